@@ -1,160 +1,160 @@
-// Puts the page together: what people do becomes stanzas, what arrives goes into the model, and the view draws it.
+// Entry point of the page: turns events of the view into stanzas and received stanzas into changes of the model.
 
 import * as stanzas from "./stanzas.js";
 import { Model } from "./model.js";
 import { Session } from "./session.js";
 import { View } from "./view.js";
 
-// Beside the page, so that it works behind a proxy that puts the node below a path.
-const beside = (path) => new URL(path, location.href);
-const socket = beside("../ws");
-socket.protocol = location.protocol === "https:" ? "wss:" : "ws:";
-socket.hash = "";
+// Relative to the page, so that it works behind a proxy that serves the node below a path.
+const relativeUrl = (path) => new URL(path, location.href);
+const websocketUrl = relativeUrl("../ws");
+websocketUrl.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+websocketUrl.hash = "";
 
 const model = new Model();
 const view = new View(model);
-const session = new Session({ websocket: socket.href, bosh: beside("../bosh").pathname });
+const session = new Session({ websocket: websocketUrl.href, bosh: relativeUrl("../bosh").pathname });
 let domain = null;
-// The presence was changed while nobody could be told.
-let changed = false;
+// The presence changed while there was no connection.
+let presencePending = false;
 
 session.addEventListener("state", () => {
   const { state } = session;
-  view.bar(state);
+  view.showConnection(state);
   document.documentElement.dataset.connection = state.name;
   document.documentElement.dataset.transport = session.transport;
-  const inside = !document.getElementById("app").hidden;
+  const appVisible = !document.getElementById("app").hidden;
   if (state.name === "out" || state.name === "ended") {
-    model.forget();
+    model.clear();
     location.hash = "";
-    view.entry({ why: state.why });
-  } else if (state.name === "online" || inside) view.app();
-  // Between two attempts the form can be changed and sent again.
-  else view.entry({ busy: state.name === "connecting" && !state.again });
+    view.showSignIn({ why: state.why });
+  } else if (state.name === "online" || appVisible) view.showApp();
+  // Between two attempts the form can be edited and submitted again.
+  else view.showSignIn({ busy: state.name === "connecting" && !state.again });
 });
 
 session.addEventListener("online", async ({ detail: { resumed } }) => {
   document.documentElement.dataset.session = `${resumed ? "resumed" : "new"} ${session.jid}`;
   model.load(session.own);
-  view.app();
+  view.showApp();
   try {
     if (!resumed) {
-      model.absent();
+      model.clearPresence();
       session.request(stanzas.carbons()).catch(() => {
-        // Without copies this tab just does not see what another one writes.
+        // Without carbons this tab does not show what another one sends.
       });
     }
     model.roster(stanzas.readRoster(await session.request(stanzas.rosterGet())));
-    // After the roster, so that the presence that answers finds its contacts.
-    if (!resumed || changed) session.send(stanzas.presence(model.show));
-    changed = false;
-    for (const { peer, body, id } of model.take()) session.send(stanzas.chat(peer, body, id));
+    // After the roster, so that the presence of contacts finds its entries.
+    if (!resumed || presencePending) session.send(stanzas.presence(model.show));
+    presencePending = false;
+    for (const { peer, body, id } of model.takeUnsent()) session.send(stanzas.chatMessage(peer, body, id));
   } catch (error) {
     console.error(error);
   }
 });
 
 session.addEventListener("stanza", ({ detail: stanza }) => {
-  if (stanza.nodeName === "iq") return stanzas.readRoster(stanza).forEach((item) => model.change(item));
+  if (stanza.nodeName === "iq") return stanzas.readRoster(stanza).forEach((item) => model.rosterPush(item));
   if (stanza.nodeName === "presence") return model.presence(stanzas.readPresence(stanza));
   const message = stanzas.readMessage(stanza, session.own);
   if (!message) return;
   if (message.failed) model.failed(message);
-  else model.message(message, looking(message.peer));
+  else model.message(message, isVisible(message.peer));
 });
 
-const looking = (jid) => model.open === jid && !document.hidden && document.hasFocus();
-const seen = () => looking(model.open) && model.read();
-addEventListener("focus", seen);
-document.addEventListener("visibilitychange", seen);
+const isVisible = (jid) => model.open === jid && !document.hidden && document.hasFocus();
+const markOpenRead = () => isVisible(model.open) && model.markRead();
+addEventListener("focus", markOpenRead);
+document.addEventListener("visibilitychange", markOpenRead);
 
-// Lets somebody see us, and asks to see them. An approval answers a request. Without one it is a pre-approval, so that each of the
-// two clicks once, and is sent only if the server offers that (RFC 6121 section 3.4.1).
-function befriend(jid) {
-  const approves = model.requests.has(jid) || session.preApproval;
-  if (approves && !session.send(stanzas.subscription(jid, "subscribed"))) return;
-  const sees = ["to", "both"].includes(model.contacts.get(jid)?.subscription);
-  if (!sees && !session.send(stanzas.subscription(jid, "subscribe"))) return;
-  model.decide(jid);
+// Subscribes both ways: approves the contact's subscription and requests our own. Without a pending request the approval is a
+// pre-approval, so that each user clicks once; it is sent only if the server offers that (RFC 6121, section 3.4.1).
+function subscribeTo(jid) {
+  const sendsApproval = model.requests.has(jid) || session.preApproval;
+  if (sendsApproval && !session.send(stanzas.subscription(jid, "subscribed"))) return;
+  const subscribed = ["to", "both"].includes(model.contacts.get(jid)?.subscription);
+  if (!subscribed && !session.send(stanzas.subscription(jid, "subscribe"))) return;
+  model.removeRequest(jid);
 }
 
-const on = (name, then) => view.addEventListener(name, ({ detail }) => then(detail));
+const onViewEvent = (name, then) => view.addEventListener(name, ({ detail }) => then(detail));
 
-on("sign-in", ({ address, password }) => {
+onViewEvent("sign-in", ({ address, password }) => {
   const jid = stanzas.address(address, domain);
-  if (!jid) return view.entry({ why: domain ? "This is no address." : "Please type the whole address: name@domain." });
+  if (!jid) return view.showSignIn({ why: domain ? "This is not a valid address." : "Enter the full address: name@domain." });
   session.signIn(jid, password);
 });
 
-on("sign-out", () => session.signOut());
-on("retry", () => session.retry());
+onViewEvent("sign-out", () => session.signOut());
+onViewEvent("retry", () => session.retry());
 
-on("show", (show) => {
+onViewEvent("show", (show) => {
   model.show = show;
-  changed = !session.send(stanzas.presence(show));
+  presencePending = !session.send(stanzas.presence(show));
 });
 
-on("open", (jid) => {
-  // A domain has no @, and may have sent an announcement.
-  model.look(model.contacts.has(jid) ? jid : (stanzas.address(jid, null) ?? ""));
-  seen();
+onViewEvent("open", (jid) => {
+  // A domain has no @ and may have sent an announcement.
+  model.openConversation(model.contacts.has(jid) ? jid : (stanzas.address(jid, null) ?? ""));
+  markOpenRead();
 });
 
-on("say", (body) => {
+onViewEvent("say", (body) => {
   const id = crypto.randomUUID();
-  const waiting = !session.send(stanzas.chat(model.open, body, id));
+  const waiting = !session.send(stanzas.chatMessage(model.open, body, id));
   model.message({ peer: model.open, mine: true, body, at: Date.now(), id, sid: null, waiting }, true);
 });
 
-on("add", async ({ jid: typed, name }) => {
+onViewEvent("add", async ({ jid: typed, name }) => {
   const jid = stanzas.address(typed, domain);
-  if (!jid) return view.ask("This is no address.");
-  if (jid === session.own) return view.ask("This is your own address.");
+  if (!jid) return view.openAddDialog("This is not a valid address.");
+  if (jid === session.own) return view.openAddDialog("This is your own address.");
   try {
     await session.request(stanzas.rosterSet(jid, name ? { name } : {}));
   } catch (error) {
-    return view.ask(`It did not work: ${error.message}.`);
+    return view.openAddDialog(`The contact could not be added: ${error.message}.`);
   }
-  befriend(jid);
-  view.asked();
+  subscribeTo(jid);
+  view.closeAddDialog();
   location.hash = encodeURIComponent(jid);
 });
 
-on("remove", (jid) => {
+onViewEvent("remove", (jid) => {
   session.request(stanzas.rosterSet(jid, { subscription: "remove" })).catch((error) => console.error(error));
 });
 
-on("accept", befriend);
+onViewEvent("accept", subscribeTo);
 
-on("refuse", (jid) => {
-  if (session.send(stanzas.subscription(jid, "unsubscribed"))) model.decide(jid);
+onViewEvent("refuse", (jid) => {
+  if (session.send(stanzas.subscription(jid, "unsubscribed"))) model.removeRequest(jid);
 });
 
-// Everything that is not in the session's own keeping must be put away before the page goes.
+// The session saves its own state; the model must be saved before the page is unloaded.
 addEventListener("pagehide", () => model.save());
 
-async function settings() {
+async function loadSettings() {
   try {
     const answer = await fetch("settings.json", { signal: AbortSignal.timeout(5_000) });
     domain = (await answer.json()).domain;
   } catch {
-    // Then addresses are typed in full.
+    // Users then type the full address.
   }
 }
 
-async function begin() {
+async function start() {
   if (!isSecureContext || !crypto.subtle) {
-    return view.impossible(
-      "The browser keeps what a login needs from pages that came without encryption. Open this page by https, or on the machine of the node itself.",
+    return view.showUnavailable(
+      "Browsers allow the cryptography that a login needs only on encrypted pages. Open this page over https, or at localhost.",
     );
   }
-  await settings();
-  view.hint(domain ? `name@${domain}, or just the name` : "name@domain");
-  if (!(await session.restore())) return view.entry();
-  // Over WebSocket there is no session yet; what is known can be read meanwhile.
+  await loadSettings();
+  view.setAddressHint(domain ? `name@${domain}, or just the name` : "name@domain");
+  if (!(await session.restore())) return view.showSignIn();
+  // Show the saved state while a WebSocket session is being resumed.
   model.load(session.own);
-  model.look(stanzas.address(view.hash(), null) ?? "");
-  view.app();
+  model.openConversation(stanzas.address(view.hash(), null) ?? "");
+  view.showApp();
 }
 
-begin();
+start();

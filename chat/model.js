@@ -1,27 +1,29 @@
-// What the page knows: contacts with their presence, messages, what is unread, who asks. Without page and connection.
+// State of the chat: contacts with presence, messages, unread counts and subscription requests. Independent of the page and of
+// the connection.
 //
-// It survives a reload in sessionStorage, since a resumed stream brings neither presence nor messages again. It is bounded:
-// so many messages in a conversation, so many conversations with messages; the oldest go first.
+// It is saved in sessionStorage across reloads, since a resumed stream repeats neither presence nor messages. It is bounded:
+// MAX_MESSAGES per conversation, MAX_CONVERSATIONS with messages; the oldest are dropped first.
 //
-// The trap: sessionStorage is full at about five megabytes and then throws; saving then forgets the older half and tries
-// once more.
+// # Pitfalls
+//
+// sessionStorage throws when it is full, at about five megabytes. Saving is then retried with a quarter of the messages.
 
-const KEPT = "throng-chat-page";
-const MESSAGES = 200;
-const CONVERSATIONS = 50;
+const STORAGE_KEY = "throng-chat-page";
+const MAX_MESSAGES = 200;
+const MAX_CONVERSATIONS = 50;
 // Characters of a message that survive a reload.
-const LONGEST = 20_000;
+const MAX_BODY_CHARS = 20_000;
 
-// Best first. RFC 6121 section 4.7.2.1; without a word it is "available".
-const SHOWS = ["chat", "", "away", "xa", "dnd"];
+// RFC 6121, section 4.7.2.1, most available first; an empty value is "available".
+const SHOW_ORDER = ["chat", "", "away", "xa", "dnd"];
 
 export class Model extends EventTarget {
   own = "";
-  // By bare address: { jid, name, subscription, asked, listed, resources, messages, unread, last }.
+  // By bare address: { jid, name, subscription, pendingOut, listed, resources, messages, unread, last }.
   contacts = new Map();
-  // Bare addresses that want to see us.
+  // Bare addresses with a pending subscription request.
   requests = new Set();
-  // The conversation that is open, a bare address or "".
+  // Bare address of the open conversation, or "".
   open = "";
   show = "";
 
@@ -29,11 +31,11 @@ export class Model extends EventTarget {
     this.dispatchEvent(new Event("change"));
   }
 
-  forget() {
+  clear() {
     this.own = this.open = this.show = "";
     this.contacts.clear();
     this.requests.clear();
-    sessionStorage.removeItem(KEPT);
+    sessionStorage.removeItem(STORAGE_KEY);
     this.#changed();
   }
 
@@ -44,7 +46,7 @@ export class Model extends EventTarget {
         jid,
         name: "",
         subscription: "none",
-        asked: false,
+        pendingOut: false,
         listed: false,
         resources: new Map(),
         messages: [],
@@ -56,37 +58,37 @@ export class Model extends EventTarget {
     return contact;
   }
 
-  // The whole roster; who is not in it and has no messages is forgotten.
+  // Replaces the roster; contacts that are not in it and have no messages are removed.
   roster(items) {
     const listed = new Set(items.map((item) => item.jid));
     for (const contact of [...this.contacts.values()]) {
-      if (!listed.has(contact.jid)) this.#unlist(contact);
+      if (!listed.has(contact.jid)) this.#removeFromRoster(contact);
     }
-    for (const item of items) this.#list(item);
+    for (const item of items) this.#addToRoster(item);
     this.#changed();
   }
 
-  // A change of the roster (RFC 6121 section 2.1.6).
-  change(item) {
-    if (item.subscription === "remove") this.#unlist(this.contact(item.jid));
-    else this.#list(item);
+  // Applies a roster push (RFC 6121, section 2.1.6).
+  rosterPush(item) {
+    if (item.subscription === "remove") this.#removeFromRoster(this.contact(item.jid));
+    else this.#addToRoster(item);
     this.#changed();
   }
 
-  #list(item) {
+  #addToRoster(item) {
     Object.assign(this.contact(item.jid), item, { listed: true });
     if (["from", "both"].includes(item.subscription)) this.requests.delete(item.jid);
     if (!["to", "both"].includes(item.subscription)) this.contact(item.jid).resources.clear();
   }
 
-  #unlist(contact) {
-    Object.assign(contact, { name: "", subscription: "none", asked: false, listed: false });
+  #removeFromRoster(contact) {
+    Object.assign(contact, { name: "", subscription: "none", pendingOut: false, listed: false });
     contact.resources.clear();
     if (!contact.messages.length && contact.jid !== this.open) this.contacts.delete(contact.jid);
   }
 
-  // A new session brings the presence of all again.
-  absent() {
+  // A new session receives the presence of all contacts again.
+  clearPresence() {
     for (const contact of this.contacts.values()) contact.resources.clear();
     this.#changed();
   }
@@ -102,36 +104,36 @@ export class Model extends EventTarget {
       if (resource) resources?.delete(resource);
       else resources?.clear();
     } else if (type === "") {
-      // Presence of strangers is not kept: they would fill the list.
+      // Presence from addresses that are not contacts is ignored: it could fill the list.
       this.contacts.get(from)?.resources.set(resource, { show, status, priority });
     } else return;
     this.#changed();
   }
 
-  // { show, status, online } of the resource that would be asked first.
-  seen(contact) {
+  // { show, status, online } of the resource with the highest priority.
+  availability(contact) {
     const all = [...contact.resources.values()];
     if (!all.length) return { online: false, show: "", status: "" };
-    const rank = (one) => SHOWS.indexOf(one.show) + 1 || SHOWS.length;
+    const rank = (one) => SHOW_ORDER.indexOf(one.show) + 1 || SHOW_ORDER.length;
     all.sort((a, b) => b.priority - a.priority || rank(a) - rank(b));
     return { online: true, show: all[0].show, status: all[0].status };
   }
 
-  // A message from or to somebody. `read`: it is before somebody's eyes. False if it was known already.
+  // Adds a sent or received message; `read`: the conversation is visible. False for a duplicate.
   message({ peer, mine, body, at, id, sid, waiting = false }, read) {
     const contact = this.contact(peer);
-    const known = (one) => (sid && one.sid === sid) || (mine && id && one.mine && one.id === id);
-    if (contact.messages.some(known)) return false;
+    const isDuplicate = (one) => (sid && one.sid === sid) || (mine && id && one.mine && one.id === id);
+    if (contact.messages.some(isDuplicate)) return false;
     contact.messages.push({ mine, body, at, id, sid, waiting, failed: "" });
-    if (contact.messages.length > MESSAGES) contact.messages.splice(0, contact.messages.length - MESSAGES);
+    if (contact.messages.length > MAX_MESSAGES) contact.messages.splice(0, contact.messages.length - MAX_MESSAGES);
     contact.last = Math.max(contact.last, at);
-    // Who has answered, on whichever device, has read.
+    // A reply from any device marks the conversation as read.
     contact.unread = mine || read ? 0 : contact.unread + 1;
     this.#changed();
     return true;
   }
 
-  // A message of ours that came back.
+  // Marks a sent message as failed.
   failed({ peer, id, failed }) {
     const message = this.contacts.get(peer)?.messages.findLast((one) => one.mine && one.id === id);
     if (!message) return;
@@ -139,8 +141,8 @@ export class Model extends EventTarget {
     this.#changed();
   }
 
-  // Messages of ours that have not been sent, oldest first; from now on they are.
-  take() {
+  // Returns the unsent messages, oldest first, and marks them as sent.
+  takeUnsent() {
     const waiting = [];
     for (const { jid, messages } of this.contacts.values()) {
       for (const message of messages) {
@@ -153,20 +155,20 @@ export class Model extends EventTarget {
     return waiting.sort((a, b) => a.at - b.at);
   }
 
-  look(jid) {
+  openConversation(jid) {
     this.open = jid;
     if (jid) this.contact(jid);
     this.#changed();
   }
 
-  read() {
+  markRead() {
     const contact = this.contacts.get(this.open);
     if (!contact?.unread) return;
     contact.unread = 0;
     this.#changed();
   }
 
-  decide(jid) {
+  removeRequest(jid) {
     this.requests.delete(jid);
     this.#changed();
   }
@@ -177,12 +179,12 @@ export class Model extends EventTarget {
     return sum;
   }
 
-  // Who is shown: with the latest messages first, then who is here, then by name.
-  list(filter = "") {
-    const wanted = filter.trim().toLowerCase();
+  // Contacts that match the filter: latest message first, then online ones, then by name.
+  sortedContacts(filter = "") {
+    const needle = filter.trim().toLowerCase();
     const title = (contact) => (contact.name || contact.jid).toLowerCase();
     return [...this.contacts.values()]
-      .filter((one) => !wanted || one.jid.includes(wanted) || title(one).includes(wanted))
+      .filter((one) => !needle || one.jid.includes(needle) || title(one).includes(needle))
       .sort(
         (a, b) =>
           b.last - a.last || (b.resources.size > 0) - (a.resources.size > 0) || title(a).localeCompare(title(b)),
@@ -191,21 +193,21 @@ export class Model extends EventTarget {
 
   save() {
     if (!this.own) return;
-    for (const messages of [MESSAGES, MESSAGES / 4]) {
+    for (const messages of [MAX_MESSAGES, MAX_MESSAGES / 4]) {
       try {
-        sessionStorage.setItem(KEPT, JSON.stringify(this.#image(messages)));
+        sessionStorage.setItem(STORAGE_KEY, JSON.stringify(this.#snapshot(messages)));
         return;
       } catch {
-        // Full: once more with less.
+        // Storage is full: retry with fewer messages.
       }
     }
-    sessionStorage.removeItem(KEPT);
+    sessionStorage.removeItem(STORAGE_KEY);
   }
 
-  #image(messages) {
-    const latest = [...this.contacts.values()].sort((a, b) => b.last - a.last).slice(0, CONVERSATIONS);
-    const talked = new Set(latest.map((contact) => contact.jid));
-    const short = (one) => (one.body.length > LONGEST ? { ...one, body: `${one.body.slice(0, LONGEST)} …` } : one);
+  #snapshot(messages) {
+    const latest = [...this.contacts.values()].sort((a, b) => b.last - a.last).slice(0, MAX_CONVERSATIONS);
+    const withMessages = new Set(latest.map((contact) => contact.jid));
+    const truncate = (one) => (one.body.length > MAX_BODY_CHARS ? { ...one, body: `${one.body.slice(0, MAX_BODY_CHARS)} …` } : one);
     return {
       own: this.own,
       show: this.show,
@@ -213,26 +215,26 @@ export class Model extends EventTarget {
       contacts: [...this.contacts.values()].map((contact) => ({
         ...contact,
         resources: [...contact.resources],
-        messages: talked.has(contact.jid) ? contact.messages.slice(-messages).map(short) : [],
+        messages: withMessages.has(contact.jid) ? contact.messages.slice(-messages).map(truncate) : [],
       })),
     };
   }
 
-  // Begins for an account, with what a reload left of it.
+  // Switches to an account and restores its saved state.
   load(own) {
     if (this.own === own) return;
-    let kept;
+    let saved;
     try {
-      kept = JSON.parse(sessionStorage.getItem(KEPT));
+      saved = JSON.parse(sessionStorage.getItem(STORAGE_KEY));
     } catch {
-      // Damaged is as good as nothing.
+      // Ignore damaged state.
     }
-    this.forget();
+    this.clear();
     this.own = own;
-    if (kept?.own !== own) return;
-    this.show = kept.show;
-    this.requests = new Set(kept.requests);
-    for (const contact of kept.contacts) {
+    if (saved?.own !== own) return;
+    this.show = saved.show;
+    this.requests = new Set(saved.requests);
+    for (const contact of saved.contacts) {
       this.contacts.set(contact.jid, { ...contact, resources: new Map(contact.resources) });
     }
     this.#changed();

@@ -1,67 +1,68 @@
-// One person's connection to the server, kept up: WebSocket first, BOSH if that does not come about, again after a loss, and
-// across a reload of the page. Uses strophe.js 5; RFC 7395, XEP-0124, XEP-0206, XEP-0198.
+// The user's XMPP session: connects over WebSocket, falls back to BOSH, reconnects after a loss and resumes after a reload of
+// the page. Uses strophe.js 5; RFC 7395, XEP-0124, XEP-0206, XEP-0198.
 //
 // Events: "state" (see STATES), "online" with detail { resumed }, "stanza" with detail element.
 //
-// What survives a reload is in sessionStorage, which belongs to this tab and ends with it:
-//   throng-chat          the address, the transport, whether pre-approval is offered, and the keys that SCRAM made of the
+// State that survives a reload is in sessionStorage, which belongs to this tab:
+//   throng-chat          address, transport, whether the server offers pre-approval, and the SCRAM keys derived from the
 //                        password (never the password)
-//   strophe-sm:…         over WebSocket what XEP-0198 needs to resume, kept by strophe.js
-//   strophe-bosh-session over BOSH the session's id and next request, kept by strophe.js
-// So a reload resumes the stream, and where the server no longer has it, logs in anew without asking.
+//   strophe-sm:…         WebSocket: XEP-0198 state for resumption, written by strophe.js
+//   strophe-bosh-session BOSH: session id and next request id, written by strophe.js
+// A reload resumes the stream, or logs in again without a prompt if the server no longer has the session.
 //
-// The traps: strophe.js calls back for connections that are long given up, so each attempt has a connection of its own and
-// others are not listened to. A tab that the browser duplicates has a copy of sessionStorage; two that resume one stream
-// would push each other out for ever, so a lock says who is the first. And a WebSocket over a dead network stays open for
-// minutes: a ping finds out.
+// # Pitfalls
+//
+// strophe.js invokes callbacks of abandoned connections, so each attempt has its own connection and callbacks of others are
+// ignored. A duplicated tab has a copy of sessionStorage; two tabs that resume one stream would disconnect each other endlessly,
+// so a lock gives the session to one of them. A WebSocket on a dead network stays open for minutes, so pings detect the loss.
 
-import { asks, bare, ping, reason, resource, result } from "./stanzas.js";
+import { requestKind, bare, ping, errorText, resource, emptyResult } from "./stanzas.js";
 
 const { Strophe } = globalThis;
 
-// out: nobody signed in · connecting: `unreached` if the last attempt did not reach the server · online · waiting: `at` says when
-// the next attempt is due, `unreached` whether the server was not reached or the connection to it was lost · ended: the server
-// does not want us, with a reason.
+// out: not signed in · connecting: `unreached` if the last attempt did not reach the server · online · waiting: `at` is the time
+// of the next attempt, `unreached` if the server could not be reached, else the connection was lost · ended: the server ended
+// the session, `why` is the reason.
 export const STATES = ["out", "connecting", "online", "waiting", "ended"];
 
-const KEPT = "throng-chat";
+const STORAGE_KEY = "throng-chat";
 const BOSH_SESSION = "strophe-bosh-session";
-// Milliseconds. A WebSocket that says nothing for so long is given up; so is a ping.
-const FIRST_WORD = 6_000;
-const PATIENCE = 10_000;
-const BETWEEN_PINGS = 45_000;
-// Seconds for which the server shall wait for a lost tab.
-const RESUMABLE = 180;
-// A WebSocket that has worked in this tab has so many attempts before BOSH is tried.
-const LOYALTY = 3;
-// The longest pause between two attempts.
-const LONGEST = 30_000;
+// Milliseconds.
+const FIRST_RESPONSE_TIMEOUT = 6_000;
+const REQUEST_TIMEOUT = 10_000;
+const PING_INTERVAL = 45_000;
+// Resumption time that is requested from the server, in seconds.
+const RESUMPTION_SECONDS = 180;
+// Attempts before BOSH is tried if a WebSocket has worked in this tab.
+const WEBSOCKET_ATTEMPTS = 3;
+// Longest pause between two attempts, in milliseconds.
+const MAX_BACKOFF = 30_000;
 
 export class Session extends EventTarget {
   #services;
-  #kept = null;
-  #secret = null;
+  #saved = null;
+  #credentials = null;
   #connection = null;
   #failures = 0;
-  #spoken = false;
+  #responded = false;
   #timers = new Set();
-  #alone = null;
-  #left = null;
+  #releaseLock = null;
+  #previousBosh = null;
   state = { name: "out" };
 
-  // `services`: { websocket, bosh }, the two addresses.
+  // `services`: { websocket, bosh }, the URLs.
   constructor(services) {
     super();
     this.#services = services;
-    addEventListener("online", () => this.#soon());
-    addEventListener("offline", () => this.#probe(2_000));
-    document.addEventListener("visibilitychange", () => document.hidden || this.#soon());
-    // A page that comes back from the browser's memory has lost its sockets without being told.
-    addEventListener("pageshow", (event) => event.persisted && this.#soon());
+    addEventListener("online", () => this.#reconnect());
+    addEventListener("offline", () => this.#ping(2_000));
+    document.addEventListener("visibilitychange", () => document.hidden || this.#reconnect());
+    // A page restored from the back-forward cache has lost its sockets without an event.
+    addEventListener("pageshow", (event) => event.persisted && this.#reconnect());
   }
 
   get jid() {
-    return this.#kept?.jid ?? "";
+    return this.#saved?.jid ?? "";
   }
 
   get own() {
@@ -69,79 +70,79 @@ export class Session extends EventTarget {
   }
 
   get transport() {
-    return this.#kept?.transport ?? "websocket";
+    return this.#saved?.transport ?? "websocket";
   }
 
-  // Whether the server offers to approve subscriptions in advance (RFC 6121 section 3.4).
+  // Whether the server offers pre-approval of subscriptions (RFC 6121, section 3.4).
   get preApproval() {
-    return this.#kept?.preApproval ?? false;
+    return this.#saved?.preApproval ?? false;
   }
 
-  // Takes up what a reload left; false if there is nothing.
+  // Restores the session that was saved before a reload; false if there is none.
   async restore() {
-    const kept = read();
-    if (!kept) return false;
-    this.#kept = kept;
-    this.#secret = kept.keys;
-    if (!(await this.#first())) {
-      // A copy of a tab that lives: the account is the same, the session must be another.
+    const saved = loadSaved();
+    if (!saved) return false;
+    this.#saved = saved;
+    this.#credentials = saved.keys;
+    if (!(await this.#acquireTabLock())) {
+      // A duplicate of an open tab: same account, but it needs its own session.
       sessionStorage.removeItem(BOSH_SESSION);
       sessionStorage.removeItem(`strophe-sm:${this.own}`);
-      this.#kept = { ...kept, jid: `${this.own}/${name()}`, tab: crypto.randomUUID() };
-      await this.#first();
+      this.#saved = { ...saved, jid: `${this.own}/${randomResource()}`, tab: crypto.randomUUID() };
+      await this.#acquireTabLock();
     }
-    if (kept.transport === "bosh" && sessionStorage.getItem(BOSH_SESSION)) this.#attempt(true);
-    else if (this.#secret) this.#attempt();
-    else return this.#leave(), false;
+    if (saved.transport === "bosh" && sessionStorage.getItem(BOSH_SESSION)) this.#connect(true);
+    else if (this.#credentials) this.#connect();
+    else return this.#reset(), false;
     return true;
   }
 
-  signIn(own, password) {
-    this.#kept = { jid: `${own}/${name()}`, transport: "websocket", worked: false, keys: null, tab: crypto.randomUUID() };
-    this.#secret = password;
+  signIn(account, password) {
+    this.#saved = { jid: `${account}/${randomResource()}`, transport: "websocket", worked: false, keys: null, tab: crypto.randomUUID() };
+    this.#credentials = password;
     this.#failures = 0;
-    // What an earlier session of this tab left must not be resumed.
+    // An earlier session of this tab must not be resumed.
     sessionStorage.removeItem(BOSH_SESSION);
-    sessionStorage.removeItem(`strophe-sm:${own}`);
-    this.#first();
-    this.#attempt();
+    sessionStorage.removeItem(`strophe-sm:${account}`);
+    this.#acquireTabLock();
+    this.#connect();
   }
 
   signOut() {
     const connection = this.#connection;
-    this.#leave();
-    // By now nobody listens to it; it says goodbye on its own.
+    this.#reset();
+    // Its callbacks are ignored already; strophe.js closes the stream.
     connection?.disconnect("signed out");
   }
 
-  // Tries at once instead of at the end of the pause.
+  // Ends the pause and connects immediately.
   retry() {
-    if (this.state.name === "waiting") this.#attempt();
+    if (this.state.name === "waiting") this.#connect();
   }
 
-  // False if there is no connection; then nothing is kept for later.
+  // False if there is no connection; the stanza is not queued.
   send(stanza) {
-    if (this.state.name !== "online" && !this.state.stuttering) return false;
+    if (this.state.name !== "online" && !this.state.retrying) return false;
     this.#connection.send(stanza);
     return true;
   }
 
-  // The answer to a request; rejects with an Error whose message is for people.
+  // Sends an IQ and returns the result; rejects with an Error whose message can be shown.
   request(iq) {
     const connection = this.#connection;
     return new Promise((resolve, reject) => {
-      const failed = (stanza) => reject(new Error(stanza ? reason(stanza) : "the server does not answer"));
+      const failed = (stanza) => reject(new Error(stanza ? errorText(stanza) : "the server does not answer"));
       if (!connection?.authenticated) failed(null);
-      else connection.sendIQ(iq, resolve, failed, PATIENCE);
+      else connection.sendIQ(iq, resolve, failed, REQUEST_TIMEOUT);
     });
   }
 
-  #enter(state) {
+  #setState(state) {
     this.state = state;
     this.dispatchEvent(new Event("state"));
   }
 
-  #later(milliseconds, then) {
+  #setTimer(milliseconds, then) {
     const timer = setTimeout(() => {
       this.#timers.delete(timer);
       then();
@@ -150,43 +151,43 @@ export class Session extends EventTarget {
     return timer;
   }
 
-  #calm() {
+  #clearTimers() {
     for (const timer of this.#timers) clearTimeout(timer);
     this.#timers.clear();
   }
 
   #save() {
-    sessionStorage.setItem(KEPT, JSON.stringify(this.#kept));
+    sessionStorage.setItem(STORAGE_KEY, JSON.stringify(this.#saved));
   }
 
-  // Holds a lock with the tab's name as long as the page lives; false if another page holds it. The page before a reload
-  // may still be leaving, so there is a moment's patience.
-  #first() {
+  // Acquires the tab's lock for the lifetime of the page; false if another page holds it. The previous page may still be
+  // unloading, so it waits for a second.
+  #acquireTabLock() {
     const locks = navigator.locks;
     if (!locks) return Promise.resolve(true);
-    this.#alone?.();
+    this.#releaseLock?.();
     return new Promise((resolve) => {
-      const held = () => {
+      const onGranted = () => {
         resolve(true);
-        return new Promise((release) => (this.#alone = release));
+        return new Promise((release) => (this.#releaseLock = release));
       };
       locks
-        .request(`throng-chat-${this.#kept.tab}`, { signal: AbortSignal.timeout(1_000) }, held)
+        .request(`throng-chat-${this.#saved.tab}`, { signal: AbortSignal.timeout(1_000) }, onGranted)
         .catch(() => resolve(false));
     });
   }
 
-  #attempt(attach = false) {
-    this.#calm();
-    this.#drop();
-    const { jid, transport } = this.#kept;
-    this.#spoken = false;
-    this.#enter({ name: "connecting", again: this.#failures > 0 || attach, unreached: Boolean(this.state.unreached) });
+  #connect(attach = false) {
+    this.#clearTimers();
+    this.#abort();
+    const { jid, transport } = this.#saved;
+    this.#responded = false;
+    this.#setState({ name: "connecting", again: this.#failures > 0 || attach, unreached: Boolean(this.state.unreached) });
     const connection = new Strophe.Connection(this.#services[transport], {
       keepalive: true,
       enableStreamManagement: true,
-      streamManagement: { maxUnacked: 1, max: RESUMABLE },
-      // PLAIN would tell the password to whoever listens; the others are for no one who types one.
+      streamManagement: { maxUnacked: 1, max: RESUMPTION_SECONDS },
+      // Without TLS, PLAIN would expose the password. Other mechanisms take no password.
       mechanisms: [
         Strophe.SASLSHA512,
         Strophe.SASLSHA256,
@@ -195,125 +196,125 @@ export class Session extends EventTarget {
       ],
     });
     this.#connection = connection;
-    connection.xmlInput = () => this.#heard(connection);
-    connection.addProtocolErrorHandler("HTTP", 0, () => this.#stuttering(connection));
+    connection.xmlInput = () => this.#onInput(connection);
+    connection.addProtocolErrorHandler("HTTP", 0, () => this.#onBoshError(connection));
     for (const status of [502, 503, 504]) {
-      connection.addProtocolErrorHandler("HTTP", status, () => this.#stuttering(connection));
+      connection.addProtocolErrorHandler("HTTP", status, () => this.#onBoshError(connection));
     }
     let condition = null;
-    const told = (status, why, element) => {
+    const onStatus = (status, why, element) => {
       if (connection !== this.#connection) return;
       condition = why || condition;
-      this.#told(connection, status, condition, element);
+      this.#onStatus(connection, status, condition, element);
     };
     if (attach) {
       try {
-        this.#left = JSON.parse(sessionStorage.getItem(BOSH_SESSION));
-        connection.restore(jid, told, 60, 1);
+        this.#previousBosh = JSON.parse(sessionStorage.getItem(BOSH_SESSION));
+        connection.restore(jid, onStatus, 60, 1);
         return;
       } catch {
-        // What was kept is damaged; the keys may still be good.
+        // The saved BOSH session is damaged; the keys may still be valid.
         sessionStorage.removeItem(BOSH_SESSION);
-        if (!this.#secret) return this.#end("Please sign in again.");
+        if (!this.#credentials) return this.#endSession("Please sign in again.");
       }
     }
     if (transport === "websocket") {
-      this.#later(FIRST_WORD, () => this.#spoken || this.#lost(connection));
+      this.#setTimer(FIRST_RESPONSE_TIMEOUT, () => this.#responded || this.#onDisconnected(connection));
     }
-    connection.connect(jid, this.#secret, told, 60, 1);
+    connection.connect(jid, this.#credentials, onStatus, 60, 1);
   }
 
-  #heard(connection) {
+  #onInput(connection) {
     if (connection !== this.#connection) return;
-    this.#spoken = true;
-    if (this.state.name === "connecting" && this.state.stuttering) this.#enter({ name: "online" });
+    this.#responded = true;
+    if (this.state.name === "connecting" && this.state.retrying) this.#setState({ name: "online" });
   }
 
-  // A request of BOSH went wrong. Within a session strophe.js sends it again and again for about two minutes, and people
-  // are told; where there is none yet, the other transport is more likely to help.
-  #stuttering(connection) {
+  // A BOSH request failed. Within a session, strophe.js repeats it for about two minutes and the page shows the state; without
+  // a session, the other transport is tried.
+  #onBoshError(connection) {
     if (connection !== this.#connection) return;
     if (this.state.name === "online") {
-      this.#enter({ name: "connecting", again: true, stuttering: true });
-      this.#knock(connection);
-    } else if (!this.#spoken && !this.state.stuttering) this.#lost(connection);
+      this.#setState({ name: "connecting", again: true, retrying: true });
+      this.#probeBosh(connection);
+    } else if (!this.#responded && !this.state.retrying) this.#onDisconnected(connection);
   }
 
-  // The request that went wrong is sent again some time, and then held: nobody would hear that all is well. So as soon as
-  // the server can be reached something is asked that it answers at once. Not before: after five errors strophe.js gives up.
-  async #knock(connection) {
-    const waiting = () => connection === this.#connection && this.state.stuttering;
-    const reached = await fetch(this.#services.bosh, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) }).then(
+  // strophe.js repeats the failed request, and the server then holds it, so a recovery would go unnoticed. Once the server can be
+  // reached, a ping gets an immediate answer. Not earlier: strophe.js gives up after five errors.
+  async #probeBosh(connection) {
+    const waiting = () => connection === this.#connection && this.state.retrying;
+    const reached = await fetch(this.#services.bosh, { cache: "no-store", signal: AbortSignal.timeout(REQUEST_TIMEOUT) }).then(
       (answer) => answer.status < 500,
       () => false,
     );
     if (!waiting()) return;
     if (reached) return connection.sendIQ(ping());
-    if (!this.state.unreached) this.#enter({ ...this.state, unreached: true });
-    this.#later(2_000, () => waiting() && this.#knock(connection));
+    if (!this.state.unreached) this.#setState({ ...this.state, unreached: true });
+    this.#setTimer(2_000, () => waiting() && this.#probeBosh(connection));
   }
 
-  #told(connection, status, condition, element) {
+  #onStatus(connection, status, condition, element) {
     const S = Strophe.Status;
     switch (status) {
       case S.CONNECTED:
-        return this.#ready(connection, connection.hasResumed());
+        return this.#onOnline(connection, connection.hasResumed());
       case S.ATTACHED:
         return this.#attached(connection);
       case S.AUTHFAIL:
-        return this.#refused(element);
+        return this.#onAuthFailure(element);
       case S.ERROR:
       case S.CONNFAIL:
-        if (["conflict", "not-authorized", "policy-violation", "host-gone"].includes(condition)) this.#expelled(condition);
+        if (["conflict", "not-authorized", "policy-violation", "host-gone"].includes(condition)) this.#onStreamError(condition);
         return;
       case S.DISCONNECTED:
-        return this.#lost(connection);
+        return this.#onDisconnected(connection);
     }
   }
 
-  #listen(connection) {
-    const hand = (stanza) => {
-      if (connection === this.#connection) this.#take(connection, stanza);
+  #addHandlers(connection) {
+    const deliver = (stanza) => {
+      if (connection === this.#connection) this.#dispatchStanza(connection, stanza);
       return true;
     };
-    for (const kind of ["message", "presence"]) connection.addHandler(hand, null, kind);
-    connection.addHandler(hand, null, "iq", "set");
-    connection.addHandler(hand, null, "iq", "get");
+    for (const kind of ["message", "presence"]) connection.addHandler(deliver, null, kind);
+    connection.addHandler(deliver, null, "iq", "set");
+    connection.addHandler(deliver, null, "iq", "get");
   }
 
-  #ready(connection, resumed, attached = false) {
-    this.#calm();
+  #onOnline(connection, resumed, attached = false) {
+    this.#clearTimers();
     this.#failures = 0;
-    this.#secret = connection.scram_keys ?? this.#secret;
-    this.#kept = { ...this.#kept, jid: connection.jid, keys: typeof this.#secret === "string" ? null : this.#secret };
-    // A session of BOSH that a reload took up is not told the features again.
+    this.#credentials = connection.scram_keys ?? this.#credentials;
+    this.#saved = { ...this.#saved, jid: connection.jid, keys: typeof this.#credentials === "string" ? null : this.#credentials };
+    // A restored BOSH session does not receive the stream features again.
     const offers = connection.features?.getElementsByTagNameNS("urn:xmpp:features:pre-approval", "sub");
-    if (offers) this.#kept.preApproval = offers.length > 0;
-    this.#kept.worked ||= this.#kept.transport === "websocket";
+    if (offers) this.#saved.preApproval = offers.length > 0;
+    this.#saved.worked ||= this.#saved.transport === "websocket";
     this.#save();
-    if (!attached) this.#listen(connection);
-    this.#enter({ name: "online" });
+    if (!attached) this.#addHandlers(connection);
+    this.#setState({ name: "online" });
     this.dispatchEvent(new CustomEvent("online", { detail: { resumed } }));
-    this.#watch(connection);
+    this.#startPings(connection);
   }
 
-  // strophe.js says this before it has asked the server anything. The server may have forgotten the session; then the first
-  // request says so, and there are still the keys.
+  // strophe.js reports ATTACHED before it contacts the server. If the session has expired, the first request fails and the keys
+  // are used to log in again.
   #attached(connection) {
-    this.#listen(connection);
-    this.#catchUp(connection);
-    const told = (answer) => {
+    this.#addHandlers(connection);
+    this.#fetchLostResponse(connection);
+    const onReply = (answer) => {
       if (connection !== this.#connection) return;
-      if (answer) this.#ready(connection, true, true);
-      else this.#lost(connection);
+      if (answer) this.#onOnline(connection, true, true);
+      else this.#onDisconnected(connection);
     };
-    connection.sendIQ(ping(), told, told, PATIENCE);
+    connection.sendIQ(ping(), onReply, onReply, REQUEST_TIMEOUT);
   }
 
-  // Until the server has a request of this page, it may put what comes into the answer of the last one of the page before, and
-  // nobody reads that. Whoever sends a request again gets its answer again (XEP-0124 section 14.3).
-  async #catchUp(connection) {
-    const { sid, rid } = this.#left;
+  // Until the server has a request from this page, it may deliver stanzas in the response to the last request of the previous
+  // page, which nobody reads. Repeating that request returns the same response (XEP-0124, section 14.3).
+  async #fetchLostResponse(connection) {
+    const { sid, rid } = this.#previousBosh;
     const body = document.implementation.createDocument("http://jabber.org/protocol/httpbind", "body");
     body.documentElement.setAttribute("sid", sid);
     body.documentElement.setAttribute("rid", rid - 1);
@@ -321,147 +322,147 @@ export class Session extends EventTarget {
       method: "POST",
       headers: { "Content-Type": "text/xml; charset=utf-8" },
       body: new XMLSerializer().serializeToString(body),
-      signal: AbortSignal.timeout(PATIENCE),
+      signal: AbortSignal.timeout(REQUEST_TIMEOUT),
     }).then(
       (response) => response.text(),
       () => "",
     );
     if (connection !== this.#connection) return;
-    const read = new DOMParser().parseFromString(answer, "text/xml").documentElement;
-    // Of an end the next request hears as well. There is no public way in for what strophe.js did not ask for itself.
-    if (read.localName === "body" && !read.hasAttribute("type")) connection._dataRecv({ getResponse: () => read });
+    const parsed = new DOMParser().parseFromString(answer, "text/xml").documentElement;
+    // The next request reports a terminated session as well. strophe.js has no public method for a response it did not request.
+    if (parsed.localName === "body" && !parsed.hasAttribute("type")) connection._dataRecv({ getResponse: () => parsed });
   }
 
-  #take(connection, stanza) {
+  #dispatchStanza(connection, stanza) {
     try {
       if (stanza.nodeName === "iq") {
         const from = stanza.getAttribute("from");
-        const what = asks(stanza);
+        const what = requestKind(stanza);
         const mine = !from || bare(from) === this.own;
-        if (what === "ping" || (what === "roster" && mine)) connection.send(result(stanza));
+        if (what === "ping" || (what === "roster" && mine)) connection.send(emptyResult(stanza));
         if (what !== "roster" || !mine) return;
       }
       this.dispatchEvent(new CustomEvent("stanza", { detail: stanza }));
     } catch (error) {
-      // strophe.js would silently take away a handler that throws.
+      // strophe.js silently removes a handler that throws.
       console.error(error);
     }
   }
 
-  // BOSH has a request under way at any time and needs no further sign of life.
-  #watch(connection) {
+  // BOSH always has a request in flight and needs no pings.
+  #startPings(connection) {
     if (this.transport !== "websocket") return;
-    const ask = () => this.#probe(PATIENCE, () => this.#later(BETWEEN_PINGS, ask));
-    if (connection === this.#connection) this.#later(BETWEEN_PINGS, ask);
+    const schedulePing = () => this.#ping(REQUEST_TIMEOUT, () => this.#setTimer(PING_INTERVAL, schedulePing));
+    if (connection === this.#connection) this.#setTimer(PING_INTERVAL, schedulePing);
   }
 
-  // Gives the connection up if a ping has no answer in time.
-  #probe(patience, then) {
+  // Pings the server; without a response in time the connection counts as lost.
+  #ping(patience, then) {
     const connection = this.#connection;
     if (this.state.name !== "online" || this.transport !== "websocket") return;
-    const late = this.#later(patience, () => this.#lost(connection));
+    const timeout = this.#setTimer(patience, () => this.#onDisconnected(connection));
     const answered = () => {
-      clearTimeout(late);
-      this.#timers.delete(late);
+      clearTimeout(timeout);
+      this.#timers.delete(timeout);
       if (connection === this.#connection) then?.();
     };
     connection.sendIQ(ping(), answered, answered);
   }
 
-  // Something says that the network may be back, or that somebody looks.
-  #soon() {
-    if (this.state.name === "waiting") this.#attempt();
-    else this.#probe(5_000);
+  // The network may be back, or the page became visible.
+  #reconnect() {
+    if (this.state.name === "waiting") this.#connect();
+    else this.#ping(5_000);
   }
 
-  // Takes the connection away without a goodbye, so that the server keeps the session for a resumption.
-  #drop() {
+  // Drops the connection without closing the stream, so that the server keeps the session for resumption.
+  #abort() {
     const connection = this.#connection;
     this.#connection = null;
     if (!connection) return;
-    // There is no public way to give up at once: disconnect() waits and throws away what is needed to resume.
+    // There is no public method for this: disconnect() waits and discards the resumption state.
     connection._proto._abortAllRequests();
     connection._doDisconnect();
   }
 
-  #lost(connection) {
+  #onDisconnected(connection) {
     if (connection !== this.#connection) return;
-    this.#calm();
-    this.#drop();
+    this.#clearTimers();
+    this.#abort();
     sessionStorage.removeItem(BOSH_SESSION);
-    if (!this.#secret) return this.#end("The session has ended. Please sign in again.");
-    const silent = !this.#spoken;
+    if (!this.#credentials) return this.#endSession("The session has ended. Please sign in again.");
+    const unresponsive = !this.#responded;
     this.#failures += 1;
-    const { transport, worked } = this.#kept;
+    const { transport, worked } = this.#saved;
     let at = 0;
-    if (silent && (transport === "bosh" || !worked || this.#failures >= LOYALTY)) {
-      this.#kept.transport = transport === "bosh" ? "websocket" : "bosh";
-      // The other way is tried at once, and only when both are closed there is a pause.
-      at = transport === "bosh" ? this.#pause() : 0;
+    if (unresponsive && (transport === "bosh" || !worked || this.#failures >= WEBSOCKET_ATTEMPTS)) {
+      this.#saved.transport = transport === "bosh" ? "websocket" : "bosh";
+      // The other transport is tried immediately; only after both failed there is a pause.
+      at = transport === "bosh" ? this.#backoff() : 0;
     } else {
-      at = this.#failures === 1 ? 0 : this.#pause();
+      at = this.#failures === 1 ? 0 : this.#backoff();
     }
-    this.#enter({ name: "waiting", at: Date.now() + at, unreached: silent });
-    this.#later(at, () => this.#attempt());
+    this.#setState({ name: "waiting", at: Date.now() + at, unreached: unresponsive });
+    this.#setTimer(at, () => this.#connect());
   }
 
-  // 1, 2, 4 … 30 seconds, and less by chance, so that all tabs do not come back in the same moment.
-  #pause() {
-    const longest = Math.min(LONGEST, 1_000 * 2 ** Math.max(0, this.#failures - 2));
+  // 1, 2, 4 … 30 seconds with jitter, so that tabs do not reconnect at the same moment.
+  #backoff() {
+    const longest = Math.min(MAX_BACKOFF, 1_000 * 2 ** Math.max(0, this.#failures - 2));
     return longest * (0.6 + 0.4 * Math.random());
   }
 
-  #refused(element) {
-    if (element?.localName === "iq") return this.#end(`The server refuses the session: ${reason(element)}.`);
+  #onAuthFailure(element) {
+    if (element?.localName === "iq") return this.#endSession(`The server refuses the session: ${errorText(element)}.`);
     const condition = element?.firstElementChild?.localName ?? "";
     const words = {
       "account-disabled": "This account is disabled.",
       "credentials-expired": "The password has expired.",
-      "temporary-auth-failure": "The server takes no logins here for a while, perhaps after too many wrong passwords. Try again later.",
+      "temporary-auth-failure": "The server refuses logins for a while, probably after too many wrong passwords. Try again later.",
     };
-    const typed = typeof this.#secret === "string";
+    const typed = typeof this.#credentials === "string";
     const wrong = typed ? "The address or the password is wrong." : "The password has changed. Please sign in again.";
-    this.#end(words[condition] ?? wrong);
+    this.#endSession(words[condition] ?? wrong);
   }
 
-  #expelled(condition) {
+  #onStreamError(condition) {
     const words = {
-      "conflict": "This session was taken over by another one.",
+      "conflict": "This session was replaced by another one.",
       "not-authorized": "The server has ended this session. Please sign in again.",
-      "policy-violation": "The server has ended this session because its rules were broken, perhaps by too many wrong passwords.",
+      "policy-violation": "The server has ended this session because of a policy violation, for example too many wrong passwords.",
       "host-gone": "The server no longer serves this address.",
     };
-    this.#end(words[condition]);
+    this.#endSession(words[condition]);
   }
 
-  // Ends for good: what is kept would only fail again.
-  #end(why) {
-    this.#leave({ name: "ended", why });
+  // Ends permanently and deletes the saved state, which would only fail again.
+  #endSession(why) {
+    this.#reset({ name: "ended", why });
   }
 
-  #leave(state = { name: "out" }) {
-    this.#calm();
-    if (state.name === "ended") this.#drop();
+  #reset(state = { name: "out" }) {
+    this.#clearTimers();
+    if (state.name === "ended") this.#abort();
     this.#connection = null;
-    this.#kept = null;
-    this.#secret = null;
+    this.#saved = null;
+    this.#credentials = null;
     this.#failures = 0;
-    this.#alone?.();
-    this.#alone = null;
+    this.#releaseLock?.();
+    this.#releaseLock = null;
     for (const key of Object.keys(sessionStorage)) {
-      if (key === KEPT || key === BOSH_SESSION || key.startsWith("strophe-sm:")) sessionStorage.removeItem(key);
+      if (key === STORAGE_KEY || key === BOSH_SESSION || key.startsWith("strophe-sm:")) sessionStorage.removeItem(key);
     }
-    this.#enter(state);
+    this.#setState(state);
   }
 }
 
-// A new resource; what others see of it is only that it is this page.
-const name = () => `chat-${Array.from(crypto.getRandomValues(new Uint8Array(4)), (n) => n.toString(16).padStart(2, "0")).join("")}`;
+// A random resource; it reveals only that the client is this page.
+const randomResource = () => `chat-${Array.from(crypto.getRandomValues(new Uint8Array(4)), (n) => n.toString(16).padStart(2, "0")).join("")}`;
 
-function read() {
+function loadSaved() {
   try {
-    const kept = JSON.parse(sessionStorage.getItem(KEPT));
-    return kept?.jid && resource(kept.jid) ? kept : null;
+    const saved = JSON.parse(sessionStorage.getItem(STORAGE_KEY));
+    return saved?.jid && resource(saved.jid) ? saved : null;
   } catch {
     return null;
   }

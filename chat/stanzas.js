@@ -1,8 +1,10 @@
-// What stanzas say: RFC 6121 (roster, presence, messages), XEP-0280 (carbons), XEP-0203 (delays), XEP-0359 (stanza ids),
-// XEP-0199 (ping). Builds what the page sends and reads what it gets; knows no connection and no page.
+// Builders and parsers of stanzas: RFC 6121 (roster, presence, messages), XEP-0280 (carbons), XEP-0203 (delays), XEP-0359
+// (stanza ids), XEP-0199 (ping). Independent of the connection and of the page.
 //
-// The trap: a copy of a message (XEP-0280 section 11) or a change of the roster (RFC 6121 section 2.1.6) counts only when it
-// comes from one's own account; anybody can send one.
+// # Pitfalls
+//
+// Carbons (XEP-0280, section 11) and roster pushes (RFC 6121, section 2.1.6) are valid only from the user's own account; anybody
+// can send one.
 
 const { Strophe, $iq, $msg, $pres } = globalThis;
 
@@ -15,12 +17,12 @@ export const NS = {
   sid: "urn:xmpp:sid:0",
 };
 
-// The part before the slash, in lower case as far as it matters here: the server has normalised what it sends.
+// The bare address. The server has already normalised the addresses that it sends.
 export const bare = (jid) => Strophe.getBareJidFromJid(jid ?? "") ?? "";
 
 export const resource = (jid) => Strophe.getResourceFromJid(jid ?? "") ?? "";
 
-// A typed address, completed by the domain of the page; null if it cannot be one.
+// Normalises a typed address and adds the default domain; null if it is not a valid address.
 export function address(typed, domain) {
   const text = typed.trim().toLowerCase();
   if (/[\s"&'/:<>]/.test(text)) return null;
@@ -33,60 +35,61 @@ const child = (element, name, ns) =>
 
 const text = (element, name) => child(element, name)?.textContent ?? "";
 
-// When a delayed stanza was sent, by the word of the server; else now. Milliseconds.
-function sent(stanza) {
+// Time of a delayed stanza (XEP-0203), else now; milliseconds since 1970.
+function sentAt(stanza) {
   const stamp = Date.parse(child(stanza, "delay", NS.delay)?.getAttribute("stamp") ?? "");
   return Number.isNaN(stamp) ? Date.now() : stamp;
 }
 
-// Why something came back, in words. RFC 6120 section 8.3.
-export function reason(stanza) {
+// Text for a stanza error (RFC 6120, section 8.3).
+export function errorText(stanza) {
   const error = child(stanza, "error");
-  const said = text(error, "text");
+  const serverText = text(error, "text");
   const condition = [...(error?.children ?? [])].find((one) => one.localName !== "text")?.localName ?? "";
-  const words = {
-    "service-unavailable": "nobody takes messages at this address",
-    "item-not-found": "there is no such address",
-    "remote-server-not-found": "there is no such server",
+  const conditionTexts = {
+    "service-unavailable": "this address does not accept messages",
+    "item-not-found": "this address does not exist",
+    "remote-server-not-found": "this server does not exist",
     "recipient-unavailable": "the contact is not online",
     "forbidden": "this is not allowed",
     "not-allowed": "this is not allowed",
-    "resource-constraint": "too much is waiting there already",
-    "policy-violation": "the server's rules refuse it",
-    "jid-malformed": "this is no address",
+    "resource-constraint": "the recipient's message store is full",
+    "policy-violation": "the server's policy does not allow it",
+    "jid-malformed": "this is not a valid address",
   };
-  return said || words[condition] || condition.replaceAll("-", " ") || "the server refused it";
+  return serverText || conditionTexts[condition] || condition.replaceAll("-", " ") || "the server refused it";
 }
 
-// A message to show: { peer, mine, body, at, id, sid, failed }; null if there is nothing to see. `own` is the bare address.
+// Parses a message: { peer, mine, body, at, id, sid, failed }, or null if there is nothing to show. `own` is the user's bare
+// address.
 export function readMessage(stanza, own) {
   let message = stanza;
   let mine = false;
-  for (const way of ["sent", "received"]) {
-    const copy = child(stanza, way, NS.carbons);
+  for (const direction of ["sent", "received"]) {
+    const copy = child(stanza, direction, NS.carbons);
     if (!copy) continue;
     if (stanza.getAttribute("from") !== own) return null;
     message = child(child(copy, "forwarded", NS.forward), "message");
     if (!message) return null;
-    mine = way === "sent";
+    mine = direction === "sent";
   }
   const from = bare(message.getAttribute("from"));
   const peer = mine ? bare(message.getAttribute("to")) : from;
   const id = message.getAttribute("id");
   if (message.getAttribute("type") === "error") {
-    return mine || !id ? null : { peer, id, failed: reason(message) };
+    return mine || !id ? null : { peer, id, failed: errorText(message) };
   }
   const body = text(message, "body");
   if (!body || !peer || message.getAttribute("type") === "groupchat") return null;
-  // Of several ids only that of one's own account can be trusted (XEP-0359 section 6).
+  // Only a stanza id that the user's own account assigned can be trusted (XEP-0359, section 6).
   const sid = [...message.children].find(
     (one) => one.localName === "stanza-id" && one.namespaceURI === NS.sid && one.getAttribute("by") === own,
   );
   const forwarded = message === stanza ? message : message.parentElement;
-  return { peer, mine: mine || from === own, body, at: sent(forwarded), id, sid: sid?.getAttribute("id") ?? null };
+  return { peer, mine: mine || from === own, body, at: sentAt(forwarded), id, sid: sid?.getAttribute("id") ?? null };
 }
 
-// A presence: { from, resource, type, show, status, priority }.
+// Parses a presence: { from, resource, type, show, status, priority }.
 export function readPresence(stanza) {
   const from = stanza.getAttribute("from");
   const priority = Number.parseInt(text(stanza, "priority"), 10);
@@ -100,7 +103,7 @@ export function readPresence(stanza) {
   };
 }
 
-// The items of a roster or of a change of it.
+// Parses the items of a roster result or push.
 export function readRoster(iq) {
   return [...(child(iq, "query", NS.roster)?.children ?? [])]
     .filter((item) => item.localName === "item" && item.getAttribute("jid"))
@@ -108,17 +111,17 @@ export function readRoster(iq) {
       jid: item.getAttribute("jid"),
       name: item.getAttribute("name") ?? "",
       subscription: item.getAttribute("subscription") ?? "none",
-      asked: item.getAttribute("ask") === "subscribe",
+      pendingOut: item.getAttribute("ask") === "subscribe",
     }));
 }
 
-// What a request asks for: "roster", "ping" or "".
-export function asks(iq) {
+// Kind of an incoming IQ request: "roster", "ping" or "".
+export function requestKind(iq) {
   if (child(iq, "query", NS.roster)) return "roster";
   return child(iq, "ping", NS.ping) ? "ping" : "";
 }
 
-export const chat = (to, body, id) => $msg({ to, type: "chat", id }).c("body").t(body);
+export const chatMessage = (to, body, id) => $msg({ to, type: "chat", id }).c("body").t(body);
 
 export function presence(show) {
   const stanza = $pres();
@@ -137,7 +140,7 @@ export const ping = () => $iq({ type: "get" }).c("ping", { xmlns: NS.ping });
 
 export const carbons = () => $iq({ type: "set" }).c("enable", { xmlns: NS.carbons });
 
-export function result(iq) {
+export function emptyResult(iq) {
   const to = iq.getAttribute("from");
   return $iq({ type: "result", id: iq.getAttribute("id"), ...(to && { to }) });
 }

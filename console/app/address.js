@@ -1,15 +1,15 @@
-//! Addresses of views: `#/users?search=a`. Behind the `#`, so the server has one page only and reads nothing of it.
+//! URLs of views, such as `#/users?search=a`. They are fragments, so the server has a single page and never sees them.
 
 import { h } from "./dom.js";
 
-/// The address of a view; what is empty is left out. `path` is encoded already.
+/// The URL of a view, without empty values. `path` is already encoded.
 export function address(path, values = {}) {
   const given = Object.entries(values).filter(([, value]) => value !== "" && value !== undefined && value !== null);
   const query = new URLSearchParams(given).toString();
   return `#/${path}${query ? `?${query}` : ""}`;
 }
 
-/// A link to the page of an account; `text` is what it says, the address if absent.
+/// A link to the page of an account; `text` defaults to the address.
 export function account(jid, text) {
   return h("a.address", { href: address(`users/${encodeURIComponent(jid)}`) }, text ?? jid);
 }

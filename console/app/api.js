@@ -1,27 +1,29 @@
-//! Requests to /api/v1. The session is a cookie that scripts cannot read; the CSRF token stands in memory and goes along
-//! with everything that changes something.
+//! Client of /api/v1. The session is an HttpOnly cookie; the CSRF token is kept in memory and sent with every request that
+//! changes something.
 //!
-//! The trap: the browser reports each failed request in its console, also one that was expected. So the page asks for the
-//! session at its start only if it remembers that somebody signed in here.
+//! # Pitfalls
+//!
+//! The browser logs each failed request in its console, even an expected one. So the page requests the session at start only if
+//! it remembers a sign-in.
 
 import { sentence } from "./format.js";
 
 const BASE = "/api/v1";
-const REMEMBERED = "throng-signed-in";
-/// Milliseconds that an answer may take.
-const PATIENCE = 20_000;
+const SIGNED_IN_KEY = "throng-signed-in";
+/// Timeout of a request, in milliseconds.
+const TIMEOUT_MS = 20_000;
 
-/// Milliseconds between two attempts to reach a node that does not answer.
-const AGAIN = 5_000;
+/// Milliseconds between two attempts to reach a node that does not respond.
+const RETRY_MS = 5_000;
 
 let csrf = "";
-let ended = () => {};
-let reach = () => {};
-/// When the node last answered, in milliseconds since 1970, and whether it does.
-let last = Date.now();
-let down = false;
+let sessionEndListener = () => {};
+let reachabilityListener = () => {};
+/// Time of the node's last response, in milliseconds since 1970, and whether it is unreachable.
+let lastResponse = Date.now();
+let unreachable = false;
 
-/// What the server refused, or why it could not be asked; `message` is one sentence for people.
+/// An error response, or the reason why there is none; `message` is one sentence that can be shown.
 export class ApiError extends Error {
   constructor(status, message, condition = "") {
     super(message);
@@ -30,73 +32,73 @@ export class ApiError extends Error {
   }
 }
 
-/// Calls `f` when the session is over.
-export const onEnd = (f) => {
-  ended = f;
+/// Calls `f` when the session has ended.
+export const onSessionEnd = (f) => {
+  sessionEndListener = f;
 };
 
-/// Calls `f` when the node does not answer any more, with the time of its last answer in seconds since 1970, and without a time
-/// when it answers again.
-export const onReach = (f) => {
-  reach = f;
+/// Calls `f` when the node becomes unreachable, with the time of its last response in seconds since 1970, and without a time when
+/// it responds again.
+export const onReachability = (f) => {
+  reachabilityListener = f;
 };
 
-function answered() {
-  last = Date.now();
-  if (!down) return;
-  down = false;
-  reach();
+function markReachable() {
+  lastResponse = Date.now();
+  if (!unreachable) return;
+  unreachable = false;
+  reachabilityListener();
 }
 
-/// Views that do not ask by themselves would stay as they are, so the node is asked here until it answers.
-function silent() {
-  if (down) return;
-  down = true;
-  reach(last / 1000);
-  const ask = () => {
-    if (down && csrf && !document.hidden) get("/session").catch(() => {});
-    if (down) setTimeout(ask, AGAIN);
+/// Polls the node until it responds: views that do not poll would stay stale.
+function markUnreachable() {
+  if (unreachable) return;
+  unreachable = true;
+  reachabilityListener(lastResponse / 1000);
+  const poll = () => {
+    if (unreachable && csrf && !document.hidden) get("/session").catch(() => {});
+    if (unreachable) setTimeout(poll, RETRY_MS);
   };
-  setTimeout(ask, AGAIN);
+  setTimeout(poll, RETRY_MS);
 }
 
-function remember(on) {
+function rememberSignIn(on) {
   try {
-    if (on) localStorage.setItem(REMEMBERED, "1");
-    else localStorage.removeItem(REMEMBERED);
+    if (on) localStorage.setItem(SIGNED_IN_KEY, "1");
+    else localStorage.removeItem(SIGNED_IN_KEY);
   } catch {
-    // Then the next load of the page asks for the password.
+    // The next load of the page then requires a sign-in.
   }
 }
 
-/// Whether it is worth asking for a session.
-export function remembered() {
+/// Whether a session may exist.
+export function hasRememberedSignIn() {
   try {
-    return localStorage.getItem(REMEMBERED) === "1";
+    return localStorage.getItem(SIGNED_IN_KEY) === "1";
   } catch {
     return false;
   }
 }
 
-async function failure(response) {
+async function toApiError(response) {
   let problem = {};
   try {
     problem = await response.json();
   } catch {
-    // A proxy in between answers in its own way.
+    // Responses of a proxy are not JSON.
   }
   const wait = Number(response.headers.get("retry-after"));
   const standard = {
     401: "You are not signed in",
-    403: "You may not do that",
-    404: "There is no such thing here",
-    413: "That is too large",
-    429: "Too many requests; wait a little",
+    403: "You are not allowed to do that",
+    404: "Not found",
+    413: "The request is too large",
+    429: "Too many requests; try again later",
     502: "The proxy cannot reach the node",
     504: "The proxy cannot reach the node",
-    503: "The node does not take requests at the moment",
+    503: "The node is not accepting requests",
   };
-  let text = problem.detail || problem.title || standard[response.status] || `The node answered with status ${response.status}`;
+  let text = problem.detail || problem.title || standard[response.status] || `The node responded with status ${response.status}`;
   if (wait > 0 && !/\d/.test(text)) text = `${text.replace(/\.$/, "")}; try again in ${wait} seconds`;
   return new ApiError(response.status, sentence(text), problem.condition ?? "");
 }
@@ -105,7 +107,7 @@ async function request(method, path, body, { signal } = {}) {
   const headers = { accept: "application/json" };
   if (body !== undefined) headers["content-type"] = "application/json";
   if (method !== "GET" && csrf) headers["x-csrf-token"] = csrf;
-  const limit = AbortSignal.timeout(PATIENCE);
+  const limit = AbortSignal.timeout(TIMEOUT_MS);
   let response;
   try {
     response = await fetch(BASE + path, {
@@ -119,18 +121,18 @@ async function request(method, path, body, { signal } = {}) {
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    silent();
-    throw new ApiError(0, limit.aborted ? "The node did not answer in time." : navigator.onLine ? "The node cannot be reached." : "This device has no network.");
+    markUnreachable();
+    throw new ApiError(0, limit.aborted ? "The node did not respond in time." : navigator.onLine ? "The node cannot be reached." : "This device has no network.");
   }
-  // A proxy says so when there is no node behind it.
-  if (response.status === 502 || response.status === 504) silent();
-  else answered();
+  // A proxy cannot reach its node.
+  if (response.status === 502 || response.status === 504) markUnreachable();
+  else markReachable();
   if (!response.ok) {
-    const error = await failure(response);
+    const error = await toApiError(response);
     if (response.status === 401 && path !== "/session") {
-      remember(false);
+      rememberSignIn(false);
       csrf = "";
-      ended(error);
+      sessionEndListener(error);
     }
     throw error;
   }
@@ -140,7 +142,7 @@ async function request(method, path, body, { signal } = {}) {
     return text ? JSON.parse(text) : {};
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError(response.status, "The node's answer cannot be read.");
+    throw new ApiError(response.status, "The response of the node is not valid JSON.");
   }
 }
 
@@ -152,20 +154,20 @@ function query(values) {
 
 export const get = (path, values, options) => request("GET", path + query(values), undefined, options);
 export const post = (path, body = {}, options) => request("POST", path, body, options);
-export const replace = (path, body) => request("PUT", path, body);
+export const put = (path, body) => request("PUT", path, body);
 export const remove = (path) => request("DELETE", path);
-/// A part of a path.
-export const part = (text) => encodeURIComponent(text);
+/// Encodes a segment of a path.
+export const pathSegment = (text) => encodeURIComponent(text);
 
-/// Signs in; the session.
+/// Signs in and returns the session.
 export async function signIn(jid, password) {
   const session = await post("/session", { jid, password });
   csrf = session.csrf;
-  remember(true);
+  rememberSignIn(true);
   return session;
 }
 
-/// The session that is there already, or `null`.
+/// The existing session, or `null`.
 export async function session() {
   try {
     const found = await get("/session");
@@ -173,24 +175,24 @@ export async function session() {
     return found;
   } catch (error) {
     if (error.status === 401 || error.status === 403) {
-      remember(false);
+      rememberSignIn(false);
       return null;
     }
     throw error;
   }
 }
 
-/// Signs out. The page forgets in any case.
+/// Signs out; the page discards its session even if the request fails.
 export async function signOut() {
   try {
     await remove("/session");
   } finally {
     csrf = "";
-    remember(false);
+    rememberSignIn(false);
   }
 }
 
-/// Uses a command of a domain, of the default one if none is given; its output, with a `note` about what was done.
+/// Runs a command of a domain, or of the default one; returns its output with a `note`.
 export async function command(name, values = {}, domain = "") {
-  return post(`/commands/${part(name)}${query({ domain })}`, values);
+  return post(`/commands/${pathSegment(name)}${query({ domain })}`, values);
 }

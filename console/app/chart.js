@@ -1,23 +1,25 @@
-//! One chart of a board: lines, or layers that add up, over time. SVG in units of the screen, so letters stay letters.
+//! A time-series chart of the overview: lines or stacked areas. SVG in CSS pixels, so text is not scaled.
 //!
-//! Pointing at a chart, or moving along it with the arrow keys, moves one cursor through all charts of the board, and their
-//! figures become those of that moment: no box hides what it explains.
+//! The pointer or the arrow keys move one cursor through all charts, and the values in their headers become those at the cursor;
+//! there is no tooltip that covers the data.
 //!
-//! The trap: more samples than pixels. Each pixel gets the mean as a line and least to most as a band, so a spike of two
-//! seconds is seen in an hour.
+//! # Pitfalls
+//!
+//! There are more samples than pixels. Each bucket shows its mean as a line and its range as a band, so a spike of two seconds
+//! is visible in an hour.
 
-import { h, s, put } from "./dom.js";
+import { h, s, replaceContent } from "./dom.js";
 import { clock, parts, short, value } from "./format.js";
 import { summary } from "./series.js";
-import { times, top } from "./scale.js";
+import { timeTicks, axisMaximum } from "./scale.js";
 
 const HEIGHT = 116;
 const [LEFT, RIGHT, TOP, BOTTOM] = [46, 8, 8, 20];
-/// Pixels for each bucket.
-const GRAIN = 1.5;
+/// Width of a bucket in pixels.
+const BUCKET_PIXELS = 1.5;
 
 export class Chart {
-  /// `spec`: title, kind, series of [name, label, class], layers (whether they add up), note.
+  /// `spec`: title, kind, series of [name, label, class], layers (whether they are stacked).
   constructor(spec, board) {
     this.spec = spec;
     this.board = board;
@@ -43,19 +45,19 @@ export class Chart {
       this.plot,
     );
     this.cursor = s("g", {});
-    for (const kind of ["pointermove", "pointerdown"]) this.plot.addEventListener(kind, (event) => this.point(event));
-    this.plot.addEventListener("pointerleave", () => board.point(null));
-    this.plot.addEventListener("keydown", (event) => this.key(event));
-    this.plot.addEventListener("blur", () => board.point(null));
+    for (const kind of ["pointermove", "pointerdown"]) this.plot.addEventListener(kind, (event) => this.onPointer(event));
+    this.plot.addEventListener("pointerleave", () => board.moveCursor(null));
+    this.plot.addEventListener("keydown", (event) => this.onKey(event));
+    this.plot.addEventListener("blur", () => board.moveCursor(null));
   }
 
-  point(event) {
+  onPointer(event) {
     const box = this.svg.getBoundingClientRect();
     const share = (event.clientX - box.left - LEFT) / Math.max(1, box.width - LEFT - RIGHT);
-    this.board.point(Math.round(share * (this.board.samples - 1)));
+    this.board.moveCursor(Math.round(share * (this.board.samples - 1)));
   }
 
-  key(event) {
+  onKey(event) {
     const last = this.board.samples - 1;
     const at = this.board.at ?? last;
     const step = event.shiftKey || event.key.startsWith("Page") ? Math.max(1, Math.round(last / 20)) : 1;
@@ -72,10 +74,10 @@ export class Chart {
     }[event.key];
     if (to === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    this.board.point(to, true);
+    this.board.moveCursor(to, true);
   }
 
-  /// Draws anew from the board's history.
+  /// Redraws from the history.
   draw() {
     const { history, samples } = this.board;
     const { series, layers, kind } = this.spec;
@@ -83,11 +85,11 @@ export class Chart {
     this.data = series.map(([name]) => history.last(name, samples));
     if (!this.width) return;
     const [w, height] = [this.width - LEFT - RIGHT, HEIGHT - TOP - BOTTOM];
-    const buckets = Math.max(2, Math.min(samples, Math.floor(w / GRAIN)));
-    const shapes = this.data.map((values) => bucket(values, buckets));
-    if (layers) pile(shapes);
-    const most = Math.max(0, ...shapes.map((shape) => shape.most));
-    this.top = top(most, kind);
+    const buckets = Math.max(2, Math.min(samples, Math.floor(w / BUCKET_PIXELS)));
+    const shapes = this.data.map((values) => downsample(values, buckets));
+    if (layers) stack(shapes);
+    const maximum = Math.max(0, ...shapes.map((shape) => shape.most));
+    this.top = axisMaximum(maximum, kind);
     const x = (i) => round(LEFT + (i / (buckets - 1)) * w);
     const y = (n) => round(TOP + height * (1 - n / this.top));
     this.y = y;
@@ -100,18 +102,18 @@ export class Chart {
     }
     const [from, to] = [history.end - (samples - 1) * history.step, history.end];
     if (to > 0) {
-      for (const at of times(from, to, Math.max(2, w / 74))) {
-        const place = round(LEFT + ((at - from) / (to - from)) * w);
+      for (const at of timeTicks(from, to, Math.max(2, w / 74))) {
+        const px = round(LEFT + ((at - from) / (to - from)) * w);
         const exact = to - from < 120;
         const half = exact ? 26 : 16;
-        out.push(s("line", { class: "tick", x1: place, x2: place, y1: TOP + height, y2: TOP + height + 3 }));
-        // The outermost labels are moved in rather than cut off.
-        const label = Math.min(LEFT + w + RIGHT - half, Math.max(LEFT - 4 + half, place));
-        if (Math.abs(label - place) < half) out.push(s("text", { class: "x", x: label, y: HEIGHT - 4 }, clock(at, exact)));
+        out.push(s("line", { class: "tick", x1: px, x2: px, y1: TOP + height, y2: TOP + height + 3 }));
+        // The outermost labels are moved inwards so that they are not clipped.
+        const label = Math.min(LEFT + w + RIGHT - half, Math.max(LEFT - 4 + half, px));
+        if (Math.abs(label - px) < half) out.push(s("text", { class: "x", x: label, y: HEIGHT - 4 }, clock(at, exact)));
       }
     }
     const known = shapes.some((shape) => shape.known);
-    // Nothing bad is no reason for red.
+    // An error series without errors is not drawn in red.
     const tints = series.map(([, , tint], i) => (tint === "kbad" && shapes[i].most === 0 ? "k1" : tint));
     if (known && layers) {
       for (let i = shapes.length - 1; i >= 0; i--) {
@@ -129,16 +131,16 @@ export class Chart {
         out.push(s("path", { class: `line ${tints[i]}`, d: line(shapes[i].mean, x, y) }));
       }
     } else {
-      const text = this.spec.none ?? (history.end ? "No figures yet" : "Loading");
+      const text = this.spec.none ?? (history.end ? "No data yet" : "Loading");
       out.push(s("text", { class: "none", x: LEFT + w / 2, y: TOP + height / 2 - 12 }, text));
     }
-    put(this.svg, out, this.cursor);
+    replaceContent(this.svg, out, this.cursor);
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
-    this.read();
+    this.showValues();
   }
 
-  /// Shows the figures of the board's moment.
-  read() {
+  /// Shows the values at the cursor.
+  showValues() {
     const { history, samples, at } = this.board;
     const { series, layers, kind } = this.spec;
     if (!this.data) return;
@@ -147,33 +149,33 @@ export class Chart {
     const shown = series.map(([, label, tint], i) => {
       const [text, unit] = parts(now[i], kind);
       const swatch = h("span.swatch", { class: `${tint}${layers ? "" : " line"}` });
-      const name = series.length > 1 ? h("dt", {}, swatch, label) : h("dt.unseen", {}, label);
+      const name = series.length > 1 ? h("dt", {}, swatch, label) : h("dt.visually-hidden", {}, label);
       return h("div", {}, name, h("dd", {}, text, unit && kind !== "rate" ? h("span.u", {}, unit) : null));
     });
-    put(this.values, shown);
+    replaceContent(this.values, shown);
 
-    const said = series.map(([, label], i) => `${series.length > 1 ? `${label} ` : ""}${value(now[i], kind)}`).join(", ");
+    const spokenValues = series.map(([, label], i) => `${series.length > 1 ? `${label} ` : ""}${value(now[i], kind)}`).join(", ");
     const time = history.end ? clock(history.end - (samples - 1 - index) * history.step) : "";
-    // A screen reader reads each change of what has the focus; without a key nothing new is to be read.
-    if (document.activeElement !== this.plot || this.told !== at) {
+    // A screen reader reads every change of the focused element; only a key press may cause one.
+    if (document.activeElement !== this.plot || this.announcedAt !== at) {
       this.plot.setAttribute("aria-valuemax", samples - 1);
       this.plot.setAttribute("aria-valuenow", index);
-      this.plot.setAttribute("aria-valuetext", `${time}: ${said}`);
+      this.plot.setAttribute("aria-valuetext", `${time}: ${spokenValues}`);
     }
-    this.told = at;
+    this.announcedAt = at;
 
     const marks = [];
     if (at !== null && this.width) {
-      const place = Math.round(LEFT + (index / Math.max(1, samples - 1)) * (this.width - LEFT - RIGHT)) + 0.5;
-      marks.push(s("line", { class: "cursor", x1: place, x2: place, y1: TOP, y2: HEIGHT - BOTTOM }));
+      const px = Math.round(LEFT + (index / Math.max(1, samples - 1)) * (this.width - LEFT - RIGHT)) + 0.5;
+      marks.push(s("line", { class: "cursor", x1: px, x2: px, y1: TOP, y2: HEIGHT - BOTTOM }));
       let sum = 0;
       series.forEach(([, , tint], i) => {
         if (Number.isNaN(now[i])) return;
         sum = layers ? sum + now[i] : now[i];
-        marks.push(s("circle", { class: `dot ${tint}`, cx: place, cy: this.y(Math.min(sum, this.top)), r: 4 }));
+        marks.push(s("circle", { class: `dot ${tint}`, cx: px, cy: this.y(Math.min(sum, this.top)), r: 4 }));
       });
     }
-    put(this.cursor, marks);
+    replaceContent(this.cursor, marks);
   }
 
   /// For the table below the charts: a row for each series.
@@ -190,8 +192,8 @@ export class Chart {
 
 const round = (n) => Math.round(n * 10) / 10;
 
-/// Mean, least and most for each bucket; NaN where nothing is known.
-function bucket(values, n) {
+/// Mean, minimum and maximum of each bucket; NaN where there is no data.
+function downsample(values, n) {
   const [mean, low, high] = [new Array(n), new Array(n), new Array(n)];
   let most = 0;
   let known = false;
@@ -209,8 +211,8 @@ function bucket(values, n) {
   return { mean, low, high, most, known };
 }
 
-/// Puts each layer on top of those before it.
-function pile(shapes) {
+/// Stacks each layer on those before it.
+function stack(shapes) {
   for (let i = 1; i < shapes.length; i++) {
     const [below, here] = [shapes[i - 1].mean, shapes[i].mean];
     for (let j = 0; j < here.length; j++) {
@@ -221,8 +223,8 @@ function pile(shapes) {
   }
 }
 
-/// Stretches without a gap, as pairs of first and last index.
-function stretches(values) {
+/// Ranges without a gap, as pairs of first and last index.
+function segments(values) {
   const out = [];
   let from = -1;
   for (let i = 0; i <= values.length; i++) {
@@ -237,9 +239,9 @@ function stretches(values) {
 }
 
 function line(values, x, y) {
-  return stretches(values)
+  return segments(values)
     .map(([from, to]) => {
-      // A single sample is a short dash, for a line of no length is hardly seen.
+      // A single sample is a short dash: a line of length zero is hardly visible.
       if (from === to) return `M${x(from) - 1.5},${y(values[from])}h3`;
       const points = [];
       for (let i = from; i <= to; i++) points.push(`${x(i)},${y(values[i])}`);
@@ -249,7 +251,7 @@ function line(values, x, y) {
 }
 
 function area(values, floor, x, y) {
-  return stretches(values)
+  return segments(values)
     .map(([from, to]) => {
       const [over, under] = [[], []];
       for (let i = from; i <= to; i++) {

@@ -1,39 +1,40 @@
-//! Dialogs: the browser's own, which makes the page behind inert and closes on Escape. The focus stays inside, and goes back
-//! afterwards.
+//! Modal dialogs with the `dialog` element, which makes the rest of the page inert and closes on Escape. Focus stays inside and
+//! is restored afterwards.
 //!
-//! The trap: what is typed into a dialog is lost when it closes, so a failed request leaves it open and says why inside.
+//! # Pitfalls
+//!
+//! Input is lost when a dialog closes, so after a failed request it stays open and shows the error.
 
-import { busy, fresh, h, put } from "./dom.js";
+import { setBusy, uniqueId, h, replaceContent } from "./dom.js";
 
-/// Keeps Tab inside: the browser's own way round leads through its address bar.
-function circle(dialog) {
+/// Keeps Tab inside the dialog: by default it also visits the browser's address bar.
+function trapFocus(dialog) {
   dialog.addEventListener("keydown", (event) => {
     if (event.key !== "Tab") return;
     const all = [...dialog.querySelectorAll("button, input, select, textarea, a[href], [tabindex='0']")].filter((element) => !element.disabled && element.checkVisibility());
     const [first, last] = [all[0], all.at(-1)];
-    const here = document.activeElement;
-    if (event.shiftKey ? here === first || !dialog.contains(here) : here === last || !dialog.contains(here)) {
+    const focused = document.activeElement;
+    if (event.shiftKey ? focused === first || !dialog.contains(focused) : focused === last || !dialog.contains(focused)) {
       event.preventDefault();
       (event.shiftKey ? last : first)?.focus();
     }
   });
 }
 
-/// Gives the focus back to where it was. The list behind may have been drawn anew; then to what has the same name there.
-function giveBack(before) {
-  const name = before?.getAttribute?.("aria-label");
-  const same = before?.isConnected ? before : name ? document.querySelector(`main [aria-label="${CSS.escape(name)}"]`) : null;
-  (same ?? document.querySelector("main h1"))?.focus();
+/// Restores the focus. If the list was rendered again, the element with the same label gets it.
+function restoreFocus(previousFocus) {
+  const name = previousFocus?.getAttribute?.("aria-label");
+  const target = previousFocus?.isConnected ? previousFocus : name ? document.querySelector(`main [aria-label="${CSS.escape(name)}"]`) : null;
+  (target ?? document.querySelector("main h1"))?.focus();
 }
 
-/// Shows a form. `act` is called with its controls when it is submitted, and the dialog closes if that succeeds.
-/// Answers whether it did.
-export function ask({ title, text, body = [], confirm, grave = false, act, ready }) {
+/// Shows a form. `act` is called when it is submitted, and the dialog closes if that succeeds. Resolves to whether it did.
+export function formDialog({ title, text, body = [], confirm, destructive = false, act, ready }) {
   return new Promise((done) => {
     const before = document.activeElement;
-    const head = fresh("dialog");
-    const trouble = h("p.form-trouble", { role: "alert" });
-    const send = h("button.main", { type: "submit", class: grave ? "grave" : "" }, confirm);
+    const head = uniqueId("dialog");
+    const errorText = h("p.form-error", { role: "alert" });
+    const submit = h("button.main", { type: "submit", class: destructive ? "destructive" : "" }, confirm);
     const cancel = h("button", { type: "button" }, "Cancel");
     const form = h(
       "form",
@@ -41,52 +42,52 @@ export function ask({ title, text, body = [], confirm, grave = false, act, ready
       h("h2", { id: head }, title),
       text ? h("p", {}, text) : null,
       body,
-      trouble,
-      h("div.acts", {}, cancel, send),
+      errorText,
+      h("div.acts", {}, cancel, submit),
     );
     const dialog = h("dialog", { "aria-labelledby": head }, form);
     let succeeded = false;
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
-      if (send.disabled) return;
-      put(trouble);
-      busy(form, send, true);
+      if (submit.disabled) return;
+      replaceContent(errorText);
+      setBusy(form, submit, true);
       try {
         await act(form);
         succeeded = true;
         dialog.close();
       } catch (error) {
-        put(trouble, error.message);
+        replaceContent(errorText, error.message);
       } finally {
-        busy(form, send, false);
-        ready?.(form, send);
+        setBusy(form, submit, false);
+        ready?.(form, submit);
       }
     });
     cancel.addEventListener("click", () => dialog.close());
     dialog.addEventListener("close", () => {
       dialog.remove();
-      giveBack(before);
+      restoreFocus(before);
       done(succeeded);
     });
     document.body.append(dialog);
     if (ready) {
-      ready(form, send);
-      form.addEventListener("input", () => ready(form, send));
+      ready(form, submit);
+      form.addEventListener("input", () => ready(form, submit));
     }
-    circle(dialog);
+    trapFocus(dialog);
     dialog.showModal();
-    (form.querySelector("input, textarea, select") ?? (grave ? cancel : send)).focus();
+    (form.querySelector("input, textarea, select") ?? (destructive ? cancel : submit)).focus();
   });
 }
 
-/// Shows something to read.
-export function tell(title, ...body) {
-  const head = fresh("dialog");
+/// Shows information with a close button.
+export function infoDialog(title, ...body) {
+  const headingId = uniqueId("dialog");
   const close = h("button.main", { type: "submit", autofocus: true }, "Close");
-  const form = h("form", { method: "dialog" }, h("h2", { id: head }, title), body, h("div.acts", {}, close));
-  const dialog = h("dialog", { "aria-labelledby": head }, form);
+  const form = h("form", { method: "dialog" }, h("h2", { id: headingId }, title), body, h("div.acts", {}, close));
+  const dialog = h("dialog", { "aria-labelledby": headingId }, form);
   const before = document.activeElement;
-  circle(dialog);
+  trapFocus(dialog);
   return new Promise((done) => {
     form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -94,7 +95,7 @@ export function tell(title, ...body) {
     });
     dialog.addEventListener("close", () => {
       dialog.remove();
-      giveBack(before);
+      restoreFocus(before);
       done();
     });
     document.body.append(dialog);

@@ -1,9 +1,9 @@
-//! Making elements. Texts become text nodes, so nothing that a user or a client named can become markup; there is no
-//! innerHTML anywhere, and the Content-Security-Policy refuses it (require-trusted-types-for).
+//! Creates DOM elements. Strings become text nodes, so names chosen by users or clients cannot become markup; innerHTML is not
+//! used, and the Content-Security-Policy forbids it (require-trusted-types-for).
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function fill(element, children) {
+function appendAll(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false) continue;
     element.append(child instanceof Node ? child : String(child));
@@ -11,8 +11,8 @@ function fill(element, children) {
   return element;
 }
 
-/// `h("a.plain", { href, onclick }, "text", other)`: an HTML element. Properties in `on…` are listeners, `null` and `false`
-/// leave an attribute out.
+/// `h("a.plain", { href, onclick }, "text", other)`: an HTML element. Properties `on…` are listeners; `null` and `false` omit an
+/// attribute.
 export function h(name, properties = {}, ...children) {
   const [tag, ...classes] = name.split(".");
   const element = document.createElement(tag);
@@ -24,31 +24,31 @@ export function h(name, properties = {}, ...children) {
     else if (key === "value") element.value = value;
     else element.setAttribute(key, value === true ? "" : value);
   }
-  return fill(element, children);
+  return appendAll(element, children);
 }
 
-/// An SVG element; of an attribute that is `null` nothing is written.
+/// An SVG element; `null` omits an attribute.
 export function s(name, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value !== null && value !== undefined) element.setAttribute(key, value);
   }
-  return fill(element, children);
+  return appendAll(element, children);
 }
 
-/// Replaces what is in an element.
-export function put(element, ...children) {
+/// Replaces the children of an element.
+export function replaceContent(element, ...children) {
   element.replaceChildren();
-  return fill(element, children);
+  return appendAll(element, children);
 }
 
-let numbers = 0;
-/// An id that nothing else on the page has.
-export const fresh = (name) => `${name}-${++numbers}`;
+let lastId = 0;
+/// An id that is unique on the page.
+export const uniqueId = (name) => `${name}-${++lastId}`;
 
-/// A label with its control, a hint and a place for what is wrong with it.
+/// A label with its control and an optional hint.
 export function field(label, control, hint) {
-  control.id ||= fresh("f");
+  control.id ||= uniqueId("f");
   const parts = [h("label", { for: control.id }, label), control];
   if (hint) {
     const note = h("p.hint", { id: `${control.id}-hint` }, hint);
@@ -58,24 +58,24 @@ export function field(label, control, hint) {
   return h("div.field", {}, parts);
 }
 
-/// Marks a form while it is being sent: it is not sent twice, and its fields cannot be changed. A text typed meanwhile would be
-/// selected or cleared when the answer comes.
-export function busy(form, send, on) {
+/// Marks a form as being submitted: it cannot be submitted twice, and its fields are read-only. Text typed meanwhile would be
+/// lost when the response arrives.
+export function setBusy(form, send, on) {
   send.disabled = on;
   if (on) send.setAttribute("aria-busy", "true");
   else send.removeAttribute("aria-busy");
   for (const control of form.querySelectorAll("input, textarea")) control.readOnly = on;
 }
 
-/// A menu. `options` are pairs of value and text.
-export function choice(options, value, properties = {}) {
+/// A select element. `options` are pairs of value and text.
+export function selectBox(options, value, properties = {}) {
   const select = h("select", properties, options.map(([key, text]) => h("option", { value: key }, text)));
   select.value = value;
   return select;
 }
 
-/// Calls `f` when nothing has happened for `ms` milliseconds.
-export function after(ms, f) {
+/// Calls `f` after `ms` milliseconds without another call.
+export function debounce(ms, f) {
   let timer = 0;
   return (...values) => {
     clearTimeout(timer);

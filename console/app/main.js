@@ -1,14 +1,18 @@
-//! The console: signs in, draws the frame, and shows the view that the address names (`#/users?search=a`).
+//! Entry point of the console: sign-in, layout and routing by the URL's fragment (`#/users?search=a`).
 //!
-//! Each view is a module with `title` and `open(context)`, which fills `context.root` and may answer a function that ends
-//! what it began. The trap: a view that is left must not draw any more; requests carry `context.signal`.
+//! Each view is a module with `title` and `open(context)`, which fills `context.root` and may return a function that disposes of
+//! it.
+//!
+//! # Pitfalls
+//!
+//! A view that was left must not render any more; its requests carry `context.signal`.
 
 import * as api from "./api.js";
 import { address } from "./address.js";
-import { choice, h, put } from "./dom.js";
+import { selectBox, h, replaceContent } from "./dom.js";
 import { clock } from "./format.js";
-import { help, listen } from "./keys.js";
-import { notice, say } from "./notice.js";
+import { showShortcuts, bindShortcuts } from "./shortcuts.js";
+import { toast, announce } from "./toast.js";
 import { signIn } from "../view/sign_in.js";
 import * as overview from "../view/overview.js";
 import * as users from "../view/users.js";
@@ -23,20 +27,20 @@ import * as log from "../view/log.js";
 import * as audit from "../view/audit.js";
 
 /// Groups of the navigation: [letter, path, view].
-const WAYS = [
+const NAVIGATION = [
   ["Live", [["o", "overview", overview], ["s", "sessions", sessions], ["n", "nodes", nodes]]],
   ["People", [["u", "users", users], ["m", "messages", messages]]],
   ["Server", [["d", "domains", domains], ["c", "commands", commands], ["t", "tokens", tokens]]],
   ["Records", [["l", "log", log], ["a", "audit", audit]]],
 ];
-const VIEWS = new Map(WAYS.flatMap(([, ways]) => ways.map(([, path, view]) => [path, view])));
-const KEYS = WAYS.flatMap(([, ways]) => ways.map(([letter, path, view]) => [letter, path, view.title]));
+const VIEWS = new Map(NAVIGATION.flatMap(([, entries]) => entries.map(([, path, view]) => [path, view])));
+const KEYS = NAVIGATION.flatMap(([, entries]) => entries.map(([letter, path, view]) => [letter, path, view.title]));
 
 const app = document.getElementById("app");
-let leave = () => {};
+let leaveView = () => {};
 let main = null;
 
-function here() {
+function currentRoute() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
   const [name, ...rest] = path.split("/").map((part) => {
     try {
@@ -50,14 +54,14 @@ function here() {
 
 function show({ focus = true } = {}) {
   if (!main) return;
-  leave();
+  leaveView();
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
-  const { name, rest, values } = here();
+  const { name, rest, values } = currentRoute();
   const view = name === "users" && rest[0] ? user : VIEWS.get(name);
-  const ended = new AbortController();
+  const controller = new AbortController();
   const root = h("div");
-  put(main, root);
-  for (const link of document.querySelectorAll(".ways a")) {
+  replaceContent(main, root);
+  for (const link of document.querySelectorAll(".navigation a")) {
     if (link.dataset.path === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
@@ -65,7 +69,7 @@ function show({ focus = true } = {}) {
   document.querySelector(".menu").setAttribute("aria-expanded", "false");
   if (!view) {
     document.title = "Not found · Throng";
-    put(root, h("div.head", {}, h("h1", { tabindex: "-1" }, "There is no such page")), h("p", {}, h("a", { href: address("overview") }, "To the overview")));
+    replaceContent(root, h("div.head", {}, h("h1", { tabindex: "-1" }, "Page not found")), h("p", {}, h("a", { href: address("overview") }, "Go to the overview")));
     return;
   }
   const title = view.titled?.(rest) ?? view.title;
@@ -75,52 +79,52 @@ function show({ focus = true } = {}) {
     root,
     rest,
     values,
-    signal: ended.signal,
-    /// The head of a view: what it is, a line about it, and what can be done.
+    signal: controller.signal,
+    /// The header of a view: title, description and actions.
     head: (text, ...acts) => h("div.head", {}, h("div", {}, heading, text ? h("p", {}, text) : null), acts.length ? h("div.acts", {}, acts) : null),
-    /// Changes the address of this view without a step for the browser's way back.
+    /// Replaces the URL of this view without an entry in the browser's history.
     keep: (path, values) => history.replaceState(null, "", address(path, values)),
     go: (path, values) => {
       location.hash = address(path, values);
     },
     session,
   };
-  const end = view.open(context);
-  leave = () => {
-    ended.abort();
-    end?.();
-    leave = () => {};
+  const dispose = view.open(context);
+  leaveView = () => {
+    controller.abort();
+    dispose?.();
+    leaveView = () => {};
   };
   window.scrollTo(0, 0);
   if (focus) heading.focus({ preventScroll: true });
-  say(title);
+  announce(title);
 }
 
 let session = null;
 
-/// Says on every view that the node does not answer, and since when; nothing looks as if it were of this moment then.
-const lost = h("p.lost", { role: "alert", hidden: true });
-let since = 0;
-function mark() {
-  lost.hidden = !since;
-  put(lost, since ? `The node does not answer. Its last answer was at ${clock(since)}; the data shown is from that time. It is asked again every five seconds.` : null);
-  main?.classList.toggle("stale", Boolean(since));
+/// Banner above every view while the node is unreachable, with the time of its last response.
+const offlineBanner = h("p.offline-banner", { role: "alert", hidden: true });
+let unreachableSince = 0;
+function updateOfflineBanner() {
+  offlineBanner.hidden = !unreachableSince;
+  replaceContent(offlineBanner, unreachableSince ? `The node does not respond. Its last response was at ${clock(unreachableSince)}; the data shown is from that time. The console retries every five seconds.` : null);
+  main?.classList.toggle("stale", Boolean(unreachableSince));
 }
 
-function frame() {
+function renderLayout() {
   const menu = h("button.menu", { type: "button", "aria-expanded": "false", "aria-controls": "drawer" }, "Menu");
-  const ways = WAYS.map(([title, group]) => {
+  const groups = NAVIGATION.map(([title, group]) => {
     const links = group.map(([, path, view]) => h("li", {}, h("a", { href: address(path), "data-path": path }, view.title)));
     return h("div", {}, h("h2", {}, title), h("ul", {}, links));
   });
-  const themes = choice([["", "Theme: system"], ["light", "Theme: light"], ["dark", "Theme: dark"]], window.theme.choice, {
+  const themeSelect = selectBox([["", "Theme: system"], ["light", "Theme: light"], ["dark", "Theme: dark"]], window.theme.choice, {
     "aria-label": "Theme",
     onchange: (event) => {
       window.theme.choice = event.target.value;
     },
   });
-  const out = h("button.small", { type: "button" }, "Sign out");
-  const side = h(
+  const signOutButton = h("button.small", { type: "button" }, "Sign out");
+  const sidebar = h(
     "div.side",
     {},
     h("a.brand", { href: address("overview") }, h("img", { src: "/console/icon.svg", alt: "", width: 28, height: 28 }), "Throng"),
@@ -128,81 +132,81 @@ function frame() {
     h(
       "div.drawer",
       { id: "drawer" },
-      h("nav.ways", { "aria-label": "Views" }, ways),
+      h("nav.navigation", { "aria-label": "Views" }, groups),
       h(
         "div.who",
         {},
         h("p.name", { title: session.jid }, "Signed in as ", h("strong", {}, session.jid)),
-        h("div.acts", {}, themes, h("button.small", { type: "button", onclick: () => help(KEYS) }, "Keys"), out),
+        h("div.acts", {}, themeSelect, h("button.small", { type: "button", onclick: () => showShortcuts(KEYS) }, "Shortcuts"), signOutButton),
       ),
     ),
   );
   const open = (on) => {
-    side.classList.toggle("open", on);
+    sidebar.classList.toggle("open", on);
     menu.setAttribute("aria-expanded", String(on));
   };
-  menu.addEventListener("click", () => open(!side.classList.contains("open")));
-  side.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && side.classList.contains("open")) {
+  menu.addEventListener("click", () => open(!sidebar.classList.contains("open")));
+  sidebar.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && sidebar.classList.contains("open")) {
       open(false);
       menu.focus();
     }
   });
   document.addEventListener("click", (event) => {
-    if (!side.contains(event.target)) open(false);
+    if (!sidebar.contains(event.target)) open(false);
   });
-  out.addEventListener("click", async () => {
-    out.disabled = true;
+  signOutButton.addEventListener("click", async () => {
+    signOutButton.disabled = true;
     try {
       await api.signOut();
     } catch (error) {
-      notice(error.message);
+      toast(error.message);
     }
-    enter("");
+    showSignIn("");
   });
   main = h("main", { id: "main" });
   const skip = h("a.skip", { href: "#main", onclick: (event) => {
     event.preventDefault();
     main.querySelector("h1")?.focus();
-  } }, "Skip to the content");
-  put(app, skip, h("div.frame", {}, side, h("div.page", {}, lost, main)));
-  mark();
+  } }, "Skip to content");
+  replaceContent(app, skip, h("div.frame", {}, sidebar, h("div.page", {}, offlineBanner, main)));
+  updateOfflineBanner();
 }
 
-/// Shows the page for signing in; `why` says why it is there again.
-function enter(why) {
-  leave();
+/// Shows the sign-in page; `why` is the reason if a session ended.
+function showSignIn(why) {
+  leaveView();
   main = null;
   session = null;
   for (const dialog of document.querySelectorAll("dialog")) dialog.remove();
   document.title = "Sign in · Throng";
   signIn(app, why, (found) => {
     session = found;
-    frame();
+    renderLayout();
     show();
   });
 }
 
-api.onEnd((error) => {
-  if (main) enter(error.message);
+api.onSessionEnd((error) => {
+  if (main) showSignIn(error.message);
 });
-api.onReach((at = 0) => {
-  since = at;
-  mark();
+api.onReachability((at = 0) => {
+  unreachableSince = at;
+  updateOfflineBanner();
 });
 window.addEventListener("hashchange", () => show());
-listen(KEYS, (path) => {
+bindShortcuts(KEYS, (path) => {
   location.hash = address(path);
 });
 
 try {
-  session = api.remembered() ? await api.session() : null;
+  session = api.hasRememberedSignIn() ? await api.session() : null;
 } catch (error) {
-  enter(error.message);
+  showSignIn(error.message);
 }
 if (session) {
-  frame();
+  renderLayout();
   show({ focus: false });
 } else if (!app.firstChild) {
-  enter("");
+  showSignIn("");
 }

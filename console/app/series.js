@@ -1,10 +1,12 @@
-//! The history of figures in the page: what /overview answered, joined at the end.
+//! History of the metrics from /overview, kept in the page.
 //!
-//! The trap: a page that slept has a gap. What the node still knows fills it; nothing is ever drawn across.
+//! # Pitfalls
+//!
+//! A suspended page has a gap. Samples that the node still has fill it; charts never draw across a gap.
 
-/// Seconds that are kept.
-const KEPT = 3600;
-/// Everything that lasts is in seconds here.
+/// Length of the history, in seconds.
+const RETENTION_SECONDS = 3600;
+/// Factors that convert durations to seconds.
 const FACTORS = { ms: 1e-3 };
 
 export class History {
@@ -12,72 +14,72 @@ export class History {
     this.step = 2;
     /// The time of the last sample, seconds since 1970; 0 before the first answer.
     this.end = 0;
-    this.all = new Map();
+    this.seriesByName = new Map();
     this.current = {};
     this.resources = {};
   }
 
-  /// What to ask for: the time of the last sample, or nothing for all.
+  /// Parameter of the next request: the time of the last sample, or nothing for all samples.
   get since() {
     return this.end || undefined;
   }
 
-  /// Takes an answer in. Series end at its `now`.
+  /// Adds a response. Its series end at `now`.
   add({ now, interval, series = {}, units = {}, current = {}, resources = {} }) {
     const step = interval || 2;
     this.current = current;
     this.resources = resources;
     if (!now) return;
     if (this.end && (step !== this.step || now < this.end)) {
-      // The node began anew, or its clock was set: the next answer brings everything.
-      this.forget();
+      // The node restarted or its clock was set: the next response has all samples.
+      this.clear();
       return;
     }
     this.step = step;
-    const most = Math.round(KEPT / step);
-    const passed = this.end ? Math.max(0, Math.round((now - this.end) / step)) : most;
+    const maxSamples = Math.round(RETENTION_SECONDS / step);
+    const elapsedSamples = this.end ? Math.max(0, Math.round((now - this.end) / step)) : maxSamples;
     for (const [name, fresh] of Object.entries(series)) {
-      let list = this.all.get(name) ?? [];
+      let list = this.seriesByName.get(name) ?? [];
       const factor = FACTORS[units[name]] ?? 1;
       const values = fresh.map((n) => (typeof n === "number" ? n * factor : Number.NaN));
-      if (values.length >= passed) {
-        // Samples that were there already come again with the same values.
-        list = list.slice(0, Math.max(0, list.length - (values.length - passed))).concat(values);
+      if (values.length >= elapsedSamples) {
+        // Overlapping samples have the same values.
+        list = list.slice(0, Math.max(0, list.length - (values.length - elapsedSamples))).concat(values);
       } else {
-        list = list.concat(new Array(passed - values.length).fill(Number.NaN), values);
+        list = list.concat(new Array(elapsedSamples - values.length).fill(Number.NaN), values);
       }
-      this.all.set(name, list.slice(-most));
+      this.seriesByName.set(name, list.slice(-maxSamples));
     }
     this.end = now;
   }
 
-  forget() {
+  clear() {
     this.end = 0;
-    this.all.clear();
+    this.seriesByName.clear();
   }
 
-  /// Seconds that are known.
+  /// Seconds for which there is data.
   get span() {
-    return Math.max(0, ...[...this.all.values()].map((list) => list.length - Math.max(0, list.findIndex((n) => !Number.isNaN(n))))) * this.step;
+    return Math.max(0, ...[...this.seriesByName.values()].map((list) => list.length - Math.max(0, list.findIndex((n) => !Number.isNaN(n))))) * this.step;
   }
 
-  /// How many there were, of what is counted by the second.
+  /// The total of a per-second rate.
   sum(name) {
-    return (this.all.get(name) ?? []).reduce((sum, n) => (Number.isNaN(n) ? sum : sum + n * this.step), 0);
+    return (this.seriesByName.get(name) ?? []).reduce((sum, n) => (Number.isNaN(n) ? sum : sum + n * this.step), 0);
   }
 
   has(name) {
-    return this.all.has(name);
+    return this.seriesByName.has(name);
   }
 
-  /// The last `n` samples; what is not known is NaN.
+  /// The last `n` samples; missing ones are NaN.
   last(name, n) {
-    const list = this.all.get(name) ?? [];
+    const list = this.seriesByName.get(name) ?? [];
     return list.length >= n ? list.slice(-n) : new Array(n - list.length).fill(Number.NaN).concat(list);
   }
 }
 
-/// Least, mean and most of what is known; `null` if nothing is.
+/// Minimum, mean and maximum of the samples; `null` without samples.
 export function summary(values) {
   let [least, most, sum, n] = [Infinity, -Infinity, 0, 0];
   for (const value of values) {

@@ -1,17 +1,17 @@
-//! Tables, and what takes their place: nothing there, or trouble.
+//! Tables, their empty state and their error state.
 
-import { h, put } from "./dom.js";
+import { h, replaceContent } from "./dom.js";
 
-/// A table. `columns` are { title, class, cell(row) }; the first is the head of its row. `brief(row)` says on a phone what
-/// the hidden columns would.
-export function table({ caption, columns, rows, brief, mark }) {
+/// A table. `columns` are { title, class, cell(row) }; the first is the row header. `brief(row)` summarises the columns that are
+/// hidden on a phone.
+export function table({ caption, columns, rows, brief: mobileSummary, mark }) {
   const head = columns.map(({ title, class: kind, unseen }) =>
-    h("th", { scope: "col", class: kind }, unseen ? h("span.unseen", {}, title) : title),
+    h("th", { scope: "col", class: kind }, unseen ? h("span.visually-hidden", {}, title) : title),
   );
   const body = rows.map((row) => {
     const cells = columns.map(({ cell, class: kind }, i) =>
       i === 0
-        ? h("th", { scope: "row", class: kind }, cell(row), brief ? h("span.brief", {}, brief(row)) : null)
+        ? h("th", { scope: "row", class: kind }, cell(row), mobileSummary ? h("span.brief", {}, mobileSummary(row)) : null)
         : h("td", { class: kind }, cell(row)),
     );
     return h("tr", { class: mark?.(row) }, cells);
@@ -19,43 +19,43 @@ export function table({ caption, columns, rows, brief, mark }) {
   return h(
     "div.sheet",
     {},
-    h("table", {}, h("caption.unseen", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)),
+    h("table", {}, h("caption.visually-hidden", {}, caption), h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)),
   );
 }
 
-/// In place of a table without rows.
-export const empty = (title, text) => h("div.empty", {}, h("strong", {}, title), text ?? null);
+/// Replaces a table without rows.
+export const emptyState = (title, text) => h("div.empty", {}, h("strong", {}, title), text ?? null);
 
-/// In place of what could not be loaded.
-export function trouble(error, again) {
+/// Replaces content that could not be loaded.
+export function errorNotice(error, reload) {
   return h(
-    "div.trouble",
+    "div.error-notice",
     { role: "alert" },
     h("span", {}, error.message),
-    again ? h("button.small", { type: "button", onclick: again }, "Try again") : null,
+    reload ? h("button.small", { type: "button", onclick: reload }, "Try again") : null,
   );
 }
 
-/// Fills a place with what `load` answers. Says so while it lasts, keeps what was there before, and leaves what comes too
-/// late. `show` draws it.
-export function loader(place, load, show) {
+/// Returns a function that loads data and renders it with `show` into a container. The previous content stays until then, and
+/// results of superseded loads are discarded.
+export function loader(container, load, show) {
   let running = null;
   return async function again() {
     running?.abort();
-    const mine = new AbortController();
-    running = mine;
-    place.setAttribute("aria-busy", "true");
+    const controller = new AbortController();
+    running = controller;
+    container.setAttribute("aria-busy", "true");
     const slow = setTimeout(() => {
-      if (!place.firstChild) put(place, h("p.empty", {}, "Loading…"));
+      if (!container.firstChild) replaceContent(container, h("p.empty", {}, "Loading…"));
     }, 200);
     try {
-      const found = await load(mine.signal);
-      if (!mine.signal.aborted) put(place, show(found));
+      const found = await load(controller.signal);
+      if (!controller.signal.aborted) replaceContent(container, show(found));
     } catch (error) {
-      if (!mine.signal.aborted) put(place, trouble(error, again));
+      if (!controller.signal.aborted) replaceContent(container, errorNotice(error, again));
     } finally {
       clearTimeout(slow);
-      if (running === mine) place.removeAttribute("aria-busy");
+      if (running === controller) container.removeAttribute("aria-busy");
     }
   };
 }

@@ -1,12 +1,12 @@
-//! Light, dark, or as the system has it. An ordinary script in the head: a module would come after the first paint, and a
-//! dark room would see a white flash. The trap: storage may be refused; then the choice lasts as long as the page.
+//! Colour theme: light, dark or the system's. A classic script in the head, since a module runs after the first paint and would
+//! cause a white flash. Without storage the choice lasts until the page is closed.
 (() => {
   const key = "throng-theme";
   let choice = "";
   try {
     choice = localStorage.getItem(key) ?? "";
   } catch {
-    // As the system has it.
+    // Use the system's theme.
   }
   const apply = () => {
     if (choice) document.documentElement.dataset.theme = choice;

@@ -1,31 +1,31 @@
-//! Every command of the node with a form from its declaration: the same that `throng command` and XMPP clients offer.
+//! All commands of the node with forms generated from their declarations, as in `throng command` and XMPP clients.
 
 import * as api from "../app/api.js";
 import { address } from "../app/address.js";
-import { ask } from "../app/dialog.js";
-import { after as later, busy, choice, field, h, put } from "../app/dom.js";
+import { formDialog } from "../app/dialog.js";
+import { debounce, setBusy, selectBox, field, h, replaceContent } from "../app/dom.js";
 import { sentence } from "../app/format.js";
-import { empty, loader, table } from "../app/table.js";
-import { names } from "./domain_names.js";
+import { emptyState, loader, table } from "../app/table.js";
+import { domainNames } from "./domain_names.js";
 
 export const title = "Commands";
 
 export function open(context) {
   const { root, rest, signal } = context;
-  const place = h("div");
-  let words = "";
+  const container = h("div");
+  let filter = "";
   let all = [];
   const load = loader(
-    place,
+    container,
     async (stopped) => {
       all = (await api.get("/commands", {}, { signal: AbortSignal.any([stopped, signal]) })).items;
       return all;
     },
-    () => (rest[0] ? one(all.find(({ name }) => name === rest[0]), rest[0], head.querySelector("h1")) : list()),
+    () => (rest[0] ? commandForm(all.find(({ name }) => name === rest[0]), rest[0], head.querySelector("h1")) : list()),
   );
   function list() {
-    const rows = all.filter((command) => `${command.name} ${command.title} ${command.doc}`.toLowerCase().includes(words.toLowerCase()));
-    if (!rows.length) return h("div.card", {}, empty("No command has these words"));
+    const rows = all.filter((command) => `${command.name} ${command.title} ${command.doc}`.toLowerCase().includes(filter.toLowerCase()));
+    if (!rows.length) return h("div.card", {}, emptyState("No matching commands"));
     return h(
       "div.card",
       {},
@@ -35,28 +35,28 @@ export function open(context) {
         brief: (row) => row.doc,
         columns: [
           { title: "Command", cell: (row) => h("a", { href: address(`commands/${row.name}`) }, row.title) },
-          { title: "What it does", class: "wide-only", cell: (row) => row.doc },
+          { title: "Description", class: "wide-only", cell: (row) => row.doc },
           { title: "Name", class: "wide-only", cell: (row) => h("code.soft", {}, row.name) },
         ],
       }),
     );
   }
-  const head = context.head(rest[0] ? null : ["The same that ", h("code", {}, "throng command"), " and XMPP clients offer."]);
-  const search = h("input", { type: "search", placeholder: "What to do", spellcheck: "false" });
-  search.addEventListener("input", later(120, () => {
-    words = search.value.trim();
-    put(place, list());
+  const head = context.head(rest[0] ? null : ["Also available with ", h("code", {}, "throng command"), " and in XMPP clients."]);
+  const search = h("input", { type: "search", placeholder: "Name or description", spellcheck: "false" });
+  search.addEventListener("input", debounce(120, () => {
+    filter = search.value.trim();
+    replaceContent(container, list());
   }));
   const wide = field("Search", search);
   wide.classList.add("wide");
   if (rest[0]) head.firstChild.prepend(h("a.up", { href: address("commands") }, "All commands"));
-  put(root, head, rest[0] ? null : h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, wide), place);
+  replaceContent(root, head, rest[0] ? null : h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, wide), container);
   load();
 }
 
 export const titled = ([name]) => name ?? title;
 
-/// Which control a field has, and how it is read.
+/// The control of a declared field and a function that reads its value.
 function control(declared, value) {
   const { type: kind, required } = declared;
   const start = value ?? declared.default ?? "";
@@ -66,12 +66,12 @@ function control(declared, value) {
     return { element: box, read: () => box.checked };
   }
   if (kind === "choice") {
-    const menu = choice((declared.choices ?? []).map(({ value, label }) => [value, label]), start);
+    const menu = selectBox((declared.choices ?? []).map(({ value, label }) => [value, label]), start);
     return { element: menu, read: () => menu.value };
   }
   if (kind === "lines" || kind === "jids") {
     const text = h("textarea", { rows: kind === "lines" ? 5 : 3, spellcheck: kind === "lines" ? null : "false", value: Array.isArray(start) ? start.join("\n") : start });
-    return { element: text, hint: kind === "jids" ? "One address in each line." : null, read: () => (text.value.trim() === "" ? undefined : kind === "jids" ? lines(text.value).filter(Boolean) : lines(text.value.replace(/\s+$/, ""))) };
+    return { element: text, hint: kind === "jids" ? "One address per line." : null, read: () => (text.value.trim() === "" ? undefined : kind === "jids" ? lines(text.value).filter(Boolean) : lines(text.value.replace(/\s+$/, ""))) };
   }
   const input = h("input", {
     type: kind === "secret" ? "password" : kind === "int" ? "number" : "text",
@@ -86,39 +86,39 @@ function control(declared, value) {
   return { element: input, read: () => (input.value === "" ? undefined : kind === "int" ? Number(input.value) : input.value) };
 }
 
-function one(command, name, heading) {
-  if (!command) return empty("There is no such command", name);
-  put(heading, command.title);
-  const outcome = h("div", { role: "status" });
-  const trouble = h("p.form-trouble", { role: "alert" });
-  const run = h("button.main", { type: "submit" }, command.changes ? command.title : "Show");
+function commandForm(command, name, heading) {
+  if (!command) return emptyState("Unknown command", name);
+  replaceContent(heading, command.title);
+  const resultBox = h("div", { role: "status" });
+  const errorText = h("p.form-error", { role: "alert" });
+  const submit = h("button.main", { type: "submit" }, command.changes ? command.title : "Show");
   const inputs = [];
-  const place = h("div.stack");
+  const container = h("div.stack");
   const domain = h("div");
   let menu = null;
-  const fill = async () => {
+  const loadFields = async () => {
     let present = {};
     if (command.present !== false && command.input.length) {
-      present = await api.get(`/commands/${api.part(command.name)}`, { domain: menu?.value }).then((found) => found.present ?? {}, () => ({}));
+      present = await api.get(`/commands/${api.pathSegment(command.name)}`, { domain: menu?.value }).then((found) => found.present ?? {}, () => ({}));
     }
     inputs.length = 0;
-    put(
-      place,
+    replaceContent(
+      container,
       command.input.map((declared) => {
-        const made = control(declared, present[declared.name]);
-        inputs.push([declared, made]);
-        const hint = [declared.doc, made.hint].filter(Boolean).join(" ") || null;
-        if (declared.type === "bool") return h("label.check", {}, made.element, declared.label);
-        return field(`${declared.label}${declared.required ? "" : " (may be left out)"}`, made.element, hint);
+        const input = control(declared, present[declared.name]);
+        inputs.push([declared, input]);
+        const hint = [declared.doc, input.hint].filter(Boolean).join(" ") || null;
+        if (declared.type === "bool") return h("label.check", {}, input.element, declared.label);
+        return field(`${declared.label}${declared.required ? "" : " (optional)"}`, input.element, hint);
       }),
     );
   };
-  names().then((list) => {
+  domainNames().then((list) => {
     if (list.length > 1) {
-      menu = choice(list.map((name) => [name, name]), list[0], { onchange: fill });
-      put(domain, field("Domain", menu));
+      menu = selectBox(list.map((name) => [name, name]), list[0], { onchange: loadFields });
+      replaceContent(domain, field("Domain", menu));
     }
-    fill();
+    loadFields();
   });
   const form = h(
     "form.card.pad.stack.narrow",
@@ -127,14 +127,14 @@ function one(command, name, heading) {
       novalidate: true,
       onsubmit: async (event) => {
         event.preventDefault();
-        if (run.disabled) return;
-        put(trouble);
+        if (submit.disabled) return;
+        replaceContent(errorText);
         const values = {};
         for (const [declared, { element, read }] of inputs) {
           const value = read();
           if (value === undefined) {
             if (declared.required) {
-              put(trouble, `“${declared.label}” must be filled in.`);
+              replaceContent(errorText, `“${declared.label}” is required.`);
               element.focus();
               return;
             }
@@ -142,30 +142,30 @@ function one(command, name, heading) {
           }
           values[declared.name] = value;
         }
-        busy(form, run, true);
+        setBusy(form, submit, true);
         try {
           let answer = null;
           const act = async () => {
             answer = await api.command(command.name, values, menu?.value ?? "");
           };
           if (["restart", "shutdown", "delete-user"].includes(command.name)) {
-            await ask({ title: `${command.title}?`, text: command.doc, confirm: command.title, grave: true, act });
+            await formDialog({ title: `${command.title}?`, text: command.doc, confirm: command.title, destructive: true, act });
           } else await act();
-          if (answer) put(outcome, result(command, answer));
+          if (answer) replaceContent(resultBox, result(command, answer));
         } catch (error) {
-          put(trouble, error.message);
+          replaceContent(errorText, error.message);
         } finally {
-          busy(form, run, false);
+          setBusy(form, submit, false);
         }
       },
     },
     h("p.soft", {}, command.doc),
     domain,
-    place,
-    trouble,
-    h("div.row", {}, run),
+    container,
+    errorText,
+    h("div.row", {}, submit),
   );
-  return h("div.stack", {}, form, outcome);
+  return h("div.stack", {}, form, resultBox);
 }
 
 function result(command, { note, ...values }) {

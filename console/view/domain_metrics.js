@@ -1,24 +1,24 @@
-//! Sessions and stanzas by domain, as a table that is asked for again while it is shown.
+//! Table of sessions and stanza rates by domain, refreshed while it is visible.
 
 import * as api from "../app/api.js";
-import { h, put } from "../app/dom.js";
+import { h, replaceContent } from "../app/dom.js";
 import { count, value } from "../app/format.js";
 import { table } from "../app/table.js";
 
 const both = (rates, kind) => `${value(rates[`${kind}_in`], "rate")} in, ${value(rates[`${kind}_out`], "rate")} out`;
 const column = (title, kind, more = "") => ({ title, class: `number wide-only${more}`, cell: ({ rates }) => both(rates, kind) });
 
-/// A section, and a function that asks again; with one domain only there is nothing to compare, and `least` hides it.
+/// A section and a function that refreshes it. It is hidden with fewer than `least` domains: one has nothing to compare with.
 export function domainMetrics(signal, least = 1) {
-  const place = h("div.card");
+  const container = h("div.card");
   const about = h("p.soft", {});
-  const element = h("section.part", { "aria-label": "By domain", hidden: true }, h("h2", {}, "By domain"), place, about);
+  const element = h("section.part", { "aria-label": "By domain", hidden: true }, h("h2", {}, "By domain"), container, about);
   const load = async () => {
     const { seconds, domains } = await api.get("/domains/metrics", {}, { signal });
     element.hidden = domains.length < least;
-    put(about, seconds ? `Stanzas in a second, on average of the last ${count(seconds)} s.` : null);
-    put(
-      place,
+    replaceContent(about, seconds ? `Stanzas per second, average of the last ${count(seconds)} s.` : null);
+    replaceContent(
+      container,
       table({
         caption: "Metrics by domain",
         rows: domains,

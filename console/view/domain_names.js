@@ -1,20 +1,20 @@
-//! The names of the domains, asked for once while the page lives; a reload of the configuration asks again.
+//! Cached names of the domains; a reload of the configuration invalidates them.
 
 import * as api from "../app/api.js";
 
-let known = null;
+let cached = null;
 
-/// All names, the default first; empty if they cannot be read, and then views leave their menus of domains out.
-export async function names() {
+/// All names, the default domain first; empty if they cannot be loaded, and views then omit their domain menus.
+export async function domainNames() {
   try {
-    known ??= (await api.get("/domains")).domains.sort((a, b) => Number(b.default) - Number(a.default)).map(({ name }) => name);
-    return known;
+    cached ??= (await api.get("/domains")).domains.sort((a, b) => Number(b.default) - Number(a.default)).map(({ name }) => name);
+    return cached;
   } catch {
     return [];
   }
 }
 
-/// They may have changed.
-export function forget() {
-  known = null;
+/// Discards the cached names.
+export function invalidate() {
+  cached = null;
 }

@@ -1,57 +1,59 @@
-//! The last lines of the log, as they come.
+//! Live view of the server log.
 //!
-//! The trap: a busy node writes faster than anybody reads. The list keeps the last lines only, and it does not run away from
-//! somebody who scrolled up.
+//! # Pitfalls
+//!
+//! A busy node logs faster than anybody can read. The list keeps the last lines only and does not scroll after the user has
+//! scrolled up.
 
 import * as api from "../app/api.js";
-import { after as later, choice, field, h, put } from "../app/dom.js";
-import { clock, count, many, moment, seconds } from "../app/format.js";
-import { empty, trouble } from "../app/table.js";
+import { debounce, selectBox, field, h, replaceContent } from "../app/dom.js";
+import { clock, count, plural, dateTime, seconds } from "../app/format.js";
+import { emptyState, errorNotice } from "../app/table.js";
 
 export const title = "Log";
 
-const KEPT = 2_000;
+const MAX_LINES = 2_000;
 const LEVELS = [["error", "Errors"], ["warn", "Warnings"], ["info", "Information"], ["debug", "Debug"]];
 
 export function open(context) {
   const { root, values, signal } = context;
   let level = values.get("level") ?? "info";
-  let words = values.get("search") ?? "";
+  let filter = values.get("search") ?? "";
   let last = 0;
   let lines = [];
   let following = true;
-  let running = 0;
+  let pollTimer = 0;
 
   const list = h("ol.log", { role: "log", "aria-live": "off", "aria-label": "Log lines", tabindex: "0" });
-  const none = h("div");
-  const problem = h("div");
-  const number = h("p", {});
-  const levels = choice(LEVELS, level, { onchange: () => {
+  const emptyBox = h("div");
+  const errorBox = h("div");
+  const countText = h("p", {});
+  const levels = selectBox(LEVELS, level, { onchange: () => {
     level = levels.value;
-    begin();
+    restart();
   } });
-  const search = h("input", { type: "search", value: words, placeholder: "In these lines", spellcheck: "false", autocapitalize: "none" });
-  const follow = h("button", { type: "button", "aria-pressed": "true", onclick: () => set(!following) }, "Pause");
-  search.addEventListener("input", later(150, () => {
-    words = search.value.trim();
-    keep();
+  const search = h("input", { type: "search", value: filter, placeholder: "Text in these lines", spellcheck: "false", autocapitalize: "none" });
+  const follow = h("button", { type: "button", "aria-pressed": "true", onclick: () => setFollowing(!following) }, "Pause");
+  search.addEventListener("input", debounce(150, () => {
+    filter = search.value.trim();
+    updateAddress();
     draw();
   }));
   const wide = field("Search", search);
   wide.classList.add("wide");
   const head = context.head("", follow);
-  head.firstChild.append(number);
-  const tools = h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, wide, field("Least level", levels));
-  put(root, head, tools, problem, h("div.card", {}, none, list));
+  head.firstChild.append(countText);
+  const tools = h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, wide, field("Minimum level", levels));
+  replaceContent(root, head, tools, errorBox, h("div.card", {}, emptyBox, list));
 
-  const keep = () => context.keep("log", { level: level === "info" ? "" : level, search: words });
-  const holds = (line) => !words || text(line).toLowerCase().includes(words.toLowerCase());
+  const updateAddress = () => context.keep("log", { level: level === "info" ? "" : level, search: filter });
+  const matches = (line) => !filter || text(line).toLowerCase().includes(filter.toLowerCase());
 
-  function set(on) {
+  function setFollowing(on) {
     following = on;
-    put(follow, on ? "Pause" : "Continue");
+    replaceContent(follow, on ? "Pause" : "Continue");
     follow.setAttribute("aria-pressed", String(on));
-    if (on) tick();
+    if (on) poll();
   }
 
   function row(line) {
@@ -59,62 +61,62 @@ export function open(context) {
     return h(
       "li",
       { class: line.level.toUpperCase() },
-      h("time", { datetime: new Date(at * 1000).toISOString(), title: moment(at, true) }, clock(at)),
+      h("time", { datetime: new Date(at * 1000).toISOString(), title: dateTime(at, true) }, clock(at)),
       h("span.level", {}, line.level.toUpperCase()),
-      h("span.text", {}, h("span.target", {}, `${line.target} `), said(line)),
+      h("span.text", {}, h("span.target", {}, `${line.target} `), formatEntry(line)),
     );
   }
 
   function draw() {
-    const shown = lines.filter(holds);
-    put(list, shown.map(row));
-    settle(shown.length);
+    const shown = lines.filter(matches);
+    replaceContent(list, shown.map(row));
+    updateCount(shown.length);
     list.scrollTop = list.scrollHeight;
   }
-  function settle(shown) {
+  function updateCount(shown) {
     list.hidden = !shown;
-    put(none, shown ? null : lines.length ? empty("No line has these words") : empty("No lines of this level yet"));
-    put(number, words ? `${count(shown)} of the last ${many(lines.length, "line")}` : many(lines.length, "line"));
+    replaceContent(emptyBox, shown ? null : lines.length ? emptyState("No matching lines") : emptyState("No lines of this level yet"));
+    replaceContent(countText, filter ? `${count(shown)} of the last ${plural(lines.length, "line")}` : plural(lines.length, "line"));
   }
 
-  async function tick() {
-    clearTimeout(running);
+  async function poll() {
+    clearTimeout(pollTimer);
     if (!following || signal.aborted || document.hidden) return;
-    const asked = level;
+    const requestedLevel = level;
     try {
-      const found = await api.get("/log", { after: last || undefined, level, limit: KEPT }, { signal });
-      if (asked !== level) return;
-      put(problem);
-      const fresh = found.lines;
-      last = found.next ?? fresh.at(-1)?.number ?? last;
-      const low = list.scrollHeight - list.scrollTop - list.clientHeight < 30;
-      lines = lines.concat(fresh).slice(-KEPT);
-      const shown = fresh.filter(holds);
+      const found = await api.get("/log", { after: last || undefined, level, limit: MAX_LINES }, { signal });
+      if (requestedLevel !== level) return;
+      replaceContent(errorBox);
+      const newLines = found.lines;
+      last = found.next ?? newLines.at(-1)?.number ?? last;
+      const atBottom = list.scrollHeight - list.scrollTop - list.clientHeight < 30;
+      lines = lines.concat(newLines).slice(-MAX_LINES);
+      const shown = newLines.filter(matches);
       list.append(...shown.map(row));
-      while (list.children.length > KEPT) list.firstChild.remove();
-      settle(list.children.length);
-      if (shown.length && low) list.scrollTop = list.scrollHeight;
+      while (list.children.length > MAX_LINES) list.firstChild.remove();
+      updateCount(list.children.length);
+      if (shown.length && atBottom) list.scrollTop = list.scrollHeight;
     } catch (error) {
       if (signal.aborted) return;
-      put(problem, trouble(error));
+      replaceContent(errorBox, errorNotice(error));
     }
-    clearTimeout(running);
-    running = setTimeout(tick, 2_000);
+    clearTimeout(pollTimer);
+    pollTimer = setTimeout(poll, 2_000);
   }
-  function begin() {
+  function restart() {
     [last, lines] = [0, []];
-    put(list);
-    keep();
-    tick();
+    replaceContent(list);
+    updateAddress();
+    poll();
   }
-  document.addEventListener("visibilitychange", tick, { signal });
-  begin();
-  return () => clearTimeout(running);
+  document.addEventListener("visibilitychange", poll, { signal });
+  restart();
+  return () => clearTimeout(pollTimer);
 }
 
-/// The message with its fields.
-function said({ message, fields }) {
+/// The message followed by its fields.
+function formatEntry({ message, fields }) {
   const rest = Object.entries(fields ?? {}).filter(([, value]) => value !== "").map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`);
   return [message, ...rest].filter(Boolean).join("  ");
 }
-const text = (line) => `${line.level} ${line.target} ${said(line)}`;
+const text = (line) => `${line.level} ${line.target} ${formatEntry(line)}`;

@@ -1,30 +1,32 @@
-//! The overview: what the node does now and did in the last hour, as charts that share their time.
+//! The overview: charts of the last hour with a common time axis, health warnings, recent events and metrics by domain.
 //!
-//! The trap: a page in the background must not ask every two seconds; it stops, and fills the gap when it is looked at.
+//! # Pitfalls
+//!
+//! A page in the background must not poll every two seconds; it stops, and fills the gap when it becomes visible.
 
 import * as api from "../app/api.js";
 import { Chart } from "../app/chart.js";
 import { address } from "../app/address.js";
-import { h, put } from "../app/dom.js";
-import { bytes, clock, count, day, NONE, span, value } from "../app/format.js";
-import { say } from "../app/notice.js";
+import { h, replaceContent } from "../app/dom.js";
+import { bytes, clock, count, day, NONE, duration, value } from "../app/format.js";
+import { announce } from "../app/toast.js";
 import { History } from "../app/series.js";
-import { table, trouble } from "../app/table.js";
-import { BOARD } from "./board.js";
-import { concerns } from "./concerns.js";
+import { table, errorNotice } from "../app/table.js";
+import { OVERVIEW_CHARTS } from "./overview_charts.js";
+import { healthWarnings } from "./health_warnings.js";
 import { domainMetrics } from "./domain_metrics.js";
 import { events } from "./events.js";
 
 export const title = "Overview";
 
 const RANGES = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
-/// Kept while the page lives, so that coming back shows at once what is known.
+/// Kept for the lifetime of the page, so that the view has data immediately when it is opened again.
 const history = new History();
-/// What somebody chose; until then as much as there is to see.
+/// The selected range in seconds; 0 until the user selects one.
 let chosen = 0;
 
-/// Milliseconds between two looks at what changes slowly.
-const SLOW = 10_000;
+/// Poll interval of data that changes slowly, in milliseconds.
+const SLOW_POLL_MS = 10_000;
 
 const range = () => chosen || (history.span <= 300 ? 300 : 900);
 
@@ -33,28 +35,28 @@ export function open(context) {
   const board = {
     history,
     at: null,
-    /// Whether the moment was chosen by key: then it moves with time; under a pointer it stays where the pointer is.
-    held: false,
+    /// Whether the cursor was moved by keyboard: then it moves with time; under a pointer it stays there.
+    byKeyboard: false,
     get samples() {
       return Math.max(2, Math.round(range() / history.step));
     },
-    point(index, held = false) {
+    moveCursor(index, byKeyboard = false) {
       const last = this.samples - 1;
       const at = index === null ? null : Math.min(last, Math.max(0, index));
-      this.held = held;
+      this.byKeyboard = byKeyboard;
       if (at === this.at) return;
       this.at = at;
-      read();
+      updateCursor();
     },
   };
-  const groups = BOARD.map(([name, specs]) => [name, specs.map((spec) => new Chart(spec, board))]);
+  const groups = OVERVIEW_CHARTS.map(([name, specs]) => [name, specs.map((spec) => new Chart(spec, board))]);
   const charts = groups.flatMap(([, list]) => list);
 
-  const moment = h("span.moment", {});
+  const timeLabel = h("span.moment", {});
   const ranges = h(
     "fieldset.segments",
     {},
-    h("legend.unseen", {}, "Time shown"),
+    h("legend.visually-hidden", {}, "Time shown"),
     RANGES.map(([seconds, text]) => {
       const radio = h("input", {
         type: "radio",
@@ -75,68 +77,68 @@ export function open(context) {
     type: "button",
     onclick: () => {
       paused = !paused;
-      put(pause, paused ? "Continue" : "Pause");
-      if (!paused) tick();
-      else read();
+      replaceContent(pause, paused ? "Continue" : "Pause");
+      if (!paused) poll();
+      else updateCursor();
     },
   }, "Pause");
 
-  const problem = h("div");
-  const state = h("div.state.card", {}, h("p.verdict", {}, "Asking the node…"));
-  const figures = h("details", { ontoggle: () => figures.open && tabulate() }, h("summary", {}, "The same as a table"), h("div"));
+  const errorBox = h("div");
+  const state = h("div.state.card", {}, h("p.verdict", {}, "Loading…"));
+  const dataTable = h("details", { ontoggle: () => dataTable.open && renderTable() }, h("summary", {}, "Show as a table"), h("div"));
   const plots = h(
     "div",
     {},
     groups.map(([name, list], i) =>
-      h("section", { class: i ? "part" : null, "aria-label": name }, i ? h("h2", {}, name) : h("h2.unseen", {}, name), h("div.board", {}, list.map((chart) => chart.element))),
+      h("section", { class: i ? "part" : null, "aria-label": name }, i ? h("h2", {}, name) : h("h2.visually-hidden", {}, name), h("div.board", {}, list.map((chart) => chart.element))),
     ),
   );
-  const parts = [events(signal), domainMetrics(signal, 2)];
-  put(root, context.head(null, moment, ranges, pause), problem, state, plots, parts.map(({ element }) => element), h("section.part", {}, figures));
+  const sections = [events(signal), domainMetrics(signal, 2)];
+  replaceContent(root, context.head(null, timeLabel, ranges, pause), errorBox, state, plots, sections.map(({ element }) => element), h("section.part", {}, dataTable));
 
-  function read() {
-    for (const chart of charts) chart.read();
+  function updateCursor() {
+    for (const chart of charts) chart.showValues();
     const { samples, at } = board;
-    if (!history.end) put(moment);
-    else if (at === null) put(moment, paused ? `Paused at ${clock(history.end)}` : `At ${clock(history.end)}`);
-    else put(moment, `At ${clock(history.end - (samples - 1 - at) * history.step)}`);
+    if (!history.end) replaceContent(timeLabel);
+    else if (at === null) replaceContent(timeLabel, paused ? `Paused at ${clock(history.end)}` : `At ${clock(history.end)}`);
+    else replaceContent(timeLabel, `At ${clock(history.end - (samples - 1 - at) * history.step)}`);
   }
 
-  function tabulate() {
+  function renderTable() {
     const rows = charts.flatMap((chart) => chart.rows());
     const cell = (pick) => (row) => (row.summary ? value(pick(row.summary), row.kind) : NONE);
-    const last = figures.lastChild;
-    put(
+    const last = dataTable.lastChild;
+    replaceContent(
       last,
       h(
         "div.card.figures",
         {},
         table({
-          caption: `Figures of the last ${span(range())}`,
+          caption: `Metrics of the last ${duration(range())}`,
           rows,
           columns: [
-            { title: "Figure", cell: (row) => (row.label === row.title ? row.title : `${row.title}: ${row.label}`) },
+            { title: "Metric", cell: (row) => (row.label === row.title ? row.title : `${row.title}: ${row.label}`) },
             { title: "Now", class: "number", cell: (row) => value(row.now, row.kind) },
             { title: "Mean", class: "number", cell: cell((s) => s.mean) },
-            { title: "Least", class: "number wide-only", cell: cell((s) => s.least) },
-            { title: "Most", class: "number", cell: cell((s) => s.most) },
+            { title: "Minimum", class: "number wide-only", cell: cell((s) => s.least) },
+            { title: "Maximum", class: "number", cell: cell((s) => s.most) },
           ],
         }),
       ),
     );
   }
 
-  let verdict = "";
-  function judge() {
+  let lastVerdict = "";
+  function updateHealth() {
     const { current } = history;
-    const found = concerns(history);
-    const worst = found.some(({ grave }) => grave) ? "bad" : found.length ? "warn" : "";
-    const text = found.length ? `${count(found.length)} ${found.length === 1 ? "thing needs" : "things need"} attention` : "Nothing needs attention";
+    const warnings = healthWarnings(history);
+    const severity = warnings.some(({ critical }) => critical) ? "bad" : warnings.length ? "warn" : "";
+    const text = warnings.length ? `${count(warnings.length)} ${warnings.length === 1 ? "thing needs" : "things need"} attention` : "Nothing needs attention";
     const { certificates = [], disk_free_bytes: free, disk_size_bytes: size, database_bytes: database } = history.resources;
     const [first] = certificates;
     const errors = Math.round(history.sum("log_errors"));
     const facts = [
-      ["Up for", span(current.up_seconds)],
+      ["Up for", duration(current.up_seconds)],
       ["Version", current.version],
       ["Connections", count(current.connections)],
       ["Errors, last hour", errors ? h("a", { href: address("log", { level: "error" }) }, count(errors)) : history.has("log_errors") ? "0" : null],
@@ -144,76 +146,76 @@ export function open(context) {
       ["Disk free", typeof free === "number" ? `${bytes(free)} of ${bytes(size)}` : null],
       ["Database", bytes(database)],
     ].filter(([, text]) => text !== undefined && text !== null && text !== NONE);
-    put(
+    replaceContent(
       state,
-      h("p.verdict", {}, h("span.lamp", { class: worst || null, "aria-hidden": "true" }), text),
+      h("p.verdict", {}, h("span.lamp", { class: severity || null, "aria-hidden": "true" }), text),
       facts.map(([name, text]) => h("p.fact", {}, `${name} `, h("strong", {}, text))),
-      found.length ? h("ul", {}, found.map(({ text }) => h("li", {}, text))) : null,
+      warnings.length ? h("ul", {}, warnings.map(({ text }) => h("li", {}, text))) : null,
     );
-    if (verdict && verdict !== text) say(text);
-    verdict = text;
+    if (lastVerdict && lastVerdict !== text) announce(text);
+    lastVerdict = text;
   }
 
   function draw() {
     const shown = ranges.querySelector(`[value="${range()}"]`);
     if (!shown.checked) shown.checked = true;
     for (const chart of charts) chart.draw();
-    read();
-    if (figures.open) tabulate();
+    updateCursor();
+    if (dataTable.open) renderTable();
   }
 
   let timer = 0;
-  let asking = false;
+  let polling = false;
   let failed = false;
-  async function tick() {
+  async function poll() {
     clearTimeout(timer);
-    if (signal.aborted || paused || asking || document.hidden) return;
-    asking = true;
+    if (signal.aborted || paused || polling || document.hidden) return;
+    polling = true;
     try {
       const end = history.end;
       history.add(await api.get("/overview", { since: history.since }, { signal }));
-      const passed = end ? Math.round((history.end - end) / history.step) : 0;
+      const elapsedSamples = end ? Math.round((history.end - end) / history.step) : 0;
       failed = false;
-      put(problem);
-      judge();
-      if (board.at !== null && board.held) board.at = Math.max(0, board.at - passed);
+      replaceContent(errorBox);
+      updateHealth();
+      if (board.at !== null && board.byKeyboard) board.at = Math.max(0, board.at - elapsedSamples);
       draw();
     } catch (error) {
       if (signal.aborted) return;
-      // That it cannot be reached stands above every view.
-      if (!failed && error.status) put(problem, trouble(new Error(`${error.message} It is asked again every few seconds.`)));
+      // An unreachable node is shown in the banner above every view.
+      if (!failed && error.status) replaceContent(errorBox, errorNotice(new Error(`${error.message} The console retries every few seconds.`)));
       failed = true;
-      verdict = error.message;
-      const known = history.end ? h("p.fact", {}, "Metrics of ", h("strong", {}, clock(history.end))) : null;
-      put(state, h("p.verdict", {}, h("span.lamp.bad", { "aria-hidden": "true" }), error.message), known);
+      lastVerdict = error.message;
+      const dataTime = history.end ? h("p.fact", {}, "Metrics of ", h("strong", {}, clock(history.end))) : null;
+      replaceContent(state, h("p.verdict", {}, h("span.lamp.bad", { "aria-hidden": "true" }), error.message), dataTime);
     } finally {
-      asking = false;
-      timer = setTimeout(tick, failed ? 5_000 : history.step * 1_000);
+      polling = false;
+      timer = setTimeout(poll, failed ? 5_000 : history.step * 1_000);
     }
   }
 
-  let asked = 0;
-  async function look() {
-    clearTimeout(asked);
+  let slowTimer = 0;
+  async function pollSlow() {
+    clearTimeout(slowTimer);
     if (signal.aborted || document.hidden) return;
-    // What fails is said by the other question, which is asked more often.
-    if (!paused) await Promise.allSettled(parts.map(({ load }) => load()));
-    asked = setTimeout(look, SLOW);
+    // poll() reports failures; it runs more often.
+    if (!paused) await Promise.allSettled(sections.map(({ load }) => load()));
+    slowTimer = setTimeout(pollSlow, SLOW_POLL_MS);
   }
 
-  const watch = new ResizeObserver(() => draw());
-  watch.observe(plots);
+  const resizeObserver = new ResizeObserver(() => draw());
+  resizeObserver.observe(plots);
   document.addEventListener("visibilitychange", () => {
-    tick();
-    look();
+    poll();
+    pollSlow();
   }, { signal });
-  if (history.end) judge();
+  if (history.end) updateHealth();
   draw();
-  tick();
-  look();
+  poll();
+  pollSlow();
   return () => {
     clearTimeout(timer);
-    clearTimeout(asked);
-    watch.disconnect();
+    clearTimeout(slowTimer);
+    resizeObserver.disconnect();
   };
 }

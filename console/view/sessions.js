@@ -1,35 +1,35 @@
-//! Everybody who is online, one row for each session.
+//! All online sessions, searchable and paginated.
 
 import * as api from "../app/api.js";
-import { h, put } from "../app/dom.js";
-import { many } from "../app/format.js";
-import { pager, size, Trail } from "../app/paging.js";
-import { empty, loader } from "../app/table.js";
+import { h, replaceContent } from "../app/dom.js";
+import { plural } from "../app/format.js";
+import { pager, pageSize, PageHistory } from "../app/paging.js";
+import { emptyState, loader } from "../app/table.js";
 import { sessionTable } from "./session_table.js";
 
 export const title = "Sessions";
 
-const trail = new Trail();
+const pageHistory = new PageHistory();
 
 export function open(context) {
   const { root, values, signal } = context;
-  const place = h("div.card");
+  const container = h("div.card");
   const total = h("p", {});
   const show = (at) => {
     context.keep("sessions", at);
     return load();
   };
-  const list = pager(trail, { values, placeholder: "Part of an address", show });
+  const list = pager(pageHistory, { values, placeholder: "Part of an address", show });
   const { state } = list;
 
   const load = loader(
-    place,
+    container,
     (stopped) =>
-      api.get("/sessions", { search: state.search, after: state.after, limit: size() }, { signal: AbortSignal.any([stopped, signal]) }),
+      api.get("/sessions", { search: state.search, after: state.after, limit: pageSize() }, { signal: AbortSignal.any([stopped, signal]) }),
     ({ items: sessions, next, total: all }) => {
-      if (typeof all === "number") put(total, `${many(all, "session")} online`);
+      if (typeof all === "number") replaceContent(total, `${plural(all, "session")} online`);
       if (!sessions.length && !state.after) {
-        return state.search ? empty("Nobody is found", `No session’s address has “${state.search}” in it.`) : empty("Nobody is online");
+        return state.search ? emptyState("No matching sessions", `No session address contains “${state.search}”.`) : emptyState("No users are online");
       }
       return [
         sessionTable(sessions, { changed: load, caption: "Online sessions" }),
@@ -39,6 +39,6 @@ export function open(context) {
   );
   const head = context.head("", h("button", { type: "button", onclick: load }, "Refresh"));
   head.firstChild.append(total);
-  put(root, head, h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, list.tools), place);
+  replaceContent(root, head, h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, list.tools), container);
   list.list();
 }

@@ -36,19 +36,19 @@ static FILES: &[(&str, &[u8])] = files![
     "app/dialog.js",
     "app/dom.js",
     "app/format.js",
-    "app/keys.js",
+    "app/shortcuts.js",
     "app/main.js",
-    "app/notice.js",
+    "app/toast.js",
     "app/paging.js",
     "app/scale.js",
     "app/series.js",
     "app/table.js",
     "app/theme.js",
-    "view/account_acts.js",
+    "view/account_actions.js",
     "view/audit.js",
-    "view/board.js",
+    "view/overview_charts.js",
     "view/commands.js",
-    "view/concerns.js",
+    "view/health_warnings.js",
     "view/domain_metrics.js",
     "view/domain_names.js",
     "view/domains.js",
@@ -104,7 +104,7 @@ async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
 fn asset_response(path: &str, asked: &HeaderMap) -> Response {
     match ASSETS.iter().find(|file| file.path == path) {
         Some(file) => file.response(CONTENT_SECURITY_POLICY, asked),
-        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "file not found\n").into_response(),
     }
 }
 

@@ -1,7 +1,7 @@
 // Network interruptions: a relay between a client and a node that can interrupt connections.
 //
 // `cut` closes all connections and accepts no new ones, like an unplugged cable that the system notices. `silence` leaves them open
-// and forwards nothing, like one that it does not notice. `mend` ends both; bytes held meanwhile are discarded. `plain` is a proxy
+// and forwards nothing, like one that it does not notice. `restore` ends both; bytes held meanwhile are discarded. `plain` is a proxy
 // without WebSocket: it refuses connections that begin with a WebSocket request.
 
 import net from "node:net";
@@ -47,7 +47,7 @@ export async function relay(host, port) {
     plain(only) {
       plain = only;
     },
-    mend() {
+    restore() {
       if (!passing) drop();
       taking = passing = true;
     },

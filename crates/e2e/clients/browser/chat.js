@@ -142,7 +142,7 @@ let one, two, other;
 const scenes = [
   async function the_page_is_small_and_strict() {
     one = await tab(romeo);
-    const without = await one.getByText("The chat is not in this build").count();
+    const without = await one.getByText("The chat is not part of this build").count();
     check(!without, "the server was built without strophe.js: run chat/fetch.sh and build it again");
     await one.getByRole("heading", { name: "Throng chat" }).waitFor();
     await fits(one, "entry", false);
@@ -170,7 +170,7 @@ const scenes = [
     await romeo.setOffline(false);
     await page.getByText("The server cannot be reached.").waitFor();
     // It goes on by itself.
-    network.mend();
+    network.restore();
     await online(page);
     check(await page.locator("#bar").isHidden(), "the line is still there");
     await page.getByRole("button", { name: "Sign out" }).click();
@@ -183,14 +183,14 @@ const scenes = [
     await signIn(one, XMPP_USER_A, "websocket");
     two = await tab(juliet);
     await signIn(two, b, "websocket");
-    await one.getByText("Nobody here yet").waitFor();
+    await one.getByText("No contacts yet").waitFor();
   },
 
   async function a_contact_is_added_and_answers() {
     await one.getByRole("button", { name: "Add a contact" }).click();
     await one.getByRole("dialog").getByLabel("Address").fill("no address/at all");
     await one.getByRole("dialog").getByRole("button", { name: "Add" }).click();
-    await one.getByRole("alert").filter({ hasText: "no address" }).waitFor();
+    await one.getByRole("alert").filter({ hasText: "not a valid address" }).waitFor();
     await one.getByRole("dialog").getByLabel("Address").fill(b);
     await one.getByRole("dialog").getByLabel("Name").fill("Juliet Capulet");
     await shot(one, "add");
@@ -266,7 +266,7 @@ const scenes = [
     await say(one, "written without a network");
     await one.locator(".message[data-state=waiting]").waitFor();
     await shot(one, "lost");
-    network.mend();
+    network.restore();
     await one.getByRole("button", { name: "Try now" }).click({ timeout: 2_000 }).catch(() => {});
     await online(one);
     await online(two);
@@ -283,7 +283,7 @@ const scenes = [
     await romeo.setOffline(true);
     await one.getByText("There is no network.").waitFor();
     await say(one, "into the silence");
-    network.mend();
+    network.restore();
     await romeo.setOffline(false);
     await online(one);
     await online(two);
@@ -310,7 +310,7 @@ const scenes = [
 
   async function the_keyboard_is_enough() {
     await one.keyboard.press("Escape");
-    await one.locator("#nothing").waitFor();
+    await one.locator("#no-conversation").waitFor();
     await entry(one, b).focus();
     await one.keyboard.press("Enter");
     await one.waitForFunction(() => document.activeElement.id === "text");
@@ -399,7 +399,7 @@ const scenes = [
   async function bosh_outlives_a_short_loss() {
     network.cut();
     await one.waitForSelector("html[data-connection=connecting]", { state: "attached" });
-    setTimeout(() => network.mend(), 1_000);
+    setTimeout(() => network.restore(), 1_000);
     await online(one, "bosh");
     await online(two);
     await say(one, "BOSH again");
@@ -425,8 +425,8 @@ const scenes = [
     network.plain(false);
     await one.getByRole("button", { name: "Remove this contact" }).click();
     await one.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
-    await one.locator("#peer-state", { hasText: "not among your contacts" }).waitFor();
-    await two.locator("#peer-state", { hasText: "not among your contacts" }).waitFor();
+    await one.locator("#peer-state", { hasText: "not in your contacts" }).waitFor();
+    await two.locator("#peer-state", { hasText: "not in your contacts" }).waitFor();
   },
 
   async function nothing_was_complained_about() {

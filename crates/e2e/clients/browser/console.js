@@ -101,13 +101,13 @@ const go = async (view, title) => {
   if (title) await heading(title);
 };
 const dialog = () => page.locator("dialog[open]");
-const notice = (text) => page.locator(".notice", { hasText: text }).first().waitFor();
+const notice = (text) => page.locator(".toast", { hasText: text }).first().waitFor();
 async function signIn(window) {
   await window.page.goto(`${base}/`);
   await window.page.getByLabel("Address").fill(admin);
   await window.page.getByLabel("Password").fill(password);
   await window.page.getByRole("button", { name: "Sign in" }).click();
-  await window.page.locator("nav.ways").waitFor({ state: "attached" });
+  await window.page.locator("nav.navigation").waitFor({ state: "attached" });
 }
 
 /// An XMPP client of one account; `stanzas` are what came.
@@ -233,7 +233,7 @@ const scenarios = {
     await go("overview", "Overview");
     await main().locator(".lamp").waitFor();
     await page.route("**/api/**", (route) => route.abort("connectionrefused"));
-    const banner = page.getByRole("alert").filter({ hasText: "does not answer" });
+    const banner = page.getByRole("alert").filter({ hasText: "does not respond" });
     await banner.waitFor();
     check(/last answer was at \d\d:\d\d:\d\d/.test(await banner.innerText()), `it says ${await banner.innerText()}`);
     await main().locator(".state", { hasText: "cannot be reached" }).waitFor();
@@ -332,7 +332,7 @@ const scenarios = {
     await main().locator("dd", { hasText: "Offline" }).waitFor();
 
     await page.getByRole("button", { name: "Delete" }).click();
-    const send = dialog().getByRole("button", { name: "Delete for ever" });
+    const send = dialog().getByRole("button", { name: "Delete permanently" });
     check(await send.isDisabled(), "it can be deleted without typing");
     await dialog().getByRole("textbox").fill("newcomer");
     await send.click();
@@ -431,14 +431,14 @@ const scenarios = {
     await dialog().getByRole("button", { name: "Send" }).click();
     await body("Back in five minutes.\nPlease <wait> & see.");
     await main().getByRole("region", { name: "Message of the day" }).getByRole("textbox").fill("Good morning.");
-    await page.getByRole("button", { name: "Send to everybody" }).click();
+    await page.getByRole("button", { name: "Send to all" }).click();
     await body("Good morning.");
-    await page.getByRole("button", { name: "Change for the rest" }).waitFor();
+    await page.getByRole("button", { name: "Edit without sending again" }).waitFor();
     await page.reload();
-    await page.getByRole("button", { name: "Change for the rest" }).waitFor();
+    await page.getByRole("button", { name: "Edit without sending again" }).waitFor();
     check((await main().getByRole("region", { name: "Message of the day" }).getByRole("textbox").inputValue()) === "Good morning.", "the text is not shown again");
     await main().getByRole("region", { name: "Message of the day" }).getByRole("button", { name: "Remove" }).click();
-    await page.getByRole("button", { name: "Change for the rest" }).waitFor({ state: "hidden" });
+    await page.getByRole("button", { name: "Edit without sending again" }).waitFor({ state: "hidden" });
     await seen.xmpp.stop();
   },
 
@@ -448,7 +448,7 @@ const scenarios = {
     await main().getByRole("link", { name: "Get User Roster" }).click();
     await heading("Get User Roster");
     await page.getByRole("button", { name: "Show" }).click();
-    await main().getByRole("alert").filter({ hasText: "must be filled in" }).waitFor();
+    await main().getByRole("alert").filter({ hasText: "is required" }).waitFor();
     await main().getByLabel("The addresses of the accounts").fill(`u1@${domain}\nu2@${domain}`);
     await page.getByRole("button", { name: "Show" }).click();
     await main().getByRole("region", { name: "Outcome" }).getByText(`u1@${domain}`).first().waitFor();
@@ -471,7 +471,7 @@ const scenarios = {
     check(!(await page.content()).includes(token), "the token is still there");
     await page.getByRole("button", { name: "Remove the token prometheus" }).click();
     await dialog().getByRole("button", { name: "Remove" }).click();
-    await main().getByText("There are no tokens").waitFor();
+    await main().getByText("No tokens").waitFor();
   },
 
   async what_was_done_is_on_record() {
@@ -505,7 +505,7 @@ const scenarios = {
         await other.page.evaluate((view) => {
           location.hash = `#/${view}`;
         }, view);
-        await other.page.locator(`.ways a[aria-current=page][data-path=${view.split("/")[0]}]`).waitFor({ state: "attached" });
+        await other.page.locator(`.navigation a[aria-current=page][data-path=${view.split("/")[0]}]`).waitFor({ state: "attached" });
         await other.page.locator("main").locator(shown).first().waitFor({ state: "attached" });
         await other.page.locator("main [aria-busy]").first().waitFor({ state: "detached" });
         const found = await other.page.evaluate(facts);

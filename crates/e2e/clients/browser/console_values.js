@@ -10,8 +10,8 @@ import path from "node:path";
 
 // None of these imports another. Older versions of node take a file outside of a package for CommonJS.
 const load = (file) => import(`data:text/javascript,${encodeURIComponent(readFileSync(path.join(process.argv[2], "app", file), "utf8"))}`);
-const { bytes, clock, count, many, moment, parts, sentence, short, span, value } = await load("format.js");
-const { times, top } = await load("scale.js");
+const { bytes, clock, count, plural, dateTime, parts, sentence, short, duration, value } = await load("format.js");
+const { timeTicks, axisMaximum } = await load("scale.js");
 const { History, summary } = await load("series.js");
 
 const plain = (text) => text.replaceAll("\u202f", " ");
@@ -37,7 +37,7 @@ const scenarios = {
     }
     assert.deepEqual(parts(null, "count"), ["–", ""], "absence is not zero");
     assert.equal(plain(bytes(1500)), "1.50 kB");
-    assert.deepEqual([count(1), many(1, "user"), many(0, "user"), many(20_000, "user")].map(plain), ["1", "1 user", "0 users", "20 000 users"]);
+    assert.deepEqual([count(1), plural(1, "user"), plural(0, "user"), plural(20_000, "user")].map(plain), ["1", "1 user", "0 users", "20 000 users"]);
   },
 
   axes_are_short_and_round() {
@@ -45,22 +45,22 @@ const scenarios = {
     assert.deepEqual(labels.map(([n, kind]) => plain(short(n, kind))), ["20k", "1.5k", "10", "2 ms", "150 kB", "2.5", "0", "100%"]);
     for (const most of [0, 0.3, 1, 7, 9.99, 101, 12_345, 1e9]) {
       for (const kind of ["count", "rate", "bytes", "seconds", "percent"]) {
-        const end = top(most, kind);
+        const end = axisMaximum(most, kind);
         assert.ok(end >= most && end > 0, `${end} for ${most}`);
         assert.ok(end <= Math.max(most * 2.01, { bytes: 1e3, seconds: 1e-3, percent: 10, rate: 2, count: 4 }[kind]), `${end} for ${most} as ${kind} wastes the space`);
       }
     }
-    const hour = times(1_000_000, 1_003_600, 5);
+    const hour = timeTicks(1_000_000, 1_003_600, 5);
     assert.ok(hour.length >= 3 && hour.length <= 5 && hour.every((at) => at % 60 === 0), `${hour}`);
   },
 
   times_are_read_in_every_form() {
-    assert.deepEqual([span(5), span(61), span(7_300), span(90_000), span(86_400)], ["5 s", "1 min", "2 h 1 min", "1 d 1 h", "1 d"]);
+    assert.deepEqual([duration(5), duration(61), duration(7_300), duration(90_000), duration(86_400)], ["5 s", "1 min", "2 h 1 min", "1 d 1 h", "1 d"]);
     const at = Date.now();
-    assert.equal(moment(at), moment(at / 1000), "milliseconds and seconds");
-    assert.equal(moment(new Date(at).toISOString()), clock(at / 1000, false));
-    assert.equal(moment(null), "–");
-    assert.match(moment(1.7e9), /^2023-11-1\d \d\d:\d\d$/);
+    assert.equal(dateTime(at), dateTime(at / 1000), "milliseconds and seconds");
+    assert.equal(dateTime(new Date(at).toISOString()), clock(at / 1000, false));
+    assert.equal(dateTime(null), "–");
+    assert.match(dateTime(1.7e9), /^2023-11-1\d \d\d:\d\d$/);
   },
 
   sentences_begin_and_end() {
@@ -82,7 +82,7 @@ const scenarios = {
     history.add({ now: 1_012, interval: 2, series: { a: [9] } });
     assert.deepEqual(history.last("a", 5), [5, Number.NaN, Number.NaN, Number.NaN, 9]);
     for (let now = 1_014; now < 9_000; now += 2) history.add({ now, interval: 2, series: { a: [now] } });
-    assert.equal(history.all.get("a").length, 1_800, "an hour is kept, no more");
+    assert.equal(history.seriesByName.get("a").length, 1_800, "an hour is kept, no more");
   },
 
   what_is_counted_by_the_second_is_summed() {

@@ -30,7 +30,7 @@ const context = await browser.newContext();
 async function signIn(address) {
   const page = await context.newPage();
   await page.goto(CHAT_URL, { waitUntil: "load" });
-  if (await page.getByText("The chat is not in this build").count()) throw new Error("the page is not in this build");
+  if (await page.getByText("The chat is not part of this build").count()) throw new Error("the page is not in this build");
   await page.getByLabel("Address", { exact: true }).first().fill(address);
   await page.getByLabel("Password").fill(CHAT_PASSWORD);
   await page.getByLabel("Password").press("Enter");

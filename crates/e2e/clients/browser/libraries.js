@@ -58,7 +58,7 @@ async function play(library, base, scheme, where) {
   const context = await browser.newContext({ ignoreHTTPSErrors: true });
   const page = await context.newPage();
   await page.exposeFunction("cut", network.cut);
-  await page.exposeFunction("mend", network.mend);
+  await page.exposeFunction("restore", network.restore);
   await page.goto(`${origin}/`);
   await page.addScriptTag({ url: `/${library}/library.js` });
   const world = {
@@ -74,8 +74,8 @@ async function play(library, base, scheme, where) {
       const { Strophe, $iq, $msg, $pres, XMPP } = globalThis;
       const strophe = () => ({ Strophe, $iq, $msg, $pres, MemoryStorageBackend: Strophe.MemoryStorageBackend });
       Strophe?.setLogLevel(Strophe.LogLevel.FATAL);
-      const { cut, mend } = globalThis;
-      return play({ ...world, library: library === "strophe" ? strophe() : XMPP, cut, mend });
+      const { cut, restore } = globalThis;
+      return play({ ...world, library: library === "strophe" ? strophe() : XMPP, cut, restore });
     },
     [library, world],
   );

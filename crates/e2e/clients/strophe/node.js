@@ -50,7 +50,7 @@ const lines = await play(
     users: { a: XMPP_USER_A, b: XMPP_USER_B },
     cut: between.cut,
     silence: between.silence,
-    mend: between.mend,
+    restore: between.restore,
   },
   process.argv.slice(2),
   (line) => console.log(line),

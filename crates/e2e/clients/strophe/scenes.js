@@ -3,7 +3,7 @@
 // RFC 7395 and XEP-0124 with XEP-0206 (`world.transport` says which), RFC 6121 (roster, presence, chat), XEP-0198 over
 // WebSocket (a lost network, a reload), XEP-0280 (two tabs).
 //
-// A world: { library, service, transport, domain, password, users: { a, b }, cut, silence, mend }; the last three are those
+// A world: { library, service, transport, domain, password, users: { a, b }, cut, silence, restore }; the last three are those
 // of relay.js and may be asynchronous. `library` is the exports of strophe.js.
 //
 // Pitfalls: handlers are lost with each connection, so they are set at each CONNECTED. strophe.js delays output over BOSH by up to
@@ -340,7 +340,7 @@ const scenes = [
     if (stage.world.transport === "websocket") {
       // Both learn of it; a's message is written for a socket that is no more.
       for (const tab of [a, b]) await tab.until("the loss", () => tab.gone);
-      await stage.world.mend();
+      await stage.world.restore();
       check(await a.login(), "a was not resumed");
       a.chat(b.bare, "meanwhile");
       check(await b.login(), "b was not resumed");
@@ -348,7 +348,7 @@ const scenes = [
       a.chat(b.bare, "meanwhile");
       // strophe.js tries the second time at once and the third after eight seconds.
       await new Promise((done) => setTimeout(done, 500));
-      await stage.world.mend();
+      await stage.world.restore();
     }
     await b.message("meanwhile", a.jid);
     b.chat(a.bare, "after");
@@ -435,7 +435,7 @@ export async function play(world, names = [], tell = () => {}) {
       line = `FAIL ${scene.name} ${error instanceof Failure ? error.message : error.stack}`;
     }
     clearTimeout(timer);
-    await world.mend();
+    await world.restore();
     stage.close();
     lines.push(line);
     await tell(line);

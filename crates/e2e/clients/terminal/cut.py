@@ -75,7 +75,7 @@ class Wire:
     async def cut(self):
         await command("ip", "-n", f"{self.name}-hub", "link", "set", f"to-{self.space}", "down")
 
-    async def mend(self):
+    async def restore(self):
         await command("ip", "-n", f"{self.name}-hub", "link", "set", f"to-{self.space}", "up")
 
     async def reset(self):
@@ -206,7 +206,7 @@ class Cut:
             await self.wire.forgive()
         else:
             await self.terminal.type("/autoping set 0")
-        await self.wire.mend()
+        await self.wire.restore()
         self.say(MEANWHILE)
         await self.until("the next login", lambda: self.happened(FOUND) > found)
         await self.until("the resumption of away.py", lambda: self.away.resumed > resumed_away)

@@ -3,7 +3,7 @@
 // RFC 7395, RFC 6121 (roster, chat), XEP-0198. In a browser xmpp.js 0.14 has no SCRAM and uses PLAIN, which servers offer
 // under TLS only.
 //
-// A world: { library, service, domain, password, users: { a, b }, cut, mend }; `library` is the object XMPP of xmpp.min.js.
+// A world: { library, service, domain, password, users: { a, b }, cut, restore }; `library` is the object XMPP of xmpp.min.js.
 //
 // COMPAT(xmpp.js, 0.14.0): it removes responses to its requests before its stream management counts them, and would receive the
 // last stanzas again after a resumption (`counting`).
@@ -118,7 +118,7 @@ const scenes = [
     const gone = [a.once("disconnect"), b.once("disconnect")];
     await world.cut();
     await Promise.all(gone);
-    await world.mend();
+    await world.restore();
     await Promise.all(back);
     await a.chat(b.bare, "after the loss");
     await b.message("after the loss");
@@ -140,7 +140,7 @@ export async function play(world) {
     } catch (error) {
       line = `FAIL ${scene.name} ${error.stack ?? error}`;
     }
-    await world.mend();
+    await world.restore();
     await Promise.allSettled(tabs.map(({ xmpp }) => (xmpp.reconnect.stop(), xmpp.stop())));
     lines.push(line);
   }

@@ -1,7 +1,7 @@
-//! What the overview shows, in its order: title, kind, and series as [name in /overview, label, colour].
+//! The charts of the overview in display order: title, kind, and series as [name in /overview, label, colour class].
 
 /// Groups of charts.
-export const BOARD = [
+export const OVERVIEW_CHARTS = [
   [
     "Users",
     [
@@ -21,7 +21,7 @@ export const BOARD = [
       {
         title: "Logins",
         kind: "rate",
-        series: [["logins", "good", "k0"], ["login_failures", "failed", "kbad"]],
+        series: [["logins", "succeeded", "k0"], ["login_failures", "failed", "kbad"]],
       },
     ],
   ],
@@ -38,12 +38,12 @@ export const BOARD = [
         none: "No messages yet",
       },
       {
-        title: "Waiting in queues",
+        title: "Outgoing queues",
         kind: "bytes",
         layers: true,
         series: [["queue_messages", "messages", "k0"], ["queue_presence", "presence", "k3"], ["queue_control", "control", "k1"]],
       },
-      { title: "Dropped", kind: "rate", series: [["queue_full", "queues full", "kbad"], ["drops", "stanzas", "k1"]] },
+      { title: "Dropped", kind: "rate", series: [["queue_full", "queue full", "kbad"], ["drops", "stanzas", "k1"]] },
     ],
   ],
   [

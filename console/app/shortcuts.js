@@ -1,31 +1,31 @@
-//! Single keys: `/` for the search of a view, `g` and a letter for a view, `?` for the list of them. They can be switched
-//! off (WCAG 2.2, section 2.1.4), and they never act while somebody types.
+//! Keyboard shortcuts: `/` focuses the search of a view, `g` and a letter open a view, `?` lists them. They can be disabled
+//! (WCAG 2.2, section 2.1.4) and are inactive in text fields.
 
 import { h } from "./dom.js";
-import { tell } from "./dialog.js";
+import { infoDialog } from "./dialog.js";
 
-const KEY = "throng-keys";
-let off = false;
+const STORAGE_KEY = "throng-keys";
+let disabled = false;
 try {
-  off = localStorage.getItem(KEY) === "off";
+  disabled = localStorage.getItem(STORAGE_KEY) === "off";
 } catch {
-  // They are on.
+  // Storage is unavailable: shortcuts are enabled.
 }
 
-const typing = (element) => element.matches?.("input, textarea, select, [contenteditable]");
+const isTextInput = (element) => element.matches?.("input, textarea, select, [contenteditable]");
 
-/// Begins to listen. `views` are [letter, path, title].
-export function listen(views, go) {
+/// Installs the key listener. `views` are [letter, path, title].
+export function bindShortcuts(views, go) {
   let leader = 0;
   document.addEventListener("keydown", (event) => {
     const dialog = document.querySelector("dialog[open]");
-    if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || dialog || !document.querySelector("main")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || isTextInput(event.target) || dialog || !document.querySelector("main")) return;
     if (event.key === "?") {
       event.preventDefault();
-      help(views);
+      showShortcuts(views);
       return;
     }
-    if (off) return;
+    if (disabled) return;
     if (event.key === "/") {
       const search = document.querySelector("main input[type=search]");
       if (search) {
@@ -46,23 +46,23 @@ export function listen(views, go) {
   });
 }
 
-/// The list of keys.
-export function help(views) {
+/// Opens the list of shortcuts.
+export function showShortcuts(views) {
   const keys = (...names) => h("dt", {}, names.flatMap((name, i) => [i ? " then " : null, h("kbd", {}, name)]));
   const box = h("input", {
     type: "checkbox",
-    checked: !off,
+    checked: !disabled,
     onchange: (event) => {
-      off = !event.target.checked;
+      disabled = !event.target.checked;
       try {
-        localStorage.setItem(KEY, off ? "off" : "on");
+        localStorage.setItem(STORAGE_KEY, disabled ? "off" : "on");
       } catch {
         // For this page only.
       }
     },
   });
-  return tell(
-    "Keys",
+  return infoDialog(
+    "Keyboard shortcuts",
     h(
       "dl.keys",
       {},
@@ -72,8 +72,8 @@ export function help(views) {
       keys("?"),
       h("dd", {}, "This list"),
       h("dt", {}, h("kbd", {}, "←"), " ", h("kbd", {}, "→")),
-      h("dd", {}, "In a chart: through time, with Shift in longer steps; Home, End, Escape"),
+      h("dd", {}, "In a chart: move through time, with Shift in larger steps; Home, End, Escape"),
     ),
-    h("label.check", {}, box, "Single keys are on"),
+    h("label.check", {}, box, "Enable keyboard shortcuts"),
   );
 }
