@@ -38,12 +38,15 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
         json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE_LIMIT, "default": DEFAULT_PAGE_LIMIT });
     vec![
         ApiOperation::new(Method::GET, "/accounts", "listAccounts", Access::Scoped(TokenScope::Read), list)
-            .summary("A page of the accounts of a domain; those whose name, nick, email or user name begins with a text.")
-            .query("domain", text(), "The domain; the default one if absent.")
-            .query("search", text(), "What a user name or a name begins with.")
-            .query("order", order, "By user name, or in the order in which they were created (not with search).")
-            .query("after", text(), "The `next` of the page before, with the same other parameters.")
-            .query("limit", page, "Accounts on the page.")
+            .summary(
+                "Lists the accounts of a domain, optionally those whose name, nickname, email or user \
+             name starts with a text.",
+            )
+            .query("domain", text(), "The domain; the default domain if absent.")
+            .query("search", text(), "Prefix of a user name, name, nickname or email.")
+            .query("order", order, "Sort order: by user name or by creation time (not with search).")
+            .query("after", text(), "The `next` of the previous page; the other parameters must be the same.")
+            .query("limit", page, "Maximum number of accounts on the page.")
             .response(200, ResponseBody::Json("AccountPage"), "A page.")
             .problems(&[404]),
         ApiOperation::new(Method::POST, "/accounts", "addAccount", may, add)
@@ -51,26 +54,32 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
             .request_body(RequestBody::Json("NewAccount"))
             .response(201, ResponseBody::Json("Account"), "The account, with its path in `Location`.")
             .problems(&[404, 409, 422]),
-        ApiOperation::new(Method::GET, "/accounts/{jid}", "showAccount", Access::Scoped(TokenScope::Read), show)
-            .summary("One account.")
-            .response(200, ResponseBody::Json("Account"), "The account.")
-            .problems(&[404]),
+        ApiOperation::new(
+            Method::GET,
+            "/accounts/{jid}",
+            "showAccount",
+            Access::Scoped(TokenScope::Read),
+            show,
+        )
+        .summary("Returns an account.")
+        .response(200, ResponseBody::Json("Account"), "The account.")
+        .problems(&[404]),
         ApiOperation::new(Method::DELETE, "/accounts/{jid}", "deleteAccount", may, delete)
-            .summary("Removes an account with all its data, ends its sessions and tells its contacts.")
-            .response(204, ResponseBody::Nothing, "It is gone.")
+            .summary("Removes an account with all its data, ends its sessions and notifies its contacts.")
+            .response(204, ResponseBody::Nothing, "The account was removed.")
             .problems(&[404, 422]),
         ApiOperation::new(Method::PUT, "/accounts/{jid}/password", "setPassword", may, set_password)
             .summary("Changes a password.")
             .request_body(RequestBody::Json("NewPassword"))
-            .response(204, ResponseBody::Nothing, "It is changed.")
+            .response(204, ResponseBody::Nothing, "The password was changed.")
             .problems(&[404, 422]),
         ApiOperation::new(Method::POST, "/accounts/{jid}/disable", "disableAccount", may, disable)
-            .summary("Ends the sessions of an account and refuses its logins.")
-            .response(204, ResponseBody::Nothing, "It is disabled.")
+            .summary("Disables an account: ends its sessions and refuses its logins.")
+            .response(204, ResponseBody::Nothing, "The account was disabled.")
             .problems(&[404, 422]),
         ApiOperation::new(Method::POST, "/accounts/{jid}/enable", "enableAccount", may, enable)
-            .summary("Lets a disabled account log in again.")
-            .response(204, ResponseBody::Nothing, "It is enabled.")
+            .summary("Enables a disabled account.")
+            .response(204, ResponseBody::Nothing, "The account was enabled.")
             .problems(&[404, 422]),
     ]
 }
@@ -102,8 +111,10 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "properties": {
                     "domain": text(),
                     "items": { "type": "array", "items": in_page },
-                    "next": { "type": ["string", "null"], "description": "`after` of the next page." },
-                    "total": { "type": "integer", "description": "Only on the first page. With a search counted up to 10000." },
+                    "next": { "type": ["string", "null"], "description": "Value of `after` for the next \
+                     page; absent on the last page." },
+                    "total": { "type": "integer", "description": "Number of accounts; only on the first \
+                     page. A search counts up to 10000." },
                 },
             }),
         ),
@@ -117,7 +128,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                     "disabled": { "type": "boolean" },
                     "created": time(),
                     "contacts": number(),
-                    "offline_messages": { "type": "integer", "description": "Messages in the offline store." },
+                    "offline_messages": { "type": "integer", "description": "Messages in offline storage." },
                     "last_seen": { "type": ["integer", "null"], "description": "Seconds since 1970; null if never." },
                     "sessions": number(),
                 },
@@ -180,7 +191,7 @@ async fn list(
     let host = host(&api, of.or(wanted.domain.as_deref()))?;
     let (domain, stores) = (host.domain(), &api.node.stores);
     let first = wanted.after.is_none();
-    let wrong = |_| Problem::invalid("after is the next of the page before");
+    let wrong = |_| Problem::invalid("after must be the `next` of the previous page");
     if search.is_none() && wanted.order.unwrap_or_default() == AccountOrder::Created {
         let after = wanted.after.map(|text| text.parse::<u64>()).transpose().map_err(|_| wrong(()))?;
         let slice = stores.accounts.list(domain, store::Page::after(after.unwrap_or(0), limit)).await?;

@@ -21,13 +21,13 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
     let number = json!({ "type": "integer", "minimum": 0 });
     vec![
         ApiOperation::new(Method::GET, "/audit", "listAudit", Access::Scoped(TokenScope::Read), list)
-            .summary("What was done to the node, by whom and from where; oldest first.")
-            .query("after", number, "Only entries with higher numbers; without it the newest ones.")
-            .query("limit", page, "Entries at most.")
+            .summary("The audit log: administrative actions with their origin, oldest first.")
+            .query("after", number, "Only entries with higher numbers; the newest entries if absent.")
+            .query("limit", page, "Maximum number of entries.")
             .response(
                 200,
                 ResponseBody::Json("Audit"),
-                "Entries since the start of the node, as far as they are kept.",
+                "Entries since the start of the node, unless discarded.",
             ),
     ]
 }
@@ -41,11 +41,11 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         "properties": {
             "number": { "type": "integer", "minimum": 1 },
             "at": { "type": "integer", "description": "Milliseconds since 1970." },
-            "who": text("An address, `operator`, or `token:` and its name."),
+            "who": text("An address, `operator`, or `token:` and the name of a token."),
             "interface": text("`http`, `socket` or `xmpp`."),
-            "from": text("The client's address, where it is known."),
-            "what": text("A command, or `sign-in` and the like."),
-            "on": text("On whom."),
+            "from": text("The client's IP address, if known."),
+            "what": text("The command, or an action such as `sign-in`."),
+            "on": text("The target."),
             "outcome": text("`done`, the condition of the error, or `given up`."),
         },
     });
@@ -58,7 +58,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "items": { "type": "array", "items": entry },
                 "last": {
                     "type": "integer",
-                    "description": format!("The number of the newest entry; {MAX_ENTRIES} are kept."),
+                    "description": format!("The number of the newest entry; the last {MAX_ENTRIES} entries \
+                     are kept."),
                 },
             },
         }),

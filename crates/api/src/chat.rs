@@ -109,7 +109,7 @@ async fn file(Path(path): Path<String>, asked: HeaderMap) -> Response {
 fn asset_response(path: &str, asked: &HeaderMap) -> Response {
     match ASSETS.iter().find(|file| file.path == path) {
         Some(file) => file.response(CONTENT_SECURITY_POLICY, asked),
-        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "file not found\n").into_response(),
     }
 }
 

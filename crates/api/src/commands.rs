@@ -29,23 +29,32 @@ use crate::{Api, Problem};
 /// The operations of this file.
 pub(crate) fn operations() -> Vec<ApiOperation> {
     let domain = || json!({ "type": "string" });
-    let text = "The domain whose commands they are; the default one if absent.";
+    let text = "The domain of the commands; the default domain if absent.";
     vec![
         ApiOperation::new(Method::GET, "/commands", "listCommands", Access::Scoped(TokenScope::Read), list)
-            .summary("All commands of a domain, with their fields.")
+            .summary("Lists the commands of a domain with their fields.")
             .query("domain", domain(), text)
             .response(200, ResponseBody::Json("Commands"), "The commands.")
             .problems(&[404]),
-        ApiOperation::new(Method::GET, "/commands/{name}", "showCommand", Access::Scoped(TokenScope::Read), show)
-            .summary("One command, with the values that its fields have at present, where it edits something.")
-            .query("domain", domain(), text)
-            .response(200, ResponseBody::Json("Command"), "The command.")
-            .problems(&[404]),
+        ApiOperation::new(
+            Method::GET,
+            "/commands/{name}",
+            "showCommand",
+            Access::Scoped(TokenScope::Read),
+            show,
+        )
+        .summary("Returns a command; for one that edits data, with the current values of its fields.")
+        .query("domain", domain(), text)
+        .response(200, ResponseBody::Json("Command"), "The command.")
+        .problems(&[404]),
         ApiOperation::new(Method::POST, "/commands/{name}", "runCommand", Access::Authenticated, run)
-            .summary("Uses a command. The body has a member for each field; a token needs the scope of the command.")
+            .summary(
+                "Runs a command. The body has a member for each field; a token requires the scope of \
+             the command.",
+            )
             .query("domain", domain(), text)
             .request_body(RequestBody::OptionalJson("CommandInput"))
-            .response(200, ResponseBody::Json("CommandOutput"), "It was carried out.")
+            .response(200, ResponseBody::Json("CommandOutput"), "The command succeeded.")
             .problems(&[404, 409, 422]),
     ]
 }
@@ -59,7 +68,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         "properties": {
             "name": text(),
             "label": text(),
-            "kind": { "type": "string", "description": "The type in words." },
+            "kind": { "type": "string", "description": "Description of the type." },
             "type": { "enum": ["jid", "jids", "text", "secret", "lines", "int", "count", "bool", "choice", "table"] },
             "doc": text(),
             "default": text(),
@@ -86,14 +95,15 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                     "name": text(),
                     "title": text(),
                     "doc": text(),
-                    "changes": { "type": "boolean", "description": "What only reads is safe to repeat." },
+                    "changes": { "type": "boolean", "description": "Whether the command changes data; \
+                     others are safe to repeat." },
                     "scope": { "$ref": "#/components/schemas/Scope" },
-                    "module": { "type": "string", "description": "The module that has it." },
+                    "module": { "type": "string", "description": "The module that provides the command." },
                     "input": fields(),
                     "output": fields(),
                     "present": {
                         "type": "object",
-                        "description": "Values of its fields at present.",
+                        "description": "Current values of the fields.",
                         "additionalProperties": { "type": "array", "items": { "type": "string" } },
                     },
                 },
@@ -112,7 +122,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             json!({
                 "type": "object",
                 "examples": [{}],
-                "description": "A member for each field: text, a number, true or false, or a list of texts.",
+                "description": "A member for each field: a string, a number, a boolean or a list of strings.",
                 "additionalProperties": {
                     "type": ["string", "integer", "boolean", "array", "null"], "items": { "type": "string" },
                 },
@@ -122,7 +132,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "CommandOutput",
             json!({
                 "type": "object",
-                "description": "A member for each field of the output, and a note for people.",
+                "description": "A member for each field of the output, and a `note` to show.",
                 "properties": { "note": text() },
             }),
         ),
@@ -200,12 +210,12 @@ pub(crate) async fn run_by_name(
 
 fn unknown(host: &Host, name: &str) -> Problem {
     let name: String = name.chars().take(64).collect();
-    Problem::not_found(format!("{} has no command \"{name}\"; its module may be off", host.domain()))
+    Problem::not_found(format!("{} has no command \"{name}\"; its module may be disabled", host.domain()))
 }
 
 /// Parses arguments from a JSON object.
 fn parse_arguments(body: &[u8]) -> Result<RawArguments, Problem> {
-    let wrong = || Problem::invalid("the request is not a JSON object with a member for each field");
+    let wrong = || Problem::invalid("the request must be a JSON object with a member for each field");
     let values: Map<String, Value> = serde_json::from_slice(body).map_err(|_| wrong())?;
     let mut given = RawArguments::default();
     for (key, value) in values {

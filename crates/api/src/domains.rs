@@ -21,7 +21,7 @@ use crate::{Api, Problem};
 pub(crate) fn operations() -> Vec<ApiOperation> {
     vec![
         ApiOperation::new(Method::GET, "/domains", "listDomains", Access::Scoped(TokenScope::Read), domains)
-            .summary("The domains that are served, with their modules and options.")
+            .summary("Lists the domains of the node with their modules and options.")
             .response(200, ResponseBody::Json("Domains"), "The domains.")
             .problems(&[503]),
     ]
@@ -48,7 +48,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "needs": texts(),
             "specs": { "type": "array", "items": spec },
             "commands": texts(),
-            "options": { "type": "object", "description": "By name, as they hold; secrets are blanked." },
+            "options": { "type": "object", "description": "Effective options by name; secrets are \
+             redacted." },
         },
     });
     let domain = json!({
@@ -56,9 +57,10 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         "required": ["name", "default", "accounts", "online", "sessions", "modules"],
         "properties": {
             "name": text(),
-            "default": { "type": "boolean", "description": "Whether clients that name no domain get it." },
+            "default": { "type": "boolean", "description": "Whether this is the default domain." },
             "accounts": number(),
-            "online": { "type": "integer", "minimum": 0, "description": "Accounts with a session." },
+            "online": { "type": "integer", "minimum": 0, "description": "Accounts with at least one \
+             session." },
             "sessions": number(),
             "modules": { "type": "array", "items": module },
         },

@@ -35,7 +35,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Api>> for QueryParams<T> {
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<QueryParams<T>, Problem> {
         match Query::from_request_parts(parts, api).await {
             Ok(Query(value)) => Ok(QueryParams(value)),
-            Err(_) => Err(Problem::invalid("a parameter of the query cannot be read")),
+            Err(_) => Err(Problem::invalid("invalid query parameter")),
         }
     }
 }
@@ -49,7 +49,7 @@ impl FromRequestParts<Arc<Api>> for PathParam {
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<PathParam, Problem> {
         match Path::from_request_parts(parts, api).await {
             Ok(Path(name)) => Ok(PathParam(name)),
-            Err(_) => Err(Problem::invalid("the path cannot be read")),
+            Err(_) => Err(Problem::invalid("invalid path")),
         }
     }
 }
@@ -69,7 +69,7 @@ impl FromRequestParts<Arc<Api>> for AccountJid {
 /// Parses the address of an account.
 pub(crate) fn account(text: &str) -> Result<Jid, Problem> {
     let jid = Jid::parse(text).ok().filter(|jid| jid.local().is_some() && jid.resource().is_none());
-    jid.ok_or_else(|| Problem::invalid("the address of an account looks like user@example.org"))
+    jid.ok_or_else(|| Problem::invalid("invalid address; write one such as user@example.org"))
 }
 
 /// The requested host, or the default one.
@@ -93,6 +93,6 @@ pub(crate) const DEFAULT_PAGE_LIMIT: u32 = 50;
 pub(crate) fn page_limit(given: Option<u32>) -> Result<u32, Problem> {
     match given.unwrap_or(DEFAULT_PAGE_LIMIT) {
         limit @ 1..=MAX_PAGE_LIMIT => Ok(limit),
-        _ => Err(Problem::invalid(format!("limit is a number from 1 to {MAX_PAGE_LIMIT}"))),
+        _ => Err(Problem::invalid(format!("limit must be a number from 1 to {MAX_PAGE_LIMIT}"))),
     }
 }

@@ -26,8 +26,8 @@ pub(crate) fn routes() -> Router<Arc<Api>> {
     Router::new().route("/metrics", get(metrics)).route("/healthz", get(live)).route("/readyz", get(ready))
 }
 
-const REFUSED: &str = "/metrics is not open to this address: add it to [http] metrics_allow, or send a token \
-                       (throng token add prometheus --scope metrics)\n";
+const REFUSED: &str = "this address is not allowed to read /metrics: add it to [http] metrics_allow, or \
+ send a token (throng token add prometheus --scope metrics)\n";
 
 /// Whether the request names this machine by a loopback name or address, with any port. Tunnels and some proxies add
 /// no header, but leave the public name that their client requested; so does a browser after DNS rebinding.

@@ -55,7 +55,7 @@ pub(crate) fn request_authority(uri: &Uri, headers: &HeaderMap) -> Option<Author
 fn answer(links: Vec<LinkRelation>, kind: &'static str, write: fn(&[LinkRelation]) -> String) -> Response {
     let open = (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
     if links.is_empty() {
-        let why = "no address with TLS is known: ask over https, or set [http] public_url\n";
+        let why = "no public URL with TLS is known: send the request over https, or set [http] public_url\n";
         return (StatusCode::NOT_FOUND, [open], why).into_response();
     }
     let fields =

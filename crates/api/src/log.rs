@@ -166,15 +166,11 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
     let limit = json!({ "type": "integer", "minimum": 1, "maximum": MAX_LINES, "default": DEFAULT_LIMIT });
     vec![
         ApiOperation::new(Method::GET, "/log", "log", Access::Scoped(TokenScope::Node), log)
-            .summary("The last lines of the log, oldest first.")
-            .query("after", number, "Only lines with higher numbers; without it the newest ones.")
-            .query("level", level, "Only lines that are at least as grave.")
-            .query("limit", limit, "Lines at most.")
-            .response(
-                200,
-                ResponseBody::Json("Log"),
-                "Lines since the start of the node, as far as they are kept.",
-            ),
+            .summary("The last lines of the server log, oldest first.")
+            .query("after", number, "Only lines with higher numbers; the newest lines if absent.")
+            .query("level", level, "Minimum level.")
+            .query("limit", limit, "Maximum number of lines.")
+            .response(200, ResponseBody::Json("Log"), "Lines since the start of the node, unless discarded."),
     ]
 }
 
@@ -188,7 +184,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "number": { "type": "integer", "minimum": 1 },
             "time": { "type": "integer", "description": "Milliseconds since 1970." },
             "level": { "$ref": "#/components/schemas/LogLevel" },
-            "target": { "type": "string", "description": "Where in the program it was written." },
+            "target": { "type": "string", "description": "Module of the program that wrote the line." },
             "message": text(),
             "fields": { "type": "object", "additionalProperties": text() },
         },
@@ -202,7 +198,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "required": ["lines", "next"],
                 "properties": {
                     "lines": { "type": "array", "items": line },
-                    "next": { "type": "integer", "description": "What `after` is for the lines behind these." },
+                    "next": { "type": "integer", "description": "Value of `after` for the next request." },
                 },
             }),
         ),
@@ -228,7 +224,7 @@ async fn log(
 ) -> Result<Json<LogResponse>, Problem> {
     let limit = ask.limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LINES).contains(&limit) {
-        return Err(Problem::invalid(format!("limit is a number from 1 to {MAX_LINES}")));
+        return Err(Problem::invalid(format!("limit must be a number from 1 to {MAX_LINES}")));
     }
     let (lines, next) = api.process.log().read(ask.after, ask.level.unwrap_or(LogLevel::Trace), limit);
     Ok(Json(LogResponse { lines, next }))

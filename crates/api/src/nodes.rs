@@ -19,11 +19,15 @@ use crate::{Api, Problem};
 pub(crate) fn operations() -> Vec<ApiOperation> {
     vec![
         ApiOperation::new(Method::GET, "/nodes", "listNodes", Access::Scoped(TokenScope::Read), nodes)
-            .summary("The nodes of the cluster, the one that answers first.")
+            .summary("Lists the nodes of the cluster, the responding one first.")
             .response(200, ResponseBody::Json("Nodes"), "The nodes."),
         ApiOperation::new(Method::POST, "/reload", "reload", Access::Scoped(TokenScope::Node), reload)
-            .summary("Takes over the configuration as it is now, all of it or nothing.")
-            .response(200, ResponseBody::Json("Reloaded"), "What holds now, and what needs a restart.")
+            .summary("Reloads the configuration; applies all of it or nothing.")
+            .response(
+                200,
+                ResponseBody::Json("Reloaded"),
+                "The applied changes and those that require a restart.",
+            )
             .problems(&[409]),
     ]
 }
@@ -37,8 +41,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         "required": ["name", "this", "ready"],
         "properties": {
             "name": { "type": "string" },
-            "this": { "type": "boolean", "description": "Whether it is the one that answers." },
-            "ready": { "type": "boolean", "description": "Whether it takes clients." },
+            "this": { "type": "boolean", "description": "Whether this is the responding node." },
+            "ready": { "type": "boolean", "description": "Whether the node accepts clients." },
             "version": { "type": "string" },
             "started": { "type": "integer", "description": "Seconds since 1970." },
             "up_seconds": number(),

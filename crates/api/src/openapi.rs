@@ -23,7 +23,7 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
     let serve = async |State(api): State<Arc<Api>>| axum::Json(api.openapi.clone());
     vec![
         ApiOperation::new(Method::GET, "/openapi.json", "openapi", Access::Public, serve)
-            .summary("This document.")
+            .summary("Returns this document.")
             .response(200, ResponseBody::Json("Anything"), "An OpenAPI 3.1 document."),
     ]
 }
@@ -43,8 +43,9 @@ fn common_schemas() -> Vec<(&'static str, Value)> {
                     "type": { "type": "string" },
                     "title": { "type": "string" },
                     "status": { "type": "integer" },
-                    "detail": { "type": "string", "description": "One sentence for a person." },
-                    "condition": { "type": "string", "description": "The condition of XMPP, RFC 6120 section 8.3.3." },
+                    "detail": { "type": "string", "description": "Description in one sentence." },
+                    "condition": { "type": "string", "description": "The XMPP error condition (RFC 6120, \
+                     section 8.3.3)." },
                 },
             }),
         ),
@@ -76,8 +77,8 @@ pub(crate) fn document(operations: &[ApiOperation], schemas: Vec<(&'static str, 
         "info": {
             "title": "Throng",
             "version": "1",
-            "description": "Administration of a Throng node. Failures are problems (RFC 9457) with the condition that XMPP \
-                has for them. Lists come in pages: `next` of one is `after` of the next one.",
+            "description": "Administration of a Throng node. Errors are problem details (RFC 9457) with an \
+             XMPP error condition. Lists are paginated: `next` of a page is `after` of the following one.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
@@ -89,13 +90,14 @@ pub(crate) fn document(operations: &[ApiOperation], schemas: Vec<(&'static str, 
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A token of `throng token add`.",
+                    "description": "A token created with `throng token add`.",
                 },
                 "session": {
                     "type": "apiKey",
                     "in": "cookie",
                     "name": crate::auth::COOKIE_NAME,
-                    "description": "A console session. What is not GET needs the header X-CSRF-Token as well.",
+                    "description": "A console session. All methods except GET also require the header \
+                     X-CSRF-Token.",
                 },
             },
         },

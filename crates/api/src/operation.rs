@@ -172,12 +172,12 @@ pub(crate) async fn method_not_allowed() -> Response {
     Problem::new(
         axum::http::StatusCode::METHOD_NOT_ALLOWED,
         "not-allowed",
-        "this path does not have this method",
+        "this path does not support this method",
     )
     .into_response()
 }
 
 /// Fallback for unknown paths.
 pub(crate) async fn unknown_path() -> Problem {
-    Problem::not_found("there is nothing at this path")
+    Problem::not_found("path not found")
 }

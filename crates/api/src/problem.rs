@@ -77,13 +77,13 @@ impl From<JsonRejection> for Problem {
     fn from(rejection: JsonRejection) -> Problem {
         let status = rejection.status();
         if status == StatusCode::PAYLOAD_TOO_LARGE {
-            return Problem::new(status, "policy-violation", "the request is larger than allowed");
+            return Problem::new(status, "policy-violation", "the request is too large");
         }
         if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
-            return Problem::new(status, "bad-request", "the request must be application/json");
+            return Problem::new(status, "bad-request", "the content type must be application/json");
         }
         // serde's message may repeat what was sent, and that may be a password.
-        Problem::invalid("the request is not the JSON that is expected here")
+        Problem::invalid("the request is not valid JSON for this operation")
     }
 }
 

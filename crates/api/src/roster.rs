@@ -37,10 +37,10 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
             Access::Scoped(TokenScope::Read),
             list,
         )
-        .summary("A page of the contacts of an account, by address.")
-        .query("search", text(), "Only contacts whose address, name or group has this in it.")
-        .query("after", text(), "The `next` of the page before, with the same other parameters.")
-        .query("limit", page, "Contacts on the page.")
+        .summary("Lists the contacts of an account by address.")
+        .query("search", text(), "Only contacts whose address, name or group contains this text.")
+        .query("after", text(), "The `next` of the previous page; the other parameters must be the same.")
+        .query("limit", page, "Maximum number of contacts on the page.")
         .response(200, ResponseBody::Json("RosterPage"), "A page.")
         .problems(&[404]),
     ]
@@ -54,12 +54,13 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         "required": ["jid", "name", "groups", "subscription", "ask", "approved", "request"],
         "properties": {
             "jid": { "type": "string", "description": "The contact's bare address." },
-            "name": { "type": "string", "description": "The label that the user gave; empty if there is none." },
+            "name": { "type": "string", "description": "The name that the user gave the contact; empty if \
+             none." },
             "groups": { "type": "array", "items": { "type": "string" } },
             "subscription": { "type": "string", "enum": ["none", "to", "from", "both"] },
-            "ask": flag("The user has asked for the contact's presence, and there is no answer yet."),
-            "approved": flag("The user has approved the contact in advance (RFC 6121 section 3.4)."),
-            "request": flag("The contact has asked for the user's presence, and there is no answer yet."),
+            "ask": flag("The user requested a subscription, and the contact has not replied."),
+            "approved": flag("The user pre-approved a subscription of the contact (RFC 6121, section 3.4)."),
+            "request": flag("The contact requested a subscription, and the user has not replied."),
         },
     });
     vec![(
@@ -69,8 +70,9 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "required": ["items", "next", "total"],
             "properties": {
                 "items": { "type": "array", "items": contact },
-                "next": { "type": ["string", "null"], "description": "`after` of the next page." },
-                "total": { "type": "integer", "minimum": 0, "description": "Contacts that match." },
+                "next": { "type": ["string", "null"], "description": "Value of `after` for the next page; \
+                 absent on the last page." },
+                "total": { "type": "integer", "minimum": 0, "description": "Number of matching contacts." },
             },
         }),
     )]

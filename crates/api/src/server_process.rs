@@ -99,7 +99,7 @@ pub struct ResourceStatus {
 pub struct CertificateStatus {
     /// The names that it is valid for.
     pub names: Vec<String>,
-    /// Seconds since 1970 at which it expires.
+    /// Expiry in seconds since 1970.
     pub not_after: u64,
 }
 

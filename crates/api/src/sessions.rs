@@ -35,11 +35,11 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
         json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE_LIMIT, "default": DEFAULT_PAGE_LIMIT });
     vec![
         ApiOperation::new(Method::GET, "/sessions", "listSessions", Access::Scoped(TokenScope::Read), list)
-            .summary("A page of the connected resources, in no order that means anything.")
-            .query("domain", text(), "Only those of this domain.")
-            .query("search", text(), "Only those whose address has this in it.")
-            .query("after", text(), "The `next` of the page before, with the same other parameters.")
-            .query("limit", page, "Sessions on the page; all of one account stay together.")
+            .summary("Lists the sessions of the node in no particular order.")
+            .query("domain", text(), "Only sessions of this domain.")
+            .query("search", text(), "Only sessions whose address contains this text.")
+            .query("after", text(), "The `next` of the previous page; the other parameters must be the same.")
+            .query("limit", page, "Number of sessions on the page; sessions of one account stay together.")
             .response(200, ResponseBody::Json("SessionPage"), "A page."),
         ApiOperation::new(
             Method::GET,
@@ -48,8 +48,8 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
             Access::Scoped(TokenScope::Read),
             sessions_of_account,
         )
-        .summary("The connected resources of an account.")
-        .response(200, ResponseBody::Json("SessionPage"), "All of them.")
+        .summary("Lists the sessions of an account.")
+        .response(200, ResponseBody::Json("SessionPage"), "All sessions of the account.")
         .problems(&[404]),
         ApiOperation::new(
             Method::DELETE,
@@ -59,9 +59,9 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
             end,
         )
         .summary(
-            "Ends one session; its user may log in again. The address is the full one, with `/` as `%2F`.",
+            "Ends one session; its user can log in again. The address is the full JID, with `/` as `%2F`.",
         )
-        .response(204, ResponseBody::Nothing, "It is ended.")
+        .response(204, ResponseBody::Nothing, "The session was ended.")
         .problems(&[404, 422]),
     ]
 }
@@ -77,17 +77,19 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "queued_bytes",
         ],
         "properties": {
-            "jid": { "type": "string", "description": "The full address." },
-            "transport": maybe_text("`tcp`, `tls`, `websocket`, `bosh`; `detached` while the session has no connection and may be resumed (XEP-0198); null if it did not say."),
+            "jid": { "type": "string", "description": "The full JID." },
+            "transport": maybe_text("`tcp`, `tls`, `websocket`, `bosh`; `detached` while the session has no \
+             connection and can be resumed (XEP-0198); null if unknown."),
             "secure": { "type": ["boolean", "null"] },
-            "address": maybe_text("Address and port of the client."),
-            "client": maybe_text("What software it says it is."),
-            "idle_seconds": maybe_number("Seconds since anything came from it."),
-            "since": { "type": "integer", "description": "When it connected, in seconds since 1970." },
-            "priority": maybe_number("Of its presence; null if it is not available."),
-            "managed": { "type": "boolean", "description": "Both sides count and acknowledge (XEP-0198)." },
-            "inactive": { "type": "boolean", "description": "It says that nobody looks at it (XEP-0352)." },
-            "queued_bytes": { "type": "integer", "description": "Bytes queued for it." },
+            "address": maybe_text("IP address and port of the client."),
+            "client": maybe_text("Software that the client reports."),
+            "idle_seconds": maybe_number("Seconds since data was received from the client."),
+            "since": { "type": "integer", "description": "Time of the login, in seconds since 1970." },
+            "priority": maybe_number("Priority of its presence; null if it is not available."),
+            "managed": { "type": "boolean", "description": "Whether stream management is enabled \
+             (XEP-0198)." },
+            "inactive": { "type": "boolean", "description": "Whether the client is inactive (XEP-0352)." },
+            "queued_bytes": { "type": "integer", "description": "Bytes queued for the client." },
         },
     });
     vec![(
@@ -97,8 +99,10 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "required": ["items", "next", "total"],
             "properties": {
                 "items": { "type": "array", "items": session },
-                "next": { "type": ["string", "null"], "description": "`after` of the next page." },
-                "total": { "type": "integer", "description": "Sessions of the node, or of the account." },
+                "next": { "type": ["string", "null"], "description": "Value of `after` for the next page; \
+                 absent on the last page." },
+                "total": { "type": "integer", "description": "Number of sessions of the node or of the \
+                 account." },
             },
         }),
     )]
@@ -117,7 +121,7 @@ async fn list(
     QueryParams(wanted): QueryParams<SessionsQuery>,
 ) -> Result<Response, Problem> {
     let limit = page_limit(wanted.limit)? as usize;
-    let wrong = || Problem::invalid("after is the next of the page before");
+    let wrong = || Problem::invalid("after must be the `next` of the previous page");
     // The address of an account.
     let cursor = |text: &str| Jid::parse(text).ok().filter(|jid| jid.local().is_some() && jid.is_bare());
     let after = wanted.after.as_deref().map(|text| cursor(text).ok_or_else(wrong)).transpose()?;
@@ -201,8 +205,9 @@ async fn end(
     PathParam(text): PathParam,
 ) -> Result<StatusCode, Problem> {
     let jid = Jid::parse(&text).ok().filter(|jid| jid.local().is_some() && jid.resource().is_some());
-    let jid =
-        jid.ok_or_else(|| Problem::invalid("the address of a session looks like user@example.org/phone"))?;
+    let jid = jid.ok_or_else(|| {
+        Problem::invalid("invalid address of a session; write one such as user@example.org/phone")
+    })?;
     let host = api.node.host(jid.domain());
     let host = host.ok_or_else(|| Problem::not_found(format!("{} is not served here", jid.domain())))?;
     let mut given = RawArguments::default();

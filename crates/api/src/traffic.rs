@@ -109,7 +109,7 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
             Access::Scoped(TokenScope::Read),
             metrics,
         )
-        .summary("Sessions and stanzas by domain, since the start and in a second of the last minute.")
+        .summary("Sessions and stanzas by domain: totals since the start and rates of the last minute.")
         .response(200, ResponseBody::Json("DomainMetrics"), "The metrics."),
     ]
 }
@@ -127,14 +127,13 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         counts.insert(name.to_owned(), count.clone());
         needed.push(name);
     }
-    let about =
-        format!("The domain; `{OTHER_DOMAINS}` is all domains after the first {MAX_DOMAINS} together.");
+    let about = format!("The domain; `{OTHER_DOMAINS}` combines all domains after the first {MAX_DOMAINS}.");
     counts.insert("name".to_owned(), json!({ "type": "string", "description": about }));
     counts.insert(
         "rates".to_owned(),
         json!({
             "type": "object",
-            "description": "The same in a second, on average; null until there is something to compare with.",
+            "description": "Average rates per second; null until there are two samples.",
             "required": rates.keys().cloned().collect::<Vec<_>>(),
             "properties": rates,
         }),
@@ -147,7 +146,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "type": "object",
             "required": ["seconds", "domains"],
             "properties": {
-                "seconds": { "type": "integer", "minimum": 0, "description": "What the rates are an average of; about a minute." },
+                "seconds": { "type": "integer", "minimum": 0, "description": "Period of the rates in \
+                 seconds; about a minute." },
                 "domains": { "type": "array", "items": domain },
             },
         }),

@@ -199,7 +199,7 @@ impl AccountState {
 
     /// Applies one change of the roster to the view. False if a later change was applied before: the view of
     /// this contact may be wrong then. `hash` is that of the contact's address.
-    #[must_use = "a view that is out of order must be read again"]
+    #[must_use = "a view received out of order must be read again"]
     pub fn apply_change(&mut self, hash: u64, change: &RosterUpdateOutcome) -> bool {
         self.take_prefetched();
         let in_order = change.version >= self.roster_version;

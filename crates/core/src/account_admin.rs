@@ -48,7 +48,7 @@ impl AccountError {
     pub fn into_command_error(self, jid: &Jid) -> CommandError {
         match self {
             AccountError::Exists => {
-                CommandError::new(CommandErrorKind::Conflict, format!("{jid} exists already"))
+                CommandError::new(CommandErrorKind::Conflict, format!("{jid} already exists"))
             }
             AccountError::NotFound => CommandError::no_account(jid),
             AccountError::UnknownDomain => CommandError::new(

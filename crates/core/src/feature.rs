@@ -108,9 +108,9 @@ impl FeatureOptions {
                 return Err(format!("\"{key}\" must be between {low} and {high}"));
             }
             (OptionKind::Bool, _) => return Err(format!("\"{key}\" must be true or false")),
-            (OptionKind::Int(..), _) => return Err(format!("\"{key}\" must be a whole number")),
-            (OptionKind::Text, _) => return Err(format!("\"{key}\" must be text in quotes")),
-            (OptionKind::Texts, _) => return Err(format!("\"{key}\" must be a list of texts in quotes")),
+            (OptionKind::Int(..), _) => return Err(format!("\"{key}\" must be an integer")),
+            (OptionKind::Text, _) => return Err(format!("\"{key}\" must be a string in quotes")),
+            (OptionKind::Texts, _) => return Err(format!("\"{key}\" must be a list of strings in quotes")),
         }
         self.0.insert(spec.key, value);
         Ok(())

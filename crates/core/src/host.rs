@@ -87,10 +87,10 @@ pub struct EnabledFeature {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum HostError {
     /// Two features declare the same request.
-    #[error("{0} and {1} both answer the same request; switch one of them off under [modules]")]
+    #[error("{0} and {1} both handle the same request; disable one of them under [modules]")]
     DuplicateIqHandler(&'static str, &'static str),
     /// Two features declare a command of the same name or node.
-    #[error("{0} and {1} both have the command {2}; switch one of them off under [modules]")]
+    #[error("{0} and {1} both provide the command {2}; disable one of them under [modules]")]
     DuplicateCommand(&'static str, &'static str, &'static str),
     /// Two features offer the same stream feature.
     #[error("{0} and {1} both offer the stream feature {2}; switch one of them off under [modules]")]
@@ -100,10 +100,10 @@ pub enum HostError {
     #[error("{0} does not register the requests or commands that it declares")]
     Undeclared(&'static str),
     /// A required feature is disabled.
-    #[error("{0} needs {1}; switch {1} on or {0} off under [modules]")]
+    #[error("{0} requires {1}; enable {1} or disable {0} under [modules]")]
     MissingDependency(&'static str, &'static str),
     /// The domain is not a valid address.
-    #[error("\"{0}\" is not a domain")]
+    #[error("\"{0}\" is not a valid domain")]
     InvalidDomain(String),
 }
 

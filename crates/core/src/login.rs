@@ -71,7 +71,7 @@ pub struct Principal {
     pub roster: Vec<RosterItem>,
     /// The version of the roster.
     pub roster_version: u64,
-    /// Messages in the offline store.
+    /// Messages in offline storage.
     pub offline_messages: u32,
     /// Hash of the account's photo.
     pub photo: Option<PhotoHash>,
@@ -286,5 +286,5 @@ fn loaded(
 /// The error of RFC 6120, section 7.6.2.1.
 pub(crate) fn too_many_resources() -> StanzaError {
     StanzaError::new(StanzaCondition::ResourceConstraint)
-        .text("too many resources are connected; close one of them")
+        .text("too many resources are connected; disconnect one of them")
 }

@@ -568,7 +568,7 @@ impl Node {
 
 /// The connection's task ends the session after it has sent the queued stanzas.
 fn close_for_removed_host(session: &Session) {
-    let text = format!("{} is not served here any more", session.account.jid.domain());
+    let text = format!("{} is no longer served here", session.account.jid.domain());
     session.outbox.close(StreamError::new(StreamCondition::HostGone).text(text));
 }
 

@@ -29,7 +29,7 @@ pub struct PasswordPolicy {
     pub min_length: u16,
     /// Minimum number of different characters.
     pub min_distinct: u16,
-    /// It must not contain the user's name.
+    /// Must not contain the user name.
     pub forbid_username: bool,
 }
 
@@ -73,13 +73,13 @@ impl PasswordPolicy {
     /// # Errors
     /// One sentence that states what it lacks. It contains nothing of the password.
     pub fn check(&self, name: &str, password: &Secret) -> Result<(), String> {
-        let text = password.expose_str().map_err(|_| "the password is not text".to_owned())?;
+        let text = password.expose_str().map_err(|_| "the password is not valid text".to_owned())?;
         if text.chars().count() < usize::from(self.min_length) {
-            return Err(format!("the password is too short; take at least {} characters", self.min_length));
+            return Err(format!("the password is too short; use at least {} characters", self.min_length));
         }
         let different: BTreeSet<char> = text.chars().collect();
         if different.len() < usize::from(self.min_distinct) {
-            return Err(format!("the password needs at least {} different characters", self.min_distinct));
+            return Err(format!("the password requires at least {} different characters", self.min_distinct));
         }
         if self.forbid_username && name.len() > 2 && text.to_lowercase().contains(&name.to_lowercase()) {
             return Err("the password must not contain the user name".to_owned());

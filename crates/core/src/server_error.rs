@@ -32,7 +32,7 @@ pub struct ServerError {
 /// server. Limits on arrival leave room for these additions; a stanza that exceeds them nevertheless is
 /// refused, never passed on (it was not policed) and never dropped silently.
 pub fn unreadable_stanza(error: xml::Error) -> StanzaError {
-    tracing::error!(%error, "a stanza could not be read again and was refused");
+    tracing::error!(%error, "refused a stanza that cannot be parsed again");
     StanzaError::new(StanzaCondition::PolicyViolation)
         .text(format!("this server cannot handle the stanza: {error}"))
 }
@@ -42,7 +42,7 @@ impl From<store::StoreError> for ServerError {
         ServerError {
             origin: ErrorOrigin::Upstream,
             retryable: error.retryable,
-            public_text: Cow::Borrowed("the storage does not answer at the moment; try again later"),
+            public_text: Cow::Borrowed("the storage is not available; try again later"),
             cause: error.to_string(),
         }
     }
@@ -51,7 +51,7 @@ impl From<store::StoreError> for ServerError {
 impl ServerError {
     /// Converts it to a stanza error and logs the cause.
     pub fn stanza(&self) -> StanzaError {
-        tracing::warn!(cause = %self.cause, "a stanza could not be handled");
+        tracing::warn!(cause = %self.cause, "cannot handle a stanza");
         let condition = match self.origin {
             ErrorOrigin::Peer => StanzaCondition::BadRequest,
             ErrorOrigin::Internal => StanzaCondition::InternalServerError,
@@ -63,7 +63,7 @@ impl ServerError {
 
     /// Converts it to a stream error and logs the cause.
     pub fn stream(&self) -> StreamError {
-        tracing::warn!(cause = %self.cause, "a stream could not go on");
+        tracing::warn!(cause = %self.cause, "cannot continue a stream");
         let condition = match self.origin {
             ErrorOrigin::Peer => StreamCondition::PolicyViolation,
             ErrorOrigin::Internal => StreamCondition::InternalServerError,

@@ -146,7 +146,7 @@ impl SharedStanza {
         match Element::read(bytes, &CLIENT, &STANZA_LIMITS) {
             Ok(Element::Stanza(head)) => Some(SharedStanza::new(head, bytes)),
             _ => {
-                tracing::error!(bytes = bytes.len(), "a stanza written by the server is not readable");
+                tracing::error!(bytes = bytes.len(), "a stanza written by the server cannot be parsed");
                 None
             }
         }

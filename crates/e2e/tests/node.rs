@@ -281,7 +281,7 @@ fn account_commands_work_on_a_stopped_and_a_running_node() {
         node.account(&["add", &jid], "first\n");
         let twice = node.run_with(&["account", "add", &jid], "first");
         assert!(
-            twice.status.code() == Some(1) && describe_output(&twice).contains("exists already"),
+            twice.status.code() == Some(1) && describe_output(&twice).contains("already exists"),
             "{}",
             describe_output(&twice)
         );
@@ -302,7 +302,7 @@ fn account_commands_work_on_a_stopped_and_a_running_node() {
             "x",
         ];
         assert!(node.account(&bulk, "").contains("10 accounts added"));
-        assert!(node.account(&bulk, "").contains("0 accounts added, 10 were there already"));
+        assert!(node.account(&bulk, "").contains("0 accounts added, 10 already existed"));
         assert!(node.account(&["show", &format!("{own}-14@{DOMAIN}")], "").contains("contacts  2"));
         let list = node.account(&["list"], "");
         assert!(list.contains(&jid) && list.contains(&format!("{own}-5@{DOMAIN}")), "{list}");
@@ -546,7 +546,13 @@ fn commands_run_through_the_admin_socket() {
     node.command(&["restart", "delay=1"], "");
     let again = || node.log().matches("serves ").count() >= 2 && node.get("/readyz").is_some();
     assert!(poll(PATIENCE, || again().then_some(())).is_some(), "not again: {}", node.log());
-    assert!(node.log().contains("the administrators are those of the command edit-admin"), "{}", node.log());
+    assert!(
+        node.log().contains(
+            "the administrators set with the command edit-admin replace those of the configuration"
+        ),
+        "{}",
+        node.log()
+    );
     let log = node.log();
     for part in ["command who=\"operator\"", "add-user", "account disable", "edit-admin", "restart"] {
         assert!(log.contains(part), "{part}: {log}");

@@ -276,7 +276,7 @@ fn check_names_all_errors_by_line_and_column() {
         "throng.toml:1:1: host must be a section: [host]; did you mean \"hosts\"?",
         "throng.toml:3:1: [limits] stanza_bytes must be",
         "throng.toml:6:3: unknown module \"ofline\" under [modules]; did you mean \"offline\"?",
-        "throng.toml:7:1: modules.ping is true, false or a table of options",
+        "throng.toml:7:1: modules.ping must be true, false or a table of options",
         "throng.toml:7:8: not valid TOML",
         "5 things to fix",
     ] {

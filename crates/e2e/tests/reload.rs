@@ -161,7 +161,7 @@ fn a_reload_reaches_live_sessions_and_reports_what_needs_a_restart() {
     assert_eq!(node.reload(), "applied: modules of b.test: entity_time\n");
     assert!(romeo.asks_time("a.test") && !juliet.asks_time("b.test"));
 
-    // One domain is removed, another added; one change needs a restart.
+    // One domain is removed, another added; one change requires a restart.
     node.configure(
         "hosts = ['a.test', 'c.test']\nadmins = ['romeo@a.test']\n[storage]\npool_size = 5\n\
          [limits]\nidle_ping_seconds = 300\n[log]\nlevel = 'debug'\n",
@@ -171,10 +171,10 @@ fn a_reload_reaches_live_sessions_and_reports_what_needs_a_restart() {
         "applied: log level debug",
         "applied: limits: idle_ping_seconds",
         "applied: administrators romeo@a.test",
-        "applied: domain c.test is served",
-        "applied: domain b.test is gone",
-        "applied: 1 sessions of domains that are gone were ended",
-        "needs a restart: [storage] pool_size",
+        "applied: domain c.test was added",
+        "applied: domain b.test was removed",
+        "applied: 1 sessions of removed domains were ended",
+        "requires a restart: [storage] pool_size",
     ] {
         assert!(said.lines().any(|l| l == line), "no \"{line}\" in:\n{said}");
     }
@@ -186,7 +186,7 @@ fn a_reload_reaches_live_sessions_and_reports_what_needs_a_restart() {
     assert!(late.until("</stream:stream>").contains("<host-unknown"));
 
     // A second reload has nothing to apply, and the restart is still due.
-    assert_eq!(node.reload(), "nothing to apply\nneeds a restart: [storage] pool_size\n");
+    assert_eq!(node.reload(), "nothing to apply\nrequires a restart: [storage] pool_size\n");
 }
 
 #[test]

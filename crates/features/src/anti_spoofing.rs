@@ -34,7 +34,8 @@ use xml::Ns;
 /// Removal of elements that only servers and rooms may send.
 pub static FEATURE: Feature = Feature {
     name: "anti_spoofing",
-    summary: "Removes from what clients send what only servers and rooms may say: delays, occupants and archive results of others.",
+    summary: "Removes forged elements from stanzas of clients that only servers and rooms may add: delays, \
+     occupants and archive results.",
     specs: &[Spec { name: "XEP-0203", title: "Delayed Delivery", version: "2.0", not_implemented: "" }],
     build,
     ..Feature::EMPTY
@@ -57,7 +58,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
             // An unreadable stanza may be forged.
             Err(_) => {
                 let error =
-                    StanzaError::new(StanzaCondition::NotAcceptable).text("the stanza cannot be read");
+                    StanzaError::new(StanzaCondition::NotAcceptable).text("the stanza cannot be parsed");
                 Flow::Stop(StopReason::Refused(error))
             }
         }

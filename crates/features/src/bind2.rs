@@ -10,12 +10,12 @@ use throng_core::feature::{Feature, Spec};
 /// Bind 2.
 pub static FEATURE: Feature = Feature {
     name: "bind2",
-    summary: "Lets clients ask for a resource along with the login; a client keeps its resource. Works with `sasl2` only.",
+    summary: "Resource binding as part of the login; a client keeps its resource. Requires `sasl2`.",
     specs: &[Spec {
         name: "XEP-0386",
         title: "Bind 2",
         version: "1.1.0",
-        not_implemented: "`<metadata/>` of the archive; waiting messages are delivered, not cleared",
+        not_implemented: "`<metadata/>` of the archive; offline messages are delivered, not cleared",
     }],
     ..Feature::EMPTY
 };

@@ -13,7 +13,7 @@ use throng_core::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, Opti
 /// Contact Addresses for XMPP Services.
 pub static FEATURE: Feature = Feature {
     name: "contact_info",
-    summary: "Tells whom to write to about the service.",
+    summary: "Contact addresses of the service.",
     specs: &[
         Spec {
             name: "XEP-0157",
@@ -31,14 +31,15 @@ pub static FEATURE: Feature = Feature {
     options: &[
         addresses(
             "abuse",
-            "Where to report abuse: URIs such as `mailto:abuse@example.org` or `xmpp:abuse@example.org`.",
+            "Contacts for abuse reports: URIs such as `mailto:abuse@example.org` or \
+             `xmpp:abuse@example.org`.",
         ),
-        addresses("admin", "Where to reach the administrators: URIs."),
-        addresses("feedback", "Where to send feedback: URIs."),
-        addresses("sales", "Where to ask about prices: URIs."),
-        addresses("security", "Where to report security problems: URIs."),
-        addresses("status", "Where to see whether the service works: URIs."),
-        addresses("support", "Where to ask for help: URIs."),
+        addresses("admin", "Contacts of the administrators: URIs."),
+        addresses("feedback", "Contacts for feedback: URIs."),
+        addresses("sales", "Contacts for sales: URIs."),
+        addresses("security", "Contacts for security reports: URIs."),
+        addresses("status", "Pages with the status of the service: URIs."),
+        addresses("support", "Contacts for support: URIs."),
     ],
     needs: &["disco"],
     build,
@@ -57,7 +58,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         if uris.len() < builder.options.texts(option.key).len() {
             tracing::warn!(
                 option = option.key,
-                "a contact address is left out: it is no URI; write `mailto:` or `xmpp:` before it"
+                "ignored a contact address that is not a URI; prefix it with `mailto:` or `xmpp:`"
             );
         }
         if !uris.is_empty() {

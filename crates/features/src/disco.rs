@@ -27,12 +27,12 @@ use xml::{Ns, Writer};
 /// Service Discovery.
 pub static FEATURE: Feature = Feature {
     name: "disco",
-    summary: "Tells what the server and its accounts offer.",
+    summary: "Service discovery for the server and its accounts.",
     specs: &[Spec {
         name: "XEP-0030",
         title: "Service Discovery",
         version: "2.5.0",
-        not_implemented: "section 5: publishing items",
+        not_implemented: "section 5: publication of items",
     }],
     disco: &[
         DiscoFeature::Server(Ns::DiscoInfo.as_str()),

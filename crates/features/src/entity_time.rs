@@ -15,7 +15,7 @@ use xml::Ns;
 /// Entity Time.
 pub static FEATURE: Feature = Feature {
     name: "entity_time",
-    summary: "Tells the server's time.",
+    summary: "Reports the server's time.",
     specs: &[Spec {
         name: "XEP-0202",
         title: "Entity Time",

@@ -30,7 +30,7 @@ use xml::{Ns, Writer};
 /// External Service Discovery.
 pub static FEATURE: Feature = Feature {
     name: "external_services",
-    summary: "Tells clients about STUN and TURN servers and gives credentials for them.",
+    summary: "Announces STUN and TURN servers to clients and issues credentials for them.",
     specs: &[Spec {
         name: "XEP-0215",
         title: "External Service Discovery",
@@ -56,7 +56,7 @@ pub static FEATURE: Feature = Feature {
             key: "ttl_seconds",
             kind: OptionKind::Int(60, 604_800),
             default: OptionValue::Int(86_400),
-            doc: "How long credentials work, in seconds.",
+            doc: "Lifetime of credentials, in seconds.",
         },
     ],
     default_on: false,
@@ -174,7 +174,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
             Some(service) => services.push(service),
             None => tracing::error!(
                 service = text.as_str(),
-                "an external service is left out; write it as `turn:turn.example.org:3478?transport=udp`"
+                "ignored an invalid external service; write it as `turn:turn.example.org:3478?transport=udp`"
             ),
         }
     }
@@ -202,7 +202,8 @@ fn credentials_for(
 ) -> Result<Option<Credentials>, StanzaError> {
     let session = request.session.filter(|session| !session.flags.has(flags::EPHEMERAL));
     let session = session.ok_or_else(|| {
-        StanzaError::new(StanzaCondition::Forbidden).text("the services are for users with an account here")
+        StanzaError::new(StanzaCondition::Forbidden)
+            .text("only users with an account on this server can use the services")
     })?;
     let now = request.node.clock.unix_millis() / 1000;
     Ok(known.key.as_ref().map(|key| key.credentials(session.bare(), now, known.ttl)))
@@ -229,7 +230,8 @@ fn answer_credentials(known: &ServiceDirectory, request: &IqRequest<'_>) -> IqAn
     let tree = request.tree()?;
     let service = tree.root().child_elements().next().and_then(|c| c.child("service", Ns::ExtDisco2));
     let bad = || {
-        StanzaError::new(StanzaCondition::BadRequest).text("the request needs a service with type and host")
+        StanzaError::new(StanzaCondition::BadRequest)
+            .text("the request requires a service with type and host")
     };
     let service = service.ok_or_else(bad)?;
     let (kind, host) = (service.attr("type").ok_or_else(bad)?, service.attr("host").ok_or_else(bad)?);
@@ -242,12 +244,12 @@ fn answer_credentials(known: &ServiceDirectory, request: &IqRequest<'_>) -> IqAn
         .iter()
         .filter(|s| s.kind == kind && s.host == host && port.is_none_or(|port| s.port == Some(port)));
     let none = |text| Err(StanzaError::new(StanzaCondition::ItemNotFound).text(text));
-    let Some(first) = found.next() else { return none("there is no such service") };
+    let Some(first) = found.next() else { return none("this service does not exist") };
     if !first.wants_credentials() {
-        return none("this service needs no credentials");
+        return none("this service requires no credentials");
     }
     let Some(credentials) = credentials else {
-        return none("there are no credentials for this service: the server shares no secret with it");
+        return none("no credentials are available for this service: no shared secret is configured");
     };
     let mut out = Vec::with_capacity(256);
     let mut w = Writer::new(&mut out);

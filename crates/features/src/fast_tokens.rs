@@ -10,7 +10,7 @@ use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue, Spec};
 /// Fast Authentication Streamlining Tokens.
 pub static FEATURE: Feature = Feature {
     name: "fast_tokens",
-    summary: "Lets clients that have logged in come back with a token, in one round trip. Works with `sasl2` only.",
+    summary: "Lets clients reconnect with a token in one round trip. Requires `sasl2`.",
     specs: &[Spec {
         name: "XEP-0484",
         title: "Fast Authentication Streamlining Tokens",
@@ -22,19 +22,19 @@ pub static FEATURE: Feature = Feature {
             key: "lifetime_hours",
             kind: OptionKind::Int(1, 87_600),
             default: OptionValue::Int(504),
-            doc: "Hours until a token expires that is not used.",
+            doc: "Hours until an unused token expires.",
         },
         OptionSpec {
             key: "rotate_hours",
             kind: OptionKind::Int(1, 87_600),
             default: OptionValue::Int(24),
-            doc: "Age in hours from which a token is replaced when it is used.",
+            doc: "Age in hours after which a token is replaced when it is used.",
         },
         OptionSpec {
             key: "max_clients_per_account",
             kind: OptionKind::Int(1, 64),
             default: OptionValue::Int(32),
-            doc: "Clients of one account that may have tokens; the one that got its last token first loses it.",
+            doc: "Maximum number of clients per account with tokens; the oldest token is removed first.",
         },
     ],
     ..Feature::EMPTY

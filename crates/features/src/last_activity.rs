@@ -26,7 +26,7 @@ use xml::Ns;
 /// Last Activity.
 pub static FEATURE: Feature = Feature {
     name: "last_activity",
-    summary: "Tells those who may know when a user was last there, and how long the server has been running.",
+    summary: "Reports the last activity of a user to authorized contacts, and the uptime of the server.",
     specs: &[Spec { name: "XEP-0012", title: "Last Activity", version: "2.0", not_implemented: "" }],
     disco: &[
         DiscoFeature::Server(Ns::LastActivity.as_str()),

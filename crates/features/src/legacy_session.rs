@@ -17,12 +17,12 @@ use xml::Ns;
 /// Session establishment of RFC 3921.
 pub static FEATURE: Feature = Feature {
     name: "legacy_session",
-    summary: "Answers the session request of clients older than RFC 6121.",
+    summary: "Accepts the session request of clients older than RFC 6121.",
     specs: &[Spec {
         name: "RFC 3921",
         title: "XMPP: Instant Messaging and Presence",
         version: "",
-        not_implemented: "all but section 3; replaced by RFC 6121",
+        not_implemented: "all except section 3; replaced by RFC 6121",
     }],
     iq: &KEYS,
     build,

@@ -27,7 +27,7 @@ use xml::Ns;
 /// XMPP Ping.
 pub static FEATURE: Feature = Feature {
     name: "ping",
-    summary: "Answers pings and asks silent clients for a sign of life.",
+    summary: "Replies to pings and pings idle clients.",
     specs: &[Spec { name: "XEP-0199", title: "XMPP Ping", version: "2.0.1", not_implemented: "" }],
     disco: &[DiscoFeature::Server(Ns::Ping.as_str()), DiscoFeature::Account(Ns::Ping.as_str())],
     iq: &[SERVER, OWN, OTHER],
@@ -35,7 +35,8 @@ pub static FEATURE: Feature = Feature {
         key: "idle_probe",
         kind: OptionKind::Bool,
         default: OptionValue::Bool(true),
-        doc: "Ping clients that have been silent for `limits.idle_ping_seconds` and close streams that do not answer.",
+        doc: "Ping clients that are idle for `limits.idle_ping_seconds` and close streams that do not \
+         respond.",
     }],
     build,
     ..Feature::EMPTY

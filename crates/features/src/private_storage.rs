@@ -25,7 +25,7 @@ use xml::{Limits, Ns, TreeNode, Writer};
 /// Private XML Storage.
 pub static FEATURE: Feature = Feature {
     name: "private_storage",
-    summary: "Keeps small pieces of XML for clients, such as bookmarks and notes.",
+    summary: "Stores private XML of clients, such as bookmarks and notes.",
     specs: &[Spec { name: "XEP-0049", title: "Private XML Storage", version: "1.2", not_implemented: "" }],
     disco: &[DiscoFeature::Server(Ns::Private.as_str()), DiscoFeature::Account(Ns::Private.as_str())],
     iq: &[OWN_GET, OWN_SET, OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET],
@@ -34,13 +34,13 @@ pub static FEATURE: Feature = Feature {
             key: "max_entries",
             kind: OptionKind::Int(1, 10_000),
             default: OptionValue::Int(128),
-            doc: "How many values one account may keep, each with its own name and namespace.",
+            doc: "Maximum number of values per account, each with its own name and namespace.",
         },
         OptionSpec {
             key: "max_bytes",
             kind: OptionKind::Int(1_024, 16_777_216),
             default: OptionValue::Int(131_072),
-            doc: "How much one account may keep, in bytes.",
+            doc: "Maximum size of the values per account, in bytes.",
         },
     ],
     build,
@@ -61,7 +61,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(OWN_SET, move |r: &mut IqRequest<'_>| set(r, limits).unwrap_or_else(IqFlow::error));
     for key in [OTHER_GET, OTHER_SET, SERVER_GET, SERVER_SET] {
         builder.iq(key, |_: &mut IqRequest<'_>| {
-            let text = "private values are for their owner alone";
+            let text = "private storage can be used only by its owner";
             IqFlow::error(StanzaError::new(StanzaCondition::Forbidden).text(text))
         });
     }
@@ -76,12 +76,12 @@ fn key(element: TreeNode<'_>) -> Result<String, StanzaError> {
         || ns.starts_with("http://jabber.org/")
         || ns == "vcard-temp"
     {
-        let text = "the namespace of a private value is its own and none of XMPP's";
+        let text = "a private value requires its own namespace, which must not be one of XMPP";
         return Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text));
     }
     let key = format!("{} {} {ns}", Ns::Private.as_str(), element.name());
     if key.len() > MAX_KEY_BYTES {
-        let text = "name and namespace of the private value are too long";
+        let text = "the name and namespace of the private value are too long";
         return Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text));
     }
     Ok(key)
@@ -91,9 +91,9 @@ fn get(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     let tree = request.tree()?;
     let mut wanted = tree.root().child_elements().next().into_iter().flat_map(|query| query.child_elements());
     let bad = |text: &'static str| StanzaError::new(StanzaCondition::BadRequest).text(text);
-    let element = wanted.next().ok_or_else(|| bad("the request does not say which private value"))?;
+    let element = wanted.next().ok_or_else(|| bad("the request does not name a private value"))?;
     if wanted.next().is_some() {
-        return Err(bad("one private value can be asked for at a time"));
+        return Err(bad("a request can name only one private value"));
     }
     let key = key(element)?;
     let (name, ns) =
@@ -121,7 +121,7 @@ fn get(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
 fn set(request: &IqRequest<'_>, limits: AccountKvLimits) -> Result<IqFlow, StanzaError> {
     let full = || {
         let text = format!(
-            "an account keeps at most {} private values of {} bytes in all",
+            "an account can store at most {} private values with {} bytes in total",
             limits.entries, limits.bytes
         );
         StanzaError::new(StanzaCondition::ResourceConstraint).kind(ErrorType::Modify).text(text)
@@ -140,20 +140,20 @@ fn set(request: &IqRequest<'_>, limits: AccountKvLimits) -> Result<IqFlow, Stanz
         values.push((key(element)?, value.into_owned()));
     }
     if values.is_empty() {
-        let text = "the request holds no private value";
+        let text = "the request contains no private value";
         return Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text));
     }
     let full = full();
     let (node, owner) = (request.node.clone(), request.from.bare().to_jid());
     Ok(IqFlow::Wait(Box::pin(async move {
-        let answer = match node.stores.account_kv.put(owner.as_ref(), values, limits).await {
-            Ok(PutOutcome::Done) => Ok(Vec::new()),
-            Ok(PutOutcome::Full) => Err(full),
-            Ok(PutOutcome::NoAccount) => {
-                Err(StanzaError::new(StanzaCondition::NotAllowed).text("a guest keeps nothing"))
-            }
-            Err(error) => Err(store_error(error)),
-        };
+        let answer =
+            match node.stores.account_kv.put(owner.as_ref(), values, limits).await {
+                Ok(PutOutcome::Done) => Ok(Vec::new()),
+                Ok(PutOutcome::Full) => Err(full),
+                Ok(PutOutcome::NoAccount) => Err(StanzaError::new(StanzaCondition::NotAllowed)
+                    .text("anonymous users have no private storage")),
+                Err(error) => Err(store_error(error)),
+            };
         (answer, Effects::default())
     })))
 }

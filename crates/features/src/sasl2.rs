@@ -10,7 +10,7 @@ use throng_core::feature::{Feature, Spec};
 /// Extensible SASL Profile.
 pub static FEATURE: Feature = Feature {
     name: "sasl2",
-    summary: "Lets clients log in, and ask for everything else that a session begins with, in one request.",
+    summary: "Login, resource binding and stream features in a single request.",
     specs: &[
         Spec {
             name: "XEP-0388",

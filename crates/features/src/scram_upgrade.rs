@@ -10,12 +10,13 @@ use throng_core::feature::{Feature, Spec};
 /// SASL Upgrade Tasks.
 pub static FEATURE: Feature = Feature {
     name: "scram_upgrade",
-    summary: "Asks clients for the SCRAM keys that an account lacks, as after an import. Works with `sasl2` only.",
+    summary: "Requests missing SCRAM keys of an account from clients, for example after an import. Requires \
+     `sasl2`.",
     specs: &[Spec {
         name: "XEP-0480",
         title: "SASL Upgrade Tasks",
         version: "0.2.0",
-        not_implemented: "keys made by the server where PLAIN has brought the password",
+        not_implemented: "keys derived by the server after a login with PLAIN",
     }],
     ..Feature::EMPTY
 };

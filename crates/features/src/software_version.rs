@@ -16,7 +16,7 @@ use xml::Ns;
 /// Software Version.
 pub static FEATURE: Feature = Feature {
     name: "software_version",
-    summary: "Tells name and version of the software.",
+    summary: "Reports the name and version of the software.",
     specs: &[Spec { name: "XEP-0092", title: "Software Version", version: "1.1", not_implemented: "" }],
     disco: &[DiscoFeature::Server(Ns::Version.as_str())],
     iq: &[KEY],
@@ -24,7 +24,7 @@ pub static FEATURE: Feature = Feature {
         key: "show_os",
         kind: OptionKind::Bool,
         default: OptionValue::Bool(false),
-        doc: "Tell the operating system as well.",
+        doc: "Report the operating system as well.",
     }],
     build,
     ..Feature::EMPTY

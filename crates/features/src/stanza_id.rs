@@ -30,7 +30,7 @@ use xml::Ns;
 /// Unique and Stable Stanza IDs.
 pub static FEATURE: Feature = Feature {
     name: "stanza_id",
-    summary: "Gives each message an id that all of a user's clients and the archive share.",
+    summary: "Assigns each message a unique id that all clients of a user and the archive share.",
     specs: &[Spec {
         name: "XEP-0359",
         title: "Unique and Stable Stanza IDs",
@@ -42,7 +42,7 @@ pub static FEATURE: Feature = Feature {
         key: "assign_ids",
         kind: OptionKind::Bool,
         default: OptionValue::Bool(true),
-        doc: "Give ids; forged ones are removed in any case.",
+        doc: "Assign ids; forged ids are always removed.",
     }],
     build,
     ..Feature::EMPTY

@@ -24,7 +24,7 @@ use xml::{Ns, Writer};
 /// Statistics Gathering.
 pub static FEATURE: Feature = Feature {
     name: "statistics",
-    summary: "Gives figures of the node to administrators.",
+    summary: "Statistics of the node for administrators.",
     specs: &[Spec {
         name: "XEP-0039",
         title: "Statistics Gathering",
@@ -38,13 +38,13 @@ pub static FEATURE: Feature = Feature {
             key: "public",
             kind: OptionKind::Texts,
             default: OptionValue::Texts(Vec::new()),
-            doc: "Figures that every user of this server may see, such as `time/uptime`.",
+            doc: "Statistics that every user of this server can query, such as `time/uptime`.",
         },
         OptionSpec {
             key: "readers",
             kind: OptionKind::Texts,
             default: OptionValue::Texts(Vec::new()),
-            doc: "Addresses of users who may see all figures, besides administrators.",
+            doc: "Addresses of users who can query all statistics, in addition to administrators.",
         },
     ],
     build,
@@ -130,7 +130,7 @@ fn answer(rights: &Arc<StatisticsAccess>, request: &IqRequest<'_>) -> Result<IqF
                         None
                     }
                     Err(error) => {
-                        tracing::warn!(%error, figure = name, "a figure could not be read");
+                        tracing::warn!(%error, figure = name, "cannot read a statistic");
                         Some(("503", "Service Unavailable"))
                     }
                 },

@@ -36,19 +36,21 @@ pub static FEATURE: Feature = Feature {
             key: "resume_seconds",
             kind: OptionKind::Int(0, 86_400),
             default: OptionValue::Int(300),
-            doc: "Seconds for which a lost stream can be resumed; 0 only acknowledges.",
+            doc: "Seconds during which a lost stream can be resumed; 0 disables resumption but not \
+             acknowledgements.",
         },
         OptionSpec {
             key: "unacked_bytes",
             kind: OptionKind::Int(4_096, 67_108_864),
             default: OptionValue::Int(262_144),
-            doc: "Bytes of unacknowledged stanzas beyond which nothing more is sent to a client.",
+            doc: "Maximum size of unacknowledged stanzas, in bytes; above it nothing more is sent to a \
+             client.",
         },
         OptionSpec {
             key: "location",
             kind: OptionKind::Text,
             default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
-            doc: "Where clients are to come back to, as host or host:port; empty says nothing.",
+            doc: "Preferred address for resumption, as host or host:port; empty for none.",
         },
     ],
     build,

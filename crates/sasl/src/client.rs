@@ -61,7 +61,7 @@ pub enum ClientError {
     #[error("the mechanism list was modified in transit")]
     Downgrade,
     /// The server did not prove that it knows the password.
-    #[error("the server's signature is wrong")]
+    #[error("the server's signature is invalid")]
     Signature,
     /// The server sent `e=`.
     #[error("the server reports {0}")]

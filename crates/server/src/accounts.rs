@@ -57,7 +57,7 @@ async fn run_command(config: &NodeConfig, way: &mut AdminChannel, command: Accou
             // Fail before prompting for a password.
             if way.account_exists(&jid).await? {
                 let hint = command_hint(config.path.as_deref(), "account passwd", &jid);
-                bail!("{jid} exists already; change its password with: {hint}");
+                bail!("{jid} already exists; change its password with: {hint}");
             }
             AdminRequest::Add { password: password_or_prompt(password, &jid)?, jid }
         }
@@ -79,7 +79,7 @@ async fn run_command(config: &NodeConfig, way: &mut AdminChannel, command: Accou
             let ring = match roster.as_deref() {
                 None => 0,
                 Some(form) => form.strip_prefix("ring:").and_then(|r| r.parse().ok()).with_context(|| {
-                    format!("--roster \"{form}\" is not of the form ring:R, such as ring:50")
+                    format!("--roster \"{form}\" is not valid; write ring:R, such as ring:50")
                 })?,
             };
             way.account_exists(&format!("{prefix}{from}@{domain}")).await?;
@@ -142,11 +142,11 @@ impl OfflineDatabase {
         );
         if create {
             std::fs::create_dir_all(&config.data_dir)
-                .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
+                .with_context(|| format!("cannot create the directory {}", config.data_dir.display()))?;
         } else if !Path::new(&file).exists() {
             bail!(
-                "no node is running here and there is no database {file}; use the folder and the --config of the node. \
-                 A new database is made by {} or by the option --create of account add and account bulk",
+                "no node is running here and the database {file} does not exist; use the folder and the \
+                 --config of the node. To create a database, run {} or add --create to account add or account bulk",
                 command_hint(config.path.as_deref(), "serve", "")
             );
         }

@@ -137,7 +137,7 @@ impl AdminHandler {
                     Ok(_) => said(format!("{jid} added")),
                     Err(error) if error.kind == store::StoreErrorKind::AlreadyExists => {
                         let hint = command_hint(self.config.as_deref(), "account passwd", jid.as_str());
-                        bail!("{jid} exists already; change its password with: {hint}")
+                        bail!("{jid} already exists; change its password with: {hint}")
                     }
                     Err(error) => Err(anyhow!("{error}")),
                 }
@@ -149,7 +149,7 @@ impl AdminHandler {
                 if !found.map_err(|e| anyhow!("{e}"))? {
                     return Err(no_such_account(self.config.as_deref(), jid.as_str()));
                 }
-                said(format!("the password of {jid} is changed"))
+                said(format!("the password of {jid} was changed"))
             }
             AdminRequest::Remove { jid } => {
                 let jid = self.parse_account(&jid)?;
@@ -183,7 +183,7 @@ impl AdminHandler {
             }
             AdminRequest::Bulk { domain, prefix, from, count, password, ring } => {
                 let made = self.create_bulk(&domain, &prefix, from, count, password, ring).await?;
-                said(format!("{made} accounts added, {} were there already", count - made))
+                said(format!("{made} accounts added, {} already existed", count - made))
             }
             AdminRequest::Disable { jid, disabled } => {
                 let jid = self.parse_account(&jid)?;
@@ -286,7 +286,7 @@ impl AdminHandler {
         ring: u32,
     ) -> Result<u64> {
         if u64::from(ring) >= count.max(1) {
-            bail!("--roster ring:{ring} needs more than {ring} accounts");
+            bail!("--roster ring:{ring} requires more than {ring} accounts");
         }
         let domain = self.parse_account(&format!("x@{domain}"))?.domain().to_owned();
         let credentials: Arc<[u8]> = self.derive_credentials(password).await?.into();
@@ -298,7 +298,7 @@ impl AdminHandler {
             let mut accounts = Vec::with_capacity(chunk.len());
             for n in chunk {
                 let jid = Jid::from_parts(Some(&format!("{prefix}{n}")), &domain, None)
-                    .map_err(|e| anyhow!("\"{prefix}{n}@{domain}\" is not an address: {e}"))?;
+                    .map_err(|e| anyhow!("\"{prefix}{n}@{domain}\" is not a valid address: {e}"))?;
                 accounts.push(NewAccount { jid, credentials: credentials.clone() });
             }
             let created = self.stores.accounts.create_bulk(accounts).await.map_err(|e| anyhow!("{e}"))?;
@@ -376,10 +376,10 @@ pub(crate) fn no_such_account(config: Option<&Path>, jid: &str) -> anyhow::Error
 
 /// Checks that an address can be an account of these domains.
 pub(crate) fn parse_account(text: &str, domains: &[String]) -> Result<Jid> {
-    let jid = Jid::parse(text).map_err(|e| anyhow!("\"{text}\" is not an address: {e}"))?;
+    let jid = Jid::parse(text).map_err(|e| anyhow!("\"{text}\" is not a valid address: {e}"))?;
     if jid.local().is_none() || jid.resource().is_some() {
         bail!(
-            "\"{text}\" is not an account; write NAME@DOMAIN, such as alice@{}",
+            "\"{text}\" is not the address of an account; write NAME@DOMAIN, such as alice@{}",
             domains.first().map_or("", String::as_str)
         );
     }
@@ -397,13 +397,13 @@ pub(crate) async fn serve(listener: UnixListener, admin: Arc<AdminHandler>) {
                 let admin = admin.clone();
                 let task = async move {
                     if let Err(error) = serve_connection(stream, &admin).await {
-                        tracing::debug!(%error, "an admin connection broke");
+                        tracing::debug!(%error, "connection to the admin socket failed");
                     }
                 };
                 tokio::runtime::Handle::current().spawn(task);
             }
             Err(error) => {
-                tracing::warn!(%error, "the admin socket cannot accept");
+                tracing::warn!(%error, "cannot accept connections on the admin socket");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         }
@@ -415,9 +415,9 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt;
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path)
-        .with_context(|| format!("the admin socket {} cannot be made", path.display()))?;
+        .with_context(|| format!("cannot create the admin socket {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-        .with_context(|| format!("the admin socket {} cannot be protected", path.display()))?;
+        .with_context(|| format!("cannot set the permissions of the admin socket {}", path.display()))?;
     Ok(listener)
 }
 
@@ -428,7 +428,7 @@ async fn serve_connection(stream: UnixStream, admin: &AdminHandler) -> Result<()
     while read.read_line(&mut line).await? > 0 {
         let result = match serde_json::from_str::<AdminRequest>(&line) {
             Ok(request) => admin.handle(request).await,
-            Err(error) => Err(anyhow!("the request is not understood: {error}")),
+            Err(error) => Err(anyhow!("invalid request: {error}")),
         };
         let answer = result.unwrap_or_else(|error| AdminResponse {
             error: Some(format!("{error:#}")),
@@ -467,7 +467,7 @@ pub(crate) async fn send_request(stream: &mut UnixStream, request: &AdminRequest
     stream.write_all(&out).await?;
     let mut line = String::new();
     BufReader::new((&mut *stream).take(MAX_LINE_BYTES)).read_line(&mut line).await?;
-    let answer: AdminResponse = serde_json::from_str(&line).context("the running node gave no answer")?;
+    let answer: AdminResponse = serde_json::from_str(&line).context("the running node did not respond")?;
     match answer.error {
         Some(error) => Err(anyhow!(error)),
         None => Ok(answer),

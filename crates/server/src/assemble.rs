@@ -83,7 +83,7 @@ pub(crate) fn load_tls(config: &NodeConfig) -> Result<Option<Arc<net::tls::TlsCo
     let Some(settings) = tls_settings(config) else { return Ok(None) };
     let tls = net::tls::TlsConfig::load(settings).context("[tls]")?;
     for domain in tls.uncovered_domains() {
-        tracing::warn!(domain, "no certificate is good for this domain; clients will refuse to connect");
+        tracing::warn!(domain, "no certificate is valid for this domain; clients will refuse to connect");
     }
     Ok(Some(Arc::new(tls)))
 }
@@ -109,7 +109,7 @@ const ADDRESS_HASH_KEY_SETTING: &str = "address-hash-key";
 /// Assembles the node.
 pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Result<AssembledNode> {
     std::fs::create_dir_all(&config.data_dir)
-        .with_context(|| format!("the directory {} cannot be made", config.data_dir.display()))?;
+        .with_context(|| format!("cannot create the directory {}", config.data_dir.display()))?;
     let kept = FeatureState::default();
     let hosts = build_hosts(config, &kept)?;
     let keys = ScramKeyDeriver::new(config.scram_iterations);
@@ -125,7 +125,10 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     let admins = admins.map_err(|e| anyhow!("{e}"))?;
     if admins != configured {
         let list = admins.iter().map(jid::Jid::as_str).collect::<Vec<_>>().join(", ");
-        tracing::info!(admins = list, "the administrators are those of the command edit-admin");
+        tracing::info!(
+            admins = list,
+            "the administrators set with the command edit-admin replace those of the configuration"
+        );
     }
     let hasher = address_hasher(&stores).await?;
     let node = Node::new(throng_core::NodeComponents {
@@ -153,7 +156,8 @@ async fn address_hasher(stores: &store::Stores) -> Result<cluster::AddressHasher
         stores.server_kv.put_if_absent(ADDRESS_HASH_KEY_SETTING, &fresh).await.map_err(|e| anyhow!("{e}"))?;
     let Ok(key) = key.try_into() else {
         bail!(
-            "the setting {ADDRESS_HASH_KEY_SETTING} in the database does not have 16 bytes; delete it, then the node makes another"
+            "the setting {ADDRESS_HASH_KEY_SETTING} in the database does not have 16 bytes; delete it and \
+             the node will generate another"
         );
     };
     Ok(cluster::AddressHasher::new(key))

@@ -45,7 +45,7 @@ pub(crate) fn command(path: Option<&Path>, compliance: bool) -> Result<()> {
     seen.warnings.iter().for_each(|warning| output::line(&format!("warning: {warning}")));
     if seen.errors.is_empty() {
         output::line(&match seen.warnings.len() {
-            0 => "the configuration is good".to_owned(),
+            0 => "the configuration is valid".to_owned(),
             1 => "the configuration is valid, 1 warning".to_owned(),
             n => format!("the configuration is valid, {n} warnings"),
         });
@@ -101,7 +101,7 @@ fn certificates(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
     let Some(settings) = assemble::tls_settings(config) else { return Ok(()) };
     let Some(tls) = net::tls::TlsConfig::inspect(settings).context("[tls]")? else {
         let folder = absolute_path(&config.data_dir.join("tls"));
-        seen.notes.push(format!("certificate    a self-signed one will be made in {folder}"));
+        seen.notes.push(format!("certificate    a self-signed one will be generated in {folder}"));
         return Ok(());
     };
     let now = SystemClock::new().unix_millis() / 1000;
@@ -110,17 +110,18 @@ fn certificates(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
         let (file, from, until) = (one.file.display(), one.not_before, one.not_after);
         if until <= now {
             seen.errors.push(format!(
-                "[tls] certificate {file} expired on {}; renew it",
+                "the [tls] certificate {file} expired on {}; renew it",
                 status::format_date(until)
             ));
         } else if from > now {
             let from = status::format_date(from);
-            seen.errors
-                .push(format!("[tls] certificate {file} is valid from {from} only; is the clock right?"));
+            seen.errors.push(format!(
+                "the [tls] certificate {file} is not valid before {from}; check the system clock"
+            ));
         }
     }
     for domain in tls.uncovered_domains() {
-        seen.warnings.push(format!("no certificate is good for {domain}; clients will refuse to connect"));
+        seen.warnings.push(format!("no certificate is valid for {domain}; clients will refuse to connect"));
     }
     Ok(())
 }
@@ -138,15 +139,17 @@ async fn database(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
                 bail!("the directory {} of the database does not exist", folder.display());
             }
             check_writable(folder)?;
-            seen.notes.push(format!("database       {shown} will be made"));
+            seen.notes.push(format!("database       {shown} will be created"));
         }
         DatabaseState::JournalOnly => {
             check_writable(&file)?;
-            seen.notes.push(format!("database       {shown}, with a journal that the next start takes over"));
+            seen.notes
+                .push(format!("database       {shown}, with a journal that the next start will recover"));
         }
         DatabaseState::Schema { version, newest } => {
             check_writable(&file)?;
-            let next = if version < newest { format!(", which becomes {newest}") } else { String::new() };
+            let next =
+                if version < newest { format!(", will be migrated to {newest}") } else { String::new() };
             seen.notes.push(format!("database       {shown}, schema {version}{next}"));
         }
     }
@@ -159,7 +162,7 @@ fn check_writable(path: &Path) -> Result<()> {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let nearest = whole.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if nearest != whole && !nearest.is_dir() {
-        bail!("{} cannot be made: {} is no directory", path.display(), nearest.display());
+        bail!("cannot create {}: {} is not a directory", path.display(), nearest.display());
     }
-    access(nearest, Access::WRITE_OK).with_context(|| format!("{} cannot be written", nearest.display()))
+    access(nearest, Access::WRITE_OK).with_context(|| format!("{} is not writable", nearest.display()))
 }

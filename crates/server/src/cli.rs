@@ -15,58 +15,59 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum CliCommand {
-    /// Run a node. Without a file: domain localhost, SQLite under ./data, an administrator made at the first start.
+    /// Run a node. Without a configuration file: domain localhost, SQLite in ./data, an administrator account created at the
+    /// first start.
     Serve {
         /// The configuration file (TOML).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Validate the configuration, certificates, addresses and database; exits with 1 and a list if something is wrong.
+    /// Validate the configuration, certificates, addresses and database. Exits with 1 and a list of errors if any is invalid.
     Check {
         /// The configuration file (TOML).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// Where a node with this configuration stands against XEP-0479, XMPP Compliance Suites, instead.
+        /// Report compliance of this configuration with XEP-0479, XMPP Compliance Suites, instead.
         #[arg(long)]
         compliance: bool,
     },
-    /// Let the running node take over what has changed in its configuration. Exits with 1, and changes nothing, if
-    /// anything in it is wrong.
+    /// Apply changes of the configuration to the running node. Exits with 1, and changes nothing, if the configuration is
+    /// invalid.
     Reload {
         /// The configuration file (TOML).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Accounts, on a running node through its admin socket, on a stopped one straight in the database.
+    /// Manage accounts, through the admin socket of a running node or directly in the database of a stopped one.
     Account {
         #[command(subcommand)]
         command: AccountCommand,
     },
-    /// Tokens for programs that use the HTTP API under /api/v1.
+    /// Manage tokens for programs that use the HTTP API at /api/v1.
     Token {
         #[command(subcommand)]
         command: TokenCommand,
     },
-    /// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
+    /// Run a load test against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
     Load(Box<loadgen::cli::LoadCommand>),
-    /// The figures of a running node.
+    /// Show the status and metrics of a running node.
     Status {
         /// The configuration file (TOML).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Use a command of a running node, with an administrator's rights; --list shows them with their fields.
+    /// Run a command of a running node with administrator rights; --list shows all commands with their fields.
     #[command(name = "command")]
     AdHoc(AdHocArgs),
-    /// The figures of a running node, live. q quits.
+    /// Show the metrics of a running node live; q quits.
     Top {
         /// The configuration file (TOML).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// One picture, as text; also where standard output is no terminal.
+        /// Print one snapshot as text; default if standard output is not a terminal.
         #[arg(long)]
         once: bool,
     },
@@ -74,45 +75,45 @@ pub(crate) enum CliCommand {
 
 #[derive(Subcommand)]
 pub(crate) enum AccountCommand {
-    /// Add an account. Without --password it is asked for, on a terminal without echo, otherwise as one line of standard
+    /// Add an account. Without --password, the password is prompted for on a terminal or read as one line from standard
     /// input.
     Add {
         #[command(flatten)]
         file: ConfigArg,
-        /// Make the database if there is none.
+        /// Create the database if it does not exist.
         #[arg(long)]
         create: bool,
         /// The address, such as alice@example.org.
         jid: String,
-        /// The password; other users of this machine may see it here.
+        /// The password; other users of this machine can see it in the process list.
         #[arg(long)]
         password: Option<String>,
     },
-    /// Change a password. Without --password it is asked for, as with `account add`.
+    /// Change a password. Without --password, it is prompted for as with `account add`.
     Passwd {
         #[command(flatten)]
         file: ConfigArg,
         /// The address.
         jid: String,
-        /// The password; other users of this machine may see it here.
+        /// The password; other users of this machine can see it in the process list.
         #[arg(long)]
         password: Option<String>,
     },
-    /// Remove an account with all its data; contacts are told.
+    /// Remove an account with all its data and notify its contacts.
     Remove {
         #[command(flatten)]
         file: ConfigArg,
         /// The address.
         jid: String,
     },
-    /// Refuse the logins of an account and end its sessions.
+    /// Disable an account: end its sessions and refuse its logins.
     Disable {
         #[command(flatten)]
         file: ConfigArg,
         /// The address.
         jid: String,
     },
-    /// Let a disabled account log in again.
+    /// Enable a disabled account.
     Enable {
         #[command(flatten)]
         file: ConfigArg,
@@ -133,29 +134,29 @@ pub(crate) enum AccountCommand {
         /// The address.
         jid: String,
     },
-    /// Add many accounts of one password: `PREFIX<FROM>` to `PREFIX<FROM+COUNT-1>`.
+    /// Add many accounts with the same password: `PREFIX<FROM>` to `PREFIX<FROM+COUNT-1>`.
     Bulk {
         #[command(flatten)]
         file: ConfigArg,
-        /// Make the database if there is none.
+        /// Create the database if it does not exist.
         #[arg(long)]
         create: bool,
         /// The domain.
         #[arg(long, value_name = "D")]
         domain: Option<String>,
-        /// What the names begin with.
+        /// Prefix of the names.
         #[arg(long, value_name = "P")]
         prefix: String,
         /// The first number.
         #[arg(long, value_name = "N", default_value_t = 0)]
         from: u64,
-        /// How many.
+        /// Number of accounts.
         #[arg(long, value_name = "K")]
         count: u64,
-        /// Their password; asked for unless it is given.
+        /// Their password; prompted for if absent.
         #[arg(long, alias = "pw", value_name = "PW")]
         password: Option<String>,
-        /// `ring:R`: each has the R nearest neighbours as mutual contacts.
+        /// Contacts: with `ring:R`, each account has its R nearest neighbours as mutual contacts.
         #[arg(long, value_name = "ring:R")]
         roster: Option<String>,
     },
@@ -194,23 +195,23 @@ impl AccountCommand {
 fn scope_help() -> String {
     let all = TokenScope::ALL.map(TokenScope::as_str).join(", ");
     let (some, last) = all.rsplit_once(' ').unwrap_or_default();
-    format!("Scope: {some} or {last} for everything. May be given several times")
+    format!("Scope: {some} or {last} for everything. Can be repeated")
 }
 
 #[derive(Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token and print it; it is not shown again.
+    /// Create a token and print it; it is not shown again.
     Add {
         #[command(flatten)]
         file: ConfigArg,
-        /// What it is called in lists and in the audit log.
+        /// Name of the token in lists and in the audit log.
         name: String,
         #[arg(long = "scope", value_name = "SCOPE", help = scope_help(), required = true, value_delimiter = ',')]
         scopes: Vec<String>,
         /// Days until it expires; 0 for never.
         #[arg(long, value_name = "N", default_value_t = 365)]
         days: u64,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
@@ -218,15 +219,15 @@ pub(crate) enum TokenCommand {
     List {
         #[command(flatten)]
         file: ConfigArg,
-        /// As JSON.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Remove a token; it is of no use from then on.
+    /// Remove a token; it is refused from then on.
     Remove {
         #[command(flatten)]
         file: ConfigArg,
-        /// Its name.
+        /// Name of the token.
         name: String,
     },
 }
@@ -235,10 +236,10 @@ pub(crate) enum TokenCommand {
 pub(crate) struct AdHocArgs {
     #[command(flatten)]
     pub(crate) file: ConfigArg,
-    /// Show all commands with their fields.
+    /// List all commands with their fields.
     #[arg(long)]
     pub(crate) list: bool,
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
     /// The domain; the default domain if absent.
@@ -246,7 +247,7 @@ pub(crate) struct AdHocArgs {
     pub(crate) domain: Option<String>,
     /// The command, such as add-user.
     pub(crate) name: Option<String>,
-    /// Its fields, such as user=alice@example.org; required secrets that are left out are asked for (on a terminal without echo).
+    /// Its fields, such as user=alice@example.org. Required secrets that are omitted are prompted for.
     #[arg(value_name = "FIELD=VALUE")]
     pub(crate) values: Vec<String>,
 }

@@ -35,12 +35,14 @@ async fn run(config: &NodeConfig, line: AdHocArgs) -> Result<()> {
     let about = all.iter().find(|c| c["name"] == name.as_str());
     let Some(about) = about else {
         let names = all.iter().filter_map(|c| c["name"].as_str());
-        bail!("there is no command \"{name}\"{}", features::registry::did_you_mean(&name, names));
+        bail!("unknown command \"{name}\"{}", features::registry::did_you_mean(&name, names));
     };
     let mut values = Vec::new();
     for text in &line.values {
         let (key, value) = text.split_once('=').with_context(|| {
-            format!("\"{text}\" is not of the form FIELD=VALUE; throng command --list shows the fields")
+            format!(
+                "\"{text}\" is not valid; write FIELD=VALUE. To list the fields, run: throng command --list"
+            )
         })?;
         values.push((key.to_owned(), value.to_owned()));
     }
@@ -70,7 +72,7 @@ fn list(all: &[Value], as_json: bool) -> Result<()> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         output::line(&format!("{:<28}{}", text(&command["name"]), text(&command["doc"])));
         for field in command["input"].as_array().into_iter().flatten() {
-            let must = if field["required"] == true { "" } else { ", may be left out" };
+            let must = if field["required"] == true { "" } else { ", optional" };
             let name = format!("{}=", text(&field["name"]));
             output::line(&format!(
                 "    {name:<24}{} ({}{must})",
@@ -103,7 +105,7 @@ pub(crate) async fn carry_out(
     values: Vec<(String, String)>,
 ) -> Result<AdminResponse> {
     let host = host(node, domain)?;
-    let entry = host.commands.by_name(name).with_context(|| format!("there is no command \"{name}\""))?;
+    let entry = host.commands.by_name(name).with_context(|| format!("unknown command \"{name}\""))?;
     let mut given = RawArguments::default();
     for (key, value) in values {
         given.add(&key, value);

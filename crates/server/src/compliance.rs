@@ -121,7 +121,7 @@ fn suites(config: &NodeConfig, enabled: &[EnabledFeature]) -> Vec<String> {
             let verdict = match (own[level], core_missing[level]) {
                 (0, 0) => "compliant".to_owned(),
                 // Sections 2.2 to 2.5: the other suites include all of the core suite.
-                (0, n) => format!("complete, but {n} missing of the core suite"),
+                (0, n) => format!("complete except for {n} missing from the core suite"),
                 (n, _) => format!("{n} missing"),
             };
             lines.push(format!("{name}, {title}: {verdict}"));
@@ -155,11 +155,11 @@ fn provider(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Prov
     let off: Vec<&str> = modules.iter().filter(|name| !is_on(name)).copied().collect();
     if !off.is_empty() {
         let list = off.join(", ");
-        return Err(format!("switch {list} on under [modules]"));
+        return Err(format!("enable {list} under [modules]"));
     }
     let parts: Vec<&str> = BUILT_IN.iter().filter(|b| b.spec.name == spec).map(|b| b.part).collect();
     if modules.is_empty() && parts.is_empty() {
-        return Err("not in this version".to_owned());
+        return Err("not implemented".to_owned());
     }
     if let Some(why) = settings(config, enabled, spec) {
         return Err(why);
@@ -178,23 +178,23 @@ fn settings(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Opti
     let clients =
         || config.listen.iter().filter(|l| matches!(l.kind, ListenerKind::C2s | ListenerKind::C2sTls));
     match spec {
-        "RFC 6120" if clients().next().is_none() => Some("no [[listen]] is for clients".to_owned()),
+        "RFC 6120" if clients().next().is_none() => Some("no [[listen]] accepts clients".to_owned()),
         "RFC 7590" if clients().any(|l| l.tls == TlsPolicy::Off) => {
             Some("a [[listen]] has tls = \"off\"".to_owned())
         }
         "XEP-0368" if !clients().any(|l| l.kind == ListenerKind::C2sTls) => {
-            Some("no [[listen]] of the kind c2s-tls".to_owned())
+            Some("no [[listen]] of kind c2s-tls".to_owned())
         }
         "RFC 7395" | "XEP-0124" | "XEP-0206" | "XEP-0156"
             if !config.listen.iter().any(|l| matches!(l.kind, ListenerKind::Http | ListenerKind::Https)) =>
         {
-            Some("no [[listen]] of the kind http or https".to_owned())
+            Some("no [[listen]] of kind http or https".to_owned())
         }
         "RFC 7395" if config.http.settings.websocket.is_none() => {
-            Some("[http.websocket] enabled is false".to_owned())
+            Some("[http.websocket] enabled = false".to_owned())
         }
         "XEP-0124" | "XEP-0206" if config.http.settings.bosh_body_bytes.is_none() => {
-            Some("[http.bosh] enabled is false".to_owned())
+            Some("[http.bosh] enabled = false".to_owned())
         }
         "XEP-0215" => {
             let module = enabled.iter().find(|e| e.feature.name == "external_services");
@@ -242,7 +242,7 @@ mod tests {
                             let enabled = features::registry::enable(&config.modules).unwrap();
                             provider(config, &enabled, spec)
                         };
-                        let expected = format!("switch {} on under [modules]", module.name);
+                        let expected = format!("enable {} under [modules]", module.name);
                         assert_eq!(of(&off), Err(expected), "{spec}");
                         let now = of(&on);
                         let others = ALL.iter().filter(|f| f.specs.iter().any(|s| s.name == *spec));
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(row(&all, "Direct TLS", "XEP-0368"), pair("met", "built in (net)"));
         let (state, by) = row(&all, "Core features", "RFC 6121");
         assert!(state == "met" && by.contains("modules roster, subscription, presence"), "{by}");
-        assert_eq!(row(&all, "Server extensibility", "XEP-0114"), pair("missing", "not in this version"));
+        assert_eq!(row(&all, "Server extensibility", "XEP-0114"), pair("missing", "not implemented"));
     }
 
     #[test]
@@ -274,10 +274,10 @@ mod tests {
         let plain = lines("[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:1'\ntls = 'off'\n");
         assert_eq!(row(&plain, "TLS ", "RFC 7590"), pair("missing", "a [[listen]] has tls = \"off\""));
         assert_eq!(row(&plain, "Direct TLS", "XEP-0368").0, "missing");
-        let none = pair("missing", "no [[listen]] of the kind http or https");
+        let none = pair("missing", "no [[listen]] of kind http or https");
         assert_eq!(row(&plain, "Web connection mechanisms", "RFC 7395"), none);
         let off = lines("[http.websocket]\nenabled = false");
-        assert_eq!(row(&off, "Web connection mechanisms", "RFC 7395").1, "[http.websocket] enabled is false");
+        assert_eq!(row(&off, "Web connection mechanisms", "RFC 7395").1, "[http.websocket] enabled = false");
         assert_eq!(row(&lines(""), "Web connection mechanisms", "RFC 7395"), pair("met", "built in (net)"));
         let turn = lines("[modules]\nexternal_services = true");
         assert!(row(&turn, "STUN/TURN", "XEP-0215").1.contains("services is empty"));
@@ -297,7 +297,7 @@ mod tests {
         let all = lines("[modules.external_services]\nservices = ['stun:stun.example.org:3478']");
         let verdict = all.iter().find(|l| l.starts_with("A/V calling, server")).unwrap();
         let core = all.iter().find(|l| l.starts_with("Core, server")).unwrap();
-        let expected = if core.ends_with("compliant") { "compliant" } else { "missing of the core suite" };
+        let expected = if core.ends_with("compliant") { "compliant" } else { "missing from the core suite" };
         assert!(verdict.ends_with(expected), "{verdict}; {core}");
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 pub(crate) struct DiskUsage {
     /// Bytes available to the node on the database's file system.
     pub(crate) free: u64,
-    /// Bytes of that file system.
+    /// Size of that file system in bytes.
     pub(crate) size: u64,
     /// Bytes of the database, including what is not yet in its main file.
     pub(crate) database: u64,

@@ -271,7 +271,7 @@ fn http(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error>
         ),
         (
             "throng_http_timeouts",
-            "HTTP connections closed because a request or the reading of a response took too long",
+            "HTTP connections closed because sending a request or reading a response took too long",
             http.timeouts,
         ),
         ("throng_http_upgraded", "HTTP connections upgraded to WebSocket", http.upgraded),
@@ -283,7 +283,7 @@ fn http(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error>
         ("throng_bosh_requests", "BOSH requests", bosh.requests),
         (
             "throng_bosh_retransmits",
-            "BOSH requests received again, usually after a broken connection",
+            "BOSH requests that were retransmitted, usually after a lost connection",
             bosh.retransmits,
         ),
         (

@@ -35,7 +35,8 @@ pub(crate) fn read(place: &Path, api: &Api) {
     };
     if let Err(error) = found {
         let file = place.display();
-        tracing::warn!(%error, %file, "the saved history of the overview cannot be read; it begins anew");
+        tracing::warn!(%error, %file, "cannot read the saved metrics history of the overview; starting an \
+         empty one");
     }
 }
 
@@ -56,7 +57,7 @@ pub(crate) async fn write(place: &Path, api: &Arc<Api>) {
         write_file(&place, &bytes)
     });
     if let Ok(Err(error)) = work.await {
-        tracing::warn!(%error, "the history of the overview cannot be saved");
+        tracing::warn!(%error, "cannot save the metrics history of the overview");
     }
 }
 

@@ -36,7 +36,7 @@ impl Passwords for ScramKeyDeriver {
                 return Err("the password is empty".to_owned());
             }
             let work = tokio::task::spawn_blocking(move || {
-                let text = password.expose_str().map_err(|_| "the password is not text".to_owned())?;
+                let text = password.expose_str().map_err(|_| "the password is not valid text".to_owned())?;
                 let salt = base::id::random_bytes::<{ sasl::SALT_BYTES }>();
                 let keys = Credentials::derive(text, iterations, &salt);
                 keys.map(|k| k.encode()).map_err(|e| format!("the password cannot be used: {e}"))

@@ -32,11 +32,11 @@ pub(crate) fn secret(what: &str) -> Result<String> {
         typed
     } else {
         let mut line = String::new();
-        stdin.lock().read_line(&mut line).context("the password cannot be read from standard input")?;
+        stdin.lock().read_line(&mut line).context("cannot read the password from standard input")?;
         line.trim_end_matches(['\r', '\n']).to_owned()
     };
     if typed.is_empty() {
-        bail!("no password was given; write one line to standard input");
+        bail!("no password was given; write it as one line to standard input");
     }
     Ok(typed)
 }
@@ -46,13 +46,13 @@ struct EchoOff<'a>(&'a Stdin, Termios);
 
 impl<'a> EchoOff<'a> {
     fn new(stdin: &'a Stdin) -> Result<EchoOff<'a>> {
-        let before = tcgetattr(stdin).context("the terminal cannot be asked")?;
+        let before = tcgetattr(stdin).context("cannot read the settings of the terminal")?;
         let mut modes = before.clone();
         modes.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
         modes.special_codes[SpecialCodeIndex::VMIN] = 1;
         modes.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(stdin, OptionalActions::Flush, &modes)
-            .context("the echo of the terminal cannot be switched off")?;
+            .context("cannot disable the echo of the terminal")?;
         Ok(EchoOff(stdin, before))
     }
 }
@@ -78,7 +78,7 @@ fn read_line(keys: &mut impl Read) -> Result<String> {
     let mut typed = Vec::new();
     let mut key = [0];
     loop {
-        if keys.read(&mut key).context("the terminal cannot be read")? == 0 {
+        if keys.read(&mut key).context("cannot read from the terminal")? == 0 {
             break;
         }
         match key[0] {
@@ -96,7 +96,7 @@ fn read_line(keys: &mut impl Read) -> Result<String> {
             byte => typed.push(byte),
         }
     }
-    String::from_utf8(typed).context("the password is not text in UTF-8")
+    String::from_utf8(typed).context("the password is not valid UTF-8")
 }
 
 #[cfg(test)]

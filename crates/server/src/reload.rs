@@ -125,7 +125,7 @@ impl ReloadReport {
         if lines.is_empty() {
             lines.push("nothing to apply".to_owned());
         }
-        lines.extend(self.restart.iter().map(|what| format!("needs a restart: {what}")));
+        lines.extend(self.restart.iter().map(|what| format!("requires a restart: {what}")));
         lines.extend(self.warnings.iter().map(|what| format!("warning: {what}")));
         lines
     }
@@ -358,7 +358,7 @@ impl RunningNode {
             }
         };
         let uncovered = tls.iter().flat_map(|tls| tls.uncovered_domains());
-        report.warnings.extend(uncovered.map(|domain| format!("no certificate is good for {domain}")));
+        report.warnings.extend(uncovered.map(|domain| format!("no certificate is valid for {domain}")));
         Ok(tls)
     }
 
@@ -369,7 +369,9 @@ impl RunningNode {
     pub(crate) async fn reload_in_background(self: &Arc<Self>) -> Result<ReloadReport> {
         let running = self.clone();
         let work = tokio::task::spawn_blocking(move || running.reload());
-        let report = work.await.context("the reload broke off; nothing more is known")??;
+        let report = work
+            .await
+            .context("the connection to the node was lost during the reload; its result is unknown")??;
         self.resolve_admins().await;
         Ok(report)
     }
@@ -384,7 +386,7 @@ impl RunningNode {
                 node.set_admins(admins);
                 node.set_configured_admins(configured);
             }
-            Err(error) => tracing::warn!(%error, "the list of administrators could not be read"),
+            Err(error) => tracing::warn!(%error, "cannot read the list of administrators"),
         }
     }
 }
@@ -416,11 +418,11 @@ fn changes_that_need_a_restart(old: &NodeConfig, file: &NodeConfig) -> Vec<Strin
     note(old.log.json != file.log.json, "[log] format");
     for listen in &file.listen {
         let known = old.listen.iter().any(|l| is_same_listener(l, listen));
-        note(!known, &format!("[[listen]] {} {} is new", listen.kind.name(), listen.address));
+        note(!known, &format!("[[listen]] {} {} was added", listen.kind.name(), listen.address));
     }
     for listen in &old.listen {
         let kept = file.listen.iter().any(|l| is_same_listener(l, listen));
-        note(!kept, &format!("[[listen]] {} {} is gone", listen.kind.name(), listen.address));
+        note(!kept, &format!("[[listen]] {} {} was removed", listen.kind.name(), listen.address));
     }
     list
 }
@@ -448,15 +450,15 @@ fn effective_config(old: &NodeConfig, file: NodeConfig) -> NodeConfig {
 
 fn report_login_changes(old: &NodeConfig, new: &NodeConfig, report: &mut ReloadReport) {
     if old.scram_iterations != new.scram_iterations {
-        report.applied.push(format!("{} iterations for new passwords", new.scram_iterations));
+        report.applied.push(format!("SCRAM iterations for new passwords: {}", new.scram_iterations));
     }
     if old.auth != new.auth {
-        report.applied.push("logins of all domains".to_owned());
+        report.applied.push("authentication of all domains".to_owned());
     }
     for domain in &new.hosts {
         let of = |config: &NodeConfig| config.host.get(domain).map_or(config.auth, |own| own.auth);
         if of(old) != of(new) && old.auth == new.auth {
-            report.applied.push(format!("logins of {domain}"));
+            report.applied.push(format!("authentication of {domain}"));
         }
     }
 }
@@ -470,12 +472,12 @@ fn report_domain_changes(
 ) {
     let names = |config: &NodeConfig| config.hosts.iter().cloned().collect::<BTreeSet<_>>();
     let (before, after) = (names(old), names(new));
-    report.applied.extend(after.difference(&before).map(|domain| format!("domain {domain} is served")));
+    report.applied.extend(after.difference(&before).map(|domain| format!("domain {domain} was added")));
     for domain in before.difference(&after) {
-        report.applied.push(format!("domain {domain} is gone"));
+        report.applied.push(format!("domain {domain} was removed"));
     }
     if ended > 0 {
-        report.applied.push(format!("{ended} sessions of domains that are gone were ended"));
+        report.applied.push(format!("{ended} sessions of removed domains were ended"));
     }
     if old.domain() != new.domain() {
         report.applied.push(format!("default domain {}", new.domain()));

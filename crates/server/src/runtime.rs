@@ -17,7 +17,7 @@ pub(crate) fn start() -> Result<Runtime> {
         .max_blocking_threads(cores.max(2))
         .enable_all()
         .build()
-        .context("the threads of the runtime cannot be started")
+        .context("cannot start the threads of the runtime")
 }
 
 /// Spawns tasks on the runtime.

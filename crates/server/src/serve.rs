@@ -51,19 +51,20 @@ enum ExitAction {
 /// Replaces the process by the same command.
 fn restart_process() -> Result<()> {
     use std::os::unix::process::CommandExt;
-    let program = std::env::current_exe().context("the program cannot be found again")?;
+    let program =
+        std::env::current_exe().context("cannot determine the path of the program for the restart")?;
     let error = std::process::Command::new(program).args(std::env::args_os().skip(1)).exec();
-    Err(error).context("the program cannot be started again")
+    Err(error).context("cannot restart the program")
 }
 
 async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) -> Result<ExitAction> {
     let tasks = TokioSpawner(tokio::runtime::Handle::current());
-    let mut terminate = signal(SignalKind::terminate()).context("signals cannot be received")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("signals cannot be received")?;
-    let mut hangup = signal(SignalKind::hangup()).context("signals cannot be received")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot install the signal handlers")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot install the signal handlers")?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot install the signal handlers")?;
     let socket = config.socket();
     if admin::connect(&socket).await.is_some() {
-        bail!("another node is running on {}; stop it or use another data_dir", config.data_dir.display());
+        bail!("another node is using {}; stop it or use another data_dir", config.data_dir.display());
     }
     let wired = assemble::assemble(&config, &tasks).await?;
     let tls = assemble::load_tls(&config)?;
@@ -140,13 +141,13 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
             _ = interrupt.recv() => break ExitAction::Stop,
             wish = node.wait_for_shutdown() => break if wish.restart { ExitAction::Restart } else { ExitAction::Stop },
             _ = hangup.recv() => {
-                tracing::info!("SIGHUP: the configuration is read again");
+                tracing::info!("received SIGHUP: reloading the configuration");
                 // Concurrently with this loop: a stop must not wait for a reload.
                 let running = running.clone();
                 tasks.0.spawn(async move {
                     match running.reload_in_background().await {
                         Ok(report) => report.write_to_log(),
-                        Err(error) => tracing::error!("nothing was reloaded: {error:#}"),
+                        Err(error) => tracing::error!("the configuration was not reloaded: {error:#}"),
                     }
                 });
             }
@@ -278,9 +279,9 @@ async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved
             match node.stores.offline.expire(now, 100_000).await {
                 Ok(count) => {
                     node.metrics.offline_expired.inc_by(count.into());
-                    tracing::debug!(count, "stored messages expired");
+                    tracing::debug!(count, "removed expired offline messages");
                 }
-                Err(error) => tracing::warn!(%error, "stored messages could not be expired"),
+                Err(error) => tracing::warn!(%error, "cannot remove expired offline messages"),
             }
         }
     }
@@ -290,9 +291,9 @@ async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved
 async fn reload_changed_certificates(running: &Arc<RunningNode>) {
     let running = running.clone();
     match tokio::task::spawn_blocking(move || running.refresh_certificates()).await {
-        Ok(net::tls::TlsReloadOutcome::Reloaded) => tracing::info!("certificates are loaded again"),
+        Ok(net::tls::TlsReloadOutcome::Reloaded) => tracing::info!("reloaded the certificates"),
         Ok(net::tls::TlsReloadOutcome::Rejected(reason)) => {
-            tracing::error!(reason, "the new certificates cannot be used; the old ones stay");
+            tracing::error!(reason, "cannot use the new certificates; keeping the previous ones");
         }
         _ => {}
     }
@@ -300,7 +301,7 @@ async fn reload_changed_certificates(running: &Arc<RunningNode>) {
 
 /// Ends all streams, and waits until they are closed or the time is up.
 async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
-    let bye = StreamError::new(StreamCondition::SystemShutdown).text("the server stops");
+    let bye = StreamError::new(StreamCondition::SystemShutdown).text("shutting down");
     let end = tokio::time::sleep(DRAIN_TIMEOUT);
     tokio::pin!(end);
     let mut tick = tokio::time::interval(Duration::from_millis(20));
@@ -325,7 +326,8 @@ async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
                 }
             }
             () = &mut end => {
-                tracing::warn!(connections = wired.node.outboxes.len(), "some connections did not end in time");
+                tracing::warn!(connections = wired.node.outboxes.len(), "some connections were not closed \
+                 in time");
                 return;
             }
         }

@@ -88,7 +88,7 @@ fn certificate_rows(value: &Value) -> Vec<(String, String)> {
     vec![
         ("certificate".to_owned(), text("file")),
         (
-            "certificate is".to_owned(),
+            "certificate details".to_owned(),
             format!("{kind} {}, until {}", names.collect::<Vec<_>>().join(", "), format_date(until)),
         ),
         ("certificate SHA-256".to_owned(), text("sha256")),
@@ -282,7 +282,7 @@ mod tests {
             ("queued", "0 B"),
             ("up", "1 d 2 h"),
             ("certificate", "c.pem"),
-            ("certificate is", "self-signed, for a.org, until 2027-12-23"),
+            ("certificate details", "self-signed, for a.org, until 2027-12-23"),
             ("certificate SHA-256", "AB:CD"),
         ] {
             assert!(

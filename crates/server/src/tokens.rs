@@ -51,7 +51,7 @@ fn parse_scopes(names: &[String]) -> Result<Scopes> {
     let scopes = Scopes::parse(names.iter().map(String::as_str));
     scopes.map_err(|name| {
         let all = TokenScope::ALL.map(TokenScope::as_str).join(", ");
-        anyhow!("there is no scope \"{name}\"; the scopes are {all}")
+        anyhow!("unknown scope \"{name}\"; the scopes are {all}")
     })
 }
 
@@ -76,11 +76,11 @@ pub(crate) async fn run(tokens: &ApiTokens, request: AdminRequest) -> Result<Adm
         AdminRequest::TokenRemove { name } => {
             tokens.remove(&name).await.map_err(|error| anyhow!("{error}"))?;
             Ok(AdminResponse {
-                lines: vec![format!("the token {name} is of no use any more")],
+                lines: vec![format!("the token {name} was removed")],
                 ..AdminResponse::default()
             })
         }
-        _ => bail!("this is not about tokens"),
+        _ => bail!("this is not a request about tokens"),
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn command(config: Option<&Path>, once: bool) -> Result<()> {
         render(&history, DEFAULT_TERMINAL_SIZE).iter().for_each(|line| output::line(line.trim_end()));
         return Ok(());
     }
-    let mut screen = AlternateScreen::open().context("the terminal cannot be used; try --once")?;
+    let mut screen = AlternateScreen::open().context("cannot use the terminal; try --once")?;
     loop {
         screen.show(&render(&history, terminal_size()))?;
         let asked = node.clock.now();
@@ -67,10 +67,11 @@ impl StatusConnection {
     fn poll_status(&mut self) -> Result<StatusSample> {
         let mut line = serde_json::to_vec(&AdminRequest::Status)?;
         line.push(b'\n');
-        self.stream.get_mut().write_all(&line).context("the node is gone")?;
+        self.stream.get_mut().write_all(&line).context("the connection to the node was lost")?;
         let mut answer = String::new();
-        self.stream.read_line(&mut answer).context("the node is gone")?;
-        let answer: AdminResponse = serde_json::from_str(&answer).map_err(|_| anyhow!("the node is gone"))?;
+        self.stream.read_line(&mut answer).context("the connection to the node was lost")?;
+        let answer: AdminResponse =
+            serde_json::from_str(&answer).map_err(|_| anyhow!("the connection to the node was lost"))?;
         if let Some(error) = answer.error {
             return Err(anyhow!(error));
         }
@@ -157,10 +158,10 @@ const RATES: [(&str, &str); 12] = [
     ("presence out", "presence_out"),
     ("IQ in", "iq_in"),
     ("IQ out", "iq_out"),
-    ("stored for later", "offline_stored"),
-    ("delivered later", "offline_delivered"),
+    ("offline stored", "offline_stored"),
+    ("offline delivered", "offline_delivered"),
     ("blocked on store", "blocked_on_store"),
-    ("sent back", "sent_back"),
+    ("bounced", "sent_back"),
 ];
 
 /// Renders one screen. No line is wider than the terminal, and there are no more lines than it has.
@@ -186,7 +187,7 @@ fn render(history: &History, (width, height): (usize, usize)) -> Vec<String> {
             count("unauthenticated_connections")
         ),
         format!(
-            "CPU {:.0} %  memory {}  queues {}  lag {} ms, of a minute {} ms",
+            "CPU {:.0} %  memory {}  queues {}  sweep lag {} ms, max {} ms",
             history.rate("cpu_seconds", 1) * 100.0,
             bytes(now.number("memory_bytes")),
             bytes(now.number("queued_bytes")),
@@ -194,7 +195,7 @@ fn render(history: &History, (width, height): (usize, usize)) -> Vec<String> {
             now.number("sweep_lag_max_ms")
         ),
         format!(
-            "storage {}/s  commits {}/s  waiting {}  reads {} of {}, {:.1} ms for a place",
+            "storage {}/s  commits {}/s  waiting {}  readers {} of {}, wait {:.1} ms",
             format_rate(history.rate("database_round_trips", 1)),
             format_rate(history.rate("database_commits", 1)),
             count("database_waiting"),
@@ -347,8 +348,8 @@ mod tests {
             "Throng 0.1.0   example.org, example.net   up 1 d 01:00:02",
             "users 1 234 567  sessions 1 300 000",
             "streams c2s 300 000  c2s-tls 1 000 000",
-            "CPU 150 %  memory 2 600 MB  queues 1 500 B  lag 0.4 ms, of a minute 12.5 ms",
-            "storage 0/s  commits 0/s  waiting 4  reads 3 of 12, 2.5 ms for a place",
+            "CPU 150 %  memory 2 600 MB  queues 1 500 B  sweep lag 0.4 ms, max 12.5 ms",
+            "storage 0/s  commits 0/s  waiting 4  readers 3 of 12, wait 2.5 ms",
             "messages in                2 000       1 500           3 000",
             "limited  bytes 3",
             "refused  none",

@@ -9,18 +9,18 @@ pub(crate) fn from_sqlx(error: sqlx::Error) -> StoreError {
             let code = database.code().and_then(|code| code.parse::<u32>().ok());
             sqlite_code(code.map(|code| code & 255))
         }
-        sqlx::Error::PoolTimedOut => (StoreErrorKind::Timeout, "no database connection became free in time"),
+        sqlx::Error::PoolTimedOut => (StoreErrorKind::Timeout, "timed out waiting for a database connection"),
         sqlx::Error::PoolClosed => (StoreErrorKind::Unavailable, "the database is closed"),
         sqlx::Error::WorkerCrashed | sqlx::Error::Io(_) | sqlx::Error::Tls(_) => {
-            (StoreErrorKind::Unavailable, "the database cannot be reached")
+            (StoreErrorKind::Unavailable, "cannot reach the database")
         }
-        sqlx::Error::Configuration(_) => (StoreErrorKind::Setup, "the storage address is wrong"),
+        sqlx::Error::Configuration(_) => (StoreErrorKind::Setup, "the storage URL is invalid"),
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)
         | sqlx::Error::ColumnIndexOutOfBounds { .. } => {
-            (StoreErrorKind::Corrupt, "the database answered what cannot be read")
+            (StoreErrorKind::Corrupt, "the database returned an unexpected value")
         }
-        _ => (StoreErrorKind::Internal, "the database refused a statement"),
+        _ => (StoreErrorKind::Internal, "the database rejected a statement"),
     };
     StoreError::new(kind, message).with_source(error)
 }
@@ -28,17 +28,17 @@ pub(crate) fn from_sqlx(error: sqlx::Error) -> StoreError {
 fn sqlite_code(primary: Option<u32>) -> (StoreErrorKind, &'static str) {
     match primary {
         Some(5 | 6) => (StoreErrorKind::Conflict, "the database is locked by another program"),
-        Some(8 | 3) => (StoreErrorKind::Setup, "the database may not be written to"),
+        Some(8 | 3) => (StoreErrorKind::Setup, "the database is read-only"),
         // Only the step budget of a search interrupts a statement.
-        Some(9) => (StoreErrorKind::TooBroad, "the search would read more than one search may"),
-        Some(10) => (StoreErrorKind::Unavailable, "the disk failed"),
+        Some(9) => (StoreErrorKind::TooBroad, "the search exceeded its limit of rows"),
+        Some(10) => (StoreErrorKind::Unavailable, "disk I/O error"),
         Some(13) => (StoreErrorKind::Unavailable, "the disk is full"),
-        Some(14) => (StoreErrorKind::Setup, "the database cannot be opened"),
+        Some(14) => (StoreErrorKind::Setup, "cannot open the database"),
         Some(11) => (StoreErrorKind::Corrupt, "the database is damaged"),
         Some(26) => (StoreErrorKind::Setup, "the file is not a database"),
         Some(18) => (StoreErrorKind::TooLarge, "the value is too large for the database"),
-        Some(19) => (StoreErrorKind::Conflict, "another writer was in the way"),
-        _ => (StoreErrorKind::Internal, "the database refused a statement"),
+        Some(19) => (StoreErrorKind::Conflict, "another program is writing to the database"),
+        _ => (StoreErrorKind::Internal, "the database rejected a statement"),
     }
 }
 
@@ -52,11 +52,11 @@ pub(crate) fn unavailable() -> StoreError {
 }
 
 pub(crate) fn overloaded() -> StoreError {
-    StoreError::new(StoreErrorKind::Overloaded, "too many requests wait for the database")
+    StoreError::new(StoreErrorKind::Overloaded, "too many requests are waiting for the database")
 }
 
 pub(crate) fn deadline_exceeded() -> StoreError {
-    StoreError::new(StoreErrorKind::Timeout, "the database did not answer in time")
+    StoreError::new(StoreErrorKind::Timeout, "the database did not respond in time")
 }
 
 pub(crate) fn corrupt(message: &'static str) -> StoreError {

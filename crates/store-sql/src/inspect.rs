@@ -43,7 +43,7 @@ pub async fn inspect(url: &str) -> Result<DatabaseState, StoreError> {
     }
     match std::fs::metadata(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(DatabaseState::Missing),
-        Err(error) => return Err(setup(format!("{shown} cannot be read")).with_source(error)),
+        Err(error) => return Err(setup(format!("cannot read {shown}")).with_source(error)),
         Ok(file) if file.len() == 0 => return Ok(DatabaseState::Missing),
         Ok(_) => {}
     }
@@ -53,14 +53,14 @@ pub async fn inspect(url: &str) -> Result<DatabaseState, StoreError> {
     }
     let about = |error| {
         let error = error::from_sqlx(error);
-        StoreError::new(error.kind, format!("{shown} cannot be used")).with_source(error)
+        StoreError::new(error.kind, format!("cannot use {shown}")).with_source(error)
     };
     let (tables, version) = read.map_err(about)?;
     if tables.is_empty() {
         return Ok(DatabaseState::Missing);
     }
     let Some(version) = version else {
-        return Err(setup(format!("{shown} holds the tables of another program")));
+        return Err(setup(format!("{shown} contains the tables of another program")));
     };
     let newest = migrate::SQLITE_MIGRATIONS.len() as u64;
     if version > newest {

@@ -56,7 +56,7 @@ pub fn database_path(url: &str) -> Result<PathBuf, StoreError> {
     if !url.starts_with("sqlite:") {
         let kind = url.split(':').next().unwrap_or_default();
         let message =
-            format!("storage of the kind {kind:?} is not supported; write sqlite: and the path of a file");
+            format!("storage of kind {kind:?} is not supported; write sqlite: and the path of a file");
         return Err(StoreError::new(StoreErrorKind::Setup, message));
     }
     sqlite::path(url)
@@ -121,9 +121,8 @@ impl SqlStores {
         let kit = SqlContext::new(Box::new(SqliteDialect), clock);
 
         let shown = format!("the database {}", path.display());
-        let about = |error: StoreError| {
-            StoreError::new(error.kind, format!("{shown} cannot be used")).with_source(error)
-        };
+        let about =
+            |error: StoreError| StoreError::new(error.kind, format!("cannot use {shown}")).with_source(error);
         let mut conn = writing.acquire(&kit).await.map_err(about)?;
         migrate::migrate(&mut conn, migrate::SQLITE_MIGRATIONS, &shown).await.map_err(|error| match error
             .kind

@@ -44,7 +44,10 @@ pub(crate) const SCHEMA_TABLE: &str = "throng_schema";
 /// Message for a database of a newer program.
 pub(crate) fn newer_schema_message(shown: &str, version: u64, steps: &[Migration]) -> String {
     let known = steps.len();
-    format!("{shown} has schema {version}, but this program knows only up to {known}; use a newer throng")
+    format!(
+        "{shown} has schema {version}, but this version of throng supports only up to {known}; use a \
+     newer throng"
+    )
 }
 
 /// An in-memory database with the schema of [`SQLITE_MIGRATIONS`], for tests of plans and rows.
@@ -76,7 +79,7 @@ pub(crate) async fn migrate(
         }
         conn.execute("COMMIT", &[]).await?;
     } else if !tables.iter().any(|table| table == SCHEMA_TABLE) {
-        return Err(setup(format!("{shown} holds the tables of another program")));
+        return Err(setup(format!("{shown} contains the tables of another program")));
     }
     loop {
         let row = conn.fetch_optional("SELECT coalesce(max(version), 0) FROM throng_schema", &[]).await?;
@@ -93,7 +96,7 @@ pub(crate) async fn migrate(
             Err(error) => {
                 // The first error is the one to report.
                 let _ = conn.execute("ROLLBACK", &[]).await;
-                return Err(StoreError::new(error.kind, format!("{shown}: step {} failed", step.name))
+                return Err(StoreError::new(error.kind, format!("{shown}: migration {} failed", step.name))
                     .with_source(error));
             }
         };

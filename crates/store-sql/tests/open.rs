@@ -66,13 +66,13 @@ fn wrong_addresses_are_refused_in_one_sentence() {
     for (url, expected) in [
         ("sqlite:DIR/none/throng.db", "the directory DIR/none of the database does not exist"),
         ("sqlite:DIR", "DIR is a directory, not a database"),
-        ("sqlite:DIR/text", "the database DIR/text cannot be used: the file is not a database"),
-        ("sqlite:", "the storage address \"sqlite:\" names no file; write sqlite: and the path of one"),
-        ("sqlite::memory:", "the storage address \"sqlite::memory:\" names no file"),
-        ("sqlite:DIR/x?mode=ro", "the storage address \"sqlite:DIR/x?mode=ro\" has parameters"),
+        ("sqlite:DIR/text", "cannot use the database DIR/text: the file is not a database"),
+        ("sqlite:", "the storage URL \"sqlite:\" names no file; write sqlite: and the path of a file"),
+        ("sqlite::memory:", "the storage URL \"sqlite::memory:\" names no file"),
+        ("sqlite:DIR/x?mode=ro", "the storage URL \"sqlite:DIR/x?mode=ro\" has parameters"),
         (
             "oracle://host",
-            "storage of the kind \"oracle\" is not supported; write sqlite: and the path of a file",
+            "storage of kind \"oracle\" is not supported; write sqlite: and the path of a file",
         ),
     ] {
         let (kind, text) = refused(&directory, url);
@@ -89,7 +89,7 @@ fn databases_of_others_are_refused() {
     let (kind, text) = refused(&directory, "sqlite:DIR/throng.db");
     assert_eq!(
         (kind, text.as_str()),
-        (StoreErrorKind::Setup, "the database DIR/throng.db holds the tables of another program")
+        (StoreErrorKind::Setup, "the database DIR/throng.db contains the tables of another program")
     );
 }
 
@@ -103,7 +103,9 @@ fn newer_schemas_are_refused() {
     let (kind, text) = refused(&directory, "sqlite:DIR/throng.db");
     assert_eq!(kind, StoreErrorKind::Setup);
     assert!(
-        text.starts_with("the database DIR/throng.db has schema 9999, but this program knows only up to"),
+        text.starts_with(
+            "the database DIR/throng.db has schema 9999, but this version of throng supports only up to"
+        ),
         "{text}"
     );
 }
@@ -146,9 +148,14 @@ fn inspecting_a_database_changes_nothing_and_reports_what_opening_would_do() {
     runtime().block_on(line.close()).unwrap();
     assert_eq!(look().unwrap(), DatabaseState::Schema { version: 1, newest });
     runtime().block_on(script(&directory.file(), "INSERT INTO throng_schema VALUES (9999, 'future', 0)"));
-    assert!(look().unwrap_err().to_string().contains("has schema 9999, but this program knows only up to"));
+    assert!(
+        look()
+            .unwrap_err()
+            .to_string()
+            .contains("has schema 9999, but this version of throng supports only up to")
+    );
     runtime().block_on(script(&directory.file(), "DROP TABLE throng_schema"));
-    assert!(look().unwrap_err().to_string().contains("holds the tables of another program"));
+    assert!(look().unwrap_err().to_string().contains("contains the tables of another program"));
     std::fs::write(directory.file(), "I am no database, but long enough to be one.".repeat(99)).unwrap();
     assert!(look().unwrap_err().to_string().contains("the file is not a database"));
 }
@@ -159,7 +166,7 @@ fn a_database_is_made_only_where_that_is_allowed() {
     let options = DatabaseOptions { create: false, ..DatabaseOptions::default() };
     let missing =
         || runtime().block_on(open(&directory.file(), &options)).err().map(|error| error.to_string());
-    let expected = Some(format!("there is no database {}", directory.file().display()));
+    let expected = Some(format!("the database {} does not exist", directory.file().display()));
     assert_eq!(missing(), expected);
     assert!(!directory.file().exists());
     std::fs::write(directory.file(), "").unwrap();

@@ -58,7 +58,10 @@ pub trait AccountKv: Send + Sync {
 /// `TooLarge`.
 pub fn check_key_lengths(values: &[(String, Vec<u8>)]) -> Result<(), StoreError> {
     if values.iter().any(|(key, _)| key.len() > MAX_KEY_BYTES) {
-        return Err(StoreError::new(StoreErrorKind::TooLarge, "the key of a private value is too long"));
+        return Err(StoreError::new(
+            StoreErrorKind::TooLarge,
+            "the name and namespace of the private value are too long",
+        ));
     }
     Ok(())
 }

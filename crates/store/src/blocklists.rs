@@ -79,7 +79,7 @@ pub fn encode(list: &[Jid]) -> Vec<u8> {
 /// # Errors
 /// `Corrupt` if the bytes are not output of [`encode`].
 pub fn decode(bytes: &[u8]) -> Result<Vec<Jid>, StoreError> {
-    let wrong = || StoreError::new(StoreErrorKind::Corrupt, "the storage holds a wrong blocklist");
+    let wrong = || StoreError::new(StoreErrorKind::Corrupt, "the storage contains an invalid blocklist");
     if bytes.is_empty() {
         return Ok(Vec::new());
     }

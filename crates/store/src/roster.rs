@@ -116,7 +116,8 @@ pub fn roster_too_large() -> StoreError {
     StoreError::new(
         StoreErrorKind::TooLarge,
         format!(
-            "a roster has more than {most} MiB and cannot be read; delete entries of it from the database"
+            "a roster is larger than {most} MiB and cannot be loaded; delete some of its entries from the \
+             database"
         ),
     )
 }

@@ -287,7 +287,7 @@ pub fn decode_cursor(cursor: &str) -> Result<(String, AddressId), StoreError> {
     let parts = cursor
         .split_once(' ')
         .and_then(|(id, key)| Some((key.to_owned(), AddressId::new(id.parse().ok()?)?)));
-    parts.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, "there is no such place in the list"))
+    parts.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, "this position is not in the list"))
 }
 
 /// The local part of an account's address; empty if it has none.

@@ -56,7 +56,7 @@ impl RecordError {
     }
 
     fn unexpected() -> RecordError {
-        let why = Error::General("a TLS message that does not belong here".into());
+        let why = Error::General("unexpected TLS message".into());
         RecordError::new(AlertDescription::UnexpectedMessage, why)
     }
 }

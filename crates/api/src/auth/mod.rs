@@ -96,7 +96,7 @@ impl ApiCaller {
         }
         Err(CommandError::new(
             command::CommandErrorKind::Forbidden,
-            format!("this token has not the scope \"{}\"", scope.as_str()),
+            format!("this token lacks the scope \"{}\"", scope.as_str()),
         )
         .into())
     }
@@ -132,8 +132,8 @@ async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<ApiCaller, Proble
     let peer = RequestPeer::of(parts);
     if let Some(value) = parts.headers.get(AUTHORIZATION) {
         // A token takes precedence over the cookie.
-        let secret =
-            bearer(value.as_bytes()).ok_or_else(|| Problem::unauthorized("only Bearer is understood"))?;
+        let secret = bearer(value.as_bytes())
+            .ok_or_else(|| Problem::unauthorized("only the Bearer scheme is supported"))?;
         let found = api.tokens.find(secret, api.node.clock.unix_millis()).await?;
         let Some(token) = found else {
             return Err(Problem::unauthorized("the token is unknown or has expired"));
@@ -147,13 +147,13 @@ async fn authenticate(api: &Arc<Api>, parts: &Parts) -> Result<ApiCaller, Proble
     }
     let session = session_of(api, &parts.headers).await?;
     if !same_origin(parts) {
-        return Err(Problem::forbidden("this request comes from another site"));
+        return Err(Problem::forbidden("cross-site requests are not allowed"));
     }
     if !is_safe(&parts.method) {
         let given = parts.headers.get(CSRF_HEADER).map(|v| v.as_bytes()).unwrap_or_default();
         if !constant_time_eq(given, session.csrf.as_bytes()) {
             return Err(Problem::forbidden(
-                "the header X-CSRF-Token is missing or is not that of this session",
+                "the header X-CSRF-Token is missing or does not match this session",
             ));
         }
     }
@@ -170,11 +170,11 @@ async fn session_of(api: &Arc<Api>, headers: &HeaderMap) -> Result<ConsoleSessio
     let now = api.node.clock.now();
     let found = cookies(headers).take(MAX_COOKIES).find_map(|cookie| api.auth.sessions.find(cookie, now));
     let Some(session) = found else {
-        return Err(Problem::unauthorized("nobody is signed in"));
+        return Err(Problem::unauthorized("you are not signed in"));
     };
     if !sign_in::is_still_valid(api, &session).await? {
         api.auth.sessions.end(&session.id);
-        return Err(Problem::unauthorized("this session is over; sign in again"));
+        return Err(Problem::unauthorized("this session has ended; sign in again"));
     }
     Ok(session)
 }

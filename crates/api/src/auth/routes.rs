@@ -24,16 +24,16 @@ use crate::{Api, Problem, RequestPeer};
 pub(crate) fn operations() -> Vec<ApiOperation> {
     vec![
         ApiOperation::new(Method::POST, "/session", "signIn", Access::Public, begin)
-            .summary("Signs an administrator in, with the password of the XMPP account.")
+            .summary("Signs in an administrator with the password of the XMPP account.")
             .request_body(RequestBody::Json("SignIn"))
-            .response(201, ResponseBody::Json("Session"), "The session; its cookie is in `Set-Cookie`.")
+            .response(201, ResponseBody::Json("Session"), "The session. Its cookie is set by `Set-Cookie`.")
             .problems(&[401, 403, 429, 503]),
         ApiOperation::new(Method::GET, "/session", "showSession", Access::Authenticated, show)
-            .summary("Who is signed in.")
-            .response(200, ResponseBody::Json("Session"), "The session, or the token."),
+            .summary("Returns the current session or token.")
+            .response(200, ResponseBody::Json("Session"), "The session or the token."),
         ApiOperation::new(Method::DELETE, "/session", "signOut", Access::Authenticated, end)
-            .summary("Ends the session.")
-            .response(204, ResponseBody::Nothing, "It is over."),
+            .summary("Signs out and ends the session.")
+            .response(204, ResponseBody::Nothing, "The session was ended."),
     ]
 }
 
@@ -48,7 +48,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "required": ["jid", "password"],
                 "additionalProperties": false,
                 "properties": {
-                    "jid": { "type": "string", "description": "An administrator's address; in the default domain the user name will do." },
+                    "jid": { "type": "string", "description": "The address of an administrator; in the \
+                     default domain the user name is sufficient." },
                     "password": { "type": "string" },
                 },
             }),
@@ -59,12 +60,13 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "type": "object",
                 "required": ["jid", "token", "scopes", "csrf", "expires"],
                 "properties": {
-                    "jid": maybe_text("The administrator who is signed in."),
-                    "token": maybe_text("The name of the token instead."),
+                    "jid": maybe_text("The address of the administrator."),
+                    "token": maybe_text("The name of the token, if one is used."),
                     "scopes": { "type": "array", "items": { "$ref": "#/components/schemas/Scope" } },
-                    "csrf": maybe_text("What X-CSRF-Token must be for everything but GET."),
+                    "csrf": maybe_text("Required value of X-CSRF-Token for all methods except GET."),
                     "expires": {
-                        "type": ["integer", "null"], "description": "When it is over in any case, in seconds since 1970.",
+                        "type": ["integer", "null"], "description": "Latest end of the session, in seconds \
+                         since 1970.",
                     },
                 },
             }),
@@ -102,7 +104,7 @@ async fn begin(
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     if !same_origin(&parts) {
-        return Err(Problem::forbidden("this request comes from another site"));
+        return Err(Problem::forbidden("cross-site requests are not allowed"));
     }
     let request = Request::from_parts(parts, body);
     let Json(SignIn { jid, password }) = Json::from_request(request, &api).await?;

@@ -78,7 +78,7 @@ pub(crate) async fn sign_in(
         Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "policy-violation",
-            "too many attempts have failed; try again later",
+            "too many failed attempts; try again later",
         )
     };
     let attempt = node.login_throttle.keys(peer.address, claimed, false);
@@ -88,7 +88,7 @@ pub(crate) async fn sign_in(
         return Err(Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "resource-constraint",
-            "too many people sign in at once; try again",
+            "too many concurrent sign-ins; try again",
         ));
     };
     let found = match &jid {
@@ -112,7 +112,7 @@ pub(crate) async fn sign_in(
     if found.disabled || !node.is_admin(jid.as_ref()) {
         audit(api, peer, Some(jid), "forbidden");
         let why =
-            if found.disabled { "this account is disabled" } else { "this account is no administrator's" };
+            if found.disabled { "this account is disabled" } else { "this account is not an administrator" };
         return Err(Problem::forbidden(why));
     }
     audit(api, peer, Some(jid), "done");

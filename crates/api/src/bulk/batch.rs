@@ -90,10 +90,10 @@ pub(super) fn parse_line(node: &Node, line: &[u8]) -> Result<ValidatedAccount, B
     let failed = |jid: Option<Jid>, error| BulkOutcome::Failed(jid, error);
     // serde's message may repeat the password.
     let wanted: NewAccountLine = serde_json::from_slice(line)
-        .map_err(|_| failed(None, bad_line("the line is not the JSON that is expected here")))?;
+        .map_err(|_| failed(None, bad_line("the line is not valid JSON for an account")))?;
     let jid = Jid::parse(&wanted.jid).ok().filter(|jid| jid.local().is_some() && jid.resource().is_none());
     let Some(jid) = jid else {
-        return Err(failed(None, bad_line("the address of an account looks like user@example.org")));
+        return Err(failed(None, bad_line("invalid address; write one such as user@example.org")));
     };
     let Some(host) = node.host(jid.domain()) else {
         let text = format!("{} is not served here", jid.domain());
@@ -104,7 +104,7 @@ pub(super) fn parse_line(node: &Node, line: &[u8]) -> Result<ValidatedAccount, B
     }
     let most = node.limits().roster_items as usize;
     if wanted.roster.len() > most {
-        let text = format!("a roster has at most {most} contacts");
+        let text = format!("a roster can have at most {most} contacts");
         return Err(failed(Some(jid), CommandError::new(CommandErrorKind::NotAcceptable, text)));
     }
     let mut roster = Vec::with_capacity(wanted.roster.len());
@@ -113,7 +113,7 @@ pub(super) fn parse_line(node: &Node, line: &[u8]) -> Result<ValidatedAccount, B
         let long = contact.groups.iter().chain(&contact.name).any(|text| text.len() > MAX_TEXT_BYTES);
         match address {
             Some(address) if !long && contact.groups.len() <= MAX_GROUPS => roster.push((address, contact)),
-            _ => return Err(failed(Some(jid), bad_line("a contact of the roster cannot be one"))),
+            _ => return Err(failed(Some(jid), bad_line("a contact of the roster is not a valid address"))),
         }
     }
     Ok(ValidatedAccount { jid, host, password: Secret::new(wanted.password), roster })

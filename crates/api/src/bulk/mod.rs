@@ -48,11 +48,23 @@ const MAX_CONCURRENT_CALLS: usize = 2;
 pub(crate) fn operations() -> Vec<ApiOperation> {
     let results = json!({ "type": "string", "enum": ["all", "failed"], "default": "all" });
     vec![
-        ApiOperation::new(Method::POST, "/accounts/bulk", "addAccounts", Access::Scoped(TokenScope::Accounts), run)
-            .summary("Adds any number of accounts with their rosters, a line each; what became of each is streamed back.")
-            .query("results", results, "Whether only failures have lines in the answer, besides the last one.")
-            .request_body(RequestBody::JsonLines("BulkAccount"))
-            .response(200, ResponseBody::JsonLines("BulkResult"), "A line for each account, and one at the end for all of them."),
+        ApiOperation::new(
+            Method::POST,
+            "/accounts/bulk",
+            "addAccounts",
+            Access::Scoped(TokenScope::Accounts),
+            run,
+        )
+        .summary(
+            "Adds any number of accounts with their rosters, one per line, and streams the result of each.",
+        )
+        .query("results", results, "Report only failures, besides the last line.")
+        .request_body(RequestBody::JsonLines("BulkAccount"))
+        .response(
+            200,
+            ResponseBody::JsonLines("BulkResult"),
+            "A line per account and a summary as the last line.",
+        ),
     ]
 }
 
@@ -74,7 +86,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                         "type": "object",
                         "required": ["jid"],
                         "additionalProperties": false,
-                        "description": "Written as it is: the other side of a subscription is the other account's roster.",
+                        "description": "Stored unchanged: the other side of a subscription belongs to the \
+                         roster of the contact.",
                         "properties": {
                             "jid": text(),
                             "name": { "type": ["string", "null"] },
@@ -93,7 +106,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                 "properties": {
                     "result": {
                         "enum": ["created", "exists", "failed", "done", "stopped"],
-                        "description": "The last line is `done`, or `stopped` if the rest was not tried.",
+                        "description": "Status of the line; the last line is `done`, or `stopped` if the \
+                         rest was not processed.",
                     },
                     "line": { "type": "integer", "minimum": 1 },
                     "jid": text(),
@@ -130,13 +144,13 @@ async fn run(
     let kind = request.headers().get(header::CONTENT_TYPE).map(|v| v.as_bytes()).unwrap_or_default();
     let kind = kind.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
     if ![&b"application/x-ndjson"[..], b"application/jsonl"].contains(&kind) {
-        let text = "the request must be application/x-ndjson";
+        let text = "the content type must be application/x-ndjson";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad-request", text));
     }
     let Some(place) = BulkCallPermit::try_acquire(&api) else {
         return Err(CommandError::new(
             CommandErrorKind::Unavailable,
-            "other accounts are being added; try again",
+            "another bulk request is in progress; try again",
         )
         .into());
     };
@@ -238,7 +252,7 @@ impl BulkCall {
             match self.body.frame().await {
                 Some(Ok(frame)) => frame.data_ref().into_iter().for_each(|piece| self.lines.push(piece)),
                 Some(Err(_)) => {
-                    return Err(CommandError::new(CommandErrorKind::Invalid, "the request broke off"));
+                    return Err(CommandError::new(CommandErrorKind::Invalid, "the request is incomplete"));
                 }
                 None => {
                     self.lines.end();
@@ -261,8 +275,7 @@ impl BulkCall {
                     batch::parse_line(&node, text).and_then(|one| one.authorize(&node, &self.caller))
                 }
                 BodyLine::TooLong => {
-                    let error =
-                        CommandError::new(CommandErrorKind::NotAcceptable, "the line is longer than allowed");
+                    let error = CommandError::new(CommandErrorKind::NotAcceptable, "the line is too long");
                     Err(BulkOutcome::Failed(None, error))
                 }
             };

@@ -300,9 +300,9 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
     let since = json!({ "type": "integer", "minimum": 0 });
     vec![
         ApiOperation::new(Method::GET, "/overview", "overview", Access::Scoped(TokenScope::Read), overview)
-            .summary("The figures of the node now and in the last hour.")
-            .query("since", since, "Seconds since 1970: only points that are newer.")
-            .response(200, ResponseBody::Json("Overview"), "The figures."),
+            .summary("Metrics of the node: current values and the last hour.")
+            .query("since", since, "Only samples after this time, in seconds since 1970.")
+            .response(200, ResponseBody::Json("Overview"), "The metrics."),
     ]
 }
 
@@ -316,11 +316,12 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "type": "object",
             "required": ["now", "interval", "series", "units", "current", "resources"],
             "properties": {
-                "now": { "type": "integer", "description": "Seconds since 1970 of the last value of each series." },
-                "interval": { "type": "integer", "description": "Seconds between two values." },
+                "now": { "type": "integer", "description": "Time of the last sample of each series, in \
+                 seconds since 1970." },
+                "interval": { "type": "integer", "description": "Seconds between two samples." },
                 "series": { "type": "object", "properties": names },
                 "units": { "type": "object", "additionalProperties": { "type": "string" } },
-                "current": { "type": "object", "description": "What `throng status --json` prints." },
+                "current": { "type": "object", "description": "The output of `throng status --json`." },
                 "resources": resources(),
             },
         }),
@@ -333,19 +334,21 @@ fn resources() -> Value {
         "type": "object",
         "required": ["names", "not_after"],
         "properties": {
-            "names": { "type": "array", "items": { "type": "string" }, "description": "At most ten." },
-            "not_after": { "type": "integer", "minimum": 0, "description": "Seconds since 1970 at which it expires." },
+            "names": { "type": "array", "items": { "type": "string" }, "description": "Its domain names, at \
+             most ten." },
+            "not_after": { "type": "integer", "minimum": 0, "description": "Expiry in seconds since 1970." },
         },
     });
     json!({
         "type": "object",
         "required": ["disk_free_bytes", "disk_size_bytes", "database_bytes", "certificates"],
         "properties": {
-            "disk_free_bytes": bytes("Bytes that may still be written where the database is, looked up every half minute."),
-            "disk_size_bytes": bytes("Bytes of that file system."),
-            "database_bytes": bytes("Bytes of the database's files."),
+            "disk_free_bytes": bytes("Free bytes on the file system of the database, updated every 30 \
+             seconds."),
+            "disk_size_bytes": bytes("Size of that file system in bytes."),
+            "database_bytes": bytes("Size of the database files in bytes."),
             "certificates": {
-                "type": "array", "items": certificate, "description": "The first to expire first; at most ten.",
+                "type": "array", "items": certificate, "description": "In order of expiry; at most ten.",
             },
         },
     })

@@ -79,7 +79,7 @@ impl OverviewHistory {
         file.read_until(b'\n', &mut line)?;
         let head: SavedHeader = serde_json::from_slice(&line)?;
         if head.format != FORMAT || head.points > POINTS || head.series.len() > SERIES.len() * 2 {
-            return Err(broken("it is of another format"));
+            return Err(broken("its format is not supported"));
         }
         let mut kept = HistoryState::default();
         kept.clear();
@@ -94,7 +94,7 @@ impl OverviewHistory {
         }
         // To the end, where the checksum is.
         if file.read(&mut [0])? != 0 {
-            return Err(broken("it is longer than it says"));
+            return Err(broken("its length does not match its header"));
         }
         (kept.len, kept.next, kept.last) = (head.points, head.points % POINTS, head.last);
         let hour = POINTS as u64 * INTERVAL;

@@ -46,14 +46,14 @@ impl CommandError {
 
     /// The caller is not allowed to do it.
     pub fn forbidden() -> CommandError {
-        CommandError::new(CommandErrorKind::Forbidden, "this command is for administrators")
+        CommandError::new(CommandErrorKind::Forbidden, "this command requires an administrator")
     }
 
     /// The account is an administrator's, and the caller's token lacks the scope `admin`.
     pub fn protected(jid: &impl fmt::Display) -> CommandError {
         CommandError::new(
             CommandErrorKind::Forbidden,
-            format!("{jid} is an administrator's address; a token needs the scope \"admin\" to change it"),
+            format!("{jid} is an administrator; a token requires the scope \"admin\" to change it"),
         )
     }
 
@@ -64,7 +64,7 @@ impl CommandError {
 
     /// An internal error of the server; its cause is logged where it occurs.
     pub fn internal() -> CommandError {
-        CommandError::new(CommandErrorKind::Internal, "the server has a fault; its log says more")
+        CommandError::new(CommandErrorKind::Internal, "internal server error; see the server log")
     }
 
     /// The condition of a stanza error (XEP-0133, section 5).
@@ -112,15 +112,15 @@ impl From<StoreError> for CommandError {
     fn from(error: StoreError) -> CommandError {
         match error.kind {
             StoreErrorKind::TooLarge => {
-                CommandError::new(CommandErrorKind::NotAcceptable, "that is too large to be kept")
+                CommandError::new(CommandErrorKind::NotAcceptable, "the value is too large to be stored")
             }
             StoreErrorKind::TooBroad => CommandError::new(
                 CommandErrorKind::Invalid,
-                "too many match the longest term; give a longer one",
+                "too many users match the longest term; use a longer one",
             ),
             _ => {
                 let fault = ServerError::from(error);
-                tracing::warn!(cause = %fault.cause, "a command could not be carried out");
+                tracing::warn!(cause = %fault.cause, "a command failed");
                 let why =
                     if fault.retryable { CommandErrorKind::Unavailable } else { CommandErrorKind::Internal };
                 CommandError::new(why, fault.public_text)

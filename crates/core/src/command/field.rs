@@ -35,7 +35,7 @@ impl CommandFieldKind {
             CommandFieldKind::Secret => "secret".to_owned(),
             CommandFieldKind::Lines => "lines of text".to_owned(),
             CommandFieldKind::Int(low, high, _) => format!("{low} to {high}"),
-            CommandFieldKind::Count(most, _) => format!("1 to {most}, or none"),
+            CommandFieldKind::Count(most, _) => format!("1 to {most} or none"),
             CommandFieldKind::Bool => "true or false".to_owned(),
             CommandFieldKind::Choice(list) => {
                 list.iter().map(|(value, _)| *value).collect::<Vec<_>>().join(", ")

@@ -106,7 +106,7 @@ impl Command {
             let unknown: String = unknown.chars().take(64).collect();
             return Err(CommandError::new(
                 CommandErrorKind::Invalid,
-                format!("{} has no field \"{unknown}\"; its fields: {known}", self.name),
+                format!("{} has no field \"{unknown}\"; its fields are: {known}", self.name),
             ));
         }
         let mut values = Vec::new();
@@ -121,7 +121,7 @@ impl Command {
             let empty = full.iter().all(|t| t.is_empty());
             let value = match (empty, field.default) {
                 (false, _) => parse_value(field, &full).map_err(|what| invalid_value(shown, &what))?,
-                (true, "") if field.required => return Err(invalid_value(shown, "must be filled in")),
+                (true, "") if field.required => return Err(invalid_value(shown, "is required")),
                 (true, "") => continue,
                 (true, default) => {
                     parse_value(field, &[default]).map_err(|what| invalid_value(shown, &what))?
@@ -140,7 +140,7 @@ fn invalid_value(field: &str, what: &str) -> CommandError {
 /// Parses the values of one field, of which there is at least one.
 fn parse_value(field: &CommandField, texts: &[&str]) -> Result<ArgumentValue, String> {
     if !field.kind.is_multi() && texts.len() > 1 {
-        return Err("takes one value only".to_owned());
+        return Err("accepts only one value".to_owned());
     }
     if texts.iter().any(|t| t.len() > MAX_LINE_BYTES) {
         return Err(format!("has a line of more than {MAX_LINE_BYTES} bytes"));
@@ -152,7 +152,7 @@ fn parse_value(field: &CommandField, texts: &[&str]) -> Result<ArgumentValue, St
         CommandFieldKind::Jid => ArgumentValue::Jid(address(one)?),
         CommandFieldKind::Jids => {
             if texts.len() > MAX_JIDS {
-                return Err(format!("takes at most {MAX_JIDS} addresses"));
+                return Err(format!("accepts at most {MAX_JIDS} addresses"));
             }
             let mut seen = BTreeSet::new();
             let mut list = Vec::with_capacity(texts.len());
@@ -180,7 +180,7 @@ fn parse_value(field: &CommandField, texts: &[&str]) -> Result<ArgumentValue, St
         CommandFieldKind::Count(most, _) => match (one, one.parse()) {
             ("none", _) => ArgumentValue::Count(most),
             (_, Ok(n)) if 1 <= n && n <= most => ArgumentValue::Count(n),
-            _ => return Err(format!("must be a number from 1 to {most}, or none")),
+            _ => return Err(format!("must be a number from 1 to {most} or none")),
         },
         CommandFieldKind::Bool => match one {
             "1" | "true" => ArgumentValue::Bool(true),
@@ -191,7 +191,7 @@ fn parse_value(field: &CommandField, texts: &[&str]) -> Result<ArgumentValue, St
             Some((value, _)) => ArgumentValue::Text((*value).to_owned()),
             None => return Err(format!("must be one of: {}", field.kind.describe())),
         },
-        CommandFieldKind::Table(_) => return Err("is only for answers".to_owned()),
+        CommandFieldKind::Table(_) => return Err("is only for output".to_owned()),
     })
 }
 
@@ -207,7 +207,7 @@ impl CommandInput {
     pub fn jid(&self, field: &CommandField) -> Result<&Jid, CommandError> {
         match self.find(field) {
             Some(ArgumentValue::Jid(jid)) => Ok(jid),
-            _ => Err(invalid_value(field.name, "must be filled in")),
+            _ => Err(invalid_value(field.name, "is required")),
         }
     }
 
@@ -335,10 +335,10 @@ mod tests {
 
     #[test]
     fn errors_are_one_sentence_and_contain_no_secret() {
-        assert_eq!(refused(&[]), "the field \"user\" must be filled in");
-        assert_eq!(refused(&[("user", "")]), "the field \"user\" must be filled in");
+        assert_eq!(refused(&[]), "the field \"user\" is required");
+        assert_eq!(refused(&[("user", "")]), "the field \"user\" is required");
         assert!(refused(&[("user", "a b@c")]).contains("must be an address"));
-        assert_eq!(refused(&[("user", "a@b"), ("user", "c@d")]), "the field \"user\" takes one value only");
+        assert_eq!(refused(&[("user", "a@b"), ("user", "c@d")]), "the field \"user\" accepts only one value");
         assert!(refused(&[("user", "a@b"), ("delay", "301")]).contains("from 0 to 300"));
         assert!(refused(&[("user", "a@b"), ("most", "0")]).contains("from 1 to 1000, or none"));
         assert!(refused(&[("user", "a@b"), ("on", "yes")]).contains("true or false"));

@@ -160,7 +160,8 @@ impl Metrics {
         registry.register("throng_stanzas", "Stanzas from and to clients", stanzas);
         registry.register(
             "throng_stanzas_routed",
-            "Stanzas routed, by outcome; undelivered: no session accepted it, so it goes to offline storage or back to its sender",
+            "Stanzas routed, by outcome; undelivered: no session accepted it, so it is stored offline or \
+             returned to its sender",
             routed,
         );
         metrics.register_counters(registry);
@@ -175,14 +176,10 @@ impl Metrics {
             ("throng_sessions_closed", "Sessions closed", &self.sessions_closed),
             (
                 "throng_sessions_detached",
-                "Times a session lost its connection and was kept for resumption",
+                "Sessions that lost their connection and were kept for resumption",
                 &self.sessions_detached,
             ),
-            (
-                "throng_sessions_resumed",
-                "Times a session was resumed on another connection",
-                &self.sessions_resumed,
-            ),
+            ("throng_sessions_resumed", "Sessions resumed on another connection", &self.sessions_resumed),
             ("throng_offline_messages_stored", "Messages stored for offline users", &self.offline_stored),
             ("throng_offline_messages_delivered", "Offline messages delivered", &self.offline_delivered),
             (
@@ -218,7 +215,8 @@ impl Metrics {
         );
         registry.register(
             "throng_session_queue_full",
-            "Times a session queue was full: the oldest presence is dropped, messages go to offline storage or back to the sender",
+            "Times a session queue was full: the oldest presence is dropped, messages are stored offline or \
+             returned to their sender",
             self.session_queue_full.clone(),
         );
         registry.register(
@@ -242,7 +240,8 @@ impl Metrics {
             ("throng_stream_errors", "Stream errors sent", &self.stream_errors),
             (
                 "throng_session_rate_limited",
-                "Times a session exceeded a rate limit; above stanzas and bytes it is read more slowly, above the others requests are refused",
+                "Times a session exceeded a rate limit; the limits of stanzas and bytes slow down reading, \
+                 the others refuse requests",
                 &self.rate_limited,
             ),
         ] {

@@ -115,7 +115,8 @@ impl Node {
         if jid::parse(&from).is_ok_and(|from| from.as_ref().bare().as_str() == own) {
             Ok(())
         } else {
-            Err(StreamError::new(StreamCondition::InvalidFrom).text("from is not the address of this stream"))
+            Err(StreamError::new(StreamCondition::InvalidFrom)
+                .text("from does not match the address of this stream"))
         }
     }
 
@@ -130,11 +131,11 @@ impl Node {
         let request = head.kind.is_request();
         // RFC 6120, section 8.2.3: an id is required; a request has exactly one child, a result at most one.
         let bad = if head.raw_id(bytes).is_none() {
-            Some("an iq needs an id")
+            Some("an iq requires an id")
         } else if request && head.child_count != 1 {
-            Some("an iq of type get or set has exactly one child")
+            Some("an iq of type get or set must have exactly one child")
         } else if head.kind == StanzaKind::Iq(IqType::Result) && head.child_count > 1 {
-            Some("an iq of type result has at most one child")
+            Some("an iq of type result can have at most one child")
         } else {
             None
         };

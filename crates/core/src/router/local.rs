@@ -240,7 +240,7 @@ impl Node {
         };
         if let ChainResult::Wait { .. } = account.host().hooks.delivered.run(&mut ctx, &probe, 0) {
             // The stanza is already delivered, so a deferred outcome has no effect.
-            tracing::error!("a handler of what was delivered waits; it is passed over");
+            tracing::error!("skipped a delivery handler that waits for the store");
         }
     }
 

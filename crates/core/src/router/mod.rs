@@ -319,7 +319,7 @@ impl Node {
             Some(to) => self.route(stanza, session.full(), to, work),
             // Only presence lacks a recipient here, and the presence feature consumes it.
             None => {
-                tracing::debug!(kind = ?stanza.kind(), "a stanza without a recipient was not taken by any feature")
+                tracing::debug!(kind = ?stanza.kind(), "no feature handled a stanza without a recipient")
             }
         }
     }

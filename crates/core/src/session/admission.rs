@@ -99,7 +99,7 @@ fn rejected(limit: ExceededLimit) -> QueueAdmission {
 /// Stream error for a detached session after [`QueueAdmission::Lossy`].
 pub(super) fn lost_presence() -> StreamError {
     StreamError::new(StreamCondition::ResourceConstraint)
-        .text("presence was lost while there was no connection")
+        .text("presence was dropped while the session had no connection")
 }
 
 impl NodeLimits {

@@ -268,7 +268,7 @@ impl Outbox {
                     inner.close_reason.get_or_insert_with(|| {
                         Box::new(
                             StreamError::new(StreamCondition::ResourceConstraint)
-                                .text("the client does not read what it asked for"),
+                                .text("the client does not read the responses to its requests"),
                         )
                     });
                     wake_task(inner);

@@ -149,7 +149,7 @@ impl SessionRates {
         self.stanzas.charge(1, to_millis(now));
         let (class, what, meter) = match head.kind {
             StanzaKind::Presence(PresenceType::Available) if head.to(bytes).is_none() => {
-                ("presence", "changes of presence", &mut self.broadcasts)
+                ("presence", "presence changes", &mut self.broadcasts)
             }
             // RFC 6121, sections 4.5 and 4.6: unavailable presence must be routed, broadcast or directed. It
             // only counts as a stanza.
@@ -476,7 +476,7 @@ mod tests {
         assert_eq!(count(&mut rates, "<presence/>", 1), None);
         let (_, error) = rates.charge_stanza(&head("<presence/>"), b"<presence/>", 11).unwrap_err();
         assert_eq!((error.condition, error.kind), (StanzaCondition::PolicyViolation, ErrorType::Wait));
-        assert_eq!(error.text.as_deref(), Some("too many changes of presence; try again in 20 s"));
+        assert_eq!(error.text.as_deref(), Some("too many presence changes; try again in 20 s"));
     }
 
     #[test]

@@ -55,7 +55,14 @@ fn a_second_ctrl_c_ends_the_run_at_once_with_what_is_known() {
         CHAT_PLAN.replace("to = \"online\"", "to = \"random\"").replace("hold =", "drain = \"10m\"\nhold =");
     let (node, mut load, workers) = start_run_with_plan("twice", &talk, 300);
     signal(load.0.id(), "INT");
-    wait("the end to begin", || error(&node).contains("Ctrl-C again ends it at once").then_some(()));
+    wait("the end to begin", || {
+        error(&node)
+            .contains(
+                "press Ctrl-C again to stop it \
+     immediately",
+            )
+            .then_some(())
+    });
     assert!(load.0.try_wait().expect("a child").is_none(), "it did not wait: {}", error(&node));
     signal(load.0.id(), "INT");
     let status = load.wait_for_exit("the run");
@@ -66,7 +73,7 @@ fn a_second_ctrl_c_ends_the_run_at_once_with_what_is_known() {
     let run = RunReport::read(&node.folder.join("out"));
     assert_eq!(run.end_reason(), "interrupted", "{}", run.messages());
     assert_eq!(run.count("logins"), 200, "{}", run.messages());
-    assert!(run.warnings().contains("lost messages are not known"), "{}", run.messages());
+    assert!(run.warnings().contains("the number of lost messages is unknown"), "{}", run.messages());
 }
 
 #[test]

@@ -40,12 +40,12 @@ use self::sessions::{CommandSession, CommandSessions, SessionBinding};
 /// Ad-Hoc Commands.
 pub static FEATURE: Feature = Feature {
     name: "adhoc",
-    summary: "Lets clients use the server's commands.",
+    summary: "Ad-hoc commands of the server for clients.",
     specs: &[Spec {
         name: "XEP-0050",
         title: "Ad-Hoc Commands",
         version: "1.3.0",
-        not_implemented: "section 2.3: announcing commands; languages other than English",
+        not_implemented: "section 2.3: announcement of commands; languages other than English",
     }],
     disco: &[DiscoFeature::Server(Ns::Commands.as_str()), DiscoFeature::Account(Ns::Commands.as_str())],
     iq: &[SERVER, OWN_ACCOUNT],
@@ -134,7 +134,7 @@ fn answer(sessions: &Arc<CommandSessions>, request: &IqRequest<'_>) -> Result<Iq
     let command = tree.root().child("command", Ns::Commands).ok_or(StanzaCondition::BadRequest)?;
     let name = command
         .attr("node")
-        .ok_or_else(|| StanzaError::new(StanzaCondition::BadRequest).text("a command has a node"))?;
+        .ok_or_else(|| StanzaError::new(StanzaCondition::BadRequest).text("a command requires a node"))?;
     let Some(entry) = request.host.commands.by_node(&name) else {
         return Err(StanzaError::new(match name.starts_with(ADMIN) {
             // XEP-0133, section 5.

@@ -27,7 +27,7 @@ const KEY: &str = "admins";
 
 const LIST: CommandField = CommandField::new("admin", "adminjids", "The admin list", CommandFieldKind::Jids)
     .required()
-    .doc("All administrators; who is not named is none any more.");
+    .doc("All administrators; it replaces the previous list.");
 
 /// Edit Admin List: XEP-0133, section 4.29.
 pub(super) static EDIT: Command = Command {

@@ -34,7 +34,7 @@ pub(super) static ANNOUNCE: Command = Command {
     name: "announce",
     node: node!("announce"),
     title: "Send Announcement to Active Users",
-    doc: "Sends a message to all users who are online.",
+    doc: "Sends a message to all online users.",
     form_type: FORM_TYPE,
     input: &[TEXT],
     scope: TokenScope::Messages,
@@ -67,7 +67,7 @@ fn announce(call: &CommandCall, under: &Arc<RunningAnnouncements>) -> Result<Com
         under.0.fetch_sub(1, Ordering::Relaxed);
         return Err(CommandError::new(
             CommandErrorKind::Unavailable,
-            "earlier announcements are still on their way",
+            "earlier announcements are still being sent",
         ));
     }
     let place = AnnouncementPermit(under.clone());
@@ -81,7 +81,7 @@ fn announce(call: &CommandCall, under: &Arc<RunningAnnouncements>) -> Result<Com
         };
         call.node.spawner.spawn("announcement", Box::pin(task));
     }
-    Ok(CommandOutput::with_note(format!("it is on its way to {}", super::pluralize(online, "user"))))
+    Ok(CommandOutput::with_note(format!("it is being sent to {}", super::pluralize(online, "user"))))
 }
 
 /// The message, without its recipient.

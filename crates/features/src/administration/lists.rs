@@ -31,11 +31,11 @@ const MAX_ITEMS: CommandField = CommandField::new(
     CommandFieldKind::Count(MAX_PAGE, &[25, 50, 75, 100, 150, 200]),
 )
 .default("100");
-const AFTER: CommandField =
-    CommandField::new("after", "x-after", "Behind the page that ended with", CommandFieldKind::Text)
-        .doc("What the page before gave as its end.");
-static NEXT: CommandField = CommandField::new("next", "x-next", "The page ends with", CommandFieldKind::Text)
-    .doc("Absent if there is no more.");
+const AFTER: CommandField = CommandField::new("after", "x-after", "Start after", CommandFieldKind::Text)
+    .doc("The `next` of the previous page.");
+static NEXT: CommandField =
+    CommandField::new("next", "x-next", "Start of the next page", CommandFieldKind::Text)
+        .doc("Absent on the last page.");
 
 macro_rules! number {
     ($static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal) => {
@@ -224,7 +224,7 @@ async fn list_users(
     let limit = call.input.count(&MAX_ITEMS);
     let after = call.input.text(&AFTER);
     let wrong =
-        || CommandError::new(CommandErrorKind::NotAcceptable, "the page before did not end with this");
+        || CommandError::new(CommandErrorKind::NotAcceptable, "this is not the `next` of a previous page");
     let (users, next) = match which {
         UserFilter::Registered | UserFilter::Disabled => {
             let after = after.map(str::parse).transpose().map_err(|_| wrong())?;

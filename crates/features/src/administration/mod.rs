@@ -35,13 +35,13 @@ use throng_core::feature::{Feature, FeatureBuilder, Spec};
 /// Service Administration.
 pub static FEATURE: Feature = Feature {
     name: "administration",
-    summary: "Commands for administrators: users, lists, announcements, the message of the day, and the node itself.",
+    summary: "Commands for administrators: users, lists, announcements, the message of the day and the node.",
     specs: &[Spec {
         name: "XEP-0133",
         title: "Service Administration",
         version: "1.3.1",
-        not_implemented: "section 4.6 (retracted); sections 4.11 and 4.12: black and white lists; of section 4.10 addresses and \
-                   rates",
+        not_implemented: "section 4.6 (retracted); section 4.10: addresses and rates; sections 4.11 and \
+         4.12: blacklist and whitelist",
     }],
     commands: COMMANDS,
     build,
@@ -116,7 +116,7 @@ fn check_local_account(node: &Node, jid: &Jid) -> Result<(), CommandError> {
         return wrong(format!("{jid} is not the address of an account"));
     }
     if jid.resource().is_some() {
-        return wrong(format!("{jid} has a resource; leave it out"));
+        return wrong(format!("{jid} has a resource; remove it"));
     }
     match node.host(jid.domain()) {
         Some(_) => Ok(()),

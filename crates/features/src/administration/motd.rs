@@ -41,7 +41,7 @@ pub(super) static SET: Command = Command {
     name: "set-motd",
     node: node!("set-motd"),
     title: "Set Message of the Day",
-    doc: "Sends a message to all users who are online, and to the others when they come.",
+    doc: "Sends a message to all online users immediately and to all others at their next login.",
     form_type: FORM_TYPE,
     input: &[TEXT],
     scope: TokenScope::Messages,
@@ -53,7 +53,8 @@ pub(super) static EDIT: Command = Command {
     name: "edit-motd",
     node: node!("edit-motd"),
     title: "Edit Message of the Day",
-    doc: "Changes the message of the day for those who have not seen it yet, or sets one for those who come.",
+    doc: "Changes the message of the day for users who have not received it yet, or sets one without \
+     sending it immediately.",
     form_type: FORM_TYPE,
     input: &[TEXT],
     scope: TokenScope::Messages,
@@ -133,7 +134,7 @@ fn available(motds: &Arc<DomainMotd>, ctx: &mut AvailableCtx<'_>) -> Flow {
                 let mut effects = Effects::default();
                 match motds.load(&node, session.account.jid.domain()).await {
                     Ok(()) => motds.send_if_unseen(&node, &session, &mut effects),
-                    Err(error) => tracing::warn!(%error, "the message of the day could not be read"),
+                    Err(error) => tracing::warn!(%error, "cannot read the message of the day"),
                 }
                 HandlerOutcome { effects, ..HandlerOutcome::next() }
             }))
@@ -203,7 +204,8 @@ impl DomainMotd {
             Box::pin(async move {
                 while let Some((number, bytes)) = motds.next_dirty_chunk() {
                     if let Err(error) = motds.write_seen(&*settings, &domain, number, &bytes).await {
-                        tracing::warn!(%error, "it could not be written who has seen the message of the day");
+                        tracing::warn!(%error, "cannot store which users have received the message of the \
+                         day");
                         let mut state = motds.state.lock();
                         state.seen.entry(number).or_default().dirty = true;
                         state.writing = false;
@@ -272,7 +274,7 @@ impl DomainMotd {
                 motds.spawn_writer(&node, &domain);
             }),
         );
-        Ok(CommandOutput::with_note(format!("it is on its way to {}", super::pluralize(online, "user"))))
+        Ok(CommandOutput::with_note(format!("it is being sent to {}", super::pluralize(online, "user"))))
     }
 
     /// Sends a message to the resource of highest priority, if it is still current and unseen.

@@ -12,18 +12,22 @@ use throng_core::feature::FeatureBuilder;
 use throng_core::passwords::PasswordPolicy;
 use throng_core::{Host, Node};
 
-static MIN_LENGTH: CommandField =
-    CommandField::new("length", "x-length", "Least number of characters", CommandFieldKind::Int(1, 256, &[]))
-        .required();
+static MIN_LENGTH: CommandField = CommandField::new(
+    "length",
+    "x-length",
+    "Minimum number of characters",
+    CommandFieldKind::Int(1, 256, &[]),
+)
+.required();
 static DISTINCT_CHARS: CommandField = CommandField::new(
     "different",
     "x-different",
-    "Least number of different characters",
+    "Minimum number of different characters",
     CommandFieldKind::Int(0, 64, &[]),
 )
 .required();
 static FORBID_NAME: CommandField =
-    CommandField::new("no-name", "x-no-name", "It must not contain the user's name", CommandFieldKind::Bool)
+    CommandField::new("no-name", "x-no-name", "Must not contain the user name", CommandFieldKind::Bool)
         .required();
 
 /// Shows the policy.
@@ -31,7 +35,7 @@ pub(super) static GET: Command = Command {
     name: "get-password-policy",
     node: "get-password-policy",
     title: "Get Password Policy",
-    doc: "Shows what passwords that users choose must be like.",
+    doc: "Shows the requirements for passwords that users choose.",
     changes: false,
     output: &[MIN_LENGTH, DISTINCT_CHARS, FORBID_NAME],
     ..Command::EMPTY
@@ -42,7 +46,7 @@ pub(super) static CHANGE: Command = Command {
     name: "change-password-policy",
     node: "change-password-policy",
     title: "Change Password Policy",
-    doc: "Changes what passwords that users choose must be like; those in use stay.",
+    doc: "Changes the requirements for passwords that users choose; existing passwords stay valid.",
     input: &[MIN_LENGTH, DISTINCT_CHARS, FORBID_NAME],
     scope: TokenScope::Node,
     ..Command::EMPTY

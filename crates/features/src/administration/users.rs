@@ -47,7 +47,7 @@ pub(super) static DELETE: Command = Command {
     name: "delete-user",
     node: node!("delete-user"),
     title: "Delete User",
-    doc: "Removes accounts with all their data, ends their sessions and tells their contacts.",
+    doc: "Removes accounts with all their data, ends their sessions and notifies their contacts.",
     form_type: FORM_TYPE,
     input: &[USERS],
     scope: TokenScope::Accounts,
@@ -59,7 +59,7 @@ pub(super) static DISABLE: Command = Command {
     name: "disable-user",
     node: node!("disable-user"),
     title: "Disable User",
-    doc: "Ends the sessions of accounts and refuses their logins until they are enabled again.",
+    doc: "Disables accounts: ends their sessions and refuses their logins until they are enabled again.",
     form_type: FORM_TYPE,
     input: &[USERS],
     scope: TokenScope::Accounts,
@@ -71,7 +71,7 @@ pub(super) static REENABLE: Command = Command {
     name: "reenable-user",
     node: node!("reenable-user"),
     title: "Re-Enable User",
-    doc: "Lets the users of disabled accounts log in again.",
+    doc: "Enables disabled accounts.",
     form_type: FORM_TYPE,
     input: &[USERS],
     scope: TokenScope::Accounts,
@@ -81,18 +81,18 @@ pub(super) static REENABLE: Command = Command {
 const SESSIONS: CommandField = CommandField::new(
     "user",
     "accountjids",
-    "The addresses whose sessions are to end",
+    "The addresses whose sessions must be ended",
     CommandFieldKind::Jids,
 )
 .required()
-.doc("All sessions of an account, or with a resource that one session.");
+.doc("A bare address ends all sessions of the account, a full address only that session.");
 
 /// End User Session: XEP-0133, section 4.5.
 pub(super) static END_SESSION: Command = Command {
     name: "end-user-session",
     node: node!("end-user-session"),
     title: "End User Session",
-    doc: "Ends sessions; their users may log in again.",
+    doc: "Ends sessions; their users can log in again.",
     form_type: FORM_TYPE,
     input: &[SESSIONS],
     scope: TokenScope::Sessions,
@@ -104,7 +104,7 @@ pub(super) static CHANGE_PASSWORD: Command = Command {
     name: "change-user-password",
     node: node!("change-user-password"),
     title: "Change User Password",
-    doc: "Changes the password of an account; the password policy does not bind administrators.",
+    doc: "Changes the password of an account; the password policy does not apply to administrators.",
     form_type: FORM_TYPE,
     input: &[USER, PASSWORD],
     scope: TokenScope::Accounts,
@@ -128,7 +128,7 @@ pub(super) static ROSTER: Command = Command {
     name: "get-user-roster",
     node: node!("get-user-roster"),
     title: "Get User Roster",
-    doc: "Shows the contact lists of accounts.",
+    doc: "Shows the rosters of accounts.",
     changes: false,
     form_type: FORM_TYPE,
     input: &[USERS],
@@ -137,16 +137,15 @@ pub(super) static ROSTER: Command = Command {
 };
 
 static LAST: CommandField =
-    CommandField::new("last-login", "lastlogin", "Last there", CommandFieldKind::Lines).doc(
-        "A time for each account, in the order of the accounts; the present one for who is online, or never.",
-    );
+    CommandField::new("last-login", "lastlogin", "Last login", CommandFieldKind::Lines)
+        .doc("A time for each account, in the same order; the current time for online users, or never.");
 
 /// Get User Last Login Time: XEP-0133, section 4.9.
 pub(super) static LAST_LOGIN: Command = Command {
     name: "get-user-lastlogin",
     node: node!("get-user-lastlogin"),
     title: "Get User Last Login Time",
-    doc: "Shows when users were last there.",
+    doc: "Shows when users were last online.",
     changes: false,
     form_type: FORM_TYPE,
     input: &[USERS],
@@ -159,7 +158,7 @@ static ROSTER_SIZE: CommandField =
 static RESOURCES: CommandField =
     CommandField::new("resources", "onlineresources", "Connected resources", CommandFieldKind::Lines);
 static OFFLINE_MESSAGES: CommandField =
-    CommandField::new("waiting", "x-waiting", "Messages waiting", CommandFieldKind::Int(0, i64::MAX, &[]));
+    CommandField::new("waiting", "x-waiting", "Offline messages", CommandFieldKind::Int(0, i64::MAX, &[]));
 static CREATED: CommandField = CommandField::new("created", "x-created", "Created", CommandFieldKind::Text);
 static DISABLED: CommandField =
     CommandField::new("disabled", "x-disabled", "Disabled", CommandFieldKind::Bool);
@@ -169,7 +168,7 @@ pub(super) static STATISTICS: Command = Command {
     name: "user-stats",
     node: node!("user-stats"),
     title: "Get User Statistics",
-    doc: "Shows what an account keeps and where it is connected.",
+    doc: "Shows the stored data and the connected resources of an account.",
     changes: false,
     form_type: FORM_TYPE,
     input: &[USER],
@@ -230,7 +229,7 @@ fn new_user_vcard(call: &CommandCall) -> Option<(Vec<u8>, SearchableProfile)> {
 fn refuse_own_account(call: &CommandCall, jids: &[Jid]) -> Result<(), CommandError> {
     match &call.caller.identity {
         CallerIdentity::Account(own) if jids.iter().any(|jid| jid.as_str() == own.bare().as_str()) => {
-            Err(CommandError::new(CommandErrorKind::NotAllowed, "this is the account that you are using"))
+            Err(CommandError::new(CommandErrorKind::NotAllowed, "this is your own account"))
         }
         _ => Ok(()),
     }
@@ -274,7 +273,7 @@ async fn end_session(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let why = StreamError::new(StreamCondition::PolicyViolation).text("an administrator ended this session");
     let ended: usize = jids.iter().map(|jid| call.node.end_sessions(jid.as_ref(), &why)).sum();
     if ended == 0 {
-        return Err(CommandError::new(CommandErrorKind::NotFound, "there is no such session"));
+        return Err(CommandError::new(CommandErrorKind::NotFound, "this session does not exist"));
     }
     Ok(CommandOutput::with_note(format!("{} ended", pluralize(ended, "session"))))
 }

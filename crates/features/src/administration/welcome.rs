@@ -28,7 +28,7 @@ pub(super) static SET: Command = Command {
     name: "set-welcome",
     node: node!("set-welcome"),
     title: "Set Welcome Message",
-    doc: "Sets the message that new users find when they first log in.",
+    doc: "Sets the message that new users receive at their first login.",
     form_type: FORM_TYPE,
     input: &[TEXT],
     scope: TokenScope::Messages,
@@ -99,7 +99,7 @@ async fn greet(node: Arc<Node>, to: Jid) -> HandlerOutcome {
             });
             effects.route(frame, host.jid.clone(), to);
         }
-        (Err(error), _) => tracing::warn!(%error, "the welcome message could not be read"),
+        (Err(error), _) => tracing::warn!(%error, "cannot read the welcome message"),
         _ => {}
     }
     HandlerOutcome { effects, ..HandlerOutcome::next() }

@@ -54,7 +54,7 @@ use xml::Ns;
 /// Blocking Command.
 pub static FEATURE: Feature = Feature {
     name: "blocking",
-    summary: "Lets users say whom they do not want to hear of.",
+    summary: "Lets users block contacts.",
     specs: &[
         Spec {
             name: "XEP-0191",
@@ -66,7 +66,7 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0377",
             title: "Blocking Command Reports",
             version: "0.4.1",
-            not_implemented: "section 5: passing reports on; they are logged",
+            not_implemented: "section 5: forwarding of reports; they are logged",
         },
     ],
     disco: &[DiscoFeature::Server(Ns::Blocking.as_str()), DiscoFeature::Server(Ns::Reporting.as_str())],
@@ -75,7 +75,7 @@ pub static FEATURE: Feature = Feature {
         key: "max_entries",
         kind: feature::OptionKind::Int(1, 10_000),
         default: OptionValue::Int(1_000),
-        doc: "Addresses on the blocklist of one account; further ones are refused.",
+        doc: "Maximum number of addresses on the blocklist of an account; further ones are refused.",
     }],
     build,
     ..Feature::EMPTY
@@ -205,7 +205,7 @@ fn write_items(w: &mut xml::Writer<'_>, name: &str, list: &[Jid]) {
 /// Sections 3.3 to 3.5.
 fn handle_change(request: &mut IqRequest<'_>, block: bool, limit: u32) -> IqFlow {
     let refuse = |text| IqFlow::error(StanzaError::new(StanzaCondition::NotAllowed).text(text));
-    let Some(session) = request.session else { return refuse("this blocklist belongs to somebody else") };
+    let Some(session) = request.session else { return refuse("this blocklist belongs to another user") };
     if session.flags.has(flags::EPHEMERAL) {
         return refuse("an anonymous user has no blocklist");
     }
@@ -240,14 +240,14 @@ struct AbuseReport {
 fn parse_request(tree: &xml::Tree<'_>, block: bool) -> Result<BlocklistRequest, StanzaError> {
     let bad = |text: &'static str| StanzaError::new(StanzaCondition::BadRequest).text(text);
     let name = if block { "block" } else { "unblock" };
-    let list = tree.root().child(name, Ns::Blocking).ok_or_else(|| bad("there is no list"))?;
+    let list = tree.root().child(name, Ns::Blocking).ok_or_else(|| bad("the list is missing"))?;
     let mut wish = BlocklistRequest { jids: Vec::new(), reports: Vec::new() };
     let mut seen = HashSet::new();
     for item in list.child_elements() {
         if !item.is("item", Ns::Blocking) {
-            return Err(bad("a list of addresses holds items only"));
+            return Err(bad("a list of addresses can contain only items"));
         }
-        let jid = item.attr("jid").ok_or_else(|| bad("an item has no jid"))?;
+        let jid = item.attr("jid").ok_or_else(|| bad("an item lacks the attribute jid"))?;
         let jid = Jid::parse(&jid)
             .map_err(|error| StanzaError::new(StanzaCondition::JidMalformed).text(error.to_string()))?;
         // A malformed report is ignored (XEP-0377, section 6).
@@ -268,7 +268,7 @@ fn parse_request(tree: &xml::Tree<'_>, block: bool) -> Result<BlocklistRequest, 
         }
     }
     if block && wish.jids.is_empty() {
-        return Err(bad("there is nobody to block"));
+        return Err(bad("no address to block was given"));
     }
     Ok(wish)
 }
@@ -291,7 +291,7 @@ async fn apply_request(
         Err(error) => return Err(store_error(error)),
         Ok(BlocklistOutcome::NoAccount) => return Err(StanzaCondition::ItemNotFound.into()),
         Ok(BlocklistOutcome::Full) => {
-            let text = format!("the blocklist is full; it holds at most {limit} addresses");
+            let text = format!("the blocklist is full; its limit is {limit} addresses");
             return Err(StanzaError::new(StanzaCondition::NotAllowed).text(text).without_request());
         }
         Ok(BlocklistOutcome::Changed(done)) => done,

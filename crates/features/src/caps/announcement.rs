@@ -188,7 +188,8 @@ fn query_client(
         match told {
             Some(set) => node.caps_cache.insert_verified(&about.0, set),
             None => {
-                tracing::debug!(client = %asked.jid, "a client did not answer for the hash that it announced");
+                tracing::debug!(client = %asked.jid, "a client did not reply to the query for its announced \
+                 capabilities hash");
                 if let Some(next) = node.caps_cache.query_failed(&about.0, &asked, node.seconds()) {
                     // The node names the first client's software; the next one may have the same features in another.
                     query_client(node, &next, about, None, effects);

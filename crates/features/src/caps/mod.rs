@@ -37,7 +37,8 @@ use xml::Ns;
 /// Entity Capabilities.
 pub static FEATURE: Feature = Feature {
     name: "caps",
-    summary: "Announces a hash of the server's features, and learns the features of clients by their hashes.",
+    summary: "Announces the hash of the server's features and caches the features of clients by their \
+     hashes.",
     specs: &[
         Spec {
             name: "XEP-0115",
@@ -49,7 +50,7 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0390",
             title: "Entity Capabilities 2.0",
             version: "0.3.2",
-            not_implemented: "sections 6.3 and 6.4: caps optimization, answering for clients; SHA-3",
+            not_implemented: "sections 6.3 and 6.4: caps optimization, replies on behalf of clients; SHA-3",
         },
     ],
     disco: &[

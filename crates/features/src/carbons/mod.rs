@@ -48,20 +48,20 @@ use xml::Ns;
 /// Message Carbons.
 pub static FEATURE: Feature = Feature {
     name: "carbons",
-    summary: "Copies each conversation to all of a user's clients.",
+    summary: "Copies messages to all clients of a user.",
     specs: &[
         Spec { name: "XEP-0280", title: "Message Carbons", version: "1.0.1", not_implemented: "" },
         Spec {
             name: "XEP-0297",
             title: "Stanza Forwarding",
             version: "1.0",
-            not_implemented: "all but the wrapping of copies",
+            not_implemented: "all except wrapping of carbons",
         },
         Spec {
             name: "XEP-0334",
             title: "Message Processing Hints",
             version: "1.0.0",
-            not_implemented: "all but what concerns copies",
+            not_implemented: "all except the hints for carbons",
         },
     ],
     disco: &[DiscoFeature::Server(Ns::Carbons2.as_str()), DiscoFeature::Server("urn:xmpp:carbons:rules:0")],
@@ -129,14 +129,13 @@ fn refresh_account_flag(account: &Account, state: &mut AccountState, ending: Opt
 fn reject_forged(frame: &SharedStanza) -> Flow {
     let content = MessageTraits::of(frame.head(), frame.bytes());
     if content.contains(MessageTraits::UNREADABLE) {
-        let error = unreadable_stanza(xml::Error::NotWellFormed("a message that was read before"));
+        let error = unreadable_stanza(xml::Error::NotWellFormed("a message that was parsed before"));
         return Flow::Stop(StopReason::Refused(error));
     }
     if !content.contains(MessageTraits::COPY) {
         return Flow::Next;
     }
-    let error =
-        StanzaError::new(StanzaCondition::Forbidden).text("copies of messages come from a server only");
+    let error = StanzaError::new(StanzaCondition::Forbidden).text("only servers send carbons");
     Flow::Stop(StopReason::Refused(error))
 }
 

@@ -255,8 +255,7 @@ fn section_11_forged_copies_are_refused_and_nobody_sees_them() {
                 &[format!(
                     "<message from='{to}' to='{}' type='error' id='1'>{inside}<error type='auth'>\
                      <forbidden xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>\
-                     <text xmlns='urn:ietf:params:xml:ns:xmpp-stanzas' xml:lang='en'>copies of messages come from a \
-                     server only</text></error></message>",
+                     <text xmlns='urn:ietf:params:xml:ns:xmpp-stanzas' xml:lang='en'>only servers send carbons</text></error></message>",
                     sender.full()
                 )],
             );

@@ -43,7 +43,7 @@ use xml::Ns;
 /// Client State Indication.
 pub static FEATURE: Feature = Feature {
     name: "client_state",
-    summary: "Lets what can wait wait while nobody looks at a client.",
+    summary: "Delays unimportant stanzas for inactive clients.",
     specs: &[Spec {
         name: "XEP-0352",
         title: "Client State Indication",
@@ -56,19 +56,19 @@ pub static FEATURE: Feature = Feature {
             key: "presence",
             kind: feature::OptionKind::Bool,
             default: OptionValue::Bool(true),
-            doc: "Let presence wait.",
+            doc: "Delay presence.",
         },
         OptionSpec {
             key: "notifications",
             kind: feature::OptionKind::Bool,
             default: OptionValue::Bool(true),
-            doc: "Let chat states, receipts, markers, reactions and retractions wait.",
+            doc: "Delay chat states, receipts, markers, reactions and retractions.",
         },
         OptionSpec {
             key: "events",
             kind: feature::OptionKind::Bool,
             default: OptionValue::Bool(true),
-            doc: "Let headlines and events of nodes wait.",
+            doc: "Delay headlines and PubSub events.",
         },
     ],
     build,

@@ -338,7 +338,7 @@ impl OfflineDelivery {
         let mut failed = false;
         loop {
             if let Err(error) = self.remove_delivered(&node, &owner, &mut tray).await {
-                tracing::warn!(%error, "delivered messages could not be removed from the store");
+                tracing::warn!(%error, "cannot remove delivered messages from offline storage");
                 failed = true;
             }
             let held = tray.is_some();
@@ -359,7 +359,7 @@ impl OfflineDelivery {
                 let round = self.deliver_pages(&node, &owner, &mut tray).await;
                 failed = round.is_err();
                 if let Err(error) = round {
-                    tracing::warn!(%error, "waiting messages could not be delivered");
+                    tracing::warn!(%error, "cannot deliver offline messages");
                 }
                 self.update(&node, &owner, |desk, account, then| {
                     desk.fetching = false;

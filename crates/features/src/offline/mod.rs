@@ -36,7 +36,7 @@ use self::delivery::{OfflineDelivery, OfflineRules};
 /// Offline messages.
 pub static FEATURE: Feature = Feature {
     name: "offline",
-    summary: "Keeps messages for users who are not there and delivers them when they come.",
+    summary: "Stores messages for offline users and delivers them at the next login.",
     specs: &[
         Spec {
             name: "XEP-0160",
@@ -49,7 +49,7 @@ pub static FEATURE: Feature = Feature {
             name: "XEP-0334",
             title: "Message Processing Hints",
             version: "1.0.0",
-            not_implemented: "all but what concerns offline messages",
+            not_implemented: "all except the hints for offline messages",
         },
     ],
     disco: &[DiscoFeature::Server("msgoffline")],
@@ -58,25 +58,26 @@ pub static FEATURE: Feature = Feature {
             key: "max_messages",
             kind: OptionKind::Int(0, 1_000_000),
             default: OptionValue::Int(1000),
-            doc: "Messages kept for one account; further ones are refused.",
+            doc: "Maximum number of stored messages per account; further ones are refused.",
         },
         OptionSpec {
             key: "max_bytes",
             kind: OptionKind::Int(65_536, 1_099_511_627_776),
             default: OptionValue::Int(10_485_760),
-            doc: "Bytes of messages kept for one account; further ones are refused.",
+            doc: "Maximum size of the stored messages per account, in bytes; further ones are refused.",
         },
         OptionSpec {
             key: "sender_percent",
             kind: OptionKind::Int(1, 100),
             default: OptionValue::Int(50),
-            doc: "Percent of `max_messages` and `max_bytes` that the messages of one sender may take; its further ones are refused.",
+            doc: "Maximum share of `max_messages` and `max_bytes` per sender, in percent; further messages \
+             are refused.",
         },
         OptionSpec {
             key: "expiry_days",
             kind: OptionKind::Int(0, 36_500),
             default: OptionValue::Int(0),
-            doc: "Days after which a message is not delivered any more; 0 means never.",
+            doc: "Days after which a stored message expires; 0 means never.",
         },
     ],
     build,

@@ -65,7 +65,7 @@ pub(super) fn answer(
         {
             Err(StanzaError::new(StanzaCondition::NotAuthorized)
                 .kind(ErrorType::Modify)
-                .text("passwords are changed on encrypted streams only"))
+                .text("passwords can be changed only on encrypted streams"))
         }
         RegistrationRequest::Fields { username: Some(username), password: Some(password), old } => {
             let meant = match username.contains('@') {
@@ -82,7 +82,7 @@ pub(super) fn answer(
             })))
         }
         RegistrationRequest::Fields { .. } => Err(StanzaError::new(StanzaCondition::BadRequest)
-            .text("a user name and a password are needed; the password stays as it is")),
+            .text("a user name and a password are required; the password was not changed")),
     }
 }
 

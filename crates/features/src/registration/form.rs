@@ -37,14 +37,14 @@ pub(super) fn read(query: TreeNode<'_>) -> Result<RegistrationRequest, StanzaErr
     if own("remove").is_some() {
         return match query.child_elements().count() {
             1 => Ok(RegistrationRequest::Remove(None)),
-            _ => Err(StanzaError::new(StanzaCondition::BadRequest).text("remove stands alone")),
+            _ => Err(StanzaError::new(StanzaCondition::BadRequest).text("remove must be the only field")),
         };
     }
     let secret = |text: &str| Some(text).filter(|t| !t.is_empty()).map(Secret::new);
     if let Some(x) = query.child("x", Ns::DataForms) {
         let form = DataForm::read(x)?;
         if form.kind == FormKind::Cancel {
-            return Err(StanzaError::new(StanzaCondition::BadRequest).text("the form was not filled in"));
+            return Err(StanzaError::new(StanzaCondition::BadRequest).text("the form is empty"));
         }
         let value = |var: &str| form.value(var).unwrap_or_default();
         return Ok(match form.form_type() {

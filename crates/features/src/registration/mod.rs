@@ -38,7 +38,7 @@ use self::rate_limit::RegistrationLimiter;
 /// In-Band Registration.
 pub static FEATURE: Feature = Feature {
     name: "registration",
-    summary: "Lets users change their password and remove their account, and anyone register if that is opened.",
+    summary: "Lets users change their password, remove their account and, if enabled, register accounts.",
     specs: &[Spec {
         name: "XEP-0077",
         title: "In-Band Registration",
@@ -70,43 +70,45 @@ pub static FEATURE: Feature = Feature {
             key: "allow_without_tls",
             kind: OptionKind::Bool,
             default: OptionValue::Bool(false),
-            doc: "Passwords are taken on streams that are not encrypted as well.",
+            doc: "Accept passwords on unencrypted streams as well.",
         },
         OptionSpec {
             key: "accounts_per_hour_per_address",
             kind: OptionKind::Int(1, 100_000),
             default: OptionValue::Int(5),
-            doc: "Accounts that one address may create in an hour; of IPv6 the first 64 bits count.",
+            doc: "Maximum number of accounts created per IP address and hour; IPv6 addresses are grouped by \
+             /64.",
         },
         OptionSpec {
             key: "accounts_per_hour",
             kind: OptionKind::Int(1, 1_000_000),
             default: OptionValue::Int(500),
-            doc: "Accounts of the domain that may be created in an hour.",
+            doc: "Maximum number of accounts created per domain and hour.",
         },
         OptionSpec {
             key: "min_username_length",
             kind: OptionKind::Int(1, 64),
             default: OptionValue::Int(2),
-            doc: "Characters that a user name must have at least.",
+            doc: "Minimum number of characters of a user name.",
         },
         OptionSpec {
             key: "reserved_usernames",
             kind: OptionKind::Texts,
             default: OptionValue::Texts(Vec::new()),
-            doc: "User names that cannot be registered, besides those of offices such as `postmaster`.",
+            doc: "User names that cannot be registered, in addition to role names such as `postmaster`.",
         },
         OptionSpec {
             key: "instructions",
             kind: OptionKind::Text,
             default: OptionValue::Text(std::borrow::Cow::Borrowed("Choose a user name and a password.")),
-            doc: "What those who register are told.",
+            doc: "Instructions shown to users who register.",
         },
         OptionSpec {
             key: "url",
             kind: OptionKind::Text,
             default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
-            doc: "A page where accounts are created, told to unregistered users while `open` is off.",
+            doc: "URL of a page for creating accounts, announced to unregistered users while `open` is \
+             false.",
         },
     ],
     build,

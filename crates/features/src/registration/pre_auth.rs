@@ -38,7 +38,7 @@ pub(super) fn answer(
     if !request.secure && !rules.allow_without_tls {
         return Err(StanzaError::new(StanzaCondition::NotAuthorized)
             .kind(ErrorType::Modify)
-            .text("accounts are registered on encrypted streams only"));
+            .text("accounts can be registered only on encrypted streams"));
     }
     if request.head.kind == StanzaKind::Iq(IqType::Get) {
         return Ok(IqFlow::Reply(Ok(form::registration_form(&rules.instructions))));
@@ -52,17 +52,18 @@ pub(super) fn answer(
             (name, password)
         }
         RegistrationRequest::Fields { .. } => {
-            return Err(not_acceptable("a user name and a password are needed"));
+            return Err(not_acceptable("a user name and a password are required"));
         }
     };
     let now = request.node.seconds();
     let whose = RateLimitKey::address(request.peer);
     counts.count_attempt(whose, rules.accounts_per_hour_per_address, now)?;
     let jid = Jid::from_parts(Some(&name), request.host.domain(), None)
-        .map_err(|error| not_acceptable(format!("this cannot be a user name: {error}")))?;
+        .map_err(|error| not_acceptable(format!("invalid user name: {error}")))?;
     let length = jid.local().unwrap_or_default().chars().count();
     if length < rules.min_username_length || length > MAX_NAME_CHARS {
-        let text = format!("a user name has {} to {MAX_NAME_CHARS} characters", rules.min_username_length);
+        let text =
+            format!("a user name must have {} to {MAX_NAME_CHARS} characters", rules.min_username_length);
         return Err(not_acceptable(text));
     }
     if rules.is_reserved(request.node, &jid) {

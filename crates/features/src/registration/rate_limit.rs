@@ -76,7 +76,7 @@ impl RateLimitState {
                 self.by_key.retain(|_, count| now.saturating_sub(count.window_start) < HOUR);
             }
             if self.by_key.len() >= MAX_ENTRIES {
-                return Err(too_many("too many are registering; try again later"));
+                return Err(too_many("too many concurrent registrations; try again later"));
             }
         }
         let count =
@@ -96,7 +96,7 @@ impl RegistrationLimiter {
         let mut state = self.0.lock();
         let count = state.entry(whose, now)?;
         if count.attempts >= per_address.saturating_mul(ATTEMPTS_PER_ACCOUNT) {
-            return Err(too_many("too many attempts to register; try again in an hour"));
+            return Err(too_many("too many registration attempts; try again in an hour"));
         }
         count.attempts += 1;
         Ok(())

@@ -36,26 +36,27 @@ use super::{bare_presence, readdressed, send_current};
 /// Module declaration.
 pub static FEATURE: Feature = Feature {
     name: "presence",
-    summary: "Tells contacts who is there.",
+    summary: "Broadcasts presence to contacts.",
     specs: &[Spec {
         name: "RFC 6121",
         title: "XMPP: Instant Messaging and Presence",
         version: "",
-        not_implemented: "section 4.3: probes to other servers; the time in the answer to a probe of somebody who is not there",
+        not_implemented: "section 4.3: probes to other servers; the time in the reply to a probe of an \
+         offline user",
     }],
     options: &[
         OptionSpec {
             key: "max_bytes",
             kind: feature::OptionKind::Int(1_024, 65_536),
             default: OptionValue::Int(4_096),
-            doc: "The largest presence that is broadcast and kept, in bytes.",
+            doc: "Maximum size of a broadcast presence, in bytes.",
         },
         OptionSpec {
             key: "allow_iq_without_subscription",
             kind: feature::OptionKind::Bool,
             default: OptionValue::Bool(false),
-            doc: "Deliver requests (IQ) to a full address although the sender may not see its presence, as other servers do. \
-                  RFC 6121 section 8.5.3.1 refuses them with `service-unavailable`, so that an address cannot be tried out.",
+            doc: "Deliver IQ requests to a full JID even if the sender is not allowed to see its presence, \
+             as other servers do. RFC 6121, section 8.5.3.1, refuses them with `service-unavailable`, so that full JIDs cannot be probed.",
         },
     ],
     build,
@@ -87,7 +88,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>, limit: usize) -> Flow {
     let StanzaKind::Presence(ty) = ctx.stanza.kind() else { return Flow::Next };
     let taken = match (ty, ctx.to) {
         (PresenceType::Available | PresenceType::Unavailable, None) if ctx.stanza.bytes().len() > limit => {
-            let text = format!("a presence has at most {limit} bytes");
+            let text = format!("the presence is larger than the limit of {limit} bytes");
             Err(StanzaError::new(StanzaCondition::PolicyViolation).text(text))
         }
         (PresenceType::Available, None) => broadcast_available(ctx),
@@ -219,7 +220,7 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
     if fits {
         return Flow::Next;
     }
-    let text = format!("presence was sent directly to {limit} entities already");
+    let text = format!("the limit of {limit} entities with directed presence is reached");
     Flow::Stop(StopReason::Refused(StanzaError::new(StanzaCondition::ResourceConstraint).text(text)))
 }
 
@@ -358,7 +359,7 @@ fn priority(head: &Head, bytes: &[u8]) -> Result<i8, StanzaError> {
     if head.child_count == 0 {
         return Ok(0);
     }
-    let unreadable = |_| bad("the presence cannot be read");
+    let unreadable = |_| bad("the presence cannot be parsed");
     let mut reader = Reader::new(bytes, &CLIENT, &STANZA_LIMITS).map_err(unreadable)?;
     let (mut depth, mut found, mut inside) = (0_u32, false, false);
     let mut text = String::new();
@@ -367,11 +368,11 @@ fn priority(head: &Head, bytes: &[u8]) -> Result<i8, StanzaError> {
             Event::Start(start) => {
                 depth += 1;
                 if inside {
-                    return Err(bad("a priority holds only a number"));
+                    return Err(bad("a priority can contain only a number"));
                 }
                 if depth == 2 && start.is("priority", Ns::Client) {
                     if found {
-                        return Err(bad("a presence has one priority"));
+                        return Err(bad("a presence can have only one priority"));
                     }
                     (found, inside) = (true, true);
                 }
@@ -387,7 +388,7 @@ fn priority(head: &Head, bytes: &[u8]) -> Result<i8, StanzaError> {
     if !found {
         return Ok(0);
     }
-    text.trim().parse().map_err(|_| bad("a priority is a whole number from -128 to 127"))
+    text.trim().parse().map_err(|_| bad("a priority must be an integer from -128 to 127"))
 }
 
 #[cfg(test)]

@@ -31,13 +31,13 @@ use super::{apply_roster_change, bare_presence, send_unavailable, write_item};
 /// Module declaration.
 pub static FEATURE: Feature = Feature {
     name: "roster",
-    summary: "Keeps the contact list of each account and tells its clients of every change.",
+    summary: "Stores the roster of each account and pushes changes to its clients.",
     specs: &[
         Spec {
             name: "RFC 6121",
             title: "XMPP: Instant Messaging and Presence",
             version: "",
-            not_implemented: "section 2.6.3: interim pushes; an outdated client gets the whole roster",
+            not_implemented: "section 2.6.3: interim pushes; an outdated client receives the full roster",
         },
         Spec {
             name: "XEP-0237",
@@ -53,19 +53,19 @@ pub static FEATURE: Feature = Feature {
             key: "max_name_bytes",
             kind: OptionKind::Int(16, 65_536),
             default: OptionValue::Int(1023),
-            doc: "The longest name that a contact may be given, in bytes.",
+            doc: "Maximum length of the name of a contact, in bytes.",
         },
         OptionSpec {
             key: "max_group_bytes",
             kind: OptionKind::Int(16, 65_536),
             default: OptionValue::Int(1023),
-            doc: "The longest name of a group, in bytes.",
+            doc: "Maximum length of the name of a group, in bytes.",
         },
         OptionSpec {
             key: "max_groups_per_contact",
             kind: OptionKind::Int(1, 1_000),
             default: OptionValue::Int(50),
-            doc: "The groups that one contact may be in.",
+            doc: "Maximum number of groups per contact.",
         },
     ],
     build,
@@ -108,7 +108,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
 }
 
 fn forbidden() -> IqFlow {
-    IqFlow::error(StanzaError::new(StanzaCondition::Forbidden).text("this roster belongs to somebody else"))
+    IqFlow::error(StanzaError::new(StanzaCondition::Forbidden).text("this roster belongs to another user"))
 }
 
 /// Sections 2.1.3 and 2.2.
@@ -126,7 +126,7 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
     };
     if has_item {
         return IqFlow::error(
-            StanzaError::new(StanzaCondition::BadRequest).text("a request for the roster holds no item"),
+            StanzaError::new(StanzaCondition::BadRequest).text("a roster get must not contain an item"),
         );
     }
     // Pushes start here, so no change after the answer is missed.
@@ -203,7 +203,7 @@ fn set(request: &mut IqRequest<'_>, bounds: ItemLimits) -> IqFlow {
     }
     if wish.jid.as_ref() == session.bare() {
         return IqFlow::error(
-            StanzaError::new(StanzaCondition::NotAllowed).text("you are not a contact of your own"),
+            StanzaError::new(StanzaCondition::NotAllowed).text("you cannot add yourself as a contact"),
         );
     }
     if let Err(error) = check_contact_fits(&node, &account, &wish.jid) {
@@ -220,7 +220,7 @@ pub(super) fn check_contact_fits(node: &Node, account: &Account, contact: &Jid) 
     if account.with(|state| state.contacts().len() < limit || state.may_contain(hash)) {
         return Ok(());
     }
-    let text = format!("the roster is full; it holds at most {limit} contacts");
+    let text = format!("the roster is full; its limit is {limit} contacts");
     Err(StanzaError::new(StanzaCondition::PolicyViolation).text(text))
 }
 
@@ -233,7 +233,7 @@ pub(super) async fn roster_bytes_left(node: &Node, account: &Account) -> Result<
 /// Error for a roster whose entries exceed the size limit.
 pub(super) fn roster_too_large(node: &Node) -> StanzaError {
     let limit = node.limits().roster_bytes;
-    let text = format!("the roster is full; its addresses, names and groups may have {limit} bytes");
+    let text = format!("the roster is full; the limit for addresses, names and groups is {limit} bytes");
     StanzaError::new(StanzaCondition::PolicyViolation).text(text)
 }
 
@@ -318,12 +318,12 @@ async fn remove_item(node: Arc<Node>, account: Arc<Account>, jid: Jid) -> (IqAns
 fn parse_roster_set(tree: &xml::Tree<'_>, bounds: ItemLimits) -> Result<RosterSet, StanzaError> {
     let bad = |text: &'static str| StanzaError::new(StanzaCondition::BadRequest).text(text);
     let not_acceptable = |text: String| StanzaError::new(StanzaCondition::NotAcceptable).text(text);
-    let query = tree.root().child("query", Ns::Roster).ok_or_else(|| bad("there is no query"))?;
+    let query = tree.root().child("query", Ns::Roster).ok_or_else(|| bad("the query is missing"))?;
     let mut items = query.child_elements().filter(|c| c.is("item", Ns::Roster));
     let (Some(item), None) = (items.next(), items.next()) else {
-        return Err(bad("a roster set holds exactly one item"));
+        return Err(bad("a roster set must contain exactly one item"));
     };
-    let jid = item.attr("jid").ok_or_else(|| bad("the item has no jid"))?;
+    let jid = item.attr("jid").ok_or_else(|| bad("the item lacks the attribute jid"))?;
     let jid = jid::parse(&jid)
         .map_err(|error| StanzaError::new(StanzaCondition::JidMalformed).text(error.to_string()))?;
     let jid = jid.as_ref().bare().to_jid();
@@ -333,22 +333,25 @@ fn parse_roster_set(tree: &xml::Tree<'_>, bounds: ItemLimits) -> Result<RosterSe
     // Section 2.4.1: an empty name counts as none.
     let name = item.attr("name").map(std::borrow::Cow::into_owned).filter(|name| !name.is_empty());
     if name.as_ref().is_some_and(|name| name.len() > bounds.name) {
-        return Err(not_acceptable(format!("a name has at most {} bytes", bounds.name)));
+        return Err(not_acceptable(format!("a name can have at most {} bytes", bounds.name)));
     }
     let mut groups: Vec<String> = Vec::new();
     for group in item.child_elements().filter(|c| c.is("group", Ns::Roster)) {
         let group = group.text().into_owned();
         if group.is_empty() {
-            return Err(not_acceptable("a group needs a name".to_owned()));
+            return Err(not_acceptable("a group requires a name".to_owned()));
         }
         if group.len() > bounds.group {
-            return Err(not_acceptable(format!("the name of a group has at most {} bytes", bounds.group)));
+            return Err(not_acceptable(format!(
+                "the name of a group can have at most {} bytes",
+                bounds.group
+            )));
         }
         if groups.contains(&group) {
-            return Err(bad("a group is named twice"));
+            return Err(bad("a group occurs twice"));
         }
         if groups.len() == bounds.groups {
-            return Err(not_acceptable(format!("a contact is in at most {} groups", bounds.groups)));
+            return Err(not_acceptable(format!("a contact can be in at most {} groups", bounds.groups)));
         }
         groups.push(group);
     }

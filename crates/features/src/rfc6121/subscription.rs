@@ -41,19 +41,19 @@ const MAX_ATTRIBUTE_BYTES: usize = 512;
 /// Module declaration.
 pub static FEATURE: Feature = Feature {
     name: "subscription",
-    summary: "Lets users ask for one another's presence, and keeps the answers.",
+    summary: "Presence subscriptions between users.",
     specs: &[Spec {
         name: "RFC 6121",
         title: "XMPP: Instant Messaging and Presence",
         version: "",
-        not_implemented: "section 3.1.2: sending an unanswered request to a remote server again",
+        not_implemented: "section 3.1.2: resending a pending request to a remote server",
     }],
     stream_features: &[StreamFeature::authenticated("sub", Ns::PreApproval)],
     options: &[OptionSpec {
         key: "max_pending_requests",
         kind: feature::OptionKind::Int(1, 100_000),
         default: OptionValue::Int(500),
-        doc: "The unanswered requests that are kept for one account; further ones are ignored.",
+        doc: "Maximum number of pending subscription requests per account; further ones are ignored.",
     }],
     needs: &["roster"],
     build,
@@ -116,7 +116,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     let (ty, account) = (presence_type(ctx.stanza), &ctx.session.account);
     let Some(to) = ctx.to.map(|t| t.bare()) else {
         return refuse(
-            StanzaError::new(StanzaCondition::BadRequest).text("a subscription needs a recipient"),
+            StanzaError::new(StanzaCondition::BadRequest).text("a subscription requires a recipient"),
         );
     };
     // A user always sees the own presence.
@@ -248,7 +248,7 @@ impl InboundSubscription {
                 },
             };
             if open >= limit {
-                tracing::info!(account = %to, "a subscription request was ignored: too many are open");
+                tracing::info!(account = %to, "ignored a subscription request: too many are pending");
                 return Ok(effects);
             }
             request = Some(stored_request(&node, &frame, from.as_ref(), to.as_ref()));
@@ -388,7 +388,7 @@ fn show_requests(ctx: &mut AvailableCtx<'_>) -> Flow {
                         send(&session, pending_requests(&roster.items, session.bare()), &mut outcome.effects)
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "open subscription requests could not be read");
+                        tracing::warn!(%error, "cannot read pending subscription requests");
                         // Retried on the next presence.
                         session.flags.clear(flags::REQUESTS_SHOWN);
                     }

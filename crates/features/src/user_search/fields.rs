@@ -72,7 +72,7 @@ pub(super) const FIELDS: [DirectoryField; 6] = [
 ];
 
 const INSTRUCTIONS: &str =
-    "Fill in one or more fields to find users whose entries begin with what you write.";
+    "Fill in one or more fields to find users whose entries start with the given text.";
 
 /// The data form of section 3.
 pub(super) fn form() -> DataForm {

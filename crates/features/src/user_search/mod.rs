@@ -50,19 +50,21 @@ pub static FEATURE: Feature = Feature {
             key: "access",
             kind: OptionKind::Text,
             default: OptionValue::Text(std::borrow::Cow::Borrowed("users")),
-            doc: "Who may search: `users` with an account on the domain, `admins` only, or `all`, also guests and users of other servers.",
+            doc: "Who can search: `users` with an account on the domain, `admins` only, or `all` including \
+             anonymous users and users of other servers.",
         },
         OptionSpec {
             key: "max_results",
             kind: OptionKind::Int(1, store::user_search::MAX_PAGE_SIZE as i64),
             default: OptionValue::Int(50),
-            doc: "How many users one answer has at most; clients ask for further pages.",
+            doc: "Maximum number of users per page; clients request further pages.",
         },
         OptionSpec {
             key: "list_all",
             kind: OptionKind::Bool,
             default: OptionValue::Bool(false),
-            doc: "Answer a search without any term with all users, page by page; otherwise it is refused.",
+            doc: "Return all users, paginated, for a search without terms; otherwise such a search is \
+             refused.",
         },
     ],
     build,
@@ -95,7 +97,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         other => {
             tracing::error!(
                 who = other,
-                "modules.user_search: \"access\" is users, admins or all; users may search"
+                "modules.user_search: \"access\" must be users, admins or all; using \"users\""
             );
             SearchAccess::Users
         }
@@ -126,7 +128,7 @@ fn check_access(request: &IqRequest<'_>, who: SearchAccess) -> Result<(), Stanza
     if may {
         return Ok(());
     }
-    Err(StanzaError::new(StanzaCondition::Forbidden).text("the directory is not open to you"))
+    Err(StanzaError::new(StanzaCondition::Forbidden).text("you are not allowed to search the directory"))
 }
 
 fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaError> {
@@ -150,11 +152,11 @@ fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaE
             Ok(page) => Ok(page.write(as_form)),
             Err(error) if error.kind == StoreErrorKind::NotFound => {
                 Err(StanzaError::new(StanzaCondition::ItemNotFound)
-                    .text("there is no such place in the result"))
+                    .text("this position is not in the result"))
             }
             Err(error) if error.kind == StoreErrorKind::TooBroad => {
                 Err(StanzaError::new(StanzaCondition::NotAcceptable)
-                    .text("too many users match the longest term; give a longer one"))
+                    .text("too many users match the longest term; use a longer one"))
             }
             Err(error) => Err(store_error(error)),
         };

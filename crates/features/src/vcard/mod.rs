@@ -32,7 +32,7 @@ use xml::{Limits, Ns, Writer};
 /// vcard-temp.
 pub static FEATURE: Feature = Feature {
     name: "vcard",
-    summary: "Keeps a vCard for each account and gives it to those who ask.",
+    summary: "Stores a vCard for each account and returns it on request.",
     specs: &[
         Spec { name: "XEP-0054", title: "vcard-temp", version: "1.3.0", not_implemented: "" },
         Spec {
@@ -49,31 +49,31 @@ pub static FEATURE: Feature = Feature {
             key: "max_bytes",
             kind: OptionKind::Int(1_024, store::vcards::MAX_VCARD_BYTES as i64),
             default: OptionValue::Int(65_536),
-            doc: "The largest vCard of a user, in bytes; a photo is most of it.",
+            doc: "Maximum size of a vCard, in bytes, including its photo.",
         },
         OptionSpec {
             key: "photo_hash",
             kind: OptionKind::Bool,
             default: OptionValue::Bool(true),
-            doc: "Put the hash of a user's photo into presence where the client does not.",
+            doc: "Add the hash of a user's photo to presence if the client does not.",
         },
         OptionSpec {
             key: "server_name",
             kind: OptionKind::Text,
             default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
-            doc: "Who runs the service, for the vCard of the domain; empty leaves it out.",
+            doc: "Operator of the service, for the vCard of the domain; omitted if empty.",
         },
         OptionSpec {
             key: "server_url",
             kind: OptionKind::Text,
             default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
-            doc: "The web site of the service, for the vCard of the domain; empty leaves it out.",
+            doc: "Web site of the service, for the vCard of the domain; omitted if empty.",
         },
         OptionSpec {
             key: "server_description",
             kind: OptionKind::Text,
             default: OptionValue::Text(std::borrow::Cow::Borrowed("")),
-            doc: "What the service is, for the vCard of the domain; empty leaves it out.",
+            doc: "Description of the service, for the vCard of the domain; omitted if empty.",
         },
     ],
     build,
@@ -141,7 +141,7 @@ fn get(request: &IqRequest<'_>, missing: StanzaCondition) -> IqFlow {
 
 fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, StanzaError> {
     let large = || {
-        let text = format!("a vCard has at most {most} bytes");
+        let text = format!("the vCard is larger than the limit of {most} bytes");
         // Not policy-violation (RFC 6120, section 8.3.3.12): slixmpp 1.17 does not know it and would wait
         // permanently.
         StanzaError::new(StanzaCondition::NotAcceptable).text(text)
@@ -176,7 +176,9 @@ fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, Sta
                 }
                 Ok(Vec::new())
             }
-            Ok(false) => Err(StanzaError::new(StanzaCondition::NotAllowed).text("a guest has no vCard")),
+            Ok(false) => {
+                Err(StanzaError::new(StanzaCondition::NotAllowed).text("anonymous users have no vCard"))
+            }
             Err(error) => Err(store_error(error)),
         };
         (answer, effects)

@@ -160,7 +160,7 @@ fn apply(run: &mut RunArgs, by: CapacityTarget, value: u64, connections: u32) ->
         CapacityTarget::Users => {
             run.shape.connections = Some(
                 u32::try_from(value)
-                    .context("more users than can be counted")
+                    .context("the number of users is too large")
                     .map_err(CommandFailure::Usage)?,
             );
         }
@@ -229,7 +229,7 @@ fn evaluate_probe(run: &model::RunRecord, value: u64, asked: &CapacityArgs) -> (
     let why = if !matches!(run.about.end.as_str(), "finished" | "interrupted") {
         Some(format!("{}{often}", run.about.end))
     } else if errors as f64 > allowed {
-        Some(format!("{errors} connections, logins or answers failed{often}"))
+        Some(format!("{errors} connections, logins or requests failed{often}"))
     } else if probe.messages_lost > 0 {
         Some(format!("{} messages were lost{often}", probe.messages_lost))
     } else if let Some(missed) = missed {
@@ -245,7 +245,7 @@ fn evaluate_probe(run: &model::RunRecord, value: u64, asked: &CapacityArgs) -> (
     let of_accounts = frequent.is_some_and(|(kind, _)| ACCOUNTS.contains(&kind));
     if of_accounts && errors as f64 > allowed {
         let why = format!(
-            "{} of {} logins were refused as if there were no such account ({}); {} could log in",
+            "{} of {} logins were refused as if the account did not exist ({}); {} succeeded",
             total(Counter::LoginErrors),
             total(Counter::LoginErrors) + probe.logins,
             frequent.map_or("", |(kind, _)| kind),
@@ -265,7 +265,8 @@ fn evaluate_probe(run: &model::RunRecord, value: u64, asked: &CapacityArgs) -> (
 fn line(probe: &ProbeResult, by: CapacityTarget) -> String {
     let verdict = probe.why.as_deref().map_or_else(|| "passes".to_owned(), |why| format!("fails: {why}"));
     format!(
-        "{} {}: delivery p99 {:.1} ms, login p99 {:.1} ms, {} messages, {} lost, {} errors, generator late p99 {:.1} ms; {verdict}",
+        "{} {}: delivery p99 {:.1} ms, login p99 {:.1} ms, {} messages, {} lost, {} errors, generator \
+         lateness p99 {:.1} ms; {verdict}",
         probe.value,
         by.unit(),
         probe.delivery_p99_ms,
@@ -299,20 +300,30 @@ fn describe_end(
     let why = probes.iter().rev().find_map(|probe| probe.why.clone()).unwrap_or_default();
     let smallest = probes.iter().filter(|probe| !probe.good).map(|probe| probe.value).min().unwrap_or(0);
     match end {
-        _ if interrupted => "interrupted; the number is what had passed by then".to_owned(),
+        _ if interrupted => "interrupted; the result is the largest number that had passed by \
+         then"
+            .to_owned(),
         SearchEnd::Found => format!("{smallest} fails ({why})"),
         SearchEnd::Highest => {
-            format!("{most} is the most that can be tried here{limit}; the server serves at least that")
+            format!(
+                "{most} is the largest number that can be tested here{limit}; the capacity of the \
+             server is at least that"
+            )
         }
         SearchEnd::Generator => format!(
-            "the generator itself was the limit at {smallest} ({why}), so it is at least that; add workers or machines (--workers, --listen)"
+            "the generator was the bottleneck at {smallest} ({why}), so this is a lower bound; add workers \
+             or machines (--workers, --listen)"
         ),
         SearchEnd::Accounts => format!(
-            "the accounts were the limit at {smallest} ({why}), which says nothing about the server; make more with `throng load prepare` or the server's own tools, and check --user-prefix, --first and the password"
+            "accounts were missing at {smallest} ({why}), so the server was not tested above; create more \
+             with `throng load prepare` or the server's tools, and check --user-prefix, --first and the password"
         ),
-        SearchEnd::Nothing => format!("not even the smallest number passes ({why})"),
-        SearchEnd::Probes if good.is_some() => "no more probes were allowed (--probes)".to_owned(),
-        SearchEnd::Probes => format!("no more probes were allowed (--probes), and none had passed ({why})"),
+        SearchEnd::Nothing => format!("the smallest number fails ({why})"),
+        SearchEnd::Probes if good.is_some() => "the limit of probes was reached (--probes)".to_owned(),
+        SearchEnd::Probes => format!(
+            "the limit of probes was reached (--probes), and none had passed \
+         ({why})"
+        ),
     }
 }
 
@@ -321,7 +332,7 @@ fn write_report(
     asked: &CapacityArgs,
     directory: &Path,
 ) -> Result<(), CommandFailure> {
-    let json = serde_json::to_string_pretty(found).context("the capacity cannot be written as JSON")?;
+    let json = serde_json::to_string_pretty(found).context("cannot write the capacity as JSON")?;
     let path = directory.join("capacity.json");
     std::fs::write(&path, format!("{json}\n"))
         .with_context(|| format!("{} cannot be written", path.display()))?;

@@ -31,9 +31,9 @@ use crate::control::local_workers::TOKEN;
 use crate::plan::{Threshold, TimeSpan, TransportSecurity};
 
 const EXIT_CODES: &str = "Exit codes:
-  0  the run ended as planned, or was ended with Ctrl-C
-  1  the run failed: it ended early, logins failed, or a condition of --fail-on holds
-  2  wrong usage; nothing was sent";
+  0  the run ended as planned or was stopped with Ctrl-C
+  1  the run failed: it ended early, logins failed, or a --fail-on condition was met
+  2  invalid usage; nothing was sent";
 
 /// Run a load against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
 #[derive(Args)]
@@ -50,29 +50,29 @@ pub struct LoadCommand {
 
 #[derive(Subcommand)]
 enum LoadSubcommand {
-    /// Join a run as a worker; `--listen` of the controller prints the line to type.
+    /// Join a run as a worker; a controller with `--listen` prints the command to run.
     Worker(WorkerArgs),
-    /// Find the largest number of users (or rate) that the server serves within limits.
+    /// Find the largest number of users (or rate) that the server handles within limits.
     Capacity(CapacityArgs),
     /// Create the accounts and rosters of a plan on a server, in-band (XEP-0077).
     Prepare(PrepareArgs),
     /// Compare runs side by side.
     Compare {
-        /// Directories or run.json files; ratios are to the first.
+        /// Directories or run.json files; ratios are relative to the first.
         #[arg(required = true, num_args = 2..)]
         runs: Vec<PathBuf>,
-        /// Write a page with common charts to this file too.
+        /// Also write an HTML page with common charts to this file.
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
     },
-    /// Write the report of a run again, from its run.json.
+    /// Regenerate the report of a run from its run.json.
     Report {
         /// Directory or run.json.
         run: PathBuf,
     },
 }
 
-/// What every run takes.
+/// Arguments of every run.
 #[derive(Args, Clone)]
 struct RunArgs {
     /// Name of a workload (see --list), a TOML plan (*.toml) or a Tsung scenario (*.xml).
@@ -89,27 +89,27 @@ struct RunArgs {
 }
 
 #[derive(Args, Clone, Default)]
-#[command(next_help_heading = "Plan (wins over the plan's own values)")]
+#[command(next_help_heading = "Plan (overrides the values of the plan)")]
 struct PlanArgs {
-    /// Address of the server; several are used in turn. Without a port: 5222. http://HOST:PORT/PATH is BOSH, ws://HOST:PORT/PATH WebSocket; https and wss the same with TLS.
+    /// Address of the server; several are used round-robin. Default port: 5222. http://HOST:PORT/PATH selects BOSH, ws://HOST:PORT/PATH WebSocket; https and wss add TLS.
     #[arg(long, value_name = "HOST:PORT|URL")]
     target: Vec<String>,
-    /// The XMPP domain. Default: the plan's, or the host of --target if it is a name, or localhost.
+    /// XMPP domain. Default: that of the plan, else the host of --target if it is a name, else localhost.
     #[arg(long)]
     domain: Option<String>,
-    /// Connections at one time.
+    /// Number of concurrent connections.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
-    /// Sockets of all users of BOSH together; beyond them one is closed as soon as it has no request. Default: two each.
+    /// Maximum number of sockets of all BOSH users; above it, sockets without a request are closed. Default: two per user.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sockets: Option<u32>,
-    /// Speed up the whole plan by this factor; timeouts and the acceptable limit stay.
+    /// Speed up the plan by this factor, except timeouts and the acceptable limit.
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     time_scale: f64,
     /// End the run after this time, such as 90s, 10m or 2h.
     #[arg(long, value_name = "TIME", value_parser = duration_ms)]
     duration: Option<u64>,
-    /// How long to stay once all users have arrived, such as 1m.
+    /// Time to continue after all users have arrived, such as 1m.
     #[arg(long, value_name = "TIME", value_parser = duration_ms)]
     hold: Option<u64>,
     /// Arrivals per second, in every phase that has arrivals.
@@ -124,12 +124,12 @@ struct PlanArgs {
     /// Messages in flight in each direction of a closed loop, such as `flood`.
     #[arg(long, value_name = "N")]
     in_flight: Option<u32>,
-    /// Protection of connections: auto (STARTTLS where it is offered), none, starttls or direct. Default: the plan's, or auto.
+    /// Encryption: auto (STARTTLS if offered), none, starttls or direct. Default: that of the plan, else auto.
     #[arg(long, value_name = "HOW", value_parser = security)]
     security: Option<TransportSecurity>,
     #[arg(long, hide = true, value_parser = renamed_security)]
     tls: Option<TransportSecurity>,
-    /// PEM file of authorities that must have signed the server's certificate. Default: any certificate is taken.
+    /// PEM file of the authorities to verify the server's certificate with. Default: any certificate is accepted.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// PEM file of the client's certificate chain, for EXTERNAL.
@@ -144,7 +144,7 @@ struct PlanArgs {
     /// Refuse TLS 1.3, to measure 1.2.
     #[arg(long)]
     tls12: bool,
-    /// SASL mechanism; with several, the strongest that the server offers is used. Default: the strongest of all.
+    /// SASL mechanisms to choose the strongest offered one from. Default: all.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     mechanism: Vec<String>,
     /// Prefix of the user names.
@@ -159,7 +159,7 @@ struct PlanArgs {
     /// Step from the number of one user to the next.
     #[arg(long, value_name = "N")]
     stride: Option<u32>,
-    /// Password of all users; the letter n in braces stands for the number of the user. Safer: --password-file, or the environment.
+    /// Password of all users; the letter n in braces is replaced by the number of the user. --password-file and the environment variable are safer.
     #[arg(long, env = "THRONG_LOAD_PASSWORD", hide_env_values = true, conflicts_with = "password_file")]
     password: Option<String>,
     /// File whose first line is the password.
@@ -171,16 +171,16 @@ struct PlanArgs {
     /// Create each account before its first login (XEP-0077).
     #[arg(long)]
     register: bool,
-    /// Local addresses to connect from, such as 127.0.0.2-127.0.0.60; several with commas.
+    /// Local addresses to connect from, such as 127.0.0.2-127.0.0.60, separated by commas.
     #[arg(long, value_name = "A-B[,C]")]
     source: Vec<String>,
-    /// Time within which an answer is acceptable, in milliseconds. Default: the plan's, or 1000.
+    /// Longest acceptable response time, in milliseconds. Default: that of the plan, else 1000.
     #[arg(long, value_name = "MS")]
     acceptable: Option<u64>,
     /// Continue when the first login fails; the run still counts as failed (see --fail-on).
     #[arg(long)]
     keep_going: bool,
-    /// Fail (exit code 1) when this holds at the end, such as 'p99(message) > 50ms' or 'count(errors) > 0'; several times.
+    /// Fail (exit code 1) if this condition is met at the end, such as 'p99(message) > 50ms' or 'count(errors) > 0'. Can be repeated.
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     fail_on: Vec<Threshold>,
     /// Seed of the random numbers.
@@ -191,27 +191,27 @@ struct PlanArgs {
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "Workers")]
 struct WorkerPoolArgs {
-    /// Worker processes on this machine. Default: as many as files and cores ask for; 0 with --listen.
+    /// Worker processes on this machine. Default: derived from the limits of files and CPU cores; 0 with --listen.
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
     /// Let workers of other machines join at this address.
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Number of such workers to wait for.
+    /// Number of workers on other machines to wait for.
     #[arg(long, value_name = "N", requires = "listen", default_value_t = 1)]
     expect: u16,
     /// Secret that workers of other machines must present. Default: a random one, which is printed.
     #[arg(long, env = TOKEN, hide_env_values = true)]
     token: Option<String>,
-    /// File that keeps the SCRAM salts of the server between runs: keys are derived before the start, new salts are added.
+    /// File that stores the SCRAM salts of the server between runs, so that keys are derived before the start.
     #[arg(long, value_name = "FILE")]
     salts: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Default)]
-#[command(next_help_heading = "What is watched of the server")]
+#[command(next_help_heading = "Server monitoring")]
 struct MonitorArgs {
-    /// Process of the server; the figures of several are added up.
+    /// Process of the server; metrics of several processes are added up.
     #[arg(long, value_name = "PID", value_delimiter = ',', num_args = 1..)]
     pid: Vec<u32>,
     /// Include the children of these processes.
@@ -244,7 +244,7 @@ struct OutputArgs {
 
 #[derive(Args)]
 struct WorkerArgs {
-    /// Where the controller listens.
+    /// Address of the controller.
     #[arg(long, value_name = "HOST:PORT")]
     join: String,
     /// The controller's token.
@@ -256,10 +256,10 @@ struct WorkerArgs {
     /// Local addresses to connect from.
     #[arg(long, value_name = "A-B[,C]")]
     source: Vec<String>,
-    /// How long to try while nobody listens there yet.
+    /// Time to retry while the controller is not listening yet.
     #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "10s")]
     patience: u64,
-    /// Join again after each run, as `capacity` needs it, until nobody listens any more.
+    /// Rejoin after each run, as required by `capacity`, until the controller stops listening.
     #[arg(long)]
     stay: bool,
 }
@@ -268,36 +268,36 @@ struct WorkerArgs {
 struct CapacityArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// What is searched for: users at one time, arrivals a second, or messages a second in all.
+    /// Quantity to search: concurrent users, arrivals per second, or messages per second in total.
     #[arg(long, value_enum, default_value_t = CapacityTarget::Users)]
     by: CapacityTarget,
-    /// Largest 99th percentile of the delivery of messages, in milliseconds.
+    /// Limit of the 99th percentile of message delivery time, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1_000.0)]
     delivery_ms: f64,
-    /// Largest 99th percentile of logins, in milliseconds.
+    /// Limit of the 99th percentile of login time, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 1_000.0)]
     login_ms: f64,
-    /// Largest share of connections, logins and answers that may fail, in per cent.
+    /// Limit of failed connections, logins and requests, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.1)]
     errors: f64,
-    /// Where the search begins. Default: 100.
+    /// Start of the search. Default: 100.
     #[arg(long, value_name = "N")]
     from: Option<u64>,
-    /// Where it ends at most. Default: what ports, files and memory allow.
+    /// Upper bound of the search. Default: derived from ports, files and memory.
     #[arg(long, value_name = "N")]
     max: Option<u64>,
-    /// How near the number must be, in per cent.
+    /// Precision of the result, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     precision: f64,
-    /// Runs at most.
+    /// Maximum number of runs.
     #[arg(long, value_name = "N", default_value_t = 20)]
     probes: u32,
-    /// Pause between two runs, in which the server may clean up.
+    /// Pause between two runs, for cleanup on the server.
     #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "3s")]
     pause: u64,
 }
 
-/// What is searched for.
+/// The quantity to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum CapacityTarget {
     /// Connections.
@@ -320,8 +320,8 @@ impl CapacityTarget {
     fn unit(self) -> &'static str {
         match self {
             Self::Users => "users",
-            Self::Rate => "arrivals a second",
-            Self::Messages => "messages a second",
+            Self::Rate => "arrivals per second",
+            Self::Messages => "messages per second",
         }
     }
 }
@@ -330,10 +330,10 @@ impl CapacityTarget {
 struct PrepareArgs {
     #[command(flatten)]
     run: RunArgs,
-    /// Only print what does it on Throng: `throng account bulk …`.
+    /// Only print the equivalent command for Throng: `throng account bulk …`.
     #[arg(long)]
     print: bool,
-    /// Mutual contacts of each account, the nearest in a ring. Default: what the plan asks for.
+    /// Mutual contacts of each account, its nearest neighbours in a ring. Default: that of the plan.
     #[arg(long, value_name = "N")]
     ring: Option<u32>,
 }

@@ -27,11 +27,11 @@ fn span(text: &str) -> Result<f64, String> {
         "" | "s" => 1_000.0,
         "m" | "min" => 60_000.0,
         "h" => 3_600_000.0,
-        _ => return Err(format!("\"{text}\" has no known unit; write it as 250ms, 90s, 10m or 2h")),
+        _ => return Err(format!("\"{text}\" has an unknown unit; write it as 250ms, 90s, 10m or 2h")),
     };
     let number: f64 = number
         .parse()
-        .map_err(|_| format!("\"{text}\" is no span of time; write it as 250ms, 90s, 10m or 2h"))?;
+        .map_err(|_| format!("\"{text}\" is not a duration; write it as 250ms, 90s, 10m or 2h"))?;
     Ok(number * factor)
 }
 

@@ -21,7 +21,7 @@ pub(super) struct ResolvedPlan {
 pub(super) fn read(run: &RunArgs) -> Result<ResolvedPlan, CommandFailure> {
     let Some(name) = &run.plan else {
         return Err(CommandFailure::usage(
-            "no workload is named; give one of `throng load --list`, a .toml plan or a Tsung .xml file",
+            "no workload was given; give one of `throng load --list`, a .toml plan or a Tsung .xml file",
         ));
     };
     let mut arguments = arguments(&run.shape).map_err(CommandFailure::Usage)?;
@@ -111,15 +111,12 @@ fn arguments(shape: &PlanArgs) -> Result<PlanOverrides> {
             };
             anyhow::ensure!(
                 endpoint.as_ref().is_none_or(same) && (endpoint.is_some() || addresses.len() == 1),
-                "--target {target}: all targets must be spoken to in the same way"
+                "--target {target}: all targets must use the same transport"
             );
             endpoint.get_or_insert(found);
             continue;
         }
-        anyhow::ensure!(
-            endpoint.is_none(),
-            "--target {target}: all targets must be spoken to in the same way"
-        );
+        anyhow::ensure!(endpoint.is_none(), "--target {target}: all targets must use the same transport");
         addresses
             .extend(plan::addresses(target).map_err(|sentence| anyhow::anyhow!("--target: {sentence}"))?);
     }
@@ -129,14 +126,11 @@ fn arguments(shape: &PlanArgs) -> Result<PlanOverrides> {
     }
     anyhow::ensure!(
         shape.time_scale > 0.0 && shape.time_scale.is_finite(),
-        "--time-scale {} makes no sense; give a number above 0, such as 10 for ten times faster",
+        "--time-scale {} is invalid; give a number above 0, such as 10 for ten times faster",
         shape.time_scale
     );
     if let Some(rate) = shape.rate {
-        anyhow::ensure!(
-            rate > 0.0 && rate.is_finite(),
-            "--rate {rate} makes no sense; give a number above 0"
-        );
+        anyhow::ensure!(rate > 0.0 && rate.is_finite(), "--rate {rate} is invalid; give a number above 0");
     }
     Ok(PlanOverrides {
         connections: shape.connections,

@@ -39,7 +39,8 @@ pub(super) fn prepare(asked: &PrepareArgs) -> Result<(), CommandFailure> {
     if asked.print {
         let Some(wanted) = &given.preparation else {
             return Err(CommandFailure::usage(
-                "the accounts of this plan are a list; `throng account add` reads a password from standard input",
+                "this plan has a list of accounts; create each with `throng account add`, which reads the \
+                 password from standard input",
             ));
         };
         output::line(&bulk(wanted, ring));
@@ -47,7 +48,7 @@ pub(super) fn prepare(asked: &PrepareArgs) -> Result<(), CommandFailure> {
     }
     let accounts = accounts(&given);
     if matches!(accounts.source, AccountSource::Anonymous { .. }) {
-        return Err(CommandFailure::usage("the users of this plan are anonymous and have no accounts"));
+        return Err(CommandFailure::usage("the users of this plan are anonymous and need no accounts"));
     }
     let rate = asked.run.shape.rate.unwrap_or(RATE);
     run::ensure_token(&mut base)?;
@@ -73,7 +74,10 @@ pub(super) fn prepare(asked: &PrepareArgs) -> Result<(), CommandFailure> {
         report::write(&directory.join(&name), &run)?;
         summary(&name, &run)?;
         if interrupts.count() > 0 {
-            return Err(CommandFailure::Run(anyhow::anyhow!("interrupted; what was made stays")));
+            return Err(CommandFailure::Run(anyhow::anyhow!(
+                "interrupted; the accounts created so far are \
+             kept"
+            )));
         }
     }
     Ok(())
@@ -179,7 +183,7 @@ fn register(plan: &LoadPlan, accounts: &TestAccounts, rate: f64) -> LoadPlan {
         steps.push(PlanStep::StartTls);
     }
     steps.extend([PlanStep::Register, PlanStep::Disconnect]);
-    let title = format!("creates {} accounts, {rate} a second", accounts.count());
+    let title = format!("creates {} accounts, {rate} per second", accounts.count());
     stage(plan, accounts, rate, "register", title, steps)
 }
 
@@ -205,14 +209,15 @@ fn subscribe(plan: &LoadPlan, accounts: &TestAccounts, rate: f64, around: u32) -
     // Long enough for the higher neighbours to arrive, send their requests and receive ours.
     let arriving = f64::from(around) / rate * 1_000.0;
     steps.extend([PlanStep::Think(TimeSpan::Fixed(STAY_MS + 2.0 * arriving)), PlanStep::Disconnect]);
-    let title = format!("{} contacts for each account, asked for and accepted", 2 * around);
+    let title =
+        format!("adds {} contacts to each account by subscription requests and approvals", 2 * around);
     stage(plan, accounts, rate, "contacts", title, steps)
 }
 
 fn accept(plan: &LoadPlan, accounts: &TestAccounts, rate: f64) -> LoadPlan {
     let mut steps = login().to_vec();
     steps.extend([PlanStep::Think(TimeSpan::Fixed(STAY_MS)), PlanStep::Disconnect]);
-    let title = "everybody accepts what was asked after they had left".to_owned();
+    let title = "approves the requests that arrived after the recipients had logged out".to_owned();
     stage(plan, accounts, rate, "acceptance", title, steps)
 }
 

@@ -98,7 +98,7 @@ pub(super) fn ensure_token(asked: &mut RunArgs) -> Result<(), CommandFailure> {
     if asked.crew.listen.is_some() && asked.crew.token.is_none() {
         let token = handshake::random_text()?;
         output::error(&format!(
-            "Workers of other machines: throng load worker --stay --join … --token {token}"
+            "Workers on other machines: throng load worker --stay --join … --token {token}"
         ));
         asked.crew.token = Some(token);
     }
@@ -116,7 +116,7 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
     let mistakes = check_plan(asked, &given);
     if !mistakes.is_empty() {
         let lines: Vec<String> = mistakes.iter().map(|mistake| format!("  {mistake}")).collect();
-        return Err(CommandFailure::usage(format!("this cannot be run here:\n{}", lines.join("\n"))));
+        return Err(CommandFailure::usage(format!("this plan cannot run here:\n{}", lines.join("\n"))));
     }
     host.check().map_err(CommandFailure::Usage)?;
     if let Err(failure) = check_reachable(&given) {
@@ -125,7 +125,7 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
             CommandFailure::Usage(error)
                 if asked.crew.listen.is_some() && !given.plan.target.addresses.is_empty() =>
             {
-                output::error(&format!("throng load: from here, {error}"));
+                output::error(&format!("throng load: name resolution on this machine: {error}"));
             }
             failure => return Err(failure),
         }
@@ -140,7 +140,7 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
     let workers = match asked.crew.workers {
         Some(0) if listen.is_none() => {
             return Err(CommandFailure::usage(
-                "--workers 0 leaves nobody to do the work; add --listen or a worker",
+                "--workers 0 requires workers on other machines; add --listen, or raise --workers",
             ));
         }
         Some(count) => count,
@@ -192,12 +192,12 @@ fn check_reachable(given: &ResolvedPlan) -> Result<(), CommandFailure> {
     for address in &given.plan.target.addresses {
         if let Err(error) = std::net::TcpStream::connect_timeout(address, Duration::from_secs(5)) {
             return Err(CommandFailure::Usage(anyhow::anyhow!(
-                "nobody answers at {address} ({error}); start the server or fix --target"
+                "cannot connect to {address} ({error}); start the server or fix --target"
             )));
         }
     }
     if given.plan.target.addresses.is_empty() {
-        return Err(CommandFailure::usage("where is the server? Add --target HOST:PORT"));
+        return Err(CommandFailure::usage("no server was given; add --target HOST:PORT"));
     }
     Ok(())
 }
@@ -258,7 +258,7 @@ pub(super) fn writable(directory: &Path) -> Result<(), CommandFailure> {
     std::fs::create_dir_all(directory).map_err(|error| {
         let shown = directory.display();
         CommandFailure::usage(format!(
-            "the directory {shown} cannot be made ({error}); choose another with --out"
+            "cannot create the directory {shown} ({error}); choose another with --out"
         ))
     })
 }

@@ -78,7 +78,7 @@ fn without_a_plan_or_with_an_unknown_one_nothing_begins() {
         Err(CommandFailure::Usage(error)) => error.to_string(),
         _ => panic!("{words}"),
     };
-    assert!(refused("--target 127.0.0.1").starts_with("no workload is named"));
+    assert!(refused("--target 127.0.0.1").starts_with("no workload was given"));
     assert!(refused("tigase-30").contains("no workload \"tigase-30\""));
     assert!(refused("not-there.toml").contains("not-there.toml cannot be read"));
     assert!(refused("idle --target 127.0.0.1:x").contains("--target"));

@@ -91,7 +91,7 @@ pub(crate) fn drive(
         // A configured token is not displayed: those who need it have it.
         let token = if random { setup.token.as_str() } else { "…" };
         watch.line(&format!(
-            "Waiting for {} of other machines: throng load worker --join {} --token {token}",
+            "Waiting for {} on other machines: throng load worker --join {} --token {token}",
             if setup.expect == 1 { "1 worker".to_owned() } else { format!("{} workers", setup.expect) },
             shown(address)
         ));
@@ -140,7 +140,7 @@ fn gather(
                 // A surplus worker; its connection ends here.
                 HandshakeOutcome::Worker(_) => {}
                 HandshakeOutcome::Stranger(from, why) => {
-                    watch.line(&format!("Somebody at {from} may not join: {why}"))
+                    watch.line(&format!("A worker at {from} may not join: {why}"))
                 }
             }
         }
@@ -159,10 +159,10 @@ fn gather(
             }
         }
         if let Some((pid, status)) = local.try_wait() {
-            bail!("the worker of process {pid} ended at once ({status}): {}", said.join(" "));
+            bail!("the worker process {pid} exited immediately ({status}): {}", said.join(" "));
         }
         if only_local && clock::now_us() - began > LOCAL_US {
-            bail!("the workers of this machine did not join within 30 s: {}", said.join(" "));
+            bail!("the local workers did not join within 30 s: {}", said.join(" "));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -196,7 +196,7 @@ pub(crate) fn conduct(
     plan.target.sources.clear();
     let mut stamp = [0; 4];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut stamp)
-        .map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+        .map_err(|_| anyhow::anyhow!("cannot get random numbers from the system"))?;
 
     let phases = plan.phases.iter().map(|phase| phase.name.clone()).collect();
     let merger = SnapshotMerger::new(describe(about, &joined), plan.transactions.clone(), phases);
@@ -269,7 +269,7 @@ fn course_of(
         match interrupts.count() {
             count if count == asked => {}
             1 => {
-                watch.line("Ending the run in order; Ctrl-C again ends it at once");
+                watch.line("Ending the run gracefully; press Ctrl-C again to stop it immediately");
                 conductor.interrupt(now);
             }
             _ => conductor.abort(now),
@@ -342,8 +342,11 @@ fn send(conductor: &mut RunState, members: &mut [WorkerConnection]) {
 /// Parses the listening address for workers of other machines.
 pub(crate) fn resolve_listen(listen: &str) -> Result<SocketAddr> {
     use std::net::ToSocketAddrs;
-    let mut addresses = listen
-        .to_socket_addrs()
-        .with_context(|| format!("--listen {listen} is no address; write HOST:PORT, such as 0.0.0.0:7777"))?;
-    addresses.next().with_context(|| format!("--listen {listen} has no address"))
+    let mut addresses = listen.to_socket_addrs().with_context(|| {
+        format!(
+            "--listen {listen} is not an address; write HOST:PORT, such as \
+         0.0.0.0:7777"
+        )
+    })?;
+    addresses.next().with_context(|| format!("--listen {listen} does not resolve to an address"))
 }

@@ -45,19 +45,19 @@ impl ControllerConnection {
     fn flush(&mut self) -> Result<()> {
         while self.written < self.outbox.len() {
             match self.stream.write(&self.outbox[self.written..]) {
-                Ok(0) => bail!("the controller is gone"),
+                Ok(0) => bail!("the connection to the controller was lost"),
                 Ok(n) => {
                     self.written += n;
                     self.moved_us = clock::now_us();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if clock::now_us().saturating_sub(self.moved_us) > PATIENCE_US {
-                        bail!("the controller reads nothing any more");
+                        bail!("the controller has stopped reading");
                     }
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).context("the controller is gone"),
+                Err(error) => return Err(error).context("the connection to the controller was lost"),
             }
         }
         self.outbox.clear();
@@ -71,7 +71,10 @@ impl ControllerConnection {
     pub(crate) fn finish(mut self) -> Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(Duration::from_micros(PATIENCE_US)))?;
-        self.stream.write_all(&self.outbox[self.written..]).context("the controller is gone")?;
+        self.stream.write_all(&self.outbox[self.written..]).context(
+            "the connection to the controller was \
+         lost",
+        )?;
         self.stream.shutdown(Shutdown::Write)?;
         // Closing with unread commands would reset the connection and lose the last report.
         let deadline = clock::now_us() + PATIENCE_US;
@@ -91,11 +94,11 @@ impl ControllerPort for ControllerConnection {
         let mut buffer = [0; 16 << 10];
         loop {
             match self.stream.read(&mut buffer) {
-                Ok(0) => bail!("the controller is gone"),
+                Ok(0) => bail!("the connection to the controller was lost"),
                 Ok(n) => self.inbox.push(&buffer[..n]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).context("the controller is gone"),
+                Err(error) => return Err(error).context("the connection to the controller was lost"),
             }
         }
         let mut commands = Vec::new();
@@ -105,7 +108,7 @@ impl ControllerPort for ControllerConnection {
                 ControllerMessage::Ping(number) => {
                     self.outbox.extend(framing::encode(&WorkerMessage::Pong(number))?)
                 }
-                ControllerMessage::Assignment(_) => bail!("the controller gave a second plan"),
+                ControllerMessage::Assignment(_) => bail!("the controller sent a second plan"),
             }
         }
         Ok(commands)

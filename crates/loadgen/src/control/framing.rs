@@ -24,11 +24,15 @@ pub(crate) const AFTER_AUTH: usize = 64 << 20;
 /// Encodes a value as a frame. A value longer than [`AFTER_AUTH`] is an error.
 pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
-    serde_json::to_writer(&mut bytes, value).context("a message of the run cannot be written as JSON")?;
+    serde_json::to_writer(&mut bytes, value).context(
+        "cannot encode a message between controller and worker \
+     as JSON",
+    )?;
     let length = bytes.len() - 4;
     if length > AFTER_AUTH {
         bail!(
-            "a message of {length} bytes is too long for the connection between controller and workers; make the plan's lists of accounts shorter"
+            "a message of {length} bytes exceeds the limit between controller and workers; shorten the \
+             lists of accounts in the plan"
         );
     }
     bytes[..4].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
@@ -66,7 +70,7 @@ fn announced(length: [u8; 4], limit: usize) -> Result<usize> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).context("a frame is not a message of this version")
+    serde_json::from_slice(bytes).context("a frame is not a valid message of this version")
 }
 
 /// Incremental frame decoder.

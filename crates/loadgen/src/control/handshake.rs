@@ -103,7 +103,7 @@ enum HandshakeResult {
 /// Generates a random token or nonce.
 pub(crate) fn random_text() -> Result<String> {
     let mut bytes = [0; 24];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("the system gives no random numbers"))?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("cannot get random numbers from the system"))?;
     Ok(BASE64.encode(bytes))
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn admit(stream: TcpStream, token: &str) -> Result<JoinedWorker> {
     (&stream).write_all(&framing::encode(&greeting)?)?;
     let answer: HandshakeResponse =
         framing::read(&mut DeadlineReader { stream: &stream, deadline }, BEFORE_AUTH)?
-            .context("it closed the connection without an answer")?;
+            .context("it closed the connection without a response")?;
     let refusal = if answer.protocol != PROTOCOL || answer.version != VERSION {
         Some(versions(&answer.version, VERSION))
     } else if !verify_proof(token, "worker", &nonce, &answer.nonce, &answer.proof) {
@@ -170,7 +170,7 @@ pub(crate) fn admit(stream: TcpStream, token: &str) -> Result<JoinedWorker> {
     (&stream).write_all(&framing::encode(&HandshakeResult::Welcome { proof })?)?;
     let mut limited = DeadlineReader { stream: &stream, deadline };
     let Some(WorkerMessage::Hello(hello)) = framing::read(&mut limited, AFTER_AUTH)? else {
-        bail!("it did not say who it is");
+        bail!("it did not introduce itself");
     };
     let mut half_trip_us = u64::MAX;
     for number in 0..PINGS {
@@ -178,7 +178,7 @@ pub(crate) fn admit(stream: TcpStream, token: &str) -> Result<JoinedWorker> {
         (&stream).write_all(&framing::encode(&ControllerMessage::Ping(number))?)?;
         match framing::read(&mut limited, AFTER_AUTH)? {
             Some(WorkerMessage::Pong(back)) if back == number => {}
-            _ => bail!("it did not answer a ping"),
+            _ => bail!("it did not respond to a ping"),
         }
         half_trip_us = half_trip_us.min((clock::now_us() - sent) / 2);
     }
@@ -193,8 +193,8 @@ pub(crate) fn join(stream: &TcpStream, token: &str, hello: WorkerHello) -> Resul
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut limited = DeadlineReader { stream, deadline };
     let greeting: HandshakeChallenge = framing::read(&mut limited, BEFORE_AUTH)
-        .context("no controller of throng load answers there")?
-        .context("the controller closed the connection at once; perhaps it has all its workers")?;
+        .context("there is no throng load controller at this address")?
+        .context("the controller closed the connection immediately; it may already have all its workers")?;
     if greeting.protocol != PROTOCOL {
         bail!(versions(VERSION, &greeting.version));
     }
@@ -208,7 +208,7 @@ pub(crate) fn join(stream: &TcpStream, token: &str, hello: WorkerHello) -> Resul
         HandshakeResult::Refused(sentence) => bail!(sentence),
         HandshakeResult::Welcome { proof } => {
             if !verify_proof(token, "controller", &greeting.nonce, &nonce, &proof) {
-                bail!("the controller does not know the token; check --join and --token");
+                bail!("the controller refused the token; check --join and --token");
             }
         }
     }
@@ -221,7 +221,7 @@ pub(crate) fn join(stream: &TcpStream, token: &str, hello: WorkerHello) -> Resul
                 out.write_all(&framing::encode(&WorkerMessage::Pong(number))?)?
             }
             ControllerMessage::Assignment(assignment) => return Ok(*assignment),
-            ControllerMessage::Command(_) => bail!("the controller gave a command before the plan"),
+            ControllerMessage::Command(_) => bail!("the controller sent a command before the plan"),
         }
     }
 }

@@ -36,7 +36,7 @@ impl LocalWorkers {
         token: &str,
         events: &SyncSender<ControllerEvent>,
     ) -> Result<Self> {
-        let program = std::env::current_exe().context("the program's own file is not known")?;
+        let program = std::env::current_exe().context("cannot determine the path of the program")?;
         let mut local = Self::default();
         for _ in 0..count {
             let mut child = Command::new(&program)

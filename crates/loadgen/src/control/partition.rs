@@ -24,7 +24,8 @@ pub(crate) fn owners(workers: &[WorkerHello], connections: u32) -> Result<Vec<u1
     let all: f64 = room.iter().sum();
     if all < needed {
         bail!(
-            "{connections} connections are asked for and the {} workers may open {all:.0} in all; add workers (--workers, --listen) or raise their limit of open files (ulimit -n)",
+            "the plan requires {connections} connections and the {} workers can open {all:.0} in total; add \
+             workers (--workers, --listen) or raise their limit of open files (ulimit -n)",
             workers.len()
         );
     }

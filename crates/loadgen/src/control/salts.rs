@@ -52,7 +52,7 @@ impl SaltCache {
             Err(error) => return Err(error).with_context(|| format!("--salts {shown} cannot be read")),
         };
         let known: SaltFile = serde_json::from_str(&text)
-            .with_context(|| format!("--salts {shown} is not a salt file; choose another name"))?;
+            .with_context(|| format!("--salts {shown} is not a salt file; choose another file"))?;
         Ok(Self(Arc::new(Mutex::new(known))))
     }
 
@@ -61,7 +61,7 @@ impl SaltCache {
         let mut known = self.0.lock();
         ensure!(
             known.salts.is_empty() || known.domain == domain,
-            "the salts are those of {} and the plan is about {domain}; give another file to --salts",
+            "the salts belong to {}, but the plan is for {domain}; give another file to --salts",
             known.domain
         );
         domain.clone_into(&mut known.domain);
@@ -70,7 +70,7 @@ impl SaltCache {
 
     /// Writes the file.
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        let text = serde_json::to_string(&*self.0.lock()).context("salts cannot be written as JSON")?;
+        let text = serde_json::to_string(&*self.0.lock()).context("cannot encode the salts as JSON")?;
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
     }
 

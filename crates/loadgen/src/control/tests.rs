@@ -362,7 +362,7 @@ fn strangers_are_told_nothing_and_let_in_nowhere() {
     // A frame of legal size with meaningless content.
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(b"\0\0\0\x02{}").unwrap();
-    assert!(stranger(&mut gate).starts_with("a frame is not a message of this version"));
+    assert!(stranger(&mut gate).starts_with("a frame is not a valid message of this version"));
     // Nothing at all, then closed.
     drop(TcpStream::connect(at).unwrap());
     assert!(!stranger(&mut gate).is_empty());
@@ -392,7 +392,7 @@ fn an_oversized_frame_of_a_worker_is_its_death() {
         conduct(setup(), workers, sync_channel(64), &mut Silent(Vec::new()), &InterruptCounter::default())
             .unwrap();
     bad.join().unwrap();
-    assert_eq!(run.about.end, "no worker is left");
+    assert_eq!(run.about.end, "all workers have ended");
     assert!(run.warnings[0].contains("longer than the 67108864 allowed"), "{:?}", run.warnings);
 }
 
@@ -435,5 +435,5 @@ fn a_worker_ends_when_its_controller_is_gone() {
             Err(error) => break error,
         }
     };
-    assert_eq!(error.to_string(), "the controller is gone");
+    assert_eq!(error.to_string(), "the connection to the controller was lost");
 }

@@ -15,9 +15,9 @@ const FULL: f64 = 0.95;
 const LIMITS: &[(&str, &str)] = &[
     (
         "connect:no-files-left",
-        "the limit of open files was hit; raise it (ulimit -n) or add workers (--workers)",
+        "the limit of open files was reached; raise it (ulimit -n) or add workers (--workers)",
     ),
-    ("connect:no-ports-left", "no local port was free; give more source addresses (--source A-B)"),
+    ("connect:no-ports-left", "no local port was free; add source addresses (--source A-B)"),
 ];
 
 /// Warnings that follow from the metrics.
@@ -28,7 +28,7 @@ pub(crate) fn run_warnings(run: &RunRecord) -> Vec<String> {
     found.extend(key_derivation_warning(run));
     for (kind, sentence) in LIMITS {
         if let Some(count) = run.totals.errors.get(*kind) {
-            found.push(format!("The generator is the limit: {sentence} ({} times)", count.total));
+            found.push(format!("The generator is the bottleneck: {sentence} ({} times)", count.total));
         }
     }
     found
@@ -47,12 +47,13 @@ fn lateness_warning(run: &RunRecord) -> Option<String> {
     let limit = if 2 * busy > late.len() {
         "the CPU of a worker; add workers (--workers) or machines (--listen)"
     } else if 2 * full > late.len() {
-        "the cores of this machine, which the server shares; run the generator on another (--listen)"
+        "the CPU of this machine, which the server shares; run the generator on another machine (--listen)"
     } else {
-        "not the CPU of the workers; other programs on the machine may take it"
+        "not the CPU of the workers; other programs on the machine may use it"
     };
     Some(format!(
-        "The generator was late: in {} of {} seconds more than {} ms at p99 (worst {:.1} ms in second {}), so latencies there hold its own queueing; the limit was {limit}",
+        "The generator was late: in {} of {} seconds more than {} ms at p99 (worst {:.1} ms in second {}), \
+         so latencies in these seconds include its own queueing; the bottleneck was {limit}",
         late.len(),
         run.seconds.len(),
         LATE_US / 1_000,
@@ -65,7 +66,8 @@ fn key_derivation_warning(run: &RunRecord) -> Option<String> {
     let waits = late_keys(run)?;
     let total = |counter: Counter| run.totals.counters.get(counter.name()).map_or(0, |c| c.total);
     Some(format!(
-        "The generator derived {} keys for logins (SCRAM, a salt for each account), {:.1} s of its CPU, and logins waited up to {:.1} s for them: the pace of logins is the generator's and not the server's; --salts FILE lets the next run derive before it starts, a lower --rate or more machines (--listen) help as well",
+        "The generator derived {} SCRAM keys for logins (one salt per account), which took {:.1} s of CPU, \
+         and logins waited up to {:.1} s for them: the login rate was limited by the generator and not by the server; use --salts FILE to derive the keys before the next run starts, a lower --rate, or more machines (--listen)",
         total(Counter::KeysDerived) - total(Counter::KeysAhead).min(total(Counter::KeysDerived)),
         total(Counter::KeysCpu) as f64 / 1e6,
         waits.max as f64 / 1e6

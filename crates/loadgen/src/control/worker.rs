@@ -31,7 +31,7 @@ fn connect(join: &str, patience: Duration) -> Result<TcpStream> {
     loop {
         let mut last = None;
         let addresses = join.to_socket_addrs().with_context(|| {
-            format!("--join {join} is no address that resolves; write HOST:PORT as the controller prints it")
+            format!("--join {join} does not resolve; write HOST:PORT as the controller prints it")
         })?;
         for address in addresses {
             match TcpStream::connect_timeout(&address, Duration::from_secs(5)) {

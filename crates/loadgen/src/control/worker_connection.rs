@@ -66,7 +66,7 @@ impl WorkerConnection {
         match commands.try_send(ControllerMessage::Command(command)) {
             // The writer has ended and reported why.
             Ok(()) | Err(TrySendError::Disconnected(_)) => Ok(()),
-            Err(TrySendError::Full(_)) => Err("it reads its commands no more"),
+            Err(TrySendError::Full(_)) => Err("it has stopped reading commands"),
         }
     }
 
@@ -114,8 +114,7 @@ fn write(
         }
         let written = framing::encode(&down).and_then(|bytes| Ok(stream.write_all(&bytes)?));
         if let Err(error) = written {
-            let _ =
-                lost.send(ControllerEvent::Lost(number, format!("it cannot be told anything: {error:#}")));
+            let _ = lost.send(ControllerEvent::Lost(number, format!("cannot send to it: {error:#}")));
             return;
         }
     }

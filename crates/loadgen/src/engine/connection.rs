@@ -219,7 +219,7 @@ impl WorkerEngine<'_> {
         user.login().since = now_us();
         match begun {
             Ok(written) => self.watch(slot, written.blocked),
-            Err(error) => self.login_failed(slot, "login:tls", &format!("TLS cannot begin: {error}")),
+            Err(error) => self.login_failed(slot, "login:tls", &format!("cannot start TLS: {error}")),
         }
     }
 
@@ -307,7 +307,7 @@ impl WorkerEngine<'_> {
                         self.login_failed(
                             slot,
                             "login:tls",
-                            "the server sent something in plain behind <proceed/>",
+                            "the server sent unencrypted data after <proceed/>",
                         );
                         return input.len();
                     }
@@ -328,7 +328,7 @@ impl WorkerEngine<'_> {
     /// Handles input that is not a valid XML stream.
     pub(super) fn invalid_xml(&mut self, slot: UserSlot, error: &xml::Error) {
         self.record.error("garbled");
-        self.record.log(|| format!("what the server sent is not XMPP: {error}"));
+        self.record.log(|| format!("the server sent invalid XMPP: {error}"));
         self.connection_closed(slot, None);
     }
 
@@ -564,7 +564,7 @@ impl WorkerEngine<'_> {
             }
             _ if !user.is(LOGGED_IN) => {
                 self.record.add(Counter::Timeouts, 1);
-                self.login_failed(slot, "login:timeout", "the server did not answer in time");
+                self.login_failed(slot, "login:timeout", "the server did not respond in time");
             }
             _ => {
                 self.record.add(Counter::Timeouts, 1);

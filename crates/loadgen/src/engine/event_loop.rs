@@ -130,7 +130,7 @@ impl<'p> WorkerEngine<'p> {
     pub(super) fn new(assignment: &'p Assignment) -> Result<Self> {
         let plan = &assignment.plan;
         if assignment.owners.is_empty() || plan.target.addresses.is_empty() {
-            bail!("the assignment has no workers or no target");
+            bail!("the assignment lacks workers or a target");
         }
         let accounts = plan.accounts.count();
         let me = assignment.worker;
@@ -148,7 +148,7 @@ impl<'p> WorkerEngine<'p> {
             .iter()
             .map(|session| SessionProgram::new(session, plan.target.security))
             .collect::<Result<_>>()?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot make an epoll")?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot create an epoll instance")?;
         Ok(Self {
             names: AccountNames::new(&plan.accounts),
             users: SlotVec::with_capacity(capacity),
@@ -587,5 +587,5 @@ fn tls_client(plan: &LoadPlan) -> Result<SharedTlsClient> {
         None => ServerTrust::Any,
     };
     let options = TlsOptions { trust, identity, resumption: tls.resume, tls12: true, tls13: !tls.only_tls12 };
-    SharedTlsClient::new(&options).context("TLS cannot be set up")
+    SharedTlsClient::new(&options).context("cannot set up TLS")
 }

@@ -95,7 +95,7 @@ impl WorkerEngine<'_> {
             return self.login_failed(
                 slot,
                 "login:no-mechanism",
-                "the server offers no wanted mechanism for SASL2 (XEP-0388)",
+                "the server offers none of the requested SASL2 mechanisms (XEP-0388)",
             );
         };
         let nonce = super::negotiate::nonce();

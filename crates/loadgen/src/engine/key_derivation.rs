@@ -79,7 +79,7 @@ impl DerivationPool {
     /// Creates a pool of up to `most` threads; none is started before the first derivation.
     pub(super) fn new(most: usize) -> Result<Self> {
         let wake =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("cannot make an eventfd")?;
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("cannot create an eventfd")?;
         let shared = PoolState { jobs: Mutex::default(), more: Condvar::new(), done: Mutex::default(), wake };
         Ok(Self { shared: Arc::new(shared), most, started: 0, waiting: HashMap::new(), cpu_us: 0 })
     }

@@ -136,8 +136,8 @@ impl WorkerEngine<'_> {
         let Some(choice) = choose(offered, &wanted, can_bind) else {
             let wanted: Vec<&str> = wanted.iter().map(|mechanism| mechanism.name()).collect();
             let detail = match wanted.as_slice() {
-                [] => "the server offers no SASL mechanism that the generator speaks".to_owned(),
-                wanted => format!("the server offers none of the wanted mechanisms {}", wanted.join(", ")),
+                [] => "the server offers no SASL mechanism that the generator supports".to_owned(),
+                wanted => format!("the server offers none of the requested mechanisms {}", wanted.join(", ")),
             };
             return self.login_failed(slot, "login:no-mechanism", &detail);
         };
@@ -250,7 +250,7 @@ impl WorkerEngine<'_> {
         self.record.error(&format!("stream:{condition}"));
         let user = &self.users[slot];
         if !user.is(LOGGED_IN) && user.wait != WaitState::Closing {
-            self.login_failed(slot, "login:stream-error", &format!("the server says {condition}"));
+            self.login_failed(slot, "login:stream-error", &format!("the server returned {condition}"));
         }
     }
 

@@ -126,12 +126,12 @@ impl WorkerEngine<'_> {
         let Some(features) = features else {
             let mend = match asked {
                 TransportSecurity::Direct if shaking => {
-                    "; if the port begins without TLS, as 5222 does, give --security starttls"
+                    "; if the port uses STARTTLS, such as 5222, give --security starttls"
                 }
                 TransportSecurity::None | TransportSecurity::Auto | TransportSecurity::Starttls
                     if matches!(kind, "login:closed" | "login:stream-error") =>
                 {
-                    "; if the port speaks TLS from the first byte, as 5223 does, give --security direct"
+                    "; if the port uses direct TLS, such as 5223, give --security direct"
                 }
                 _ => "",
             };
@@ -150,10 +150,10 @@ impl WorkerEngine<'_> {
         }
         let mend = match (asked, secure, features.starttls) {
             (TransportSecurity::None, false, true) if kind == "login:no-mechanism" => {
-                "; leave --security out or give --security starttls"
+                "; omit --security or give --security starttls"
             }
             (TransportSecurity::Starttls, false, false) if kind == "login:no-starttls" => {
-                "; give --security none, or --security direct and the port for it"
+                "; give --security none, or --security direct and its port"
             }
             (TransportSecurity::Auto, false, true) if kind == "login:no-mechanism" => {
                 "; the steps of the plan log in before their own starttls"

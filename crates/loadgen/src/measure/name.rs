@@ -69,19 +69,19 @@ names! {
         /// One-way delivery of messages to users who were online.
         Message = "message", "Message delivery";
         /// One-way delivery of messages that were stored by the server (delayed delivery).
-        MessageStored = "message_stored", "Delivery of stored messages";
+        MessageStored = "message_stored", "Delivery of offline messages";
         /// Round trip between machines without a common clock.
         Echo = "message_echo", "Message and echo between machines";
         /// Delivery of a presence change to a contact.
         Presence = "presence", "Presence delivery";
         /// Length of whole user sessions.
-        Session = "user_session", "Length of user sessions";
+        Session = "user_session", "Duration of user sessions";
         /// Wait of logins for the generator's own key derivation (SCRAM); not part of the other times.
-        Derive = "key_derivation", "Wait for the generator's own keys";
+        Derive = "key_derivation", "Wait for key derivation by the generator";
         /// Lateness of the generator in sending what was due.
-        Lateness = "lateness", "The generator's own lateness";
+        Lateness = "lateness", "Generator lateness";
         /// Duration of one turn of the generator's loop: bytes may have waited this long before being read.
-        Turn = "loop_turn", "One turn of the generator's loop";
+        Turn = "loop_turn", "Generator event-loop turn";
     }
 }
 
@@ -123,9 +123,9 @@ names! {
         /// Known only at the end of the run: sent to users who stayed online, and never arrived.
         MessagesLost = "messages_lost", "Messages lost";
         /// Known only at the end: sent to users who were offline, had left or were cut off, and not (yet) fetched.
-        MessagesWaiting = "messages_waiting", "Messages left for users not online";
+        MessagesWaiting = "messages_waiting", "Messages left for offline users";
         /// Messages that do not belong to this run.
-        MessagesForeign = "messages_foreign", "Messages of others received";
+        MessagesForeign = "messages_foreign", "Messages from other senders";
         /// Presence sent.
         PresenceSent = "presence_sent", "Presence sent";
         /// Presence received.
@@ -141,7 +141,7 @@ names! {
         /// Answers and deliveries within the acceptable limit.
         Acceptable = "acceptable", "Acceptable answers";
         /// Answers and deliveries beyond the acceptable limit.
-        Unacceptable = "unacceptable", "Answers too late";
+        Unacceptable = "unacceptable", "Late responses";
         /// Stanzas sent.
         StanzasOut = "stanzas_sent", "Stanzas sent";
         /// Stanzas received.
@@ -193,7 +193,7 @@ names! {
         /// CPU time of key derivation in the run, in microseconds.
         KeysCpu = "keys_cpu_us", "CPU for keys, µs";
         /// Due actions that were skipped because earlier data of the user still blocked the socket.
-        Skipped = "skipped", "Left out, the socket being full";
+        Skipped = "skipped", "Skipped because the socket was full";
     }
 }
 
@@ -207,9 +207,9 @@ names! {
         /// Users that are logged in.
         Online = "online", "Online";
         /// Online users whose latest answer was acceptable.
-        Acceptable = "online_acceptable", "Online with acceptable answers";
+        Acceptable = "online_acceptable", "Online with acceptable responses";
         /// Messages sent by users of this worker and not known to have arrived. Only the sum over all workers is
         /// meaningful.
-        UnderWay = "under_way", "Messages under way";
+        UnderWay = "under_way", "Messages in flight";
     }
 }

@@ -57,7 +57,7 @@ pub struct PlanOverrides {
     pub acceptable_ms: Option<u64>,
     /// Continue when the first login fails (`--keep-going`).
     pub keep_going: bool,
-    /// Conditions on which the run fails (`--fail-on`), in addition to those of the plan.
+    /// Failure conditions of the run (`--fail-on`), in addition to those of the plan.
     pub fail_on: Vec<Threshold>,
     /// Create each account before its first login (`--register`, XEP-0077).
     pub register: bool,

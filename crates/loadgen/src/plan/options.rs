@@ -39,7 +39,7 @@ pub struct PlanOptions {
     pub send_buffer: Option<u32>,
     /// Write ids that measure presence and messages; off if the server must see nothing of ours in `id`.
     pub stamps: bool,
-    /// Conditions on which the run fails.
+    /// Failure conditions of the run.
     #[serde(default)]
     pub fail_on: Vec<Threshold>,
     /// Tables that variables read from.

@@ -245,7 +245,7 @@ fn subject(figure: Statistic, name: &str) -> Result<ThresholdSubject, String> {
     found.ok_or_else(|| {
         let near = nearest(name, known.iter().copied());
         format!(
-            "nothing is measured under the name \"{name}\" that has this figure; known are {}{near}",
+            "the metric \"{name}\" does not exist or lacks this statistic; known are {}{near}",
             known.join(", ")
         )
     })
@@ -266,16 +266,16 @@ fn value(figure: Statistic, subject: &ThresholdSubject, text: &str) -> Result<f6
     if time {
         let factor = TIMES.iter().find(|(word, _)| *word == unit).map(|(_, factor)| factor);
         return factor.map(|factor| number * factor).ok_or_else(|| {
-            format!("a time needs a unit: us, ms, s, m or h, such as {number}ms; not \"{text}\"")
+            format!("a time requires a unit: us, ms, s, m or h, such as {number}ms; not \"{text}\"")
         });
     }
     match (figure, unit) {
         (Statistic::Share, "%") => Ok(number / 100.0),
         (Statistic::Share, _) => {
-            Err(format!("a share is given in per cent, such as {number}%; not \"{text}\""))
+            Err(format!("a share must be given in percent, such as {number}%; not \"{text}\""))
         }
         (_, "") | (Statistic::Rate, "/s") => Ok(number),
-        _ => Err(format!("this is counted and has no unit \"{unit}\"")),
+        _ => Err(format!("this is a count and cannot have the unit \"{unit}\"")),
     }
 }
 
@@ -345,7 +345,7 @@ mod tests {
             ("p99(message) = 50ms", &["no comparison"]),
             ("p99(message > 50ms", &["closing bracket after the name"]),
             ("p99(message) > fast", &["\"fast\" is no number"]),
-            ("p99(message) > 50", &["a time needs a unit", "50ms"]),
+            ("p99(message) > 50", &["a time requires a unit", "50ms"]),
             ("count(messages_lost) > 5ms", &["no unit \"ms\""]),
         ];
         for (text, parts) in cases {

@@ -71,42 +71,42 @@ const ENTRIES: &[WorkloadEntry] = &[
     entry(
         "tigase-roster-0",
         "100 000 connections, 0 contacts each (Tigase 2010)",
-        "what a contact costs: the ground",
+        "cost of a contact: baseline",
         ROSTER,
         &[("@ROSTER@", "0")],
     ),
     entry(
         "tigase-roster-10",
         "100 000 connections, 10 contacts each (Tigase 2010)",
-        "what a contact costs: 10",
+        "cost of a contact: 10",
         ROSTER,
         &[("@ROSTER@", "10")],
     ),
     entry(
         "tigase-roster-20",
         "100 000 connections, 20 contacts each (Tigase 2010)",
-        "what a contact costs: 20",
+        "cost of a contact: 20",
         ROSTER,
         &[("@ROSTER@", "20")],
     ),
     entry(
         "tigase-roster-30",
         "100 000 connections, 30 contacts each (Tigase 2010)",
-        "what a contact costs: 30",
+        "cost of a contact: 30",
         ROSTER,
         &[("@ROSTER@", "30")],
     ),
     entry(
         "tigase-roster-40",
         "100 000 connections, 40 contacts each (Tigase 2010)",
-        "what a contact costs: 40, where the published server stopped to answer",
+        "cost of a contact: 40, where the published server stopped responding",
         ROSTER,
         &[("@ROSTER@", "40")],
     ),
     entry(
         "tigase-roster-50",
         "100 000 connections, 50 contacts each (Tigase 2010)",
-        "what a contact costs: 50",
+        "cost of a contact: 50",
         ROSTER,
         &[("@ROSTER@", "50")],
     ),
@@ -154,22 +154,22 @@ const ENTRIES: &[WorkloadEntry] = &[
     ),
     entry(
         "flood",
-        "100 pairs, 8 messages under way in each direction",
-        "messages a second and CPU a message, in a closed loop",
+        "100 pairs, 8 messages in flight in each direction",
+        "messages per second and CPU per message, in a closed loop",
         include_str!("../../workloads/flood.toml"),
         &[],
     ),
     entry(
         "steady",
         "10 000 connections, a message every 5 s from each",
-        "delivery under 2 000 messages a second",
+        "delivery at 2 000 messages per second",
         include_str!("../../workloads/steady.toml"),
         &[],
     ),
     entry(
         "login-storm",
-        "10 000 logins at 1 000 a second",
-        "CPU and time of a login",
+        "10 000 logins at 1 000 per second",
+        "CPU and latency of a login",
         include_str!("../../workloads/login-storm.toml"),
         &[],
     ),
@@ -200,12 +200,13 @@ pub fn named(
     let Some(text) = workload_text(name) else {
         if let Some((_, what)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
             return Err(vec![PlanError::of_plan(format!(
-                "the workload {name} needs {what}, which this version does not speak; throng load --list shows what can be run"
+                "the workload {name} requires {what}, which this version does not support; throng load \
+                 --list shows the supported ones"
             ))]);
         }
         let near = nearest(name, ENTRIES.iter().map(|entry| entry.workload.name));
         let mend = if near.is_empty() { "; throng load --list shows all".to_owned() } else { near };
-        return Err(vec![PlanError::of_plan(format!("there is no workload \"{name}\"{mend}"))]);
+        return Err(vec![PlanError::of_plan(format!("unknown workload \"{name}\"{mend}"))]);
     };
     read_toml_with_preparation(&text, name, arguments)
 }
@@ -450,13 +451,14 @@ mod tests {
         let sentence = |name: &str| named(name, &PlanOverrides::default()).unwrap_err()[0].to_string();
         assert_eq!(
             sentence("pubsub-1m-nodes"),
-            "the workload pubsub-1m-nodes needs PubSub (XEP-0060), which this version does not speak; throng load --list shows what can be run"
+            "the workload pubsub-1m-nodes requires PubSub (XEP-0060), which this version does not support; \
+             throng load --list shows the supported ones"
         );
         assert!(sentence("pubsub-1m-subscribers").contains("needs PubSub"));
         assert_eq!(
             sentence("tigase-roster-60"),
-            "there is no workload \"tigase-roster-60\"; did you mean \"tigase-roster-0\"?"
+            "unknown workload \"tigase-roster-60\"; did you mean \"tigase-roster-0\"?"
         );
-        assert_eq!(sentence("x"), "there is no workload \"x\"; throng load --list shows all");
+        assert_eq!(sentence("x"), "unknown workload \"x\"; throng load --list shows all");
     }
 }

@@ -217,14 +217,14 @@ fn rows(runs: &[RunRecord]) -> Vec<RunComparisonRow> {
             run.totals.errors.get(kind).map(|error| error.total as f64)
         });
     }
-    add("CPU of the server, mean".into(), DisplayUnit::Cores, &|run| {
+    add("Server CPU, mean".into(), DisplayUnit::Cores, &|run| {
         let sum: f64 = run.server.iter().map(|sample| sample.cpu).sum();
         (!run.server.is_empty()).then(|| sum / run.server.len() as f64)
     });
-    add("Memory of the server, most".into(), DisplayUnit::Bytes, &|run| {
+    add("Server memory, maximum".into(), DisplayUnit::Bytes, &|run| {
         run.server.iter().map(|sample| sample.rss).max().map(|bytes| bytes as f64)
     });
-    add("CPU of the generator, s".into(), DisplayUnit::Count, &|run| {
+    add("Generator CPU, s".into(), DisplayUnit::Count, &|run| {
         (!run.workers.is_empty()).then(|| run.workers.iter().map(|worker| worker.cpu).sum())
     });
     rows
@@ -248,17 +248,17 @@ fn differences(runs: &[RunRecord]) -> Vec<String> {
         }
     }
     if without {
-        found.push("no ratio is given between runs that differ: it would mean nothing".to_owned());
+        found.push("no ratios are shown for runs that differ, since they would be meaningless".to_owned());
     }
     let limits: BTreeSet<u64> = runs.iter().map(|run| run.about.acceptable_ms).collect();
     if limits.len() > 1 {
         let limits: Vec<String> = limits.iter().map(|ms| format!("{ms} ms")).collect();
-        found.push(format!("the runs differ in the limit of what is acceptable: {}", limits.join(" / ")));
+        found.push(format!("the runs differ in the limit of acceptable responses: {}", limits.join(" / ")));
     }
     for run in runs {
         if let Some(why) = late(run) {
             found.push(format!(
-                "the generator of {} ({}) was the limit ({why}): no ratio of times is given with it",
+                "the generator of {} ({}) was the bottleneck ({why}): no ratios of its times are shown",
                 plain(name(run)),
                 plain(&run.about.plan)
             ));
@@ -372,7 +372,7 @@ pub(super) fn roster_charts(runs: &[RunRecord]) -> Vec<Chart> {
             Chart {
                 id: format!("roster-{id}"),
                 title: title.to_owned(),
-                note: "Against the number of contacts of each user.".to_owned(),
+                note: "By number of contacts per user.".to_owned(),
                 unit,
                 log,
                 axis: axis.clone(),
@@ -393,16 +393,16 @@ pub(super) fn roster_charts(runs: &[RunRecord]) -> Vec<Chart> {
         .collect();
     charts.push(chart(
         "acceptable",
-        "Online with acceptable answers, most",
+        "Online with acceptable responses, most",
         DisplayUnit::Count,
         false,
         &|run| run.totals.gauges.get(Gauge::Acceptable.name()).map(|most| *most as f64),
     ));
-    charts.push(chart("cpu", "CPU of the server, mean", DisplayUnit::Cores, false, &|run| {
+    charts.push(chart("cpu", "Server CPU, mean", DisplayUnit::Cores, false, &|run| {
         let sum: f64 = run.server.iter().map(|sample| sample.cpu).sum();
         (!run.server.is_empty()).then(|| sum / run.server.len() as f64)
     }));
-    charts.push(chart("memory", "Memory of the server, most", DisplayUnit::Bytes, false, &|run| {
+    charts.push(chart("memory", "Server memory, maximum", DisplayUnit::Bytes, false, &|run| {
         run.server.iter().map(|sample| sample.rss).max().map(|bytes| bytes as f64)
     }));
     charts
@@ -534,7 +534,10 @@ mod tests {
         late.totals.timings.insert("lateness".into(), TimingTotal { summary, ..TimingTotal::default() });
         let text = text(&[run("steady", "a", 200), late]);
         assert!(
-            text.starts_with("! the generator of b (steady) was the limit (it was late by 6 ms at p99)"),
+            text.starts_with(
+                "! the generator of b (steady) was the bottleneck (its lateness was 6 ms at \
+             p99)"
+            ),
             "{text}"
         );
         assert_eq!(words(&text, "Whole login, p99"), "200 µs 50 µs");

@@ -316,7 +316,7 @@ impl ChartBuilder<'_> {
         );
         chart.log = true;
         chart.note = format!(
-            "How late things were sent that were due, and how long one turn of the loop took. {}",
+            "Delay between due and sent, and duration of an event-loop turn. {}",
             self.steps.caption(BucketAggregate::Highest)
         );
         chart.limit = Some((LATE as f64, format!("limit: {}", time(LATE as f64))));
@@ -420,7 +420,7 @@ fn distribution(run: &RunRecord) -> Chart {
     Chart {
         id: "distribution".to_owned(),
         title: "Distribution over the whole run".to_owned(),
-        note: "How many per cent of the answers took at most so long. The axis gives each further nine the same room."
+        note: "Percentage of responses within each time. The axis gives each additional nine the same space."
             .to_owned(),
         unit: DisplayUnit::Time,
         log: true,
@@ -428,7 +428,11 @@ fn distribution(run: &RunRecord) -> Chart {
             shutdown: f64::MAX,
             from: 0.0,
             to,
-            ticks: ENDS.iter().map(|(q, text)| (place(*q), (*text).to_owned())).filter(|t| t.0 <= to).collect(),
+            ticks: ENDS
+                .iter()
+                .map(|(q, text)| (place(*q), (*text).to_owned()))
+                .filter(|t| t.0 <= to)
+                .collect(),
             title: "per cent".to_owned(),
             gap: f64::MAX,
         },

@@ -76,7 +76,8 @@ pub fn read(path: &Path) -> Result<RunRecord> {
     match version.format {
         Some(1..=FORMAT) => {}
         Some(newer) if newer > FORMAT => bail!(
-            "{shown} has format {newer}, and this version reads up to {FORMAT}: read it with the version that wrote it"
+            "{shown} has format {newer}, but this version supports only up to {FORMAT}: read it with the \
+             version that wrote it"
         ),
         _ => bail!("{shown} is not a run of throng load: it has no format number"),
     }

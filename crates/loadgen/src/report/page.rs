@@ -99,7 +99,7 @@ fn header(body: &mut String, run: &RunRecord) {
     }
     body.push_str("</ul></div>");
     if !run.warnings.is_empty() {
-        body.push_str("<div class=\"warnings\" role=\"note\"><h2>Before you believe the figures</h2><ul>");
+        body.push_str("<div class=\"warnings\" role=\"note\"><h2>Warnings about these results</h2><ul>");
         for warning in &run.warnings {
             let _ = write!(body, "<li>{}</li>", escape(warning));
         }
@@ -118,13 +118,13 @@ fn header(body: &mut String, run: &RunRecord) {
                 if about.end.is_empty() { "unknown end" } else { &about.end }
             ),
         ),
-        ("Connections asked for", grouped(u64::from(about.connections))),
+        ("Connections requested", grouped(u64::from(about.connections))),
     ];
     if let Some(used) = super::text::used(run) {
         facts.push(("Logins", used));
     }
     if let Some(keys) = super::text::keys(run) {
-        facts.push(("Generator's own work", keys));
+        facts.push(("Generator load", keys));
     }
     if about.time_scale != 1.0 && about.time_scale > 0.0 {
         facts.push(("Time scale", format!("{} times faster than the plan", digits(about.time_scale))));
@@ -146,7 +146,7 @@ fn key_figures(run: &RunRecord) -> Vec<(String, String, String)> {
         tiles.push((
             format!("{}, most", gauge_title(Gauge::Online.name())),
             grouped(most(Gauge::Online).unsigned_abs()),
-            format!("{} with acceptable answers", grouped(most(Gauge::Acceptable).unsigned_abs())),
+            format!("{} with acceptable responses", grouped(most(Gauge::Acceptable).unsigned_abs())),
         ));
     }
     for timing in [Timing::Login, Timing::Message, Timing::Presence, Timing::Roster] {
@@ -196,7 +196,7 @@ fn key_figures(run: &RunRecord) -> Vec<(String, String, String)> {
             .saturating_sub(first)
             .checked_div(users)
             .map(|each| format!("{} more per user online", bytes(each as f64)));
-        tiles.push(("Server memory, most".to_owned(), bytes(rss as f64), each.unwrap_or_default()));
+        tiles.push(("Server memory, maximum".to_owned(), bytes(rss as f64), each.unwrap_or_default()));
     }
     if let Some(total) = run.totals.timings.get(Timing::Lateness.name()).filter(|t| t.summary.count > 0) {
         tiles.push((
@@ -209,7 +209,7 @@ fn key_figures(run: &RunRecord) -> Vec<(String, String, String)> {
 }
 
 fn tiles(body: &mut String, run: &RunRecord) {
-    body.push_str("<ul class=\"tiles\" aria-label=\"Key figures\">");
+    body.push_str("<ul class=\"tiles\" aria-label=\"Key metrics\">");
     for (title, figure, below) in key_figures(run) {
         let _ = write!(
             body,
@@ -241,7 +241,7 @@ fn charts(body: &mut String, section: &curves::ChartSection) {
     }
     if !empty.is_empty() {
         let names: Vec<String> = empty.iter().map(|c| escape(&c.title).into_owned()).collect();
-        let _ = write!(body, "<p class=\"none\">Nothing was measured of: {}.</p>", names.join(", "));
+        let _ = write!(body, "<p class=\"none\">No data for: {}.</p>", names.join(", "));
     }
     body.push_str("</section>\n");
 }
@@ -267,9 +267,8 @@ fn footer(body: &mut String, run: &RunRecord) {
     let about = &run.about;
     let _ = write!(
         body,
-        "<footer><p>Made by throng load {}. Times count from the moment something was due by the plan, not from when it was \
-         sent. A percentile p99 of 5&#160;ms says that 99 of 100 took at most 5&#160;ms. All figures by second: run.json \
-         beside this page.</p>",
+        "<footer><p>Created by throng load {}. Times are measured from the moment when an action was due by \
+         the plan, not from when it was sent. A p99 of 5&#160;ms means that 99 of 100 took at most 5&#160;ms. All metrics per second are in run.json beside this page.</p>",
         escape(&about.version)
     );
     if !about.command.is_empty() {

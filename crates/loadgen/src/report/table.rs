@@ -102,7 +102,7 @@ pub(super) fn all(run: &RunRecord) -> Vec<(&'static str, &'static str, String)> 
         (
             "Response times",
             "times",
-            times(run, "Response times, counted from the moment something was due", &timings(run)),
+            times(run, "Response times, measured from the moment when an action was due", &timings(run)),
         ),
         ("After arrivals", "after-arrivals", after_arrivals(run)),
         ("Steps", "steps", steps(run)),
@@ -120,7 +120,7 @@ pub(super) fn all(run: &RunRecord) -> Vec<(&'static str, &'static str, String)> 
 
 /// Thresholds of the run and whether they were missed.
 fn thresholds(run: &RunRecord) -> String {
-    let mut table = HtmlTable::new("Conditions on which the run fails", &["Fails on", "Measured", "Result"]);
+    let mut table = HtmlTable::new("Failure conditions of the run", &["Fails on", "Measured", "Result"]);
     for threshold in &run.thresholds {
         let result = if threshold.missed { "failed" } else { "passed" };
         table.row(&threshold.expression, &[threshold.measured.clone(), result.to_owned()]);
@@ -132,7 +132,7 @@ fn thresholds(run: &RunRecord) -> String {
 fn steps(run: &RunRecord) -> String {
     let columns =
         ["Step", "Count", "Errors", "Mean", "Deviation", "Length", "p50", "p90", "p99", "p99.9", "Max"];
-    let mut table = HtmlTable::new("Steps, as the published test of BOSH has them", &columns);
+    let mut table = HtmlTable::new("Steps of the published BOSH test", &columns);
     for step in super::bosh_steps::steps(run) {
         let mut cells =
             vec![grouped(step.count), grouped(step.errors), time(step.mean), time(step.deviation)];
@@ -166,7 +166,7 @@ fn counters(run: &RunRecord) -> String {
         }
     }
     let known: Vec<&str> = Gauge::ALL.iter().map(|g| g.name()).collect();
-    let mut gauges = HtmlTable::new("Gauges", &["At one time", "Most"]);
+    let mut gauges = HtmlTable::new("Gauges", &["Maximum", "Most"]);
     for name in ordered(run.totals.gauges.keys(), &known) {
         gauges.row(&gauge_title(name), &[grouped(u64::try_from(run.totals.gauges[name]).unwrap_or(0))]);
     }

@@ -233,7 +233,7 @@ fn counts(text: &mut String, run: &RunRecord) {
     }
     let _ = writeln!(
         text,
-        "\nAt one time: {} users, {} connected, {} online, {} with acceptable answers",
+        "\nMaximum: {} users, {} connected, {} online, {} with acceptable responses",
         most(Gauge::Users),
         most(Gauge::Connected),
         most(Gauge::Online),
@@ -269,7 +269,7 @@ fn machines(text: &mut String, run: &RunRecord) {
         let rss = run.server.iter().map(|s| s.rss).max().unwrap_or(0);
         let _ = writeln!(
             text,
-            "Server:    CPU {} cores in the mean, {} in the highest 10 s; memory at most {}",
+            "Server:    CPU {} cores on average, {} in the highest 10 s; memory at most {}",
             digits(mean),
             digits(high),
             bytes(rss as f64)
@@ -295,7 +295,7 @@ fn machines(text: &mut String, run: &RunRecord) {
     if let Some(late) = run.totals.timings.get(Timing::Lateness.name()) {
         let _ = writeln!(
             text,
-            "           late by {} at p50, {} at p99, {} at most",
+            "           lateness {} at p50, {} at p99, {} at most",
             time(late.summary.p50 as f64),
             time(late.summary.p99 as f64),
             time(late.summary.max as f64)

@@ -80,9 +80,9 @@ pub(super) fn late(run: &RunRecord) -> Option<String> {
     let lateness = p99(Timing::Lateness);
     let busy = busy_seconds(run);
     if lateness > LATE {
-        Some(format!("it was late by {} at p99", time(lateness as f64)))
+        Some(format!("its lateness was {} at p99", time(lateness as f64)))
     } else if let Some(keys) = late_keys(run) {
-        Some(format!("logins waited {} at p99 for its own keys", time(keys.p99 as f64)))
+        Some(format!("logins waited {} at p99 for its key derivation", time(keys.p99 as f64)))
     } else if busy >= BUSY_SECONDS {
         Some(format!("a worker was busy in {}", many(busy, "second", "seconds")))
     } else {
@@ -114,11 +114,11 @@ pub fn verdict(run: &RunRecord) -> RunVerdict {
     let line = match grade {
         _ if !measured => "Nothing was measured.",
         VerdictGrade::Bad if late => {
-            "Something failed, and the generator was late: the times are partly its own."
+            "Some actions failed, and the generator was late: the times include its own delays."
         }
         VerdictGrade::Bad if missed => "The run missed its thresholds.",
         VerdictGrade::Bad => "The server did not keep up.",
-        VerdictGrade::Doubtful if late => "The generator was late: the times are partly its own.",
+        VerdictGrade::Doubtful if late => "The generator was late: the times include its own delays.",
         VerdictGrade::Doubtful => "The server kept up, with reservations.",
         VerdictGrade::Good => "The server kept up.",
     };
@@ -166,7 +166,8 @@ fn generator(run: &RunRecord, points: &mut Vec<(VerdictGrade, String)>) {
         points.push((
             VerdictGrade::Doubtful,
             format!(
-                "The generator had to derive {} for logins, which waited {} at p99 for them: the pace of logins is its own.",
+                "The generator had to derive {} for logins, which waited {} at p99 for them: the generator \
+                 limited the login rate.",
                 many(total(run, Counter::KeysDerived), "key", "keys"),
                 time(keys.p99 as f64)
             ),
@@ -176,7 +177,7 @@ fn generator(run: &RunRecord, points: &mut Vec<(VerdictGrade, String)>) {
         points.push((
             VerdictGrade::Doubtful,
             format!(
-                "The generator was late by {} at p99, more than {}.",
+                "The generator's lateness was {} at p99, more than {}.",
                 time(lateness.p99 as f64),
                 time(LATE as f64)
             ),
@@ -195,7 +196,7 @@ fn generator(run: &RunRecord, points: &mut Vec<(VerdictGrade, String)>) {
     if lateness.count > 0 && lateness.p99 <= LATE && busy < BUSY_SECONDS {
         points.push((
             VerdictGrade::Good,
-            format!("Generator on time: {} late at p99.", time(lateness.p99 as f64)),
+            format!("Generator on time: lateness {} at p99.", time(lateness.p99 as f64)),
         ));
     }
 }
@@ -212,11 +213,11 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
             (false, true) => VerdictGrade::Doubtful,
             (false, false) => VerdictGrade::Bad,
         };
-        let whose = if !enough && late_itself { ", the generator's own delays included" } else { "" };
+        let whose = if !enough && late_itself { ", including delays of the generator" } else { "" };
         points.push((
             grade,
             format!(
-                "{} of the answers came within {}{whose}.",
+                "{} of the responses arrived within {}{whose}.",
                 share(good, all),
                 time(run.about.acceptable_ms as f64 * 1e3)
             ),
@@ -232,7 +233,7 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
             format!("{} of {} lost.", grouped(lost), many(sent, "message", "messages")),
         ));
     } else if sent > 0 {
-        points.push((VerdictGrade::Good, format!("No message lost of {}.", grouped(sent))));
+        points.push((VerdictGrade::Good, format!("None of {} messages was lost.", grouped(sent))));
     }
     for (counter, one, more) in [
         (Counter::MessagesDuplicate, "message arrived twice", "messages arrived twice"),
@@ -250,10 +251,7 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
     if skipped > 0 {
         points.push((
             VerdictGrade::Doubtful,
-            format!(
-                "{} left out, since the socket was full.",
-                many(skipped, "thing due was", "things due were")
-            ),
+            format!("{} skipped because the socket was full.", many(skipped, "action was", "actions were")),
         ));
     }
 }

@@ -55,13 +55,13 @@ pub enum SaslError {
 impl std::fmt::Display for SaslError {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Credentials => to.write_str("name or password cannot be sent with this mechanism"),
+            Self::Credentials => to.write_str("the name or password cannot be used with this mechanism"),
             Self::Binding => to.write_str("channel binding is not available for this mechanism"),
             Self::Base64 => to.write_str("the server's message is not base64"),
-            Self::Syntax(part) => write!(to, "the server's message has a wrong {part}"),
-            Self::Nonce => to.write_str("the server repeats another nonce"),
+            Self::Syntax(part) => write!(to, "the server's message has an invalid {part}"),
+            Self::Nonce => to.write_str("the server returned a different nonce"),
             Self::Iterations => to.write_str("the server's iteration count is out of bounds"),
-            Self::Signature => to.write_str("the server's signature is wrong"),
+            Self::Signature => to.write_str("the server's signature is invalid"),
             Self::Refused(why) => write!(to, "the server refuses: {why}"),
             Self::Unexpected => to.write_str("the server's message is out of order"),
         }

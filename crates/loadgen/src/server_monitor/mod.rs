@@ -47,12 +47,12 @@ impl ServerMonitorConfig {
     pub fn check(&self) -> Result<()> {
         for pid in &self.pids {
             if proc::stat(*pid).is_none() {
-                bail!("--pid {pid}: there is no such process; give the number that `pidof` or `ps` shows");
+                bail!("--pid {pid}: no such process; give the number that `pidof` or `ps` shows");
             }
         }
         for url in &self.metrics {
             fetch(url).with_context(|| {
-                format!("--metrics {url} cannot be read; give a page in the text format of Prometheus")
+                format!("cannot read --metrics {url}; give a page in the Prometheus text format")
             })?;
         }
         Ok(())

@@ -168,7 +168,7 @@ impl Socket {
         scratch: &mut WorkerBuffers,
     ) -> io::Result<WriteOutcome> {
         if self.tls.is_some() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS was begun already"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS was already started"));
         }
         let tls = self.tls.insert(Box::new(tls::TlsConnection::new(client, name, alpn)?));
         tls.begin(self.descriptor.as_fd(), scratch)

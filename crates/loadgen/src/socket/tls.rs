@@ -102,8 +102,13 @@ impl TlsConnection {
         name: &str,
         alpn: Option<&[u8]>,
     ) -> io::Result<TlsConnection> {
-        let name = ServerName::try_from(name.to_owned())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the domain is no name for TLS"))?;
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the domain is not a valid TLS server \
+             name",
+            )
+        })?;
         let config = client.config();
         let connection = match alpn {
             Some(protocol) => {
@@ -394,7 +399,7 @@ impl TlsConnection {
         }
         if rest.len() > WorkerBuffers::KEPT_BYTES {
             self.stage = TlsStage::Broken;
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a TLS message without end"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "TLS message too long"));
         }
         self.kept.clear();
         self.kept.extend_from_slice(rest);
@@ -475,7 +480,11 @@ impl TlsConnection {
         }
         if self.unsent.len() + fresh.len() > UNSENT_BYTES {
             self.stage = TlsStage::Broken;
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer asks without reading"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the peer sends requests without reading \
+             responses",
+            ));
         }
         self.unsent.extend_from_slice(fresh);
         sealed.clear();

@@ -294,14 +294,14 @@ fn hint(figures: &LiveFigures<'_>, width: usize, ended: bool) -> StyledLine {
     }
     if live.stopping {
         let under_way = grouped(figures.gauge(Gauge::UnderWay));
-        let again = "Ctrl-C again stops at once";
+        let again = "press Ctrl-C again to stop immediately";
         let forms = [
-            format!("Ending: {under_way} messages under way may arrive, then streams are closed; {again}"),
-            format!("Ending: {under_way} messages under way; {again}"),
+            format!("Ending: waiting for {under_way} messages in flight, then streams are closed; {again}"),
+            format!("Ending: {under_way} messages in flight; {again}"),
             format!("Ending; {again}"),
         ];
         let form = forms.iter().find(|form| columns(form) <= width).unwrap_or(&forms[2]);
         return StyledLine::of(TextStyle::Bold, form);
     }
-    StyledLine::of(TextStyle::Dim, "Ctrl-C ends the run in order")
+    StyledLine::of(TextStyle::Dim, "Ctrl-C ends the run gracefully")
 }

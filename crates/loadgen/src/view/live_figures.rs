@@ -73,7 +73,7 @@ impl<'a> LiveFigures<'a> {
         timings?.get(name).copied().filter(|summary| summary.count > 0)
     }
 
-    /// The generator's own lateness at p99, in microseconds.
+    /// Generator lateness at p99, in microseconds.
     pub(super) fn lateness(&self) -> Option<u64> {
         self.recent(Timing::Lateness.name()).map(|summary| summary.p99)
     }
@@ -103,11 +103,14 @@ impl<'a> LiveFigures<'a> {
         let mut limits = Vec::new();
         if let Some(late) = self.lateness().filter(|late| *late > LATE_US) {
             let late = unit::time(late as f64);
-            limits.push(format!("The generator is late: {late} at p99 now; latencies hold its own queueing"));
+            limits.push(format!("The generator is late: {late} at p99; latencies include its own queueing"));
         }
         if self.busiest() > BUSY {
             let busy = unit::digits(self.busiest() * 100.0);
-            limits.push(format!("A worker uses {busy} % of its core; it may be the limit, not the server"));
+            limits.push(format!(
+                "A worker uses {busy} % of its core; it may be the bottleneck, not the \
+             server"
+            ));
         }
         if let Some(silent) = self.silent() {
             limits.push(format!(

@@ -232,7 +232,7 @@ fn figures_are_those_of_the_run() {
     found("Server", &["CPU 137 %", "memory 345 MB"]);
     found("Delivered/s", &["█ up to 169"]);
     found("Message p99", &["█ up to 3.08 ms"]);
-    found("Ctrl-C ends the run in order", &[]);
+    found("Ctrl-C ends the run gracefully", &[]);
     let endless = LiveContext { phase_name: "holding".into(), phase_expected: None, ..live(70.0) };
     let died = LiveContext { workers_alive: 1, ..live(70.5) };
     assert!(line(&picture(&run(70), &died, screen(120), false), "Generator").contains("workers 1 of 2"));
@@ -416,10 +416,11 @@ fn the_second_ctrl_c_is_offered_while_the_run_ends() {
     for (width, expected) in [
         (
             120,
-            "Ending: 17 messages under way may arrive, then streams are closed; Ctrl-C again stops at once",
+            "Ending: 17 messages under way may arrive, then streams are closed; press Ctrl-C again to stop \
+             immediately",
         ),
-        (80, "Ending: 17 messages under way; Ctrl-C again stops at once"),
-        (40, "Ending; Ctrl-C again stops at once"),
+        (80, "Ending: 17 messages under way; press Ctrl-C again to stop immediately"),
+        (40, "Ending; press Ctrl-C again to stop immediately"),
     ] {
         assert_eq!(picture(&run(70), &live, screen(width), false).last().map(String::as_str), Some(expected));
     }

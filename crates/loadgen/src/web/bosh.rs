@@ -92,7 +92,7 @@ pub struct HttpBody<'a> {
 /// # Errors
 /// It is not a BOSH body.
 pub fn read(content: &[u8]) -> Result<HttpBody<'_>, &'static str> {
-    let wrong = "the answer is no body of BOSH";
+    let wrong = "the response is not a BOSH body";
     let begin = content.iter().position(|byte| *byte == b'<').ok_or(wrong)?;
     let mut content = &content[begin..];
     if content.starts_with(b"<?xml") {
@@ -138,7 +138,7 @@ pub fn stanzas(body: &HttpBody<'_>, mut each: impl FnMut(&[u8]) -> bool) -> Resu
                 rest = &rest[end..];
             }
             ScanOutcome::More { skip } if skip > 0 => rest = &rest[skip..],
-            _ => return Err(xml::Error::NotWellFormed("the body has no end")),
+            _ => return Err(xml::Error::NotWellFormed("the body is incomplete")),
         }
         rest = rest.trim_ascii_start();
     }

@@ -73,14 +73,17 @@ fn one(input: &[u8], ended: bool) -> Result<Option<HttpResponse<'_>>, &'static s
     let window = input.get(..HEAD_BYTES).unwrap_or(input);
     let Some(head) = memchr::memmem::find(window, b"\r\n\r\n").map(|at| at + 4) else {
         return match input.len() {
-            HEAD_BYTES.. => Err("the head of an HTTP answer is too long"),
+            HEAD_BYTES.. => Err("the headers of an HTTP response are too long"),
             _ if !b"HTTP/1.".starts_with(&input[..input.len().min(7)]) => {
                 Err("the server does not speak HTTP/1.x")
             }
             _ => Ok(None),
         };
     };
-    let text = std::str::from_utf8(&input[..head]).map_err(|_| "the head of an HTTP answer is not ASCII")?;
+    let text = std::str::from_utf8(&input[..head]).map_err(|_| {
+        "the headers of an HTTP response are not \
+     ASCII"
+    })?;
     let mut lines = text.split("\r\n");
     let (status, old) = status(lines.next().unwrap_or_default())?;
     let mut length = None;
@@ -88,15 +91,18 @@ fn one(input: &[u8], ended: bool) -> Result<Option<HttpResponse<'_>>, &'static s
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         if name.eq_ignore_ascii_case("content-length") {
-            let bytes = value.parse::<usize>().map_err(|_| "the length of an HTTP answer is no number")?;
+            let bytes = value.parse::<usize>().map_err(|_| {
+                "the Content-Length of an HTTP response is not a \
+             number"
+            })?;
             if length.is_some_and(|other| other != bytes) {
-                return Err("an HTTP answer has two lengths");
+                return Err("an HTTP response has two lengths");
             }
             length = Some(bytes);
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             chunked = value.eq_ignore_ascii_case("chunked");
             if !chunked {
-                return Err("an HTTP answer has a transfer coding that was not asked for");
+                return Err("an HTTP response has a transfer coding that was not requested");
             }
         } else if name.eq_ignore_ascii_case("connection") {
             let has = |wanted: &str| value.split(',').any(|word| word.trim().eq_ignore_ascii_case(wanted));
@@ -107,7 +113,7 @@ fn one(input: &[u8], ended: bool) -> Result<Option<HttpResponse<'_>>, &'static s
         (100..=199 | 204 | 304, ..) => ContentLength::None,
         (_, true, _) => ContentLength::Chunked,
         (_, false, Some(bytes)) if bytes > CONTENT_BYTES => {
-            return Err("the content of an HTTP answer is too long");
+            return Err("the body of an HTTP response is too long");
         }
         (_, false, Some(bytes)) => ContentLength::Bytes(bytes),
         (_, false, None) => ContentLength::UntilEnd,
@@ -120,7 +126,7 @@ fn one(input: &[u8], ended: bool) -> Result<Option<HttpResponse<'_>>, &'static s
             None => return Ok(None),
         },
         ContentLength::UntilEnd if rest.len() > CONTENT_BYTES => {
-            return Err("the content of an HTTP answer is too long");
+            return Err("the body of an HTTP response is too long");
         }
         ContentLength::UntilEnd if ended => {
             close = true;
@@ -151,7 +157,7 @@ fn status(line: &str) -> Result<(u16, bool), &'static str> {
 
 /// Chunked content (RFC 9112, section 7.1), and the number of bytes consumed.
 fn chunks(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
-    let wrong = "a chunk of an HTTP answer is broken";
+    let wrong = "a chunk of an HTTP response is malformed";
     let mut content = Vec::new();
     let mut at = 0;
     loop {
@@ -164,7 +170,7 @@ fn chunks(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, &'static str> {
         let size = line.split(';').next().unwrap_or_default().trim();
         let size = usize::from_str_radix(size, 16).map_err(|_| wrong)?;
         if size > CONTENT_BYTES || content.len() + size > CONTENT_BYTES {
-            return Err("the content of an HTTP answer is too long");
+            return Err("the body of an HTTP response is too long");
         }
         at += end + 2;
         if size == 0 {

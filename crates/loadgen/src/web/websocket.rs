@@ -57,15 +57,15 @@ pub fn upgrade(path: &str, host: &str, key: [u8; 16], out: &mut Vec<u8>) {
 /// One sentence: what is wrong with it.
 pub fn accepted(status: u16, head: &[u8], key: [u8; 16]) -> Result<(), String> {
     if status != 101 {
-        return Err(format!("the server answers the request for WebSocket with {status}"));
+        return Err(format!("the server responded to the WebSocket handshake with {status}"));
     }
     let wanted = accept_of(key);
     if super::http::header(head, "sec-websocket-accept") != Some(wanted.as_str()) {
-        return Err("the server's answer to the WebSocket key is wrong".to_owned());
+        return Err("the server's Sec-WebSocket-Accept is invalid".to_owned());
     }
     match super::http::header(head, "sec-websocket-protocol") {
         Some("xmpp") => Ok(()),
-        _ => Err("the server does not choose the WebSocket protocol xmpp".to_owned()),
+        _ => Err("the server did not select the WebSocket subprotocol xmpp".to_owned()),
     }
 }
 
@@ -180,7 +180,7 @@ fn header(input: &[u8]) -> Result<Option<FrameHead>, &'static str> {
         short => (2, u64::from(short)),
     };
     if opcode >= CLOSE && (length > 125 || !last) {
-        return Err("a WebSocket control frame is too long or in fragments");
+        return Err("a WebSocket control frame is too long or fragmented");
     }
     let length = usize::try_from(length).ok().filter(|length| *length <= MESSAGE_BYTES);
     let length = length.ok_or("a WebSocket message is too long")?;

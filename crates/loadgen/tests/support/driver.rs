@@ -50,7 +50,7 @@ impl ControllerPort for TestControllerPort {
             match self.commands.try_recv() {
                 Ok(command) => all.push(command),
                 Err(TryRecvError::Empty) => return Ok(all),
-                Err(TryRecvError::Disconnected) => anyhow::bail!("the controller is gone"),
+                Err(TryRecvError::Disconnected) => anyhow::bail!("the connection to the controller was lost"),
             }
         }
     }

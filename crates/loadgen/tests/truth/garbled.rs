@@ -38,7 +38,12 @@ fn what_is_not_xml_ends_the_session_and_is_an_error_of_its_own() {
     let outcome = sent(&garbage.map(<[u8]>::to_vec), |truth| truth.deeds == 7 && truth.open == 3);
     assert_eq!(outcome.error("garbled"), 7, "{:?} {:?}", outcome.errors, outcome.log);
     assert_eq!((outcome.count(Counter::SessionsLost), outcome.count(Counter::UsersFinished)), (7, 3));
-    assert_eq!(outcome.log.iter().filter(|line| line.contains("not XMPP")).count(), 7, "{:?}", outcome.log);
+    assert_eq!(
+        outcome.log.iter().filter(|line| line.contains("invalid XMPP")).count(),
+        7,
+        "{:?}",
+        outcome.log
+    );
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn proxy_header<T>(
     let header = read(&name.to_ascii_lowercase());
     if header.is_none() {
         let own = if key == "client_address_header" { "X-Forwarded-For" } else { "X-Forwarded-Proto" };
-        section.fault(key, format!("[http] {key} is \"{own}\" or \"Forwarded\", not \"{name}\""));
+        section.fault(key, format!("[http] {key} must be \"{own}\" or \"Forwarded\", not \"{name}\""));
     }
     header
 }
@@ -118,7 +118,9 @@ fn parse_public_url(url: &str, section: &ConfigSection) -> Option<String> {
     if good.is_none() {
         section.fault(
             "public_url",
-            format!("[http] public_url is a base such as \"https://xmpp.example.org\", not \"{url}\""),
+            format!(
+                "[http] public_url must be a base URL such as \"https://xmpp.example.org\", not \"{url}\""
+            ),
         );
         return None;
     }
@@ -166,7 +168,7 @@ fn websocket(mut section: ConfigSection, limits: &NodeLimits) -> Option<net::web
     {
         section.fault(
             "see_other_uri",
-            format!("[http.websocket] see_other_uri begins with wss:// or ws://; \"{uri}\" does not"),
+            format!("[http.websocket] see_other_uri must begin with wss:// or ws://, not \"{uri}\""),
         );
     }
     section.finish();
@@ -179,28 +181,29 @@ pub(super) fn check_consistency(http: &HttpConfig, listen: &[super::ListenConfig
     let net::http::TrustedProxies { trusted, address, scheme } = &http.settings.proxies;
     if trusted.is_empty() && (address.is_some() || scheme.is_some()) {
         faults.add(
-            "[http] client_address_header and client_scheme_header count only from trusted proxies, and \
-             trusted_proxies names none"
+            "[http] client_address_header and client_scheme_header are used only for trusted proxies; add \
+             the proxies to trusted_proxies"
                 .to_owned(),
         );
     }
     if !trusted.is_empty() && address.is_none() && !listen.iter().any(|one| one.proxy_protocol) {
         faults.add(
-            "[http] trusted_proxies needs the header with which they name their clients, and which they set \
-             themselves: client_address_header = \"X-Forwarded-For\" or \"Forwarded\""
+            "[http] trusted_proxies requires the header in which the proxies report client addresses, and \
+             which they overwrite: client_address_header = \"X-Forwarded-For\" or \"Forwarded\""
                 .to_owned(),
         );
     }
     if *scheme == Some(SchemeHeader::Forwarded) && *address != Some(AddressHeader::Forwarded) {
         faults.add(
-            "[http] client_scheme_header = \"Forwarded\" needs client_address_header = \"Forwarded\""
+            "[http] client_scheme_header = \"Forwarded\" requires client_address_header = \"Forwarded\""
                 .to_owned(),
         );
     }
     if http.settings.proxies.trusted == Networks::NONE {
         for one in listen.iter().filter(|one| one.proxy_protocol) {
             faults.add(format!(
-                "[[listen]] {} has proxy_protocol, and [http] trusted_proxies names nobody who may send it",
+                "[[listen]] {} has proxy_protocol, but [http] trusted_proxies is empty; add the addresses \
+                 of the proxies",
                 one.address
             ));
         }

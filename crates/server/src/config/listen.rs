@@ -96,36 +96,46 @@ fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
         Some(other @ ("s2s" | "component")) => {
             section.fault(
                 "kind",
-                format!("listeners of the kind \"{other}\" are not supported by this version; remove it"),
+                format!("listeners of kind \"{other}\" are not supported by this version; remove this one"),
             );
             None
         }
         Some(other) => {
-            section.fault("kind", format!("[[listen]] kind is c2s, c2s-tls, http or https, not \"{other}\""));
+            section.fault(
+                "kind",
+                format!("[[listen]] kind must be c2s, c2s-tls, http or https, not \"{other}\""),
+            );
             None
         }
         None => {
-            section.fault("kind", "[[listen]] needs a kind: c2s, c2s-tls, http or https");
+            section.fault("kind", "[[listen]] requires a kind: c2s, c2s-tls, http or https");
             None
         }
     };
     let address = section.text("address");
     let parsed: Option<SocketAddr> = address.as_deref().and_then(|a| a.parse().ok());
     match (&address, parsed) {
-        (None, _) => section.fault("address", "[[listen]] needs an address, such as \"0.0.0.0:5222\""),
-        (Some(text), None) => {
-            section.fault("address", format!("\"{text}\" is not an address such as \"0.0.0.0:5222\""))
-        }
+        (None, _) => section.fault("address", "[[listen]] requires an address, such as \"0.0.0.0:5222\""),
+        (Some(text), None) => section.fault(
+            "address",
+            format!("\"{text}\" is not a valid address; write one such as \"0.0.0.0:5222\""),
+        ),
         _ => {}
     }
     let words = [TlsPolicy::Required, TlsPolicy::Optional, TlsPolicy::Off];
     let written = section.choice("tls", &["required", "optional", "off"]).map(|n| words[n]);
     match (kind, written) {
         (Some(ListenerKind::C2sTls), Some(TlsPolicy::Off)) => {
-            section.fault("tls", "a c2s-tls listener has TLS always; use kind = \"c2s\" for one without");
+            section.fault(
+                "tls",
+                "a c2s-tls listener always uses TLS; use kind = \"c2s\" for a listener without",
+            );
         }
         (Some(ListenerKind::Https), Some(TlsPolicy::Off | TlsPolicy::Optional)) => {
-            section.fault("tls", "an https listener has TLS always; use kind = \"http\" for one without");
+            section.fault(
+                "tls",
+                "an https listener always uses TLS; use kind = \"http\" for a listener without",
+            );
         }
         _ => {}
     }
@@ -145,7 +155,7 @@ pub(super) fn tls(mut section: ConfigSection) -> TlsFiles {
                 certificates
                     .push(net::tls::CertificateFiles { certificate: certificate.into(), key: key.into() });
             }
-            _ => one.faults.at(&one.here(), "[[tls.certificates]] needs both certificate and key"),
+            _ => one.faults.at(&one.here(), "[[tls.certificates]] requires both certificate and key"),
         }
         one.finish();
     }

@@ -99,7 +99,8 @@ impl NodeConfig {
         for (number, admin) in admins.iter().enumerate() {
             let jid = jid::Jid::parse(admin).ok();
             if jid.is_none_or(|jid| !jid.as_ref().is_bare() || jid.local().is_none()) {
-                let fault = format!("\"{admin}\" in admins is not an address such as admin@{first}");
+                let fault =
+                    format!("\"{admin}\" in admins is not a valid address; write one such as admin@{first}");
                 root.fault_at("admins", number, fault);
             }
         }
@@ -115,7 +116,8 @@ impl NodeConfig {
         if section.has("url") {
             section.fault(
                 "url",
-                "[auth] url is not supported by this version; accounts live in [storage]. Remove the key",
+                "[auth] url is not supported by this version; accounts are stored in [storage]. Remove the \
+                 key",
             );
         }
         let scram_iterations = section.int("scram_iterations", 4096, 1_000_000);
@@ -196,8 +198,7 @@ impl NodeConfig {
 /// The text of the file; empty without one.
 fn read(path: Option<&Path>) -> Result<String> {
     let Some(path) = path else { return Ok(String::new()) };
-    std::fs::read_to_string(path)
-        .with_context(|| format!("the configuration {} cannot be read", path.display()))
+    std::fs::read_to_string(path).with_context(|| format!("cannot read the configuration {}", path.display()))
 }
 
 /// The virtual hosts, normalised.
@@ -205,13 +206,13 @@ fn virtual_hosts(root: &mut ConfigSection) -> Vec<String> {
     let mut domains = Vec::new();
     let all = root.texts("hosts").unwrap_or_else(|| vec!["localhost".to_owned()]);
     if all.is_empty() {
-        root.fault("hosts", "hosts is empty; name at least one domain");
+        root.fault("hosts", "hosts is empty; add at least one domain");
     }
     for (number, written) in all.into_iter().enumerate() {
         match jid::Jid::parse(&written).ok().filter(|j| j.as_ref().is_domain()) {
             Some(parsed) => domains.push(parsed.to_string()),
             None => {
-                root.fault_at("hosts", number, format!("\"{written}\" in hosts is not a domain"));
+                root.fault_at("hosts", number, format!("\"{written}\" in hosts is not a valid domain"));
             }
         }
     }

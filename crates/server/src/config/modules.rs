@@ -34,7 +34,7 @@ pub(super) fn hosts(
         if !served.contains(&name) {
             let near = features::registry::did_you_mean(&name, served.iter().map(String::as_str));
             let mend = if near.is_empty() { "; add it there".to_owned() } else { near };
-            faults.at(&path, format!("[host.\"{written}\"] is not one of hosts{mend}"));
+            faults.at(&path, format!("[host.\"{written}\"] is not listed in hosts{mend}"));
         }
         let mut own = section.section("auth");
         let auth = super::listen::auth(&mut own, auth);
@@ -42,7 +42,10 @@ pub(super) fn hosts(
         let modules = modules(&mut section);
         section.finish();
         if hosts.insert(name, HostConfig { modules, auth }).is_some() {
-            faults.at(&path, format!("[host.\"{written}\"] is there twice, written in two ways"));
+            faults.at(
+                &path,
+                format!("[host.\"{written}\"] occurs twice with different spellings; merge the sections"),
+            );
         }
     }
     hosts
@@ -94,7 +97,7 @@ fn parse_module(
         toml::Value::Boolean(on) => return Some(ModuleConfig::Switch(on)),
         toml::Value::Table(table) => table,
         _ => {
-            faults.at(path, format!("{place}.{name} is true, false or a table of options"));
+            faults.at(path, format!("{place}.{name} must be true, false or a table of options"));
             return None;
         }
     };
@@ -117,7 +120,7 @@ fn parse_module(
             Some(value) => drop(options.insert(key, value)),
             None => faults.at(
                 &path.then(key.as_str()),
-                format!("{place}.{name} {key} is a switch, a number, text or a list of texts"),
+                format!("{place}.{name} {key} must be a boolean, a number, a string or a list of strings"),
             ),
         }
     }

@@ -146,7 +146,7 @@ impl ConfigSection {
     pub(super) fn text(&mut self, key: &'static str) -> Option<String> {
         match self.take(key)? {
             Value::String(text) => Some(text),
-            _ => self.wrong_type(key, "text in quotes"),
+            _ => self.wrong_type(key, "a string in quotes"),
         }
     }
 
@@ -157,7 +157,7 @@ impl ConfigSection {
             }
             _ => None,
         };
-        list.or_else(|| self.wrong_type(key, "a list of texts"))
+        list.or_else(|| self.wrong_type(key, "a list of strings"))
     }
 
     pub(super) fn bool(&mut self, key: &'static str) -> Option<bool> {
@@ -181,7 +181,7 @@ impl ConfigSection {
         if found.is_none() {
             let [first @ .., last] = words else { return None };
             let known = format!("{} or {last}", first.join(", "));
-            self.fault(key, format!("{} is {known}, not \"{text}\"", self.place(key)));
+            self.fault(key, format!("{} must be {known}, not \"{text}\"", self.place(key)));
         }
         found
     }
@@ -239,7 +239,7 @@ impl ConfigSection {
             self.fault(
                 key,
                 if near.is_empty() {
-                    format!("unknown key \"{key}\"{place}; known are {}", self.known_keys.join(", "))
+                    format!("unknown key \"{key}\"{place}; known keys: {}", self.known_keys.join(", "))
                 } else {
                     format!("unknown key \"{key}\"{place}{near}")
                 },

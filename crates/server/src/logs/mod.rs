@@ -27,7 +27,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 pub(crate) fn filter(level: &str) -> Result<Targets> {
     let expected = || {
         let near = features::registry::did_you_mean(level, LEVELS.into_iter());
-        format!("[log] level \"{level}\" is not one of {}{near}", LEVELS.join(", "))
+        format!("[log] level must be one of {}, not \"{level}\"{near}", LEVELS.join(", "))
     };
     let word = level.bytes().all(|b| b.is_ascii_alphanumeric());
     if word && !LEVELS.iter().any(|known| known.eq_ignore_ascii_case(level)) {

@@ -71,7 +71,7 @@ pub(super) async fn serve(place: Arc<HttpListenerHandler>, stream: Stream, pass:
     let connection = Box::pin(builder.serve_connection_with_upgrades(io, service));
     let _count = HyperConnectionGuard::new(&place);
     if let Err(error) = run_until_shutdown(connection, &mut stop).await {
-        tracing::debug!(peer = %direct.peer, %error, "an HTTP connection broke");
+        tracing::debug!(peer = %direct.peer, %error, "an HTTP connection failed");
     }
     drop(pass);
 }
@@ -120,7 +120,8 @@ async fn handle_request(
     mut request: Request<Incoming>,
 ) -> Response<Body> {
     if !has_one_host(&request) {
-        let mut response = text_response(StatusCode::BAD_REQUEST, "the request needs one Host");
+        let mut response =
+            text_response(StatusCode::BAD_REQUEST, "the request must have exactly one Host header");
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
@@ -256,7 +257,7 @@ impl TransportRequest {
     /// Reads the whole body, if it has a valid size and arrives in time.
     async fn read_body(&self, request: Request<Incoming>) -> Result<axum::body::Bytes, ErrorResponse> {
         let limit = self.settings.bosh_body_bytes.unwrap_or(0);
-        let too_long = || error_response(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long");
+        let too_long = || error_response(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large");
         let coded = request.headers().get(header::CONTENT_ENCODING).is_some_and(|v| v != "identity");
         if coded {
             return Err(error_response(
@@ -285,7 +286,7 @@ impl TransportRequest {
             return *refused;
         }
         let Some(settings) = &self.settings.websocket else {
-            return text_response(StatusCode::NOT_FOUND, "there is no WebSocket here");
+            return text_response(StatusCode::NOT_FOUND, "WebSocket is not available at this path");
         };
         let version = match request.version() {
             Version::HTTP_11 => websocket::HttpVersion::Http11,
@@ -294,7 +295,7 @@ impl TransportRequest {
                 if protocol.is_none_or(|protocol| protocol.as_str() != "websocket") {
                     return text_response(
                         StatusCode::BAD_REQUEST,
-                        "a WebSocket begins with CONNECT and :protocol",
+                        "WebSocket over HTTP/2 requires CONNECT with :protocol",
                     );
                 }
                 websocket::HttpVersion::Http2
@@ -394,7 +395,7 @@ fn non_post_response(method: &Method) -> Response<Body> {
         }
         Method::GET | Method::HEAD => text_response(StatusCode::OK, BOSH_PAGE.trim_end()),
         _ => {
-            let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, "BOSH is POST.");
+            let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, "BOSH requests must use POST.");
             let allow = HeaderValue::from_static("POST, GET, HEAD, OPTIONS");
             response.headers_mut().insert(header::ALLOW, allow);
             response

@@ -220,7 +220,8 @@ pub(crate) async fn accept_proxied(
     let mut encrypted = false;
     let from = accepted.peer;
     if !http.settings().proxies.trusted.contains(from.ip()) {
-        tracing::info!(peer = %from, "refused: only [http] trusted_proxies may connect where proxy_protocol is on");
+        tracing::info!(peer = %from, "refused a connection: only [http] trusted_proxies can connect to a \
+         listener with proxy_protocol");
         return None;
     }
     let read = proxy_protocol::read_header(&mut accepted.socket);
@@ -230,7 +231,7 @@ pub(crate) async fn accept_proxied(
         }
         Ok(Ok(proxy_protocol::ProxyHeader::Local)) => {}
         Ok(Err(error)) => {
-            tracing::debug!(peer = %from, %error, "a proxy sent no proper PROXY header");
+            tracing::debug!(peer = %from, %error, "a proxy sent an invalid PROXY protocol header");
             return None;
         }
         Err(_) => return None,
@@ -251,5 +252,5 @@ pub(crate) fn into_stream(
     door: &ListenerState,
 ) -> Option<(Stream, ConnectionPermit)> {
     let made = accepted.into_stream(door.service().tls.as_deref());
-    made.map_err(|error| tracing::warn!(%error, "a connection could not be served")).ok()
+    made.map_err(|error| tracing::warn!(%error, "cannot serve a connection")).ok()
 }

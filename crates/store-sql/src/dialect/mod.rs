@@ -305,7 +305,7 @@ impl SqlRow {
     pub(crate) fn optional_number(&self, column: usize) -> Result<Option<u64>, StoreError> {
         let SqlRow::Sqlite(row) = self;
         let number: Option<i64> = row.try_get_unchecked(column).map_err(error::from_sqlx)?;
-        let wrong = || StoreError::new(StoreErrorKind::Corrupt, "the database holds a negative number");
+        let wrong = || StoreError::new(StoreErrorKind::Corrupt, "the database contains a negative number");
         number.map(|number| u64::try_from(number).map_err(|_| wrong())).transpose()
     }
 
@@ -329,5 +329,5 @@ impl SqlRow {
 }
 
 fn null_column(column: usize) -> StoreError {
-    StoreError::new(StoreErrorKind::Corrupt, format!("the database left column {column} empty"))
+    StoreError::new(StoreErrorKind::Corrupt, format!("the database returned NULL for column {column}"))
 }

@@ -58,11 +58,11 @@ pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.is_empty() || path.contains(":memory:") {
         return Err(setup(format!(
-            "the storage address {url:?} names no file; write sqlite: and the path of one"
+            "the storage URL {url:?} names no file; write sqlite: and the path of a file"
         )));
     }
     if path.contains('?') {
-        return Err(setup(format!("the storage address {url:?} has parameters, which are not supported")));
+        return Err(setup(format!("the storage URL {url:?} has parameters, which are not supported")));
     }
     Ok(PathBuf::from(path))
 }
@@ -75,7 +75,7 @@ pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError>
     // A failed start leaves an empty file.
     let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
     if !create && !is_there {
-        return Err(setup(format!("there is no database {shown}")));
+        return Err(setup(format!("the database {shown} does not exist")));
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
@@ -89,9 +89,9 @@ pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError>
     // The file holds credentials; the journal beside it inherits its permissions.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
-    open.open(path).map(drop).map_err(|error| {
-        setup(format!("the database {shown} cannot be opened for writing")).with_source(error)
-    })
+    open.open(path)
+        .map(drop)
+        .map_err(|error| setup(format!("cannot open the database {shown} for writing")).with_source(error))
 }
 
 /// A pool that opens its connections on demand.

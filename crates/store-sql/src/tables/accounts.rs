@@ -127,8 +127,9 @@ async fn create_chunk(
     names.dedup();
     names.extend(accounts.iter().map(|new| new.jid.bare().as_str()));
     let numbers = address_dictionary::intern(conn, &names).await?;
-    let number =
-        |name: &str| numbers.get(name).copied().ok_or_else(|| corrupt("the database forgot an address"));
+    let number = |name: &str| {
+        numbers.get(name).copied().ok_or_else(|| corrupt("an inserted address is missing from the database"))
+    };
 
     let ids: Result<Vec<AddressId>, StoreError> =
         accounts.iter().map(|new| number(new.jid.bare().as_str())).collect();
@@ -289,9 +290,9 @@ impl Accounts for SqlStores {
             match created.await?.first() {
                 Some(CreateOutcome::New(id)) => Ok(*id),
                 Some(CreateOutcome::Exists(_)) => {
-                    Err(StoreError::new(StoreErrorKind::AlreadyExists, "the account exists already"))
+                    Err(StoreError::new(StoreErrorKind::AlreadyExists, "the account already exists"))
                 }
-                None => Err(corrupt("the database forgot an account")),
+                None => Err(corrupt("an inserted account is missing from the database")),
             }
         })
     }

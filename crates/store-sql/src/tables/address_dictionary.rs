@@ -72,7 +72,7 @@ pub(super) async fn intern(
 /// Looks up the number of one address and assigns it if missing.
 pub(super) async fn intern_one(conn: &mut DbConnection, name: &str) -> Result<AddressId, StoreError> {
     let known = intern(conn, &[name]).await?;
-    known.get(name).copied().ok_or_else(|| corrupt("the database forgot an address"))
+    known.get(name).copied().ok_or_else(|| corrupt("an inserted address is missing from the database"))
 }
 
 impl AddressDictionary for SqlStores {
@@ -110,7 +110,7 @@ impl AddressDictionary for SqlStores {
             Box::pin(async move {
                 let names: Vec<&str> = names.iter().map(|name| &**name).collect();
                 let known = intern(conn, &names).await?;
-                let lost = || corrupt("the database forgot an address");
+                let lost = || corrupt("an inserted address is missing from the database");
                 names.iter().map(|name| known.get(*name).copied().ok_or_else(lost)).collect()
             })
         });

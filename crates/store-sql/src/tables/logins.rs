@@ -181,7 +181,7 @@ pub(crate) async fn logins(
 }
 
 fn corrupt_account() -> StoreError {
-    corrupt("the database holds a wrong account")
+    corrupt("the database contains an invalid account")
 }
 
 fn parse_number<'a>(parts: &mut impl Iterator<Item = &'a str>) -> Result<u64, StoreError> {
@@ -226,7 +226,8 @@ pub(super) fn roster(lines: Option<&str>) -> Result<Vec<RosterItem>, StoreError>
     let mut items = Vec::with_capacity(count);
     for line in lines.split('\n') {
         items.push(
-            parse_roster_item(line)?.ok_or_else(|| corrupt("the database holds a wrong roster entry"))?,
+            parse_roster_item(line)?
+                .ok_or_else(|| corrupt("the database contains an invalid roster entry"))?,
         );
     }
     items.sort_unstable_by_key(|item: &RosterItem| item.contact);

@@ -28,7 +28,9 @@ fn id(number: u64) -> Result<AddressId, StoreError> {
 
 /// Parses an address read from the database, which stores normalised ones only.
 fn address(text: &str) -> Result<Jid, StoreError> {
-    Ok(JidRef::from_normalised(text).ok_or_else(|| corrupt("the database holds a wrong address"))?.to_jid())
+    Ok(JidRef::from_normalised(text)
+        .ok_or_else(|| corrupt("the database contains an invalid address"))?
+        .to_jid())
 }
 
 /// The text of the bare address, owned so that it can move to another task.

@@ -96,11 +96,11 @@ impl RosterStatements {
 }
 
 fn no_account() -> StoreError {
-    StoreError::new(StoreErrorKind::NotFound, "there is no such account")
+    StoreError::new(StoreErrorKind::NotFound, "the account does not exist")
 }
 
 fn corrupt_entry() -> StoreError {
-    corrupt("the database holds a wrong roster entry")
+    corrupt("the database contains an invalid roster entry")
 }
 
 /// The number of the contact's address, and the entry.

@@ -65,7 +65,9 @@ impl ServerKv for SqlStores {
                 Box::pin(async move {
                     let kit = conn.context.clone();
                     conn.execute(&kit.server_kv.put_new, &[Arg::Text(&key), Arg::Bytes(&value)]).await?;
-                    get(conn, &key).await?.ok_or_else(|| corrupt("the database forgot a setting"))
+                    get(conn, &key)
+                        .await?
+                        .ok_or_else(|| corrupt("an inserted setting is missing from the database"))
                 })
             }),
         )

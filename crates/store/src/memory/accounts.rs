@@ -60,7 +60,7 @@ impl Accounts for MemoryStore {
         ready(match self.state.lock().create(account, credentials.into(), now) {
             Ok(CreateOutcome::New(id)) => Ok(id),
             Ok(CreateOutcome::Exists(_)) => {
-                Err(StoreError::new(StoreErrorKind::AlreadyExists, "the account exists already"))
+                Err(StoreError::new(StoreErrorKind::AlreadyExists, "the account already exists"))
             }
             Err(error) => Err(error),
         })

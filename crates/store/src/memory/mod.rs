@@ -119,5 +119,5 @@ fn ready<'a, T: Send + 'a>(answer: Result<T, StoreError>) -> StoreFuture<'a, T> 
 }
 
 fn no_account() -> StoreError {
-    StoreError::new(StoreErrorKind::NotFound, "there is no such account")
+    StoreError::new(StoreErrorKind::NotFound, "the account does not exist")
 }

@@ -102,7 +102,7 @@ impl ApiTokens {
         }
         let list = match self.settings.get(KEY).await? {
             Some(bytes) => Arc::new(serde_json::from_slice(&bytes).map_err(|error| {
-                tracing::error!(%error, "the list of tokens cannot be read");
+                tracing::error!(%error, "cannot read the list of tokens");
                 CommandError::internal()
             })?),
             None => Arc::default(),
@@ -116,7 +116,7 @@ impl ApiTokens {
             false => Ok(ChangeGuard(&self.changing)),
             true => Err(CommandError::new(
                 CommandErrorKind::Unavailable,
-                "another change of tokens is under way; try again",
+                "another change of the tokens is in progress; try again",
             )),
         }
     }
@@ -159,14 +159,14 @@ impl ApiTokens {
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > MAX_NAME_CHARS || !name.chars().all(plain) {
             return wrong(format!(
-                "a name has 1 to {MAX_NAME_CHARS} letters, digits, dots, hyphens and underscores"
+                "a name must have 1 to {MAX_NAME_CHARS} letters, digits, dots, hyphens and underscores"
             ));
         }
         if scopes == Scopes::NONE {
-            return wrong("a token needs at least one scope".to_owned());
+            return wrong("a token requires at least one scope".to_owned());
         }
         if expires.is_some_and(|end| end <= created) {
-            return wrong("the token would have expired already".to_owned());
+            return wrong("the expiry of the token is in the past".to_owned());
         }
         let _change = self.begin_change()?;
         let mut list = self.stored().await?.as_ref().clone();
@@ -174,11 +174,11 @@ impl ApiTokens {
         if list.iter().any(|kept| kept.name == name) {
             return Err(CommandError::new(
                 CommandErrorKind::Conflict,
-                format!("there is a token \"{name}\" already"),
+                format!("the token \"{name}\" already exists"),
             ));
         }
         if list.len() >= MAX_TOKENS {
-            return wrong(format!("there are {MAX_TOKENS} tokens already; remove one"));
+            return wrong(format!("the limit of {MAX_TOKENS} tokens is reached; remove one"));
         }
         let random = URL_SAFE_NO_PAD.encode(base::id::random_bytes::<32>());
         let kept = StoredToken {
@@ -215,7 +215,7 @@ impl ApiTokens {
             let name: String = name.chars().take(MAX_NAME_CHARS).collect();
             return Err(CommandError::new(
                 CommandErrorKind::NotFound,
-                format!("there is no token \"{name}\""),
+                format!("the token \"{name}\" does not exist"),
             ));
         }
         self.save(list).await

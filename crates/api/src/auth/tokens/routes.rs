@@ -20,16 +20,16 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
     let may = Access::Scoped(TokenScope::Admin);
     vec![
         ApiOperation::new(Method::GET, "/tokens", "listTokens", may, list)
-            .summary("All tokens, without their secrets.")
+            .summary("Lists all tokens, without their secrets.")
             .response(200, ResponseBody::Json("Tokens"), "The tokens."),
         ApiOperation::new(Method::POST, "/tokens", "addToken", may, add)
-            .summary("Makes a token. Its secret is in this answer and never shown again.")
+            .summary("Creates a token. Its secret is in the response and never shown again.")
             .request_body(RequestBody::Json("NewToken"))
             .response(201, ResponseBody::Json("MadeToken"), "The token with its secret.")
             .problems(&[409, 422]),
         ApiOperation::new(Method::DELETE, "/tokens/{name}", "deleteToken", may, remove)
-            .summary("Removes a token; it is of no use from then on.")
-            .response(204, ResponseBody::Nothing, "It is gone.")
+            .summary("Removes a token; it is refused from then on.")
+            .response(204, ResponseBody::Nothing, "The token was removed.")
             .problems(&[404]),
     ]
 }
@@ -42,7 +42,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "name": { "type": "string" },
             "scopes": scopes(),
             "created": { "type": "integer", "description": "Seconds since 1970." },
-            "expires": { "type": ["integer", "null"], "description": "Seconds since 1970; null for never." },
+            "expires": { "type": ["integer", "null"], "description": "Expiry in seconds since 1970; null \
+             for never." },
         })
     };
     let required = ["name", "scopes", "created", "expires"];
@@ -76,7 +77,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
                     },
                     "expires": {
                         "type": ["integer", "null"], "minimum": 0,
-                        "description": "Seconds since 1970; never if absent.",
+                        "description": "Expiry in seconds since 1970; never if absent.",
                     },
                 },
             }),
@@ -113,7 +114,7 @@ async fn add(
     Json(new): Json<NewToken>,
 ) -> Result<Response, Problem> {
     let scopes = Scopes::parse(new.scopes.iter().map(String::as_str))
-        .map_err(|name| Problem::invalid(format!("there is no scope \"{name}\"")))?;
+        .map_err(|name| Problem::invalid(format!("unknown scope \"{name}\"")))?;
     let now = api.node.clock.unix_millis() / 1000;
     let made = api.tokens.add(&new.name, scopes, now, new.expires).await;
     audit(&api, &caller, "token add", &new.name, made.as_ref().err());

@@ -242,7 +242,7 @@ impl RunState {
 
     fn snapshot(&mut self, worker: u16, mut snapshot: WorkerSnapshot, now: u64) {
         if !self.started() || u64::from(snapshot.second) > u64::from(self.second(now)) + AHEAD {
-            let why = format!("it reports second {}, which is not there yet", snapshot.second);
+            let why = format!("it reported second {}, which is in the future", snapshot.second);
             self.worker_lost(worker, &why, now);
             return;
         }
@@ -287,7 +287,8 @@ impl RunState {
         self.merger.worker_left(worker, second);
         self.merger.count(Counter::SessionsLost, online, second);
         let sentence = format!(
-            "{} died in second {second} ({why}); its {users} users are gone, {online} of them were online and count as lost sessions, and messages from and to its users are left out of the count of lost ones",
+            "{} died in second {second} ({why}); its {users} users are lost, {online} of them were online \
+             and count as lost sessions; messages from and to its users are excluded from the count of lost messages",
             self.name(worker)
         );
         self.merger.log(sentence.clone());
@@ -312,7 +313,8 @@ impl RunState {
         let unheard = self.workers.iter().filter(|w| w.last.is_none()).count();
         if unheard > 0 && self.started() {
             self.warnings.push(format!(
-                "The run was cut short before {unheard} workers had sent their last report; lost messages are not known"
+                "The run was aborted before {unheard} workers had sent their final report; the number of \
+                 lost messages is unknown"
             ));
         }
         self.end(now);
@@ -340,7 +342,7 @@ impl RunState {
             let silent: Vec<u16> =
                 (0..self.workers.len()).filter(|i| silent(&self.workers[*i])).map(|i| i as u16).collect();
             for worker in silent {
-                self.worker_lost(worker, "it said nothing for 30 s", now);
+                self.worker_lost(worker, "it sent nothing for 30 s", now);
             }
         }
         self.advance(now);
@@ -353,7 +355,7 @@ impl RunState {
     fn advance(&mut self, now: u64) {
         if self.started() && self.workers.iter().all(|w| w.at == WorkerPhase::Dead) {
             if self.stage != RunPhase::Done {
-                self.fail("no worker is left".to_owned());
+                self.fail("all workers have ended".to_owned());
                 self.end(now);
             }
             return;
@@ -379,7 +381,7 @@ impl RunState {
             if self.all(|w| w.at == WorkerPhase::Finished) {
                 self.end(now);
             } else if now >= until {
-                self.drop_where(|at| at != WorkerPhase::Finished, "it did not send its last report", now);
+                self.drop_where(|at| at != WorkerPhase::Finished, "it did not send its final report", now);
             }
         }
     }
@@ -445,20 +447,23 @@ impl RunState {
         self.merger.count(Counter::MessagesWaiting, missing.waiting, second);
         if missing.unknown + missing.gone > 0 {
             self.warnings.push(format!(
-                "{} messages to users of workers that ended early are left out of the account, and so are {} that came from them",
+                "{} messages to users of workers that ended early are excluded from the accounting, and so \
+                 are {} from them",
                 missing.unknown, missing.gone
             ));
         }
         if missing.surplus > 0 {
             self.warnings.push(format!(
-                "{} messages arrived that nobody has sent, by the books; the count of lost messages may be too low by as many",
+                "{} messages arrived that were not counted as sent; the number of lost messages may be too \
+                 low by that amount",
                 missing.surplus
             ));
         }
         let unchecked: u64 = finals.iter().map(|f| f.unchecked_order).sum();
         if unchecked > 0 {
             self.warnings.push(format!(
-                "The order of messages was not watched for {unchecked} pairs of users, since too many were under way"
+                "The order of messages was not checked for {unchecked} pairs of users, since too many \
+                 messages were in flight"
             ));
         }
     }

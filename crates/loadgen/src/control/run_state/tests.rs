@@ -144,7 +144,7 @@ fn a_dead_worker_is_told_and_counted_and_the_run_goes_on() {
     );
     assert!(
         run.warnings[1].starts_with(
-            "5 messages to users of workers that ended early are left out of the account, and so are 2"
+            "5 messages to users of workers that ended early are excluded from the accounting, and so are 2"
         ),
         "{:?}",
         run.warnings
@@ -157,7 +157,7 @@ fn the_last_worker_that_dies_ends_the_run_with_a_report() {
     conductor.worker_lost(0, "its connection ended", at(2));
     assert!(conductor.done());
     let run = conductor.finish(at(2));
-    assert_eq!(run.about.end, "no worker is left");
+    assert_eq!(run.about.end, "all workers have ended");
     assert_eq!(run.workers[0].died, Some((2, 0)));
 }
 

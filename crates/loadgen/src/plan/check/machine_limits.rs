@@ -58,10 +58,11 @@ fn ports(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>
         let last = u32::from(std::net::Ipv4Addr::new(127, 0, 0, 2)) + u32::try_from(needed).unwrap_or(0) - 1;
         format!("give --source 127.0.0.2-{}", IpAddr::V4(last.into()))
     } else {
-        format!("give --source with {needed} addresses of this machine, or let more machines join")
+        format!("give --source with {needed} addresses of this machine, or add machines (--listen)")
     };
     mistakes.push(PlanError::of_plan(format!(
-        "{connections} connections need more ports than the {room} there are ({each} for each of {} and {}); {mend}, or fewer --connections",
+        "{connections} connections need more than the {room} available ports ({each} for each of {} and \
+         {}); {mend}, or fewer --connections",
         counted(sources.len().max(1), "source address", "source addresses"),
         counted(targets.len().max(1), "target", "targets"),
     )));
@@ -74,7 +75,7 @@ fn counted(number: usize, one: &str, many: &str) -> String {
 fn files(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>) {
     if facts.files < FEWEST_FILES {
         mistakes.push(PlanError::of_plan(format!(
-            "a process may open only {} files here, too few for a worker; raise the limit with: ulimit -n 20000",
+            "a process can open only {} files, too few for a worker; raise the limit with: ulimit -n 20000",
             facts.files
         )));
         return;
@@ -84,10 +85,11 @@ fn files(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>
         let mend = if facts.files < MOST_EACH + OTHER_FILES {
             "raise the limit of open files (ulimit -n 20000)"
         } else {
-            "let more machines join"
+            "add machines (--listen)"
         };
         mistakes.push(PlanError::of_plan(format!(
-            "{} connections need {workers} processes of {} open files each, and {MOST_WORKERS} are the most; {mend}, or give fewer --connections",
+            "{} connections need {workers} processes with {} open files each, and the limit is \
+             {MOST_WORKERS} processes; {mend}, or give fewer --connections",
             plan.options.connections, facts.files
         )));
     }
@@ -105,7 +107,8 @@ fn memory(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError
         let each = own + kernel * u64::from(plan.target.web.transport.sockets());
         let fit = facts.memory / each;
         mistakes.push(PlanError::of_plan(format!(
-            "{} connections need about {} MB of memory and {} MB are free; at most {fit} fit here: give fewer --connections, or let more machines join",
+            "{} connections need about {} MB of memory and {} MB are free; at most {fit} fit here: give \
+             fewer --connections, or add machines (--listen)",
             plan.options.connections,
             needed / 1_000_000,
             facts.memory / 1_000_000

@@ -92,7 +92,8 @@ fn target(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
         }
         if target.web.sockets.is_some_and(|most| most < plan.options.connections) {
             mistakes.push(PlanError::of_plan(
-                "each user of BOSH needs a socket at least; give --sockets as many as there are connections, or more",
+                "each BOSH user needs at least one socket; give --sockets of at least the number of \
+                 connections",
             ));
         }
     }
@@ -115,24 +116,23 @@ fn accounts(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
             _ => format!("give --count {connections}, or --connections {count}"),
         };
         mistakes.push(PlanError::of_plan(format!(
-            "{connections} connections need as many accounts and there are {count}; {mend}"
+            "{connections} connections need {connections} accounts, but there are {count}; {mend}"
         )));
     }
 }
 
 fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     if plan.sessions.is_empty() {
-        mistakes.push(PlanError::of_plan("the plan has no session, so nobody would do anything; add one"));
+        mistakes.push(PlanError::of_plan("the plan has no session; add one"));
         return;
     }
     if plan.phases.is_empty() && plan.starts.is_empty() {
-        mistakes.push(PlanError::of_plan("the plan has no phase, so nobody arrives; add one with a rate"));
+        mistakes.push(PlanError::of_plan("the plan has no phase, so no users arrive; add one with a rate"));
     }
     let weight: f64 = plan.sessions.iter().map(|session| session.weight).sum();
     let arriving = plan.phases.iter().filter(|phase| phase.arrives());
     if arriving.clone().any(|phase| phase.weights.is_none()) && weight <= 0.0 {
-        mistakes
-            .push(PlanError::of_plan("all sessions have the weight 0; give at least one a weight above 0"));
+        mistakes.push(PlanError::of_plan("all sessions have weight 0; give at least one a weight above 0"));
     }
     for phase in arriving {
         if phase
@@ -156,7 +156,7 @@ fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     }
     if plan.starts.iter().any(|start| usize::from(start.session) >= plan.sessions.len()) {
         mistakes.push(PlanError::of_plan(
-            "a single user starts with a session that is not there; name one that is",
+            "a single user starts with a session that does not exist; name an existing one",
         ));
     }
 }
@@ -169,7 +169,8 @@ fn end(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     if let Some(session) = plan.sessions.iter().find(|session| session.steps.iter().any(endless)) {
         mistakes.push(PlanError::at(
             format!("session \"{}\"", session.name),
-            "goes on until the run ends, and nothing ends the run; give --hold or --duration, such as --hold 1m",
+            "lasts until the run ends, and nothing ends the run; give --hold or --duration, such as --hold \
+             1m",
         ));
     }
 }

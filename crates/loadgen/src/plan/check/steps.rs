@@ -140,7 +140,8 @@ impl<'a> SessionCheck<'a> {
                 if self.stage != SessionStage::Away || !self.manages {
                     self.wrong(
                         place,
-                        "resume needs a stream that can be resumed and was cut; put \"stream_management\" with resume = true and \"cut\" before it",
+                        "resume requires a resumable stream that was cut; put \"stream_management\" with \
+                         resume = true and \"cut\" before it",
                     );
                 }
                 self.stage = SessionStage::Bound;
@@ -247,19 +248,19 @@ impl<'a> SessionCheck<'a> {
         self.need(SessionStage::Bound, "bounce", place);
         let count = self.plan.accounts.count();
         if self.anonymous() {
-            self.wrong(place, "bounce needs users with names; give accounts that are not anonymous");
+            self.wrong(place, "bounce requires users with names; give accounts that are not anonymous");
             return;
         }
         let connections = self.plan.options.connections;
         if !connections.is_multiple_of(2) {
             let even = connections.saturating_add(1);
             let text = format!(
-                "bounce needs pairs and {connections} connections are odd; give --connections {even}"
+                "bounce requires pairs and {connections} connections is odd; give --connections {even}"
             );
             self.wrong(place, text);
         } else if !count.is_multiple_of(2) {
             let even = count.saturating_add(1);
-            let text = format!("bounce needs pairs of accounts and {count} are odd; give --count {even}");
+            let text = format!("bounce requires pairs of accounts and {count} is odd; give --count {even}");
             self.wrong(place, text);
         }
     }
@@ -279,7 +280,7 @@ impl<'a> SessionCheck<'a> {
             let Some(table) = self.plan.options.tables.get(usize::from(table)) else {
                 self.wrong(
                     place,
-                    format!("the variable \"{name}\" reads a table that is not there; add the table"),
+                    format!("the variable \"{name}\" reads a table that does not exist; add the table"),
                 );
                 continue;
             };
@@ -311,7 +312,11 @@ impl<'a> SessionCheck<'a> {
     fn destination(&mut self, to: &'a Destination, place: &str) {
         match to {
             Destination::Contact | Destination::OnlineContact if !self.has_roster => {
-                self.wrong(place, "is for a contact and the roster is not fetched; put \"roster\" before it");
+                self.wrong(
+                    place,
+                    "is for a contact, but the roster is not fetched; put \"roster\" before \
+                 it",
+                );
                 self.has_roster = true;
             }
             Destination::Full(to, text) => {
@@ -322,7 +327,7 @@ impl<'a> SessionCheck<'a> {
             Destination::Server | Destination::Myself | Destination::Previous | Destination::LastContact => {}
             _ if self.anonymous() => self.wrong(
                 place,
-                "is for another user and anonymous users have no names; give accounts, or an address",
+                "is for another user, but anonymous users have no names; give accounts or an address",
             ),
             _ => {}
         }

@@ -128,11 +128,11 @@ fn steps_before_their_prerequisite_are_mistakes() {
         of_steps(
             r#""login", { meanwhile = { for = "1s", do = [{ every = "1s", ping = true }, { every = "1s", message = "contact" }] } }"#
         ),
-        "step 2.2: is for a contact and the roster is not fetched; put \"roster\" before it"
+        "step 2.2: is for a contact, but the roster is not fetched; put \"roster\" before it"
     );
     assert_eq!(
         of_steps(r#""login", { message = "online_contact" }"#),
-        "step 2: is for a contact and the roster is not fetched; put \"roster\" before it"
+        "step 2: is for a contact, but the roster is not fetched; put \"roster\" before it"
     );
 }
 
@@ -181,7 +181,7 @@ fn tables() {
     plan.options.tables.clear();
     assert_eq!(
         sentences(&plan, &large()),
-        ["session \"s\", step 2: the variable \"x\" reads a table that is not there; add the table"]
+        ["session \"s\", step 2: the variable \"x\" reads a table that does not exist; add the table"]
     );
 }
 
@@ -190,13 +190,13 @@ fn bounce_needs_an_even_number_of_accounts() {
     let odd = plan("[accounts]\ncount = 11", r#""login", "bounce""#);
     assert_eq!(
         sentences(&odd, &large()),
-        ["session \"s\", step 2: bounce needs pairs of accounts and 11 are odd; give --count 12"]
+        ["session \"s\", step 2: bounce requires pairs of accounts and 11 is odd; give --count 12"]
     );
     let arguments = PlanOverrides { connections: Some(1), ..PlanOverrides::default() };
     let (plan, _) = named("flood", &arguments).unwrap();
     assert_eq!(
         sentences(&plan, &large()),
-        ["session \"pair\", step 4: bounce needs pairs and 1 connections are odd; give --connections 2"]
+        ["session \"pair\", step 4: bounce requires pairs and 1 connections is odd; give --connections 2"]
     );
 }
 
@@ -207,13 +207,12 @@ fn anonymous_users() {
         plan(lines, r#""login", { message = "online" }, { message = "server" }, { message = "a@b" }"#);
     assert_eq!(
         sentences(&online, &large()),
-        [
-            "session \"s\", step 2: is for another user and anonymous users have no names; give accounts, or an address"
-        ]
+        ["session \"s\", step 2: is for another user, but anonymous users have no names; give accounts \
+             or an address"]
     );
     assert_eq!(
         sentences(&plan(lines, r#""login", "bounce""#), &large()),
-        ["session \"s\", step 2: bounce needs users with names; give accounts that are not anonymous"]
+        ["session \"s\", step 2: bounce requires users with names; give accounts that are not anonymous"]
     );
     assert_eq!(
         sentences(&plan(lines, r#"{ login = "PLAIN" }"#), &large()),
@@ -273,7 +272,7 @@ fn targets_and_sources() {
 fn accounts_for_all() {
     assert_eq!(
         sentences(&plan("[accounts]\ncount = 4", "\"login\""), &large()),
-        ["10 connections need as many accounts and there are 4; give --count 10, or --connections 4"]
+        ["10 connections need 10 accounts, but there are 4; give --count 10, or --connections 4"]
     );
     let mut arguments = PlanOverrides::default();
     arguments.accounts.csv = Some("a,b\nc,d".to_owned());
@@ -281,9 +280,7 @@ fn accounts_for_all() {
     let text = "[[phase]]\nrate = 1\nusers = 3\n[[session]]\nsteps = [\"login\"]";
     assert_eq!(
         sentences(&plan_with(text, &arguments), &large()),
-        [
-            "3 connections need as many accounts and there are 2; add lines to the list, or give --connections 2"
-        ]
+        ["3 connections need 3 accounts, but there are 2; add lines to the list, or give --connections 2"]
     );
 }
 
@@ -293,7 +290,7 @@ fn arrivals() {
     plan.sessions[0].weight = 0.0;
     assert_eq!(
         sentences(&plan, &large()),
-        ["all sessions have the weight 0; give at least one a weight above 0"]
+        ["all sessions have weight 0; give at least one a weight above 0"]
     );
     plan.phases[0].weights = Some(vec![0.0]);
     assert_eq!(
@@ -307,14 +304,18 @@ fn arrivals() {
         ["phase \"phase 1\": would never end; give it a duration, or a rate and a number of users"]
     );
     plan.phases.clear();
-    assert_eq!(sentences(&plan, &large()), ["the plan has no phase, so nobody arrives; add one with a rate"]);
+    assert_eq!(
+        sentences(&plan, &large()),
+        ["the plan has no phase, so no users arrive; add one with a \
+     rate"]
+    );
     plan.starts.push(crate::plan::UserStart { at_ms: 0, session: 1 });
     assert_eq!(
         sentences(&plan, &large()),
-        ["a single user starts with a session that is not there; name one that is"]
+        ["a single user starts with a session that does not exist; name an existing one"]
     );
     plan.sessions.clear();
-    assert_eq!(sentences(&plan, &large()), ["the plan has no session, so nobody would do anything; add one"]);
+    assert_eq!(sentences(&plan, &large()), ["the plan has no session; add one"]);
 }
 
 #[test]
@@ -341,9 +342,8 @@ fn runs_that_nothing_ends() {
         plan.options.hold_ms = None;
         assert_eq!(
             sentences(&plan, &large()),
-            [
-                "session \"s\": goes on until the run ends, and nothing ends the run; give --hold or --duration, such as --hold 1m"
-            ]
+            ["session \"s\": lasts until the run ends, and nothing ends the run; give --hold or \
+                 --duration, such as --hold 1m"]
         );
         plan.options.duration_ms = Some(1);
         assert_eq!(sentences(&plan, &large()), Vec::<String>::new(), "{steps}");
@@ -370,9 +370,8 @@ fn too_few_local_ports_is_a_mistake() {
     plan.target.addresses = vec!["192.0.2.1:5222".parse().unwrap(), "192.0.2.2:5222".parse().unwrap()];
     assert_eq!(
         sentences(&plan, &small()),
-        [
-            "100000 connections need more ports than the 56464 there are (28232 for each of 1 source address and 2 targets); give --source with 2 addresses of this machine, or let more machines join, or fewer --connections"
-        ]
+        ["100000 connections need more ports than the 56464 there are (28232 for each of 1 source \
+             address and 2 targets); give --source with 2 addresses of this machine, or add machines (--listen), or fewer --connections"]
     );
 }
 
@@ -384,7 +383,8 @@ fn too_little_memory_is_a_mistake() {
     let mut plan = sized(20_000);
     assert_eq!(
         sentence(&plan),
-        "20000 connections need about 184 MB of memory and 100 MB are free; at most 10850 fit here: give fewer --connections, or let more machines join"
+        "20000 connections need about 184 MB of memory and 100 MB are free; at most 10850 fit here: give \
+         fewer --connections, or add machines (--listen)"
     );
     plan.target.security = TransportSecurity::Direct;
     assert!(sentence(&plan).starts_with("20000 connections need about 256 MB"), "{}", sentence(&plan));

@@ -49,7 +49,7 @@ pub fn workers_needed(plan: &LoadPlan, facts: &MachineCapacity) -> WorkerEstimat
         let why = if each == MOST_EACH { "at most" } else { "by the limit of open files" };
         format!("{count} {plural} for {connections} connections, {each} in each {why}")
     } else if wanted > 1 && work.closed_loop {
-        format!("{count} {plural}, since a closed loop takes all the CPU it can get")
+        format!("{count} {plural}, since a closed loop uses all available CPU")
     } else if wanted > 1 {
         format!(
             "{count} {plural} for about {:.1} cores of work ({:.0} logins and {:.0} stanzas a second)",

@@ -82,7 +82,8 @@ pub(super) fn read(
         _ if anonymous => AccountSource::Anonymous { count },
         Some(rows) if rows.is_empty() => {
             s.context.wrong_nowhere(
-                "the list of accounts has no line; each line is a name and a password, such as alice,secret",
+                "the list of accounts is empty; each line must be a name and a password, such as \
+                 alice,secret",
             );
             return None;
         }

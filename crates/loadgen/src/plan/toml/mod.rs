@@ -130,7 +130,10 @@ fn plan(
     let phases = phases(s, &names);
     let starts = starts(s, &names);
     if phases.is_empty() && starts.is_empty() && s.get("phase").is_none() && s.get("start").is_none() {
-        s.context.wrong_nowhere("the plan has no [[phase]], so nobody arrives; add such as: [[phase]] rate = 100, users = \"connections\"");
+        s.context.wrong_nowhere(
+            "the plan has no [[phase]], so no users arrive; add one such as: [[phase]] \
+         rate = 100, users = \"connections\"",
+        );
     }
     let mut options = options(s);
     options.connections = s.context.connections;
@@ -230,7 +233,7 @@ fn web(section: &TomlSection<'_>, target: &mut PlanTarget, arguments: &PlanOverr
             || section.get("transport").is_some()
             || section.get("path").is_some()
         {
-            node.wrong("says all that address, transport and path say; keep one of the two forms");
+            node.wrong("replaces address, transport and path; keep only one of the two forms");
         }
         match node
             .text()
@@ -256,7 +259,7 @@ fn web(section: &TomlSection<'_>, target: &mut PlanTarget, arguments: &PlanOverr
         if path.starts_with('/') && !path.contains([' ', '\r', '\n']) {
             path.clone_into(&mut target.web.path);
         } else {
-            node.wrong("must begin with / and have no blanks, such as \"/http-bind\"");
+            node.wrong("must begin with / and contain no spaces, such as \"/http-bind\"");
         }
     }
     if let Some(host) = section.get("host").and_then(|n| n.text()) {
@@ -290,9 +293,7 @@ fn file(node: &TomlNode<'_>, arguments: &PlanOverrides) -> Option<String> {
 
 fn sessions(s: &TomlSection<'_>) -> Vec<UserSession> {
     let Some(node) = s.get("session") else {
-        s.context.wrong_nowhere(
-            "the plan has no [[session]], so nobody would do anything; add one with steps = [\"login\"]",
-        );
+        s.context.wrong_nowhere("the plan has no [[session]]; add one with steps = [\"login\"]");
         return Vec::new();
     };
     let mut sessions = Vec::new();
@@ -358,7 +359,10 @@ fn phases(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<ArrivalPhase> {
 fn concurrency(section: &TomlSection<'_>) -> Option<u32> {
     let node = section.get("concurrency")?;
     if ["rate", "every", "batch", "poisson"].iter().any(|key| section.get(key).is_some()) {
-        return node.none("cannot stand beside \"rate\", \"every\", \"batch\" or \"poisson\": users arrive as others are done");
+        return node.none(
+            "cannot be combined with \"rate\", \"every\", \"batch\" or \"poisson\": users \
+         arrive when others have finished",
+        );
     }
     node.amount()
 }
@@ -368,7 +372,7 @@ fn rate(section: &TomlSection<'_>, batch: u32) -> Option<f64> {
     let rate = section.get("rate");
     let every = section.get("every");
     match (rate, every) {
-        (Some(_), Some(every)) => every.none("cannot stand beside \"rate\"; keep one of the two"),
+        (Some(_), Some(every)) => every.none("cannot be combined with \"rate\"; keep one of the two"),
         (Some(rate), None) => rate.number(),
         (None, Some(every)) => match every.span_exact() {
             Some(ms) if ms > 0.0 => Some(f64::from(batch) * 1_000.0 / ms),

@@ -111,7 +111,7 @@ impl<'a> TomlNode<'a> {
     pub(super) fn text(&self) -> Option<&'a str> {
         match self.value {
             DeValue::String(text) => Some(text),
-            _ => self.none("must be text in quotes"),
+            _ => self.none("must be a string in quotes"),
         }
     }
 
@@ -165,7 +165,7 @@ impl<'a> TomlNode<'a> {
         if self.is_text() {
             return Some(vec![self.text()?.to_owned()]);
         }
-        let DeValue::Array(_) = self.value else { return self.none("must be text or a list of texts") };
+        let DeValue::Array(_) = self.value else { return self.none("must be a string or a list of strings") };
         Some(self.list()?.iter().filter_map(|n| n.text().map(str::to_owned)).collect())
     }
 

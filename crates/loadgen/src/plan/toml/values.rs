@@ -221,7 +221,7 @@ fn destination(text: &str) -> Result<Destination, String> {
         let digits = distance.strip_prefix('+').unwrap_or(distance);
         let number = digits.parse::<i32>().ok().filter(|n| *n != 0 && !digits.starts_with('+'));
         return number.map(Destination::Ring).ok_or_else(|| {
-            format!("\"{text}\" is no place in the ring; write such as \"ring+1\" or \"ring-25\"")
+            format!("\"{text}\" is not a position in the ring; write one such as \"ring+1\" or \"ring-25\"")
         });
     }
     if text.contains(['@', '.', '{']) {
@@ -231,11 +231,12 @@ fn destination(text: &str) -> Result<Destination, String> {
     let near = nearest(text, words.iter().copied());
     if near.is_empty() {
         return Err(format!(
-            "\"{text}\" is nobody; write one of {}, ring+1, or an address such as \"alice@example.org\"",
+            "\"{text}\" is not a recipient; write one of {}, ring+1, or an address such as \
+             \"alice@example.org\"",
             words.join(", ")
         ));
     }
-    Err(format!("\"{text}\" is nobody{near}"))
+    Err(format!("\"{text}\" is not a recipient{near}"))
 }
 
 /// Resolves addresses from `HOST:PORT` (5222 without a port); an error is one sentence.
@@ -277,7 +278,8 @@ pub fn sources(text: &str) -> Result<Vec<IpAddr>, String> {
     for part in text.split(',').map(str::trim) {
         let wrong = || {
             format!(
-                "\"{part}\" is no range of local addresses; write such as 127.0.0.2-127.0.0.60 or 10.1.0.0/28"
+                "\"{part}\" is not a range of local addresses; write one such as 127.0.0.2-127.0.0.60 or \
+                 10.1.0.0/28"
             )
         };
         let (from, to) = if let Some((from, to)) = part.split_once('-') {

@@ -115,11 +115,11 @@ fn a_submission_is_held_against_the_form() {
 fn invalid_submissions_get_a_one_sentence_error() {
     let name = "<field var='botname'><value>x</value></field>";
     for (fields, text) in [
-        (String::new(), "the field \"botname\" must be filled in"),
-        ("<field var='botname'><value/></field>".into(), "the field \"botname\" must be filled in"),
+        (String::new(), "the field \"botname\" is required"),
+        ("<field var='botname'><value/></field>".into(), "the field \"botname\" is required"),
         (
             "<field var='botname'><value>a</value><value>b</value></field>".into(),
-            "the field \"botname\" takes one value only",
+            "the field \"botname\" accepts only one value",
         ),
         (
             format!("{name}<field var='public'><value>maybe</value></field>"),

@@ -70,7 +70,7 @@ impl DataForm {
                 Some(field) => Some(validate_field(shown, field)?),
             };
             if shown.required && field.as_ref().is_none_or(|f| f.values.iter().all(String::is_empty)) {
-                return Err(FormError::of(&shown.var, "must be filled in"));
+                return Err(FormError::of(&shown.var, "is required"));
             }
             accepted.fields.extend(field);
         }
@@ -82,7 +82,7 @@ fn validate_field(shown: &FormField, field: &FormField) -> Result<FormField, For
     let kind = shown.kind();
     let wrong = |what: &str| Err(FormError::of(&shown.var, what));
     if !kind.is_multi() && field.values.len() > 1 {
-        return wrong("takes one value only");
+        return wrong("accepts only one value");
     }
     let mut values: Vec<String> = Vec::with_capacity(field.values.len());
     // Section 3.5: an empty value equals none, except for an empty line of text.

@@ -77,11 +77,11 @@ pub(super) fn meanwhile(s: &TomlSection<'_>, depth: usize) -> Option<PlanStep> {
     let list = node.list()?;
     if list.is_empty() {
         return node.none(
-            "has nothing to do; give at least one, such as { every = \"5s\", message = { to = \"online\" } }",
+            "has no activities; give at least one, such as { every = \"5s\", message = { to = \"online\" } }",
         );
     }
     if list.len() > MOST_ACTIVITIES {
-        return node.none(format!("has {} things to do; at most {MOST_ACTIVITIES} fit", list.len()));
+        return node.none(format!("has {} activities; at most {MOST_ACTIVITIES} are supported", list.len()));
     }
     let activities = list.iter().filter_map(|node| activity(node, depth)).collect();
     Some(PlanStep::Meanwhile { duration, activities })
@@ -115,11 +115,12 @@ fn activity(node: &TomlNode<'_>, depth: usize) -> Option<Activity> {
         | PlanStep::Ping { .. }
         | PlanStep::Raw { ack: AckMode::None, .. }
         | PlanStep::Roster) => Some(Activity { every: every?, batch, step }),
-        PlanStep::Message { .. } | PlanStep::Raw { .. } => {
-            inside.none("cannot wait inside \"meanwhile\", where things are due by the clock; take \"wait\" out")
-        }
+        PlanStep::Message { .. } | PlanStep::Raw { .. } => inside.none(
+            "cannot wait inside \"meanwhile\", where activities follow the clock; remove \
+             \"wait\"",
+        ),
         _ => inside.none(format!(
-            "\"{name}\" cannot be done inside \"meanwhile\"; possible are message, presence, ping, raw and roster"
+            "\"{name}\" is not allowed inside \"meanwhile\"; use message, presence, ping, raw or roster"
         )),
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn login(s: &TomlSection<'_>) -> Option<PlanStep> {
         });
     }
     if let Some(node) = resource {
-        node.wrong("cannot be chosen with fast = true, where the server makes it (XEP-0386); take it out");
+        node.wrong("cannot be chosen with fast = true, where the server assigns it (XEP-0386); remove it");
     }
     let manage = manage.and_then(|n| n.truth()).unwrap_or(false);
     Some(PlanStep::FastLogin { mechanisms: mechanisms(s), manage })
@@ -95,7 +95,7 @@ pub(super) fn presence(s: &TomlSection<'_>) -> PlanStep {
             PlanStep::Delivered { presence: Box::new(presence), users: users as u32 }
         }
         Some(_) => {
-            s.wrong("of this kind is not measured; take \"deliveries\" out");
+            s.wrong("of this kind is not measured; remove \"deliveries\"");
             presence
         }
         None => presence,
@@ -111,7 +111,7 @@ pub(super) fn message(s: &TomlSection<'_>) -> Option<PlanStep> {
     let size = s.get("size");
     let text = s.get("text");
     if let (Some(_), Some(text)) = (&size, &text) {
-        text.wrong("cannot stand beside \"size\"; keep one of the two");
+        text.wrong("cannot be combined with \"size\"; keep one of the two");
     }
     let body = match text {
         Some(text) => MessageBody::Text(text.template()?),
@@ -153,7 +153,7 @@ pub(super) fn raw(s: &TomlSection<'_>) -> Option<PlanStep> {
         }
     }
     if ack == AckMode::None && (!checks.matches.is_empty() || !checks.captures.is_empty()) {
-        s.wrong("checks an answer and does not wait for one; add wait = \"answer\" or wait = \"any\"");
+        s.wrong("checks a response but does not wait for one; add wait = \"answer\" or wait = \"any\"");
     }
     Some(PlanStep::Raw { xml: xml?, ack, checks })
 }
@@ -190,7 +190,8 @@ fn pattern(s: &TomlSection<'_>) -> Option<StanzaPattern> {
         (None, None, true) => Some(StanzaPattern::Stanza { name, kind, namespace }),
         _ => {
             s.wrong(
-                "needs what to look for: \"stanza\" (with \"type\" and \"namespace\"), or \"contains\", or \"regex\"",
+                "requires a condition: \"stanza\" (with \"type\" and \"namespace\"), \"contains\" or \
+                 \"regex\"",
             );
             None
         }

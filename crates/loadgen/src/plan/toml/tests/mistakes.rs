@@ -51,8 +51,9 @@ fn plans_without_users() {
     assert_eq!(
         of(""),
         [
-            "the plan has no [[session]], so nobody would do anything; add one with steps = [\"login\"]",
-            "the plan has no [[phase]], so nobody arrives; add such as: [[phase]] rate = 100, users = \"connections\"",
+            "the plan has no [[session]]; add one with steps = [\"login\"]",
+            "the plan has no [[phase]], so no users arrive; add one such as: [[phase]] rate = 100, users = \
+             \"connections\"",
         ]
     );
 }
@@ -60,7 +61,7 @@ fn plans_without_users() {
 #[test]
 fn values_of_the_wrong_kind() {
     let cases = [
-        ("title = 5", "line 1: title: must be text in quotes"),
+        ("title = 5", "line 1: title: must be a string in quotes"),
         ("connections = 0", "line 1: connections: must be a whole number between 1 and 4294967295"),
         ("options = 5", "line 1: options: must be a table: { … }"),
         ("[options]\nkeep_going = 1", "line 2: options.keep_going: must be true or false"),
@@ -70,14 +71,15 @@ fn values_of_the_wrong_kind() {
             "[options]\nhold = \"soon\"",
             "line 2: options.hold: must be a time such as \"250ms\", \"5s\", \"1m30s\", \"2h\" or \"connections * 100ms\"; not \"soon\"",
         ),
-        ("[target]\nsources = 5", "line 2: target.sources: must be text or a list of texts"),
+        ("[target]\nsources = 5", "line 2: target.sources: must be a string or a list of strings"),
         (
             "[target]\naddress = \"a:b\"",
             "line 2: target.address: \"a:b\" is not HOST:PORT, such as 127.0.0.1:5222",
         ),
         (
             "[target]\nsources = \"x\"",
-            "line 2: target.sources: \"x\" is no range of local addresses; write such as 127.0.0.2-127.0.0.60 or 10.1.0.0/28",
+            "line 2: target.sources: \"x\" is not a range of local addresses; write one such as \
+             127.0.0.2-127.0.0.60 or 10.1.0.0/28",
         ),
         (
             "[target]\nsecurity = \"startls\"",
@@ -129,7 +131,7 @@ fn phases() {
     let phase = |lines: &str| of(&format!("{SESSION}[[phase]]\nduration = \"1s\"\n{lines}")).join("\n");
     assert_eq!(
         phase("rate = 1\nevery = \"1s\""),
-        "line 6: phase[0].every: cannot stand beside \"rate\"; keep one of the two"
+        "line 6: phase[0].every: cannot be combined with \"rate\"; keep one of the two"
     );
     assert_eq!(phase("every = \"0s\""), "line 5: phase[0].every: must be more than 0");
     assert_eq!(
@@ -170,18 +172,24 @@ fn steps() {
             "{ message = { to = \"online\", sise = 5 } }",
             "steps[0].message.sise: unknown key \"sise\"; did you mean \"size\"?",
         ),
-        ("{ message = \"onlin\" }", "steps[0].message: \"onlin\" is nobody; did you mean \"online\"?"),
+        (
+            "{ message = \"onlin\" }",
+            "steps[0].message: \"onlin\" is not a recipient; did you mean \
+         \"online\"?",
+        ),
         (
             "{ message = \"everybody in town\" }",
-            "steps[0].message: \"everybody in town\" is nobody; write one of online, offline, random, unique, previous, last_contact, first, contact, online_contact, partner, self, server, ring+1, or an address such as \"alice@example.org\"",
+            "steps[0].message: \"everybody in town\" is not a recipient; write one of online, offline, \
+             random, unique, previous, last_contact, first, contact, online_contact, partner, self, server, ring+1, or an address such as \"alice@example.org\"",
         ),
         (
             "{ message = \"ring+0\" }",
-            "steps[0].message: \"ring+0\" is no place in the ring; write such as \"ring+1\" or \"ring-25\"",
+            "steps[0].message: \"ring+0\" is not a position in the ring; write one such as \"ring+1\" or \
+             \"ring-25\"",
         ),
         (
             "{ message = { to = \"online\", text = \"x\", size = 5 } }",
-            "steps[0].message.text: cannot stand beside \"size\"; keep one of the two",
+            "steps[0].message.text: cannot be combined with \"size\"; keep one of the two",
         ),
         (
             "{ message = { to = \"online\", size = -1 } }",
@@ -222,7 +230,8 @@ fn steps() {
         ("\"legacy_authenticate\"", "steps[0]: needs \"resource\", such as resource = \"load\""),
         (
             "{ raw = { xml = \"<a/>\", keep = { x = \"(y)\" } } }",
-            "steps[0].raw: checks an answer and does not wait for one; add wait = \"answer\" or wait = \"any\"",
+            "steps[0].raw: checks a response but does not wait for one; add wait = \"answer\" or wait = \
+             \"any\"",
         ),
         (
             "{ raw = { xml = \"<a/>\", wait = \"any\", check = [{ regex = \"x\" }] } }",
@@ -230,7 +239,8 @@ fn steps() {
         ),
         (
             "{ wait_for = {} }",
-            "steps[0].wait_for: needs what to look for: \"stanza\" (with \"type\" and \"namespace\"), or \"contains\", or \"regex\"",
+            "steps[0].wait_for: requires a condition: \"stanza\" (with \"type\" and \"namespace\"), \
+             \"contains\" or \"regex\"",
         ),
         ("{ repeat = { times = 2 } }", "steps[0].repeat: needs \"steps\", such as steps = [\"ping\"]"),
         ("{ repeat = { steps = [] } }", "steps[0].repeat.steps: has no steps; give at least one"),
@@ -256,7 +266,8 @@ fn steps() {
         ),
         (
             "{ meanwhile = { do = [] } }",
-            "steps[0].meanwhile.do: has nothing to do; give at least one, such as { every = \"5s\", message = { to = \"online\" } }",
+            "steps[0].meanwhile.do: has no activities; give at least one, such as { every = \"5s\", message \
+             = { to = \"online\" } }",
         ),
         (
             "{ meanwhile = { do = [{ every = \"5s\" }] } }",
@@ -272,11 +283,13 @@ fn steps() {
         ),
         (
             "{ meanwhile = { do = [{ every = \"1s\", message = { to = \"online\", wait = \"any\" } }] } }",
-            "steps[0].meanwhile.do[0].message: cannot wait inside \"meanwhile\", where things are due by the clock; take \"wait\" out",
+            "steps[0].meanwhile.do[0].message: cannot wait inside \"meanwhile\", where activities follow \
+             the clock; remove \"wait\"",
         ),
         (
             "{ meanwhile = { do = [{ every = \"1s\", think = \"1s\" }] } }",
-            "steps[0].meanwhile.do[0].think: \"think\" cannot be done inside \"meanwhile\"; possible are message, presence, ping, raw and roster",
+            "steps[0].meanwhile.do[0].think: \"think\" is not allowed inside \"meanwhile\"; use message, \
+             presence, ping, raw or roster",
         ),
         (
             "{ transaction = { steps = [\"ping\"] } }",
@@ -325,7 +338,7 @@ fn more_things_at_once_than_a_user_can_hold() {
     let nine = ["{ every = \"1s\", ping = true }"; 9].join(", ");
     assert_eq!(
         step(&format!("{{ meanwhile = {{ do = [{nine}] }} }}")),
-        "line 2: session[0].steps[0].meanwhile.do: has 9 things to do; at most 8 fit"
+        "line 2: session[0].steps[0].meanwhile.do: has 9 activities; at most 8 are supported"
     );
     let deep = format!("{}\"ping\"{}", "{ repeat = { steps = [".repeat(17), "] } }".repeat(17));
     assert!(
@@ -355,10 +368,11 @@ fn the_command_line() {
     assert_eq!(with(&|a| a.count = Some(0)), "--count must be at least 1");
     assert_eq!(
         with(&|a| a.csv = Some("alice\nbob\n".to_owned())),
-        "line 1 of the accounts is not a name and a password with a comma between, such as alice,secret\nthe list of accounts has no line; each line is a name and a password, such as alice,secret"
+        "line 1 of the accounts is not a name and a password with a comma between, such as \
+         alice,secret\nthe list of accounts is empty; each line must be a name and a password, such as alice,secret"
     );
     assert_eq!(
         with(&|a| a.csv = Some(String::new())),
-        "the list of accounts has no line; each line is a name and a password, such as alice,secret"
+        "the list of accounts is empty; each line must be a name and a password, such as alice,secret"
     );
 }

@@ -398,7 +398,7 @@ fn arrivals_of_a_phase_can_be_a_closed_loop() {
         "x",
         &PlanOverrides::default(),
     );
-    assert!(wrong.unwrap_err()[0].to_string().contains("cannot stand beside"));
+    assert!(wrong.unwrap_err()[0].to_string().contains("cannot be combined with"));
 }
 
 #[test]
