@@ -235,7 +235,7 @@ const scenarios = {
     await page.route("**/api/**", (route) => route.abort("connectionrefused"));
     const banner = page.getByRole("alert").filter({ hasText: "does not respond" });
     await banner.waitFor();
-    check(/last answer was at \d\d:\d\d:\d\d/.test(await banner.innerText()), `it says ${await banner.innerText()}`);
+    check(/last response was at \d\d:\d\d:\d\d/.test(await banner.innerText()), `it says ${await banner.innerText()}`);
     await main().locator(".state", { hasText: "cannot be reached" }).waitFor();
     check(/Metrics of \d\d:\d\d:\d\d/.test(await main().locator(".state").innerText()), "the metrics have no time");
     const seen = await page.evaluate(() => {
@@ -345,7 +345,7 @@ const scenarios = {
     window.expected = 1;
     await page.keyboard.press("Enter");
     const text = await dialog().getByRole("alert").filter({ hasText: "u1" }).innerText();
-    check(/exists already\.$/.test(text), `it says ${text}`);
+    check(/already exists\.$/.test(text), `it says ${text}`);
     await page.keyboard.press("Escape");
   },
 
