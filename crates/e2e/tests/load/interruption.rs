@@ -56,12 +56,7 @@ fn a_second_ctrl_c_ends_the_run_at_once_with_what_is_known() {
     let (node, mut load, workers) = start_run_with_plan("twice", &talk, 300);
     signal(load.0.id(), "INT");
     wait("the end to begin", || {
-        error(&node)
-            .contains(
-                "press Ctrl-C again to stop it \
-     immediately",
-            )
-            .then_some(())
+        error(&node).contains("press Ctrl-C again to stop it immediately").then_some(())
     });
     assert!(load.0.try_wait().expect("a child").is_none(), "it did not wait: {}", error(&node));
     signal(load.0.id(), "INT");

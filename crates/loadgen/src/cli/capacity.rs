@@ -300,9 +300,9 @@ fn describe_end(
     let why = probes.iter().rev().find_map(|probe| probe.why.clone()).unwrap_or_default();
     let smallest = probes.iter().filter(|probe| !probe.good).map(|probe| probe.value).min().unwrap_or(0);
     match end {
-        _ if interrupted => "interrupted; the result is the largest number that had passed by \
-         then"
-            .to_owned(),
+        _ if interrupted => {
+            "interrupted; the result is the largest number that had passed by then".to_owned()
+        }
         SearchEnd::Found => format!("{smallest} fails ({why})"),
         SearchEnd::Highest => {
             format!(
@@ -320,10 +320,9 @@ fn describe_end(
         ),
         SearchEnd::Nothing => format!("the smallest number fails ({why})"),
         SearchEnd::Probes if good.is_some() => "the limit of probes was reached (--probes)".to_owned(),
-        SearchEnd::Probes => format!(
-            "the limit of probes was reached (--probes), and none had passed \
-         ({why})"
-        ),
+        SearchEnd::Probes => {
+            format!("the limit of probes was reached (--probes), and none had passed ({why})")
+        }
     }
 }
 

@@ -75,8 +75,7 @@ pub(super) fn prepare(asked: &PrepareArgs) -> Result<(), CommandFailure> {
         summary(&name, &run)?;
         if interrupts.count() > 0 {
             return Err(CommandFailure::Run(anyhow::anyhow!(
-                "interrupted; the accounts created so far are \
-             kept"
+                "interrupted; the accounts created so far are kept"
             )));
         }
     }

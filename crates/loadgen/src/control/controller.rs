@@ -343,10 +343,7 @@ fn send(conductor: &mut RunState, members: &mut [WorkerConnection]) {
 pub(crate) fn resolve_listen(listen: &str) -> Result<SocketAddr> {
     use std::net::ToSocketAddrs;
     let mut addresses = listen.to_socket_addrs().with_context(|| {
-        format!(
-            "--listen {listen} is not an address; write HOST:PORT, such as \
-         0.0.0.0:7777"
-        )
+        format!("--listen {listen} is not an address; write HOST:PORT, such as 0.0.0.0:7777")
     })?;
     addresses.next().with_context(|| format!("--listen {listen} does not resolve to an address"))
 }

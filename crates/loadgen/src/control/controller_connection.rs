@@ -71,10 +71,9 @@ impl ControllerConnection {
     pub(crate) fn finish(mut self) -> Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(Duration::from_micros(PATIENCE_US)))?;
-        self.stream.write_all(&self.outbox[self.written..]).context(
-            "the connection to the controller was \
-         lost",
-        )?;
+        self.stream
+            .write_all(&self.outbox[self.written..])
+            .context("the connection to the controller was lost")?;
         self.stream.shutdown(Shutdown::Write)?;
         // Closing with unread commands would reset the connection and lose the last report.
         let deadline = clock::now_us() + PATIENCE_US;

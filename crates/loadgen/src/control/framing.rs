@@ -24,10 +24,8 @@ pub(crate) const AFTER_AUTH: usize = 64 << 20;
 /// Encodes a value as a frame. A value longer than [`AFTER_AUTH`] is an error.
 pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
-    serde_json::to_writer(&mut bytes, value).context(
-        "cannot encode a message between controller and worker \
-     as JSON",
-    )?;
+    serde_json::to_writer(&mut bytes, value)
+        .context("cannot encode a message between controller and worker as JSON")?;
     let length = bytes.len() - 4;
     if length > AFTER_AUTH {
         bail!(

@@ -335,10 +335,6 @@ fn compile<'p>(pattern: &'p StanzaPattern) -> Result<CompiledPattern<'p>> {
 }
 
 fn regex(pattern: &str) -> Result<Regex> {
-    Regex::new(pattern).map_err(|error| {
-        anyhow::anyhow!(
-            "{pattern:?} is not a valid regular expression: \
-     {error}"
-        )
-    })
+    Regex::new(pattern)
+        .map_err(|error| anyhow::anyhow!("{pattern:?} is not a valid regular expression: {error}"))
 }

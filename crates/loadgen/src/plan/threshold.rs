@@ -260,7 +260,7 @@ fn value(figure: Statistic, subject: &ThresholdSubject, text: &str) -> Result<f6
         .parse()
         .ok()
         .filter(|number: &f64| number.is_finite())
-        .ok_or_else(|| format!("\"{text}\" is no number; {FORM}"))?;
+        .ok_or_else(|| format!("\"{text}\" is not a number; {FORM}"))?;
     let time = matches!(subject, ThresholdSubject::Timing(_))
         && !matches!(figure, Statistic::Count | Statistic::Rate);
     if time {
@@ -344,7 +344,7 @@ mod tests {
             ("share(logins) > 5%", &["\"logins\"", "known are login_errors"]),
             ("p99(message) = 50ms", &["no comparison"]),
             ("p99(message > 50ms", &["closing bracket after the name"]),
-            ("p99(message) > fast", &["\"fast\" is no number"]),
+            ("p99(message) > fast", &["\"fast\" is not a number"]),
             ("p99(message) > 50", &["a time requires a unit", "50ms"]),
             ("count(messages_lost) > 5ms", &["no unit \"ms\""]),
         ];

@@ -118,8 +118,7 @@ pub fn endpoint(text: &str) -> Option<Result<TargetUrl, String>> {
     let located = if after_address.contains(':') { host.to_owned() } else { format!("{host}:{port}") };
     if host.is_empty() || path.contains([' ', '\r', '\n']) {
         return Some(Err(format!(
-            "\"{text}\" is not a URL; write one such as \
-         {scheme}://127.0.0.1:5280/http-bind"
+            "\"{text}\" is not a URL; write one such as {scheme}://127.0.0.1:5280/http-bind"
         )));
     }
     Some(addresses(&located).map(|addresses| TargetUrl {

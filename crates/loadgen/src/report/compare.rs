@@ -154,7 +154,7 @@ const DIFFERENCES: [(&str, Pick); 7] = [
             _ => RunProperty::Unknown,
         }
     }),
-    ("the connections asked for", |run| RunProperty::Word(run.about.connections.to_string())),
+    ("the requested connections", |run| RunProperty::Word(run.about.connections.to_string())),
     ("the users online", |run| match run.totals.gauges.get(Gauge::Online.name()) {
         Some(most) => RunProperty::About(*most as f64),
         None => RunProperty::Unknown,
@@ -270,7 +270,7 @@ fn differences(runs: &[RunRecord]) -> Vec<String> {
         .map(|run| format!("{} ({})", plain(name(run)), plain(&run.about.plan)))
         .collect();
     if !warned.is_empty() {
-        found.push(format!("runs with warnings of their own: {}", warned.join(", ")));
+        found.push(format!("runs with warnings: {}", warned.join(", ")));
     }
     found
 }
@@ -393,7 +393,7 @@ pub(super) fn roster_charts(runs: &[RunRecord]) -> Vec<Chart> {
         .collect();
     charts.push(chart(
         "acceptable",
-        "Online with acceptable responses, most",
+        "Online with acceptable responses, maximum",
         DisplayUnit::Count,
         false,
         &|run| run.totals.gauges.get(Gauge::Acceptable.name()).map(|most| *most as f64),
@@ -490,7 +490,7 @@ mod tests {
         let text = text(&[run("idle", "a", 1), other]);
         for words in [
             "their plan: idle / steady",
-            "the connections asked for: 0 / 7",
+            "the requested connections: 0 / 7",
             "warnings of their own: b (steady)",
         ] {
             assert!(text.contains(words), "{words} in {text}");
@@ -535,8 +535,7 @@ mod tests {
         let text = text(&[run("steady", "a", 200), late]);
         assert!(
             text.starts_with(
-                "! the generator of b (steady) was the bottleneck (its lateness was 6 ms at \
-             p99)"
+                "! the generator of b (steady) was the bottleneck (its lateness was 6 ms at p99)"
             ),
             "{text}"
         );

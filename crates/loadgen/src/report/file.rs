@@ -37,11 +37,11 @@ pub fn write(dir: &Path, run: &RunRecord) -> Result<ReportPaths> {
         html: dir.join("report.html"),
         text: dir.join("summary.txt"),
     };
-    std::fs::create_dir_all(dir).with_context(|| format!("the directory {} can't be made", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;
     for (path, content) in
         [(&paths.json, json(run)?), (&paths.html, super::html(run)), (&paths.text, super::text(run))]
     {
-        std::fs::write(path, content).with_context(|| format!("{} can't be written", path.display()))?;
+        std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(paths)
 }
@@ -53,7 +53,7 @@ pub fn write(dir: &Path, run: &RunRecord) -> Result<ReportPaths> {
 pub fn json(run: &RunRecord) -> Result<String> {
     let mut bytes = Vec::new();
     run.serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, LineFormatter::default()))
-        .context("the run can't be written as JSON")?;
+        .context("cannot encode the run as JSON")?;
     bytes.push(b'\n');
     String::from_utf8(bytes).context("JSON is UTF-8")
 }
@@ -70,9 +70,9 @@ pub fn read(path: &Path) -> Result<RunRecord> {
     }
     let path = if path.is_dir() { path.join("run.json") } else { path.to_owned() };
     let shown = path.display();
-    let text = std::fs::read_to_string(&path).with_context(|| format!("{shown} can't be read"))?;
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
     let version: Version =
-        serde_json::from_str(&text).with_context(|| format!("{shown} is not the JSON of a run"))?;
+        serde_json::from_str(&text).with_context(|| format!("{shown} does not contain a run as JSON"))?;
     match version.format {
         Some(1..=FORMAT) => {}
         Some(newer) if newer > FORMAT => bail!(

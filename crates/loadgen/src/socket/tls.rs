@@ -103,11 +103,7 @@ impl TlsConnection {
         alpn: Option<&[u8]>,
     ) -> io::Result<TlsConnection> {
         let name = ServerName::try_from(name.to_owned()).map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the domain is not a valid TLS server \
-             name",
-            )
+            io::Error::new(io::ErrorKind::InvalidInput, "the domain is not a valid TLS server name")
         })?;
         let config = client.config();
         let connection = match alpn {
@@ -482,8 +478,7 @@ impl TlsConnection {
             self.stage = TlsStage::Broken;
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the peer sends requests without reading \
-             responses",
+                "the peer sends requests without reading responses",
             ));
         }
         self.unsent.extend_from_slice(fresh);

@@ -41,7 +41,7 @@ impl TsungReader<'_> {
         };
         let variables = name.contains("%%") || password.contains("%%");
         if variables && !subst {
-            self.wrong(node, "xmpp_authenticate", "its variables need subst=\"true\" on the request");
+            self.wrong(node, "xmpp_authenticate", "its variables require subst=\"true\" on the request");
             return;
         }
         let login = if !variables {
@@ -114,7 +114,8 @@ impl TsungReader<'_> {
         };
         if let Some((_, line)) = self.logins.iter().find(|(login, _)| class(login) != class(&first)).cloned()
         {
-            let text = "this version has one kind of accounts in a run, and another session has other ones";
+            let text = "this version supports only one kind of accounts per run, and another session has a \
+             different one";
             self.wrong_line(line, "xmpp_authenticate", text);
         }
         let all_anonymous =
@@ -125,7 +126,7 @@ impl TsungReader<'_> {
                 self.listed(table, name, password)
             }
             TsungLogin::Fixed { name, password } if over.prefix.is_none() => {
-                self.note_plan(format!("all users log in as {name}, so one can be online at a time"));
+                self.note_plan(format!("all users log in as {name}, so only one can be online at a time"));
                 AccountSource::List(vec![(name, password)])
             }
             _ if all_anonymous => AccountSource::Anonymous { count },
@@ -138,17 +139,17 @@ impl TsungReader<'_> {
     fn pattern(&mut self, arguments: &PlanOverrides, count: u32) -> AccountSource {
         let over = &arguments.accounts;
         if count == 0 {
-            self.wrong_plan(
-                "userid_max is 0 and no session takes its users from a file: there is nobody to log in",
-            );
+            self.wrong_plan("userid_max is 0 and no session reads its users from a file: no user can log in");
         }
         if over.password.is_none() && self.settings.password.contains("{n}") {
-            self.wrong_plan("passwd: {n} cannot stand in a password here, it means the number");
+            self.wrong_plan(
+                "passwd: a password cannot contain {n}, which is replaced by the number of the user",
+            );
         }
         if self.logins.iter().any(|(login, _)| *login == TsungLogin::Text) {
             self.note_plan(
-                "names of xmpp_authenticate that are not two columns of one file are not known to the destinations online, \
-                 offline and random, which stay those of the numbered users",
+                "names of xmpp_authenticate that are not two columns of one file are not used for the \
+                 destinations online, offline and random, which remain the numbered users",
             );
         }
         AccountSource::Pattern {
@@ -173,7 +174,7 @@ impl TsungReader<'_> {
             // Users and rows have the same number, so no row may be missing.
             let missing = rows.len() - list.len();
             self.wrong_plan(format!(
-                "{path}: {missing} lines have no name and password; is the delimiter right?"
+                "{path}: {missing} lines have no name and password; check the delimiter"
             ));
         }
         AccountSource::List(list)

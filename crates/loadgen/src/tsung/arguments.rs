@@ -72,7 +72,8 @@ impl TsungReader<'_> {
         let changes = |step: &PlanStep| matches!(step, PlanStep::ChangeTarget { .. });
         if plan.target.web.transport.is_web() && plan.sessions.iter().any(|it| it.steps.iter().any(changes)) {
             self.wrong_plan(
-                "change_type: this version keeps to one kind of connection, and the servers' is not TCP",
+                "change_type: this version supports one type of connection per run, and that of the servers \
+                 is not TCP",
             );
         }
         secure(&mut plan, arguments.security);
@@ -96,8 +97,8 @@ impl TsungReader<'_> {
         let users = plan.accounts.count();
         if wanted > users {
             self.wrong_plan(format!(
-                "--connections {wanted}: there are {users} accounts (userid_max or the lines of a file); --count says \
-                 how many the server has"
+                "--connections {wanted}: there are {users} accounts (userid_max or the lines of a file); \
+                 set --count to the number of accounts on the server"
             ));
         }
         plan.options.connections = wanted.max(1);
@@ -121,7 +122,7 @@ impl TsungReader<'_> {
         }
         let expected = expected.round();
         self.note_plan(format!(
-            "--connections: {wanted} users arrive in place of about {expected}, with the same shape"
+            "--connections: {wanted} users arrive instead of about {expected}, with the same profile"
         ));
         if factor < 1.0 {
             let most = self.settings.global_number;

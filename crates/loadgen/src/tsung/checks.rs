@@ -40,7 +40,11 @@ impl TsungReader<'_> {
         let action = match self.choice(node, "do", &words) {
             Some("log") => MatchAction::Log,
             Some("dump") => {
-                self.note(node, "match do=\"dump\": the answer is written to the log of the run, not to a file of its own");
+                self.note(
+                    node,
+                    "match do=\"dump\": the response is written to the log of the run, not to a \
+                 separate file",
+                );
                 MatchAction::Log
             }
             Some("abort") => MatchAction::Abort,
@@ -51,15 +55,15 @@ impl TsungReader<'_> {
         };
         let when = self.choice(node, "when", &["match", "nomatch"]) != Some("nomatch");
         if self.flag(node, "subst", false) && regex.contains("%%") {
-            self.wrong(node, "match", "this version has no variables in the expression of a match");
+            self.wrong(node, "match", "this version does not support variables in the expression of a match");
             return None;
         }
         if self.count(node, "loop_back").unwrap_or(0) != 0 {
-            self.wrong(node, "match", "loop_back: this version repeats the one request only");
+            self.wrong(node, "match", "loop_back: this version repeats only the request itself");
         }
         for name in ["apply_to_content", "skip_headers"] {
             if attribute(node, name).is_some_and(|value| !["undefined", "no"].contains(&value)) {
-                self.wrong(node, "match", format!("this version has no {name}"));
+                self.wrong(node, "match", format!("this version does not support {name}"));
             }
         }
         let loops = self.count(node, "max_loop").unwrap_or(20);
@@ -85,14 +89,19 @@ impl TsungReader<'_> {
         flow.set.insert(name.clone());
         for kind in ["xpath", "jsonpath", "pgsql_expr", "header"] {
             if attribute(node, kind).is_some() {
-                let text =
-                    format!("this version has no {kind} in dyn_variable; a regular expression (re) does it");
+                let text = format!(
+                    "this version does not support {kind} in dyn_variable; use a regular expression (re)"
+                );
                 self.wrong(node, &format!("dyn_variable {name}"), text);
                 return None;
             }
         }
         if attribute(node, "decode").is_some_and(|value| value != "false") {
-            self.wrong(node, &format!("dyn_variable {name}"), "this version does not decode what it keeps");
+            self.wrong(
+                node,
+                &format!("dyn_variable {name}"),
+                "this version does not decode the stored value",
+            );
         }
         let regex = match (node.attribute("re"), node.attribute("regexp")) {
             (Some(regex), _) => regex.to_owned(),
@@ -109,7 +118,7 @@ impl TsungReader<'_> {
         if regex.is_empty() {
             self.wrong(node, key, "has no regular expression");
         } else if let Err(error) = regex_lite::Regex::new(regex) {
-            self.wrong(node, key, format!("the expression \"{}\" cannot be used: {error}", short(regex)));
+            self.wrong(node, key, format!("the expression \"{}\" is invalid: {error}", short(regex)));
         }
     }
 }

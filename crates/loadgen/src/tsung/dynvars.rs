@@ -136,9 +136,8 @@ impl TsungReader<'_> {
                 short = true;
             }
             if short {
-                let text = format!(
-                    "not every line of the file {id} has {columns} columns; what is missing is empty"
-                );
+                let text =
+                    format!("not every line of the file {id} has {columns} columns; missing ones are empty");
                 self.note(node, text);
             }
         }

@@ -30,7 +30,7 @@ impl TsungReader<'_> {
         sessions: &SessionChoice,
     ) -> TsungLoad {
         let Some(load) = load else {
-            self.wrong(root, "tsung", "there is no load");
+            self.wrong(root, "tsung", "the element load is missing");
             return TsungLoad::default();
         };
         self.known_attributes(load);
@@ -57,7 +57,7 @@ impl TsungReader<'_> {
             }
         }
         if phases.is_empty() && starts.is_empty() {
-            self.wrong(load, "load", "nobody arrives: there is no arrivalphase and no user");
+            self.wrong(load, "load", "no users arrive: there is no arrivalphase and no user");
         }
         if phases.iter().any(|(_, phase)| phase.weights.is_none()) {
             let at = child(root, "sessions").unwrap_or(load);
@@ -96,7 +96,7 @@ impl TsungReader<'_> {
                 "users" => {
                     self.known_attributes(inner);
                     if rate.is_some() {
-                        self.wrong(inner, "users", "stands here a second time");
+                        self.wrong(inner, "users", "occurs twice here");
                     }
                     rate = Some(self.rate(inner));
                     max_users = self.count(inner, "maxnumber");
@@ -140,11 +140,11 @@ impl TsungReader<'_> {
                 (distance.map(|distance| 1.0 / (distance * unit)), "interarrival")
             }
             (true, true) => {
-                self.wrong(node, "users", "has both arrivalrate and interarrival; one of them says it");
+                self.wrong(node, "users", "has both arrivalrate and interarrival; keep one of them");
                 return 0.0;
             }
             (false, false) => {
-                self.wrong(node, "users", "needs arrivalrate or interarrival");
+                self.wrong(node, "users", "requires arrivalrate or interarrival");
                 return 0.0;
             }
         };
@@ -166,7 +166,7 @@ impl TsungReader<'_> {
         let (wanted, other) =
             if sessions.percent { ("probability", "weight") } else { ("weight", "probability") };
         if attribute(node, other).is_some() {
-            let text = format!("gives a {other} where the sessions have a {wanted}");
+            let text = format!("has a {other}, but the sessions have a {wanted}");
             self.wrong(node, "session_setup", text);
             return;
         }
@@ -208,7 +208,7 @@ impl TsungReader<'_> {
             .collect();
         if found.is_empty() {
             let near = crate::plan::nearest(pattern, sessions.names.iter().map(String::as_str));
-            self.wrong(node, key, format!("there is no session {pattern}{near}"));
+            self.wrong(node, key, format!("unknown session {pattern}{near}"));
         }
         found
     }

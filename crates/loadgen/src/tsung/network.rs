@@ -55,7 +55,7 @@ impl TsungReader<'_> {
             };
             let kind = (transport, security);
             if spoken.is_some_and(|other| other != kind) {
-                let text = "this version speaks to servers of one type at a time";
+                let text = "this version supports one type of server per run";
                 self.wrong(node, "server", text);
             }
             spoken = Some(kind);
@@ -68,9 +68,11 @@ impl TsungReader<'_> {
         }
         match spoken {
             None if servers.is_none_or(|node| elements(node).next().is_none()) => {
-                self.wrong_plan("there is no server");
+                self.wrong_plan("no server is defined");
             }
-            Some(_) if !arguments.addresses.is_empty() => self.note_plan("servers are replaced by --target"),
+            Some(_) if !arguments.addresses.is_empty() => {
+                self.note_plan("the the servers are replaced by --target")
+            }
             _ => {}
         }
         let addresses =
@@ -124,7 +126,7 @@ impl TsungReader<'_> {
                 address
             }
             Err(error) => {
-                self.wrong(node, key, format!("{host}: {error}; --target gives another address"));
+                self.wrong(node, key, format!("{host}: {error}; use --target to give another address"));
                 None
             }
         }
@@ -143,20 +145,21 @@ impl TsungReader<'_> {
             if attribute(node, "type") == Some("batch") {
                 self.note(
                     node,
-                    "client: machines of a job scheduler are ignored; they join with `throng load worker`",
+                    "client: machines of a job scheduler are ignored; let them join with `throng load \
+                     worker`",
                 );
                 continue;
             } else if !here {
                 self.note(
                     node,
-                    format!("client {host} is ignored: other machines join with `throng load worker`"),
+                    format!("client {host} is ignored; let other machines join with `throng load worker`"),
                 );
             }
             for name in ["cpu", "maxusers", "weight"] {
                 if attribute(node, name).is_some() {
                     self.note(
                         node,
-                        format!("client: {name} is ignored: workers are started as the machine needs them"),
+                        format!("client: {name} is ignored: the number of workers is chosen automatically"),
                     );
                 }
             }
@@ -176,13 +179,16 @@ impl TsungReader<'_> {
         self.known_attributes(node);
         let Some(value) = self.needed(node, "value") else { return };
         if self.flag(node, "scan", false) {
-            self.note(node, format!("ip: the addresses of {value} are not looked for; --source gives them"));
+            self.note(
+                node,
+                format!("ip: the addresses of {value} are not detected; give them with --source"),
+            );
         } else if value == "resolve" {
-            self.note(node, "ip: the machine's own address is the usual one, nothing is done");
+            self.note(node, "ip: the address of this machine is the default; nothing changes");
         } else if let Ok(address) = value.parse() {
             sources.push(address);
         } else {
-            self.wrong(node, "ip", format!("value=\"{value}\" is no IP address"));
+            self.wrong(node, "ip", format!("value=\"{value}\" is not an IP address"));
         }
     }
 
@@ -193,7 +199,11 @@ impl TsungReader<'_> {
         let parts: Option<Vec<(u8, u8)>> = value.split('.').map(part).collect();
         let Some([a, b, c, d]) = parts.as_deref().and_then(|parts| <&[(u8, u8); 4]>::try_from(parts).ok())
         else {
-            self.wrong(node, "iprange", format!("value=\"{value}\" is no range such as 172.28.1-20.0-254"));
+            self.wrong(
+                node,
+                "iprange",
+                format!("value=\"{value}\" is not a range such as 172.28.1-20.0-254"),
+            );
             return;
         };
         for a in a.0..=a.1 {

@@ -136,7 +136,7 @@ impl TsungReader<'_> {
                 None | Some("") => self.general(node, name),
                 Some("ts_jabber") => self.xmpp(node, name),
                 Some(other) => {
-                    self.note(node, format!("option {name} of {other} is ignored: only XMPP runs"))
+                    self.note(node, format!("option {name} of {other} is ignored: only XMPP is supported"))
                 }
             }
         }
@@ -183,20 +183,20 @@ impl TsungReader<'_> {
             }
             "ports_range" => {
                 let text =
-                    "ports_range is ignored: the kernel chooses ports, and --source gives more addresses";
+                    "ports_range is ignored: the kernel chooses ports; use --source for more addresses";
                 self.note(node, text);
             }
             "rate_limit" => {
-                self.note(node, "rate_limit is ignored: this version does not slow down what it receives")
+                self.note(node, "rate_limit is ignored: this version does not limit the receive rate")
             }
             "ssl_ciphers" => {
-                self.note(node, "ssl_ciphers is ignored: the server chooses among the usual ones")
+                self.note(node, "ssl_ciphers is ignored: the server chooses among the default ciphers")
             }
             "ssl_disable_sni" => {
                 if self.flag(node, "value", false) {
                     self.note(
                         node,
-                        "ssl_disable_sni is ignored: the domain is always named in the TLS handshake",
+                        "ssl_disable_sni is ignored: the TLS handshake always contains the domain (SNI)",
                     );
                 }
             }
@@ -204,7 +204,7 @@ impl TsungReader<'_> {
                 if self.flag(node, "value", false) {
                     self.note(
                         node,
-                        format!("{name} is ignored: sockets are set up for many connections anyway"),
+                        format!("{name} is ignored: sockets are always tuned for many connections"),
                     );
                 }
             }
@@ -213,7 +213,13 @@ impl TsungReader<'_> {
             }
             "bosh_path" | "websocket_path" => self.web_path(node, name),
             "websocket_frame" | "websocket_subprotocols" | "websocket_origin" => {
-                self.note(node, format!("{name} is ignored: XMPP is text of the protocol xmpp (RFC 7395)"));
+                self.note(
+                    node,
+                    format!(
+                        "{name} is ignored: XMPP over WebSocket uses text frames and the \
+                 subprotocol xmpp (RFC 7395)"
+                    ),
+                );
             }
             "udp_rcv_buffer" | "udp_snd_buffer" => {
                 self.note(node, format!("{name} is ignored: XMPP has no UDP"));
@@ -229,7 +235,7 @@ impl TsungReader<'_> {
     fn web_path(&mut self, node: XmlNode<'_>, name: &str) {
         let Some(path) = self.needed(node, "value") else { return };
         if !path.starts_with('/') || path.contains([' ', '\r', '\n']) {
-            self.wrong(node, "option", format!("{name}: must begin with / and have no blanks"));
+            self.wrong(node, "option", format!("{name}: must begin with / and contain no spaces"));
             return;
         }
         let settings = &mut self.settings;
@@ -268,7 +274,7 @@ impl TsungReader<'_> {
             (known, None) if XMPP.contains(&known) || known == "offline_from_fileid" => {}
             _ => {
                 let near = nearest(name, XMPP);
-                self.wrong(node, "option", format!("{name}: no such option of ts_jabber{near}"));
+                self.wrong(node, "option", format!("{name}: unknown option of ts_jabber{near}"));
             }
         }
     }
@@ -276,12 +282,10 @@ impl TsungReader<'_> {
     fn tls_version(&mut self, node: XmlNode<'_>) {
         match attribute(node, "value") {
             Some("tlsv1.2") => self.settings.only_tls12 = true,
-            Some("tlsv1.3") => {
-                self.note(node, "ssl_versions tlsv1.3 is ignored: TLS 1.2 is taken too if the server asks")
-            }
+            Some("tlsv1.3") => self.note(node, "ssl_versions tlsv1.3 is ignored: TLS 1.2 is also accepted"),
             None | Some("negotiate") => {}
             Some(other) => {
-                let text = format!("ssl_versions: this version speaks TLS 1.2 and 1.3, no {other}");
+                let text = format!("ssl_versions: this version supports TLS 1.2 and 1.3, not {other}");
                 self.wrong(node, "option", text);
             }
         }
@@ -297,7 +301,11 @@ impl TsungReader<'_> {
             (None, None) if self.flag(node, "random", false) => ThinkTimeDistribution::Exponential,
             (None, None) => ThinkTimeDistribution::Fixed,
             _ => {
-                self.wrong(node, "option", "thinktime: needs both min and max, and min not above max");
+                self.wrong(
+                    node,
+                    "option",
+                    "thinktime: requires both min and max, and min must not exceed max",
+                );
                 ThinkTimeDistribution::Fixed
             }
         };
@@ -317,8 +325,8 @@ impl TsungReader<'_> {
                 if let (Some(domain), None) = (domains.next(), domains.next()) {
                     return domain.to_owned();
                 }
-                let text =
-                    "vhost_file: this version runs one domain at a time, and the file has not exactly one";
+                let text = "vhost_file: this version supports one domain per run, and the file does not contain \
+                     exactly one";
                 self.wrong_line(line, "option", text);
             }
             Err(error) => self.wrong_line(line, "option", format!("vhost_file: {error}")),

@@ -75,13 +75,13 @@ impl<'r> TsungReader<'r> {
     ) -> Option<LoadPlan> {
         if root.tag_name().name() != "tsung" {
             let name = root.tag_name().name();
-            self.wrong(root, name, "no Tsung scenario: the root element is not \"tsung\"");
+            self.wrong(root, name, "not a Tsung scenario: the root element is not \"tsung\"");
             return None;
         }
         self.known_attributes(root);
         for name in ["loglevel", "dumptraffic", "backend"] {
             if let Some(value) = root.attribute(name).filter(|value| *value != "false") {
-                self.note(root, format!("{name}=\"{value}\" is ignored: the report has its own files"));
+                self.note(root, format!("{name}=\"{value}\" is ignored: the report uses its own files"));
             }
         }
         self.top_level(root);
@@ -94,9 +94,7 @@ impl<'r> TsungReader<'r> {
         let mut load = self.read_load(root, child(root, "load"), &names);
         let starts = names.leave_out(&mut sessions, &mut load);
         if starts > 0 {
-            self.note_plan(format!(
-                "{starts} of the users with a start time are left out with their session"
-            ));
+            self.note_plan(format!("{starts} of the users with a start time are skipped with their session"));
         }
         let title = title(root);
         self.assemble(name, title, servers, sources, sessions, load, arguments)
@@ -112,15 +110,12 @@ impl<'r> TsungReader<'r> {
             if !KNOWN.contains(&name) {
                 self.unknown(node, KNOWN);
             } else if seen.contains(&name) {
-                self.wrong(node, name, "stands here a second time");
+                self.wrong(node, name, "occurs twice here");
             } else {
                 seen.push(name);
             }
             if name == "monitoring" {
-                self.note(
-                    node,
-                    "monitoring is ignored: processes of the server are watched with --pid and --metrics instead",
-                );
+                self.note(node, "monitoring is ignored; use --pid and --metrics instead");
             }
         }
     }
@@ -135,7 +130,7 @@ impl<'r> TsungReader<'r> {
         if self.mistakes.len() > MAX_SHOWN {
             let more = self.mistakes.len() - MAX_SHOWN;
             self.mistakes.truncate(MAX_SHOWN);
-            self.mistakes.push(PlanError::of_plan(format!("and {more} mistakes more")));
+            self.mistakes.push(PlanError::of_plan(format!("and {more} more errors")));
         }
         match plan {
             Some(plan) if self.mistakes.is_empty() => {
@@ -143,7 +138,9 @@ impl<'r> TsungReader<'r> {
                 self.notes.dedup();
                 Ok((plan, self.notes))
             }
-            _ if self.mistakes.is_empty() => Err(vec![PlanError::of_plan("the scenario makes no plan")]),
+            _ if self.mistakes.is_empty() => {
+                Err(vec![PlanError::of_plan("the scenario cannot be converted to a plan")])
+            }
             _ => Err(self.mistakes),
         }
     }
@@ -198,7 +195,7 @@ impl<'r> TsungReader<'r> {
         let name = node.tag_name().name();
         let parent = node.parent_element().map_or("", |parent| parent.tag_name().name());
         let near = nearest(name, names);
-        self.wrong(node, name, format!("no such element in {parent}{near}"));
+        self.wrong(node, name, format!("unknown element in {parent}{near}"));
     }
 
     /// Notes attributes that are ignored because Tsung does not define them.
@@ -209,7 +206,7 @@ impl<'r> TsungReader<'r> {
             let name = attribute.name();
             if !known.contains(&name) {
                 let near = nearest(name, known.iter().copied());
-                self.note(node, format!("{element} has no attribute {name}, it is ignored{near}"));
+                self.note(node, format!("the unknown attribute {name} of {element} is ignored{near}"));
             }
         }
     }
@@ -218,7 +215,7 @@ impl<'r> TsungReader<'r> {
     pub(super) fn needed<'a>(&mut self, node: XmlNode<'a>, name: &str) -> Option<&'a str> {
         let value = attribute(node, name);
         if value.is_none() {
-            self.wrong(node, node.tag_name().name(), format!("needs the attribute {name}"));
+            self.wrong(node, node.tag_name().name(), format!("requires the attribute {name}"));
         }
         value
     }
@@ -278,7 +275,7 @@ impl<'r> TsungReader<'r> {
         }
         let near = nearest(text, words.iter().copied());
         let all = words.join(", ");
-        self.wrong(node, node.tag_name().name(), format!("{name}=\"{text}\" is none of {all}{near}"));
+        self.wrong(node, node.tag_name().name(), format!("{name}=\"{text}\" must be one of {all}{near}"));
         None
     }
 

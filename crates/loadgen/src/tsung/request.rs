@@ -53,7 +53,7 @@ impl TsungReader<'_> {
             .choice(node, "subst", &["true", "false", "all_except_body"])
             .is_some_and(|value| value != "false");
         if let Some(tag) = attribute(node, "tag") {
-            self.note(node, format!("tag \"{tag}\" is ignored: no request is left out"));
+            self.note(node, format!("tag \"{tag}\" is ignored: all requests are sent"));
         }
         let checks = self.checks(node, flow);
         let mut found = None;
@@ -62,7 +62,7 @@ impl TsungReader<'_> {
             match name {
                 "match" | "dyn_variable" => {}
                 "jabber" if found.is_none() => found = Some(inner),
-                "jabber" => self.wrong(inner, name, "a request holds one jabber"),
+                "jabber" => self.wrong(inner, name, "a request must contain exactly one jabber"),
                 _ => match refused_protocol(name) {
                     Some(why) => {
                         self.wrong(inner, name, why);
@@ -98,12 +98,12 @@ impl TsungReader<'_> {
             return;
         } else if !REQUESTS.contains(&kind) {
             let near = nearest(kind, REQUESTS);
-            self.wrong(node, "jabber", format!("type=\"{kind}\": no such request{near}"));
+            self.wrong(node, "jabber", format!("type=\"{kind}\": unknown request{near}"));
             return;
         }
         let Some(wait) = self.wait(node, kind, flow) else { return };
         if flow.stream == StreamKnowledge::Closed && kind != "connect" {
-            self.wrong(node, kind, "the stream is not open here; connect comes first");
+            self.wrong(node, kind, "the stream is not open here; put connect first");
             flow.stream = StreamKnowledge::Unknown;
         }
         if !flow.started {
@@ -137,7 +137,7 @@ impl TsungReader<'_> {
             "global" => TsungAck::Everybody,
             "parse" => flow.regexp.clone().map_or(TsungAck::Packet, TsungAck::Expression),
             "bidi_ack" if kind != "starttls" => {
-                self.wrong(node, kind, "ack=\"bidi_ack\" has an end with starttls only");
+                self.wrong(node, kind, "ack=\"bidi_ack\" ends only with starttls");
                 return None;
             }
             _ => TsungAck::Nothing,
@@ -149,7 +149,7 @@ impl TsungReader<'_> {
         match request.kind {
             "connect" => {
                 if attribute(node, "version").is_some_and(|version| version != "1.0") {
-                    self.note(node, "connect: version is ignored, streams are of version 1.0");
+                    self.note(node, "connect: version is ignored: streams always have version 1.0");
                 }
                 // An open stream has been reopened by the step before.
                 if flow.stream != StreamKnowledge::Open {
@@ -167,7 +167,7 @@ impl TsungReader<'_> {
                     self.wrong(
                         node,
                         "register",
-                        "this version creates accounts with the names of the run only",
+                        "this version creates only accounts with the names of the run",
                     );
                 }
                 steps.push(PlanStep::Register);
@@ -213,11 +213,11 @@ impl TsungReader<'_> {
     fn no_checks(&mut self, request: &TsungRequest<'_>) {
         let kind = request.kind;
         if let Some((name, _)) = request.checks.captures.first() {
-            let text = format!("dyn_variable {name}: this version keeps nothing of the answer to {kind}");
+            let text = format!("dyn_variable {name}: this version does not store responses to {kind}");
             self.wrong(request.node, kind, text);
         }
         if !request.checks.matches.is_empty() {
-            let text = format!("match on {kind} is ignored: the step looks at its answer by itself");
+            let text = format!("match on {kind} is ignored: the step checks its response itself");
             self.note(request.node, text);
         }
     }
@@ -292,7 +292,7 @@ impl TsungReader<'_> {
     /// Notes that no contact has been added to the roster before.
     fn needs_contact(&mut self, request: &TsungRequest<'_>, flow: &SessionFlow) {
         if !flow.contact {
-            let text = format!("{}: no iq:roster:add comes before it, so nothing is sent", request.kind);
+            let text = format!("{}: no iq:roster:add precedes it, so nothing is sent", request.kind);
             self.note(request.node, text);
         }
     }
@@ -304,7 +304,7 @@ impl TsungReader<'_> {
         let body = match node.attribute("data") {
             Some(data) => {
                 if data.contains(['<', '&']) {
-                    self.note(node, "chat: what is XML in data is sent as text; raw sends XML");
+                    self.note(node, "chat: XML in data is sent as text; use raw to send XML");
                 }
                 MessageBody::Text(self.text(node, flow, data, request.subst))
             }
@@ -327,12 +327,14 @@ impl TsungReader<'_> {
         if conditions && wait == TsungAck::Nothing {
             self.note(
                 node,
-                format!("{kind}: match and dyn_variable are ignored: ack=\"no_ack\" waits for no answer"),
+                format!(
+                    "{kind}: match and dyn_variable are ignored: ack=\"no_ack\" does not wait for a response"
+                ),
             );
             return;
         }
         if sent && checks.matches.iter().any(|check| check.action == MatchAction::Loop) {
-            let text = "match do=\"loop\": this version repeats raw, privacy and auth_get requests only";
+            let text = "match do=\"loop\": this version repeats only raw, privacy and auth_get requests";
             self.wrong(node, kind, text);
         }
         match wait {
@@ -365,7 +367,7 @@ impl TsungReader<'_> {
         let xml = match request.kind {
             "wait" => {
                 if request.wait == TsungAck::Nothing {
-                    self.note(request.node, "wait with ack=\"no_ack\" waits for nothing and is ignored");
+                    self.note(request.node, "wait is ignored with ack=\"no_ack\", which waits for nothing");
                     return;
                 }
                 self.answer(request, false, steps);
@@ -406,8 +408,10 @@ impl TsungReader<'_> {
         };
         let conditions = request.checks != ResponseChecks::default();
         if conditions && matches!(request.wait, TsungAck::Nothing | TsungAck::Everybody) {
-            let text =
-                format!("{}: match and dyn_variable are ignored: nothing waits for an answer", request.kind);
+            let text = format!(
+                "{}: match and dyn_variable are ignored: the step does not wait for a response",
+                request.kind
+            );
             self.note(request.node, text);
             steps.push(PlanStep::Raw { xml, ack: AckMode::None, checks: ResponseChecks::default() });
         } else {
@@ -426,14 +430,14 @@ impl TsungReader<'_> {
             "unique" => Destination::First,
             "previous" => {
                 if !flow.message {
-                    self.note(node, "destination=\"previous\": no message comes before it");
+                    self.note(node, "destination=\"previous\": no message precedes it");
                 }
                 Destination::Previous
             }
             jid if jid.contains('@') => Destination::Jid(TextTemplate::literal(jid)),
             user => {
                 let near = nearest(user, WORDS);
-                self.note(node, format!("destination=\"{user}\" is taken for the name of a user{near}"));
+                self.note(node, format!("destination=\"{user}\" is interpreted as the name of a user{near}"));
                 Destination::Jid(TextTemplate(vec![
                     TemplatePart::Literal(format!("{user}@")),
                     TemplatePart::Domain,

@@ -123,7 +123,8 @@ impl TsungReader<'_> {
             let steps = match kind {
                 Some("ts_jabber") if why.is_some() => {
                     let text = format!(
-                        "session {name} is left out: this version does not run {}; its users are shared out among the other sessions",
+                        "session {name} is skipped: this version does not run {}; its users are distributed \
+                         over the other sessions",
                         why.unwrap_or_default()
                     );
                     self.note(node, text);
@@ -133,7 +134,7 @@ impl TsungReader<'_> {
                 Some(other) => {
                     let protocol = other.strip_prefix("ts_").unwrap_or(other);
                     let why = names::refused_protocol(protocol)
-                        .unwrap_or_else(|| "no such type of session".to_owned());
+                        .unwrap_or_else(|| "unknown type of session".to_owned());
                     self.wrong(node, &format!("session {name}"), format!("{other}: {why}"));
                     Vec::new()
                 }
@@ -142,7 +143,7 @@ impl TsungReader<'_> {
             sessions.push(UserSession { name, weight, accept_subscriptions: bidi, steps });
         }
         if sessions.is_empty() {
-            self.wrong(node.unwrap_or(root), "sessions", "there is no session");
+            self.wrong(node.unwrap_or(root), "sessions", "no session is defined");
         }
         let choice = SessionChoice {
             names: sessions.iter().map(|session| session.name.clone()).collect(),
@@ -159,16 +160,16 @@ impl TsungReader<'_> {
             (true, false) => (false, "probability"),
             (false, true) => (true, "weight"),
             (true, true) => {
-                self.wrong(node, "session", "has both probability and weight; one of them says it");
+                self.wrong(node, "session", "has both probability and weight; keep one of them");
                 return 0.0;
             }
             (false, false) => {
-                self.wrong(node, "session", "needs probability or weight");
+                self.wrong(node, "session", "requires probability or weight");
                 return 0.0;
             }
         };
         if weighted.is_some_and(|other| other != is_weight) {
-            self.wrong(node, "session", "probability and weight cannot be mixed over the sessions");
+            self.wrong(node, "session", "sessions cannot mix probability and weight");
         }
         *weighted = Some(is_weight);
         self.number(node, name).unwrap_or(0.0)
@@ -181,9 +182,9 @@ impl TsungReader<'_> {
         }
         let sum: f64 = weights.iter().sum();
         if percent && (sum - 100.0).abs() >= 0.05 {
-            self.wrong(node, key, format!("the probabilities of the sessions come to {sum}, not to 100"));
+            self.wrong(node, key, format!("the probabilities of the sessions add up to {sum}, not to 100"));
         } else if sum <= 0.0 {
-            self.wrong(node, key, "the weights of the sessions come to nothing");
+            self.wrong(node, key, "the weights of the sessions add up to 0");
         }
     }
 
@@ -257,7 +258,7 @@ impl TsungReader<'_> {
                 "var" | "match" | "dyn_variable" => {
                     let name = node.tag_name().name();
                     let place = if name == "var" { "setdynvars" } else { "request" };
-                    self.wrong(node, name, format!("stands outside a {place}"));
+                    self.wrong(node, name, format!("occurs outside a {place}"));
                 }
                 _ => self.unknown(node, FLOW),
             }
@@ -274,14 +275,14 @@ impl TsungReader<'_> {
                 return;
             }
             Some("wait_bidi") => {
-                self.note(node, "thinktime wait_bidi is ignored: starttls waits for its answer by itself");
+                self.note(node, "thinktime wait_bidi is ignored: starttls waits for its response itself");
                 return;
             }
             Some(value) if value.starts_with("%%") => {
                 self.wrong(
                     node,
                     "thinktime",
-                    "this version has no variables in thinktime; min and max make it random",
+                    "this version does not support variables in thinktime; use min and max for a random time",
                 );
                 return;
             }
@@ -306,7 +307,7 @@ impl TsungReader<'_> {
                     self.wrong(
                         node,
                         "thinktime",
-                        "needs either value, or min and max with min not above max",
+                        "requires either value, or min and max with min not above max",
                     );
                     return;
                 }
@@ -344,7 +345,7 @@ impl TsungReader<'_> {
         let counter = self.needed(node, "var").map(str::to_owned);
         for name in ["from", "to"] {
             if attribute(node, name).is_some_and(|value| value.starts_with("%%")) {
-                self.wrong(node, "for", format!("this version has no variables in {name}"));
+                self.wrong(node, "for", format!("this version does not support variables in {name}"));
                 return;
             }
         }
@@ -365,7 +366,7 @@ impl TsungReader<'_> {
             self.wrong(
                 node,
                 "for",
-                format!("never ends: incr=\"{increment}\" does not lead from {from} to {to}"),
+                format!("never ends: incr=\"{increment}\" does not reach {to} from {from}"),
             );
             return;
         };
@@ -379,7 +380,7 @@ impl TsungReader<'_> {
         let Some(last) =
             elements(node).last().filter(|last| ["while", "until"].contains(&last.tag_name().name()))
         else {
-            self.wrong(node, "repeat", "its last element must be while or until");
+            self.wrong(node, "repeat", "the last element must be while or until");
             return;
         };
         self.known_attributes(last);
@@ -394,7 +395,7 @@ impl TsungReader<'_> {
     fn for_each(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         for name in ["include", "exclude"] {
             if attribute(node, name).is_some() {
-                self.wrong(node, "foreach", format!("this version has no {name}"));
+                self.wrong(node, "foreach", format!("this version does not support {name}"));
             }
         }
         let variable = self.needed(node, "name").unwrap_or("").to_owned();
@@ -428,7 +429,7 @@ impl TsungReader<'_> {
         let key = node.tag_name().name();
         let variable = self.needed(node, "var")?.to_owned();
         if variable.ends_with(']') {
-            self.wrong(node, key, format!("{variable}: this version has no elements of lists"));
+            self.wrong(node, key, format!("{variable}: this version does not support elements of lists"));
             return None;
         }
         let line = self.line(node);
@@ -436,7 +437,7 @@ impl TsungReader<'_> {
         let mut given =
             RELATIONS.iter().filter_map(|(name, compare)| Some((*compare, node.attribute(*name)?)));
         let (Some((compare, value)), None) = (given.next(), given.next()) else {
-            self.wrong(node, key, "needs exactly one of eq, neq, gt, gte, lt and lte");
+            self.wrong(node, key, "requires exactly one of eq, neq, gt, gte, lt and lte");
             return None;
         };
         let value = self.text(node, flow, value, subst && value.contains("%%"));
@@ -450,25 +451,24 @@ impl TsungReader<'_> {
             Some(other) => {
                 let protocol = other.strip_prefix("ts_").unwrap_or(other);
                 let why =
-                    names::refused_protocol(protocol).unwrap_or_else(|| "no such type of session".to_owned());
+                    names::refused_protocol(protocol).unwrap_or_else(|| "unknown type of session".to_owned());
                 self.wrong(node, "change_type", format!("{other}: {why}"));
                 return;
             }
         }
         for name in ["store", "restore"] {
             if self.flag(node, name, false) {
-                let text =
-                    format!("{name}: this version has one connection for each user and keeps no second one");
+                let text = format!("{name}: this version supports only one connection per user");
                 self.wrong(node, "change_type", text);
             }
         }
         if attribute(node, "bidi").is_some() {
-            self.note(node, "change_type: bidi is ignored: what the session says holds all the time");
+            self.note(node, "change_type: bidi is ignored: the setting of the session applies");
         }
         let kind = self.server_type(node, "server_type");
         let (Some(host), Some(port)) = (self.needed(node, "host"), self.needed(node, "port")) else { return };
         if host.contains("%%") || port.contains("%%") {
-            self.wrong(node, "change_type", "this version has no variables in host and port");
+            self.wrong(node, "change_type", "this version does not support variables in host and port");
             return;
         }
         let (Some((transport, security, six)), Some(port)) = (kind, self.whole(node, "port", 1, 65_535))
@@ -476,7 +476,8 @@ impl TsungReader<'_> {
             return;
         };
         if transport.is_web() {
-            let text = "this version keeps to one kind of connection; BOSH and WebSocket are chosen with the servers";
+            let text = "this version supports one type of connection per run; BOSH and WebSocket are \
+             selected by the servers";
             self.wrong(node, "change_type", text);
             return;
         }
@@ -496,7 +497,7 @@ impl TsungReader<'_> {
                         self.known_attributes(inner);
                         self.certificate(inner);
                     }
-                    None => self.wrong(node, "set_option", "certificate: needs the element certificate"),
+                    None => self.wrong(node, "set_option", "certificate: requires the element certificate"),
                 }
             }
             (None, Some("connect_timeout")) => {
@@ -505,7 +506,7 @@ impl TsungReader<'_> {
                         self.settings.connect_timeout_ms.max(ms.unsigned_abs());
                     self.note(
                         node,
-                        "set_option connect_timeout holds for all sessions here; the longest is taken",
+                        "set_option connect_timeout applies to all sessions; the longest is used",
                     );
                 }
             }
@@ -518,7 +519,7 @@ impl TsungReader<'_> {
     pub(super) fn certificate(&mut self, node: XmlNode<'_>) {
         let key = node.tag_name().name();
         if attribute(node, "keypass").is_some() {
-            self.wrong(node, key, "keypass: this version reads keys without a password only");
+            self.wrong(node, key, "keypass: this version supports only keys without a password");
             return;
         }
         let mut read = |name: &str| {
@@ -527,7 +528,7 @@ impl TsungReader<'_> {
                 self.wrong(
                     node,
                     key,
-                    format!("{name}: this version has one certificate for all and no variables in it"),
+                    format!("{name}: this version supports one certificate for all users, without variables"),
                 );
                 return None;
             }
@@ -537,7 +538,11 @@ impl TsungReader<'_> {
         if files != (None, None, None) && !self.certificates.contains(&files) {
             self.certificates.push(files);
             if self.certificates.len() == 2 {
-                self.wrong(node, key, "this version has one certificate for all, and this is another one");
+                self.wrong(
+                    node,
+                    key,
+                    "this version supports one certificate for all users, and this is a different one",
+                );
             }
         }
     }

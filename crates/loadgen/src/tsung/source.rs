@@ -84,7 +84,7 @@ impl ScenarioSource {
             PlanError {
                 line: Some(line),
                 key: file.unwrap_or_default(),
-                text: format!("no well-formed XML: {what}"),
+                text: format!("the XML is not well-formed: {what}"),
             }
         })
     }
@@ -153,7 +153,7 @@ impl SourceBuilder {
             }
             let content = files(path).map_err(|error| wrong(format!("{path}: {error}")))?;
             if self.text.len() + content.len() > MAX_BYTES {
-                return Err(wrong(format!("{path}: with it there are more than {} MB", MAX_BYTES >> 20)));
+                return Err(wrong(format!("{path}: the included files exceed {} MB", MAX_BYTES >> 20)));
             }
             self.part(Some(path), 1);
             self.body(without_declaration(&content), Some(path), subset, files, depth + 1)?;

@@ -29,7 +29,7 @@ impl TsungReader<'_> {
             if value.contains("%%_") {
                 self.note(
                     node,
-                    format!("\"{}\" is sent as it stands: the request has no subst=\"true\"", short(value)),
+                    format!("\"{}\" is sent literally: the request has no subst=\"true\"", short(value)),
                 );
             }
             return TextTemplate::literal(value);
@@ -41,7 +41,11 @@ impl TsungReader<'_> {
                 pieces.push(TemplatePart::Literal(before.to_owned()));
             }
             let Some((inner, tail)) = after.split_once("%%") else {
-                self.wrong(node, node.tag_name().name(), format!("\"{}\": %% without an end", short(value)));
+                self.wrong(
+                    node,
+                    node.tag_name().name(),
+                    format!("\"{}\": the closing %% is missing", short(value)),
+                );
                 return TextTemplate(pieces);
             };
             if let Some(piece) = self.piece(node, flow, inner) {

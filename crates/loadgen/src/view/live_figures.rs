@@ -108,8 +108,7 @@ impl<'a> LiveFigures<'a> {
         if self.busiest() > BUSY {
             let busy = unit::digits(self.busiest() * 100.0);
             limits.push(format!(
-                "A worker uses {busy} % of its core; it may be the bottleneck, not the \
-             server"
+                "A worker uses {busy} % of its core; it may be the bottleneck, not the server"
             ));
         }
         if let Some(silent) = self.silent() {

@@ -80,10 +80,8 @@ fn one(input: &[u8], ended: bool) -> Result<Option<HttpResponse<'_>>, &'static s
             _ => Ok(None),
         };
     };
-    let text = std::str::from_utf8(&input[..head]).map_err(|_| {
-        "the headers of an HTTP response are not \
-     ASCII"
-    })?;
+    let text =
+        std::str::from_utf8(&input[..head]).map_err(|_| "the headers of an HTTP response are not ASCII")?;
     let mut lines = text.split("\r\n");
     let (status, old) = status(lines.next().unwrap_or_default())?;
     let mut length = None;
@@ -91,10 +89,9 @@ fn one(input: &[u8], ended: bool) -> Result<Option<HttpResponse<'_>>, &'static s
     for (name, value) in lines.filter_map(|line| line.split_once(':')) {
         let value = value.trim();
         if name.eq_ignore_ascii_case("content-length") {
-            let bytes = value.parse::<usize>().map_err(|_| {
-                "the Content-Length of an HTTP response is not a \
-             number"
-            })?;
+            let bytes = value
+                .parse::<usize>()
+                .map_err(|_| "the Content-Length of an HTTP response is not a number")?;
             if length.is_some_and(|other| other != bytes) {
                 return Err("an HTTP response has two lengths");
             }

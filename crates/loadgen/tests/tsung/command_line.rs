@@ -72,7 +72,7 @@ fn a_target_is_in_the_place_of_the_servers_which_are_not_looked_up() {
     let arguments = PlanOverrides { addresses: addresses.clone(), ..PlanOverrides::default() };
     let (plan, notes) = super::read_text(&text, &arguments).unwrap();
     assert_eq!(plan.target.addresses, addresses);
-    assert!(notes.iter().any(|note| note.to_string() == "servers are replaced by --target"));
+    assert!(notes.iter().any(|note| note.to_string() == "the servers are replaced by --target"));
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub fn check(plan: &LoadPlan, facts: &MachineCapacity) -> Vec<PlanError> {
 fn target(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     let target = &plan.target;
     if target.addresses.is_empty() {
-        mistakes.push(PlanError::of_plan("there is no server to connect to; give --target HOST:PORT"));
+        mistakes.push(PlanError::of_plan("no server is defined to connect to; give --target HOST:PORT"));
     }
     if target.domain.is_empty() {
         mistakes
@@ -150,7 +150,7 @@ fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
         if phase.duration_ms.is_none() && (phase.max_users.is_none() || !phase.arrives()) {
             mistakes.push(PlanError::at(
                 format!("phase \"{}\"", phase.name),
-                "would never end; give it a duration, or a rate and a number of users",
+                "would never end; add a duration, or a rate and a number of users",
             ));
         }
     }
@@ -214,22 +214,23 @@ fn mechanisms(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     if lists.iter().any(|list| list.iter().any(|m| m == "EXTERNAL"))
         && plan.target.tls.certificate_pem.is_none()
     {
-        mistakes
-            .push(PlanError::of_plan("EXTERNAL needs a client certificate; give --cert FILE and --key FILE"));
+        mistakes.push(PlanError::of_plan(
+            "EXTERNAL requires a client certificate; give --cert FILE and --key FILE",
+        ));
     }
     let bound = |name: &String| name == "EXTERNAL" || name.ends_with("-PLUS");
     if let Some(list) = lists.iter().find(|list| !list.is_empty() && list.iter().all(bound))
         && !has_tls
     {
         mistakes.push(PlanError::of_plan(format!(
-            "{} needs TLS; give --security starttls or --security direct",
+            "{} requires TLS; give --security starttls or --security direct",
             list.join(", ")
         )));
     }
     let anonymous = matches!(plan.accounts.source, AccountSource::Anonymous { .. });
     if anonymous && lists.iter().any(|list| !list.is_empty() && !list.iter().any(|m| m == "ANONYMOUS")) {
         mistakes.push(PlanError::of_plan(
-            "anonymous users can log in with ANONYMOUS only; give --mechanism ANONYMOUS, or accounts",
+            "anonymous users can log in only with ANONYMOUS; give --mechanism ANONYMOUS, or accounts",
         ));
     }
 }

@@ -32,7 +32,7 @@ struct SessionCheck<'a> {
 pub(super) fn check(plan: &LoadPlan, session: &UserSession, mistakes: &mut Vec<PlanError>) {
     if session.steps.is_empty() {
         let key = format!("session \"{}\"", session.name);
-        mistakes.push(PlanError::at(key, "has no steps; give it at least a login"));
+        mistakes.push(PlanError::at(key, "has no steps; add at least a login"));
         return;
     }
     let mut variables = Vec::new();
@@ -314,8 +314,7 @@ impl<'a> SessionCheck<'a> {
             Destination::Contact | Destination::OnlineContact if !self.has_roster => {
                 self.wrong(
                     place,
-                    "is for a contact, but the roster is not fetched; put \"roster\" before \
-                 it",
+                    "is for a contact, but the roster is not fetched; put \"roster\" before it",
                 );
                 self.has_roster = true;
             }

@@ -216,7 +216,7 @@ fn anonymous_users() {
     );
     assert_eq!(
         sentences(&plan(lines, r#"{ login = "PLAIN" }"#), &large()),
-        ["anonymous users can log in with ANONYMOUS only; give --mechanism ANONYMOUS, or accounts"]
+        ["anonymous users can log in only with ANONYMOUS; give --mechanism ANONYMOUS, or accounts"]
     );
 }
 
@@ -232,7 +232,8 @@ fn mechanisms_and_tls() {
     );
     assert_eq!(
         of_plain(r#"{ login = "EXTERNAL" }"#),
-        "EXTERNAL needs a client certificate; give --cert FILE and --key FILE\nEXTERNAL needs TLS; give --security starttls or --security direct"
+        "EXTERNAL requires a client certificate; give --cert FILE and --key FILE\nEXTERNAL needs TLS; give \
+         --security starttls or --security direct"
     );
     assert_eq!(
         of_plain(r#"{ login = ["SCRAM-SHA-1-PLUS"] }"#),
@@ -262,7 +263,7 @@ fn targets_and_sources() {
     assert_eq!(
         sentences(&plan, &large()),
         [
-            "there is no server to connect to; give --target HOST:PORT",
+            "no server is defined to connect to; give --target HOST:PORT",
             "there is no XMPP domain; give --domain, such as --domain localhost",
         ]
     );
@@ -301,13 +302,12 @@ fn arrivals() {
     plan.phases[0].max_users = None;
     assert_eq!(
         sentences(&plan, &large()),
-        ["phase \"phase 1\": would never end; give it a duration, or a rate and a number of users"]
+        ["phase \"phase 1\": would never end; add a duration, or a rate and a number of users"]
     );
     plan.phases.clear();
     assert_eq!(
         sentences(&plan, &large()),
-        ["the plan has no phase, so no users arrive; add one with a \
-     rate"]
+        ["the plan has no phase, so no users arrive; add one with a rate"]
     );
     plan.starts.push(crate::plan::UserStart { at_ms: 0, session: 1 });
     assert_eq!(
@@ -320,7 +320,7 @@ fn arrivals() {
 
 #[test]
 fn steps_that_are_not_there() {
-    assert_eq!(of_steps(""), "session \"s\": has no steps; give it at least a login");
+    assert_eq!(of_steps(""), "session \"s\": has no steps; add at least a login");
     let mut plan = plan("", r#""login", { transaction = { name = "t", steps = ["ping"] } }"#);
     plan.transactions.clear();
     assert_eq!(

@@ -332,9 +332,13 @@ fn phases(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<ArrivalPhase> {
         let weights = section.get("weights").and_then(|n| weights(&n, sessions));
         let concurrency = concurrency(&section);
         if duration.is_none() && users.is_none() {
-            node.wrong("would never end; give it a \"duration\" such as \"1m\", or \"users\" such as \"connections\"");
+            node.wrong(
+                "would never end; add a \"duration\" such as \"1m\", or \"users\" such as \"connections\"",
+            );
         } else if duration.is_none() && rate == Some(0.0) && concurrency.is_none() {
-            node.wrong("has users and no rate, so they never arrive; give it a \"rate\" such as 100 (users a second)");
+            node.wrong(
+                "has users but no rate, so they never arrive; add a \"rate\" such as 100 (users per second)",
+            );
         }
         let duration_ms = duration.and_then(|n| n.span_ms());
         let max_users = users.and_then(|n| n.amount());
@@ -390,7 +394,7 @@ fn weights(node: &TomlNode<'_>, sessions: &[&str]) -> Option<Vec<f64>> {
             Some(index) => weights[index] = node.number().unwrap_or(0.0),
             None => {
                 let near = nearest(name, sessions.iter().copied());
-                node.wrong(format!("there is no session \"{name}\"{near}"));
+                node.wrong(format!("no session is defined \"{name}\"{near}"));
             }
         }
     }
@@ -409,7 +413,7 @@ fn starts(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<UserStart> {
             Some(node) => node.text().and_then(|name| {
                 sessions.iter().position(|known| *known == name).or_else(|| {
                     node.none(format!(
-                        "there is no session \"{name}\"{}",
+                        "no session is defined \"{name}\"{}",
                         nearest(name, sessions.iter().copied())
                     ))
                 })

@@ -264,7 +264,7 @@ impl<'a> TomlSection<'a> {
             let near = nearest(key, asked.iter().copied());
             let text = match (near.is_empty(), asked.is_empty()) {
                 (false, _) => format!("unknown key \"{key}\"{near}"),
-                (true, true) => format!("unknown key \"{key}\"; there are no options here"),
+                (true, true) => format!("unknown key \"{key}\"; no options are supported here"),
                 (true, false) => format!("unknown key \"{key}\"; known are {}", asked.join(", ")),
             };
             self.context.wrong(*at, &node.path, text);

@@ -158,10 +158,10 @@ pub(super) fn template(text: &str) -> Result<TextTemplate, String> {
             continue;
         }
         let Some(inside) = brace.strip_prefix('{') else {
-            return Err("has a \"}\" without its \"{\"; a brace itself is written twice: \"}}\"".to_owned());
+            return Err("has a \"}\" without its \"{\"; write a literal brace twice: \"}}\"".to_owned());
         };
         let Some((name, after)) = inside.split_once('}') else {
-            return Err("has a \"{\" without its \"}\"; a brace itself is written twice: \"{{\"".to_owned());
+            return Err("has a \"{\" without its \"}\"; write a literal brace twice: \"{{\"".to_owned());
         };
         let piece = if let Some(variable) = name.strip_prefix("var:").filter(|v| !v.is_empty()) {
             TemplatePart::Variable(variable.to_owned())

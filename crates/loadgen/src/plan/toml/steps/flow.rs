@@ -115,10 +115,8 @@ fn activity(node: &TomlNode<'_>, depth: usize) -> Option<Activity> {
         | PlanStep::Ping { .. }
         | PlanStep::Raw { ack: AckMode::None, .. }
         | PlanStep::Roster) => Some(Activity { every: every?, batch, step }),
-        PlanStep::Message { .. } | PlanStep::Raw { .. } => inside.none(
-            "cannot wait inside \"meanwhile\", where activities follow the clock; remove \
-             \"wait\"",
-        ),
+        PlanStep::Message { .. } | PlanStep::Raw { .. } => inside
+            .none("cannot wait inside \"meanwhile\", where activities follow the clock; remove \"wait\""),
         _ => inside.none(format!(
             "\"{name}\" is not allowed inside \"meanwhile\"; use message, presence, ping, raw or roster"
         )),

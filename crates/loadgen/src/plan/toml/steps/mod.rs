@@ -200,7 +200,7 @@ fn inner(s: &TomlSection<'_>, depth: usize) -> Vec<PlanStep> {
     let Some(node) = s.need("steps", "steps = [\"ping\"]") else { return Vec::new() };
     let list = steps(&node, depth + 1);
     if node.list_is_empty() {
-        node.wrong("has no steps; give at least one");
+        node.wrong("has no steps; add at least one");
     }
     list
 }

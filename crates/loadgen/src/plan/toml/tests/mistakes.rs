@@ -32,7 +32,8 @@ fn all_mistakes_come_at_once_in_the_order_of_their_lines() {
         [
             "line 1: tittle: unknown key \"tittle\"; did you mean \"title\"?",
             "line 3: options.hold: must be a time such as \"250ms\", \"5s\", \"1m30s\", \"2h\" or \"connections * 100ms\"",
-            "line 4: phase[0]: would never end; give it a \"duration\" such as \"1m\", or \"users\" such as \"connections\"",
+            "line 4: phase[0]: would never end; add a \"duration\" such as \"1m\", or \"users\" such as \
+             \"connections\"",
             "line 8: session[0].steps[0]: unknown step \"logn\"; did you mean \"login\"?",
             "line 9: session[0].steps[1].think: must be a time such as \"5s\" or \"1m30s\", between two such as \"5s..10s\", or random around one such as \"~5s\"; not \"5\"",
         ]
@@ -112,11 +113,12 @@ fn values_of_the_wrong_kind() {
         ("[[start]]\nsession = \"session\"", "line 1: start[0]: needs \"at\", such as at = \"10s\""),
         (
             "[[start]]\nat = \"1s\"\nsession = \"sesion\"",
-            "line 3: start[0].session: there is no session \"sesion\"; did you mean \"session\"?",
+            "line 3: start[0].session: no session is defined \"sesion\"; did you mean \"session\"?",
         ),
         (
             "[[phase]]\nusers = 1",
-            "line 1: phase[0]: has users and no rate, so they never arrive; give it a \"rate\" such as 100 (users a second)",
+            "line 1: phase[0]: has users but no rate, so they never arrive; add a \"rate\" such as 100 \
+             (users per second)",
         ),
         ("[[phase]]\nusers = 1\nrate = -1", "line 3: phase[0].rate: must be a number of at least 0"),
     ];
@@ -136,7 +138,7 @@ fn phases() {
     assert_eq!(phase("every = \"0s\""), "line 5: phase[0].every: must be more than 0");
     assert_eq!(
         phase("weights = { sesion = 1 }"),
-        "line 5: phase[0].weights.sesion: there is no session \"sesion\"; did you mean \"session\"?"
+        "line 5: phase[0].weights.sesion: no session is defined \"sesion\"; did you mean \"session\"?"
     );
     assert_eq!(phase("batch = 0"), "line 5: phase[0].batch: must be a whole number between 1 and 1000000");
 }
@@ -164,7 +166,7 @@ fn steps() {
         ),
         ("{ mesage = \"online\" }", "steps[0].mesage: unknown step \"mesage\"; did you mean \"message\"?"),
         ("{ roster = 5 }", "steps[0].roster: \"roster\" needs a table of options: roster = { … }"),
-        ("{ cut = { x = 1 } }", "steps[0].cut.x: unknown key \"x\"; there are no options here"),
+        ("{ cut = { x = 1 } }", "steps[0].cut.x: unknown key \"x\"; no options are supported here"),
         ("\"message\"", "steps[0]: needs \"to\", such as to = \"online\""),
         ("\"think\"", "steps[0]: needs \"for\", such as think = \"5s\""),
         ("\"raw\"", "steps[0]: needs \"xml\", such as xml = \"<presence/>\""),
@@ -174,8 +176,7 @@ fn steps() {
         ),
         (
             "{ message = \"onlin\" }",
-            "steps[0].message: \"onlin\" is not a recipient; did you mean \
-         \"online\"?",
+            "steps[0].message: \"onlin\" is not a recipient; did you mean \"online\"?",
         ),
         (
             "{ message = \"everybody in town\" }",
@@ -209,11 +210,11 @@ fn steps() {
         ),
         (
             "{ message = { to = \"online\", text = \"a{b\" } }",
-            "steps[0].message.text: has a \"{\" without its \"}\"; a brace itself is written twice: \"{{\"",
+            "steps[0].message.text: has a \"{\" without its \"}\"; write a literal brace twice: \"{{\"",
         ),
         (
             "{ message = { to = \"online\", text = \"a}b\" } }",
-            "steps[0].message.text: has a \"}\" without its \"{\"; a brace itself is written twice: \"}}\"",
+            "steps[0].message.text: has a \"}\" without its \"{\"; write a literal brace twice: \"}}\"",
         ),
         (
             "{ presence = \"away\" }",
@@ -243,7 +244,7 @@ fn steps() {
              \"contains\" or \"regex\"",
         ),
         ("{ repeat = { times = 2 } }", "steps[0].repeat: needs \"steps\", such as steps = [\"ping\"]"),
-        ("{ repeat = { steps = [] } }", "steps[0].repeat.steps: has no steps; give at least one"),
+        ("{ repeat = { steps = [] } }", "steps[0].repeat.steps: has no steps; add at least one"),
         (
             "{ repeat = { times = 0, steps = [\"ping\"] } }",
             "steps[0].repeat.times: must be a whole number between 1 and 4294967295",
