@@ -40,7 +40,7 @@ export function errorNotice(error, reload) {
 /// results of superseded loads are discarded.
 export function loader(container, load, show) {
   let running = null;
-  return async function again() {
+  return async function reload() {
     running?.abort();
     const controller = new AbortController();
     running = controller;
@@ -52,7 +52,7 @@ export function loader(container, load, show) {
       const found = await load(controller.signal);
       if (!controller.signal.aborted) replaceContent(container, show(found));
     } catch (error) {
-      if (!controller.signal.aborted) replaceContent(container, errorNotice(error, again));
+      if (!controller.signal.aborted) replaceContent(container, errorNotice(error, reload));
     } finally {
       clearTimeout(slow);
       if (running === controller) container.removeAttribute("aria-busy");
