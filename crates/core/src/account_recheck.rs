@@ -118,12 +118,12 @@ impl Node {
                 let Err(error) = node.run_recheck(&outdated).await else { return };
                 let account = &outdated.account().jid;
                 if attempts < MAX_ATTEMPTS {
-                    tracing::warn!(%account, %error, attempts, "an account could not be read again; retrying");
+                    tracing::warn!(%account, %error, attempts, "cannot recheck an account; retrying");
                     let due = node.seconds().saturating_add(1);
                     node.account_rechecks.add(FailedRecheck { outdated, attempts, due });
                     return;
                 }
-                tracing::warn!(%account, %error, attempts, "an account could not be read again; its sessions end");
+                tracing::warn!(%account, %error, attempts, "cannot recheck an account; ending its sessions");
                 let why = ServerError::from(error).stream();
                 match &outdated {
                     Outdated::Login(session, _) => node.close_and_end(session, why),

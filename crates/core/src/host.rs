@@ -93,7 +93,7 @@ pub enum HostError {
     #[error("{0} and {1} both provide the command {2}; disable one of them under [modules]")]
     DuplicateCommand(&'static str, &'static str, &'static str),
     /// Two features offer the same stream feature.
-    #[error("{0} and {1} both offer the stream feature {2}; switch one of them off under [modules]")]
+    #[error("{0} and {1} both offer the stream feature {2}; disable one of them under [modules]")]
     DuplicateStreamFeature(&'static str, &'static str, &'static str),
     /// A feature registered a request or command that it did not declare, or did not register one that it
     /// declared.

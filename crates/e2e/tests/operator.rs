@@ -77,7 +77,10 @@ fn commands_make_no_database_where_there_is_none() {
         let refused = node.run_with(words, "secret\n");
         let text = describe_output(&refused);
         assert_eq!(refused.status.code(), Some(1), "{words:?}: {text}");
-        assert!(text.contains("there is no database") && text.contains("throng.db"), "{words:?}: {text}");
+        assert!(
+            text.contains("the database") && text.contains("throng.db does not exist"),
+            "{words:?}: {text}"
+        );
         assert!(text.contains("serve --config throng.toml"), "{words:?}: {text}");
         assert_eq!(folder_listing(&node.folder), before, "{words:?}");
         // Without the configuration, in a directory that is not the node's.
@@ -86,7 +89,7 @@ fn commands_make_no_database_where_there_is_none() {
         let refused =
             program(None, &words).current_dir(&empty).stdin(Stdio::null()).output().expect("throng");
         assert_eq!(refused.status.code(), Some(1), "{words:?}: {}", describe_output(&refused));
-        assert!(describe_output(&refused).contains("there is no database"), "{}", describe_output(&refused));
+        assert!(describe_output(&refused).contains("does not exist"), "{}", describe_output(&refused));
         assert!(folder_listing(&empty).is_empty(), "{words:?}");
     }
     // On request a database is created, and its location is printed.
@@ -197,7 +200,7 @@ fn check_writes_nothing() {
     let text = describe_output(&output);
     assert!(output.status.success(), "{text}");
     assert!(
-        text.contains("a self-signed one will be made") && text.contains("throng.db will be made"),
+        text.contains("a self-signed one will be generated") && text.contains("throng.db will be created"),
         "{text}"
     );
     // In an unwritable directory. Root can write everywhere, which is not the command's fault.
@@ -208,7 +211,7 @@ fn check_writes_nothing() {
     let output = look(&node, &["check"]);
     mode(&node, 0o755);
     assert!(
-        output.status.success() || describe_output(&output).contains("cannot be written"),
+        output.status.success() || describe_output(&output).contains("is not writable"),
         "{}",
         describe_output(&output)
     );

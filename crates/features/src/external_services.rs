@@ -350,7 +350,7 @@ mod tests {
         assert_same(&bard.request(&services(" type='ftp'")), &[result("services", " type='ftp'/>")]);
         let missing = bard.request(&credentials("<service type='turn' host='turn.example.com'/>"));
         assert!(
-            missing[0].contains("<item-not-found") && missing[0].contains("no secret"),
+            missing[0].contains("<item-not-found") && missing[0].contains("no shared secret"),
             "without a secret there are none: {missing:?}"
         );
     }
@@ -385,8 +385,12 @@ mod tests {
             bard.request(&credentials("<service type='turn' host='turn.example.com' port='80'/>")).remove(0);
         assert_eq!(answer.matches(" port='80'").count(), 1, "{answer}");
         for (service, condition, text) in [
-            ("<service type='turn' host='other.example.com'/>", "item-not-found", "no such service"),
-            ("<service type='stun' host='stun.example.com'/>", "item-not-found", "needs no credentials"),
+            (
+                "<service type='turn' host='other.example.com'/>",
+                "item-not-found",
+                "this service does not exist",
+            ),
+            ("<service type='stun' host='stun.example.com'/>", "item-not-found", "requires no credentials"),
             ("<service type='turn'/>", "bad-request", "type and host"),
             ("<service type='turn' host='turn.example.com' port='x'/>", "bad-request", "type and host"),
             ("", "bad-request", "type and host"),

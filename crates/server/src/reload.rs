@@ -112,10 +112,10 @@ impl ReloadReport {
             tracing::info!(what, "reloaded");
         }
         for what in &self.restart {
-            tracing::warn!(what, "needs a restart");
+            tracing::warn!(what, "requires a restart");
         }
         for what in &self.warnings {
-            tracing::warn!(what, "after the reload");
+            tracing::warn!(what, "warning after the reload");
         }
     }
 

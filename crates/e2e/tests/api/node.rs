@@ -172,7 +172,7 @@ fn the_overview_history_survives_a_restart() {
     node.node.start();
     let anew = overview(&node, &|o| o["now"] != 0);
     assert!(anew["now"].as_u64() > again["now"].as_u64());
-    let lines = node.log().matches("the saved history of the overview cannot be read").count();
+    let lines = node.log().matches("cannot read the saved metrics history of the overview").count();
     assert_eq!(lines, 1, "{}", node.log());
 }
 

@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(outcome(&run(1, 1_001, &[logins])).1, "login took 1001 ms at p99");
         assert_eq!(outcome(&run(1, 1, &[logins, (Counter::MessagesLost, 1)])).1, "1 messages were lost");
         let failed = outcome(&run(1, 1, &[logins, (Counter::LoginErrors, 2)]));
-        assert_eq!(failed, (ProbeOutcome::Bad, "2 connections, logins or answers failed".to_owned()));
+        assert_eq!(failed, (ProbeOutcome::Bad, "2 connections, logins or requests failed".to_owned()));
         // Missing accounts are neither a latency nor the server's limit.
         let mut missing = run(5_000, 1, &[logins, (Counter::LoginErrors, 480)]);
         let total = CounterTotal { total: 480, ..CounterTotal::default() };
@@ -416,7 +416,7 @@ mod tests {
             .insert("timeout".to_owned(), CounterTotal { total: 3, ..CounterTotal::default() });
         let (found, why) = outcome(&missing);
         assert_eq!(found, ProbeOutcome::Accounts);
-        assert!(why.contains("480 of 1480 logins were refused as if there were no such account"), "{why}");
+        assert!(why.contains("480 of 1480 logins were refused as if the account did not exist"), "{why}");
         let mut broken = run(1, 1, &[logins, (Counter::Timeouts, 480)]);
         broken.totals.errors.insert("timeout".to_owned(), total);
         let (found, why) = outcome(&broken);

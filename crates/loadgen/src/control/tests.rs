@@ -329,7 +329,7 @@ fn a_wrong_token_is_refused_on_both_sides() {
     let answer: serde_json::Value = framing::read(&mut stream, 1_024).unwrap().unwrap();
     assert!(answer["proof"].is_string());
     stream.write_all(&raw(r#"{"Welcome":{"proof":"AAAA"}}"#)).unwrap();
-    assert!(worker.join().unwrap().contains("does not know the token"));
+    assert!(worker.join().unwrap().contains("refused the token"));
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"");

@@ -158,6 +158,6 @@ mod tests {
         let mut run = RunRecord::default();
         let total = CounterTotal { total: 7, ..CounterTotal::default() };
         run.totals.errors.insert("connect:no-files-left".to_owned(), total);
-        assert!(run_warnings(&run)[0].contains("limit of open files was hit"));
+        assert!(run_warnings(&run)[0].contains("limit of open files was reached"));
     }
 }

@@ -174,7 +174,7 @@ fn counts(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
     };
     let mut all = vec![
         total(0, "delivered", Counter::MessagesDelivered),
-        StatusField::new(1, "under way", grouped(figures.gauge(Gauge::UnderWay))),
+        StatusField::new(1, "in flight", grouped(figures.gauge(Gauge::UnderWay))),
         bad(3, "duplicated", Counter::MessagesDuplicate),
         bad(4, "out of order", Counter::MessagesReordered),
         bad(5, "refused", Counter::MessagesRefused),

@@ -89,7 +89,7 @@ fn state(run: &RunRecord, live: &LiveContext) -> String {
         format!("acceptable {}", gauge(Gauge::Acceptable)),
         format!("logins {}/s", short(figures.mean_rate(Counter::Logins))),
         format!("messages {}/s", short(figures.mean_rate(Counter::MessagesDelivered))),
-        format!("under way {}", gauge(Gauge::UnderWay)),
+        format!("in flight {}", gauge(Gauge::UnderWay)),
     ];
     let times: String = [(Timing::Login, "login"), (Timing::Message, "message")]
         .into_iter()

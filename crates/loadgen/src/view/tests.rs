@@ -224,7 +224,7 @@ fn figures_are_those_of_the_run() {
     found("  “first page”", &["7", "50 ms"]);
     found(
         "So far",
-        &["delivered 1 234 567", "under way 17", "duplicated 3", "out of order 0", "sessions lost 2"],
+        &["delivered 1 234 567", "in flight 17", "duplicated 3", "out of order 0", "sessions lost 2"],
     );
     found("Errors", &["53 in all", "connect:refused 40", "iq:timeout 5", "b 4", "c 3"]);
     assert!(!line(&lines, "Errors").contains("a 1"), "four kinds");
@@ -416,10 +416,10 @@ fn the_second_ctrl_c_is_offered_while_the_run_ends() {
     for (width, expected) in [
         (
             120,
-            "Ending: 17 messages under way may arrive, then streams are closed; press Ctrl-C again to stop \
+            "Ending: waiting for 17 messages in flight, then streams are closed; press Ctrl-C again to stop \
              immediately",
         ),
-        (80, "Ending: 17 messages under way; press Ctrl-C again to stop immediately"),
+        (80, "Ending: 17 messages in flight; press Ctrl-C again to stop immediately"),
         (40, "Ending; press Ctrl-C again to stop immediately"),
     ] {
         assert_eq!(picture(&run(70), &live, screen(width), false).last().map(String::as_str), Some(expected));
@@ -446,7 +446,7 @@ fn plain_lines_come_every_five_seconds_and_at_each_phase() {
     );
     assert_eq!(
         lines[5],
-        "   20 s  hold 2/3  users 12 000  online 11 980  acceptable 11 970  logins 49/s  messages 117/s  under way 17  p99 login 12 ms message 3.1 ms  errors 53  sessions lost 2  late p99 400 µs  CPU 42 %  server CPU 137 %"
+        "   20 s  hold 2/3  users 12 000  online 11 980  acceptable 11 970  logins 49/s  messages 117/s  in flight 17  p99 login 12 ms message 3.1 ms  errors 53  sessions lost 2  late p99 400 µs  CPU 42 %  server CPU 137 %"
     );
 }
 

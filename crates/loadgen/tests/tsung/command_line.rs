@@ -40,8 +40,8 @@ fn more_connections_than_accounts_are_a_mistake() {
         read("simple", &PlanOverrides { connections: Some(501), ..PlanOverrides::default() }).unwrap_err();
     assert_eq!(
         mistakes[0].to_string(),
-        "--connections 501: there are 500 accounts (userid_max or the lines of a file); --count says how many the server \
-         has"
+        "--connections 501: there are 500 accounts (userid_max or the lines of a file); set --count to the number of accounts \
+         on the server"
     );
     let accounts = AccountOverrides { count: Some(501), ..AccountOverrides::default() };
     let more =

@@ -232,12 +232,12 @@ fn mechanisms_and_tls() {
     );
     assert_eq!(
         of_plain(r#"{ login = "EXTERNAL" }"#),
-        "EXTERNAL requires a client certificate; give --cert FILE and --key FILE\nEXTERNAL needs TLS; give \
+        "EXTERNAL requires a client certificate; give --cert FILE and --key FILE\nEXTERNAL requires TLS; give \
          --security starttls or --security direct"
     );
     assert_eq!(
         of_plain(r#"{ login = ["SCRAM-SHA-1-PLUS"] }"#),
-        "SCRAM-SHA-1-PLUS needs TLS; give --security starttls or --security direct"
+        "SCRAM-SHA-1-PLUS requires TLS; give --security starttls or --security direct"
     );
     assert_eq!(of_steps(r#"{ login = ["SCRAM-SHA-1-PLUS", "SCRAM-SHA-1"] }"#), "");
     assert_eq!(of_steps(r#""connect", "starttls", { authenticate = "SCRAM-SHA-1-PLUS" }"#), "");
@@ -361,7 +361,7 @@ fn too_few_local_ports_is_a_mistake() {
     assert_eq!(
         sentences(&plan, &small()),
         [
-            "100000 connections need more ports than the 28232 there are (28232 for each of 1 source address and 1 target); give --source 127.0.0.2-127.0.0.5, or fewer --connections"
+            "100000 connections need more than the 28232 available ports (28232 for each of 1 source address and 1 target); give --source 127.0.0.2-127.0.0.5, or fewer --connections"
         ]
     );
     plan.target.sources = crate::plan::sources("127.0.0.2-127.0.0.5").unwrap();
@@ -370,7 +370,7 @@ fn too_few_local_ports_is_a_mistake() {
     plan.target.addresses = vec!["192.0.2.1:5222".parse().unwrap(), "192.0.2.2:5222".parse().unwrap()];
     assert_eq!(
         sentences(&plan, &small()),
-        ["100000 connections need more ports than the 56464 there are (28232 for each of 1 source \
+        ["100000 connections need more than the 56464 available ports (28232 for each of 1 source \
              address and 2 targets); give --source with 2 addresses of this machine, or add machines (--listen), or fewer --connections"]
     );
 }
@@ -394,9 +394,7 @@ fn too_little_memory_is_a_mistake() {
 fn too_few_open_files_is_a_mistake() {
     assert_eq!(
         sentences(&sized(10), &MachineCapacity { files: 64, ..small() }),
-        [
-            "a process may open only 64 files here, too few for a worker; raise the limit with: ulimit -n 20000"
-        ]
+        ["a process can open only 64 files, too few for a worker; raise the limit with: ulimit -n 20000"]
     );
     let few = MachineCapacity { files: 1_024, memory: u64::MAX, ..large() };
     let mut plan = sized(1_000_000);
@@ -429,7 +427,7 @@ fn workers() {
     let eight = MachineCapacity { cores: 8, ..large() };
     assert_eq!(
         workers(&flood, &eight),
-        (8, "8 processes, since a closed loop takes all the CPU it can get".to_owned())
+        (8, "8 processes, since a closed loop uses all available CPU".to_owned())
     );
     assert_eq!(workers(&flood, &MachineCapacity { server_here: true, ..eight.clone() }).0, 4);
     let busy = PlanOverrides { time_scale: 100.0, ..PlanOverrides::default() };

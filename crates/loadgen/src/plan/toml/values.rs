@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(destination("ring-25"), Ok(Destination::Ring(-25)));
         assert_eq!(destination("a@b"), Ok(Destination::Jid(TextTemplate::literal("a@b"))));
         for text in ["ring", "ring+0", "ring++1", "ringx"] {
-            assert!(destination(text).unwrap_err().contains("no place in the ring"), "{text}");
+            assert!(destination(text).unwrap_err().contains("not a position in the ring"), "{text}");
         }
     }
 
