@@ -248,13 +248,13 @@ fn check_lists_all_errors_and_wrong_usage_exits_with_2() {
     };
     told(
         "[modules]\nofline = true\n[limits]\nstanza_byte = 100000\n",
-        &["2 things to fix", "did you mean \"offline\"?", "did you mean \"stanza_bytes\"?"],
+        &["2 errors found", "did you mean \"offline\"?", "did you mean \"stanza_bytes\"?"],
     );
     let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, node.port)).expect("the port");
     let port = node.port.to_string();
     told(
         "[[tls.certificates]]\ncertificate = 'none.pem'\nkey = 'none.pem'\n",
-        &["2 things", "none.pem", &port],
+        &["2 errors", "none.pem", &port],
     );
     node.configure("[limits]\nstanza_byte = 100000\n");
     let bad = check(&node);

@@ -281,7 +281,7 @@ fn check_names_all_errors_by_line_and_column() {
         "throng.toml:6:3: unknown module \"ofline\" under [modules]; did you mean \"offline\"?",
         "throng.toml:7:1: modules.ping must be true, false or a table of options",
         "throng.toml:7:8: not valid TOML",
-        "5 things to fix",
+        "5 errors found",
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }

@@ -55,8 +55,8 @@ pub(crate) fn command(path: Option<&Path>, compliance: bool) -> Result<()> {
         output::error(&format!("- {fault}"));
     }
     match seen.errors.len() {
-        1 => bail!("1 thing to fix"),
-        n => bail!("{n} things to fix"),
+        1 => bail!("1 error found"),
+        n => bail!("{n} errors found"),
     }
 }
 

@@ -401,6 +401,6 @@ pub(crate) fn describe_certificate(one: &net::tls::CertificateSummary) -> Vec<St
     vec![
         format!("certificate    self-signed, for {names}, until {until}"),
         format!("  SHA-256      {}", one.sha256),
-        format!("  to trust it  compare this when a client asks, or give clients {file}"),
+        format!("  to trust it  compare the fingerprint in the client, or import {file}"),
     ]
 }

@@ -82,6 +82,6 @@ fn schedule_shutdown(call: &CommandCall, restart: bool) -> Result<CommandOutput,
         }
     }
     call.node.request_shutdown(restart, delay);
-    let what = if restart { "starts again" } else { "ends" };
+    let what = if restart { "restarts" } else { "shuts down" };
     Ok(CommandOutput::with_note(format!("the node {what} in {delay} seconds")))
 }
