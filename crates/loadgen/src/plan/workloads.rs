@@ -147,7 +147,7 @@ const ENTRIES: &[WorkloadEntry] = &[
     ),
     entry(
         "openfire-bosh",
-        "10 000 users of BOSH, 24 contacts each (Openfire)",
+        "10 000 BOSH users, 24 contacts each (Openfire)",
         "10 users every 2 s over HTTP, a message every 5 s and presence every 30 s from each",
         include_str!("../../workloads/openfire-bosh.toml"),
         &[],
