@@ -78,7 +78,7 @@ impl Deadline {
     /// Remaining time, never zero, which a socket refuses as a timeout.
     fn left(self) -> Result<Duration> {
         match self.0.saturating_sub(clock::now_us()) {
-            0 => Err(anyhow!("the server did not answer in time")),
+            0 => Err(anyhow!("the server did not respond in time")),
             left => Ok(Duration::from_micros(left)),
         }
     }
