@@ -61,7 +61,7 @@ fn unknown_names_are_reported_with_the_nearest_known_one() {
     refused(
         load(&[&plan_name, "--target", &target]),
         &silent,
-        &["2 mistakes", "line 2", "did you mean \"hold\"?", "line 7", "did you mean \"presence\"?"],
+        &["2 errors", "line 2", "did you mean \"hold\"?", "line 7", "did you mean \"presence\"?"],
     );
     refused(load(&["missing.toml", "--target", &target]), &silent, &["missing.toml", "cannot be read"]);
     refused(load(&["idle", "--conections", "5"]), &silent, &["--connections"]);

@@ -68,7 +68,7 @@ fn plan_failure(name: &str, mistakes: &[PlanError]) -> CommandFailure {
         [one] => CommandFailure::usage(format!("{name}: {one}")),
         several => {
             let lines: Vec<String> = several.iter().map(|mistake| format!("  {mistake}")).collect();
-            CommandFailure::usage(format!("{name} has {} mistakes:\n{}", several.len(), lines.join("\n")))
+            CommandFailure::usage(format!("{name} has {} errors:\n{}", several.len(), lines.join("\n")))
         }
     }
 }

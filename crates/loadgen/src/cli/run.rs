@@ -125,7 +125,7 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
             CommandFailure::Usage(error)
                 if asked.crew.listen.is_some() && !given.plan.target.addresses.is_empty() =>
             {
-                output::error(&format!("throng load: name resolution on this machine: {error}"));
+                output::error(&format!("throng load: warning: from this machine, {error}"));
             }
             failure => return Err(failure),
         }

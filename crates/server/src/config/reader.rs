@@ -69,7 +69,7 @@ impl std::fmt::Display for ConfigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0.as_slice() {
             [one] => f.write_str(one),
-            all => write!(f, "{} mistakes\n- {}", all.len(), all.join("\n- ")),
+            all => write!(f, "{} errors\n- {}", all.len(), all.join("\n- ")),
         }
     }
 }

@@ -88,7 +88,7 @@ fn all_errors_are_reported_at_once() {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
     assert_eq!(mistakes.0.len(), 7, "{text}");
-    assert!(error.to_string().starts_with("7 mistakes\n- "));
+    assert!(error.to_string().starts_with("7 errors\n- "));
 }
 
 #[test]
