@@ -75,7 +75,7 @@ async function tab(context) {
 const person = (options = {}) =>
   browser.newContext({ viewport: { width: 1100, height: 740 }, ignoreHTTPSErrors: true, ...options });
 
-async function type(page, address, password) {
+async function submitLogin(page, address, password) {
   await page.getByLabel("Address", { exact: true }).first().fill(address);
   await page.getByLabel("Password").fill(password);
   await page.getByLabel("Password").press("Enter");
@@ -87,7 +87,7 @@ const online = (page, transport) =>
 const session = (page) => page.evaluate(() => document.documentElement.dataset.session.split(" "));
 
 async function signIn(page, address, transport) {
-  await type(page, address, XMPP_PASSWORD);
+  await submitLogin(page, address, XMPP_PASSWORD);
   await online(page, transport);
 }
 
@@ -98,7 +98,7 @@ async function open(page, jid) {
   await page.getByRole("textbox", { name: "Message" }).waitFor();
 }
 
-async function say(page, text) {
+async function send(page, text) {
   await page.getByRole("textbox", { name: "Message" }).fill(text);
   await page.getByRole("textbox", { name: "Message" }).press("Enter");
 }
@@ -106,7 +106,7 @@ async function say(page, text) {
 const bodies = (page) => page.locator("#log .message p").allInnerTexts();
 
 // Waits for a message that is there, once.
-async function hears(page, text) {
+async function receives(page, text) {
   await page.locator("#log .message p", { hasText: text }).first().waitFor();
   const all = await bodies(page);
   check(all.filter((one) => one === text).length === 1, `'${text}' is there ${all.filter((one) => one === text).length} times`);
@@ -152,17 +152,17 @@ const scenes = [
     check(policy?.includes("default-src 'none'") && !policy.includes("unsafe"), `the policy is ${policy}`);
   },
 
-  async function a_wrong_password_is_told() {
-    await type(one, XMPP_USER_A, "not the password");
+  async function a_wrong_password_is_reported() {
+    await submitLogin(one, XMPP_USER_A, "not the password");
     await one.getByRole("alert").filter({ hasText: "wrong" }).waitFor();
     check((await one.getByLabel("Password").inputValue()) === "", "the wrong password is still there");
     await shot(one, "wrong");
   },
 
-  async function a_server_that_is_gone_is_not_a_network_that_is_gone() {
+  async function an_unreachable_server_and_a_missing_network_are_distinguished() {
     const page = await tab(romeo);
     network.cut();
-    await type(page, a, XMPP_PASSWORD); // The whole address: the page may have been cut off before it learned its domain.
+    await submitLogin(page, a, XMPP_PASSWORD); // The whole address: the page may have been cut off before it learned its domain.
     await page.getByText(/^The server cannot be reached\. (Next attempt in \d+ s\.|Trying again …)$/).waitFor();
     await shot(page, "unreached");
     await romeo.setOffline(true);
@@ -210,18 +210,18 @@ const scenes = [
 
   async function they_chat_with_unread_marks() {
     await open(one, b);
-    await say(one, "But soft, what light through yonder window breaks?");
-    await say(one, "It is https://example.org/east, and <b>Juliet</b> is the sun. 你好 & Grüße");
+    await send(one, "But soft, what light through yonder window breaks?");
+    await send(one, "It is https://example.org/east, and <b>Juliet</b> is the sun. 你好 & Grüße");
     await entry(two, a).getByText("2", { exact: false }).first().waitFor();
     await two.waitForFunction(() => document.title.startsWith("(2) "));
     await fits(two, "unread", true);
     await open(two, a);
     await two.waitForFunction(() => !document.title.startsWith("("));
-    await hears(two, "It is https://example.org/east, and <b>Juliet</b> is the sun. 你好 & Grüße");
+    await receives(two, "It is https://example.org/east, and <b>Juliet</b> is the sun. 你好 & Grüße");
     check((await two.locator("#log a").getAttribute("href")) === "https://example.org/east", "the link is another");
     check((await two.locator("#log b").count()) === 0, "somebody else's markup is markup");
-    await say(two, "Ay me!");
-    await hears(one, "Ay me!");
+    await send(two, "Ay me!");
+    await receives(one, "Ay me!");
     await fits(one, "talk", false);
     await fits(two, "talk-phone", true);
   },
@@ -232,13 +232,13 @@ const scenes = [
     const [, mine] = await session(one);
     const [, its] = await session(other);
     check(mine !== its, `both tabs are ${mine}`);
-    await say(one, "written in the first tab");
+    await send(one, "written in the first tab");
     await entry(other, b).waitFor();
     await open(other, b);
-    await hears(other, "written in the first tab");
-    await say(two, "for both tabs");
-    await hears(one, "for both tabs");
-    await hears(other, "for both tabs");
+    await receives(other, "written in the first tab");
+    await send(two, "for both tabs");
+    await receives(one, "for both tabs");
+    await receives(other, "for both tabs");
     await other.getByRole("button", { name: "Sign out" }).click();
     await other.getByRole("button", { name: "Sign in" }).waitFor();
     check((await other.evaluate(() => sessionStorage.length)) === 0, "something is left after signing out");
@@ -247,34 +247,34 @@ const scenes = [
 
   async function a_reload_resumes_the_stream() {
     const before = await session(one);
-    await say(two, "before the reload");
-    await hears(one, "before the reload");
+    await send(two, "before the reload");
+    await receives(one, "before the reload");
     await one.reload();
     await online(one, "websocket");
     const after = await session(one);
     check(after[0] === "resumed" && after[1] === before[1], `${before} became ${after}`);
-    await hears(one, "Ay me!");
+    await receives(one, "Ay me!");
     await one.locator(`#contacts a[data-jid="${b}"]:not(.offline)`).waitFor();
-    await say(two, "after the reload");
-    await hears(one, "after the reload");
+    await send(two, "after the reload");
+    await receives(one, "after the reload");
     check((await two.locator("#peer-state").innerText()).includes("available"), "the friend saw the reload");
   },
 
   async function a_lost_network_comes_back() {
     network.cut();
     await one.getByText("The server cannot be reached.").waitFor();
-    await say(one, "written without a network");
+    await send(one, "written without a network");
     await one.locator(".message[data-state=waiting]").waitFor();
     await shot(one, "lost");
     network.restore();
     await one.getByRole("button", { name: "Try now" }).click({ timeout: 2_000 }).catch(() => {});
     await online(one);
     await online(two);
-    await hears(two, "written without a network");
+    await receives(two, "written without a network");
     await one.locator(".message[data-state=waiting]").waitFor({ state: "detached" });
     check((await session(one))[0] === "resumed", "the stream was not resumed");
-    await say(two, "I hear you");
-    await hears(one, "I hear you");
+    await send(two, "I hear you");
+    await receives(one, "I hear you");
   },
 
   async function a_silent_network_is_noticed() {
@@ -282,15 +282,15 @@ const scenes = [
     // The system says that the network is gone; the socket does not.
     await romeo.setOffline(true);
     await one.getByText("There is no network.").waitFor();
-    await say(one, "into the silence");
+    await send(one, "into the silence");
     network.restore();
     await romeo.setOffline(false);
     await online(one);
     await online(two);
-    await hears(two, "into the silence");
+    await receives(two, "into the silence");
   },
 
-  async function a_copied_tab_gets_a_session_of_its_own() {
+  async function a_duplicated_tab_gets_a_separate_session() {
     const kept = await one.evaluate(() => JSON.stringify({ ...sessionStorage }));
     const copy = await romeo.newPage();
     await copy.addInitScript((kept) => {
@@ -300,10 +300,10 @@ const scenes = [
     await online(copy);
     const [how, its] = await session(copy);
     check(how === "new" && its !== (await session(one))[1], `the copy is ${how} ${its}`);
-    await say(two, "for the tab and its copy");
-    await hears(one, "for the tab and its copy");
+    await send(two, "for the tab and its copy");
+    await receives(one, "for the tab and its copy");
     await open(copy, b);
-    await hears(copy, "for the tab and its copy");
+    await receives(copy, "for the tab and its copy");
     await copy.getByRole("button", { name: "Sign out" }).click();
     await copy.close();
   },
@@ -318,7 +318,7 @@ const scenes = [
     await one.keyboard.press("Shift+Enter");
     await one.keyboard.type("second line");
     await one.keyboard.press("Enter");
-    await hears(two, "first line\nsecond line");
+    await receives(two, "first line\nsecond line");
     const nameless = await one.evaluate(() =>
       [...document.querySelectorAll("button, a, input, select, textarea")]
         .filter((one) => one.checkVisibility())
@@ -328,7 +328,7 @@ const scenes = [
     check(nameless.length === 0, `without a name: ${nameless}`);
   },
 
-  async function signing_out_says_goodbye() {
+  async function signing_out_ends_the_session() {
     await one.emulateMedia({ colorScheme: "dark" });
     await fits(one, "talk-dark", true);
     await one.emulateMedia({ colorScheme: "light" });
@@ -339,7 +339,7 @@ const scenes = [
     await one.getByRole("button", { name: "Sign in" }).waitFor();
   },
 
-  async function without_websocket_there_is_bosh() {
+  async function bosh_is_used_without_websocket() {
     network.plain(true);
     if (node.protocol === "https:") {
       // Nobody in between sees what is asked for, so the browser itself has to refuse.
@@ -356,24 +356,24 @@ const scenes = [
     await signIn(one, a, "bosh");
     await two.locator("#peer-state", { hasText: "available" }).waitFor();
     await open(one, b);
-    await say(one, "by BOSH");
-    await hears(two, "by BOSH");
-    await say(two, "to BOSH");
-    await hears(one, "to BOSH");
+    await send(one, "by BOSH");
+    await receives(two, "by BOSH");
+    await send(two, "to BOSH");
+    await receives(one, "to BOSH");
   },
 
-  async function a_reload_takes_the_session_of_bosh_up() {
+  async function a_reload_resumes_the_bosh_session() {
     const before = await session(one);
     await one.reload();
     await online(one, "bosh");
     const after = await session(one);
     check(after[0] === "resumed" && after[1] === before[1], `${before} became ${after}`);
-    await hears(one, "to BOSH");
-    await say(two, "after the reload over BOSH");
-    await hears(one, "after the reload over BOSH");
+    await receives(one, "to BOSH");
+    await send(two, "after the reload over BOSH");
+    await receives(one, "after the reload over BOSH");
   },
 
-  async function what_was_under_way_to_the_page_before_is_not_lost() {
+  async function stanzas_in_flight_during_a_reload_are_not_lost() {
     // From now on no answer reaches the page, as if it were gone already.
     const deaf = "**/bosh";
     let answered = () => {};
@@ -385,29 +385,29 @@ const scenes = [
       else if (answer) await route.fulfill({ response: answer }).catch(() => {});
     });
     // The request that is held now was sent before; the next one is not.
-    await say(one, "a request of its own");
-    await hears(two, "a request of its own");
-    await say(two, "into the void");
+    await send(one, "a request of its own");
+    await receives(two, "a request of its own");
+    await send(two, "into the void");
     await swallowed;
     await one.unroute(deaf);
     await one.reload();
     await online(one, "bosh");
-    await hears(one, "into the void");
+    await receives(one, "into the void");
     check((await session(one))[0] === "resumed", "the session is another");
   },
 
-  async function bosh_outlives_a_short_loss() {
+  async function bosh_survives_a_short_interruption() {
     network.cut();
     await one.waitForSelector("html[data-connection=connecting]", { state: "attached" });
     setTimeout(() => network.restore(), 1_000);
     await online(one, "bosh");
     await online(two);
-    await say(one, "BOSH again");
-    await hears(two, "BOSH again");
+    await send(one, "BOSH again");
+    await receives(two, "BOSH again");
     check((await session(one))[0] === "resumed", "the session is another");
   },
 
-  async function a_forgotten_session_of_bosh_is_begun_anew() {
+  async function an_expired_bosh_session_is_replaced() {
     await one.evaluate(() => {
       const kept = JSON.parse(sessionStorage.getItem("strophe-bosh-session"));
       addEventListener("pagehide", () =>
@@ -417,11 +417,11 @@ const scenes = [
     await one.reload();
     await one.waitForSelector('html[data-session^="new"]', { state: "attached" });
     await online(one, "bosh");
-    await say(two, "to the new session");
-    await hears(one, "to the new session");
+    await send(two, "to the new session");
+    await receives(one, "to the new session");
   },
 
-  async function a_removed_contact_is_gone_for_both() {
+  async function a_removed_contact_disappears_for_both() {
     network.plain(false);
     await one.getByRole("button", { name: "Remove this contact" }).click();
     await one.getByRole("dialog").getByRole("button", { name: "Remove" }).click();
@@ -429,7 +429,7 @@ const scenes = [
     await two.locator("#peer-state", { hasText: "not in your contacts" }).waitFor();
   },
 
-  async function nothing_was_complained_about() {
+  async function the_browser_reports_no_errors() {
     check(complaints.length === 0, complaints.join("; "));
     check(foreign.length === 0, `asked elsewhere: ${foreign}`);
   },

@@ -128,7 +128,7 @@ async function login(user, resource) {
 }
 
 const scenarios = {
-  async the_page_is_light_and_asks_nobody_else() {
+  async the_page_is_small_and_self_contained() {
     let weight = 0;
     const files = [];
     page.on("response", async (response) => {
@@ -161,7 +161,7 @@ const scenarios = {
     return `${weight} bytes, ${files.length} files`;
   },
 
-  async a_wrong_password_is_one_sentence() {
+  async a_wrong_password_is_reported_in_one_sentence() {
     await page.goto(`${base}/`);
     window.expected = 1;
     await page.getByLabel("Address").fill(admin);
@@ -187,7 +187,7 @@ const scenarios = {
     await heading("Overview");
   },
 
-  async figures_move_under_load() {
+  async metrics_change_under_load() {
     await page.locator(".plot path.line").first().waitFor({ state: "attached" });
     const figure = (title, at) => page.getByRole("region", { name: title, exact: true }).locator("dd").nth(at).innerText().then((text) => Number(text.replace(/[^\d.]/g, "")));
     const before = await figure("Users online", 0);
@@ -213,7 +213,7 @@ const scenarios = {
     await ended;
   },
 
-  async the_overview_says_what_runs_out_and_what_happened() {
+  async the_overview_shows_resources_and_events() {
     await go("overview", "Overview");
     const facts = main().locator(".state");
     for (const fact of [/Errors, last hour \d/, /Certificate until \d{4}-\d\d-\d\d/, /Disk free [\d.]+\s?.?B of/, /Database [\d.]+\s?.?B/, /Up for/]) {
@@ -229,7 +229,7 @@ const scenarios = {
     await until("rates", async () => /\d\/s in, [\d.]+\/s out/.test(await row.innerText()));
   },
 
-  async a_node_that_does_not_answer_shows_nothing_good() {
+  async an_unreachable_node_is_shown_as_such() {
     await go("overview", "Overview");
     await main().locator(".lamp").waitFor();
     await page.route("**/api/**", (route) => route.abort("connectionrefused"));
@@ -259,7 +259,7 @@ const scenarios = {
     await main().locator(".lamp:not(.bad)").waitFor();
   },
 
-  async one_user_is_found_among_all() {
+  async a_user_is_found_among_all() {
     await go("users", "Users");
     await main().locator("tbody tr").first().waitFor();
     const total = await main().locator(".head p").innerText();
@@ -283,7 +283,7 @@ const scenarios = {
     return `${took} ms among ${accounts}`;
   },
 
-  async pages_go_forth_and_back() {
+  async pages_are_turned_forward_and_back() {
     await go("users?search=", "Users");
     const rows = () => main().locator("tbody th").allInnerTexts();
     const turn = async (name) => {
@@ -305,7 +305,7 @@ const scenarios = {
     check((await turn("Previous"))[0] === first[0], "the way back leads elsewhere");
   },
 
-  async an_account_lives_and_dies() {
+  async an_account_is_added_changed_and_deleted() {
     await go("users", "Users");
     await page.getByRole("button", { name: "Add user" }).click();
     await dialog().getByLabel("Name").fill("newcomer");
@@ -382,7 +382,7 @@ const scenarios = {
     await seen.xmpp.stop().catch(() => {});
   },
 
-  async a_session_without_connection_is_detached() {
+  async a_session_without_a_connection_is_detached() {
     const seen = await login("u10", "cell");
     const enabled = () => seen.xmpp.streamManagement?.enabled;
     await until("stream management", enabled);
@@ -474,7 +474,7 @@ const scenarios = {
     await main().getByText("No tokens").waitFor();
   },
 
-  async what_was_done_is_on_record() {
+  async actions_are_in_the_audit_log() {
     await go("audit", "Audit");
     await main().locator("tbody tr").first().waitFor();
     const text = await main().locator("table").innerText();
@@ -496,7 +496,7 @@ const scenarios = {
     check((await main().locator("tbody tr").count()) === 1, "there is more than one node");
   },
 
-  async every_view_fits_and_can_be_read() {
+  async every_view_is_responsive_and_accessible() {
     const problems = [];
     for (const [name, width, height, colorScheme] of [["wide-light", 1280, 900, "light"], ["wide-dark", 1280, 900, "dark"], ["phone-light", 360, 740, "light"], ["phone-dark", 360, 740, "dark"]]) {
       const other = await open({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
@@ -535,7 +535,7 @@ const scenarios = {
     await page.getByRole("button", { name: "Sign in" }).waitFor();
   },
 
-  async a_session_that_ends_elsewhere_leads_back_to_the_door() {
+  async a_session_that_ends_elsewhere_leads_back_to_sign_in() {
     await signIn(window);
     await go("users", "Users");
     await main().locator("tbody tr").first().waitFor();
@@ -547,7 +547,7 @@ const scenarios = {
   },
 
   // Its answer is held back, as on a slow network.
-  async a_form_that_is_sent_waits_for_its_answer() {
+  async a_submitted_form_waits_for_its_response() {
     await page.goto(`${base}/`);
     let answer = () => {};
     const held = new Promise((go) => (answer = go));

@@ -70,7 +70,7 @@ const scenarios = {
     assert.equal(sentence(""), "");
   },
 
-  answers_join_without_seam_or_overlap() {
+  responses_join_without_gap_or_overlap() {
     const history = new History();
     history.add({ now: 1_000, interval: 2, series: { a: [1, 2, null] } });
     assert.deepEqual(history.last("a", 4), [Number.NaN, 1, 2, Number.NaN]);
@@ -85,14 +85,14 @@ const scenarios = {
     assert.equal(history.seriesByName.get("a").length, 1_800, "an hour is kept, no more");
   },
 
-  what_is_counted_by_the_second_is_summed() {
+  rates_are_summed() {
     const history = new History();
     assert.equal(history.sum("errors"), 0);
     history.add({ now: 1_000, interval: 2, series: { errors: [0.5, null, 1, 0] }, resources: { disk_free_bytes: 7 } });
     assert.deepEqual([history.sum("errors"), history.resources.disk_free_bytes], [3, 7]);
   },
 
-  a_node_that_began_anew_is_asked_for_everything() {
+  a_restarted_node_is_queried_for_all_samples() {
     const history = new History();
     history.add({ now: 5_000, interval: 2, series: { a: [1] } });
     history.add({ now: 4_000, interval: 2, series: { a: [] } });
@@ -133,7 +133,7 @@ const scenarios = {
     }
   },
 
-  what_is_not_known_is_not_summed() {
+  missing_samples_are_not_summed() {
     assert.equal(summary([Number.NaN, Number.NaN]), null);
     assert.deepEqual(summary([1, Number.NaN, 3]), { least: 1, most: 3, mean: 2, n: 2 });
   },

@@ -60,7 +60,7 @@ fn chat(node: ClientsNode, url: impl Fn(&ClientsNode) -> String) {
     let mut client = node.browser("chat.js");
     // Screenshots of the page, and its state when a scene failed.
     client.env("CHAT_URL", url(&node)).arg(node.folder.join("looks"));
-    node.play(&mut client, "ok nothing_was_complained_about\n");
+    node.play(&mut client, "ok the_browser_reports_no_errors\n");
     node.stop();
 }
 

@@ -54,7 +54,7 @@ fn the_console_values_match_their_formulas() {
         .output()
         .expect("node starts");
     let told = describe_output(&output);
-    assert!(output.status.success() && told.contains("ok what_is_not_known_is_not_summed"), "{told}");
+    assert!(output.status.success() && told.contains("ok missing_samples_are_not_summed"), "{told}");
 }
 
 #[test]
