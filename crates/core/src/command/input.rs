@@ -106,7 +106,7 @@ impl Command {
             let unknown: String = unknown.chars().take(64).collect();
             return Err(CommandError::new(
                 CommandErrorKind::Invalid,
-                format!("{} has no field \"{unknown}\"; its fields are: {known}", self.name),
+                format!("{} has no field \"{unknown}\"; its fields: {known}", self.name),
             ));
         }
         let mut values = Vec::new();
@@ -340,7 +340,7 @@ mod tests {
         assert!(refused(&[("user", "a b@c")]).contains("must be an address"));
         assert_eq!(refused(&[("user", "a@b"), ("user", "c@d")]), "the field \"user\" accepts only one value");
         assert!(refused(&[("user", "a@b"), ("delay", "301")]).contains("from 0 to 300"));
-        assert!(refused(&[("user", "a@b"), ("most", "0")]).contains("from 1 to 1000, or none"));
+        assert!(refused(&[("user", "a@b"), ("most", "0")]).contains("from 1 to 1000 or none"));
         assert!(refused(&[("user", "a@b"), ("on", "yes")]).contains("true or false"));
         assert!(refused(&[("user", "a@b"), ("kind", "c")]).contains("one of: a, b"));
         assert!(refused(&[("usr", "a@b")]).contains("its fields: user, users"));

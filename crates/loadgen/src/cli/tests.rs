@@ -79,10 +79,10 @@ fn without_a_plan_or_with_an_unknown_one_nothing_begins() {
         _ => panic!("{words}"),
     };
     assert!(refused("--target 127.0.0.1").starts_with("no workload was given"));
-    assert!(refused("tigase-30").contains("no workload \"tigase-30\""));
+    assert!(refused("tigase-30").contains("unknown workload \"tigase-30\""));
     assert!(refused("not-there.toml").contains("not-there.toml cannot be read"));
     assert!(refused("idle --target 127.0.0.1:x").contains("--target"));
-    assert!(refused("idle --time-scale 0").contains("--time-scale 0 makes no sense"));
+    assert!(refused("idle --time-scale 0").contains("--time-scale 0 is invalid"));
     assert!(refused("idle --password-file not-there").contains("--password-file not-there cannot be read"));
 }
 
@@ -103,7 +103,7 @@ fn the_old_name_of_security_is_refused_with_the_new_one() {
 fn no_help_text_is_broken_by_a_word_that_clap_takes_for_its_own() {
     let mut line = Line::command();
     let help = line.render_long_help().to_string();
-    assert!(help.contains("the letter n in braces stands for the number"), "{help}");
+    assert!(help.contains("the letter n in braces is replaced by the number"), "{help}");
     assert!(help.contains("1  the run failed"), "{help}");
     for argument in line.get_arguments().filter(|argument| !argument.is_hide_set()) {
         let text = argument.get_help().map(ToString::to_string).unwrap_or_default();

@@ -165,7 +165,7 @@ mod tests {
         let owners = owners(&workers, 10_000).unwrap();
         assert_eq!(shares(&owners, 2), [24, 216]);
         let error = super::owners(&workers[..1], 10_000).unwrap_err().to_string();
-        assert!(error.contains("may open 1000 in all"), "{error}");
+        assert!(error.contains("can open 1000 in total"), "{error}");
     }
 
     #[test]

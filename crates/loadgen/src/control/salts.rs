@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(again.for_accounts(&accounts(0)), [salt(1), salt(2)]);
         // `accounts(1)` starts at u1.
         assert_eq!(again.for_accounts(&accounts(1)), [salt(0), salt(1)]);
-        assert!(again.bind_to_domain("b.test").unwrap_err().to_string().contains("those of a.test"));
+        assert!(again.bind_to_domain("b.test").unwrap_err().to_string().contains("belong to a.test"));
         std::fs::write(&folder, "no").unwrap();
         assert!(SaltCache::read(&folder).unwrap_err().to_string().contains("is not a salt file"));
         std::fs::remove_file(&folder).unwrap();

@@ -147,7 +147,7 @@ mod tests {
         }
         let found = run_warnings(&run);
         assert!(
-            found[0].starts_with("The generator derived 7 keys") && found[0].contains("31.0 s"),
+            found[0].starts_with("The generator derived 7 SCRAM keys") && found[0].contains("31.0 s"),
             "{found:?}"
         );
         assert!(found[0].contains("waited up to 2.0 s") && found[0].contains("--salts"), "{found:?}");

@@ -346,7 +346,7 @@ mod tests {
             ("p99(message > 50ms", &["closing bracket after the name"]),
             ("p99(message) > fast", &["\"fast\" is not a number"]),
             ("p99(message) > 50", &["a time requires a unit", "50ms"]),
-            ("count(messages_lost) > 5ms", &["no unit \"ms\""]),
+            ("count(messages_lost) > 5ms", &["cannot have the unit \"ms\""]),
         ];
         for (text, parts) in cases {
             let error = Threshold::parse(text).expect_err(text);
@@ -354,6 +354,6 @@ mod tests {
                 assert!(error.contains(part), "{text}: no {part:?} in {error}");
             }
         }
-        assert!(Threshold::parse("share(timeouts) > 1").unwrap_err().contains("in per cent, such as 1%"));
+        assert!(Threshold::parse("share(timeouts) > 1").unwrap_err().contains("in percent, such as 1%"));
     }
 }

@@ -454,7 +454,7 @@ mod tests {
             "the workload pubsub-1m-nodes requires PubSub (XEP-0060), which this version does not support; \
              throng load --list shows the supported ones"
         );
-        assert!(sentence("pubsub-1m-subscribers").contains("needs PubSub"));
+        assert!(sentence("pubsub-1m-subscribers").contains("requires PubSub"));
         assert_eq!(
             sentence("tigase-roster-60"),
             "unknown workload \"tigase-roster-60\"; did you mean \"tigase-roster-0\"?"

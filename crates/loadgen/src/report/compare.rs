@@ -491,7 +491,7 @@ mod tests {
         for words in [
             "their plan: idle / steady",
             "the requested connections: 0 / 7",
-            "warnings of their own: b (steady)",
+            "runs with warnings: b (steady)",
         ] {
             assert!(text.contains(words), "{words} in {text}");
         }

@@ -294,7 +294,7 @@ fn hint(figures: &LiveFigures<'_>, width: usize, ended: bool) -> StyledLine {
     }
     if live.stopping {
         let under_way = grouped(figures.gauge(Gauge::UnderWay));
-        let again = "press Ctrl-C again to stop immediately";
+        let again = "Ctrl-C again stops immediately";
         let forms = [
             format!("Ending: waiting for {under_way} messages in flight, then streams are closed; {again}"),
             format!("Ending: {under_way} messages in flight; {again}"),

@@ -247,7 +247,7 @@ fn the_generators_own_limits_are_seen_at_once() {
         .insert("lateness".to_owned(), TimingSummary { count: 9, p99: 5_001, ..TimingSummary::default() });
     run.seconds[19].busiest_cpu = 0.91;
     let lines = picture(&run, &live, screen(80), false);
-    line(&lines, "! The generator is late: 5 ms at p99 now");
+    line(&lines, "! The generator is late: 5 ms at p99");
     line(&lines, "! A worker uses 91 % of its core");
     let silent = picture(&run, &LiveContext { elapsed: 30.0, ..live.clone() }, screen(80), false);
     line(&silent, "! No report from the workers for 10 s");
@@ -416,11 +416,11 @@ fn the_second_ctrl_c_is_offered_while_the_run_ends() {
     for (width, expected) in [
         (
             120,
-            "Ending: waiting for 17 messages in flight, then streams are closed; press Ctrl-C again to stop \
-             immediately",
+            "Ending: waiting for 17 messages in flight, then streams are closed; Ctrl-C again \
+             stops immediately",
         ),
-        (80, "Ending: 17 messages in flight; press Ctrl-C again to stop immediately"),
-        (40, "Ending; press Ctrl-C again to stop immediately"),
+        (80, "Ending: 17 messages in flight; Ctrl-C again stops immediately"),
+        (40, "Ending; Ctrl-C again stops immediately"),
     ] {
         assert_eq!(picture(&run(70), &live, screen(width), false).last().map(String::as_str), Some(expected));
     }

@@ -224,7 +224,7 @@ fn the_first_interrupt_ends_in_order_and_the_second_at_once() {
     assert!(conductor.done());
     let run = conductor.finish(at(6));
     assert_eq!(run.about.end, "interrupted");
-    assert!(run.warnings[0].contains("before 1 workers had sent their last report"), "{:?}", run.warnings);
+    assert!(run.warnings[0].contains("before 1 workers had sent their final report"), "{:?}", run.warnings);
 }
 
 #[test]

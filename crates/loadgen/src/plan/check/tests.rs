@@ -402,7 +402,7 @@ fn too_few_open_files_is_a_mistake() {
     assert_eq!(
         sentences(&plan, &few),
         [
-            "1000000 connections need 1083 processes of 1024 open files each, and 256 are the most; raise the limit of open files (ulimit -n 20000), or give fewer --connections"
+            "1000000 connections need 1083 processes with 1024 open files each, and the limit is 256 processes; raise the limit of open files (ulimit -n 20000), or give fewer --connections"
         ]
     );
 }

@@ -404,6 +404,6 @@ mod tests {
         assert_eq!(count("127.0.0.1/32"), Ok(1));
         assert!(sources("127.0.0.9-127.0.0.2").unwrap_err().contains("ends before it begins"));
         assert!(sources("127.0.0.0/8").unwrap_err().contains("name fewer"));
-        assert!(sources("x").unwrap_err().contains("no range"));
+        assert!(sources("x").unwrap_err().contains("not a range"));
     }
 }
