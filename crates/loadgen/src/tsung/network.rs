@@ -71,7 +71,7 @@ impl TsungReader<'_> {
                 self.wrong_plan("no server is defined");
             }
             Some(_) if !arguments.addresses.is_empty() => {
-                self.note_plan("the the servers are replaced by --target")
+                self.note_plan("the servers are replaced by --target")
             }
             _ => {}
         }
