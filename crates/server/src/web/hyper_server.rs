@@ -257,7 +257,7 @@ impl TransportRequest {
     /// Reads the whole body, if it has a valid size and arrives in time.
     async fn read_body(&self, request: Request<Incoming>) -> Result<axum::body::Bytes, ErrorResponse> {
         let limit = self.settings.bosh_body_bytes.unwrap_or(0);
-        let too_long = || error_response(StatusCode::PAYLOAD_TOO_LARGE, "the request body is too large");
+        let too_long = || error_response(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long");
         let coded = request.headers().get(header::CONTENT_ENCODING).is_some_and(|v| v != "identity");
         if coded {
             return Err(error_response(
@@ -274,7 +274,7 @@ impl TransportRequest {
         match tokio::time::timeout(patience, collected).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
-            Ok(Err(_)) => Err(error_response(StatusCode::BAD_REQUEST, "the body broke off")),
+            Ok(Err(_)) => Err(error_response(StatusCode::BAD_REQUEST, "the body is incomplete")),
             Err(_) => {
                 Err(error_response(StatusCode::REQUEST_TIMEOUT, "the request was not received in time"))
             }
@@ -395,7 +395,7 @@ fn non_post_response(method: &Method) -> Response<Body> {
         }
         Method::GET | Method::HEAD => text_response(StatusCode::OK, BOSH_PAGE.trim_end()),
         _ => {
-            let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, "BOSH requests must use POST.");
+            let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, "BOSH requests use POST.");
             let allow = HeaderValue::from_static("POST, GET, HEAD, OPTIONS");
             response.headers_mut().insert(header::ALLOW, allow);
             response
