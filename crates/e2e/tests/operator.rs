@@ -121,7 +121,7 @@ fn the_address_is_checked_before_a_password_is_asked_for() {
         for (words, part) in [
             (["account", "add", "romeo@elsewhere.test"], "elsewhere.test is not served here"),
             (["account", "add", "romeo"], "write NAME@DOMAIN"),
-            (["account", "add", "a b@chat.test"], "is not an address"),
+            (["account", "add", "a b@chat.test"], "is not a valid address"),
             (["account", "add", "romeo@chat.test"], "account passwd --config throng.toml romeo@chat.test"),
             (["account", "passwd", "juliet@chat.test"], "account add --config throng.toml juliet@chat.test"),
         ] {
