@@ -91,7 +91,7 @@ async fn guessing_is_throttled_as_over_xmpp() {
 async fn of_guesses_in_parallel_only_as_many_as_the_limit_are_answered() {
     let world = ApiFixture::new(&[]).await;
     let limit = world.engine.node.limits().login_failures_per_address_and_account as usize;
-    // Eight at a time, since further requests are told to retry.
+    // Eight at a time, since further requests are asked to retry.
     let mut answers = Vec::new();
     for _ in 0..limit / 2 {
         let guesses = (0..8).map(|_| world.try_sign_in(ADMIN, "guess"));

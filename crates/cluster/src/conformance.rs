@@ -108,7 +108,7 @@ impl InboxRecorder {
 
     /// The texts of the envelopes that arrived from `from`.
     pub fn texts(&self, from: NodeId) -> Vec<String> {
-        let text = |heard: &InboxEvent| match heard {
+        let text = |received: &InboxEvent| match received {
             InboxEvent::Parcel(origin, parcel) if *origin == from => {
                 Some(String::from_utf8_lossy(&parcel.bytes).into_owned())
             }
@@ -168,15 +168,15 @@ fn members_are_known_everywhere(lab: &dyn TestCluster) {
             .filter(|member| member.node != node.node())
             .map(|member| InboxEvent::Changed(MembershipChange::Joined(member)))
             .collect();
-        let mut heard = recorder.events();
-        heard.sort_by_key(|heard| {
-            if let InboxEvent::Changed(MembershipChange::Joined(member)) = heard {
+        let mut received = recorder.events();
+        received.sort_by_key(|received| {
+            if let InboxEvent::Changed(MembershipChange::Joined(member)) = received {
                 Some(member.node)
             } else {
                 None
             }
         });
-        assert_eq!(heard, others, "an inbox hears of those who were there first");
+        assert_eq!(received, others, "an inbox receives the nodes that were there first");
     }
 }
 
@@ -250,8 +250,8 @@ fn kept_parcels_arrive_once_in_order(lab: &dyn TestCluster) {
         assert_eq!(inbox.texts(from.node()), texts, "from {} to {}", from.node(), to.node());
         let epoch = to.members().iter().find(|member| member.node == from.node()).map(|member| member.epoch);
         let mut last = 0;
-        for heard in inbox.events() {
-            let InboxEvent::Parcel(origin, parcel) = heard else { continue };
+        for received in inbox.events() {
+            let InboxEvent::Parcel(origin, parcel) = received else { continue };
             if origin != from.node() {
                 continue;
             }

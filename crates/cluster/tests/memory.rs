@@ -20,7 +20,7 @@ fn join(bus: &Bus, name: &str) -> (Arc<MemoryNode>, Arc<InboxRecorder>) {
 }
 
 fn undelivered(recorder: &InboxRecorder) -> Vec<String> {
-    let text = |heard| match heard {
+    let text = |received| match received {
         InboxEvent::Undelivered(_, parcel) => Some(String::from_utf8_lossy(&parcel.bytes).into_owned()),
         _ => None,
     };
@@ -31,8 +31,8 @@ fn undelivered(recorder: &InboxRecorder) -> Vec<String> {
 fn a_short_cut_loses_nothing_that_is_kept() {
     for seed in 0..20 {
         let bus = Bus::new(seed, STORM);
-        let (a, heard_a) = join(&bus, "a");
-        let (b, heard_b) = join(&bus, "b");
+        let (a, received_a) = join(&bus, "a");
+        let (b, received_b) = join(&bus, "b");
         bus.run_until_idle();
         bus.cut(id("a"), id("b"));
         for number in 0..10 {
@@ -47,12 +47,12 @@ fn a_short_cut_loses_nothing_that_is_kept() {
             bus.step();
         });
         assert_eq!(a.locate(1), AddressLocation::Nowhere, "seed {seed}");
-        assert!(heard_b.texts(id("a")).is_empty(), "seed {seed}");
+        assert!(received_b.texts(id("a")).is_empty(), "seed {seed}");
         bus.heal(id("a"), id("b"));
         assert!(bus.run_until_idle(), "seed {seed}");
-        assert_eq!(heard_b.texts(id("a")).join(""), "0123456789", "seed {seed}");
+        assert_eq!(received_b.texts(id("a")).join(""), "0123456789", "seed {seed}");
         assert_eq!(a.locate(1), AddressLocation::Node(id("b")), "seed {seed}");
-        assert!(undelivered(&heard_a).is_empty(), "seed {seed}");
+        assert!(undelivered(&received_a).is_empty(), "seed {seed}");
     }
 }
 
@@ -60,8 +60,8 @@ fn a_short_cut_loses_nothing_that_is_kept() {
 fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
     for seed in 0..20 {
         let bus = Bus::new(seed, STORM);
-        let (a, heard_a) = join(&bus, "a");
-        let (b, heard_b) = join(&bus, "b");
+        let (a, received_a) = join(&bus, "a");
+        let (b, received_b) = join(&bus, "b");
         let (c, _) = join(&bus, "c");
         b.claim(1);
         bus.run_until_idle();
@@ -71,10 +71,10 @@ fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
         }
         assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Presence, "presence")).is_ok());
         assert!(bus.run_until_idle());
-        assert_eq!(undelivered(&heard_a), ["one", "two"], "seed {seed}");
-        assert!(heard_b.texts(id("a")).is_empty());
-        assert!(heard_a.events().contains(&InboxEvent::Changed(MembershipChange::Left(id("b")))));
-        assert!(heard_b.events().contains(&InboxEvent::Changed(MembershipChange::Left(id("a")))));
+        assert_eq!(undelivered(&received_a), ["one", "two"], "seed {seed}");
+        assert!(received_b.texts(id("a")).is_empty());
+        assert!(received_a.events().contains(&InboxEvent::Changed(MembershipChange::Left(id("b")))));
+        assert!(received_b.events().contains(&InboxEvent::Changed(MembershipChange::Left(id("a")))));
         assert_eq!(
             (a.locate(1), c.locate(1)),
             (AddressLocation::Nowhere, AddressLocation::Node(id("b"))),
@@ -95,7 +95,7 @@ fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
         );
         assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "four")).is_ok());
         assert!(bus.run_until_idle());
-        assert_eq!(heard_b.texts(id("a")), ["four"], "seed {seed}");
+        assert_eq!(received_b.texts(id("a")), ["four"], "seed {seed}");
         assert_eq!(a.members().len(), 3);
     }
 }
@@ -103,7 +103,7 @@ fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
 #[test]
 fn a_crash_is_found_out_and_a_new_life_starts_from_nothing() {
     let bus = Bus::new(1, STORM);
-    let (a, heard_a) = join(&bus, "a");
+    let (a, received_a) = join(&bus, "a");
     let (b, _) = join(&bus, "b");
     b.claim(1);
     bus.run_until_idle();
@@ -112,9 +112,9 @@ fn a_crash_is_found_out_and_a_new_life_starts_from_nothing() {
     assert_eq!(a.members().len(), 2, "nobody knows yet");
     assert!(b.members().is_empty());
     assert!(bus.run_until_idle());
-    assert_eq!(undelivered(&heard_a), ["to a dead node"]);
+    assert_eq!(undelivered(&received_a), ["to a dead node"]);
     assert_eq!((a.locate(1), a.members().len()), (AddressLocation::Nowhere, 1));
-    let (again, heard_again) = join(&bus, "b");
+    let (again, received_again) = join(&bus, "b");
     assert!(bus.run_until_idle());
     let (first, second) =
         (b.deliver(id("a"), test_envelope(id("b"), EnvelopeClass::Message, "ghost")), a.members()[1]);
@@ -122,25 +122,28 @@ fn a_crash_is_found_out_and_a_new_life_starts_from_nothing() {
     assert!(second.epoch > 2 && second.node == again.node());
     assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "welcome")).is_ok());
     assert!(bus.run_until_idle());
-    assert_eq!(heard_again.texts(id("a")), ["welcome"]);
+    assert_eq!(received_again.texts(id("a")), ["welcome"]);
 }
 
 #[test]
 fn a_node_that_is_back_before_anyone_noticed_is_a_new_life() {
     let bus = Bus::new(1, NetworkFaults::default());
-    let (a, heard_a) = join(&bus, "a");
-    let (b, heard_b) = join(&bus, "b");
+    let (a, received_a) = join(&bus, "a");
+    let (b, received_b) = join(&bus, "b");
     b.claim(1);
     bus.run_until_idle();
     assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "old")).is_ok());
     bus.crash(id("b"));
-    let (_again, heard_again) = join(&bus, "b");
+    let (_again, received_again) = join(&bus, "b");
     assert!(bus.run_until_idle());
-    assert_eq!(undelivered(&heard_a), ["old"]);
+    assert_eq!(undelivered(&received_a), ["old"]);
     assert_eq!(a.locate(1), AddressLocation::Nowhere);
-    assert!(heard_b.texts(id("a")).is_empty() && heard_again.texts(id("a")).is_empty());
-    let changes: Vec<_> =
-        heard_a.events().into_iter().filter(|heard| matches!(heard, InboxEvent::Changed(_))).collect();
+    assert!(received_b.texts(id("a")).is_empty() && received_again.texts(id("a")).is_empty());
+    let changes: Vec<_> = received_a
+        .events()
+        .into_iter()
+        .filter(|received| matches!(received, InboxEvent::Changed(_)))
+        .collect();
     assert!(matches!(changes[..], [
         InboxEvent::Changed(MembershipChange::Joined(first)),
         InboxEvent::Changed(MembershipChange::Left(_)),
@@ -152,7 +155,7 @@ fn a_node_that_is_back_before_anyone_noticed_is_a_new_life() {
 fn a_full_queue_refuses_an_envelope() {
     let bus = Bus::new(1, NetworkFaults::default());
     let (a, _) = join(&bus, "a");
-    let (_b, heard) = join(&bus, "b");
+    let (_b, received) = join(&bus, "b");
     let large = "x".repeat(400 << 10);
     let accepted = (0..100)
         .take_while(|_| a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, &large)).is_ok())
@@ -165,7 +168,7 @@ fn a_full_queue_refuses_an_envelope() {
     assert!(bus.run_until_idle());
     assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, &large)).is_ok());
     assert!(bus.run_until_idle());
-    assert_eq!(heard.texts(id("a")).len(), accepted + 1);
+    assert_eq!(received.texts(id("a")).len(), accepted + 1);
 }
 
 #[test]
@@ -203,7 +206,7 @@ fn frames_of_an_earlier_incarnation_are_ignored() {
         (0..10).for_each(|_| {
             bus.step();
         });
-        let (_again, heard) = join(&bus, "b");
+        let (_again, received) = join(&bus, "b");
         (0..6).for_each(|number| {
             assert!(
                 a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, &number.to_string()))
@@ -211,7 +214,7 @@ fn frames_of_an_earlier_incarnation_are_ignored() {
             )
         });
         assert!(bus.run_until_idle());
-        assert_eq!(heard.texts(id("a")).join(""), "012345", "seed {seed}");
+        assert_eq!(received.texts(id("a")).join(""), "012345", "seed {seed}");
     }
 }
 
@@ -219,8 +222,8 @@ fn frames_of_an_earlier_incarnation_are_ignored() {
 fn envelopes_of_a_node_that_left_arrive_once() {
     for steps in 0..5 {
         let bus = Bus::new(1, NetworkFaults::default());
-        let (a, heard_a) = join(&bus, "a");
-        let (b, heard_b) = join(&bus, "b");
+        let (a, received_a) = join(&bus, "a");
+        let (b, received_b) = join(&bus, "b");
         bus.run_until_idle();
         assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "to b")).is_ok());
         assert!(b.deliver(id("a"), test_envelope(id("b"), EnvelopeClass::Message, "to a")).is_ok());
@@ -231,9 +234,9 @@ fn envelopes_of_a_node_that_left_arrive_once() {
         assert!(a.leave().as_mut().poll(&mut context).is_ready());
         assert!(bus.run_until_idle());
         assert_eq!(
-            (heard_b.texts(id("a")).join(""), heard_a.texts(id("b")).join("")),
+            (received_b.texts(id("a")).join(""), received_a.texts(id("b")).join("")),
             ("to b".into(), "to a".into())
         );
-        assert!(undelivered(&heard_a).is_empty() && undelivered(&heard_b).is_empty(), "{steps}");
+        assert!(undelivered(&received_a).is_empty() && undelivered(&received_b).is_empty(), "{steps}");
     }
 }

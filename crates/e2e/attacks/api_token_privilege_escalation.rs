@@ -55,12 +55,12 @@ fn a_token_for_accounts_does_not_reach_an_administrators_account() {
     assert!(!shown.contains("boss@localhost"), "{shown}");
     program.wait_for_log("throng::audit: command who=\"token:hands\" interface=\"http\" from=\"127.0.0.1\" command=\"change-user-password\" on=\"juliet@localhost\" outcome=\"forbidden\"");
 
-    let mut stranger = program.connect(program.c2s);
-    stranger.send("<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='localhost' version='1.0'>");
-    stranger.until("</stream:features>");
-    stranger.send(
+    let mut attacker = program.connect(program.c2s);
+    attacker.send("<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='localhost' version='1.0'>");
+    attacker.until("</stream:features>");
+    attacker.send(
         "<iq type='set' id='r'><query xmlns='jabber:iq:register'><username>Boss</username><password>mine now, really</password></query></iq>",
     );
-    let answer = stranger.until("</iq>");
+    let answer = attacker.until("</iq>");
     assert!(answer.contains("<conflict"), "{answer}");
 }

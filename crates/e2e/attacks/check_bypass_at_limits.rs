@@ -67,10 +67,10 @@ async fn nothing_is_lost_at_a_limit() {
         assert!(romeo.sync().await.is_empty(), "{way:?}");
         let mut nurse = wire.login("nurse", "room").await;
         nurse.send("<presence/>").await;
-        let mut heard = nurse.sync().await;
-        heard.extend(nurse.sync().await);
-        let kept: Vec<_> = heard.iter().filter(|one| one.has("<body>kept</body>")).collect();
-        assert_eq!(kept.len(), 2, "{way:?}: {heard:?}");
+        let mut received = nurse.sync().await;
+        received.extend(nurse.sync().await);
+        let kept: Vec<_> = received.iter().filter(|one| one.has("<body>kept</body>")).collect();
+        assert_eq!(kept.len(), 2, "{way:?}: {received:?}");
         kept.iter().for_each(|one| assert_well_formed(&one.0));
     }
 }

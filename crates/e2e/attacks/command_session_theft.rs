@@ -30,8 +30,8 @@ async fn a_session_id_grants_no_access() {
         wire.create_user(user).await;
     }
     wire.node.set_admins([wire.address("boss")]);
-    let mut boss = wire.login("boss", "desk").await;
-    let mut other_desk = wire.login("boss", "other").await;
+    let mut boss = wire.login("boss", "laptop").await;
+    let mut other_client = wire.login("boss", "other").await;
     let mut mallory = wire.login("mallory", "x").await;
     let form = "<x xmlns='jabber:x:data' type='submit'><field var='accountjid'><value>evil@example.com</value></field>\
                 <field var='password'><value>C4lliope+co</value></field><field var='password-verify'><value>C4lliope+co</value></field></x>";
@@ -44,7 +44,7 @@ async fn a_session_id_grants_no_access() {
         .expect("a session")
         .to_owned();
     for to in
-        ["example.com", "mallory@example.com", "boss@example.com", "boss@example.com/desk", "other.example"]
+        ["example.com", "mallory@example.com", "boss@example.com", "boss@example.com/laptop", "other.example"]
     {
         for attributes in [
             format!("sessionid='{id}' action='complete'"),
@@ -57,7 +57,7 @@ async fn a_session_id_grants_no_access() {
         }
     }
     let wrong =
-        command(&mut other_desk, "example.com", &format!("sessionid='{id}' action='complete'"), form).await;
+        command(&mut other_client, "example.com", &format!("sessionid='{id}' action='complete'"), form).await;
     assert_eq!(wrong.attr("type").as_deref(), Some("error"), "{}", wrong.0);
     let evil = wire.address("evil");
     assert!(!wire.stores.accounts.exists(evil.as_ref()).await.unwrap());

@@ -16,11 +16,11 @@ const COMPRESS: &str =
 #[tokio::test]
 async fn stream_compression_is_refused() {
     let wire = start_wire();
-    let mut stranger = wire.connect();
-    let (_, features) = stranger.open().await;
+    let mut client = wire.connect();
+    let (_, features) = client.open().await;
     assert!(!features.has("compress"), "{}", features.0);
-    stranger.send(COMPRESS).await;
-    let seen = read_until_end(&mut stranger).await;
+    client.send(COMPRESS).await;
+    let seen = read_until_end(&mut client).await;
     assert!(stream_error(&seen).is_some(), "{seen:?}");
     let (mut romeo, _juliet) = pair(&wire).await;
     romeo.send(COMPRESS).await;

@@ -29,25 +29,25 @@ async fn detached(wire: &TestServer, user: &str, resource: &str) -> String {
     id
 }
 
-async fn fill(stranger: &mut StreamClient, to: &str, count: u32) {
+async fn fill(attacker: &mut StreamClient, to: &str, count: u32) {
     let body = "x".repeat(20_000);
     for n in 0..count {
-        stranger.send(format!("<message to='{to}' type='chat' id='{n}'><body>{body}</body></message>")).await;
+        attacker.send(format!("<message to='{to}' type='chat' id='{n}'><body>{body}</body></message>")).await;
     }
-    assert_eq!(stranger.sync().await, [], "all of it is accepted");
+    assert_eq!(attacker.sync().await, [], "all of it is accepted");
 }
 
 #[tokio::test]
 async fn a_detached_session_filled_by_others_is_resumed_in_order() {
     let wire = start_wire();
-    for user in ["juliet", "nurse", "stranger"] {
+    for user in ["juliet", "nurse", "attacker"] {
         wire.create_user(user).await;
     }
     let id = detached(&wire, "juliet", "balcony").await;
-    let mut stranger = wire.login("stranger", "street").await;
+    let mut attacker = wire.login("attacker", "street").await;
     let mut nurse = wire.login("nurse", "room").await;
     // More than a queue has room for, and less than an offline store.
-    fill(&mut stranger, "juliet@example.com/balcony", 60).await;
+    fill(&mut attacker, "juliet@example.com/balcony", 60).await;
     nurse.send("<message to='juliet@example.com' type='chat' id='nurse'><body>Madam!</body></message>").await;
     nurse.sync().await;
     let half = u64::from(wire.node.limits().queue_message_bytes) / 2;
@@ -81,12 +81,12 @@ async fn presence_of_others_does_not_end_a_detached_session() {
     let id = detached(&wire, "juliet", "balcony").await;
     let status = "x".repeat(16_000);
     for n in 0..40 {
-        let user = format!("stranger{n}");
+        let user = format!("attacker{n}");
         wire.create_user(&user).await;
-        let mut stranger = wire.login(&user, "street").await;
+        let mut attacker = wire.login(&user, "street").await;
         let to = "juliet@example.com/balcony";
-        stranger.send(format!("<presence to='{to}'><status>{status}</status></presence>")).await;
-        stranger.sync().await;
+        attacker.send(format!("<presence to='{to}'><status>{status}</status></presence>")).await;
+        attacker.sync().await;
     }
     let quarter = u64::from(wire.node.limits().queue_presence_bytes) / 4;
     assert!(wire.node.backlog.bytes() <= quarter, "{}", wire.node.backlog.bytes());
@@ -98,13 +98,13 @@ async fn presence_of_others_does_not_end_a_detached_session() {
 async fn one_sender_is_limited_over_all_detached_sessions() {
     const SESSIONS: u32 = 40;
     let wire = start_wire();
-    wire.create_user("stranger").await;
-    let mut stranger = wire.login("stranger", "street").await;
+    wire.create_user("attacker").await;
+    let mut attacker = wire.login("attacker", "street").await;
     for n in 0..SESSIONS {
         let user = format!("victim{n}");
         wire.create_user(&user).await;
         detached(&wire, &user, "phone").await;
-        fill(&mut stranger, &format!("{user}@example.com/phone"), 26).await;
+        fill(&mut attacker, &format!("{user}@example.com/phone"), 26).await;
     }
     let limits = wire.node.limits().clone();
     let waiting = wire.node.backlog.bytes();
@@ -119,7 +119,7 @@ async fn one_sender_is_limited_over_all_detached_sessions() {
 #[tokio::test]
 async fn an_account_is_limited_over_all_its_detached_sessions() {
     let wire = start_wire();
-    for user in ["juliet", "stranger"] {
+    for user in ["juliet", "attacker"] {
         wire.create_user(user).await;
     }
     let mut accomplices = Vec::new();

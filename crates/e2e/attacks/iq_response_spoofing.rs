@@ -28,9 +28,9 @@ async fn a_silent_client_is_not_kept_alive_by_others() {
     assert!(question.has("urn:xmpp:ping"), "{}", question.0);
     let id = question.attr("id").unwrap();
     for from in ["", "from='juliet@example.com/balcony'", "from='juliet@example.com'", "from='example.com'"] {
-        let mut stranger = wire.login("romeo", "other").await;
+        let mut attacker = wire.login("romeo", "other").await;
         for to in ["to='juliet@example.com/balcony'", "to='example.com'", "to='juliet@example.com'", ""] {
-            let _ = stranger.try_send(format!("<iq type='result' {from} {to} id='{id}'/>")).await;
+            let _ = attacker.try_send(format!("<iq type='result' {from} {to} id='{id}'/>")).await;
         }
         run_until_idle().await;
     }

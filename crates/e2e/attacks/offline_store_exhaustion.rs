@@ -18,19 +18,19 @@ use crate::support::{ClientTransport, start_wire};
 #[tokio::test]
 async fn one_sender_is_limited_to_its_share_of_the_offline_store() {
     let wire = start_wire();
-    for user in ["juliet", "nurse", "stranger"] {
+    for user in ["juliet", "nurse", "attacker"] {
         wire.create_user(user).await;
     }
-    let (mut stranger, mut nurse) = (wire.login("stranger", "1").await, wire.login("nurse", "1").await);
+    let (mut attacker, mut nurse) = (wire.login("attacker", "1").await, wire.login("nurse", "1").await);
     let mut kept = 0;
     let mut refused = 0;
     for size in [100_000, 10] {
         let body = "x".repeat(size);
         for _ in 0..600 {
-            stranger
+            attacker
                 .send(format!("<message to='juliet@example.com' type='chat'><body>{body}</body></message>"))
                 .await;
-            let answers = stranger.sync().await;
+            let answers = attacker.sync().await;
             match answers.first() {
                 None => kept += size,
                 Some(error) => {
@@ -62,19 +62,19 @@ async fn a_large_message_reaches_its_recipient_while_the_budgets_are_full() {
         ..throng_core::NodeLimits::default()
     };
     let wire = TestServerConfig { limits, ..ClientTransport::Tcp.setup() }.start();
-    for user in ["juliet", "stranger"] {
+    for user in ["juliet", "attacker"] {
         wire.create_user(user).await;
     }
-    let mut stranger = wire.login("stranger", "1").await;
+    let mut attacker = wire.login("attacker", "1").await;
     let body = "x".repeat(100_000);
     for n in 0..5 {
-        stranger
+        attacker
             .send(format!(
                 "<message to='juliet@example.com' type='chat' id='{n}'><body>{body}</body></message>"
             ))
             .await;
     }
-    assert_eq!(stranger.sync().await, []);
+    assert_eq!(attacker.sync().await, []);
     let mut juliet = wire.login("juliet", "balcony").await;
     juliet.send("<presence/>").await;
     let mut ids = Vec::new();

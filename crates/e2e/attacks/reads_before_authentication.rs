@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 40;
 async fn only_the_credentials_are_read_before_authentication() {
     let mut setup = ClientTransport::Tcp.setup();
     setup.policy.allow_plain_without_tls = true;
-    // Whoever is over a limit does not even get to the store.
+    // Clients above a limit cause no read of the store.
     setup.limits.login_failures_per_address_and_account = 1_000_000;
     setup.limits.login_failures_per_account = 1_000_000;
     let wire = setup.start();

@@ -27,8 +27,8 @@ async fn flood(client: &mut StreamClient, count: usize) -> usize {
     let mut answers = 0;
     for _ in 0..4 {
         run_until_idle().await;
-        while let Some(heard) = client.try_receive().await {
-            answers += usize::from(matches!(heard, ReceivedEvent::Element(seen) if seen.name() == "iq"));
+        while let Some(received) = client.try_receive().await {
+            answers += usize::from(matches!(received, ReceivedEvent::Element(seen) if seen.name() == "iq"));
         }
     }
     answers

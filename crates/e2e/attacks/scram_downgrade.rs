@@ -60,7 +60,7 @@ async fn end(
 async fn a_removed_or_foreign_channel_binding_is_refused() {
     let wire = start_wire();
     wire.create_user("romeo").await;
-    let stranger = encrypted(&wire).await.binding("tls-exporter").to_vec();
+    let other_binding = encrypted(&wire).await.binding("tls-exporter").to_vec();
     let bound = |name: &str, data: &[u8]| Gs2::Bound { name: name.to_owned(), data: data.to_vec() };
     let plus = Mechanism::ScramSha256Plus;
     let mut client = encrypted(&wire).await;
@@ -71,7 +71,7 @@ async fn a_removed_or_foreign_channel_binding_is_refused() {
         (Gs2::None, plus, "the flag n with -PLUS"),
         (Gs2::NotOffered, plus, "the flag y with -PLUS"),
         (bound("tls-exporter", &own), Mechanism::ScramSha256, "the flag p without -PLUS"),
-        (bound("tls-exporter", &stranger), plus, "the data of another connection"),
+        (bound("tls-exporter", &other_binding), plus, "the data of another connection"),
         (bound("tls-exporter", &end_point), plus, "the data of another type"),
         (bound("tls-server-end-point", &own), plus, "the data of another type"),
         (bound("tls-unique", &own), plus, "a type that TLS 1.3 does not have"),

@@ -252,8 +252,8 @@ async fn agree(way: ClientTransport, seed: u64) {
         }
         let mut alive = false;
         loop {
-            let heard = if open { romeo.receive().await } else { ReceivedEvent::Eof };
-            match heard {
+            let received = if open { romeo.receive().await } else { ReceivedEvent::Eof };
+            match received {
                 ReceivedEvent::Element(seen) if seen.attr("id").as_deref() == Some("done") => {
                     alive = true;
                     if before.is_ok() {

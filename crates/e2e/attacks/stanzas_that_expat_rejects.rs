@@ -40,12 +40,12 @@ async fn nothing_that_expat_rejects_is_delivered() {
         for poison in POISONS {
             let message = format!("<message to='juliet@example.com/balcony'>{poison}</message>");
             let _ = romeo.try_send(message).await;
-            let heard = read_until_end(&mut romeo).await;
+            let received = read_until_end(&mut romeo).await;
             // Over BOSH the whole request may be refused before it is a stream's.
-            let error = stream_error(&heard);
+            let error = stream_error(&received);
             assert!(
                 error.as_deref() == Some("policy-violation") || way == ClientTransport::Bosh,
-                "{way:?} {poison}: {heard:?}"
+                "{way:?} {poison}: {received:?}"
             );
             assert!(assert_alive(&mut juliet).await.is_empty(), "{way:?} {poison}");
             romeo = wire.login("romeo", "orchard").await;

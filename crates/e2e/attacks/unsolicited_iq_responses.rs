@@ -17,7 +17,7 @@ use crate::support::{ask, enable_resumption, friends, resume, start_wire};
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 
 /// Ten megabytes of answers.
-async fn flood(stranger: &mut StreamClient) {
+async fn flood(attacker: &mut StreamClient) {
     let text = "x".repeat(10_000);
     for n in 0..1000 {
         let (kind, rest) = match n % 2 {
@@ -27,31 +27,31 @@ async fn flood(stranger: &mut StreamClient) {
                 "<error type='cancel'><gone xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error>".to_owned(),
             ),
         };
-        stranger
+        attacker
             .send(format!(
                 "<iq to='juliet@example.com/balcony' type='{kind}' id='{n}'><x xmlns='u:x'>{text}</x>{rest}</iq>"
             ))
             .await;
     }
-    assert_eq!(stranger.sync().await, []);
+    assert_eq!(attacker.sync().await, []);
 }
 
 async fn unsubscribed_sender(wire: &TestServer) -> StreamClient {
-    wire.create_user("stranger").await;
-    wire.login("stranger", "street").await
+    wire.create_user("attacker").await;
+    wire.login("attacker", "street").await
 }
 
 #[tokio::test]
 async fn a_detached_session_survives_and_receives_the_requested_response() {
     let wire = start_wire();
     let (mut romeo, mut juliet) = friends(&wire).await;
-    let mut stranger = unsubscribed_sender(&wire).await;
+    let mut attacker = unsubscribed_sender(&wire).await;
     let id = enable_resumption(&mut juliet).await;
     juliet.send("<iq to='romeo@example.com/orchard' type='get' id='asked'><q xmlns='u:q'/></iq>").await;
     assert_eq!(romeo.element().await.attr("id").as_deref(), Some("asked"));
     drop(juliet);
     run_until_idle().await;
-    flood(&mut stranger).await;
+    flood(&mut attacker).await;
     let most = u64::from(wire.node.limits().queue_control_bytes) / 2;
     assert!(wire.node.backlog.bytes() <= most, "{}", wire.node.backlog.bytes());
     romeo.send("<iq to='juliet@example.com/balcony' type='result' id='asked'><q xmlns='u:q'/></iq>").await;
@@ -78,10 +78,10 @@ async fn a_slow_client_is_not_disconnected_by_unsolicited_responses() {
     for user in ["juliet", "nurse"] {
         wire.create_user(user).await;
     }
-    let mut stranger = unsubscribed_sender(&wire).await;
+    let mut attacker = unsubscribed_sender(&wire).await;
     let mut juliet = wire.connect_with(4096);
     juliet.login("juliet", "balcony").await;
-    flood(&mut stranger).await;
+    flood(&mut attacker).await;
     // It reads again: there is an answer for its own request, and no stream error before.
     let answer =
         ask(&mut juliet, "own", "<iq type='get' id='own'><query xmlns='jabber:iq:roster'/></iq>").await;

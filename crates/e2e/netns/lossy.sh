@@ -98,7 +98,7 @@ prove() {
     echo "$got" | awk -v share="$2" '{
         want = 1 - (1 - share / 10000) ^ 2; lost = ($1 - $2) / $1
         printf "lost %.2f %% of %d pings, expected %.2f %%\n", lost * 100, $1, want * 100
-        # Five standard deviations of so many throws, and one packet.
+        # Five standard deviations of that many throws, and one packet.
         slack = 5 * sqrt(want * (1 - want) / $1) + 1 / $1
         exit ($1 < 5000 || lost > want + slack || lost < want - slack) }' || die "the wires do not lose what they should: $answer"
 }

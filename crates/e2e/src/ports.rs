@@ -6,7 +6,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 
-/// So many ports, no two the same.
+/// `N` different ports.
 ///
 /// # Panics
 /// If the machine has none left.

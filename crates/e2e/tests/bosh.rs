@@ -49,7 +49,7 @@ impl BoshNode {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("a connection");
         socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
         socket.set_nodelay(true).expect("a socket");
-        TestHttpConnection { socket, heard: Vec::new() }
+        TestHttpConnection { socket, received: Vec::new() }
     }
 
     fn client(&self, user: &str) -> BoshTestClient {
@@ -62,7 +62,7 @@ impl BoshNode {
 /// HTTP connection of a client.
 struct TestHttpConnection {
     socket: TcpStream,
-    heard: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl TestHttpConnection {
@@ -75,21 +75,21 @@ impl TestHttpConnection {
     /// Status and body of the next response.
     fn answer(&mut self) -> (u16, String) {
         loop {
-            let text = String::from_utf8_lossy(&self.heard);
+            let text = String::from_utf8_lossy(&self.received);
             if let Some(end) = text.find("\r\n\r\n") {
                 let head = text[..end].to_ascii_lowercase();
                 let length = head.split("content-length: ").nth(1).expect("a length");
                 let length: usize = length.split("\r\n").next().expect("a line").parse().expect("a number");
-                if self.heard.len() >= end + 4 + length {
+                if self.received.len() >= end + 4 + length {
                     let status = head[9..12].parse().expect("a status");
-                    let whole: Vec<u8> = self.heard.drain(..end + 4 + length).collect();
+                    let whole: Vec<u8> = self.received.drain(..end + 4 + length).collect();
                     return (status, String::from_utf8(whole[end + 4..].to_vec()).expect("text"));
                 }
             }
             let mut buffer = [0; 16_384];
             let count = self.socket.read(&mut buffer).expect("bytes in time");
-            assert!(count > 0, "the connection ended after {}", String::from_utf8_lossy(&self.heard));
-            self.heard.extend(&buffer[..count]);
+            assert!(count > 0, "the connection ended after {}", String::from_utf8_lossy(&self.received));
+            self.received.extend(&buffer[..count]);
         }
     }
 
@@ -236,13 +236,13 @@ fn out_of_order_requests_are_reordered() {
     let second = romeo.next("", &message("juliet", "second"));
     other.post(&second);
     romeo.one.post(&first);
-    let mut heard = juliet.one.text();
-    while !heard.contains("second") {
+    let mut received = juliet.one.text();
+    while !received.contains("second") {
         let body = juliet.next("", "");
         juliet.one.post(&body);
-        heard += &juliet.one.text();
+        received += &juliet.one.text();
     }
-    assert!(heard.find("first") < heard.find("second"), "{heard}");
+    assert!(received.find("first") < received.find("second"), "{received}");
     assert_eq!(romeo.one.text(), format!("<body xmlns='{NS}'/>"));
 }
 

@@ -237,7 +237,7 @@ fn check_lists_all_errors_and_wrong_usage_exits_with_2() {
     let good = check(&node);
     assert!(good.status.success(), "{}", describe_output(&good));
     // All errors in the file are reported at once; then those of its environment.
-    let told = |more: &str, parts: &[&str]| {
+    let assert_output = |more: &str, parts: &[&str]| {
         node.configure(more);
         let bad = check(&node);
         let text = describe_output(&bad);
@@ -246,13 +246,13 @@ fn check_lists_all_errors_and_wrong_usage_exits_with_2() {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
     };
-    told(
+    assert_output(
         "[modules]\nofline = true\n[limits]\nstanza_byte = 100000\n",
         &["2 errors found", "did you mean \"offline\"?", "did you mean \"stanza_bytes\"?"],
     );
     let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, node.port)).expect("the port");
     let port = node.port.to_string();
-    told(
+    assert_output(
         "[[tls.certificates]]\ncertificate = 'none.pem'\nkey = 'none.pem'\n",
         &["2 errors", "none.pem", &port],
     );

@@ -42,7 +42,7 @@ async fn an_account_is_registered_and_used_on_one_stream() {
     assert_eq!(
         (offer.attr("id").as_deref(), offer.attr("to")),
         (Some("reg1"), None),
-        "a stranger has no address"
+        "an unauthenticated client has no address"
     );
     assert!(offer.has("<username/><password/>") && offer.has("<x xmlns='jabber:x:data' type='form'>"));
     assert_eq!(set(&mut client, "hamlet", "short").await.condition().as_deref(), Some("not-acceptable"));

@@ -72,7 +72,7 @@ impl Deref for ReloadNode {
 /// A client: a socket and unprocessed input.
 struct SocketClient {
     socket: TcpStream,
-    heard: String,
+    received: String,
 }
 
 impl SocketClient {
@@ -80,7 +80,7 @@ impl SocketClient {
     fn open(node: &ReloadNode, domain: &str) -> SocketClient {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).expect("a connection");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut client = SocketClient { socket, heard: String::new() };
+        let mut client = SocketClient { socket, received: String::new() };
         client.header(domain);
         client
     }
@@ -115,14 +115,14 @@ impl SocketClient {
     /// Reads up to and including `what`; panics at the end of the stream.
     fn until(&mut self, what: &str) -> String {
         loop {
-            if let Some(at) = self.heard.find(what) {
-                let rest = self.heard.split_off(at + what.len());
-                return std::mem::replace(&mut self.heard, rest);
+            if let Some(at) = self.received.find(what) {
+                let rest = self.received.split_off(at + what.len());
+                return std::mem::replace(&mut self.received, rest);
             }
             let mut buffer = [0; 4096];
             let count = self.socket.read(&mut buffer).unwrap_or(0);
-            assert!(count > 0, "no {what} in {}", self.heard);
-            self.heard.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            assert!(count > 0, "no {what} in {}", self.received);
+            self.received.push_str(&String::from_utf8_lossy(&buffer[..count]));
         }
     }
 
@@ -198,9 +198,9 @@ fn an_invalid_file_changes_nothing() {
     );
     let output = node.run(&["reload"]);
     assert_eq!(output.status.code(), Some(1));
-    let told = describe_output(&output);
+    let text = describe_output(&output);
     for part in ["nothing was changed", "unknown key \"admin\"", "unknown key \"idle\" in [limits]"] {
-        assert!(told.contains(part), "no {part} in {told}");
+        assert!(text.contains(part), "no {part} in {text}");
     }
     assert!(romeo.asks_time("a.test"));
     // Invalid TOML.
@@ -270,8 +270,8 @@ fn no_message_is_lost_or_duplicated_during_reloads() {
         got.push(number.parse::<u32>().expect("a number"));
     }
     assert_eq!(got, (0..MESSAGES).collect::<Vec<_>>());
-    assert!(juliet.asks_time("a.test") && !juliet.heard.contains("<body>"), "{}", juliet.heard);
-    assert!(romeo.asks_time("a.test") && !romeo.heard.contains("<error"), "{}", romeo.heard);
+    assert!(juliet.asks_time("a.test") && !juliet.received.contains("<body>"), "{}", juliet.received);
+    assert!(romeo.asks_time("a.test") && !romeo.received.contains("<error"), "{}", romeo.received);
 }
 
 #[test]

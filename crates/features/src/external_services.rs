@@ -407,8 +407,8 @@ mod tests {
     fn guests_and_users_of_other_domains_are_refused() {
         let engine = engine(&["turn:turn.example.com"], "logen");
         let guest = engine.connect_anonymous("guest", "globe");
-        let stranger = engine.connect("iago@example.net", "globe");
-        for client in [&guest, &stranger] {
+        let foreign_user = engine.connect("iago@example.net", "globe");
+        for client in [&guest, &foreign_user] {
             for ask in [services(""), credentials("<service type='turn' host='turn.example.com'/>")] {
                 let answer = client.request(&ask).remove(0);
                 assert!(answer.contains("<forbidden ") && !answer.contains("password"), "{answer}");

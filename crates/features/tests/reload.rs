@@ -52,8 +52,8 @@ fn a_domain_that_is_gone_ends_its_sessions_and_no_others() {
     assert_eq!(wish.condition, StreamCondition::HostGone);
     assert_eq!(juliet.session.outbox.close_reason(), None);
     romeo.close();
-    let told = juliet.recv().concat();
-    assert!(told.contains("type='unavailable'"), "contacts see that he is gone: {told}");
+    let received = juliet.recv().concat();
+    assert!(received.contains("type='unavailable'"), "contacts see that he is gone: {received}");
     juliet.send("<message to='romeo@example.net' type='chat' id='m'><body>Where?</body></message>");
     assert!(juliet.recv().concat().contains("<remote-server-not-found"));
     // A client that received the domain's stream header before the removal, and binds after it.

@@ -27,7 +27,7 @@ fn bytes_of_sessions(features: &[&'static Feature]) -> isize {
     for n in 0..WARMUP_SESSIONS + MEASURED_SESSIONS {
         engine.create_user(&format!("user{n:04}"));
     }
-    let writer = engine.connect("writer", "desk");
+    let writer = engine.connect("writer", "laptop");
     let mut clients = Vec::with_capacity(WARMUP_SESSIONS + MEASURED_SESSIONS);
     let mut before = 0;
     for n in 0..WARMUP_SESSIONS + MEASURED_SESSIONS {

@@ -32,7 +32,7 @@ fn main() {
         "user1234567@conference.example.com/Nick Name 7",
         &long,
     ] {
-        measure("parse, fast road  ", text, |text| parse(text).is_ok());
+        measure("parse, fast path  ", text, |text| parse(text).is_ok());
     }
     let full = "juliet@example.com/balcony";
     measure("parse and keep    ", full, |text| Jid::parse(text).is_ok());
@@ -45,7 +45,7 @@ fn main() {
         "a@fu\u{df}ball.example",
         "a@xn--fuball-cta.example",
     ] {
-        measure("parse, slow road  ", text, |text| parse(text).is_ok());
+        measure("parse, slow path  ", text, |text| parse(text).is_ok());
         measure("xmpp-rs           ", text, |text| xmpp_jid::Jid::new(text).is_ok());
     }
     let hostile = format!("{}@example.com", "\u{660}".repeat(500));

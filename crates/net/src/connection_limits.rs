@@ -227,8 +227,8 @@ struct AddressRates {
 
 impl Default for AddressRates {
     fn default() -> Self {
-        let (meters, strangers) = (HashMap::new(), TokenBucket::unlimited());
-        AddressRates { rate: 0, burst: 0, meters, overflow: strangers, last_sweep: Millis::ZERO }
+        let (meters, overflow) = (HashMap::new(), TokenBucket::unlimited());
+        AddressRates { rate: 0, burst: 0, meters, overflow, last_sweep: Millis::ZERO }
     }
 }
 
@@ -236,14 +236,9 @@ impl AddressRates {
     fn configure(&mut self, rate: u32, burst: u32) {
         let burst = burst.max(rate);
         if (self.rate, self.burst) != (rate, burst) {
-            let strangers = if rate == 0 { TokenBucket::unlimited() } else { TokenBucket::new(rate, burst) };
-            *self = AddressRates {
-                rate,
-                burst,
-                meters: HashMap::new(),
-                overflow: strangers,
-                last_sweep: self.last_sweep,
-            };
+            let overflow = if rate == 0 { TokenBucket::unlimited() } else { TokenBucket::new(rate, burst) };
+            *self =
+                AddressRates { rate, burst, meters: HashMap::new(), overflow, last_sweep: self.last_sweep };
         }
     }
 

@@ -208,7 +208,7 @@ async fn new_files_serve_new_connections_and_broken_ones_change_nothing() {
         panic!("a pair that does not match was taken")
     };
     assert!(reason.contains("served.key") && reason.contains("does not match"), "{reason}");
-    assert_eq!(config.reload(), TlsReloadOutcome::Unchanged, "the same fault is told once");
+    assert_eq!(config.reload(), TlsReloadOutcome::Unchanged, "the same fault is reported once");
     let (_server, done, client) = connect(&config, ListenerKind::C2sTls, RustlsTestClient::default()).await;
     done.unwrap();
     assert_eq!(presented(&client.unwrap()), before);

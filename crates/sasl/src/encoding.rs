@@ -76,7 +76,7 @@ mod tests {
     //# If the receiving entity needs to send additional data of zero length, it MUST transmit the data as a single
     //# equals sign character ("=").
     #[test]
-    fn nothing_and_emptiness_are_told_apart() {
+    fn absent_and_empty_values_are_distinguished() {
         assert_eq!(decode_initial_response(""), Ok(None));
         assert_eq!(decode_initial_response("="), Ok(Some(vec![])));
         assert_eq!(

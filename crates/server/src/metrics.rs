@@ -200,7 +200,7 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
         &[(&[], f64::from(gate.unauthenticated))],
     )?;
     let mut http = net::ConnectionCounts::default();
-    for counts in running.http_listeners.iter().map(|door| door.limiter.counts()) {
+    for counts in running.http_listeners.iter().map(|listener_state| listener_state.limiter.counts()) {
         http.refused_full += counts.refused_full;
         http.refused_address += counts.refused_address;
         http.refused_rate += counts.refused_rate;
@@ -220,8 +220,9 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
         &[(&[], gate.pauses as f64)],
     )?;
     let mut kinds: Vec<(&str, f64)> = Vec::new();
-    for door in running.xmpp_listeners.iter().chain(&running.http_listeners) {
-        let (kind, streams) = (door.listen.kind.name(), door.listener_config.open_streams() as f64);
+    for listener_state in running.xmpp_listeners.iter().chain(&running.http_listeners) {
+        let (kind, streams) =
+            (listener_state.listen.kind.name(), listener_state.listener_config.open_streams() as f64);
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, sum)) => *sum += streams,
             None => kinds.push((kind, streams)),

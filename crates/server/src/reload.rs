@@ -142,13 +142,14 @@ impl RunningNode {
         web: Arc<HttpFrontend>,
         level: LogHandle,
     ) -> RunningNode {
-        let door = |(listen, port, gate): (ListenConfig, ListenerConfigCell, ConnectionLimiter)| {
+        let listener_state = |(listen, port, gate): (ListenConfig, ListenerConfigCell, ConnectionLimiter)| {
             let service = RwLock::new(wired.service(&config, &listen, tls.clone()));
             let proxied = AtomicBool::new(listen.proxy_protocol);
             Arc::new(ListenerState { listen, listener_config: port, limiter: gate, service, proxied })
         };
-        let doors = ports.into_iter().map(door);
-        let (http_doors, doors) = doors.partition(|door| door.listen.is_http());
+        let listeners = ports.into_iter().map(listener_state);
+        let (http_listeners, listeners) =
+            listeners.partition(|listener_state| listener_state.listen.is_http());
         let state = Mutex::new(ActiveConfig { config, tls });
         let gate = web.xmpp_limiter.clone();
         let (vitals, ready) = (LagMonitor::default(), AtomicBool::new(false));
@@ -157,8 +158,8 @@ impl RunningNode {
             path,
             assembled: wired,
             xmpp_limiter: gate,
-            xmpp_listeners: doors,
-            http_listeners: http_doors,
+            xmpp_listeners: listeners,
+            http_listeners,
             web,
             lag: vitals,
             disk,
@@ -288,18 +289,24 @@ impl RunningNode {
         if old.http != new.http {
             self.web.reconfigure(&new.http);
             self.assembled.node.presence_batcher.set_delay(new.http.presence_delay);
-            self.http_listeners.iter().for_each(|door| door.limiter.set_limits(http_connection_limits(&new)));
+            self.http_listeners
+                .iter()
+                .for_each(|listener_state| listener_state.limiter.set_limits(http_connection_limits(&new)));
             report.applied.push("[http]".to_owned());
         }
-        for door in self.xmpp_listeners.iter().chain(&self.http_listeners) {
-            let now = new.listen.iter().find(|l| is_same_listener(l, &door.listen)).unwrap_or(&door.listen);
+        for listener_state in self.xmpp_listeners.iter().chain(&self.http_listeners) {
+            let now = new
+                .listen
+                .iter()
+                .find(|l| is_same_listener(l, &listener_state.listen))
+                .unwrap_or(&listener_state.listen);
             let before = old.listen.iter().find(|l| is_same_listener(l, now));
             if before != Some(now) {
                 report.applied.push(format!("[[listen]] {} {}", now.kind.name(), now.address));
             }
-            door.listener_config.update(|port| assemble::set_stanza_limits(port, &new.limits));
-            door.proxied.store(now.proxy_protocol, Ordering::Relaxed);
-            *door.service.write() = self.assembled.service(&new, now, tls.clone());
+            listener_state.listener_config.update(|port| assemble::set_stanza_limits(port, &new.limits));
+            listener_state.proxied.store(now.proxy_protocol, Ordering::Relaxed);
+            *listener_state.service.write() = self.assembled.service(&new, now, tls.clone());
         }
         let ended = node.set_hosts(hosts);
         report_domain_changes(old, &new, &rebuilt, ended, &mut report);

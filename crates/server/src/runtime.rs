@@ -67,13 +67,13 @@ mod tests {
     fn a_panic_ends_its_own_task_only() {
         let runtime = start().unwrap();
         let tasks = TokioSpawner(runtime.handle().clone());
-        let (say, heard) = std::sync::mpsc::sync_channel(2);
+        let (sender, receiver) = std::sync::mpsc::sync_channel(2);
         tasks.spawn("one that fails", Box::pin(async { panic!("as it should") }));
         tasks.spawn_blocking("another one", Box::new(|| panic!("as it should")));
-        let other = say.clone();
+        let other = sender.clone();
         tasks.spawn("one that works", Box::pin(async move { other.send(1).unwrap() }));
-        tasks.spawn_blocking("one that works", Box::new(move || say.send(2).unwrap()));
-        let mut all = [heard.recv().unwrap(), heard.recv().unwrap()];
+        tasks.spawn_blocking("one that works", Box::new(move || sender.send(2).unwrap()));
+        let mut all = [receiver.recv().unwrap(), receiver.recv().unwrap()];
         all.sort_unstable();
         assert_eq!(all, [1, 2]);
     }

@@ -110,8 +110,10 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     for listener in listeners {
         let local = listener.config().local_address;
         let all = running.xmpp_listeners.iter().chain(&running.http_listeners);
-        if let Some(door) = all.into_iter().find(|door| door.listener_config.get().local_address == local) {
-            accepting.push(tasks.0.spawn(accept_loop(listener, door.clone(), web.clone())));
+        if let Some(listener_state) =
+            all.into_iter().find(|listener_state| listener_state.listener_config.get().local_address == local)
+        {
+            accepting.push(tasks.0.spawn(accept_loop(listener, listener_state.clone(), web.clone())));
         }
     }
     let admin = Arc::new(AdminHandler {
@@ -168,24 +170,26 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     Ok(end)
 }
 
-async fn accept_loop(listener: Listener, door: Arc<ListenerState>, web: Arc<HttpFrontend>) {
+async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web: Arc<HttpFrontend>) {
     let runtime = tokio::runtime::Handle::current();
-    let place = door
+    let place = listener_state
         .listen
         .is_http()
-        .then(|| Arc::new(HttpListenerHandler { web: web.clone(), listener: door.clone() }));
+        .then(|| Arc::new(HttpListenerHandler { web: web.clone(), listener: listener_state.clone() }));
     loop {
-        let accepted = listener.accept_proxied(|| door.is_proxied()).await;
-        if door.is_proxied() {
+        let accepted = listener.accept_proxied(|| listener_state.is_proxied()).await;
+        if listener_state.is_proxied() {
             // The PROXY header may take a while.
-            let (door, web, place, inner) = (door.clone(), web.clone(), place.clone(), runtime.clone());
+            let (listener_state, web, place, inner) =
+                (listener_state.clone(), web.clone(), place.clone(), runtime.clone());
             runtime.spawn(async move {
-                if let Some((stream, pass)) = web::accept_proxied(accepted, &door, &web.http).await {
-                    serve_connection(stream, pass, &door, place.as_ref(), &inner);
+                if let Some((stream, pass)) = web::accept_proxied(accepted, &listener_state, &web.http).await
+                {
+                    serve_connection(stream, pass, &listener_state, place.as_ref(), &inner);
                 }
             });
-        } else if let Some((stream, pass)) = web::into_stream(accepted, &door) {
-            serve_connection(stream, pass, &door, place.as_ref(), &runtime);
+        } else if let Some((stream, pass)) = web::into_stream(accepted, &listener_state) {
+            serve_connection(stream, pass, &listener_state, place.as_ref(), &runtime);
         }
     }
 }
@@ -194,14 +198,14 @@ async fn accept_loop(listener: Listener, door: Arc<ListenerState>, web: Arc<Http
 fn serve_connection(
     stream: Stream,
     pass: ConnectionPermit,
-    door: &ListenerState,
+    listener_state: &ListenerState,
     place: Option<&Arc<HttpListenerHandler>>,
     runtime: &tokio::runtime::Handle,
 ) {
     match place {
         Some(place) => place.serve(stream, pass),
         None => {
-            runtime.spawn(C2sConnection::new(stream, pass, door.service()));
+            runtime.spawn(C2sConnection::new(stream, pass, listener_state.service()));
         }
     }
 }

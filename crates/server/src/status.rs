@@ -117,8 +117,9 @@ pub(crate) fn status_json(running: &Arc<RunningNode>) -> Value {
     let wait = pool.map(|pool| pool.wait.snapshot()).unwrap_or_default();
     let waiting = database.writes_waiting + database.logins_waiting;
     let mut streams: BTreeMap<&str, usize> = BTreeMap::new();
-    for door in &running.xmpp_listeners {
-        *streams.entry(door.listen.kind.name()).or_default() += door.listener_config.open_streams();
+    for listener_state in &running.xmpp_listeners {
+        *streams.entry(listener_state.listen.kind.name()).or_default() +=
+            listener_state.listener_config.open_streams();
     }
     let mut figures = json!({
         "version": node.version,

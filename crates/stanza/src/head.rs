@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn other_elements_and_unknown_types_are_told_apart() {
+    fn other_elements_and_unknown_types_are_distinguished() {
         let scope = NamespaceContext::client();
         let limits = Limits::default();
         let sasl = b"<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'/>";

@@ -3,6 +3,7 @@
 //! A transaction, or a round trip to the database's thread, costs the same for one request as for fifty. Under load,
 //! requests are therefore collected for a moment. A lone request is never delayed: the receiver waits only if the
 //! previous batch contained more than one request.
+
 use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;

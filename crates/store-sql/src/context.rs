@@ -1,4 +1,5 @@
 //! Context shared by all connections: dialect, statements, clock and counters.
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -71,7 +72,7 @@ mod tests {
     /// Limits what an unauthenticated client can make the database do: one row of one length, whatever exists.
     #[test]
     fn secrets_of_an_unknown_account_are_as_long_as_those_of_an_account_with_a_large_roster() {
-        let kit = SqlContext::new(Box::new(SqliteDialect), Arc::new(base::ManualClock::new()));
+        let context = SqlContext::new(Box::new(SqliteDialect), Arc::new(base::ManualClock::new()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let mut line = crate::migrate::in_memory().await;
@@ -81,7 +82,7 @@ mod tests {
                         WITH RECURSIVE n(n) AS (VALUES (3) UNION ALL SELECT n + 1 FROM n WHERE n < 1000)
                         INSERT INTO roster (owner, contact, subscription, label) SELECT 1, n, 35, randomblob(9999) FROM n";
             sqlx::raw_sql(fill).execute(&mut line).await.unwrap();
-            let (_, text) = kit.logins.all_secrets().at_least(1);
+            let (_, text) = context.logins.all_secrets().at_least(1);
             let mut lengths = Vec::new();
             for name in ["juliet@a.org", "nobody@a.org", "noname@a.org"] {
                 let rows = sqlx::query(text).bind(name).fetch_all(&mut line).await.unwrap();
@@ -96,20 +97,20 @@ mod tests {
     /// Every statement finds its rows through a key, whatever the size of the tables.
     #[test]
     fn no_statement_reads_a_whole_table() {
-        let kit = SqlContext::new(Box::new(SqliteDialect), Arc::new(base::ManualClock::new()));
+        let context = SqlContext::new(Box::new(SqliteDialect), Arc::new(base::ManualClock::new()));
         let texts = [
-            kit.accounts.all(),
-            kit.addresses.all(),
-            kit.logins.all(),
-            kit.offline.all(),
-            kit.roster.all(),
-            kit.server_kv.all(),
-            kit.blocklists.all(),
-            kit.user_search.all(),
-            kit.last_seen.all(),
-            kit.account_kv.all(),
-            kit.tokens.all(),
-            kit.vcards.all(),
+            context.accounts.all(),
+            context.addresses.all(),
+            context.logins.all(),
+            context.offline.all(),
+            context.roster.all(),
+            context.server_kv.all(),
+            context.blocklists.all(),
+            context.user_search.all(),
+            context.last_seen.all(),
+            context.account_kv.all(),
+            context.tokens.all(),
+            context.vcards.all(),
         ];
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

@@ -1,6 +1,7 @@
 //! Translation of database errors into storage errors, each with one sentence.
 //!
 //! Codes are those of <https://www.sqlite.org/rescode.html>; extended codes carry the primary one in their low byte.
+
 use store::{StoreError, StoreErrorKind};
 
 pub(crate) fn from_sqlx(error: sqlx::Error) -> StoreError {

@@ -6,6 +6,7 @@
 //!
 //! SQLite in WAL mode writes two files beside the database even for readers. The database is therefore opened as
 //! `immutable`, and changes that are still in the journal of a killed program are not visible.
+
 use std::path::Path;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};

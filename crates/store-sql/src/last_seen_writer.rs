@@ -4,6 +4,7 @@
 //! # Pitfalls
 //!
 //! An entry that is being written must remain readable here until its transaction is done.
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -118,12 +118,12 @@ impl SqlStores {
         let writing = pool((PoolPurpose::Write, "write"), 1, options.cache_bytes);
         let reading = pool((PoolPurpose::Read, "read"), options.pool_size, options.cache_bytes);
         let logins = pool((PoolPurpose::Read, "login"), options.login_connections, options.cache_bytes);
-        let kit = SqlContext::new(Box::new(SqliteDialect), clock);
+        let context = SqlContext::new(Box::new(SqliteDialect), clock);
 
         let shown = format!("the database {}", path.display());
         let about =
             |error: StoreError| StoreError::new(error.kind, format!("cannot use {shown}")).with_source(error);
-        let mut conn = writing.acquire(&kit).await.map_err(about)?;
+        let mut conn = writing.acquire(&context).await.map_err(about)?;
         migrate::migrate(&mut conn, migrate::SQLITE_MIGRATIONS, &shown).await.map_err(|error| match error
             .kind
         {
@@ -132,7 +132,7 @@ impl SqlStores {
         })?;
         drop(conn);
 
-        let writer = Arc::new(TransactionWriter::start(writing.clone(), kit.clone(), spawner, options));
+        let writer = Arc::new(TransactionWriter::start(writing.clone(), context.clone(), spawner, options));
         Ok(Arc::new(SqlStores {
             last_seen_writer: LastSeenWriter::start(
                 writer.clone(),
@@ -140,9 +140,9 @@ impl SqlStores {
                 options.last_seen_flush_interval,
             ),
             writer,
-            login_batcher: LoginBatcher::start(logins.clone(), kit.clone(), spawner, options),
+            login_batcher: LoginBatcher::start(logins.clone(), context.clone(), spawner, options),
             pools: [writing, reading, logins],
-            context: kit,
+            context,
             large_roster_permits: Semaphore::new(CONCURRENT_LARGE_ROSTERS),
             search_permits: Semaphore::new(concurrent_searches(options.pool_size)),
             searches_queued: AtomicUsize::new(0),

@@ -12,6 +12,7 @@
 //! # Pitfalls
 //!
 //! Two lanes make smaller batches and so cost more; more lanes help only when reads wait for a disk or a network.
+
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ enum BatchRequest {
 impl LoginBatcher {
     pub(crate) fn start(
         pool: ConnectionPool,
-        kit: Arc<SqlContext>,
+        context: Arc<SqlContext>,
         spawner: &dyn Spawner,
         options: &crate::DatabaseOptions,
     ) -> LoginBatcher {
@@ -76,7 +77,8 @@ impl LoginBatcher {
         let waiting =
             Arc::new(Mutex::new((waiting, BatchReceiver::new(options.login_batch_delay, MAX_BATCH))));
         for _ in 0..options.login_connections.max(1) {
-            spawner.spawn("store-logins", Box::pin(run_batches(pool.clone(), kit.clone(), waiting.clone())));
+            spawner
+                .spawn("store-logins", Box::pin(run_batches(pool.clone(), context.clone(), waiting.clone())));
         }
         LoginBatcher { queue, deadline: options.read_deadline }
     }
@@ -181,7 +183,7 @@ impl AfterProof {
 
 async fn run_batches(
     pool: ConnectionPool,
-    kit: Arc<SqlContext>,
+    context: Arc<SqlContext>,
     waiting: Arc<Mutex<(mpsc::Receiver<BatchRequest>, BatchReceiver)>>,
 ) {
     let mut requests: Vec<BatchRequest> = Vec::with_capacity(MAX_BATCH);
@@ -207,7 +209,7 @@ async fn run_batches(
         // Each request is in one of the two, and a right proof moves it: both statements hold all waiting requests.
         debug_assert!(before.len() + after.len() <= SizedStatement::MAX);
         if !before.is_empty() {
-            let found = match connection(&mut held, &pool, &kit).await {
+            let found = match connection(&mut held, &pool, &context).await {
                 Ok(mut conn) => {
                     let accounts: Vec<&str> = before.iter().map(|ask| ask.account.as_ref()).collect();
                     let found = tables::secrets(&mut conn, &accounts).await;
@@ -221,7 +223,7 @@ async fn run_batches(
         }
         after.retain(|ask| !ask.reply.is_closed());
         if !after.is_empty() {
-            let found = match connection(&mut held, &pool, &kit).await {
+            let found = match connection(&mut held, &pool, &context).await {
                 Ok(mut conn) => {
                     let accounts: Vec<_> = after.iter().map(|ask| ask.account).collect();
                     let found = tables::logins(&mut conn, &accounts).await;
@@ -238,11 +240,11 @@ async fn run_batches(
 async fn connection(
     held: &mut Option<DbConnection>,
     pool: &ConnectionPool,
-    kit: &Arc<SqlContext>,
+    context: &Arc<SqlContext>,
 ) -> Result<DbConnection, StoreError> {
     match held.take() {
         Some(conn) => Ok(conn),
-        None => pool.acquire(kit).await,
+        None => pool.acquire(context).await,
     }
 }
 

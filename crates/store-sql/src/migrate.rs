@@ -7,6 +7,7 @@
 //! # Pitfalls
 //!
 //! A database that is newer than the program is refused, since its schema is unknown.
+
 use store::{StoreError, StoreErrorKind};
 
 use crate::dialect::DbConnection;

@@ -1,4 +1,5 @@
 //! Options of a database, with sensible defaults.
+
 use std::time::Duration;
 
 /// Options of a database.

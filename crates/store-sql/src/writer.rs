@@ -12,6 +12,7 @@
 //! # Pitfalls
 //!
 //! Results are known before the commit but must not be sent before it.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -110,13 +111,13 @@ impl Drop for QueuedBytes {
 impl TransactionWriter {
     pub(crate) fn start(
         pool: ConnectionPool,
-        kit: Arc<SqlContext>,
+        context: Arc<SqlContext>,
         spawner: &dyn Spawner,
         options: &crate::DatabaseOptions,
     ) -> TransactionWriter {
         let (queue, requests) = mpsc::channel(options.max_queued.max(1));
         let gather = BatchReceiver::new(options.write_batch_delay, MAX_BATCH);
-        spawner.spawn("store-writer", Box::pin(run(pool, kit, requests, gather)));
+        spawner.spawn("store-writer", Box::pin(run(pool, context, requests, gather)));
         TransactionWriter {
             queue,
             bytes: Arc::new(AtomicUsize::new(0)),
@@ -317,7 +318,7 @@ fn fail_all<T>(answers: Vec<ReplySender<T>>, error: &StoreError) {
 
 async fn run(
     pool: ConnectionPool,
-    kit: Arc<SqlContext>,
+    context: Arc<SqlContext>,
     mut queue: mpsc::Receiver<WriteRequest>,
     mut gather: BatchReceiver,
 ) {
@@ -348,7 +349,7 @@ async fn run(
         }
         jobs.retain(|job| !job.abandoned());
         if !jobs.is_empty() {
-            conn = commit_batch(conn, &pool, &kit, jobs, weights).await;
+            conn = commit_batch(conn, &pool, &context, jobs, weights).await;
         }
         if let Some(done) = closing {
             // Before the reply: the pool waits for its connection.
@@ -364,15 +365,15 @@ async fn run(
 async fn commit_batch(
     held: Option<DbConnection>,
     pool: &ConnectionPool,
-    kit: &Arc<SqlContext>,
+    context: &Arc<SqlContext>,
     jobs: Vec<Box<dyn WriteJob>>,
     weights: Vec<QueuedBytes>,
 ) -> Option<DbConnection> {
-    let (begun, size) = (kit.clock.now_micros(), jobs.len() as u64);
+    let (begun, size) = (context.clock.now_micros(), jobs.len() as u64);
     let mut finished: Vec<Box<dyn PendingReply>> = Vec::with_capacity(jobs.len());
     let taken = match held {
         Some(conn) => Ok(conn),
-        None => pool.acquire(kit).await,
+        None => pool.acquire(context).await,
     };
     let mut conn = match taken {
         Ok(conn) => conn,
@@ -385,9 +386,9 @@ async fn commit_batch(
     let outcome = run_transaction(&mut conn, jobs, &mut finished).await;
     let kept = match &outcome {
         Ok(()) => {
-            kit.commits.fetch_add(1, Ordering::Relaxed);
-            kit.commit_time.record(kit.clock.now_micros().saturating_sub(begun));
-            kit.commit_size.record(size);
+            context.commits.fetch_add(1, Ordering::Relaxed);
+            context.commit_time.record(context.clock.now_micros().saturating_sub(begun));
+            context.commit_size.record(size);
             Some(conn)
         }
         Err(_) => match conn.execute("ROLLBACK", &[]).await {

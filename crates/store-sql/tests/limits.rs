@@ -267,13 +267,13 @@ fn stop(
     stores: &Stores,
     owner: AddressId,
 ) -> (StoreFuture<'_, RosterUpdateOutcome>, Receiver<()>, SyncSender<()>) {
-    let ((there, ear), (go, gate)) = (sync_channel(1), sync_channel(1));
+    let ((there, entered), (go, gate)) = (sync_channel(1), sync_channel(1));
     let decide = move |_| {
         there.send(()).unwrap();
         gate.recv().unwrap();
         RosterUpdate::Keep
     };
-    (stores.roster.update(owner, &jid("eve@example.com"), Box::new(decide)), ear, go)
+    (stores.roster.update(owner, &jid("eve@example.com"), Box::new(decide)), entered, go)
 }
 
 /// Whether it is done already. A deadline counts from the first poll.
@@ -302,8 +302,11 @@ fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
         second_there.recv().unwrap();
         assert!(look(&mut early).await.is_pending() && look(&mut late).await.is_pending());
         tokio::time::sleep(deadline * 2).await;
-        let told = look(&mut early).await;
-        assert!(told.is_pending(), "it may still be kept, so nobody may be told that it failed: {told:?}");
+        let early_result = look(&mut early).await;
+        assert!(
+            early_result.is_pending(),
+            "it may still be kept, so no caller may see a failure: {early_result:?}"
+        );
         assert_eq!(late.await.unwrap_err().kind, StoreErrorKind::Timeout);
         second_go.send(()).unwrap();
         assert!(matches!(early.await.unwrap()[..], [AppendOutcome::Stored { .. }]));
@@ -328,7 +331,7 @@ fn overload_leaves_nothing_in_doubt() {
         let stores = database.stores();
         let patient = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
         let ann = account(&patient.stores(), "ann").await;
-        let (mut told, mut failed) = (Vec::new(), 0);
+        let (mut confirmed, mut failed) = (Vec::new(), 0);
         for round in 0..10 {
             let appends: Vec<_> = (0..1000)
                 .map(|n| {
@@ -344,7 +347,7 @@ fn overload_leaves_nothing_in_doubt() {
                 .collect();
             for append in appends {
                 match append.await.unwrap() {
-                    (text, Ok(_)) => told.push(text),
+                    (text, Ok(_)) => confirmed.push(text),
                     (_, Err(error)) => {
                         assert_eq!(error.kind, StoreErrorKind::Timeout);
                         failed += 1;
@@ -358,8 +361,8 @@ fn overload_leaves_nothing_in_doubt() {
         let mut kept: Vec<String> =
             waiting.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()).collect();
         kept.sort_unstable();
-        told.sort_unstable();
-        assert!(kept == told, "{failed} failed, {} did not, {} were kept", told.len(), kept.len());
+        confirmed.sort_unstable();
+        assert!(kept == confirmed, "{failed} failed, {} did not, {} were kept", confirmed.len(), kept.len());
         database.close().await;
         patient.close().await;
     });

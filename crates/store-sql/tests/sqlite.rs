@@ -1,3 +1,4 @@
 //! Storage conformance suite on SQLite.
+
 mod support;
 store::conformance_suite!(crate::support::SqliteBackend);

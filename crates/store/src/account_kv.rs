@@ -7,6 +7,7 @@
 //!
 //! The limits of a `put` cover all values of the account, whichever feature stored them. A feature whose value must always
 //! fit passes larger limits than XEP-0049 does.
+
 use jid::JidRef;
 
 use crate::{StoreError, StoreErrorKind, StoreFuture};

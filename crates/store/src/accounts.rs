@@ -7,6 +7,7 @@
 //!
 //! A removed account may be created again while a client still holds the old roster version. Versions therefore start from the
 //! time of creation, never from 0.
+
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};

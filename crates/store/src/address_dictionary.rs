@@ -6,6 +6,7 @@
 //! # Pitfalls
 //!
 //! An account's id outlives the account; only the address text stays in the dictionary.
+
 use std::fmt;
 use std::num::NonZeroU32;
 

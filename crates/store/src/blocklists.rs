@@ -11,6 +11,7 @@
 //! # Pitfalls
 //!
 //! The engine caches the decoded lists of sessions. Code that changes a list here must update those too.
+
 use std::collections::HashSet;
 
 use jid::{Jid, JidRef};

@@ -6,6 +6,7 @@
 //! # Pitfalls
 //!
 //! A backend must not let a deadline interrupt a write that it has begun.
+
 use std::error::Error;
 use std::fmt;
 

@@ -8,6 +8,7 @@
 //!
 //! `set` never fails and never waits. If more than [`MAX_PENDING_ACCOUNTS`] accounts have pending writes, further ones are
 //! dropped.
+
 use jid::JidRef;
 
 use crate::{AddressId, StoreFuture};

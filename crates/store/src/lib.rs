@@ -10,6 +10,7 @@
 //!
 //! The futures borrow only the store. Arguments passed by reference are copied before the method returns, so a caller may drop
 //! them immediately.
+
 pub mod account_kv;
 pub mod accounts;
 pub mod address_dictionary;

@@ -11,6 +11,7 @@
 //! # Pitfalls
 //!
 //! Data must not move from the second call to the first merely because every login needs it.
+
 use std::panic::AssertUnwindSafe;
 
 use jid::JidRef;

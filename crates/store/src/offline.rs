@@ -7,6 +7,7 @@
 //! # Pitfalls
 //!
 //! Sequence numbers are per owner and never reused, so that a repeated `remove_through` cannot remove later messages.
+
 use crate::{AddressId, Page, Paged, StoreFuture};
 
 /// A message to store.

@@ -8,6 +8,7 @@
 //!
 //! An entry without [`Subscription::IN_ROSTER`] is a shadow. It is returned with the roster, because probes and logins need
 //! it, but must never be shown to the client.
+
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 

@@ -1,6 +1,7 @@
 //! Key-value storage of the server: the secret for decoy salts, the marker of the first start.
 //!
 //! No specification. Keys are compared byte by byte. Data of accounts does not belong here.
+
 use crate::StoreFuture;
 
 /// A small key-value table: keys up to 255 bytes, values up to 64 kB (`TooLarge` otherwise).

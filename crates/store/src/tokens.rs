@@ -7,6 +7,7 @@
 //! # Pitfalls
 //!
 //! Results that a closure passes to its caller are valid only once the call has returned successfully.
+
 use std::panic::AssertUnwindSafe;
 
 use jid::JidRef;

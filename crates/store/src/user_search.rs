@@ -10,6 +10,7 @@
 //! # Pitfalls
 //!
 //! A cursor belongs to its query. With another query it denotes a position in a different order.
+
 use std::fmt;
 
 use jid::{Jid, JidRef};

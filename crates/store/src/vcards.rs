@@ -8,6 +8,7 @@
 //! # Pitfalls
 //!
 //! Card and searchable texts are one write. A card stored without its texts can no longer be found.
+
 use jid::JidRef;
 
 use crate::{StoreError, StoreErrorKind, StoreFuture};

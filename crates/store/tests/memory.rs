@@ -1,4 +1,5 @@
 //! Storage conformance suite on the memory backend.
+
 use std::sync::Arc;
 
 use base::ManualClock;

@@ -32,19 +32,19 @@ fn session() -> String {
 
 /// The server's answers, without the parts that vary.
 async fn answers(client: &mut testkit::server::StreamClient) -> Vec<String> {
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
         match client.receive().await {
-            ReceivedEvent::Header(_) => heard.push("header".to_owned()),
+            ReceivedEvent::Header(_) => received.push("header".to_owned()),
             ReceivedEvent::Element(ReceivedElement(text)) => {
                 // A new document follows.
                 if text.starts_with("<success") {
                     client.restart();
                 }
-                heard.push(text);
+                received.push(text);
             }
-            ReceivedEvent::Close => heard.push("close".to_owned()),
-            ReceivedEvent::Eof => return heard,
+            ReceivedEvent::Close => received.push("close".to_owned()),
+            ReceivedEvent::Eof => return received,
         }
     }
 }

@@ -393,7 +393,7 @@ async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     println!("10 MB for a deaf client: {used} bytes, {bounced} answers");
     // The queue counts 128 bytes of overhead per stanza; its vector may be half empty, and the sender holds its errors.
     assert!(used > bound / 2 && used < bound * 2, "{used}");
-    assert!(bounced > 0, "the sender is told");
+    assert!(bounced > 0, "the sender gets an error");
     chat.assert_still_works().await;
     chat.wire.advance(limits.write_stall_timeout_seconds + 1).await;
     assert_eq!(chat.wire.node.routing_table.sessions(), 2, "the deaf one is gone");
@@ -555,8 +555,8 @@ async fn ten_thousand_unauthenticated_connections() {
     chat.assert_still_works().await;
     // All time out together, receive the error, and leave nothing behind.
     chat.wire.advance(chat.wire.node.limits().negotiation_timeout_seconds).await;
-    let told = pipes.first_mut().unwrap();
-    let count = told.read(&mut answer).await.unwrap();
+    let pipe = pipes.first_mut().unwrap();
+    let count = pipe.read(&mut answer).await.unwrap();
     assert!(String::from_utf8_lossy(&answer[..count]).contains("<connection-timeout"));
     drop(pipes);
     run_until(|| {

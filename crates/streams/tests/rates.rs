@@ -48,8 +48,8 @@ async fn wire(limits: NodeLimits) -> TestServer {
 async fn answers(client: &mut StreamClient) -> Vec<String> {
     run_until_idle().await;
     let mut ids = Vec::new();
-    while let Some(heard) = client.try_receive().await {
-        if let testkit::server::ReceivedEvent::Element(seen) = heard {
+    while let Some(received) = client.try_receive().await {
+        if let testkit::server::ReceivedEvent::Element(seen) = received {
             ids.extend(seen.attr("id"));
         }
     }

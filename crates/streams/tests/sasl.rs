@@ -508,7 +508,7 @@ async fn anonymous_users_have_an_address_of_their_own() {
         client.sync().await;
         assert!(seen.insert(client.jid.clone()));
     }
-    assert_eq!(wire.store_calls(), Vec::<&str>::new(), "the store hears nothing of them");
+    assert_eq!(wire.store_calls(), Vec::<&str>::new(), "the store is not called for them");
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Comparison of stanzas by meaning: the order of attributes, prefixes, kind of quotes and white space between elements
 //! do not count (the idea of Canonical XML, not its exact form).
+
 use xml::{Limits, NamespaceContext, Tree, TreeNode};
 
 /// Canonical form of an element: attributes sorted, namespaces declared where they change, no blank text between

@@ -1,4 +1,5 @@
 //! Store wrapper that counts calls and can be made to fail.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -8,6 +8,7 @@
 //! # Pitfalls
 //!
 //! The queue of a client fills until [`NodeClient::recv`] is called; nothing else reads it.
+
 use std::sync::Arc;
 use std::task::{Context, Waker};
 

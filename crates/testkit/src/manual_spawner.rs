@@ -1,6 +1,7 @@
 //! Spawner that runs tasks when the test calls it, in the order in which they were spawned.
 //!
 //! Not implemented: threads and timers. A test may only wait for the memory store.
+
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
@@ -36,7 +37,7 @@ impl ManualSpawner {
             }
             self.step();
         }
-        panic!("a task waits for ever");
+        panic!("a task never finishes");
     }
 
     /// Polls every task once.
@@ -63,6 +64,6 @@ impl ManualSpawner {
             }
             self.step();
         }
-        panic!("a future waits for ever");
+        panic!("a future never finishes");
     }
 }

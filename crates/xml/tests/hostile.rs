@@ -450,7 +450,7 @@ fn a_caller_who_breaks_the_rules_gets_an_answer_and_no_panic() {
 
 /// Work must stay proportional to the input. Counts the attributes with equal marks, which must be compared.
 #[test]
-fn names_that_look_alike_are_told_apart() {
+fn names_that_look_alike_are_distinguished() {
     // Same length, same first and last letter: all of them have the same mark.
     let attrs: String = (0..60).map(|i| format!(" a{i:02}z='{}'", "v".repeat(1000))).collect();
     let input = format!("<a{attrs}/>");

@@ -13,7 +13,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "xtask", about = "Throng's own tool: checks, generated files, benchmarks, scenarios")]
+#[command(
+    name = "xtask",
+    about = "Development tool of Throng: checks, generated files, benchmarks, scenarios"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -33,9 +36,9 @@ enum Command {
     Scenarios(scenarios::ScenariosArgs),
     /// Start ejabberd, Prosody or Throng with accounts and rosters, to measure by hand.
     Peers(bench::peers::command::PeersArgs),
-    /// Run the published workloads against Throng, ejabberd and Prosody, and keep reports.
+    /// Run the published workloads against Throng, ejabberd and Prosody, and store the reports.
     Reports(bench::peers::reports::ReportsArgs),
-    /// The floor of the benchmarks: a relay that parses nothing.
+    /// Baseline of the benchmarks: a relay that parses nothing.
     #[command(hide = true)]
     Relay(bench::relay::RelayArgs),
 }

@@ -30,10 +30,10 @@ pub(crate) struct ScenariosArgs {
     /// The password of the accounts.
     #[arg(long, default_value = "r0m30myr0m30")]
     password: String,
-    /// Prints the accounts that the scenarios need, with their passwords, and does nothing else.
+    /// Print the accounts that the scenarios need, with their passwords, and exit.
     #[arg(long)]
     accounts: bool,
-    /// A command that makes an account; {jid}, {user}, {domain} and {password} are filled in.
+    /// Command that creates an account; {jid}, {user}, {domain} and {password} are filled in.
     #[arg(long, value_name = "COMMAND")]
     make: Option<String>,
     /// The folder of the scenarios.
@@ -87,7 +87,7 @@ fn run_scenarios(args: &ScenariosArgs) -> Result<bool> {
         }
         if !scenario.administrators.is_empty() {
             skipped += 1;
-            print_line(&format!("skip {} (its users have to be administrators)", scenario.name));
+            print_line(&format!("skip {} (its users must be administrators)", scenario.name));
             continue;
         }
         if let Some(command) = &args.make {
@@ -106,7 +106,7 @@ fn run_scenarios(args: &ScenariosArgs) -> Result<bool> {
             }
         }
     }
-    print_line(&format!("{good} as written, {bad} otherwise, {skipped} skipped"));
+    print_line(&format!("{good} passed, {bad} failed, {skipped} skipped"));
     Ok(bad == 0)
 }
 

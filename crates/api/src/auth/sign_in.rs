@@ -83,8 +83,8 @@ pub(crate) async fn sign_in(
     };
     let attempt = node.login_throttle.keys(peer.address, claimed, false);
     node.login_throttle.check(&node.limits(), node.seconds(), &attempt).map_err(limited)?;
-    let doorkeeper = &api.auth.sign_in_limiter;
-    let Some(place) = doorkeeper.try_acquire() else {
+    let limiter = &api.auth.sign_in_limiter;
+    let Some(place) = limiter.try_acquire() else {
         return Err(Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "resource-constraint",

@@ -232,9 +232,9 @@ async fn derive_keys(
 
 /// Runs jobs, a few at a time, so that a CPU remains free for chat traffic.
 async fn join_limited<T: Send + Unpin>(jobs: Vec<BoxFuture<'static, T>>) -> Vec<T> {
-    let lanes = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1)).clamp(1, 16);
+    let parallel = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1)).clamp(1, 16);
     let mut waiting = jobs.into_iter().enumerate();
-    let mut running: Vec<(usize, BoxFuture<'static, T>)> = waiting.by_ref().take(lanes).collect();
+    let mut running: Vec<(usize, BoxFuture<'static, T>)> = waiting.by_ref().take(parallel).collect();
     let mut done: Vec<(usize, T)> = Vec::new();
     poll_fn(|cx| {
         let mut at = 0;

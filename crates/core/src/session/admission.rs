@@ -527,10 +527,9 @@ mod tests {
     #[test]
     fn unsolicited_responses_are_dropped_before_requested_ones() {
         let queue = queue();
-        for (stranger, pushed) in [("a@x/1", 5), ("b@x/1", 3), ("c@x/1", 0)] {
-            let taken =
-                (0..100).filter(|id| queue.push(&result(stranger, *id)) == PushOutcome::Queued).count();
-            assert_eq!(taken, pushed, "half of it each, and the last quarter for nobody: {stranger}");
+        for (sender, pushed) in [("a@x/1", 5), ("b@x/1", 3), ("c@x/1", 0)] {
+            let taken = (0..100).filter(|id| queue.push(&result(sender, *id)) == PushOutcome::Queued).count();
+            assert_eq!(taken, pushed, "half of it each, and the last quarter for nobody: {sender}");
         }
         // Responses and pushes of the server and a requested response are all admitted.
         let mut shed = 0;

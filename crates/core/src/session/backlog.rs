@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(backlog.number_of("s@x"), Some(sender));
         let other = SENDER_UNCOUNTED;
         assert_eq!(exceeded(&a, sender, 11), Some(ExceededLimit::SenderBudget));
-        assert_eq!(exceeded(&b, sender, 11), Some(ExceededLimit::SenderBudget), "whoever the recipient is");
+        assert_eq!(exceeded(&b, sender, 11), Some(ExceededLimit::SenderBudget), "for every recipient");
         assert_eq!(exceeded(&a, other, 31), Some(ExceededLimit::AccountBudget));
         assert_eq!(exceeded(&a, other, 41), Some(ExceededLimit::SenderBudget), "larger than a budget");
         assert_eq!(exceeded(&a, SENDER_EXEMPT, 31), Some(ExceededLimit::AccountBudget));

@@ -555,9 +555,9 @@ impl EndedStreams {
     /// The count, if it is known and belongs to the same account.
     pub fn get(&self, account: u64, token: &[u8]) -> Option<u32> {
         let places = self.0.lock();
-        let epitaph = places.get(Self::slot(token))?.as_ref()?;
-        let right = epitaph.account == account && base::secret::constant_time_eq(&epitaph.token, token);
-        right.then_some(epitaph.handled)
+        let record = places.get(Self::slot(token))?.as_ref()?;
+        let right = record.account == account && base::secret::constant_time_eq(&record.token, token);
+        right.then_some(record.handled)
     }
 }
 

@@ -135,7 +135,7 @@ pub(crate) async fn ask(client: &mut StreamClient, id: &str, request: &str) -> R
     }
 }
 
-/// Everything that is heard until the stream is over: elements, then nothing more.
+/// All elements that are received until the stream ends.
 pub(crate) async fn read_until_end(client: &mut StreamClient) -> Vec<ReceivedElement> {
     let mut all = Vec::new();
     loop {

@@ -74,12 +74,12 @@ async function open(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
   context.setDefaultTimeout(PATIENCE);
   const page = await context.newPage();
-  const window = { context, page, complaints: [], strangers: [], expected: 0 };
+  const window = { context, page, complaints: [], foreignRequests: [], expected: 0 };
   await page.addInitScript(() => {
     document.addEventListener("securitypolicyviolation", (event) => console.error(`policy: ${event.violatedDirective} ${event.blockedURI}`));
   });
   page.on("pageerror", (error) => window.complaints.push(`error: ${error.message}`));
-  page.on("request", (request) => !request.url().startsWith(`${base}/`) && window.strangers.push(request.url()));
+  page.on("request", (request) => !request.url().startsWith(`${base}/`) && window.foreignRequests.push(request.url()));
   page.on("console", (message) => {
     if (!["error", "warning"].includes(message.type())) return;
     // Only a scenario that plays a node that is gone refuses connections.
@@ -517,7 +517,7 @@ const scenarios = {
         if (found.nameless.length) problems.push(`${view}: no name for ${found.nameless}`);
         if (found.small.length && name.startsWith("phone")) problems.push(`${view}: too small to touch: ${found.small}`);
       }
-      problems.push(...other.complaints, ...other.strangers);
+      problems.push(...other.complaints, ...other.foreignRequests);
       await other.context.close();
     }
     check(problems.length === 0, problems.slice(0, 8).join("; "));
@@ -630,7 +630,7 @@ for (const [name, play] of Object.entries(scenarios)) {
     // A refusal stands in the browser's console some time after the page has shown it.
     await until("the refusals that were expected", () => window.expected <= 0);
     check(window.complaints.length === 0, `the console says ${window.complaints.slice(0, 3).join(" | ")}`);
-    check(window.strangers.length === 0, `it asks ${window.strangers[0]}`);
+    check(window.foreignRequests.length === 0, `it asks ${window.foreignRequests[0]}`);
     console.log(`ok ${name}${note ? ` (${note})` : ""}`);
   } catch (error) {
     failed += 1;
@@ -640,7 +640,7 @@ for (const [name, play] of Object.entries(scenarios)) {
     await page.goto(`${base}/`).catch(() => {});
   }
   window.complaints = [];
-  window.strangers = [];
+  window.foreignRequests = [];
   window.expected = 0;
 }
 await browser.close();

@@ -104,7 +104,7 @@ const scenarios = {
   },
 
   // WCAG 2.2, sections 1.4.3 and 1.4.11, by day and by night.
-  colours_can_be_told_apart() {
+  colours_are_distinguishable() {
     const css = readFileSync(path.join(process.argv[2], "style", "base.css"), "utf8");
     const pairs = Object.fromEntries([...css.matchAll(/--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)/g)].map(([, name, day, night]) => [name, [day, night]]));
     const light = (hex) => {

@@ -94,11 +94,11 @@ async def blocking(stage):
     await b.presence("unavailable", a.boundjid.full)
     b.send_message(a.boundjid, "hello?", mtype="chat")
     error = await b.expect("error", lambda s: s.name == "message" and s["type"] == "error")
-    check("service-unavailable" in str(error), f"the blocked is told {error}")
+    check("service-unavailable" in str(error), f"the blocked user gets {error}")
     await refused("service-unavailable", iq(b, "get", "<query xmlns='jabber:iq:version'/>", a.boundjid))
     a.send_message(b.boundjid, "no", mtype="chat")
     error = await a.expect("error", lambda s: s.name == "message" and s["type"] == "error")
-    check("not-acceptable" in str(error) and "urn:xmpp:blocking:errors" in str(error), f"the blocker is told {error}")
+    check("not-acceptable" in str(error) and "urn:xmpp:blocking:errors" in str(error), f"the blocking user gets {error}")
     b.send_presence(pstatus="still there")
     await b.settle()
     await iq(a, "set", f"<unblock xmlns='urn:xmpp:blocking'><item jid='{b.boundjid.bare}'/></unblock>")
@@ -166,7 +166,7 @@ async def private_storage(stage):
 
 
 async def last_activity(stage):
-    """XEP-0012, of the server, of a friend who left, and of a stranger."""
+    """XEP-0012, of the server, of a friend who left, and of a user without a subscription."""
     a, b = await stage.pair()
     uptime = await iq(a, "get", "<query xmlns='jabber:iq:last'/>", a.boundjid.domain)
     check(int(uptime.get("seconds")) < 86_400, f"uptime is {ET.tostring(uptime)}")
@@ -375,7 +375,7 @@ async def a_session_that_never_comes_back_leaves_its_messages(stage):
     """XEP-0198 section 4: what was not acknowledged goes to the other resource."""
     b = await stage.blank("b", "one")
     a = await managed(stage, "a", "phone")
-    other = await stage.online("a", "desk")
+    other = await stage.online("a", "laptop")
     full = a.boundjid.full
     await a.settle()
     await Cut.now(a)

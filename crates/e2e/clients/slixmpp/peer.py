@@ -27,12 +27,12 @@ async def main():
             peer.say("subscribed", presence["from"].bare)
             peer.say("subscribe", presence["from"].bare)
 
-        def told(message):
+        def answer(message):
             if message["type"] in ("chat", "normal") and message["body"]:
                 message.reply(f"echo: {message['body']}").send()
 
         peer.add_event_handler("presence_subscribe", asked)
-        peer.add_event_handler("message", told)
+        peer.add_event_handler("message", answer)
         await peer.login()
         for jid in await peer.roster_items():
             await peer.roster_set(jid, remove=True)

@@ -214,7 +214,7 @@ async def offline_message_with_delay(stage):
         age = datetime.datetime.now(datetime.timezone.utc) - message["delay"]["stamp"]
         check(abs(age) < datetime.timedelta(minutes=5), f"the stamp is {age} old")
     await stage.leave(b)
-    # Told once: the next login brings nothing.
+    # Delivered once: the next login brings nothing.
     b = await stage.online("b", "one")
     await b.settle()
     again = [stanza for stanza in b.inbox if stanza.name == "message"]
@@ -256,8 +256,8 @@ async def time_of_the_server(stage):
     iq = client.make_iq_get(ito=stage.settings.domain)
     iq.enable("entity_time")
     # slixmpp's own reading of <utc/> chokes on the Z that XEP-0202 asks for.
-    told = xep_0082.parse((await client.ask(iq)).xml.findtext("{urn:xmpp:time}time/{urn:xmpp:time}utc"))
-    off = datetime.datetime.now(datetime.timezone.utc) - told
+    reported = xep_0082.parse((await client.ask(iq)).xml.findtext("{urn:xmpp:time}time/{urn:xmpp:time}utc"))
+    off = datetime.datetime.now(datetime.timezone.utc) - reported
     check(abs(off) < datetime.timedelta(minutes=5), f"the server's clock is {off} off")
 
 

@@ -87,12 +87,12 @@ class Tab {
 
   login() {
     this.gone = false;
-    return this.#settled((connection, told) => connection.connect(this.jid, this.password, told, 20, 1));
+    return this.#settled((connection, onStatus) => connection.connect(this.jid, this.password, onStatus, 20, 1));
   }
 
   // Takes up a session of BOSH, as a page does after a reload.
   attach({ sid, rid }) {
-    return this.#settled((connection, told) => connection.attach(this.jid, sid, rid, told, 20, 1));
+    return this.#settled((connection, onStatus) => connection.attach(this.jid, sid, rid, onStatus, 20, 1));
   }
 
   // As a page that is left: no goodbye. Returns what a reload would need.
@@ -245,9 +245,9 @@ async function refused(tab, wanted) {
 
 const scenes = [
   async function login(stage) {
-    const tab = stage.tab("a", { resource: "desk" });
+    const tab = stage.tab("a", { resource: "laptop" });
     await tab.login();
-    check(tab.jid === `${tab.bare}/desk`, `bound as ${tab.jid}`);
+    check(tab.jid === `${tab.bare}/laptop`, `bound as ${tab.jid}`);
     check(tab.connection.scram_keys, "logged in without SCRAM");
   },
 
@@ -408,7 +408,7 @@ class Stage {
   async pair() {
     const a = await this.tab("a").fresh();
     const b = await this.tab("b").fresh();
-    // Emptying the second roster may have told the first one something.
+    // Emptying the second roster may have sent the first one something.
     await a.roster();
     a.inbox = [];
     return [a, b];

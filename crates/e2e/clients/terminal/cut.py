@@ -136,7 +136,7 @@ class Cut:
         self.sent = 0
 
     def say(self, count):
-        """The friend sends so many messages to each."""
+        """The friend sends this many messages to each."""
         for _ in range(min(count, MESSAGES - self.sent)):
             for to in (self.me, self.far):
                 self.friend.send_message(to, f"number {self.sent}", mtype="chat")

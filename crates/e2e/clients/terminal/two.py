@@ -14,15 +14,15 @@ from profanity import act, main
 class Two:
     """The steps, in order; each leans on the ones before."""
 
-    def __init__(self, settings, desk, sofa, friend):
+    def __init__(self, settings, laptop, sofa, friend):
         self.settings = settings
-        self.desk, self.sofa, self.friend = desk, sofa, friend
+        self.laptop, self.sofa, self.friend = laptop, sofa, friend
         self.me, self.other = settings.bare("b"), settings.bare("a")
 
     async def log_in_twice(self):
         settings = self.settings
         tls = "legacy" if settings.transport == "tls" else "force"
-        for terminal in (self.desk, self.sofa):
+        for terminal in (self.laptop, self.sofa):
             await terminal.type(f"/connect {self.me} server {settings.host} port {settings.port} tls {tls}")
             await terminal.see("Enter password:")
             await terminal.type(settings.password)
@@ -35,40 +35,40 @@ class Two:
 
     async def read_what_came_to_the_other(self):
         # The friend answers one of the two, and both have it.
-        await self.desk.type(f"/msg {self.other} hello from the desk")
-        message = await self.friend.chat("hello from the desk", self.me)
+        await self.laptop.type(f"/msg {self.other} hello from the laptop")
+        message = await self.friend.chat("hello from the laptop", self.me)
         self.address = message["from"]
-        self.friend.send_message(mto=self.address, mbody="an answer to the desk", mtype="chat")
-        await self.desk.see("an answer to the desk")
+        self.friend.send_message(mto=self.address, mbody="an answer to the laptop", mtype="chat")
+        await self.laptop.see("an answer to the laptop")
         await self.sofa.type(f"/msg {self.other}")
-        await self.sofa.see("an answer to the desk")
+        await self.sofa.see("an answer to the laptop")
 
     async def read_what_the_other_said(self):
-        await self.sofa.see("hello from the desk")
+        await self.sofa.see("hello from the laptop")
         await self.sofa.type("typed on the sofa")
         await self.friend.chat("typed on the sofa", self.me)
-        screen = await self.desk.see("typed on the sofa")
-        for text in ("hello from the desk", "an answer to the desk", "typed on the sofa"):
+        screen = await self.laptop.see("typed on the sofa")
+        for text in ("hello from the laptop", "an answer to the laptop", "typed on the sofa"):
             if screen.count(text) != 1:
                 raise Failure(f"{text!r} is {screen.count(text)} times on the screen:\n{screen}")
 
     async def block_the_friend(self):
-        await self.desk.type("/win 1")
-        await self.desk.type(f"/blocked add {self.other}")
-        await self.desk.see(f"User {self.other} successfully blocked.")
+        await self.laptop.type("/win 1")
+        await self.laptop.type(f"/blocked add {self.other}")
+        await self.laptop.see(f"User {self.other} successfully blocked.")
         self.friend.send_message(mto=self.me, mbody="can you hear me?", mtype="chat")
-        self.friend.send_message(mto=self.address, mbody="can the desk hear me?", mtype="chat")
+        self.friend.send_message(mto=self.address, mbody="can the laptop read me?", mtype="chat")
         for _ in range(2):
             error = await self.friend.expect("error", lambda s: s.name == "message" and s["type"] == "error")
             if error["error"]["condition"] != "service-unavailable":
-                raise Failure(f"the blocked is told {error}")
+                raise Failure(f"the blocked user gets {error}")
 
     async def let_the_friend_speak_again(self):
-        await self.desk.type(f"/blocked remove {self.other}")
-        await self.desk.see(f"User {self.other} successfully unblocked.")
-        await self.desk.type("/win 2")
+        await self.laptop.type(f"/blocked remove {self.other}")
+        await self.laptop.see(f"User {self.other} successfully unblocked.")
+        await self.laptop.type("/win 2")
         self.friend.send_message(mto=self.address, mbody="at last", mtype="chat")
-        for terminal in (self.desk, self.sofa):
+        for terminal in (self.laptop, self.sofa):
             screen = await terminal.see("at last")
             if "hear me" in screen:
                 raise Failure(f"a message of the blocked is on the screen:\n{screen}")

@@ -121,7 +121,7 @@ const scenarios = [
     await a.ask(list("block"));
     await b.chat(a.jid, "hello?");
     const error = await b.expect("error", (s) => s.is("message") && s.attrs.type === "error");
-    check(error.getChild("error").getChild("service-unavailable"), `the blocked is told ${error}`);
+    check(error.getChild("error").getChild("service-unavailable"), `the blocked user gets ${error}`);
     await a.ask(list("unblock"));
     await b.chat(a.jid, "and now?");
     await a.message("and now?", b.jid);

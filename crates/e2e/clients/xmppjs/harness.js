@@ -85,7 +85,7 @@ export function counting(xmpp) {
 
 // One session. xmpp.js answers pings by itself, and roster pushes are answered here.
 export class Client {
-  // `max`: so many seconds the server shall wait for it after a lost connection.
+  // `max`: seconds that the server shall wait for it after a lost connection.
   constructor(who, resource, { password, user, max } = {}) {
     this.inbox = [];
     this.waiting = new Set();
@@ -289,7 +289,7 @@ export class Stage {
   // a and b, blank and online.
   async pair() {
     const pair = [await this.blank("a"), await this.blank("b")];
-    await pair[0].wipe(); // b's emptying may have told a something.
+    await pair[0].wipe(); // b's emptying may have sent a something.
     return pair;
   }
 

@@ -184,7 +184,7 @@ const scenarios = [
       check(Math.abs(Date.now() - Date.parse(stamp)) < 300_000, `the stamp is ${stamp}`);
     }
     await stage.leave(b);
-    // Told once: the next login brings nothing.
+    // Delivered once: the next login brings nothing.
     b = await stage.online("b", "one");
     await b.settle();
     const again = b.inbox.filter((stanza) => stanza.is?.("message"));

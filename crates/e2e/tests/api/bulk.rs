@@ -103,8 +103,8 @@ async fn invalid_accounts_do_not_stop_the_others() {
         body.push(b'\n');
     }
     body.pop();
-    let told = lines(&send(&world, &password_or_prompt, "", body).await);
-    let short: Vec<String> = told
+    let results = lines(&send(&world, &password_or_prompt, "", body).await);
+    let short: Vec<String> = results
         .iter()
         .map(|l| format!("{} {}", l["result"].as_str().unwrap(), l["condition"].as_str().unwrap_or_default()))
         .collect();
@@ -128,7 +128,7 @@ async fn invalid_accounts_do_not_stop_the_others() {
             "done ",
         ]
     );
-    assert_eq!(told[13]["line"], 14, "a blank line is none");
+    assert_eq!(results[13]["line"], 14, "a blank line is none");
     let jid = |text: &str| Jid::parse(text).unwrap();
     let stores = &world.engine.stores;
     let there = stores.logins.secrets(jid("there@example.com").as_ref()).await.unwrap().unwrap();
@@ -159,9 +159,12 @@ async fn a_store_that_fails_stops_the_call_with_a_last_line() {
     let world = world().await;
     let password_or_prompt = world.token("bulk", &[TokenScope::Accounts]).await;
     world.engine.set_store_failing(true);
-    let told = lines(&send(&world, &password_or_prompt, "", account(1, 2, 0)).await);
-    assert_eq!((told.len(), &told[0]["result"], &told[0]["created"]), (1, &json!("stopped"), &json!(0)));
-    assert!(told[0]["condition"].as_str().is_some());
+    let results = lines(&send(&world, &password_or_prompt, "", account(1, 2, 0)).await);
+    assert_eq!(
+        (results.len(), &results[0]["result"], &results[0]["created"]),
+        (1, &json!("stopped"), &json!(0))
+    );
+    assert!(results[0]["condition"].as_str().is_some());
 }
 
 /// An endless request body that counts how many items were consumed.

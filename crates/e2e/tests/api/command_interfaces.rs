@@ -199,7 +199,7 @@ async fn begin() -> (ApiFixture, NodeClient, NodeClient) {
     for user in ["romeo", "juliet"] {
         world.account(&format!("{user}@example.com"), "x").await;
     }
-    let admin = world.engine.connect("admin", "door");
+    let admin = world.engine.connect("admin", "console");
     let romeo = world.engine.connect("romeo", "orchard");
     (world, admin, romeo)
 }
@@ -215,10 +215,10 @@ async fn every_command_has_the_same_result_over_xmpp_and_http() {
     let password_or_prompt = by_http.token("admin", &[TokenScope::Admin]).await;
     let all = commands(&by_xmpp);
     let mut names: Vec<&str> = all.iter().map(|command| command.name).collect();
-    let mut told: Vec<&str> = VALID_VALUES.iter().map(|(name, _)| *name).collect();
+    let mut listed: Vec<&str> = VALID_VALUES.iter().map(|(name, _)| *name).collect();
     names.sort_unstable();
-    told.sort_unstable();
-    assert_eq!(names, told, "each command has one line in GOOD");
+    listed.sort_unstable();
+    assert_eq!(names, listed, "each command has one line in GOOD");
     let find = |name: &str| *all.iter().find(|command| command.name == name).unwrap();
     for (name, values) in INVALID_VALUES.iter().chain(VALID_VALUES).chain(INVALID_VALUES) {
         let one = xmpp(&admin, find(name), values);
@@ -257,8 +257,8 @@ async fn unauthorised_callers_are_refused_on_every_interface() {
     assert_eq!(world.try_sign_in("romeo@example.com", "x").await.problem(), (403, "forbidden".to_owned()));
     assert_eq!(world.engine.node.admins().iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(), [ADMIN]);
     let (log, _) = world.engine.node.audit.newest(500);
-    for door in ["xmpp", "http"] {
-        let denied = log.iter().filter(|e| e.interface == door && e.outcome == "forbidden").count();
-        assert!(denied >= 20, "{denied} through {door}");
+    for interface in ["xmpp", "http"] {
+        let denied = log.iter().filter(|e| e.interface == interface && e.outcome == "forbidden").count();
+        assert!(denied >= 20, "{denied} through {interface}");
     }
 }

@@ -73,7 +73,7 @@ async fn the_audit_log_records_caller_action_and_address() {
     api_request("DELETE /api/v1/accounts/romeo@example.com").signed_in_as(&who).send_to(&world).await;
     api_request("POST /api/v1/commands/restart").bearer(&secret).send_to(&world).await;
     world.try_sign_in(ADMIN, "guess").await;
-    world.try_sign_in("stranger@example.com", "guess").await;
+    world.try_sign_in("nobody@example.com", "guess").await;
     let log = api_request("GET /api/v1/audit").bearer(&secret).send_to(&world).await.json();
     let lines: Vec<String> = log["items"]
         .as_array()
@@ -94,7 +94,7 @@ async fn the_audit_log_records_caller_action_and_address() {
             "token:provision | http | 192.0.2.7 | restart |  | forbidden",
             "admin@example.com | http | 192.0.2.7 | sign-in |  | not-authorized",
         ],
-        "strangers cannot fill it"
+        "unauthenticated clients cannot fill it"
     );
     assert_eq!(log["last"], 5);
     let after = api_request("GET /api/v1/audit?after=3&limit=1").bearer(&secret).send_to(&world).await.json();

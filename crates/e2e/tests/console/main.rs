@@ -53,8 +53,8 @@ fn the_console_values_match_their_formulas() {
         .arg(console)
         .output()
         .expect("node starts");
-    let told = describe_output(&output);
-    assert!(output.status.success() && told.contains("ok missing_samples_are_not_summed"), "{told}");
+    let text = describe_output(&output);
+    assert!(output.status.success() && text.contains("ok missing_samples_are_not_summed"), "{text}");
 }
 
 #[test]
@@ -112,9 +112,9 @@ fn an_operator_uses_the_console() {
         .stdin(Stdio::null())
         .output()
         .expect("node starts");
-    let told = describe_output(&output);
-    assert!(output.status.success(), "{}\n{told}", throng.folder.display());
+    let text = describe_output(&output);
+    assert!(output.status.success(), "{}\n{text}", throng.folder.display());
     let last = "ok wrong_passwords_are_limited";
-    assert!(told.contains(last), "it stopped before the end: {told}");
-    println!("{told}");
+    assert!(text.contains(last), "it stopped before the end: {text}");
+    println!("{text}");
 }

@@ -45,11 +45,11 @@ async fn acknowledged(client: &mut StreamClient, messages: usize) -> ReceivedEle
 
 async fn every_shape_is_queued(resumes: bool) {
     const PAYLOAD: &str = "<body>x{}</body>";
-    let mut stage = LimitScenario::new(StanzaTransport::Tcp).await;
+    let mut scenario = LimitScenario::new(StanzaTransport::Tcp).await;
     let allowed: Vec<_> = shapes().into_iter().filter(|shape| shape.is_allowed(PAYLOAD)).collect();
     assert!(allowed.len() > 100, "{} shapes", allowed.len());
     for (number, some) in allowed.chunks(QUEUED_AT_A_TIME).enumerate() {
-        let mut lost = stage.wire.login("juliet", "lost").await;
+        let mut lost = scenario.wire.login("juliet", "lost").await;
         lost.send("<enable xmlns='urn:xmpp:sm:3' resume='true' max='60'/>").await;
         let enabled = lost.element().await;
         let previous = enabled.attr("id").expect("a stream that can be resumed");
@@ -59,42 +59,42 @@ async fn every_shape_is_queued(resumes: bool) {
             some.iter().enumerate().map(|(at, shape)| (format!("w{number}n{at}"), shape)).collect();
         for (id, shape) in &ids {
             let message = shape.write("message", "juliet@example.com/lost", id, "chat", PAYLOAD);
-            stage
+            scenario
                 .romeo
                 .send(message.unwrap_or_else(|| format!("<message id='{id}' to='juliet@example.com/lost'/>")))
                 .await;
         }
-        let romeo = stage.receive(|s| &mut s.romeo).await;
+        let romeo = scenario.receive(|s| &mut s.romeo).await;
         assert!(!romeo.closed && romeo.with(" type='error'").next().is_none(), "{ids:?}");
         // The others receive copies, and what exceeds the space that one sender may use in a detached session. A client
         // that does not read while time passes loses its stream.
         let mut at_once = ReceivedElements { elements: Vec::new(), closed: false };
-        stage.receive(LimitScenario::phone).await;
+        scenario.receive(LimitScenario::phone).await;
         for which in [LimitScenario::juliet, LimitScenario::chamber] {
-            let heard = stage.receive(which).await;
+            let received = scenario.receive(which).await;
             at_once
                 .elements
-                .extend(heard.elements.into_iter().filter(|one| !one.contains("urn:xmpp:carbons:2")));
+                .extend(received.elements.into_iter().filter(|one| !one.contains("urn:xmpp:carbons:2")));
         }
         let waits = ids.iter().filter(|(id, _)| at_once.with(id).next().is_none()).count();
-        let heard = if resumes {
-            let mut again = stage.wire.connect();
+        let received = if resumes {
+            let mut again = scenario.wire.connect();
             again.open().await;
             again.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.expect("a login");
             again.open().await;
             again.send(format!("<resume xmlns='urn:xmpp:sm:3' previd='{previous}' h='0'/>")).await;
-            let heard = acknowledged(&mut again, waits).await;
+            let received = acknowledged(&mut again, waits).await;
             again.send("</stream:stream>").await;
             while again.receive().await != ReceivedEvent::Eof {}
-            heard
+            received
         } else {
             // The resumption time has expired, and a second later the node notices.
-            stage.wire.advance(62).await;
-            receive(&mut stage.chamber).await
+            scenario.wire.advance(62).await;
+            receive(&mut scenario.chamber).await
         };
-        stage.check(&heard);
+        scenario.check(&received);
         for (id, shape) in ids.iter().filter(|(id, _)| at_once.with(id).next().is_none()) {
-            let got: Vec<_> = heard.with(id).filter(|one| !one.contains("urn:xmpp:carbons:2")).collect();
+            let got: Vec<_> = received.with(id).filter(|one| !one.contains("urn:xmpp:carbons:2")).collect();
             let late = got.iter().all(|one| resumes || one.contains("urn:xmpp:delay"));
             assert!(
                 got.len() == 1 && late,
@@ -104,7 +104,7 @@ async fn every_shape_is_queued(resumes: bool) {
             );
         }
         for which in [LimitScenario::phone, LimitScenario::juliet, LimitScenario::chamber] {
-            stage.receive(which).await;
+            scenario.receive(which).await;
         }
     }
 }

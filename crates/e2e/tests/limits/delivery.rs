@@ -94,7 +94,7 @@ impl LimitScenario {
         let phone = available(&wire, "romeo", "phone").await;
         let juliet = available(&wire, "juliet", "balcony").await;
         let chamber = available(&wire, "juliet", "chamber").await;
-        let mut stage = LimitScenario { way, wire, expat: Expat::start(), romeo, phone, juliet, chamber };
+        let mut scenario = LimitScenario { way, wire, expat: Expat::start(), romeo, phone, juliet, chamber };
         // Mutual subscriptions, so that requests are forwarded.
         for (at, text) in [
             (0, "<presence type='subscribe' to='juliet@example.com'/>"),
@@ -102,16 +102,18 @@ impl LimitScenario {
             (1, "<presence type='subscribe' to='romeo@example.com'/>"),
             (0, "<presence type='subscribed' to='juliet@example.com'/>"),
         ] {
-            let client = if at == 0 { &mut stage.romeo } else { &mut stage.juliet };
+            let client = if at == 0 { &mut scenario.romeo } else { &mut scenario.juliet };
             client.send(text).await;
             client.sync().await;
         }
         for _ in 0..2 {
-            for client in [&mut stage.romeo, &mut stage.phone, &mut stage.juliet, &mut stage.chamber] {
+            for client in
+                [&mut scenario.romeo, &mut scenario.phone, &mut scenario.juliet, &mut scenario.chamber]
+            {
                 client.sync().await;
             }
         }
-        stage
+        scenario
     }
 
     pub(crate) fn phone(&mut self) -> &mut StreamClient {
@@ -132,13 +134,13 @@ impl LimitScenario {
         which: fn(&mut LimitScenario) -> &mut StreamClient,
     ) -> ReceivedElements {
         let client = which(self);
-        let heard = receive(client).await;
-        self.check(&heard);
-        heard
+        let received = receive(client).await;
+        self.check(&received);
+        received
     }
 
-    pub(crate) fn check(&mut self, heard: &ReceivedElements) {
-        for one in &heard.elements {
+    pub(crate) fn check(&mut self, received: &ReceivedElements) {
+        for one in &received.elements {
             let document = format!(
                 "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>{one}</stream:stream>"
             );
@@ -216,24 +218,24 @@ const STANZA_ROUTES: [StanzaRoute; 7] = [
 ];
 
 async fn every_shape_arrives_or_is_refused(way: StanzaTransport) {
-    let mut stage = LimitScenario::new(way).await;
+    let mut scenario = LimitScenario::new(way).await;
     let (mut arrived, mut refused) = (0, 0);
     for (number, shape) in shapes().into_iter().enumerate() {
         let mut stored = Vec::new();
-        for (at, road) in STANZA_ROUTES.iter().enumerate() {
+        for (at, route) in STANZA_ROUTES.iter().enumerate() {
             let id = format!("s{number}r{at}");
-            let Some(stanza) = shape.write(road.name, road.to, &id, road.kind, road.payload) else {
+            let Some(stanza) = shape.write(route.name, route.to, &id, route.kind, route.payload) else {
                 continue;
             };
-            if send(&mut stage, &shape, road, &id, &stanza).await {
+            if send(&mut scenario, &shape, route, &id, &stanza).await {
                 arrived += 1;
-                stored.extend((road.to == "nurse@example.com").then_some(id));
+                stored.extend((route.to == "nurse@example.com").then_some(id));
             } else {
                 refused += 1;
             }
         }
         if !stored.is_empty() {
-            stored_offline_and_delivered_at_login(&mut stage, &shape, &stored).await;
+            stored_offline_and_delivered_at_login(&mut scenario, &shape, &stored).await;
         }
     }
     assert!(arrived > 500 && refused > 500, "{arrived} arrived, {refused} refused");
@@ -241,41 +243,42 @@ async fn every_shape_arrives_or_is_refused(way: StanzaTransport) {
 
 /// Returns true if it was admitted; then all its recipients must have received it.
 async fn send(
-    stage: &mut LimitScenario,
+    scenario: &mut LimitScenario,
     shape: &StanzaShape,
-    road: &StanzaRoute,
+    route: &StanzaRoute,
     id: &str,
     stanza: &str,
 ) -> bool {
-    let case = || format!("{:?} {shape:?} {} to {}: {}", stage.way, road.name, road.to, short(stanza));
+    let case = || format!("{:?} {shape:?} {} to {}: {}", scenario.way, route.name, route.to, short(stanza));
     let case = case();
-    let _ = stage.romeo.try_send(stanza).await;
-    let romeo = stage.receive(|s| &mut s.romeo).await;
+    let _ = scenario.romeo.try_send(stanza).await;
+    let romeo = scenario.receive(|s| &mut s.romeo).await;
     let (juliet, chamber) =
-        (stage.receive(LimitScenario::juliet).await, stage.receive(LimitScenario::chamber).await);
-    let phone = stage.receive(LimitScenario::phone).await;
+        (scenario.receive(LimitScenario::juliet).await, scenario.receive(LimitScenario::chamber).await);
+    let phone = scenario.receive(LimitScenario::phone).await;
     assert!(!juliet.closed && !chamber.closed && !phone.closed, "a bystander's stream is over: {case}");
     if romeo.closed {
-        assert!(!shape.is_allowed(road.payload), "what is within the limits ended the stream: {case}");
+        assert!(!shape.is_allowed(route.payload), "what is within the limits ended the stream: {case}");
         assert!(
-            romeo.with("<policy-violation ").next().is_some() || stage.way == StanzaTransport::Bosh,
+            romeo.with("<policy-violation ").next().is_some() || scenario.way == StanzaTransport::Bosh,
             "no reason: {case}"
         );
         assert!(juliet.with(id).next().is_none(), "refused and delivered: {case}");
-        stage.romeo = available(&stage.wire, "romeo", "orchard").await;
-        stage.receive(|s| &mut s.romeo).await;
-        stage.receive(LimitScenario::phone).await;
-        stage.receive(LimitScenario::juliet).await;
-        stage.receive(LimitScenario::chamber).await;
+        scenario.romeo = available(&scenario.wire, "romeo", "orchard").await;
+        scenario.receive(|s| &mut s.romeo).await;
+        scenario.receive(LimitScenario::phone).await;
+        scenario.receive(LimitScenario::juliet).await;
+        scenario.receive(LimitScenario::chamber).await;
         return false;
     }
-    assert!(shape.is_allowed(road.payload), "what is above a limit was admitted: {case}");
+    assert!(shape.is_allowed(route.payload), "what is above a limit was admitted: {case}");
     let error = romeo.with(id).any(|one| one.contains(" type='error'"));
-    match (road.name, road.to) {
+    match (route.name, route.to) {
         ("message", "juliet@example.com/balcony") => {
             assert!(!error && juliet.with(id).count() == 1, "not delivered: {case}");
-            let copy =
-                |heard: &ReceivedElements, way: &str| heard.with(id).filter(|one| one.contains(way)).count();
+            let copy = |received: &ReceivedElements, way: &str| {
+                received.with(id).filter(|one| one.contains(way)).count()
+            };
             assert_eq!(copy(&chamber, "<received "), 1, "no copy for the recipient's other resource: {case}");
             assert_eq!(copy(&phone, "<sent "), 1, "no copy for the sender's other resource: {case}");
         }
@@ -292,20 +295,20 @@ async fn send(
 
 /// Stored stanzas are delivered with their time.
 async fn stored_offline_and_delivered_at_login(
-    stage: &mut LimitScenario,
+    scenario: &mut LimitScenario,
     shape: &StanzaShape,
     ids: &[String],
 ) {
-    let mut nurse = stage.wire.login("nurse", "room").await;
+    let mut nurse = scenario.wire.login("nurse", "room").await;
     nurse.send("<presence/>").await;
-    let mut heard = receive(&mut nurse).await;
+    let mut received = receive(&mut nurse).await;
     server::run_until_idle().await;
-    heard.elements.extend(receive(&mut nurse).await.elements);
-    stage.check(&heard);
+    received.elements.extend(receive(&mut nurse).await.elements);
+    scenario.check(&received);
     for id in ids {
-        let got: Vec<_> = heard.with(id).collect();
+        let got: Vec<_> = received.with(id).collect();
         let late = got.iter().all(|one| one.contains("urn:xmpp:delay"));
-        assert!(got.len() == 1 && late, "{:?} {shape:?}: {} came out of the store", stage.way, got.len());
+        assert!(got.len() == 1 && late, "{:?} {shape:?}: {} came out of the store", scenario.way, got.len());
     }
     nurse.send("</stream:stream>").await;
     while nurse.receive().await != ReceivedEvent::Eof {}

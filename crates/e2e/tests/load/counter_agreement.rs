@@ -40,7 +40,7 @@ steps = [
     let mut load = node.load("out", &["count.toml", "-n", "10000", "--workers", "2", "--quiet"]);
     load.args(["--pid", &node.pid().to_string(), "--metrics", &node.metrics_url()]);
     let mut load = KillOnDrop(load.spawn().expect("throng starts"));
-    wait("each to have spoken and been heard", || {
+    wait("each to have sent and received", || {
         let now = node.metrics();
         let kept = now.sum("throng_offline_messages_stored_total")
             - now.sum("throng_offline_messages_delivered_total");
@@ -57,9 +57,9 @@ steps = [
     let after = node.metrics();
     let run = RunReport::read(&node.folder.join("out"));
     let server = |name: &str| after.sum(name) - before.sum(name);
-    let told = || format!("{}\n{}", run.messages(), node.status().unwrap_or_default());
+    let describe = || format!("{}\n{}", run.messages(), node.status().unwrap_or_default());
 
-    assert_eq!(run.end_reason(), "interrupted", "{}", told());
+    assert_eq!(run.end_reason(), "interrupted", "{}", describe());
     for (ours, theirs) in [
         ("connections", USERS),
         ("logins", USERS),
@@ -83,17 +83,17 @@ steps = [
         ("sessions_lost", 0),
         ("users_finished", USERS),
     ] {
-        assert_eq!(run.count(ours), theirs, "{ours}\n{}", told());
+        assert_eq!(run.count(ours), theirs, "{ours}\n{}", describe());
         assert_eq!(run.count(ours), run.count_of_seconds(ours), "{ours} by seconds");
     }
     // The comparison is meaningful only if every route of a message was used.
     for way in ["messages_delivered", "messages_delayed", "messages_waiting"] {
-        assert!(run.count(way) > 100, "{way}\n{}", told());
+        assert!(run.count(way) > 100, "{way}\n{}", describe());
     }
     let missing =
         run.count("messages_sent") - run.count("messages_delivered") - run.count("messages_waiting");
-    assert_eq!(missing, 0, "{}", told());
-    assert_eq!(run.timing("login", "count"), USERS, "{}", told());
+    assert_eq!(missing, 0, "{}", describe());
+    assert_eq!(run.timing("login", "count"), USERS, "{}", describe());
 }
 
 /// The network of 1 000 of 2 100 users fails while all of them exchange messages.

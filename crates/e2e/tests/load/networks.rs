@@ -124,7 +124,7 @@ steps = [
 
 #[test]
 fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
-    run_as_root("nets::three_machines_share_the_users_and_the_death_of_one_is_told", || {
+    run_as_root("nets::three_machines_share_the_users_and_the_death_of_one_is_reported", || {
         let _turn = exclusive_turn();
         let wires = LossyNetwork::create("0", 5);
         let node = LoadNode::start_in(&wires.namespace(1), "shards", LossyNetwork::address(1), USERS);
@@ -136,15 +136,15 @@ fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
         let mut load = node.load_in(Some(&wires.namespace(2)), "out", &words);
         load.env("THRONG_LOAD_TOKEN", TOKEN).stdout(log.try_clone().expect("a log")).stderr(log);
         let mut load = KillOnDrop(load.spawn().expect("throng starts"));
-        let told = || fs::read_to_string(node.folder.join("load.log")).unwrap_or_default();
+        let controller_log = || fs::read_to_string(node.folder.join("load.log")).unwrap_or_default();
 
         // A worker with a wrong token is refused, and the controller goes on waiting.
-        let stranger = worker(&wires, 3, &listen, "another token", "stranger").wait_with_output();
-        let stranger = stranger.expect("the stranger ends");
-        assert_eq!(stranger.status.code(), Some(1), "{}", describe_output(&stranger));
-        assert!(describe_output(&stranger).contains("the token is wrong"), "{}", describe_output(&stranger));
-        wait("word of the stranger", || told().contains("10.77.0.3").then_some(()));
-        assert!(told().contains("may not join: the token is wrong"), "{}", told());
+        let rejected = worker(&wires, 3, &listen, "another token", "rejected").wait_with_output();
+        let rejected = rejected.expect("the rejected ends");
+        assert_eq!(rejected.status.code(), Some(1), "{}", describe_output(&rejected));
+        assert!(describe_output(&rejected).contains("the token is wrong"), "{}", describe_output(&rejected));
+        wait("word of the rejected", || controller_log().contains("10.77.0.3").then_some(()));
+        assert!(controller_log().contains("may not join: the token is wrong"), "{}", controller_log());
 
         let mut workers: Vec<KillOnDrop> = (3..=5)
             .map(|number| KillOnDrop(worker(&wires, number, &listen, TOKEN, &format!("machine-{number}"))))
@@ -172,7 +172,7 @@ fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
         signal(victim, "KILL");
         let status = load.wait_for_exit("the run");
         let run = RunReport::read(&node.folder.join("out"));
-        let figures = format!("{}\n{}{}", run.messages(), told(), node.log());
+        let figures = format!("{}\n{}{}", run.messages(), controller_log(), node.log());
         assert!(status.success(), "{figures}");
         for survivor in [0, 2] {
             assert!(workers[survivor].wait_for_exit("a worker").success(), "{figures}");

@@ -11,7 +11,7 @@ impl<T: Read + Write> ReadWrite for T {}
 /// A connection with unprocessed input.
 pub(crate) struct HttpClient {
     wire: Box<dyn ReadWrite>,
-    heard: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Read for HttpClient {
@@ -32,18 +32,18 @@ impl Write for HttpClient {
 
 impl HttpClient {
     pub(crate) fn over(wire: Box<dyn ReadWrite>) -> HttpClient {
-        HttpClient { wire, heard: Vec::new() }
+        HttpClient { wire, received: Vec::new() }
     }
 
     /// Takes `count` bytes.
     fn pick(&mut self, count: usize) -> Vec<u8> {
-        while self.heard.len() < count {
+        while self.received.len() < count {
             let mut buffer = [0; 4096];
             let more = self.wire.read(&mut buffer).expect("bytes in time");
-            assert!(more > 0, "the end, after {:?}", String::from_utf8_lossy(&self.heard));
-            self.heard.extend(&buffer[..more]);
+            assert!(more > 0, "the end, after {:?}", String::from_utf8_lossy(&self.received));
+            self.received.extend(&buffer[..more]);
         }
-        self.heard.drain(..count).collect()
+        self.received.drain(..count).collect()
     }
 
     /// Reads one response: its head and its body.

@@ -17,7 +17,7 @@ pub(crate) const PASSWORD: &str = "correct horse";
 pub(crate) struct WebNode {
     node: throng_e2e::NodeProcess,
     ports: [u16; 4],
-    door: &'static str,
+    listener_options: &'static str,
 }
 
 impl WebNode {
@@ -27,9 +27,9 @@ impl WebNode {
     }
 
     /// Like `start`, with keys of the plain listener.
-    pub(crate) fn start_with(name: &str, more: &str, door: &'static str) -> WebNode {
+    pub(crate) fn start_with(name: &str, more: &str, listener_options: &'static str) -> WebNode {
         let node = throng_e2e::NodeProcess::new(&format!("web-{name}"));
-        let mut node = WebNode { node, ports: ports::free(), door };
+        let mut node = WebNode { node, ports: ports::free(), listener_options };
         node.configure(more);
         node.add_account("romeo@localhost", PASSWORD);
         node.node.start();
@@ -37,7 +37,7 @@ impl WebNode {
     }
 
     pub(crate) fn configure(&self, more: &str) {
-        let WebNode { ports: [plain, tls, proxied, c2s], door, .. } = self;
+        let WebNode { ports: [plain, tls, proxied, c2s], listener_options, .. } = self;
         // Listeners with `proxy_protocol` are rejected without trusted proxies.
         let proxied = if more.contains("trusted_proxies") {
             format!(
@@ -48,7 +48,7 @@ impl WebNode {
             String::new()
         };
         self.node.configure(&format!(
-            "data_dir = 'data'\n{more}\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{plain}'\n{door}\
+            "data_dir = 'data'\n{more}\n[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{plain}'\n{listener_options}\
              [[listen]]\nkind = 'https'\naddress = '127.0.0.1:{tls}'\n{proxied}"
         ));
     }

@@ -2,7 +2,7 @@
 //! and time.
 //!
 //! An id contains a keyed code over the requester and the command. So an id that was never issued and an expired one
-//! can be told apart without storing either.
+//! can be distinguished without storing either.
 //!
 //! # Pitfalls
 //!

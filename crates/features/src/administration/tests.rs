@@ -123,8 +123,11 @@ fn sections_4_1_and_4_2_users_are_added_and_deleted() {
         assert_eq!(client.closed_with().unwrap().condition, stanza::StreamCondition::NotAuthorized);
     }
     assert!(!engine.block_on(engine.stores.accounts.exists(address("hamlet").as_ref())).unwrap());
-    let told = juliet.recv().join("");
-    assert!(told.contains("type='unsubscribed'") && told.contains("type='unsubscribe'"), "{told}");
+    let received = juliet.recv().join("");
+    assert!(
+        received.contains("type='unsubscribed'") && received.contains("type='unsubscribe'"),
+        "{received}"
+    );
     refused(&bard, "delete-user", &[("accountjids", "bard@example.com")], "not-allowed");
 }
 
@@ -309,7 +312,7 @@ fn sections_4_24_to_4_26_the_message_of_the_day_is_seen_once() {
     let form = raw(&bard, "edit-motd", "", "");
     assert_eq!(value(&form, "motd"), ["The re-opening of the", "Globe Theatre"]);
     done(&bard, "edit-motd", &[("motd", "It was cancelled")]);
-    assert_eq!(motd(&juliet), 0, "those who have seen it are not told again");
+    assert_eq!(motd(&juliet), 0, "it is not sent again to users who have seen it");
     engine.create_user("nurse");
     let nurse = engine.connect("nurse", "hall");
     nurse.send("<presence/>");

@@ -23,18 +23,19 @@ pub(super) fn hide_presence(node: &Arc<Node>, account: &Arc<Account>, added: &[J
     let Some(list) = Blocklist::new(added) else { return };
     let contacts = affected_contacts(node, account, added, &list);
     for session in account.sessions() {
-        let mut told: Vec<Jid> = Vec::new();
+        let mut notified: Vec<Jid> = Vec::new();
         session.with(|state| {
             if state.presence.is_some() {
                 let sees = contacts.iter().filter(|contact| contact.sees_us);
-                told.extend(sees.map(|contact| contact.jid.clone()));
+                notified.extend(sees.map(|contact| contact.jid.clone()));
             }
             let Some(directed) = &mut state.directed_presence else { return };
             directed.retain(|to| {
                 let gone = list.matches(to.as_ref()) && !never_blocked(account.jid.as_ref(), to.as_ref());
-                if gone && !told.iter().any(|t| t.as_ref() == to.as_ref() || t.as_ref() == to.as_ref().bare())
+                if gone
+                    && !notified.iter().any(|t| t.as_ref() == to.as_ref() || t.as_ref() == to.as_ref().bare())
                 {
-                    told.push(to.clone());
+                    notified.push(to.clone());
                 }
                 !gone
             });
@@ -42,7 +43,7 @@ pub(super) fn hide_presence(node: &Arc<Node>, account: &Arc<Account>, added: &[J
                 state.directed_presence = None;
             }
         });
-        for to in told {
+        for to in notified {
             let gone = SharedStanza::build(|w| {
                 w.start("presence").attr("from", session.full().as_str()).attr("to", to.as_str());
                 w.attr("type", "unavailable").end();

@@ -1,4 +1,5 @@
 //! Tests of XEP-0191: its examples, each kind of stanza from and to blocked addresses, and floods.
+
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::EnabledFeature;
 use throng_core::NodeLimits;

@@ -181,11 +181,11 @@ fn query_client(
 ) {
     let (asked, about) = (session.clone(), print.clone());
     let then = Box::new(move |node: &Arc<Node>, reply: ServerIqReply<'_>, effects: &mut Effects| {
-        let told = match reply {
+        let verified = match reply {
             ServerIqReply::Result { bytes, .. } => verify(&about.1, bytes),
             ServerIqReply::Error | ServerIqReply::NoReply => None,
         };
-        match told {
+        match verified {
             Some(set) => node.caps_cache.insert_verified(&about.0, set),
             None => {
                 tracing::debug!(client = %asked.jid, "a client did not reply to the query for its announced \

@@ -40,39 +40,39 @@ pub(super) fn verify(print: &CapsHash, answer: &[u8]) -> Option<FeatureSet> {
     let query = tree.root().child("query", Ns::DiscoInfo)?;
     let lang = query.lang().or_else(|| tree.root().lang());
     let right =
-        |told: &DiscoInfoReply| print.algorithm.digest(&told.hash_input(print.version)) == print.digest;
-    let mut told = DiscoInfoReply::read(query, print.version)?;
-    if !right(&told) {
+        |info: &DiscoInfoReply| print.algorithm.digest(&info.hash_input(print.version)) == print.digest;
+    let mut info = DiscoInfoReply::read(query, print.version)?;
+    if !right(&info) {
         let lang = lang?;
-        for identity in told.identities.iter_mut().filter(|i| i[2].is_empty()) {
+        for identity in info.identities.iter_mut().filter(|i| i[2].is_empty()) {
             identity[2] = lang.clone().into_owned();
         }
-        if !right(&told) {
+        if !right(&info) {
             return None;
         }
     }
-    let identities = told.identities.iter().map(|[category, kind, ..]| (category.as_str(), kind.as_str()));
-    Some(FeatureSet::new(told.features.iter().map(String::as_str), identities))
+    let identities = info.identities.iter().map(|[category, kind, ..]| (category.as_str(), kind.as_str()));
+    Some(FeatureSet::new(info.features.iter().map(String::as_str), identities))
 }
 
 impl DiscoInfoReply {
     fn read(query: TreeNode<'_>, scheme: CapsVersion) -> Option<DiscoInfoReply> {
-        let mut told = DiscoInfoReply { identities: Vec::new(), features: Vec::new(), forms: Vec::new() };
+        let mut info = DiscoInfoReply { identities: Vec::new(), features: Vec::new(), forms: Vec::new() };
         for child in query.child_elements() {
             match (child.ns(), child.name()) {
                 (Some(Ns::DiscoInfo), "identity") => {
                     let attr = |name| child.attr(name).unwrap_or_default().into_owned();
                     let lang = child.lang().unwrap_or_default().into_owned();
-                    told.identities.push([attr("category"), attr("type"), lang, attr("name")]);
+                    info.identities.push([attr("category"), attr("type"), lang, attr("name")]);
                 }
-                (Some(Ns::DiscoInfo), "feature") => told.features.push(child.attr("var")?.into_owned()),
+                (Some(Ns::DiscoInfo), "feature") => info.features.push(child.attr("var")?.into_owned()),
                 (Some(Ns::DataForms), "x") => {
                     let form = DataForm::read(child).ok()?;
                     let typed = form.get(FORM_TYPE).is_some_and(|field| {
                         field.kind == Some(FormFieldType::Hidden) && field.values.len() == 1
                     });
                     match scheme {
-                        _ if typed => told.forms.push(form),
+                        _ if typed => info.forms.push(form),
                         // XEP-0115, section 5.4, rule 3.6: such a form is ignored.
                         CapsVersion::Xep0115 => {}
                         CapsVersion::Xep0390 => return None,
@@ -84,12 +84,12 @@ impl DiscoInfoReply {
             }
         }
         let sound = match scheme {
-            CapsVersion::Xep0115 => told.is_unambiguous(),
+            CapsVersion::Xep0115 => info.is_unambiguous(),
             CapsVersion::Xep0390 => {
-                told.forms.iter().all(|form| form.reported.is_empty() && form.items.is_empty())
+                info.forms.iter().all(|form| form.reported.is_empty() && form.items.is_empty())
             }
         };
-        (sound && told.is_unique()).then_some(told)
+        (sound && info.is_unique()).then_some(info)
     }
 
     /// XEP-0115, section 5.4, rules 3.3 to 3.5: no duplicates.

@@ -1,4 +1,5 @@
 //! Tests of XEP-0280: its examples, the table of section 6.1, and forged or lost copies.
+
 use testkit::{NodeClient, TestNode, assert_same};
 
 use super::*;

@@ -1,4 +1,5 @@
 //! Tests of client state indication: deferrable stanzas, and when they are sent (XEP-0352, sections 4 and 5).
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 

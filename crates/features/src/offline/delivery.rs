@@ -149,25 +149,25 @@ impl OfflineDelivery {
         change: impl FnOnce(&mut RecipientQueue, Option<&Arc<Account>>, &mut FollowUp) -> T,
     ) -> T {
         let mut then = FollowUp::default();
-        let mut desks = self.recipients.lock();
+        let mut workers = self.recipients.lock();
         let account = node.routing_table.find(owner.as_ref());
-        let desk = desks.entry(owner.clone()).or_default();
-        let changed = change(desk, account.as_ref(), &mut then);
-        desk.sync_flushing_flag(account.as_ref());
-        if desk.is_idle() {
-            desks.remove(owner);
+        let recipient = workers.entry(owner.clone()).or_default();
+        let changed = change(recipient, account.as_ref(), &mut then);
+        recipient.sync_flushing_flag(account.as_ref());
+        if recipient.is_idle() {
+            workers.remove(owner);
         }
-        drop(desks);
+        drop(workers);
         if let Some(waker) = then.waker {
             waker.wake();
         }
         if then.start_storing {
-            let (desks, task, owner) = (self.clone(), node.clone(), owner.clone());
-            node.spawner.spawn("offline store", Box::pin(desks.store_task(task, owner)));
+            let (workers, task, owner) = (self.clone(), node.clone(), owner.clone());
+            node.spawner.spawn("offline store", Box::pin(workers.store_task(task, owner)));
         }
         if then.start_delivery {
-            let (desks, task, owner) = (self.clone(), node.clone(), owner.clone());
-            node.spawner.spawn("offline delivery", Box::pin(desks.delivery_task(task, owner)));
+            let (workers, task, owner) = (self.clone(), node.clone(), owner.clone());
+            node.spawner.spawn("offline delivery", Box::pin(workers.delivery_task(task, owner)));
         }
         changed
     }
@@ -180,17 +180,16 @@ impl OfflineDelivery {
         frame: &SharedStanza,
         rules: OfflineRules,
     ) -> Completion<StoreOutcome> {
-        let (teller, told) = completion_pair();
-        let job =
-            PendingMessage { frame: frame.clone(), received_at: node.clock.unix_millis(), completer: teller };
-        self.update(node, &to.bare().to_jid(), |desk, _, then| {
-            desk.pending.push_back(job);
-            desk.rules = Some(rules);
-            if !desk.closing {
-                desk.schedule_store(then);
+        let (completer, completion) = completion_pair();
+        let job = PendingMessage { frame: frame.clone(), received_at: node.clock.unix_millis(), completer };
+        self.update(node, &to.bare().to_jid(), |recipient, _, then| {
+            recipient.pending.push_back(job);
+            recipient.rules = Some(rules);
+            if !recipient.closing {
+                recipient.schedule_store(then);
             }
         });
-        told
+        completion
     }
 
     /// A resource became available or changed its priority: delivers stored messages to it.
@@ -199,11 +198,11 @@ impl OfflineDelivery {
         if !waiting && !self.recipients.lock().contains_key(&account.jid) {
             return;
         }
-        self.update(node, &account.jid, |desk, _, then| {
+        self.update(node, &account.jid, |recipient, _, then| {
             if account
                 .with(|state| state.may_have_offline_messages && state.sessions.iter().any(accepts_messages))
             {
-                desk.schedule_delivery(then);
+                recipient.schedule_delivery(then);
             }
         });
     }
@@ -213,24 +212,24 @@ impl OfflineDelivery {
     async fn store_task(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: true };
         loop {
-            let (batch, rules) = self.update(&node, &owner, |desk, account, then| {
-                if !desk.closing && !desk.pending.is_empty() {
-                    let count = desk.pending.len().min(STORE_BATCH);
-                    return (desk.pending.drain(..count).collect::<Vec<_>>(), desk.rules);
+            let (batch, rules) = self.update(&node, &owner, |recipient, account, then| {
+                if !recipient.closing && !recipient.pending.is_empty() {
+                    let count = recipient.pending.len().min(STORE_BATCH);
+                    return (recipient.pending.drain(..count).collect::<Vec<_>>(), recipient.rules);
                 }
-                desk.storing = false;
+                recipient.storing = false;
                 // The delivery task may wait for this, or has stopped while messages were pending; or a resource
                 // became available during a write that failed.
-                then.waker = desk.waker.take();
+                then.waker = recipient.waker.take();
                 let again = account.is_some_and(|a| {
                     a.with(|state| {
                         state.may_have_offline_messages && state.sessions.iter().any(accepts_messages)
                     })
                 });
-                if again && !desk.delivering {
-                    desk.schedule_delivery(then);
+                if again && !recipient.delivering {
+                    recipient.schedule_delivery(then);
                 }
-                (Vec::new(), desk.rules)
+                (Vec::new(), recipient.rules)
             });
             if batch.is_empty() {
                 break;
@@ -253,10 +252,10 @@ impl OfflineDelivery {
             // Before the senders are resumed: their next messages must find `flushing` set if the recipient is
             // online.
             if answers.iter().any(Result::is_ok) {
-                self.update(&node, &owner, |desk, _, then| {
+                self.update(&node, &owner, |recipient, _, then| {
                     let account = node.message_stored(owner.as_ref());
                     if account.is_some_and(|a| a.with(|state| state.sessions.iter().any(accepts_messages))) {
-                        desk.schedule_delivery(then);
+                        recipient.schedule_delivery(then);
                     }
                 });
             }
@@ -334,45 +333,45 @@ impl OfflineDelivery {
 
     async fn delivery_task(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: false };
-        let mut tray = None;
+        let mut in_flight = None;
         let mut failed = false;
         loop {
-            if let Err(error) = self.remove_delivered(&node, &owner, &mut tray).await {
+            if let Err(error) = self.remove_delivered(&node, &owner, &mut in_flight).await {
                 tracing::warn!(%error, "cannot remove delivered messages from offline storage");
                 failed = true;
             }
-            let held = tray.is_some();
-            let look = self.update(&node, &owner, |desk, account, _| {
+            let held = in_flight.is_some();
+            let look = self.update(&node, &owner, |recipient, account, _| {
                 // A resource may have become available, or the receiving session has ended.
-                desk.fetch_due |= !held
+                recipient.fetch_due |= !held
                     && !failed
                     && account.is_some_and(|a| {
                         a.with(|state| {
                             state.may_have_offline_messages && state.sessions.iter().any(accepts_messages)
                         })
                     });
-                desk.fetching = std::mem::take(&mut desk.fetch_due);
-                desk.delivering = desk.fetching || held;
-                desk.fetching
+                recipient.fetching = std::mem::take(&mut recipient.fetch_due);
+                recipient.delivering = recipient.fetching || held;
+                recipient.fetching
             });
             if look {
-                let round = self.deliver_pages(&node, &owner, &mut tray).await;
+                let round = self.deliver_pages(&node, &owner, &mut in_flight).await;
                 failed = round.is_err();
                 if let Err(error) = round {
                     tracing::warn!(%error, "cannot deliver offline messages");
                 }
-                self.update(&node, &owner, |desk, account, then| {
-                    desk.fetching = false;
-                    desk.closing = false;
-                    if !desk.pending.is_empty() {
-                        desk.schedule_store(then);
+                self.update(&node, &owner, |recipient, account, then| {
+                    recipient.fetching = false;
+                    recipient.closing = false;
+                    if !recipient.pending.is_empty() {
+                        recipient.schedule_store(then);
                     }
                     if let (true, Some(account)) = (failed, account) {
                         account.with(|state| state.may_have_offline_messages = true);
                     }
                 });
-            } else if let Some(tray) = &tray {
-                self.wait_for_work(&owner, tray).await;
+            } else if let Some(in_flight) = &in_flight {
+                self.wait_for_work(&owner, in_flight).await;
             } else {
                 break;
             }
@@ -386,9 +385,9 @@ impl OfflineDelivery {
         &self,
         node: &Arc<Node>,
         owner: &Jid,
-        tray: &mut Option<InFlightBatch>,
+        in_flight: &mut Option<InFlightBatch>,
     ) -> Result<(), StoreError> {
-        while let Some(held) = tray {
+        while let Some(held) = in_flight {
             let progress = held.session.outbox.delivery_progress(None);
             let safe = held.removable_through(progress.delivered_through);
             if safe > held.removed_through {
@@ -397,16 +396,16 @@ impl OfflineDelivery {
                     Ok(count) => node.metrics.offline_delivered.inc_by(u64::from(count)),
                     Err(error) => {
                         // They will be delivered again.
-                        self.abandon_batch(node, owner, tray);
+                        self.abandon_batch(node, owner, in_flight);
                         return Err(error);
                     }
                 };
                 held.removed_through = safe;
             } else if held.removed_through >= held.fetched_through {
                 held.session.outbox.stop_tracking_stored();
-                *tray = None;
+                *in_flight = None;
             } else if progress.closed {
-                self.abandon_batch(node, owner, tray);
+                self.abandon_batch(node, owner, in_flight);
             } else {
                 break;
             }
@@ -415,9 +414,9 @@ impl OfflineDelivery {
     }
 
     /// Gives up the messages in flight; the store still has them.
-    fn abandon_batch(&self, node: &Arc<Node>, owner: &Jid, tray: &mut Option<InFlightBatch>) {
-        if let Some(tray) = tray.take() {
-            tray.session.outbox.stop_tracking_stored();
+    fn abandon_batch(&self, node: &Arc<Node>, owner: &Jid, in_flight: &mut Option<InFlightBatch>) {
+        if let Some(in_flight) = in_flight.take() {
+            in_flight.session.outbox.stop_tracking_stored();
         }
         if let Some(account) = node.routing_table.find(owner.as_ref()) {
             account.with(|state| state.may_have_offline_messages = true);
@@ -425,18 +424,20 @@ impl OfflineDelivery {
     }
 
     /// Waits until messages can be removed, must be delivered again, or the store must be read.
-    async fn wait_for_work(&self, owner: &Jid, tray: &InFlightBatch) {
+    async fn wait_for_work(&self, owner: &Jid, in_flight: &InFlightBatch) {
         std::future::poll_fn(|cx| {
-            let progress = tray.session.outbox.delivery_progress(Some(cx));
-            if progress.closed || tray.removable_through(progress.delivered_through) > tray.removed_through {
+            let progress = in_flight.session.outbox.delivery_progress(Some(cx));
+            if progress.closed
+                || in_flight.removable_through(progress.delivered_through) > in_flight.removed_through
+            {
                 return Poll::Ready(());
             }
-            let mut desks = self.recipients.lock();
-            let Some(desk) = desks.get_mut(owner) else { return Poll::Ready(()) };
-            if desk.fetch_due {
+            let mut workers = self.recipients.lock();
+            let Some(recipient) = workers.get_mut(owner) else { return Poll::Ready(()) };
+            if recipient.fetch_due {
                 return Poll::Ready(());
             }
-            desk.waker = Some(cx.waker().clone());
+            recipient.waker = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
@@ -447,7 +448,7 @@ impl OfflineDelivery {
         self: &Arc<Self>,
         node: &Arc<Node>,
         owner: &Jid,
-        tray: &mut Option<InFlightBatch>,
+        in_flight: &mut Option<InFlightBatch>,
     ) -> Result<(), StoreError> {
         let Some(account) = node.routing_table.find(owner.as_ref()) else { return Ok(()) };
         let wait = |waiting| account.with(|state| state.may_have_offline_messages = waiting);
@@ -455,12 +456,12 @@ impl OfflineDelivery {
             // Before the store is read: a later write sets it again.
             wait(false);
             let now = node.clock.unix_millis();
-            let after = tray.as_ref().map_or(0, |tray| tray.fetched_through);
+            let after = in_flight.as_ref().map_or(0, |in_flight| in_flight.fetched_through);
             let page = node.stores.offline.fetch(account.id, Page::after(after, FETCH_PAGE), now).await;
             let page = page.inspect_err(|_| wait(true))?;
             // If some messages are in a session's queue already, further ones must go to the same session.
-            let session = match tray {
-                Some(tray) => Some(tray.session.clone()),
+            let session = match in_flight {
+                Some(in_flight) => Some(in_flight.session.clone()),
                 None => account.with(|state| preferred_resource(&state.sessions)),
             };
             let Some(session) = session.filter(accepts_messages) else {
@@ -468,7 +469,7 @@ impl OfflineDelivery {
                 return Ok(());
             };
             if !page.items.is_empty() {
-                match enqueue_page(node, &session, account.id, page.items, tray).await {
+                match enqueue_page(node, &session, account.id, page.items, in_flight).await {
                     PageOutcome::Enqueued => {}
                     PageOutcome::Blocked => {
                         // The store still has the messages in that session's queue: another resource gets them, too.
@@ -476,7 +477,7 @@ impl OfflineDelivery {
                             .with(|state| preferred_resource(&state.sessions))
                             .is_some_and(|s| !s.outbox.is_detached())
                         {
-                            self.abandon_batch(node, owner, tray);
+                            self.abandon_batch(node, owner, in_flight);
                         } else {
                             self.wait_for_resumption(owner, &session).await;
                         }
@@ -501,12 +502,12 @@ impl OfflineDelivery {
             if has_queue_space(session, cx) {
                 return Poll::Ready(());
             }
-            let mut desks = self.recipients.lock();
-            let Some(desk) = desks.get_mut(owner) else { return Poll::Ready(()) };
-            if std::mem::take(&mut desk.fetch_due) {
+            let mut workers = self.recipients.lock();
+            let Some(recipient) = workers.get_mut(owner) else { return Poll::Ready(()) };
+            if std::mem::take(&mut recipient.fetch_due) {
                 return Poll::Ready(());
             }
-            desk.waker = Some(cx.waker().clone());
+            recipient.waker = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
@@ -520,46 +521,47 @@ impl OfflineDelivery {
         account: &Arc<Account>,
         session: &Arc<Session>,
     ) -> bool {
-        self.wait_until(owner, |desk| {
-            desk.closing = true;
-            !desk.storing
+        self.wait_until(owner, |recipient| {
+            recipient.closing = true;
+            !recipient.storing
         })
         .await;
-        let mut told = Vec::new();
-        let (closed, full) = self.update(node, owner, |desk, _, then| {
-            desk.fetch_due = false;
+        let mut completers = Vec::new();
+        let (closed, full) = self.update(node, owner, |recipient, _, then| {
+            recipient.fetch_due = false;
             if account.with(|state| state.may_have_offline_messages) {
                 // The batch that the store task had begun is in the store now.
                 return (false, false);
             }
             // All or none: if some messages are only in a queue and later ones only in the store, losing the session
             // would change their order.
-            let fits = session.outbox.has_room_for(desk.pending.iter().map(|job| &job.frame), &node.limits());
-            while let Some(job) = desk.pending.pop_front() {
+            let fits =
+                session.outbox.has_room_for(recipient.pending.iter().map(|job| &job.frame), &node.limits());
+            while let Some(job) = recipient.pending.pop_front() {
                 if fits
                     && accepts_messages(session)
                     && node.deliver_if_first_accepts(account, &job.frame, session)
                 {
-                    told.push(job.completer);
+                    completers.push(job.completer);
                 } else {
-                    desk.pending.push_front(job);
+                    recipient.pending.push_front(job);
                     break;
                 }
             }
-            if desk.pending.is_empty() {
-                (desk.fetching, desk.closing) = (false, false);
+            if recipient.pending.is_empty() {
+                (recipient.fetching, recipient.closing) = (false, false);
                 return (true, false);
             }
             // They do not fit: they are stored after all, and delivered with a later page.
-            desk.schedule_store(then);
-            desk.closing = false;
+            recipient.schedule_store(then);
+            recipient.closing = false;
             (!accepts_messages(session), accepts_messages(session))
         });
-        for teller in told {
-            teller.complete(Ok(()));
+        for completer in completers {
+            completer.complete(Ok(()));
         }
         if full {
-            self.wait_until(owner, |desk| desk.fetch_due || !desk.storing).await;
+            self.wait_until(owner, |recipient| recipient.fetch_due || !recipient.storing).await;
         }
         closed
     }
@@ -567,12 +569,12 @@ impl OfflineDelivery {
     /// Waits, in the delivery task, until a condition holds.
     async fn wait_until(&self, owner: &Jid, mut so: impl FnMut(&mut RecipientQueue) -> bool) {
         std::future::poll_fn(|cx| {
-            let mut desks = self.recipients.lock();
-            let Some(desk) = desks.get_mut(owner) else { return Poll::Ready(()) };
-            if so(desk) {
+            let mut workers = self.recipients.lock();
+            let Some(recipient) = workers.get_mut(owner) else { return Poll::Ready(()) };
+            if so(recipient) {
                 return Poll::Ready(());
             }
-            desk.waker = Some(cx.waker().clone());
+            recipient.waker = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
@@ -589,16 +591,17 @@ struct RecipientGuard<'a> {
 
 impl Drop for RecipientGuard<'_> {
     fn drop(&mut self) {
-        let lost = self.delivery.update(self.node, self.owner, |desk, account, then| {
-            then.waker = desk.waker.take();
+        let lost = self.delivery.update(self.node, self.owner, |recipient, account, then| {
+            then.waker = recipient.waker.take();
             let lost = if self.storing {
-                desk.storing = false;
+                recipient.storing = false;
                 // Dropping their `Completer` reports the failure to senders whose message was not written.
-                std::mem::take(&mut desk.pending)
+                std::mem::take(&mut recipient.pending)
             } else {
-                (desk.delivering, desk.fetch_due, desk.fetching, desk.closing) = (false, false, false, false);
-                if !desk.pending.is_empty() {
-                    desk.schedule_store(then);
+                (recipient.delivering, recipient.fetch_due, recipient.fetching, recipient.closing) =
+                    (false, false, false, false);
+                if !recipient.pending.is_empty() {
+                    recipient.schedule_store(then);
                 }
                 VecDeque::new()
             };

@@ -47,9 +47,9 @@ pub(super) async fn enqueue_page(
     session: &Arc<Session>,
     owner: AddressId,
     messages: Vec<StoredMessage>,
-    tray: &mut Option<InFlightBatch>,
+    in_flight: &mut Option<InFlightBatch>,
 ) -> PageOutcome {
-    let tray = tray.get_or_insert_with(|| {
+    let in_flight = in_flight.get_or_insert_with(|| {
         session.outbox.track_stored();
         InFlightBatch {
             session: session.clone(),
@@ -78,9 +78,9 @@ pub(super) async fn enqueue_page(
                 // permanently.
                 queued = node.enqueue_forced(session, frame.clone(), ToRewrite::None);
             }
-            tray.enqueued_through = message.seq;
+            in_flight.enqueued_through = message.seq;
         }
-        tray.fetched_through = message.seq;
+        in_flight.fetched_through = message.seq;
     }
     PageOutcome::Enqueued
 }

@@ -96,9 +96,9 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         sender_percent: u32::try_from(builder.options.int("sender_percent")).unwrap_or(100),
     };
     let rules = OfflineRules { quota, expiry_days };
-    let desks = builder.shared_state(OfflineDelivery::new);
+    let workers = builder.shared_state(OfflineDelivery::new);
     builder.stores_offline_messages();
-    let same = desks.clone();
+    let same = workers.clone();
     builder.undelivered(
         Phase::Archive,
         Interest::kinds(STORED_KINDS),
@@ -106,13 +106,13 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     );
     builder.available(Phase::Notify, Interest::ALL, move |ctx: &mut AvailableCtx<'_>| {
         if !ctx.session.flags.has(flags::EPHEMERAL) {
-            desks.available(ctx.node, &ctx.session.account);
+            workers.available(ctx.node, &ctx.session.account);
         }
         Flow::Next
     });
 }
 
-fn undelivered(desks: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut UndeliveredCtx<'_>) -> Flow {
+fn undelivered(workers: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut UndeliveredCtx<'_>) -> Flow {
     if ctx.stanza.is_stored() {
         // It was queued for a connection that is gone, and is still in the store.
         return Flow::Stop(StopReason::Consumed);
@@ -125,9 +125,9 @@ fn undelivered(desks: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut Unde
         storage_policy::StorageDecision::Skip => Flow::Next,
         storage_policy::StorageDecision::Discard => Flow::Stop(StopReason::Consumed),
         storage_policy::StorageDecision::Store => {
-            let told = desks.store(ctx.node, ctx.to, ctx.stanza, rules);
+            let completion = workers.store(ctx.node, ctx.to, ctx.stanza, rules);
             Flow::Wait(Box::pin(async move {
-                match told.await {
+                match completion.await {
                     Some(Ok(())) => HandlerOutcome::consumed(throng_core::Effects::default()),
                     Some(Err(error)) => HandlerOutcome::refused(error),
                     None => HandlerOutcome::refused(StanzaError::new(StanzaCondition::InternalServerError)),

@@ -308,8 +308,11 @@ fn section_3_2_an_account_goes_with_all_its_sessions() {
     assert!(bill[1].session.is_ended(), "the other ends at once, this one behind its answer");
     let jid = Jid::parse("bill@example.com").unwrap();
     assert!(!engine.block_on(engine.stores.accounts.exists(jid.as_ref())).unwrap());
-    let told = juliet.recv().join("");
-    assert!(told.contains("type='unsubscribe'") && told.contains("type='unsubscribed'"), "{told}");
+    let received = juliet.recv().join("");
+    assert!(
+        received.contains("type='unsubscribe'") && received.contains("type='unsubscribed'"),
+        "{received}"
+    );
 }
 
 #[test]

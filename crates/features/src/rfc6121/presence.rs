@@ -309,7 +309,7 @@ fn probe_reply(from: JidRef<'_>, to: JidRef<'_>, ty: PresenceType, id: Option<&s
 
 /// Section 4.6.6: a recipient of directed presence may probe whether that resource is still available.
 fn reply_if_directed(account: &Account, from: JidRef<'_>, to: JidRef<'_>, effects: &mut Effects) -> bool {
-    let mut told = false;
+    let mut replied = false;
     account.for_each_session(|session| {
         if to.resource().is_some_and(|resource| resource != session.resource()) {
             return;
@@ -321,15 +321,15 @@ fn reply_if_directed(account: &Account, from: JidRef<'_>, to: JidRef<'_>, effect
                 .is_some_and(|list| list.iter().any(|known| known.bare() == from.bare()))
         });
         if knows {
-            told = true;
+            replied = true;
             probe_reply(session.full(), from, PresenceType::Available, None, effects);
         }
     });
-    told
+    replied
 }
 
 /// The account has no session: the store decides who may learn that. A missing account answers like one that has not
-/// approved, so that they cannot be told apart.
+/// approved, so that they cannot be distinguished.
 fn probe_without_session(ctx: &IncomingCtx<'_>, id: Option<String>) -> Flow {
     let (node, from, to) = (ctx.node.clone(), ctx.from.to_jid(), ctx.to.to_jid());
     Flow::Wait(Box::pin(async move {

@@ -222,8 +222,8 @@ mod tests {
         assert!(!romeo.recv().iter().any(|stanza| stanza.contains("vcard-temp")), "nothing without a photo");
         for (photo, hash) in [("photo", PHOTO), ("other", OTHER)] {
             set(&juliet, photo);
-            let told = romeo.recv();
-            assert!(carries(&told, hash) && told[0].contains("<status>here</status>"));
+            let received = romeo.recv();
+            assert!(carries(&received, hash) && received[0].contains("<status>here</status>"));
         }
         set(&juliet, "other");
         assert!(romeo.recv().is_empty(), "the same photo");

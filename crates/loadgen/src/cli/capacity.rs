@@ -134,7 +134,7 @@ pub(super) fn capacity(asked: &CapacityArgs) -> Result<(), CommandFailure> {
 
 /// Largest number of users up to `most` that this machine supports, according to the plan checks and without a run.
 fn highest(base: &RunArgs, most: u64) -> Result<u64, CommandFailure> {
-    if base.crew.listen.is_some() {
+    if base.worker_pool.listen.is_some() {
         return Ok(most);
     }
     let possible = |users: u64| -> Result<bool, CommandFailure> {
@@ -280,7 +280,7 @@ fn line(probe: &ProbeResult, by: CapacityTarget) -> String {
 
 /// Reason why no more users can be tried: the first error of a plan with one more.
 fn limit_reason(base: &RunArgs, by: CapacityTarget, most: u64) -> String {
-    if by != CapacityTarget::Users || base.crew.listen.is_some() {
+    if by != CapacityTarget::Users || base.worker_pool.listen.is_some() {
         return String::new();
     }
     let mut run = base.clone();

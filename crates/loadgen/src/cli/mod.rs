@@ -81,7 +81,7 @@ struct RunArgs {
     #[command(flatten)]
     shape: PlanArgs,
     #[command(flatten)]
-    crew: WorkerPoolArgs,
+    worker_pool: WorkerPoolArgs,
     #[command(flatten)]
     watch: MonitorArgs,
     #[command(flatten)]

@@ -95,12 +95,12 @@ fn facts(given: &ResolvedPlan, host: &ServerMonitorConfig) -> MachineCapacity {
 
 /// Workers that stay for several runs need the same token for all of them.
 pub(super) fn ensure_token(asked: &mut RunArgs) -> Result<(), CommandFailure> {
-    if asked.crew.listen.is_some() && asked.crew.token.is_none() {
+    if asked.worker_pool.listen.is_some() && asked.worker_pool.token.is_none() {
         let token = handshake::random_text()?;
         output::error(&format!(
             "Workers on other machines: throng load worker --stay --join … --token {token}"
         ));
-        asked.crew.token = Some(token);
+        asked.worker_pool.token = Some(token);
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
         match failure {
             // Workers on other machines may reach a target that this machine cannot.
             CommandFailure::Usage(error)
-                if asked.crew.listen.is_some() && !given.plan.target.addresses.is_empty() =>
+                if asked.worker_pool.listen.is_some() && !given.plan.target.addresses.is_empty() =>
             {
                 output::error(&format!("throng load: warning: from this machine, {error}"));
             }
@@ -131,13 +131,13 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
         }
     }
     let listen = asked
-        .crew
+        .worker_pool
         .listen
         .as_deref()
         .map(controller::resolve_listen)
         .transpose()
         .map_err(CommandFailure::Usage)?;
-    let workers = match asked.crew.workers {
+    let workers = match asked.worker_pool.workers {
         Some(0) if listen.is_none() => {
             return Err(CommandFailure::usage(
                 "--workers 0 requires workers on other machines; add --listen, or raise --workers",
@@ -154,8 +154,8 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
         about,
         workers,
         listen,
-        expect: if listen.is_some() { asked.crew.expect } else { 0 },
-        token: asked.crew.token.clone().unwrap_or_default(),
+        expect: if listen.is_some() { asked.worker_pool.expect } else { 0 },
+        token: asked.worker_pool.token.clone().unwrap_or_default(),
         host,
         salts,
     })
@@ -163,7 +163,7 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
 
 /// Known salts of the plan's accounts; `None` unless requested.
 fn book(asked: &RunArgs, given: &ResolvedPlan) -> Result<Option<SaltCache>, CommandFailure> {
-    let Some(path) = &asked.crew.salts else { return Ok(None) };
+    let Some(path) = &asked.worker_pool.salts else { return Ok(None) };
     let book = SaltCache::read(path).map_err(CommandFailure::Usage)?;
     book.bind_to_domain(&given.plan.accounts.domain).map_err(CommandFailure::Usage)?;
     Ok(Some(book))
@@ -171,7 +171,7 @@ fn book(asked: &RunArgs, given: &ResolvedPlan) -> Result<Option<SaltCache>, Comm
 
 /// Saves the salts that were learned. A failure to write them does not affect the run.
 pub(super) fn save_salts(asked: &RunArgs, book: Option<&SaltCache>) {
-    if let (Some(path), Some(book)) = (&asked.crew.salts, book)
+    if let (Some(path), Some(book)) = (&asked.worker_pool.salts, book)
         && let Err(error) = book.write(path)
     {
         output::error(&format!("throng load: {error:#}"));
@@ -180,7 +180,7 @@ pub(super) fn save_salts(asked: &RunArgs, book: Option<&SaltCache>) {
 
 /// Errors of the plan that are known in advance. With workers on other machines this one need not have all resources.
 pub(super) fn check_plan(asked: &RunArgs, given: &ResolvedPlan) -> Vec<PlanError> {
-    if asked.crew.listen.is_some() {
+    if asked.worker_pool.listen.is_some() {
         return Vec::new();
     }
     let host = ServerMonitorConfig { pids: asked.watch.pid.clone(), ..ServerMonitorConfig::default() };

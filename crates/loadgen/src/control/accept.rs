@@ -23,7 +23,7 @@ pub(crate) enum HandshakeOutcome {
     /// An authenticated worker.
     Worker(Box<JoinedWorker>),
     /// An unauthenticated client, or a worker that may not join: its address, and one sentence.
-    Stranger(SocketAddr, String),
+    Rejected(SocketAddr, String),
 }
 
 /// Listeners and pending handshakes.
@@ -86,7 +86,7 @@ impl WorkerAcceptor {
                     };
                     let result = match admit() {
                         Ok(joined) => HandshakeOutcome::Worker(Box::new(joined)),
-                        Err(error) => HandshakeOutcome::Stranger(from, format!("{error:#}")),
+                        Err(error) => HandshakeOutcome::Rejected(from, format!("{error:#}")),
                     };
                     // The acceptor may be closed.
                     let _ = tell.send(result);

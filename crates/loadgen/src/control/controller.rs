@@ -139,7 +139,7 @@ fn gather(
                 }
                 // A surplus worker; its connection ends here.
                 HandshakeOutcome::Worker(_) => {}
-                HandshakeOutcome::Stranger(from, why) => {
+                HandshakeOutcome::Rejected(from, why) => {
                     watch.line(&format!("A worker at {from} may not join: {why}"))
                 }
             }

@@ -92,27 +92,27 @@ fn worker(
 
 /// Waits until `wanted` workers have joined; other outcomes are in the second list.
 fn joined(gate: &mut WorkerAcceptor, wanted: usize) -> (Vec<JoinedWorker>, Vec<String>) {
-    let (mut workers, mut strangers) = (Vec::new(), Vec::new());
+    let (mut workers, mut rejected) = (Vec::new(), Vec::new());
     let deadline = clock::now_us() + 20_000_000;
     while workers.len() < wanted {
         for came in gate.poll() {
             match came {
                 HandshakeOutcome::Worker(worker) => workers.push(*worker),
-                HandshakeOutcome::Stranger(_, why) => strangers.push(why),
+                HandshakeOutcome::Rejected(_, why) => rejected.push(why),
             }
         }
-        assert!(clock::now_us() < deadline, "{} of {wanted} joined; {strangers:?}", workers.len());
+        assert!(clock::now_us() < deadline, "{} of {wanted} joined; {rejected:?}", workers.len());
         std::thread::sleep(Duration::from_millis(1));
     }
     workers.sort_by(|a, b| a.hello.name.cmp(&b.hello.name));
-    (workers, strangers)
+    (workers, rejected)
 }
 
-fn stranger(gate: &mut WorkerAcceptor) -> String {
+fn rejected(gate: &mut WorkerAcceptor) -> String {
     let deadline = clock::now_us() + 20_000_000;
     loop {
         match gate.poll().into_iter().next() {
-            Some(HandshakeOutcome::Stranger(_, why)) => return why,
+            Some(HandshakeOutcome::Rejected(_, why)) => return why,
             Some(HandshakeOutcome::Worker(_)) => panic!("it was let in"),
             None => {}
         }
@@ -197,10 +197,10 @@ fn three_workers_are_one_run() {
 fn all_begin_at_one_moment_of_one_clock() {
     let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
     let at = gate.local().unwrap();
-    let (tell, told) = sync_channel(8);
+    let (sender, receiver) = sync_channel(8);
     let workers: Vec<_> = ["a", "b", "far"]
         .map(|name| {
-            let tell = tell.clone();
+            let sender = sender.clone();
             let mut hello = hello(name);
             if name == "far" {
                 hello.machine = "another boot".to_owned();
@@ -212,7 +212,7 @@ fn all_begin_at_one_moment_of_one_clock() {
                 else {
                     bail!("no start")
                 };
-                tell.send((assignment.clocks.clone(), in_us, at_us, clock::now_us()))?;
+                sender.send((assignment.clocks.clone(), in_us, at_us, clock::now_us()))?;
                 port.send(WorkerReport::Refused("enough".to_owned()))
             })
         })
@@ -227,20 +227,23 @@ fn all_begin_at_one_moment_of_one_clock() {
     );
     assert_eq!(run.unwrap().about.end, "enough");
     drop(workers);
-    let starts: Vec<_> = told.try_iter().collect();
+    let starts: Vec<_> = receiver.try_iter().collect();
     assert_eq!(starts.len(), 3);
-    for (clocks, in_us, at_us, heard_us) in &starts {
+    for (clocks, in_us, at_us, last_message_us) in &starts {
         assert_eq!(*clocks, [0, 0, 1]);
         // All start at the same time, and the delay never exceeds it: a worker that receives the command late only saw
         // the frame's transit time, which is subtracted.
         assert_eq!(*at_us, starts[0].2);
-        assert!(*heard_us + 1 >= at_us.saturating_sub(*in_us + 1_000_000) && *in_us <= 500_000, "{starts:?}");
-        assert!(heard_us < at_us, "told before the start: {starts:?}");
+        assert!(
+            *last_message_us + 1 >= at_us.saturating_sub(*in_us + 1_000_000) && *in_us <= 500_000,
+            "{starts:?}"
+        );
+        assert!(last_message_us < at_us, "reported before the start: {starts:?}");
     }
 }
 
 #[test]
-fn a_worker_that_dies_is_told_to_the_others_and_the_run_goes_on() {
+fn a_dead_worker_is_reported_to_the_others_and_the_run_continues() {
     let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
     let at = gate.local().unwrap();
     let survivor = worker(at, hello("a"), |_, port| {
@@ -315,7 +318,7 @@ fn a_wrong_token_is_refused_on_both_sides() {
             .unwrap_err()
             .to_string()
     });
-    assert!(stranger(&mut gate).starts_with("the token is wrong"));
+    assert!(rejected(&mut gate).starts_with("the token is wrong"));
     assert!(guess.join().unwrap().starts_with("the token is wrong"));
     // A controller without the token learns nothing but nonces: the worker leaves before it describes itself.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -336,7 +339,7 @@ fn a_wrong_token_is_refused_on_both_sides() {
 }
 
 #[test]
-fn another_version_is_told_so() {
+fn another_version_is_refused_with_the_reason() {
     let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
     let mut stream = TcpStream::connect(gate.local().unwrap()).unwrap();
     let read = std::thread::spawn(move || {
@@ -346,26 +349,26 @@ fn another_version_is_told_so() {
         let verdict: serde_json::Value = framing::read(&mut stream, 1_024).unwrap().unwrap();
         verdict["Refused"].as_str().unwrap().to_owned()
     });
-    let why = stranger(&mut gate);
+    let why = rejected(&mut gate);
     assert!(why.starts_with("the worker is throng 9.9 and the controller throng "), "{why}");
     assert_eq!(read.join().unwrap(), why);
 }
 
 #[test]
-fn strangers_are_told_nothing_and_let_in_nowhere() {
+fn unauthenticated_connections_learn_nothing_and_are_rejected() {
     let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
     let at = gate.local().unwrap();
     // Garbage: its first bytes announce a length beyond the limit.
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    assert_eq!(stranger(&mut gate), "a frame of 1195725856 bytes is longer than the 1024 allowed here");
+    assert_eq!(rejected(&mut gate), "a frame of 1195725856 bytes is longer than the 1024 allowed here");
     // A frame of legal size with meaningless content.
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(b"\0\0\0\x02{}").unwrap();
-    assert!(stranger(&mut gate).starts_with("a frame is not a valid message of this version"));
+    assert!(rejected(&mut gate).starts_with("a frame is not a valid message of this version"));
     // Nothing at all, then closed.
     drop(TcpStream::connect(at).unwrap());
-    assert!(!stranger(&mut gate).is_empty());
+    assert!(!rejected(&mut gate).is_empty());
     // A worker joins meanwhile.
     let _silent = TcpStream::connect(at).unwrap();
     let worker = worker(at, hello("a"), |_, _| Ok(()));

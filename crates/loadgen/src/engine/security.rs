@@ -124,7 +124,7 @@ impl WorkerEngine<'_> {
         };
         let features = user.login.as_ref().map(|login| &login.features).filter(|features| features.known);
         let Some(features) = features else {
-            let mend = match asked {
+            let fix = match asked {
                 TransportSecurity::Direct if shaking => {
                     "; if the port uses STARTTLS, such as 5222, give --security starttls"
                 }
@@ -135,7 +135,7 @@ impl WorkerEngine<'_> {
                 }
                 _ => "",
             };
-            return format!(" (tried: {tried}; the server offered nothing before that{mend})");
+            return format!(" (tried: {tried}; the server offered nothing before that{fix})");
         };
         let mut offers = Vec::new();
         if features.starttls {
@@ -148,7 +148,7 @@ impl WorkerEngine<'_> {
         if let Some(types) = &features.bindings {
             offers.push(format!("channel binding {}", types.join(", ")));
         }
-        let mend = match (asked, secure, features.starttls) {
+        let fix = match (asked, secure, features.starttls) {
             (TransportSecurity::None, false, true) if kind == "login:no-mechanism" => {
                 "; omit --security or give --security starttls"
             }
@@ -160,6 +160,6 @@ impl WorkerEngine<'_> {
             }
             _ => "",
         };
-        format!(" (tried: {tried}; the server offered: {}{mend})", offers.join(", "))
+        format!(" (tried: {tried}; the server offered: {}{fix})", offers.join(", "))
     }
 }

@@ -205,8 +205,8 @@ pub fn named(
             ))]);
         }
         let near = nearest(name, ENTRIES.iter().map(|entry| entry.workload.name));
-        let mend = if near.is_empty() { "; throng load --list shows all".to_owned() } else { near };
-        return Err(vec![PlanError::of_plan(format!("unknown workload \"{name}\"{mend}"))]);
+        let fix = if near.is_empty() { "; throng load --list shows all".to_owned() } else { near };
+        return Err(vec![PlanError::of_plan(format!("unknown workload \"{name}\"{fix}"))]);
     };
     read_toml_with_preparation(&text, name, arguments)
 }

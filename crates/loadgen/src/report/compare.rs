@@ -26,7 +26,7 @@ use crate::measure::{Counter, Gauge, Timing, TimingSummary};
 /// Widths of the name column and of a run column.
 const NAME: usize = 34;
 const RUN: usize = 22;
-/// Maximum number of runs with overlaid curves; more cannot be told apart.
+/// Maximum number of runs with overlaid curves; more cannot be distinguished.
 const MOST_CURVES: usize = 7;
 
 /// One row: name, unit, and a value for each run.

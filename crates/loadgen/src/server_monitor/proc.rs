@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_has_grandchildren_and_no_strangers() {
+    fn a_process_tree_has_grandchildren_and_no_other_processes() {
         let parents = [(5, 4), (4, 2), (2, 1), (9, 1), (3, 2), (10, 9)];
         assert_eq!(process_tree(&[2], &parents), [2, 3, 4, 5]);
         assert_eq!(process_tree(&[2, 10], &parents), [2, 3, 4, 5, 10]);

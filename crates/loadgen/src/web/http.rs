@@ -5,7 +5,7 @@
 //!
 //! # Pitfalls
 //!
-//! A response without a length ends with its connection; [`answer`] must be told that the connection has ended.
+//! A response without a length ends with its connection; the caller passes the end of the connection to [`answer`].
 
 use std::borrow::Cow;
 use std::io::Write as _;

@@ -237,8 +237,8 @@ pub(crate) fn run_with(plan: LoadPlan, server: &ScriptedServer, course: TestRunC
     let (mut lines, mut threads) = (Vec::new(), Vec::new());
     for worker in 0..course.clocks.len() as u16 {
         let (commands, receiver) = sync_channel(10_000);
-        let (wake, ear) = UnixStream::pair().expect("a pair of sockets can be made");
-        ear.set_nonblocking(true).expect("a socket can be made non-blocking");
+        let (wake, woken) = UnixStream::pair().expect("a pair of sockets can be made");
+        woken.set_nonblocking(true).expect("a socket can be made non-blocking");
         let assignment = Assignment {
             plan: plan.clone(),
             worker,
@@ -249,7 +249,8 @@ pub(crate) fn run_with(plan: LoadPlan, server: &ScriptedServer, course: TestRunC
             salts: course.salts.clone(),
             learn: course.learn,
         };
-        let mut port = TestControllerPort { worker, commands: receiver, wake: ear, reports: reports.clone() };
+        let mut port =
+            TestControllerPort { worker, commands: receiver, wake: woken, reports: reports.clone() };
         threads.push(std::thread::spawn(move || engine::run(assignment, &mut port)));
         lines.push(WorkerChannel { commands, wake });
     }

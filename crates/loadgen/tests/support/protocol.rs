@@ -249,7 +249,7 @@ impl ScriptedServerState {
     fn roster(&self, id: usize) -> String {
         let user = self.conns.get(&id).and_then(|conn| conn.user.clone()).unwrap_or_default();
         let own: u32 = user.trim_start_matches('u').parse().unwrap_or(0);
-        let mut items = "<item jid='stranger@other.test' subscription='both'/>".to_owned();
+        let mut items = "<item jid='nurse@other.test' subscription='both'/>".to_owned();
         for contact in (1..=self.script.contacts).map(|step| (own + step) % self.script.accounts) {
             items.push_str(&format!("<item jid='u{contact}@{DOMAIN}' subscription='both'/>"));
         }

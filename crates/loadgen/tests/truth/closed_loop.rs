@@ -43,7 +43,7 @@ fn a_user_that_fails_makes_room_for_the_next() {
 }
 
 #[test]
-fn presence_waits_until_so_many_have_it() {
+fn presence_waits_until_the_given_number_have_it() {
     let server =
         ScriptedServer::start(ServerScript { seen: PresenceVisibility::ByAll, ..ServerScript::default() });
     let change = |users| Do::Delivered { presence: Box::new(available()), users };

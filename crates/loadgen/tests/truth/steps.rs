@@ -94,14 +94,14 @@ fn conditions_are_checked_before_or_after() {
     );
     assert_eq!(count(false, 5, ComparisonOperator::GreaterOrEqual, "10"), ["10", "end"]);
     // A condition that is always true stops at its limit.
-    let for_ever = Do::While {
+    let endless = Do::While {
         condition: is("y", ComparisonOperator::Equal, "1"),
         after: false,
         max: 4,
         steps: vec![say("again")],
     };
     assert_eq!(
-        said(vec![set("y", VariableValue::Text(text("1"))), for_ever, say("end")]),
+        said(vec![set("y", VariableValue::Text(text("1"))), endless, say("end")]),
         ["again", "again", "again", "again", "end"]
     );
 }

@@ -126,7 +126,7 @@ fn an_empty_scenario_says_all_that_is_missing() {
 }
 
 #[test]
-fn a_scenario_is_told_from_other_files() {
+fn a_scenario_is_distinguished_from_other_files() {
     assert!(tsung::is_scenario(&text_of("simple.xml")));
     assert!(tsung::is_scenario(&text_of("included.xml")));
     assert!(tsung::is_scenario("<!DOCTYPE tsung [<!ENTITY a \"]>\">]>\n<!-- <x> --><tsung loglevel='x'/>"));

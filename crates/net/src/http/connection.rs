@@ -121,13 +121,13 @@ impl<S: HttpHandler> HttpConnection<S> {
         stream.set_raw();
         let http = site.shared();
         http.counters.connections.fetch_add(1, Relaxed);
-        let alarm = http.deadlines.add();
-        alarm.set(http.clock.now_seconds().saturating_add(http.settings().header_timeout_seconds));
+        let deadline = http.deadlines.add();
+        deadline.set(http.clock.now_seconds().saturating_add(http.settings().header_timeout_seconds));
         HttpConnection {
             stream: Some(stream),
             permit: Some(pass),
             handler: site,
-            deadline: alarm,
+            deadline,
             current: None,
             queued: None,
             partial: None,

@@ -49,17 +49,17 @@ impl Deadlines {
     /// Adds a deadline, not set yet.
     pub(crate) fn add(self: &Arc<Self>) -> Deadline {
         let id = self.next.fetch_add(1, Relaxed);
-        let bell = Arc::new(DeadlineEntry { at: AtomicU32::new(NEVER), waker: Mutex::new(None) });
-        self.shard(id).lock().insert(id, bell.clone());
-        Deadline { entry: bell, id, deadlines: self.clone() }
+        let entry = Arc::new(DeadlineEntry { at: AtomicU32::new(NEVER), waker: Mutex::new(None) });
+        self.shard(id).lock().insert(id, entry.clone());
+        Deadline { entry, id, deadlines: self.clone() }
     }
 
     /// Wakes tasks whose deadline has elapsed.
     pub(crate) fn sweep(&self, now: u32) {
         for shard in &self.shards {
-            for bell in shard.lock().values() {
-                if bell.at.load(Relaxed) <= now {
-                    bell.wake();
+            for entry in shard.lock().values() {
+                if entry.at.load(Relaxed) <= now {
+                    entry.wake();
                 }
             }
         }
@@ -68,7 +68,7 @@ impl Deadlines {
     /// Wakes all tasks.
     pub(crate) fn wake_all(&self) {
         for shard in &self.shards {
-            shard.lock().values().for_each(|bell| bell.wake());
+            shard.lock().values().for_each(|entry| entry.wake());
         }
     }
 
@@ -122,30 +122,30 @@ mod tests {
 
     #[test]
     fn elapsed_deadlines_wake_and_dropped_ones_are_removed() {
-        let alarms = Arc::new(Deadlines::default());
+        let deadlines = Arc::new(Deadlines::default());
         let counts = [Arc::new(Count(AtomicU32::new(0))), Arc::new(Count(AtomicU32::new(0)))];
         let made: Vec<Deadline> = counts
             .iter()
             .map(|count| {
-                let alarm = alarms.add();
-                alarm.register(&Context::from_waker(&Waker::from(count.clone())));
-                alarm
+                let deadline = deadlines.add();
+                deadline.register(&Context::from_waker(&Waker::from(count.clone())));
+                deadline
             })
             .collect();
         let woken = || counts.each_ref().map(|count| count.0.load(Relaxed));
         made[0].set(10);
-        alarms.sweep(9);
+        deadlines.sweep(9);
         assert_eq!(woken(), [0, 0]);
-        alarms.sweep(10);
+        deadlines.sweep(10);
         assert_eq!(woken(), [1, 0]);
         assert!(made[0].has_elapsed(10) && !made[1].has_elapsed(10));
         made[0].set(NEVER);
-        alarms.sweep(11);
-        alarms.wake_all();
+        deadlines.sweep(11);
+        deadlines.wake_all();
         assert_eq!(woken(), [2, 1]);
         drop(made);
-        alarms.wake_all();
+        deadlines.wake_all();
         assert_eq!(woken(), [2, 1]);
-        assert!(alarms.shards.iter().all(|shard| shard.lock().is_empty()));
+        assert!(deadlines.shards.iter().all(|shard| shard.lock().is_empty()));
     }
 }

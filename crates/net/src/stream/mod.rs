@@ -303,7 +303,7 @@ impl Stream {
         domain: Option<&str>,
         lent: &mut Scratch,
     ) -> Result<(), NetError> {
-        let leftover = match self {
+        let unread = match self {
             Stream::Tcp(stream) => stream.shared.has_unread_input(lent),
             Stream::Memory(stream) => stream.shared.has_unread_input(lent),
             Stream::Tls(_) | Stream::Other(_) | Stream::Bosh(_) => return Err(NetError::AlreadyEncrypted),
@@ -311,7 +311,7 @@ impl Stream {
         if !self.info().transport.has_starttls() {
             return Err(NetError::AlreadyEncrypted);
         }
-        if leftover {
+        if unread {
             return Err(NetError::PlaintextAfterStartTls);
         }
         self.release_buffers(lent)?;

@@ -60,7 +60,7 @@ struct Client<'w> {
     sent: u64,
     said: u64,
     read: VecDeque<String>,
-    heard: Vec<String>,
+    received: Vec<String>,
 }
 
 impl<'w> Client<'w> {
@@ -95,7 +95,7 @@ impl<'w> Client<'w> {
         }
         while let Some(at) = self.answers.iter().position(|(rid, _)| *rid == self.next) {
             let (_, text) = self.answers.remove(at);
-            self.heard.extend(payload(&text).split_inclusive("/>").map(str::to_owned));
+            self.received.extend(payload(&text).split_inclusive("/>").map(str::to_owned));
             self.next += 1;
         }
     }
@@ -165,7 +165,7 @@ fn check(steps: &[Step], hold: u64, ack: bool) {
         sent: 0,
         said: 0,
         read: VecDeque::new(),
-        heard: Vec::new(),
+        received: Vec::new(),
     };
     for step in steps {
         client.run(*step);
@@ -187,7 +187,7 @@ fn check(steps: &[Step], hold: u64, ack: bool) {
     assert_eq!(Vec::from(client.read), sent);
     let said: Vec<String> =
         (1..=client.said).map(|n| format!("<presence xmlns='jabber:client' id='{n}'/>")).collect();
-    assert_eq!(client.heard, said);
+    assert_eq!(client.received, said);
 }
 
 const PIECES: &[&str] = &[

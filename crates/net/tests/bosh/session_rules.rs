@@ -170,7 +170,7 @@ fn payloads_of_a_resent_request_are_not_read_twice() {
 
 /// Section 17.3: a gap that is never filled.
 #[test]
-fn a_request_whose_predecessor_never_comes_is_to_be_sent_again() {
+fn a_request_whose_predecessor_never_comes_must_be_sent_again() {
     let world = BoshHarness::new();
     let mut open = world.open_with("wait='10' hold='1' ver='1.6'");
     let rid = open.rid;
@@ -465,7 +465,7 @@ fn a_node_that_stops_answers_everybody() {
 }
 
 #[test]
-fn a_session_that_is_not_let_in_is_told_so() {
+fn a_refused_session_gets_the_reason() {
     let world = BoshHarness::new();
     world.admits.store(false, SeqCst);
     let mut post = world.post(&format!("<body to='example.com' rid='7' ver='1.6' xmlns='{NS}'/>"));

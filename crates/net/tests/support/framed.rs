@@ -124,7 +124,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Framed<I> {
         self.outgoing.extend(frame);
     }
 
-    fn pump(&mut self) {
+    fn deliver(&mut self) {
         while !self.text.is_empty() {
             let space = self.text.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             if space < self.text.len() && self.fragments == 0 {
@@ -230,7 +230,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Framed<I> {
         ready!(self.drain(cx))?;
         let count = bytes.len().min(8192);
         self.text.extend(&bytes[..count]);
-        self.pump();
+        self.deliver();
         match self.drain(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(count)),

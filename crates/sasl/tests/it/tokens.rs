@@ -80,26 +80,26 @@ impl TokenStore {
 
 #[test]
 fn a_token_logs_in_again_and_again_without_a_change() {
-    let mut desk = TokenStore::new();
-    let token = desk.issue(phone_client(), HtMechanism::Exporter);
+    let mut store = TokenStore::new();
+    let token = store.issue(phone_client(), HtMechanism::Exporter);
     assert_eq!(token.len(), 43);
-    assert!(desk.login(phone_client(), &token));
-    let blob = desk.tokens.encode();
-    assert!(desk.login(phone_client(), &token) && desk.login(phone_client(), &token));
-    assert_eq!(desk.tokens.encode(), blob);
+    assert!(store.login(phone_client(), &token));
+    let blob = store.tokens.encode();
+    assert!(store.login(phone_client(), &token) && store.login(phone_client(), &token));
+    assert_eq!(store.tokens.encode(), blob);
     assert_eq!(blob.len(), 1 + 17 + 25);
 }
 
 #[test]
 fn a_token_is_good_for_one_account_client_mechanism_and_channel() {
-    let mut desk = TokenStore::new();
-    let token = desk.issue(phone_client(), HtMechanism::Exporter);
+    let mut store = TokenStore::new();
+    let token = store.issue(phone_client(), HtMechanism::Exporter);
     let right = |verdict| matches!(verdict, TokenVerification::Valid(_));
-    assert!(right(desk.check(phone_client(), HtMechanism::Exporter, &token, b"channel")));
+    assert!(right(store.check(phone_client(), HtMechanism::Exporter, &token, b"channel")));
     let laptop = ClientId::new("laptop");
-    assert_eq!(desk.check(laptop, HtMechanism::Exporter, &token, b"channel"), TokenVerification::Invalid);
+    assert_eq!(store.check(laptop, HtMechanism::Exporter, &token, b"channel"), TokenVerification::Invalid);
     for other in [HtMechanism::EndPoint, HtMechanism::Unbound] {
-        assert_eq!(desk.check(phone_client(), other, &token, b"channel"), TokenVerification::Invalid);
+        assert_eq!(store.check(phone_client(), other, &token, b"channel"), TokenVerification::Invalid);
     }
     // A proof recorded on another connection.
     let proof = hashed_token::parse(&client::hashed_token("juliet", &token, b"channel")).unwrap().proof;
@@ -111,12 +111,12 @@ fn a_token_is_good_for_one_account_client_mechanism_and_channel() {
             binding_data: data,
             proof: &proof,
         };
-        desk.tokens.check(key, &claim, desk.now)
+        store.tokens.check(key, &claim, store.now)
     };
-    assert!(right(check(JULIET, &desk.key, b"channel")));
-    assert_eq!(check(JULIET, &desk.key, b"another"), TokenVerification::Invalid);
+    assert!(right(check(JULIET, &store.key, b"channel")));
+    assert_eq!(check(JULIET, &store.key, b"another"), TokenVerification::Invalid);
     // A row copied to another account, and a server with another secret.
-    assert_eq!(check("romeo@example.org", &desk.key, b"channel"), TokenVerification::Invalid);
+    assert_eq!(check("romeo@example.org", &store.key, b"channel"), TokenVerification::Invalid);
     assert_eq!(
         check(JULIET, &TokenKey::new(&Secret::new(*b"other secret")), b"channel"),
         TokenVerification::Invalid
@@ -125,89 +125,91 @@ fn a_token_is_good_for_one_account_client_mechanism_and_channel() {
 
 #[test]
 fn section_3_5_the_old_token_lives_until_the_new_one_is_used() {
-    let mut desk = TokenStore::new();
-    let old = desk.issue(phone_client(), HtMechanism::Exporter);
-    assert!(desk.login(phone_client(), &old));
-    let lost = desk.issue(phone_client(), HtMechanism::Exporter);
-    let new = desk.issue(phone_client(), HtMechanism::Exporter);
-    assert!(!desk.login(phone_client(), &lost), "a newer one was given out before it was used");
-    assert!(desk.login(phone_client(), &old), "the client may not have got the new one");
-    assert!(desk.login(phone_client(), &new));
-    assert!(!desk.login(phone_client(), &old), "replaced");
-    assert!(desk.login(phone_client(), &new));
+    let mut store = TokenStore::new();
+    let old = store.issue(phone_client(), HtMechanism::Exporter);
+    assert!(store.login(phone_client(), &old));
+    let lost = store.issue(phone_client(), HtMechanism::Exporter);
+    let new = store.issue(phone_client(), HtMechanism::Exporter);
+    assert!(!store.login(phone_client(), &lost), "a newer one was given out before it was used");
+    assert!(store.login(phone_client(), &old), "the client may not have received the new one");
+    assert!(store.login(phone_client(), &new));
+    assert!(!store.login(phone_client(), &old), "replaced");
+    assert!(store.login(phone_client(), &new));
 }
 
 #[test]
 fn section_3_6_invalidated_tokens_are_removed() {
-    let mut desk = TokenStore::new();
-    let token = desk.issue(phone_client(), HtMechanism::Exporter);
-    let tablet = desk.issue(ClientId::new("tablet"), HtMechanism::Exporter);
-    assert!(desk.login(phone_client(), &token));
-    let TokenVerification::Valid(right) = desk.check(phone_client(), HtMechanism::Exporter, &token, b"")
+    let mut store = TokenStore::new();
+    let token = store.issue(phone_client(), HtMechanism::Exporter);
+    let tablet = store.issue(ClientId::new("tablet"), HtMechanism::Exporter);
+    assert!(store.login(phone_client(), &token));
+    let TokenVerification::Valid(right) = store.check(phone_client(), HtMechanism::Exporter, &token, b"")
     else {
         panic!()
     };
     let out =
-        TokenChange { used_seed: Some(right.token.seed), invalidate: true, ..desk.change(phone_client()) };
-    desk.apply(out).unwrap();
-    assert!(!desk.login(phone_client(), &token));
-    assert_eq!(desk.apply(out), Err(TokenRemoved), "the token was used twice at once");
-    assert!(desk.login(ClientId::new("tablet"), &tablet), "other clients stay");
+        TokenChange { used_seed: Some(right.token.seed), invalidate: true, ..store.change(phone_client()) };
+    store.apply(out).unwrap();
+    assert!(!store.login(phone_client(), &token));
+    assert_eq!(store.apply(out), Err(TokenRemoved), "the token was used twice at once");
+    assert!(store.login(ClientId::new("tablet"), &tablet), "other clients stay");
 }
 
 #[test]
 fn an_expired_token_is_reported_only_to_its_owner() {
-    let mut desk = TokenStore::new();
-    let token = desk.issue(phone_client(), HtMechanism::Exporter);
-    desk.now += 21 * DAY - 1;
-    assert!(desk.login(phone_client(), &token));
-    desk.now += 1;
-    assert_eq!(desk.check(phone_client(), HtMechanism::Exporter, &token, b"c"), TokenVerification::Expired);
-    assert_eq!(desk.check(phone_client(), HtMechanism::Exporter, "guess", b"c"), TokenVerification::Invalid);
+    let mut store = TokenStore::new();
+    let token = store.issue(phone_client(), HtMechanism::Exporter);
+    store.now += 21 * DAY - 1;
+    assert!(store.login(phone_client(), &token));
+    store.now += 1;
+    assert_eq!(store.check(phone_client(), HtMechanism::Exporter, &token, b"c"), TokenVerification::Expired);
+    assert_eq!(store.check(phone_client(), HtMechanism::Exporter, "guess", b"c"), TokenVerification::Invalid);
     // The next change removes it.
-    desk.issue(ClientId::new("tablet"), HtMechanism::Exporter);
-    assert_eq!(desk.tokens.clients(), 1);
+    store.issue(ClientId::new("tablet"), HtMechanism::Exporter);
+    assert_eq!(store.tokens.clients(), 1);
 }
 
 #[test]
 fn clients_of_an_account_are_bounded_and_the_longest_unused_goes() {
-    let mut desk = TokenStore::new();
+    let mut store = TokenStore::new();
     let mut given = Vec::new();
     for number in 0..100 {
-        desk.now += 1;
+        store.now += 1;
         let client = ClientId::new(&number.to_string());
-        let slot = FastToken::issue(HtMechanism::Exporter, desk.now, DAY);
-        desk.apply(TokenChange { new_token: Some(slot), max_clients: 10, ..desk.change(client) }).unwrap();
-        given.push((client, desk.key.token_text(JULIET, client, &slot)));
+        let slot = FastToken::issue(HtMechanism::Exporter, store.now, DAY);
+        store.apply(TokenChange { new_token: Some(slot), max_clients: 10, ..store.change(client) }).unwrap();
+        given.push((client, store.key.token_text(JULIET, client, &slot)));
     }
-    assert_eq!(desk.tokens.clients(), 10);
+    assert_eq!(store.tokens.clients(), 10);
     for (number, (client, token)) in given.iter().enumerate() {
-        assert_eq!(desk.login(*client, token), number >= 90, "{number}");
+        assert_eq!(store.login(*client, token), number >= 90, "{number}");
     }
     // No configuration writes more than can be decoded again.
     for number in 0..100 {
         let client = ClientId::new(&number.to_string());
-        let issue = Some(FastToken::issue(HtMechanism::Exporter, desk.now, DAY));
-        desk.apply(TokenChange { new_token: issue, max_clients: usize::MAX, ..desk.change(client) }).unwrap();
+        let issue = Some(FastToken::issue(HtMechanism::Exporter, store.now, DAY));
+        store
+            .apply(TokenChange { new_token: issue, max_clients: usize::MAX, ..store.change(client) })
+            .unwrap();
     }
-    assert_eq!(desk.tokens.clients(), MAX_CLIENTS);
+    assert_eq!(store.tokens.clients(), MAX_CLIENTS);
 }
 
 #[test]
 fn a_name_for_the_client_is_stable_and_tells_nothing() {
-    let desk = TokenStore::new();
-    let name = phone_client().display_name(&desk.key, JULIET);
-    assert_eq!((name.len(), &name), (16, &phone_client().display_name(&desk.key, JULIET)));
-    assert_ne!(name, phone_client().display_name(&desk.key, "romeo@example.org"));
-    assert_ne!(name, ClientId::new("tablet").display_name(&desk.key, JULIET));
+    let store = TokenStore::new();
+    let name = phone_client().display_name(&store.key, JULIET);
+    assert_eq!((name.len(), &name), (16, &phone_client().display_name(&store.key, JULIET)));
+    assert_ne!(name, phone_client().display_name(&store.key, "romeo@example.org"));
+    assert_ne!(name, ClientId::new("tablet").display_name(&store.key, JULIET));
 }
 
 #[test]
 fn damaged_blobs_are_refused() {
-    let mut desk = TokenStore::new();
-    desk.issue(phone_client(), HtMechanism::Exporter);
-    desk.issue(ClientId::new("tablet"), HtMechanism::Unbound);
-    let blob = desk.tokens.encode();
+    let mut store = TokenStore::new();
+    store.issue(phone_client(), HtMechanism::Exporter);
+    store.issue(ClientId::new("tablet"), HtMechanism::Unbound);
+    let blob = store.tokens.encode();
     for cut in 1..blob.len() {
         // A cut between two clients is a shorter, valid list.
         assert_eq!(FastTokens::decode(&blob[..cut]).is_ok(), cut == 1 + 42, "{cut}");

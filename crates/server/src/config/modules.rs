@@ -33,8 +33,8 @@ pub(super) fn hosts(
         let name = jid::Jid::parse(&written).map_or_else(|_| written.clone(), |jid| jid.to_string());
         if !served.contains(&name) {
             let near = features::registry::did_you_mean(&name, served.iter().map(String::as_str));
-            let mend = if near.is_empty() { "; add it there".to_owned() } else { near };
-            faults.at(&path, format!("[host.\"{written}\"] is not listed in hosts{mend}"));
+            let fix = if near.is_empty() { "; add it there".to_owned() } else { near };
+            faults.at(&path, format!("[host.\"{written}\"] is not listed in hosts{fix}"));
         }
         let mut own = section.section("auth");
         let auth = super::listen::auth(&mut own, auth);

@@ -1,4 +1,5 @@
 //! Configuration tests: defaults, every mistake with its fix, and settings of single domains.
+
 use features::registry::ModuleConfig;
 use sasl::Mechanism;
 use streams::TlsPolicy;

@@ -78,8 +78,8 @@ impl HttpFrontend {
     }
 
     /// Sets the listeners, and the router of other paths. Only the first call has an effect.
-    pub(crate) fn set_listeners(&self, doors: Vec<Arc<ListenerState>>, router: Router) {
-        let _ = self.listeners.set(doors);
+    pub(crate) fn set_listeners(&self, listeners: Vec<Arc<ListenerState>>, router: Router) {
+        let _ = self.listeners.set(listeners);
         let _ = self.router.set(router);
     }
 
@@ -144,15 +144,15 @@ impl HttpFrontend {
     /// Starts the stream of a BOSH session.
     fn start_bosh_stream(&self, stream: Stream) -> bool {
         let local = stream.listener_config().local_address;
-        let door = self
+        let listener_state = self
             .listeners
             .get()
             .into_iter()
             .flatten()
-            .find(|door| door.listener_config.get().local_address == local);
-        let Some(door) = door else { return false };
+            .find(|listener_state| listener_state.listener_config.get().local_address == local);
+        let Some(listener_state) = listener_state else { return false };
         let Some(pass) = self.admit_stream(&stream) else { return false };
-        self.runtime.spawn(C2sConnection::new(stream, pass, door.service()));
+        self.runtime.spawn(C2sConnection::new(stream, pass, listener_state.service()));
         true
     }
 
@@ -213,7 +213,7 @@ impl HttpHandler for HttpListenerHandler {
 /// Accepts a connection that a proxy makes for a client. `None` if it cannot be served.
 pub(crate) async fn accept_proxied(
     accepted: AcceptedConnection,
-    door: &ListenerState,
+    listener_state: &ListenerState,
     http: &HttpShared,
 ) -> Option<(Stream, ConnectionPermit)> {
     let mut accepted = accepted;
@@ -239,7 +239,7 @@ pub(crate) async fn accept_proxied(
     // The limiter counts the refusal.
     accepted.permit.set_client_address(accepted.peer.ip()).ok()?;
     let peer = accepted.peer;
-    let (mut stream, pass) = into_stream(accepted, door)?;
+    let (mut stream, pass) = into_stream(accepted, listener_state)?;
     if encrypted {
         stream.set_proxied_client(peer, true);
     }
@@ -249,8 +249,8 @@ pub(crate) async fn accept_proxied(
 /// Makes a stream of an accepted connection.
 pub(crate) fn into_stream(
     accepted: AcceptedConnection,
-    door: &ListenerState,
+    listener_state: &ListenerState,
 ) -> Option<(Stream, ConnectionPermit)> {
-    let made = accepted.into_stream(door.service().tls.as_deref());
+    let made = accepted.into_stream(listener_state.service().tls.as_deref());
     made.map_err(|error| tracing::warn!(%error, "cannot serve a connection")).ok()
 }

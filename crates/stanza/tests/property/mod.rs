@@ -32,12 +32,12 @@ fn words(head: &Head, bytes: &[u8]) -> String {
 }
 
 /// Reads a rewritten stanza, which must have the head that the rewriting returned.
-fn reread(bytes: &[u8], told: &Head, scope: &NamespaceContext) {
+fn reread(bytes: &[u8], expected: &Head, scope: &NamespaceContext) {
     let text = String::from_utf8_lossy(bytes);
     match Element::read(bytes, scope, &Limits::CEILING) {
         // An unknown type stays unknown: only the head is compared.
         Ok(Element::Stanza(head) | Element::UnknownType(head)) => {
-            assert_eq!(words(&head, bytes), words(told, bytes), "{text}");
+            assert_eq!(words(&head, bytes), words(expected, bytes), "{text}");
         }
         other => panic!("rewritten into {other:?}: {text}"),
     }
@@ -65,14 +65,14 @@ pub(crate) fn check(data: &[u8]) -> bool {
     ];
     for new in all {
         let (mut stamped, mut longer, mut again) = (Vec::new(), Vec::new(), Vec::new());
-        let told = rewrite_addresses(data, &head, new, &mut stamped).unwrap();
-        reread(&stamped, &told, &scope);
-        assert_eq!(told.from(&stamped).as_deref(), new.from);
-        assert_eq!(told.to(&stamped).as_deref(), new.to);
-        assert_eq!(told.inner_xml(&stamped), head.inner_xml(data), "the content is untouched");
-        let extended = append_child(&stamped, &told, child, Ns::Delay, &mut longer).unwrap();
+        let expected = rewrite_addresses(data, &head, new, &mut stamped).unwrap();
+        reread(&stamped, &expected, &scope);
+        assert_eq!(expected.from(&stamped).as_deref(), new.from);
+        assert_eq!(expected.to(&stamped).as_deref(), new.to);
+        assert_eq!(expected.inner_xml(&stamped), head.inner_xml(data), "the content is untouched");
+        let extended = append_child(&stamped, &expected, child, Ns::Delay, &mut longer).unwrap();
         reread(&longer, &extended, &scope);
-        assert_eq!(usize::from(extended.child_count), usize::from(told.child_count) + 1);
+        assert_eq!(usize::from(extended.child_count), usize::from(expected.child_count) + 1);
         // Rewriting is repeatable, and the last addresses count.
         let twice = rewrite_addresses(&longer, &extended, all[0], &mut again).unwrap();
         reread(&again, &twice, &scope);

@@ -7,6 +7,7 @@
 //!
 //! Statements are prepared and cached by their text. Lists of varying length must go through [`SizedStatement`] to
 //! keep the number of texts small.
+
 mod pool;
 pub(crate) mod sqlite;
 
@@ -159,8 +160,8 @@ impl Drop for DbConnection {
 }
 
 impl DbConnection {
-    fn new(line: RawConnection, home: ConnectionLease, kit: Arc<SqlContext>) -> DbConnection {
-        DbConnection { raw: Some(line), busy: false, lease: home, context: kit }
+    fn new(line: RawConnection, home: ConnectionLease, context: Arc<SqlContext>) -> DbConnection {
+        DbConnection { raw: Some(line), busy: false, lease: home, context }
     }
 
     /// Returns the connection for one statement and counts the statement.

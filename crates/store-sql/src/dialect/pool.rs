@@ -8,6 +8,7 @@
 //! # Pitfalls
 //!
 //! A connection that is held permanently must be released before [`ConnectionPool::close`].
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -107,13 +108,13 @@ impl ConnectionPool {
     }
 
     /// Waits for a free connection. The caller enforces the deadline.
-    pub(crate) async fn acquire(&self, kit: &Arc<SqlContext>) -> Result<DbConnection, StoreError> {
-        let asked = kit.clock.now_micros();
+    pub(crate) async fn acquire(&self, context: &Arc<SqlContext>) -> Result<DbConnection, StoreError> {
+        let asked = context.clock.now_micros();
         let place = {
             let _in_line = WaitGuard::enter(&self.0.waiting);
             self.0.permits.clone().acquire_owned().await.map_err(|_| error::unavailable())?
         };
-        self.0.wait.record(kit.clock.now_micros().saturating_sub(asked));
+        self.0.wait.record(context.clock.now_micros().saturating_sub(asked));
         let idle = self.0.idle.lock().pop();
         let line = match idle {
             Some(line) => line,
@@ -123,7 +124,7 @@ impl ConnectionPool {
                 }
             },
         };
-        Ok(DbConnection::new(line, ConnectionLease { pool: self.0.clone(), _permit: place }, kit.clone()))
+        Ok(DbConnection::new(line, ConnectionLease { pool: self.0.clone(), _permit: place }, context.clone()))
     }
 
     /// Current statistics.

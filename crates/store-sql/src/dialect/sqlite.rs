@@ -5,6 +5,7 @@
 //!
 //! Not implemented: in-memory databases (each connection would have its own) and memory-mapped reads, which count as
 //! resident memory and gained little.
+
 use std::path::{Path, PathBuf};
 
 use sqlx::sqlite::{

@@ -1,4 +1,5 @@
 //! Key-value pairs of accounts, clustered by owner.
+
 use std::collections::BTreeMap;
 
 use jid::JidRef;
@@ -46,9 +47,9 @@ async fn put(
     values: &BTreeMap<String, Vec<u8>>,
     limits: AccountKvLimits,
 ) -> Result<PutOutcome, StoreError> {
-    let kit = conn.context.clone();
+    let context = conn.context.clone();
     let Some((owner, _)) = accounts::owner(conn, name).await? else { return Ok(PutOutcome::NoAccount) };
-    let rows = conn.fetch_all(&kit.account_kv.sizes, &[Arg::number(owner)]).await?;
+    let rows = conn.fetch_all(&context.account_kv.sizes, &[Arg::number(owner)]).await?;
     let mut kept = BTreeMap::new();
     for row in &rows {
         kept.insert(row.text(0)?, usize::try_from(row.number(1)?).unwrap_or(usize::MAX));
@@ -62,7 +63,7 @@ async fn put(
         .iter()
         .flat_map(|(key, value)| [Arg::number(owner), Arg::Text(key), Arg::Bytes(value)])
         .collect();
-    conn.execute_rows(&kit.account_kv.put, 3, &args).await?;
+    conn.execute_rows(&context.account_kv.put, 3, &args).await?;
     Ok(PutOutcome::Done)
 }
 
@@ -71,9 +72,10 @@ impl AccountKv for SqlStores {
         let (name, key) = (bare(owner), key.to_owned());
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
-                let row =
-                    conn.fetch_optional(&kit.account_kv.get, &[Arg::Text(&name), Arg::Text(&key)]).await?;
+                let context = conn.context.clone();
+                let row = conn
+                    .fetch_optional(&context.account_kv.get, &[Arg::Text(&name), Arg::Text(&key)])
+                    .await?;
                 row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
             })
         }))
@@ -104,8 +106,9 @@ impl AccountKv for SqlStores {
             64,
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.context.clone();
-                    Ok(conn.execute(&kit.account_kv.remove, &[Arg::Text(&name), Arg::Text(&key)]).await? > 0)
+                    let context = conn.context.clone();
+                    Ok(conn.execute(&context.account_kv.remove, &[Arg::Text(&name), Arg::Text(&key)]).await?
+                        > 0)
                 })
             }),
         )

@@ -1,4 +1,5 @@
 //! Accounts, keyed by the number of their address; the domain's number is stored beside it for lists.
+
 use std::collections::HashSet;
 
 use jid::{Jid, JidRef};
@@ -120,8 +121,8 @@ async fn create_chunk(
     conn: &mut DbConnection,
     accounts: &[NewAccount],
 ) -> Result<Vec<CreateOutcome>, StoreError> {
-    let kit = conn.context.clone();
-    let now = kit.clock.unix_millis();
+    let context = conn.context.clone();
+    let now = context.clock.unix_millis();
     // Domains first, so that an account's domain has a number even when it is the very first address.
     let mut names: Vec<&str> = accounts.iter().map(|new| new.jid.domain()).collect();
     names.dedup();
@@ -135,7 +136,7 @@ async fn create_chunk(
         accounts.iter().map(|new| number(new.jid.bare().as_str())).collect();
     let ids = ids?;
     let args: Vec<Arg<'_>> = ids.iter().map(|id| Arg::number(id.get().into())).collect();
-    let rows = conn.fetch_in(&kit.accounts.present, &args).await?;
+    let rows = conn.fetch_in(&context.accounts.present, &args).await?;
     let present: Result<HashSet<AddressId>, StoreError> = rows.iter().map(|row| id(row.number(0)?)).collect();
     let mut present = present?;
 
@@ -163,15 +164,15 @@ async fn create_chunk(
             Arg::number(revision),
         ]);
     }
-    conn.execute_rows(&kit.accounts.insert, COLUMNS.len(), &values).await?;
-    conn.execute_rows(&kit.accounts.names, 3, &users).await?;
+    conn.execute_rows(&context.accounts.insert, COLUMNS.len(), &values).await?;
+    conn.execute_rows(&context.accounts.names, 3, &users).await?;
     Ok(answers)
 }
 
 /// The numbers of an account and of its domain, if the account exists. Runs inside the writer's transaction.
 pub(super) async fn owner(conn: &mut DbConnection, name: &str) -> Result<Option<(u64, u64)>, StoreError> {
-    let kit = conn.context.clone();
-    let row = conn.fetch_optional(&kit.accounts.owner, &[Arg::Text(name)]).await?;
+    let context = conn.context.clone();
+    let row = conn.fetch_optional(&context.accounts.owner, &[Arg::Text(name)]).await?;
     row.map(|row| Ok((row.number(0)?, row.number(1)?))).transpose()
 }
 
@@ -181,19 +182,19 @@ pub(super) fn user_of(name: &str) -> &str {
 }
 
 async fn remove(conn: &mut DbConnection, name: &str) -> Result<Option<RemovedAccount>, StoreError> {
-    let kit = conn.context.clone();
-    let Some(row) = conn.fetch_optional(&kit.accounts.roster, &[Arg::Text(name)]).await? else {
+    let context = conn.context.clone();
+    let Some(row) = conn.fetch_optional(&context.accounts.roster, &[Arg::Text(name)]).await? else {
         return Ok(None);
     };
     let id = id(row.number(0)?)?;
     let mut contacts = logins::roster(row.optional_text(1)?)?;
     contacts.retain(RosterItem::has_subscription_or_request);
     let number = Arg::number(id.get().into());
-    for sql in &kit.accounts.remove {
+    for sql in &context.accounts.remove {
         conn.execute(sql, &[number]).await?;
     }
     let args = [Arg::number(row.number(2)?), Arg::Text(user_of(name)), number];
-    conn.execute(&kit.accounts.remove_name, &args).await?;
+    conn.execute(&context.accounts.remove_name, &args).await?;
     Ok(Some(RemovedAccount { id, contacts }))
 }
 
@@ -213,10 +214,10 @@ impl SqlStores {
             value.as_ref().map_or(0, Vec::len) + 64,
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.context.clone();
+                    let context = conn.context.clone();
                     let (sql, arg) = match &value {
-                        Some(bytes) => (&kit.accounts.set_credentials, Arg::Bytes(bytes)),
-                        None => (&kit.accounts.set_disabled, Arg::Int(i64::from(flag))),
+                        Some(bytes) => (&context.accounts.set_credentials, Arg::Bytes(bytes)),
+                        None => (&context.accounts.set_disabled, Arg::Int(i64::from(flag))),
                     };
                     Ok(conn.execute(sql, &[arg, Arg::Text(&name)]).await? > 0)
                 })
@@ -227,8 +228,8 @@ impl SqlStores {
     fn shown(&self, name: Box<str>) -> StoreFuture<'_, Option<AccountRecord>> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
-                let row = conn.fetch_optional(&kit.accounts.show, &[Arg::Text(&name)]).await?;
+                let context = conn.context.clone();
+                let row = conn.fetch_optional(&context.accounts.show, &[Arg::Text(&name)]).await?;
                 row.as_ref().map(shown).transpose()
             })
         }))
@@ -243,10 +244,10 @@ impl SqlStores {
         let domain = domain.to_owned();
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
+                let context = conn.context.clone();
                 let limit = u64::from(page.limit) + 1;
                 let args = [Arg::Text(&domain), Arg::number(page.after), Arg::number(limit)];
-                let rows = conn.fetch_all(sql(&kit.accounts), &args).await?;
+                let rows = conn.fetch_all(sql(&context.accounts), &args).await?;
                 let items: Result<Vec<AccountRecord>, StoreError> = rows.iter().map(shown).collect();
                 Ok(Paged::from_rows(items?, page, |account| u64::from(account.id.get())))
             })
@@ -257,8 +258,8 @@ impl SqlStores {
         let domain = domain.to_owned();
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
-                let row = conn.fetch_optional(sql(&kit.accounts), &[Arg::Text(&domain)]).await?;
+                let context = conn.context.clone();
+                let row = conn.fetch_optional(sql(&context.accounts), &[Arg::Text(&domain)]).await?;
                 row.map_or(Ok(0), |row| row.number(0))
             })
         }))
@@ -345,9 +346,9 @@ impl Accounts for SqlStores {
             expected.len() + new.len() + 64,
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.context.clone();
+                    let context = conn.context.clone();
                     let args = [Arg::Bytes(&new), Arg::Text(&name), Arg::Bytes(&expected)];
-                    Ok(conn.execute(&kit.accounts.upgrade, &args).await? > 0)
+                    Ok(conn.execute(&context.accounts.upgrade, &args).await? > 0)
                 })
             }),
         )

@@ -2,6 +2,7 @@
 //!
 //! Numbers come from the database's own counter. They are looked up first and inserted only if missing, because some
 //! databases consume a number even when the row exists already.
+
 use std::collections::HashMap;
 
 use jid::Jid;
@@ -44,8 +45,8 @@ pub(super) async fn find(
     names: &[&str],
 ) -> Result<HashMap<Box<str>, AddressId>, StoreError> {
     let args: Vec<Arg<'_>> = names.iter().copied().map(Arg::Text).collect();
-    let kit = conn.context.clone();
-    let rows = conn.fetch_in(&kit.addresses.find, &args).await?;
+    let context = conn.context.clone();
+    let rows = conn.fetch_in(&context.addresses.find, &args).await?;
     rows.iter().map(|row| Ok((row.text(1)?.into(), id(row.number(0)?)?))).collect()
 }
 
@@ -63,8 +64,8 @@ pub(super) async fn intern(
     let mut seen = std::collections::HashSet::new();
     missing.retain(|name| seen.insert(*name));
     let args: Vec<Arg<'_>> = missing.iter().copied().map(Arg::Text).collect();
-    let kit = conn.context.clone();
-    conn.execute_rows(&kit.addresses.insert, 1, &args).await?;
+    let context = conn.context.clone();
+    conn.execute_rows(&context.addresses.insert, 1, &args).await?;
     known.extend(find(conn, &missing).await?);
     Ok(known)
 }
@@ -81,8 +82,8 @@ impl AddressDictionary for SqlStores {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
                 let args: Vec<Arg<'_>> = ids.iter().map(|id| Arg::number(id.get().into())).collect();
-                let kit = conn.context.clone();
-                let rows = conn.fetch_in(&kit.addresses.resolve, &args).await?;
+                let context = conn.context.clone();
+                let rows = conn.fetch_in(&context.addresses.resolve, &args).await?;
                 rows.iter().map(|row| Ok((id(row.number(0)?)?, address(row.text(1)?)?))).collect()
             })
         }))

@@ -1,4 +1,5 @@
 //! Blocklists, stored in a column of the account.
+
 use jid::{Jid, JidRef};
 use store::blocklists::{apply_update, decode, encode};
 use store::{BlocklistOutcome, Blocklists, StoreError, StoreFuture, Unblock};
@@ -36,15 +37,15 @@ async fn update(
     remove: &Unblock,
     limit: u32,
 ) -> Result<BlocklistOutcome, StoreError> {
-    let kit = conn.context.clone();
-    let row = conn.fetch_optional(&kit.blocklists.get_to_change, &[Arg::Text(name)]).await?;
+    let context = conn.context.clone();
+    let row = conn.fetch_optional(&context.blocklists.get_to_change, &[Arg::Text(name)]).await?;
     let Some(row) = row else { return Ok(BlocklistOutcome::NoAccount) };
     let list = decode(row.optional_bytes(1)?.unwrap_or_default())?;
     let Some(change) = apply_update(list, add, remove, limit) else { return Ok(BlocklistOutcome::Full) };
     if !change.added.is_empty() || !change.removed.is_empty() {
         let bytes = encode(&change.list);
         let args = [Arg::optional_bytes((!bytes.is_empty()).then_some(&bytes)), Arg::number(row.number(0)?)];
-        conn.execute(&kit.blocklists.put, &args).await?;
+        conn.execute(&context.blocklists.put, &args).await?;
     }
     Ok(BlocklistOutcome::Changed(change))
 }
@@ -54,8 +55,8 @@ impl Blocklists for SqlStores {
         let name = bare(owner);
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
-                let row = conn.fetch_optional(&kit.blocklists.get, &[Arg::Text(&name)]).await?;
+                let context = conn.context.clone();
+                let row = conn.fetch_optional(&context.blocklists.get, &[Arg::Text(&name)]).await?;
                 let Some(row) = row else { return Ok(Vec::new()) };
                 decode(row.optional_bytes(1)?.unwrap_or_default())
             })

@@ -1,4 +1,5 @@
 //! Last logout of each account: one narrow row per account, written in batches by [`crate::last_seen_writer`].
+
 use jid::JidRef;
 use store::{AddressId, LastActivity, LastSeen, StoreError, StoreFuture};
 
@@ -33,9 +34,9 @@ pub(crate) async fn put(
     conn: &mut DbConnection,
     seen: &[(AddressId, LastActivity)],
 ) -> Result<(), StoreError> {
-    let kit = conn.context.clone();
+    let context = conn.context.clone();
     let ids: Vec<Arg<'_>> = seen.iter().map(|(owner, _)| Arg::number(owner.get().into())).collect();
-    let rows = conn.fetch_in(&kit.accounts.present, &ids).await?;
+    let rows = conn.fetch_in(&context.accounts.present, &ids).await?;
     let present: Result<std::collections::HashSet<AddressId>, StoreError> =
         rows.iter().map(|row| id(row.number(0)?)).collect();
     let present = present?;
@@ -47,15 +48,16 @@ pub(crate) async fn put(
             [Arg::number(owner.get().into()), Arg::number(seen.at), status]
         })
         .collect();
-    conn.execute_rows(&kit.last_seen.put, 3, &args).await.map(drop)
+    conn.execute_rows(&context.last_seen.put, 3, &args).await.map(drop)
 }
 
 impl SqlStores {
     fn seen_on_disk(&self, name: Box<str>) -> StoreFuture<'_, Option<(AddressId, Option<LastActivity>)>> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
-                let Some(row) = conn.fetch_optional(&kit.last_seen.get, &[Arg::Text(&name)]).await? else {
+                let context = conn.context.clone();
+                let Some(row) = conn.fetch_optional(&context.last_seen.get, &[Arg::Text(&name)]).await?
+                else {
                     return Ok(None);
                 };
                 let status = row.optional_text(2)?.map(str::to_owned);

@@ -21,6 +21,7 @@
 //! # Pitfalls
 //!
 //! A large roster does not fit the text that many logins share; it is read separately.
+
 use jid::JidRef;
 use store::logins::LOWEST_REVISION;
 use store::roster::LARGE_ROSTER_BYTES;
@@ -142,8 +143,8 @@ pub(crate) async fn secrets(
     accounts: &[&str],
 ) -> Result<LoginResults<Box<str>, Option<AccountSecrets>>, StoreError> {
     let mut names: Vec<Arg<'_>> = accounts.iter().map(|name| Arg::Text(name)).collect();
-    let kit = conn.context.clone();
-    let (size, text) = kit.logins.secrets.at_least(names.len());
+    let context = conn.context.clone();
+    let (size, text) = context.logins.secrets.at_least(names.len());
     // A join with NULL produces no line.
     names.resize(size, Arg::Null);
     let mut found = Vec::with_capacity(accounts.len());
@@ -164,8 +165,8 @@ pub(crate) async fn logins(
     accounts: &[ProvedAccount],
 ) -> Result<LoginResults<ProvedAccount, Option<LoginRow>>, StoreError> {
     let ids: Vec<Arg<'_>> = accounts.iter().map(|(id, _)| Arg::number(id.get().into())).collect();
-    let kit = conn.context.clone();
-    let rows = conn.fetch_in(&kit.logins.login, &ids).await?;
+    let context = conn.context.clone();
+    let rows = conn.fetch_in(&context.logins.login, &ids).await?;
     let mut found = Vec::with_capacity(accounts.len());
     for row in &rows {
         let Some(text) = row.optional_text(0)? else { continue };

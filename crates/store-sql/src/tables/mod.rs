@@ -1,4 +1,5 @@
 //! One file per storage trait: its statements and its implementation.
+
 pub(crate) mod account_kv;
 pub(crate) mod accounts;
 pub(crate) mod address_dictionary;

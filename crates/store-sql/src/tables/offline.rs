@@ -3,6 +3,7 @@
 //! Appends of many callers are merged by the writer: one read of the counters, one insert of many rows, one update of
 //! the counters. `inbox.waiting` and `inbox.bytes` are exact inside a transaction; they save counting rows that carry
 //! whole stanzas. The usage of one sender is counted only for an account that holds more than one sender's share.
+
 use std::collections::{BTreeMap, HashMap};
 
 use store::{
@@ -102,7 +103,7 @@ pub(crate) async fn append(
     conn: &mut DbConnection,
     batches: Vec<(Vec<OfflineMessage>, Quota)>,
 ) -> Result<Vec<Vec<AppendOutcome>>, StoreError> {
-    let kit = conn.context.clone();
+    let context = conn.context.clone();
     let mut counters = counters(conn, &batches).await?;
     let mut answers = Vec::with_capacity(batches.len());
     let mut rows: Vec<(u64, &OfflineMessage)> = Vec::new();
@@ -118,9 +119,9 @@ pub(crate) async fn append(
             let size = message.stanza.len() as u64;
             if !quota.has_room(counter.usage, size) && !counter.swept {
                 let args = [Arg::number(message.owner.get().into()), Arg::number(message.stored_at)];
-                let bytes = conn.fetch_optional(&kit.offline.expired_of_owner, &args).await?;
+                let bytes = conn.fetch_optional(&context.offline.expired_of_owner, &args).await?;
                 let bytes = bytes.map_or(Ok(0), |row| row.number(0))?;
-                let gone = conn.execute(&kit.offline.expire_owner, &args).await?;
+                let gone = conn.execute(&context.offline.expire_owner, &args).await?;
                 counter.usage.messages = counter.usage.messages.saturating_sub(gone);
                 counter.usage.bytes = counter.usage.bytes.saturating_sub(bytes);
                 counter.touched |= gone > 0;
@@ -136,7 +137,7 @@ pub(crate) async fn append(
                     Some(held) => *held,
                     None => {
                         let args = [message.owner.get().into(), message.sender].map(Arg::number);
-                        let row = conn.fetch_optional(&kit.offline.of_sender, &args).await?;
+                        let row = conn.fetch_optional(&context.offline.of_sender, &args).await?;
                         let mut held = QuotaUsage::default();
                         if let Some(row) = row {
                             held = QuotaUsage { messages: row.number(0)?, bytes: row.number(1)? };
@@ -176,7 +177,7 @@ pub(crate) async fn append(
             Arg::Bytes(&message.stanza),
         ]);
     }
-    conn.execute_rows(&kit.offline.insert, 6, &values).await?;
+    conn.execute_rows(&context.offline.insert, 6, &values).await?;
     let touched = counters.iter().filter(|(_, counter)| counter.touched);
     let values: Vec<Arg<'_>> = touched
         .flat_map(|(owner, counter)| {
@@ -184,7 +185,7 @@ pub(crate) async fn append(
                 .map(Arg::number)
         })
         .collect();
-    conn.execute_rows(&kit.offline.count_up, 4, &values).await?;
+    conn.execute_rows(&context.offline.count_up, 4, &values).await?;
     Ok(answers)
 }
 
@@ -197,9 +198,9 @@ async fn counters(
     owners.sort_unstable();
     owners.dedup();
     let args: Vec<Arg<'_>> = owners.iter().map(|owner| Arg::number(owner.get().into())).collect();
-    let kit = conn.context.clone();
+    let context = conn.context.clone();
     let mut counters = BTreeMap::new();
-    for row in conn.fetch_in(&kit.offline.counters, &args).await? {
+    for row in conn.fetch_in(&context.offline.counters, &args).await? {
         let first = store::accounts::first_sequence_number(row.number(1)?);
         let counter = InboxCounter {
             last_seq: row.optional_number(2)?.unwrap_or(first),
@@ -217,9 +218,9 @@ async fn counters(
 
 /// Decrements the counters after rows were removed.
 async fn count_down(conn: &mut DbConnection, owner: u64, gone: QuotaUsage) -> Result<(), StoreError> {
-    let kit = conn.context.clone();
+    let context = conn.context.clone();
     let args = [gone.messages, gone.bytes, owner].map(Arg::number);
-    conn.execute(&kit.offline.count_down, &args).await.map(drop)
+    conn.execute(&context.offline.count_down, &args).await.map(drop)
 }
 
 fn small(number: u64) -> u32 {
@@ -237,10 +238,10 @@ impl Offline for SqlStores {
     fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
+                let context = conn.context.clone();
                 let limit = u64::from(page.limit) + 1;
                 let args = [u64::from(owner.get()), page.after, now, limit].map(Arg::number);
-                let rows = conn.fetch_all(&kit.offline.fetch, &args).await?;
+                let rows = conn.fetch_all(&context.offline.fetch, &args).await?;
                 let items: Result<Vec<StoredMessage>, StoreError> = rows
                     .iter()
                     .map(|row| {
@@ -262,12 +263,12 @@ impl Offline for SqlStores {
             64,
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.context.clone();
+                    let context = conn.context.clone();
                     let args = [Arg::number(owner.get().into()), Arg::number(seq)];
                     let [owner, seq] = [owner.get().into(), seq];
                     // First, while the rows can be counted.
-                    conn.execute(&kit.offline.count_through, &[seq, owner].map(Arg::number)).await?;
-                    let gone = conn.execute(&kit.offline.remove_through, &args).await?;
+                    conn.execute(&context.offline.count_through, &[seq, owner].map(Arg::number)).await?;
+                    let gone = conn.execute(&context.offline.remove_through, &args).await?;
                     Ok(small(gone))
                 })
             }),
@@ -277,8 +278,9 @@ impl Offline for SqlStores {
     fn count(&self, owner: AddressId) -> StoreFuture<'_, u32> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
-                let row = conn.fetch_optional(&kit.offline.count, &[Arg::number(owner.get().into())]).await?;
+                let context = conn.context.clone();
+                let row =
+                    conn.fetch_optional(&context.offline.count, &[Arg::number(owner.get().into())]).await?;
                 Ok(small(row.map_or(Ok(0), |row| row.number(0))?))
             })
         }))
@@ -289,16 +291,16 @@ impl Offline for SqlStores {
             64,
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.context.clone();
+                    let context = conn.context.clone();
                     let args = [Arg::number(now), Arg::number(limit.into())];
                     let mut gone: HashMap<u64, QuotaUsage> = HashMap::new();
                     let mut keys = Vec::new();
-                    for row in conn.fetch_all(&kit.offline.expired, &args).await? {
+                    for row in conn.fetch_all(&context.offline.expired, &args).await? {
                         let (owner, seq) = (row.number(0)?, row.number(1)?);
                         gone.entry(owner).or_default().add(row.number(2)?);
                         keys.extend([Arg::number(owner), Arg::number(seq)]);
                     }
-                    conn.execute_rows(&kit.offline.remove, 2, &keys).await?;
+                    conn.execute_rows(&context.offline.remove, 2, &keys).await?;
                     for (owner, gone) in &gone {
                         count_down(conn, *owner, *gone).await?;
                     }

@@ -2,6 +2,7 @@
 //!
 //! An entry is read and decided on in the writer's transaction, and there is one writer, so no entry changes between
 //! the two. Databases with several writers lock the account's row first ([`Dialect::for_update`]).
+
 use std::collections::{BTreeMap, HashSet};
 
 use jid::{Jid, JidRef};
@@ -135,9 +136,9 @@ async fn change(
     contact: &Jid,
     change: RosterUpdateFn,
 ) -> Result<RosterUpdateOutcome, StoreError> {
-    let kit = conn.context.clone();
+    let context = conn.context.clone();
     let owner = Arg::number(owner.get().into());
-    let row = conn.fetch_optional(&kit.roster.entry[1], &[Arg::Text(contact.as_str()), owner]).await?;
+    let row = conn.fetch_optional(&context.roster.entry[1], &[Arg::Text(contact.as_str()), owner]).await?;
     let (known, RosterEntry { mut version, item: before }) = entry(row, contact)?;
     let wanted = match run_update(change, before.clone())? {
         RosterUpdate::Keep => before.clone(),
@@ -168,16 +169,16 @@ async fn change(
                 Arg::optional_bytes(label.as_deref()),
                 Arg::optional_bytes(item.request.as_deref()),
             ];
-            conn.execute_rows(&kit.roster.put, 5, &values).await?;
+            conn.execute_rows(&context.roster.put, 5, &values).await?;
         }
         (None, Some(contact)) => {
-            conn.execute(&kit.roster.delete, &[owner, Arg::number(contact.get().into())]).await?;
+            conn.execute(&context.roster.delete, &[owner, Arg::number(contact.get().into())]).await?;
         }
         (None, None) => {}
     }
     if is_visible_change(before.as_ref(), after.as_ref()) {
         version += 1;
-        conn.execute(&kit.roster.version, &[Arg::number(version), owner]).await?;
+        conn.execute(&context.roster.version, &[Arg::number(version), owner]).await?;
     }
     Ok(RosterUpdateOutcome { before, after, version })
 }
@@ -198,11 +199,11 @@ async fn existing_entries(
 }
 
 async fn put_chunk(conn: &mut DbConnection, mut entries: EntryMap) -> Result<u64, StoreError> {
-    let kit = conn.context.clone();
+    let context = conn.context.clone();
     let owners = entries.keys().map(|(owner, _)| *owner).collect();
     let contacts = entries.keys().map(|(_, contact)| *contact).collect();
-    let owners = existing_entries(conn, &kit.roster.accounts, &owners).await?;
-    let contacts = existing_entries(conn, &kit.roster.contacts, &contacts).await?;
+    let owners = existing_entries(conn, &context.roster.accounts, &owners).await?;
+    let contacts = existing_entries(conn, &context.roster.contacts, &contacts).await?;
     entries.retain(|(owner, contact), _| owners.contains(owner) && contacts.contains(contact));
 
     let labels: Vec<Option<Vec<u8>>> =
@@ -223,8 +224,8 @@ async fn put_chunk(conn: &mut DbConnection, mut entries: EntryMap) -> Result<u64
             touched.push(number);
         }
     }
-    conn.execute_rows(&kit.roster.put, 5, &values).await?;
-    conn.execute_in(&kit.roster.versions, &touched).await?;
+    conn.execute_rows(&context.roster.put, 5, &values).await?;
+    conn.execute_in(&context.roster.versions, &touched).await?;
     Ok(entries.len() as u64)
 }
 
@@ -251,8 +252,9 @@ impl Roster for SqlStores {
     fn get(&self, owner: AddressId) -> StoreFuture<'_, RosterSnapshot> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
-                let row = conn.fetch_optional(&kit.roster.get, &[Arg::number(owner.get().into())]).await?;
+                let context = conn.context.clone();
+                let row =
+                    conn.fetch_optional(&context.roster.get, &[Arg::number(owner.get().into())]).await?;
                 let row = row.ok_or_else(no_account)?;
                 if row.number(1)? > MAX_ROSTER_BYTES {
                     return Err(roster_too_large());
@@ -266,9 +268,9 @@ impl Roster for SqlStores {
         let contact = contact.as_ref().bare().to_jid();
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
+                let context = conn.context.clone();
                 let args = [Arg::Text(contact.as_str()), Arg::number(owner.get().into())];
-                let row = conn.fetch_optional(&kit.roster.entry[0], &args).await?;
+                let row = conn.fetch_optional(&context.roster.entry[0], &args).await?;
                 Ok(entry(row, &contact)?.1)
             })
         }))
@@ -278,9 +280,9 @@ impl Roster for SqlStores {
         let (owner, contact) = (owner.bare().to_jid(), contact.bare().to_jid());
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
+                let context = conn.context.clone();
                 let args = [Arg::Text(contact.as_str()), Arg::Text(owner.as_str())];
-                let row = conn.fetch_optional(&kit.roster.subscription, &args).await?;
+                let row = conn.fetch_optional(&context.roster.subscription, &args).await?;
                 row.map_or(Ok(Subscription::NONE), |row| subscription(row.number(0)?))
             })
         }))
@@ -289,8 +291,9 @@ impl Roster for SqlStores {
     fn size(&self, owner: AddressId) -> StoreFuture<'_, RosterSize> {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
-                let row = conn.fetch_optional(&kit.roster.size, &[Arg::number(owner.get().into())]).await?;
+                let context = conn.context.clone();
+                let row =
+                    conn.fetch_optional(&context.roster.size, &[Arg::number(owner.get().into())]).await?;
                 let row = row.ok_or_else(no_account)?;
                 let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
                 Ok(RosterSize {

@@ -27,8 +27,8 @@ impl ServerKvStatements {
 }
 
 async fn get(conn: &mut DbConnection, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-    let kit = conn.context.clone();
-    let row = conn.fetch_optional(&kit.server_kv.get, &[Arg::Text(key)]).await?;
+    let context = conn.context.clone();
+    let row = conn.fetch_optional(&context.server_kv.get, &[Arg::Text(key)]).await?;
     row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
 }
 
@@ -47,8 +47,10 @@ impl ServerKv for SqlStores {
             value.len(),
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.context.clone();
-                    conn.execute(&kit.server_kv.put, &[Arg::Text(&key), Arg::Bytes(&value)]).await.map(drop)
+                    let context = conn.context.clone();
+                    conn.execute(&context.server_kv.put, &[Arg::Text(&key), Arg::Bytes(&value)])
+                        .await
+                        .map(drop)
                 })
             }),
         )
@@ -63,8 +65,8 @@ impl ServerKv for SqlStores {
             value.len(),
             Box::new(move |conn| {
                 Box::pin(async move {
-                    let kit = conn.context.clone();
-                    conn.execute(&kit.server_kv.put_new, &[Arg::Text(&key), Arg::Bytes(&value)]).await?;
+                    let context = conn.context.clone();
+                    conn.execute(&context.server_kv.put_new, &[Arg::Text(&key), Arg::Bytes(&value)]).await?;
                     get(conn, &key)
                         .await?
                         .ok_or_else(|| corrupt("an inserted setting is missing from the database"))

@@ -1,4 +1,5 @@
 //! Tokens, stored in a column of the account. `accounts` clears it when the password changes.
+
 use jid::JidRef;
 use store::{LoginTokens, StoreError, StoreFuture, TokensUpdateFn, TokensUpdateOutcome};
 
@@ -34,8 +35,8 @@ async fn update(
     revision: Option<u64>,
     change: TokensUpdateFn,
 ) -> Result<TokensUpdateOutcome, StoreError> {
-    let kit = conn.context.clone();
-    let row = conn.fetch_optional(&kit.tokens.get, &[Arg::Text(name)]).await?;
+    let context = conn.context.clone();
+    let row = conn.fetch_optional(&context.tokens.get, &[Arg::Text(name)]).await?;
     let Some(row) = row else { return Ok(TokensUpdateOutcome::Revoked) };
     if let Some(revision) = revision {
         if row.number(2)? != revision {
@@ -50,7 +51,7 @@ async fn update(
         && after != before
     {
         let args = [Arg::optional_bytes((!after.is_empty()).then_some(&after)), Arg::number(row.number(0)?)];
-        conn.execute(&kit.tokens.put, &args).await?;
+        conn.execute(&context.tokens.put, &args).await?;
     }
     Ok(TokensUpdateOutcome::Applied)
 }

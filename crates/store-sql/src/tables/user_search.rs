@@ -18,6 +18,7 @@
 //!
 //! Without the statistics of ANALYZE the planner chooses the index that the order requires. The test of the plans
 //! runs without them, and so must the server.
+
 use store::user_search::{
     KeyRange, MAX_COUNT, MAX_PAGE_SIZE, SearchField, SearchPlan, decode_cursor, encode_cursor,
 };
@@ -209,7 +210,7 @@ impl SearchRun<'_> {
         limit: u32,
         skip: u32,
     ) -> Result<Vec<SearchHit>, StoreError> {
-        let kit = self.conn.context.clone();
+        let context = self.conn.context.clone();
         let (plan, domain) = (self.plan, self.domain);
         let mut hits: Vec<SearchHit> = Vec::new();
         for (leader, range) in planned_scans(plan) {
@@ -221,7 +222,7 @@ impl SearchRun<'_> {
             };
             let Some(mut args) = Self::values(plan, domain, (leader, range), after, before) else { continue };
             args.extend([limit, skip].map(|number| Arg::number(number.into())));
-            let text = kit.user_search.get(plan.any.is_some(), walk, leader);
+            let text = context.user_search.get(plan.any.is_some(), walk, leader);
             for row in self.conn.fetch_all_within(&self.steps, text, &args).await? {
                 hits.push(SearchHit { position: (row.text(0)?.to_owned(), row.number(1)?), row });
             }
@@ -281,13 +282,13 @@ impl SearchRun<'_> {
 
     /// Number of hits before this position.
     async fn count(&mut self, before: Option<&IndexPosition>) -> Result<u64, StoreError> {
-        let kit = self.conn.context.clone();
+        let context = self.conn.context.clone();
         let (plan, domain) = (self.plan, self.domain);
         let mut counted = 0;
         for (leader, range) in planned_scans(plan) {
             let Some(mut args) = Self::values(plan, domain, (leader, range), None, before) else { continue };
             args.push(Arg::number(MAX_COUNT));
-            let text = kit.user_search.get(plan.any.is_some(), ScanKind::Count, leader);
+            let text = context.user_search.get(plan.any.is_some(), ScanKind::Count, leader);
             let rows = self.conn.fetch_all_within(&self.steps, text, &args).await?;
             counted += rows.first().map_or(Ok(0), |row| row.number(0))?;
             if counted >= MAX_COUNT {

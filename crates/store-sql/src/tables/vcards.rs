@@ -1,4 +1,5 @@
 //! vCards, and the table that user search reads.
+
 use jid::JidRef;
 use store::user_search::account_search_keys;
 use store::{PhotoHash, SearchableProfile, StoreError, StoreFuture, Vcards};
@@ -55,27 +56,27 @@ async fn put(
     shown: &SearchableProfile,
     photo: Option<PhotoHash>,
 ) -> Result<bool, StoreError> {
-    let kit = conn.context.clone();
+    let context = conn.context.clone();
     let Some((owner, domain)) = accounts::owner(conn, name).await? else { return Ok(false) };
     let owner = Arg::number(owner);
     match vcard {
-        Some(card) => conn.execute(&kit.vcards.put, &[owner, Arg::Bytes(card)]).await?,
-        None => conn.execute(&kit.vcards.remove, &[owner]).await?,
+        Some(card) => conn.execute(&context.vcards.put, &[owner, Arg::Bytes(card)]).await?,
+        None => conn.execute(&context.vcards.remove, &[owner]).await?,
     };
     let hash = match &photo {
         Some(hash) if vcard.is_some() => Arg::Bytes(hash),
         _ => Arg::Null,
     };
-    conn.execute(&kit.vcards.photo, &[hash, owner]).await?;
+    conn.execute(&context.vcards.photo, &[hash, owner]).await?;
     if vcard.is_none() || shown.is_empty() {
-        conn.execute(&kit.vcards.remove_profile, &[owner]).await?;
+        conn.execute(&context.vcards.remove_profile, &[owner]).await?;
         return Ok(true);
     }
     let keys = account_search_keys(accounts::user_of(name), shown);
     let texts = [&shown.name, &shown.first, &shown.last, &shown.nick, &shown.email];
     let mut args = vec![owner, Arg::number(domain)];
     args.extend(keys.iter().chain(texts).map(|text| Arg::Text(text)));
-    conn.execute(&kit.vcards.put_profile, &args).await?;
+    conn.execute(&context.vcards.put_profile, &args).await?;
     Ok(true)
 }
 
@@ -84,8 +85,8 @@ impl Vcards for SqlStores {
         let name = bare(owner);
         self.read(Box::new(move |conn| {
             Box::pin(async move {
-                let kit = conn.context.clone();
-                let row = conn.fetch_optional(&kit.vcards.get, &[Arg::Text(&name)]).await?;
+                let context = conn.context.clone();
+                let row = conn.fetch_optional(&context.vcards.get, &[Arg::Text(&name)]).await?;
                 row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
             })
         }))

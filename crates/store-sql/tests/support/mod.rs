@@ -1,6 +1,7 @@
 //! Test support: a database in its own directory, and the runtime that its tasks need.
 #![allow(dead_code, unreachable_pub, reason = "shared by several test programs, each using a part")]
 #![allow(clippy::unwrap_used, reason = "clippy sees helpers outside of #[test] as ordinary code")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::AccountKv`].
+
 use super::{Fixture, UNUSUAL, account, jid, join_all};
 use crate::account_kv::MAX_KEY_BYTES;
 use crate::{AccountKvLimits, PutOutcome, StoreErrorKind, Stores};
@@ -21,7 +22,7 @@ async fn put(stores: &Stores, values: &[(&str, &[u8])], limits: AccountKvLimits)
 }
 
 async fn get(stores: &Stores, key: &str) -> Option<Vec<u8>> {
-    stores.account_kv.get(jid("ann@example.org/desk").as_ref(), key).await.unwrap()
+    stores.account_kv.get(jid("ann@example.org/laptop").as_ref(), key).await.unwrap()
 }
 
 async fn values_can_be_set_replaced_and_removed(f: Fixture) {

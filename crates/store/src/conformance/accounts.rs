@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::Accounts`].
+
 use std::sync::Arc;
 
 use jid::Jid;
@@ -57,7 +58,7 @@ async fn create_twice_is_refused(f: Fixture) {
 }
 
 async fn create_ignores_the_resource(f: Fixture) {
-    let id = f.stores.accounts.create(&jid("ann@example.org/desk"), b"x").await.unwrap();
+    let id = f.stores.accounts.create(&jid("ann@example.org/laptop"), b"x").await.unwrap();
     let shown = f.stores.accounts.get(jid("ann@example.org/phone").as_ref()).await.unwrap().unwrap();
     assert_eq!((shown.id, shown.jid), (id, jid("ann@example.org")));
     let bulk = f.stores.accounts.create_bulk(vec![new(jid("ann@example.org/third"))]).await.unwrap();

@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::LastSeen`].
+
 use super::{Fixture, UNUSUAL, account, jid};
 use crate::{AddressId, LastActivity, Stores};
 

@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::Logins`].
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -46,7 +47,7 @@ async fn a_login_returns_all_data(f: Fixture) {
         OfflineMessage { owner: ann, sender: 0, stored_at: 5, expires: None, stanza: b"<message/>".to_vec() };
     f.stores.offline.append(vec![message.clone(), message], crate::Quota::messages_only(10)).await.unwrap();
 
-    let secrets = f.stores.logins.secrets(jid("ann@example.org/desk").as_ref()).await.unwrap().unwrap();
+    let secrets = f.stores.logins.secrets(jid("ann@example.org/laptop").as_ref()).await.unwrap().unwrap();
     assert_eq!((secrets.id, &secrets.credentials[..], secrets.disabled), (ann, &b"ann"[..], false));
     let login = login(&f.stores, &jid("ann@example.org")).await;
     assert!(!login.disabled);

@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::Offline`].
+
 use super::{Fixture, account, jid, join_all};
 use crate::{AddressId, AppendOutcome, OfflineMessage, Page, Paged, Quota, StoredMessage, Stores};
 

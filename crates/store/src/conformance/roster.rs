@@ -69,7 +69,7 @@ async fn one_contact_is_read_without_the_others(f: Fixture) {
     assert_eq!(state(&name, &jid("eve@example.org")).await, Subscription::NONE, "a number without an entry");
     assert_eq!(state(&jid("ghost@example.org"), &bob).await, Subscription::NONE);
     assert_eq!(
-        state(&jid("ann@example.org/desk"), &jid("bob@example.com/phone")).await,
+        state(&jid("ann@example.org/laptop"), &jid("bob@example.com/phone")).await,
         BOTH,
         "bare addresses"
     );
@@ -451,7 +451,7 @@ async fn rosters_do_not_mix(f: Fixture) {
 
 async fn resources_of_contacts_do_not_count(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
-    let full = jid("bob@example.com/desk");
+    let full = jid("bob@example.com/laptop");
     let changed = put(&f.stores, ann, entry(&full, BOTH)).await;
     assert_eq!(changed.after.unwrap().jid, jid("bob@example.com"));
     let change =

@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::ServerKv`].
+
 use super::{Fixture, UNUSUAL, join_all};
 use crate::StoreErrorKind;
 use crate::server_kv::{MAX_KEY_BYTES, MAX_VALUE_BYTES};

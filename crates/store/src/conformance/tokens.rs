@@ -32,7 +32,7 @@ async fn tokens(stores: &Stores) -> Vec<u8> {
 async fn the_closure_sees_the_stored_bytes(f: Fixture) {
     account(&f.stores, "ann").await;
     assert!(tokens(&f.stores).await.is_empty());
-    let ann = jid("ann@example.org/desk");
+    let ann = jid("ann@example.org/laptop");
     for round in 0..3u8 {
         let change = move |before: &[u8]| {
             assert_eq!(before.len(), usize::from(round));

@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::UserSearch`].
+
 use super::{Fixture, UNUSUAL, account, jid};
 use crate::user_search::{MAX_COUNT, MAX_PAGE_SIZE, search_key};
 use crate::{

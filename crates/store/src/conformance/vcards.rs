@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::Vcards`].
+
 use super::{Fixture, account, jid};
 use crate::vcards::{MAX_SEARCHABLE_CHARS, MAX_VCARD_BYTES};
 use crate::{SearchPageRequest, SearchableProfile, Seek, StoreErrorKind, Stores, UserQuery};
@@ -23,7 +24,7 @@ async fn put(stores: &Stores, vcard: Option<&[u8]>, name: &str) -> bool {
 }
 
 async fn get(stores: &Stores) -> Option<Vec<u8>> {
-    stores.vcards.get(jid("ann@example.org/desk").as_ref()).await.unwrap()
+    stores.vcards.get(jid("ann@example.org/laptop").as_ref()).await.unwrap()
 }
 
 /// The displayed names of users found by a prefix of the name.

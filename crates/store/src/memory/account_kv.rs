@@ -1,4 +1,5 @@
 //! Key-value storage per account, in memory.
+
 use std::collections::BTreeMap;
 
 use jid::JidRef;

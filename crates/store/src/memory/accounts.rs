@@ -1,4 +1,5 @@
 //! Accounts, in memory.
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! Address dictionary, in memory: a vector and its reverse map. Addresses are never removed.
+
 use jid::Jid;
 
 use super::{MemoryStore, ready};

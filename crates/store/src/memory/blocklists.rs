@@ -1,4 +1,5 @@
 //! Blocklists, in memory.
+
 use jid::{Jid, JidRef};
 
 use super::{MemoryStore, ready};

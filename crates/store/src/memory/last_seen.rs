@@ -1,4 +1,5 @@
 //! Last activity, in memory.
+
 use jid::JidRef;
 
 use super::{MemoryStore, ready};

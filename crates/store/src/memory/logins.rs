@@ -1,4 +1,5 @@
 //! Reads of a login, in memory.
+
 use jid::JidRef;
 
 use super::{MemoryState, MemoryStore, ready};

@@ -7,6 +7,7 @@
 //! # Pitfalls
 //!
 //! Update closures run under the lock.
+
 mod account_kv;
 mod accounts;
 mod address_dictionary;

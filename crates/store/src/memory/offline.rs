@@ -1,4 +1,5 @@
 //! Offline messages, in memory.
+
 use std::collections::BTreeMap;
 
 use super::{MemoryStore, ready};

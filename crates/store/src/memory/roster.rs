@@ -1,4 +1,5 @@
 //! Rosters, in memory.
+
 use jid::{Jid, JidRef};
 
 use super::{MemoryStore, no_account, ready};

@@ -1,4 +1,5 @@
 //! Key-value storage of the server, in memory.
+
 use super::{MemoryStore, ready};
 use crate::server_kv::check_sizes;
 use crate::{ServerKv, StoreFuture};

@@ -1,4 +1,5 @@
 //! Login tokens, in memory.
+
 use jid::JidRef;
 
 use super::{MemoryStore, ready};

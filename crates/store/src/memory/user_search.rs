@@ -1,4 +1,5 @@
 //! User search, in memory: finds and sorts all matches on each call.
+
 use super::{MemoryState, MemoryStore, ready};
 use crate::user_search::{
     MAX_COUNT, MAX_PAGE_SIZE, account_search_keys, decode_cursor, encode_cursor, local_part,

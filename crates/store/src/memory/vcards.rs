@@ -1,4 +1,5 @@
 //! vCards, in memory.
+
 use jid::JidRef;
 
 use super::{MemoryStore, ready};

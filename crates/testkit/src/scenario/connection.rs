@@ -202,8 +202,8 @@ impl ScenarioConnection {
 
     /// Next event from the connection, whatever is in [`ScenarioConnection::unread`].
     pub(super) async fn receive(&mut self) -> Result<ScenarioEvent, String> {
-        let heard = tokio::time::timeout(RECEIVE_TIMEOUT, self.receive_from_stream()).await;
-        heard.map_err(|_| format!("nothing came within {} s", RECEIVE_TIMEOUT.as_secs()))?
+        let received = tokio::time::timeout(RECEIVE_TIMEOUT, self.receive_from_stream()).await;
+        received.map_err(|_| format!("nothing came within {} s", RECEIVE_TIMEOUT.as_secs()))?
     }
 
     async fn element(&mut self) -> Result<ExpectedElement, String> {
@@ -220,7 +220,7 @@ impl ScenarioConnection {
                 .scanner
                 .scan(&self.input, &limits)
                 .map_err(|e| format!("the server sent no XML: {e}"))?;
-            let (heard, used) = match found {
+            let (received, used) = match found {
                 ScanOutcome::More { skip } => (None, skip),
                 ScanOutcome::Open { end, .. } => (Some(ScenarioEvent::Header), end),
                 ScanOutcome::Element { start, end } => {
@@ -233,8 +233,8 @@ impl ScenarioConnection {
                 ScanOutcome::Close { end } => (Some(ScenarioEvent::Closed), end),
             };
             self.input.drain(..used);
-            if let Some(heard) = heard {
-                return Ok(heard);
+            if let Some(received) = received {
+                return Ok(received);
             }
             let mut buffer = vec![0; 16_384];
             match self.io.read(&mut buffer).await {

@@ -180,8 +180,8 @@ impl StreamClient {
     /// # Panics
     /// If none arrives, or it is not XML.
     pub async fn receive(&mut self) -> ReceivedEvent {
-        let heard = tokio::time::timeout(RECEIVE_TIMEOUT, self.receive_with_timeout()).await;
-        heard.unwrap_or_else(|_| panic!("nothing came; unread: {}", String::from_utf8_lossy(&self.input)))
+        let received = tokio::time::timeout(RECEIVE_TIMEOUT, self.receive_with_timeout()).await;
+        received.unwrap_or_else(|_| panic!("nothing came; unread: {}", String::from_utf8_lossy(&self.input)))
     }
 
     async fn receive_with_timeout(&mut self) -> ReceivedEvent {
@@ -191,7 +191,7 @@ impl StreamClient {
             let text = |from: usize, to: usize| {
                 ReceivedElement(String::from_utf8(self.input[from..to].to_vec()).expect("UTF-8"))
             };
-            let (heard, used) = match found {
+            let (received, used) = match found {
                 ScanOutcome::More { skip } => (None, skip),
                 ScanOutcome::Open { start, end } => (Some(ReceivedEvent::Header(text(start, end))), end),
                 ScanOutcome::Element { start, end } => (Some(ReceivedEvent::Element(text(start, end))), end),
@@ -202,8 +202,8 @@ impl StreamClient {
                 // Tests measure memory.
                 self.input.shrink_to(65_536);
             }
-            if let Some(heard) = heard {
-                return heard;
+            if let Some(received) = received {
+                return received;
             }
             let io = self.io.as_mut().expect("a connection");
             self.input.reserve(4096);
@@ -218,7 +218,7 @@ impl StreamClient {
         let mut hear = std::pin::pin!(self.receive_with_timeout());
         std::future::poll_fn(|cx| {
             Poll::Ready(match hear.as_mut().poll(cx) {
-                Poll::Ready(heard) => Some(heard),
+                Poll::Ready(received) => Some(received),
                 Poll::Pending => None,
             })
         })
@@ -232,7 +232,7 @@ impl StreamClient {
     pub async fn element(&mut self) -> ReceivedElement {
         match self.receive().await {
             ReceivedEvent::Element(seen) => seen,
-            other => panic!("expected an element, heard {other:?}"),
+            other => panic!("expected an element, received {other:?}"),
         }
     }
 
@@ -243,7 +243,7 @@ impl StreamClient {
     pub async fn header(&mut self) -> ReceivedElement {
         match self.receive().await {
             ReceivedEvent::Header(seen) => seen,
-            other => panic!("expected a stream header, heard {other:?}"),
+            other => panic!("expected a stream header, received {other:?}"),
         }
     }
 
@@ -278,12 +278,12 @@ impl StreamClient {
     ) -> impl Future<Output = ReceivedElement> + '_ {
         let caller = std::panic::Location::caller();
         async move {
-            let mut heard = self.receive().await;
-            if let ReceivedEvent::Header(_) = heard {
-                heard = self.receive().await;
+            let mut received = self.receive().await;
+            if let ReceivedEvent::Header(_) = received {
+                received = self.receive().await;
             }
-            let ReceivedEvent::Element(error) = heard else {
-                panic!("{caller}: expected an error, heard {heard:?}")
+            let ReceivedEvent::Element(error) = received else {
+                panic!("{caller}: expected an error, received {received:?}")
             };
             assert_eq!(error.name(), "error", "{caller}: {}", error.0);
             assert_eq!(error.condition().as_deref(), Some(condition.as_str()), "{caller}: {}", error.0);

@@ -144,6 +144,10 @@ fn is_test_file(path: &str) -> bool {
 /// Items and functions of several lines are separated by a blank line.
 fn blank_lines(raw: &[&str], code: &[&str]) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let opening = raw.iter().take_while(|line| line.starts_with("//!")).count();
+    if opening > 0 && raw.get(opening).is_some_and(|line| !line.is_empty() && !line.starts_with("#![")) {
+        problems.push((opening, "a blank line follows the opening comment"));
+    }
     for (at, line) in code.iter().enumerate() {
         let indent = if line.starts_with("    ") { "    " } else { "" };
         if !is_item(&line[indent.len()..], indent.is_empty()) {
@@ -295,6 +299,8 @@ mod tests {
         assert_eq!(source(good), [0; 0]);
         assert_eq!(source(&good.replace("}\n\nimpl", "}\nimpl")), [4]);
         assert_eq!(source(&good.replace("}\n\n    fn", "}\n    /// Text.\n    #[inline]\n    fn")), [8]);
+        assert_eq!(source("//! Text.\nuse jid::Jid;\n"), [2]);
+        assert_eq!(source("//! Text.\n#![allow(a)]\n\nuse jid::Jid;\n"), [0; 0]);
         assert_eq!(source("fn f() {\n    if x {\n    }\n    g()\n}\n"), [0; 0]);
         assert_eq!(
             source(

@@ -46,15 +46,17 @@ fn check_line(line: &str) -> Option<String> {
         return Some(format!("names the registry {host}; name the package instead"));
     }
     if let Some(folder) = FOLDERS.iter().find(|folder| has_folder(&lower, folder)) {
-        return Some(format!("has a path below {folder}, which is of one machine; make it relative"));
+        return Some(format!(
+            "has a path below {folder}, which exists on one machine only; make it relative"
+        ));
     }
     // `user-agent` is a term of HTTP and of XEP-0388.
     let said = lower.replace("user-agent", "").replace("user_agent", "").replace("user agent", "");
     if let Some(word) = ORGANISATION_WORDS.iter().find(|word| has_word(&said, word)) {
-        return Some(format!("says \"{word}\"; a reader needs the reason, not who did it"));
+        return Some(format!("contains \"{word}\"; state the reason, not who did the work"));
     }
     if issue_number(&lower) {
-        return Some("points to a numbered issue; write the reason here".to_owned());
+        return Some("refers to a numbered issue; state the reason here".to_owned());
     }
     None
 }

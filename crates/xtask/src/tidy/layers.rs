@@ -172,8 +172,7 @@ pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages.ours() {
         let Some(row) = package.name.strip_prefix(PREFIX).and_then(layer_rule) else {
-            let text =
-                "has no row in xtask/src/tidy/layers.rs; say which floor it stands on and what it may use";
+            let text = "has no row in xtask/src/tidy/layers.rs; state its layer and what it may use";
             findings.push(Finding::new(&package.name, text));
             continue;
         };
@@ -194,7 +193,7 @@ pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
             let tests = IN_ALL_TESTS.contains(&used.as_str())
                 || row.layer >= ENGINE_LAYER && IN_TESTS.contains(&used.as_str());
             if used != row.name && !tests && !row.uses.contains(&used.as_str()) {
-                let text = format!("must not use {used}, not even in tests; test that pair one floor up");
+                let text = format!("must not use {used}, not even in tests; test that pair one layer up");
                 findings.push(Finding::new(&package.name, text));
             }
         }
@@ -202,7 +201,7 @@ pub(crate) fn check(packages: &Packages) -> Vec<Finding> {
         for banned in row.never.iter().copied().flatten() {
             if let Some(by) = closure.get(banned) {
                 let by = if *by == package.name { "directly".to_owned() } else { format!("through {by}") };
-                let text = format!("carries {banned} ({by}), which its floor must not know");
+                let text = format!("carries {banned} ({by}), which its layer must not know");
                 findings.push(Finding::new(&package.name, text));
             }
         }

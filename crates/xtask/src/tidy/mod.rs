@@ -1,9 +1,9 @@
 //! `cargo xtask tidy`: project rules that neither the compiler nor clippy checks.
 //!
-//! Covers layers of the crates, file sizes, type names, opening comments, the list of files with `unsafe`, forbidden words, links
-//! and keys in documents, licences and number of dependencies, and stale generated files. Each rule is a file in the folder of
-//! this module, a function from text to findings, tested there with bad input. `tests/tidy.rs` runs all of them with
-//! the ordinary tests.
+//! Covers layers of the crates, file sizes, type names, conventions of source files, the list of files with `unsafe`,
+//! forbidden words, metaphors, links and keys in documents, citations, licences and number of dependencies, and stale
+//! generated files. Each rule is a file in the folder of this module, a function from text to findings, tested there with
+//! bad input. `tests/tidy.rs` runs all of them with the ordinary tests.
 //!
 //! Exits with 1 when a rule is broken. Warnings (a package in two versions) are printed but do not affect the exit
 //! code.
@@ -18,6 +18,7 @@ pub(crate) mod files;
 mod forbidden_words;
 mod layers;
 mod licences;
+mod metaphors;
 mod package_limits;
 mod packages;
 pub(crate) mod rust_lexer;
@@ -97,6 +98,7 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
         findings.extend(source_files::check(file));
         findings.extend(conventions::check(file));
         findings.extend(forbidden_words::check(file));
+        findings.extend(metaphors::check(file));
     }
     findings.extend(source_files::unused_exceptions(&files));
     findings.extend(documents::check(&files));
@@ -156,7 +158,7 @@ fn stale_generated_files() -> Result<Vec<Finding>> {
     if output.status.success() {
         return Ok(Vec::new());
     }
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).trim().replace('\n', "; ");
-    Ok(vec![Finding::new("generated files", format!("run `cargo xtask codegen` and commit ({said})"))])
+    let output = [output.stdout, output.stderr].concat();
+    let output = String::from_utf8_lossy(&output).trim().replace('\n', "; ");
+    Ok(vec![Finding::new("generated files", format!("run `cargo xtask codegen` and commit ({output})"))])
 }

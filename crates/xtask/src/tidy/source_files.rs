@@ -37,7 +37,7 @@ fn check_size(file: &SourceFile) -> Option<Finding> {
     let lines = lines_without_tests(&file.text);
     if lines > REFUSED_ABOVE {
         let text = format!(
-            "{lines} lines without tests; {REFUSED_ABOVE} is the end, split it by what changes together"
+            "{lines} lines without tests, more than {REFUSED_ABOVE}; split it by what changes together"
         );
         return Some(Finding::new(&file.path, text));
     }
@@ -60,7 +60,7 @@ fn check_opening_comment(file: &SourceFile) -> Option<Finding> {
         file.text.lines().find(|line| !line.trim().is_empty() && !line.starts_with("#![")).unwrap_or("");
     match first.strip_prefix("//!") {
         Some(rest) if rest.trim().len() >= least => None,
-        _ => Some(Finding::new(&file.path, "opens with no `//!` that says what the file does")),
+        _ => Some(Finding::new(&file.path, "has no opening `//!` comment that states what the file is")),
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn unused_exceptions(files: &[SourceFile]) -> Vec<Finding> {
         .iter()
         .filter(|(path, _)| !uses(path))
         .map(|(path, _)| {
-            Finding::new(*path, "needs no `unsafe` any more; take it off the list in tidy/texts.rs")
+            Finding::new(*path, "contains no `unsafe`; remove it from the list in tidy/source_files.rs")
         })
         .collect()
 }

@@ -1,4 +1,5 @@
 //! Test harness: a node over the memory store whose offline store blocks where a test requests it.
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

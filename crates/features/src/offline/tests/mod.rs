@@ -1,4 +1,5 @@
 //! Tests of XEP-0160: its examples, and every interleaving of storing, delivery, logins and disconnects.
+
 mod harness;
 mod random_schedules;
 mod reload;
@@ -189,7 +190,7 @@ fn who_comes_while_a_message_is_written_gets_it_and_newer_ones_stay_behind() {
         bench.gate.close(gate);
         let mut first = bench.send_chat(&romeo, "juliet@capulet.com", "1");
         bench.run_until_idle();
-        assert!(is_pending(&mut first), "the sender is told nothing before it is on disk");
+        assert!(is_pending(&mut first), "the sender gets no answer before it is on disk");
         let juliet = bench.online("juliet");
         // The sender's connection breaks and comes back: its stream does not wait any more, but its message is being
         // stored.

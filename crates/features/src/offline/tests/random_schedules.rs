@@ -3,6 +3,7 @@
 //!
 //! Invariants: no message that was confirmed to its sender as stored is lost, and the recipient sees each sender's
 //! messages in order and once. A recipient that acknowledges (XEP-0198) has seen the messages that it acknowledged.
+
 use std::sync::Arc;
 
 use base::spawn::BoxFuture;

@@ -1,4 +1,5 @@
 //! Tests of reloads while messages are being stored and delivered: the recipient queues outlive the handlers.
+
 use super::harness::{OfflineHarness, is_pending};
 
 #[test]
@@ -12,7 +13,7 @@ fn what_was_being_stored_stays_in_front_of_what_comes_after_the_reload() {
     bench.reload(Some(&[("max_messages", 50)]));
     let mut second = bench.send_chat(&nurse, "juliet@capulet.com", "after");
     bench.run_until_idle();
-    assert!(is_pending(&mut second), "it waits behind the first at the same desk");
+    assert!(is_pending(&mut second), "it waits for the first in the queue of the same recipient");
     bench.gate.open("append");
     bench.complete(first);
     bench.complete(second);

@@ -1,4 +1,5 @@
 //! Tests of RFC 6121, section 4: exchange of presence.
+
 use store::Subscription;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::NodeLimits;
@@ -30,8 +31,8 @@ fn drain(clients: &[&NodeClient]) {
 
 fn assert_nothing_received(clients: &[&NodeClient]) {
     for client in clients {
-        let heard = client.recv();
-        assert!(heard.is_empty(), "{}: {heard:?}", client.full());
+        let received = client.recv();
+        assert!(received.is_empty(), "{}: {received:?}", client.full());
     }
 }
 

@@ -1,4 +1,5 @@
 //! Tests of RFC 6121, section 2: the roster.
+
 use store::Subscription;
 use testkit::{TestNode, assert_same};
 use throng_core::NodeLimits;
@@ -58,7 +59,7 @@ fn section_2_2_the_login_brings_the_roster() {
         item.groups = vec!["Friends".into()];
     });
     engine.add_contact(JULIET, "mercutio@example.com", Subscription::FROM | Subscription::IN_ROSTER);
-    engine.add_contact(JULIET, "stranger@example.org", Subscription::PENDING_IN);
+    engine.add_contact(JULIET, "unknown@example.org", Subscription::PENDING_IN);
     let juliet = engine.connect(JULIET, "balcony");
     engine.store_calls();
     assert_same(
@@ -268,12 +269,12 @@ fn section_2_5_removing_ends_both_subscriptions() {
             "<iq id='hm4hs97y' to='juliet@example.com/balcony' type='result'/>".into(),
         ],
     );
-    let heard: Vec<String> = romeo.recv().into_iter().map(|s| without_id(&s)).collect();
+    let received: Vec<String> = romeo.recv().into_iter().map(|s| without_id(&s)).collect();
     let pushed = |state: &str| {
         push("romeo@example.net/orchard", &format!("<item jid='juliet@example.com' subscription='{state}'/>"))
     };
     assert_same(
-        &without_random_parts(heard),
+        &without_random_parts(received),
         &[
             "<presence from='juliet@example.com' to='romeo@example.net' type='unsubscribe'/>".into(),
             pushed("to").replace(" id='*'", ""),

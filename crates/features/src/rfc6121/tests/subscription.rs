@@ -1,4 +1,5 @@
 //! Tests of RFC 6121, section 3: presence subscriptions.
+
 use store::Subscription;
 use testkit::{TestNode, assert_same};
 use throng_core::feature::{FeatureOptions, OptionValue};
@@ -206,8 +207,8 @@ fn section_3_1_6_an_unrequested_approval_is_ignored() {
     engine.add_contact(JULIET, ROMEO, Subscription::PENDING_IN);
     let (romeo, juliet) = (online(&engine, ROMEO, "orchard"), online(&engine, JULIET, "balcony"));
     juliet.send(SUBSCRIBED);
-    let heard = romeo.recv();
-    assert!(heard.iter().all(|s| !s.contains("type='")), "{heard:?}");
+    let received = romeo.recv();
+    assert!(received.iter().all(|s| !s.contains("type='")), "{received:?}");
     assert_eq!(engine.stored_roster_item(ROMEO, JULIET), None);
 }
 
@@ -348,8 +349,8 @@ fn section_8_5_1_an_account_that_does_not_exist_is_silent() {
     let romeo = online(&engine, ROMEO, "orchard");
     for ty in ["subscribe", "unsubscribe", "subscribed", "unsubscribed"] {
         romeo.send(&format!("<presence id='1' to='nobody@example.com' type='{ty}'/>"));
-        let heard = romeo.recv();
-        assert!(heard.iter().all(|s| s.starts_with("<iq")), "only pushes: {heard:?}");
+        let received = romeo.recv();
+        assert!(received.iter().all(|s| s.starts_with("<iq")), "only pushes: {received:?}");
     }
     // The missing account's address has a number as a contact, and still no account.
     romeo.send("<presence id='1' to='nobody@example.com' type='subscribe'/>");
@@ -463,8 +464,8 @@ fn a_removed_account_leaves_no_pending_requests() {
     let removed = engine.block_on(engine.stores.accounts.remove(owner.jid.as_ref())).unwrap().unwrap();
     engine.node.account_removed(&owner.host, owner.jid.as_ref(), &removed.contacts);
     engine.run_tasks();
-    let heard: Vec<String> = without_random_parts(romeo.recv()).iter().map(|s| without_id(s)).collect();
-    assert!(heard[0].contains("type='unavailable'"), "{heard:?}");
+    let received: Vec<String> = without_random_parts(romeo.recv()).iter().map(|s| without_id(s)).collect();
+    assert!(received[0].contains("type='unavailable'"), "{received:?}");
     assert_eq!(state(&engine, ROMEO, JULIET), Subscription::IN_ROSTER);
     assert_eq!(engine.stored_roster_item("nurse@example.com", JULIET), None, "the request is taken back");
 }

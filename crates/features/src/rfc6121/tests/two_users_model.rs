@@ -1,5 +1,6 @@
 //! Model test of two users who act in any order: the two rosters must agree with one another, each client's view with
 //! the store, and the presence that a client sees with its subscription.
+
 use store::Subscription;
 use testkit::{NodeClient, TestNode};
 
@@ -63,12 +64,12 @@ impl ModelUser {
         }
     }
 
-    fn check(&self, engine: &TestNode, other: &ModelUser, told: &str) {
+    fn check(&self, engine: &TestNode, other: &ModelUser, description: &str) {
         let state = |owner, contact| {
             engine.stored_roster_item(owner, contact).map(|item| item.subscription).unwrap_or_default()
         };
         let (mine, theirs) = (state(self.name, self.other), state(self.other, self.name));
-        let both = format!("{} has {mine:?}, {} has {theirs:?}, after {told}", self.name, self.other);
+        let both = format!("{} has {mine:?}, {} has {theirs:?}, after {description}", self.name, self.other);
         assert_eq!(mine.contains(Subscription::TO), theirs.contains(Subscription::FROM), "{both}");
         assert_eq!(
             mine.contains(Subscription::PENDING_OUT),
@@ -110,11 +111,11 @@ fn rosters_pushes_and_presence_always_agree() {
         for step in 0..400 {
             let (who, choice) = (random.usize(..2), random.u32(..11));
             let did = people[who].act(choice);
-            let told = format!("seed {seed}, step {step}: {} sent {did}", people[who].name);
+            let description = format!("seed {seed}, step {step}: {} sent {did}", people[who].name);
             people.iter_mut().for_each(ModelUser::apply_received);
             let [one, other] = &people;
-            one.check(&engine, other, &told);
-            other.check(&engine, one, &told);
+            one.check(&engine, other, &description);
+            other.check(&engine, one, &description);
         }
     }
 }

@@ -66,7 +66,7 @@ enum RunPhase {
 
 struct WorkerState {
     at: WorkerPhase,
-    heard_us: u64,
+    last_message_us: u64,
     last: Option<FinalReport>,
 }
 
@@ -94,7 +94,7 @@ impl RunState {
             .run
             .workers
             .iter()
-            .map(|_| WorkerState { at: WorkerPhase::Joined, heard_us: now, last: None })
+            .map(|_| WorkerState { at: WorkerPhase::Joined, last_message_us: now, last: None })
             .collect();
         Self {
             merger,
@@ -181,7 +181,7 @@ impl RunState {
     pub(crate) fn report(&mut self, worker: u16, report: WorkerReport, now: u64) {
         let index = usize::from(worker);
         match self.workers.get_mut(index) {
-            Some(state) if state.at != WorkerPhase::Dead => state.heard_us = now,
+            Some(state) if state.at != WorkerPhase::Dead => state.last_message_us = now,
             _ => return,
         }
         match report {
@@ -212,7 +212,7 @@ impl RunState {
         self.start_us = now + self.course.start_in_us;
         for worker in &mut self.workers {
             worker.at = WorkerPhase::Running;
-            worker.heard_us = self.start_us;
+            worker.last_message_us = self.start_us;
         }
         self.broadcast(&WorkerCommand::Start { in_us: self.course.start_in_us, at_us: self.start_us });
     }
@@ -337,7 +337,7 @@ impl RunState {
         if self.started() && self.stage != RunPhase::Done {
             let silent = |w: &WorkerState| {
                 matches!(w.at, WorkerPhase::Running | WorkerPhase::Draining(_))
-                    && now.saturating_sub(w.heard_us) > SILENCE_US
+                    && now.saturating_sub(w.last_message_us) > SILENCE_US
             };
             let silent: Vec<u16> =
                 (0..self.workers.len()).filter(|i| silent(&self.workers[*i])).map(|i| i as u16).collect();

@@ -99,7 +99,7 @@ fn messages_under_way_are_waited_for_as_long_as_the_plan_says() {
 }
 
 #[test]
-fn who_came_online_is_told_to_the_others() {
+fn online_users_are_reported_to_the_other_workers() {
     let mut conductor = running(3);
     let online = vec![(4, true), (1, false)];
     let snapshot = WorkerSnapshot { online: online.clone(), ..WorkerSnapshot::default() };
@@ -111,7 +111,7 @@ fn who_came_online_is_told_to_the_others() {
 }
 
 #[test]
-fn a_dead_worker_is_told_and_counted_and_the_run_goes_on() {
+fn a_dead_worker_is_reported_and_counted_and_the_run_continues() {
     let mut conductor = running(3);
     conductor.report(1, snapshot(1, 40, 0), at(2));
     conductor.worker_lost(1, "its connection ended", at(3));

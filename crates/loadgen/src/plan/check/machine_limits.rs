@@ -54,7 +54,7 @@ fn ports(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>
     }
     let needed = connections.div_ceil(each * targets.len().max(1) as u64);
     let loopback = targets.iter().all(|target| target.ip().is_loopback() && target.is_ipv4());
-    let mend = if loopback && needed < 65_000 {
+    let fix = if loopback && needed < 65_000 {
         let last = u32::from(std::net::Ipv4Addr::new(127, 0, 0, 2)) + u32::try_from(needed).unwrap_or(0) - 1;
         format!("give --source 127.0.0.2-{}", IpAddr::V4(last.into()))
     } else {
@@ -62,7 +62,7 @@ fn ports(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>
     };
     mistakes.push(PlanError::of_plan(format!(
         "{connections} connections need more than the {room} available ports ({each} for each of {} and \
-         {}); {mend}, or fewer --connections",
+         {}); {fix}, or fewer --connections",
         counted(sources.len().max(1), "source address", "source addresses"),
         counted(targets.len().max(1), "target", "targets"),
     )));
@@ -82,14 +82,14 @@ fn files(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>
     }
     let workers = sockets(plan).div_ceil(each_worker(facts));
     if workers > MOST_WORKERS {
-        let mend = if facts.files < MOST_EACH + OTHER_FILES {
+        let fix = if facts.files < MOST_EACH + OTHER_FILES {
             "raise the limit of open files (ulimit -n 20000)"
         } else {
             "add machines (--listen)"
         };
         mistakes.push(PlanError::of_plan(format!(
             "{} connections need {workers} processes with {} open files each, and the limit is \
-             {MOST_WORKERS} processes; {mend}, or give fewer --connections",
+             {MOST_WORKERS} processes; {fix}, or give fewer --connections",
             plan.options.connections, facts.files
         )));
     }

@@ -111,12 +111,12 @@ fn target(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
 fn accounts(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     let (count, connections) = (plan.accounts.count(), plan.options.connections);
     if count < connections {
-        let mend = match plan.accounts.source {
+        let fix = match plan.accounts.source {
             AccountSource::List(_) => format!("add lines to the list, or give --connections {count}"),
             _ => format!("give --count {connections}, or --connections {count}"),
         };
         mistakes.push(PlanError::of_plan(format!(
-            "{connections} connections need {connections} accounts, but there are {count}; {mend}"
+            "{connections} connections need {connections} accounts, but there are {count}; {fix}"
         )));
     }
 }
@@ -208,8 +208,8 @@ fn mechanisms(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     unknown.retain(|name| !MECHANISMS.contains(&name.as_str()));
     for name in unknown {
         let near = nearest(&name.to_ascii_uppercase(), MECHANISMS.iter().copied());
-        let mend = if near.is_empty() { format!("; known are {}", MECHANISMS.join(", ")) } else { near };
-        mistakes.push(PlanError::of_plan(format!("unknown SASL mechanism \"{name}\"{mend}")));
+        let fix = if near.is_empty() { format!("; known are {}", MECHANISMS.join(", ")) } else { near };
+        mistakes.push(PlanError::of_plan(format!("unknown SASL mechanism \"{name}\"{fix}")));
     }
     if lists.iter().any(|list| list.iter().any(|m| m == "EXTERNAL"))
         && plan.target.tls.certificate_pem.is_none()

@@ -87,11 +87,11 @@ impl<'a> SessionCheck<'a> {
         if self.stage >= stage {
             return;
         }
-        let (before, mend) = match stage {
+        let (before, fix) = match stage {
             SessionStage::Bound | SessionStage::Authenticated => ("the login", "put \"login\" before it"),
             _ => ("the connection", "put \"connect\" or \"login\" before it"),
         };
-        self.wrong(place, format!("{what} comes before {before}; {mend}"));
+        self.wrong(place, format!("{what} comes before {before}; {fix}"));
         self.stage = stage;
     }
 
@@ -356,8 +356,8 @@ impl<'a> SessionCheck<'a> {
             return;
         }
         let near = nearest(name, self.variables.iter().copied());
-        let mend = if near.is_empty() { "; set it before, such as with \"set\"".to_owned() } else { near };
-        self.wrong(place, format!("the variable \"{name}\" is never set{mend}"));
+        let fix = if near.is_empty() { "; set it before, such as with \"set\"".to_owned() } else { near };
+        self.wrong(place, format!("the variable \"{name}\" is never set{fix}"));
         self.variables.push(name);
     }
 }

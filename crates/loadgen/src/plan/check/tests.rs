@@ -95,9 +95,9 @@ fn steps_before_their_prerequisite_are_mistakes() {
         ("bounce", "\"bounce\"", "\"login\""),
         ("bind", "\"connect\", \"bind\"", "\"login\""),
     ];
-    for (what, step, mend) in too_early {
+    for (what, step, fix) in too_early {
         let place = if step.starts_with("\"connect") { 2 } else { 1 };
-        let sentence = format!("step {place}: {what} comes before the login; put {mend} before it");
+        let sentence = format!("step {place}: {what} comes before the login; put {fix} before it");
         assert_eq!(of_steps(&format!("{step}, \"ping\"")), sentence);
     }
     for (what, step) in [

@@ -169,12 +169,12 @@ pub(super) fn template(text: &str) -> Result<TextTemplate, String> {
             piece.clone()
         } else {
             let near = nearest(name, PLACEHOLDERS.iter().map(|(known, _)| *known));
-            let mend = if near.is_empty() {
+            let fix = if near.is_empty() {
                 "; known are {user}, {n}, {password}, {domain}, {jid}, {unique}, {to} and {var:NAME}"
             } else {
                 near.as_str()
             };
-            return Err(format!("has the unknown placeholder \"{{{name}}}\"{mend}"));
+            return Err(format!("has the unknown placeholder \"{{{name}}}\"{fix}"));
         };
         if !literal.is_empty() {
             pieces.push(TemplatePart::Literal(std::mem::take(&mut literal)));

@@ -46,7 +46,7 @@ fn nothing_to_read_is_no_error() {
 }
 
 #[test]
-fn a_refused_port_is_told() {
+fn a_refused_port_is_reported() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // Loopback may refuse at once or at EPOLLOUT.
     let error = match Socket::connect(free, None, &SocketOptions::default()) {

@@ -51,7 +51,7 @@ fn tls_1_3_with_its_facts_and_bindings() {
     let handshake = peer.scratch.wire();
     assert!(handshake.sent > 200 && handshake.received > 500, "{handshake:?}");
     greet(&mut peer);
-    assert_eq!(peer.established, 1, "told once");
+    assert_eq!(peer.established, 1, "reported once");
     assert!(peer.scratch.wire().sent - handshake.sent > 5 + 16, "records cost more than their text");
     assert_eq!(peer.socket.held(), 0, "nothing waits");
     assert_eq!(peer.socket.tls_exporter().unwrap(), server.join().unwrap()[0]);
@@ -364,8 +364,8 @@ fn text_right_behind_the_handshake_is_not_lost() {
     let mut peer = Client::connect(address).with_tls(&client(|_| {}), NAME, false);
     assert_eq!(peer.read_bytes(5), b"early");
     assert_eq!(peer.established, 1);
-    peer.send(b"heard").unwrap();
-    assert_eq!(&server.join().unwrap(), b"heard");
+    peer.send(b"received").unwrap();
+    assert_eq!(&server.join().unwrap(), b"received");
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn attempt(made: &Made, trust: ServerTrust, name: &str) -> io::Result<()> {
 fn trust_is_as_the_options_say() {
     let own = self_signed(NAME);
     let (authority, leaf) = signed(NAME);
-    let (stranger, _) = signed(NAME);
+    let (other_authority, _) = signed(NAME);
     let own_pem = own.identity.certificates.clone();
     let good = [
         (&own, ServerTrust::Any, NAME),
@@ -43,7 +43,7 @@ fn trust_is_as_the_options_say() {
         (&own, ServerTrust::Pem(own_pem.clone()), "other.test"),
         (&own, ServerTrust::Pem(authority.clone()), NAME),
         (&leaf, ServerTrust::Pem(authority), "other.test"),
-        (&leaf, ServerTrust::Pem(stranger), NAME),
+        (&leaf, ServerTrust::Pem(other_authority), NAME),
         (&leaf, ServerTrust::Pem(own_pem), NAME),
     ];
     for (made, trust, name) in bad {

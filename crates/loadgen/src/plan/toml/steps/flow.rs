@@ -180,8 +180,8 @@ fn row(section: &TomlSection<'_>, table: &TomlNode<'_>) -> Option<VariableValue>
     let tables = &section.context.tables;
     let Some(index) = tables.iter().position(|known| known.name == name) else {
         let near = nearest(name, tables.iter().map(|known| known.name.as_str()));
-        let mend = if near.is_empty() { "; add it under [tables]".to_owned() } else { near };
-        return table.none(format!("there is no table \"{name}\"{mend}"));
+        let fix = if near.is_empty() { "; add it under [tables]".to_owned() } else { near };
+        return table.none(format!("there is no table \"{name}\"{fix}"));
     };
     let columns = tables.get(index).and_then(|t| t.rows.iter().map(Vec::len).min()).unwrap_or(0);
     if column as usize >= columns {

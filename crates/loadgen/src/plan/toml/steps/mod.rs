@@ -179,8 +179,8 @@ fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> 
         }
         _ => {
             let near = nearest(name, NAMES.iter().copied());
-            let mend = if near.is_empty() { format!("; known are {}", NAMES.join(", ")) } else { near };
-            s.wrong(format!("unknown step \"{name}\"{mend}"));
+            let fix = if near.is_empty() { format!("; known are {}", NAMES.join(", ")) } else { near };
+            s.wrong(format!("unknown step \"{name}\"{fix}"));
             return None;
         }
     };
