@@ -58,7 +58,7 @@ fn round(program: &ProgramUnderAttack) {
         connection.until("features");
     }
     drop(all);
-    // BOSH sessions end by the clock; all others are gone with their sockets.
+    // BOSH sessions time out; all others end with their sockets.
     wait("connections that end", || {
         (program.metric("throng_connections") <= (EACH * 2) as f64).then_some(())
     });
@@ -73,6 +73,6 @@ fn abandoned_connections_are_freed() {
     let before = program.resident();
     round(&program);
     let grown = program.resident().saturating_sub(before);
-    // A leak of a kilobyte a connection would show.
+    // A leak of one kilobyte per connection would exceed this.
     assert!(grown < 12 << 20, "{} kB more are resident after a second round", grown >> 10);
 }

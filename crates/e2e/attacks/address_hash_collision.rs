@@ -15,11 +15,11 @@ use testkit::server::StreamClient;
 
 use crate::support::{ask, bare, befriend, start_wire};
 
-/// FNV-1a of both, 64 bits: 0x13d1292628146d0f.
+/// The 64-bit FNV-1a hash of both is 0x13d1292628146d0f.
 const CONTACT: &str = "c4wqycgar3xuc";
 const MALLORY: &str = "3emlz6uquh2dh";
 
-/// How the victim looks to a client: the presences it gets for a probe, and the answers to three requests.
+/// The victim as seen by a client: presence returned for a probe, and the responses to three requests.
 async fn seen(client: &mut StreamClient, victim: &StreamClient) -> (bool, [bool; 3]) {
     let (full, bare) = (&victim.jid, bare(victim));
     client.send(format!("<presence type='probe' to='{bare}'/>")).await;
@@ -39,7 +39,7 @@ async fn seen(client: &mut StreamClient, victim: &StreamClient) -> (bool, [bool;
     ];
     for (answer, (id, request)) in answers.iter_mut().zip(["last", "info", "items"].iter().zip(requests)) {
         let reply = ask(client, id, &request).await;
-        // An empty list of items says nothing (XEP-0030 section 8).
+        // An empty list of items reveals nothing (XEP-0030 section 8).
         *answer = reply.condition().is_none() && (*id != "items" || reply.has("<item "));
     }
     (present, answers)

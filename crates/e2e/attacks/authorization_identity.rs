@@ -117,6 +117,6 @@ async fn sasl2_ignores_the_from_of_the_stream_header() {
         ))
         .await;
     let answer = client.element().await;
-    // The stream's `from` is a hint; the session is of who has proved it.
+    // The stream's `from` is only a hint; the session belongs to the authenticated user.
     assert!(!answer.has("juliet"), "{}", answer.0);
 }

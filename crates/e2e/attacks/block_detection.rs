@@ -34,7 +34,7 @@ async fn a_block_is_not_observable() {
     )
     .await;
     juliet.sync().await;
-    // The end of the victim's presence is what she is to see, and the last thing.
+    // The contact receives the victim's unavailable presence, and nothing after it.
     let farewell = romeo.sync().await;
     let of_juliet =
         farewell.iter().filter(|one| one.attr("from").is_some_and(|from| from.starts_with("juliet@")));
@@ -66,7 +66,7 @@ async fn a_block_is_not_observable() {
                 all.push(format!("<message to='{to}' type='{kind}' id='m'><body>x</body></message>"));
             }
             all.push(format!("<iq to='{to}' type='get' id='i'><query xmlns='jabber:iq:version'/></iq>"));
-            // Not last activity: XEP-0012 wants `forbidden` where XEP-0191 wants `service-unavailable`.
+            // Without last activity: XEP-0012 requires `forbidden` where XEP-0191 requires `service-unavailable`.
             all.push(format!("<iq to='{to}' type='get' id='i'><vCard xmlns='vcard-temp'/></iq>"));
             all.push(format!("<iq to='{to}' type='set' id='i'><x xmlns='urn:x'/></iq>"));
             all.push(format!("<presence to='{to}'/>"));

@@ -63,7 +63,7 @@ fn a_session_is_unreachable_without_its_sid() {
             assert!(refused, "{guess} {attributes}: {answer}");
         }
     }
-    // The session is where it was: it takes its next request.
+    // The session is unchanged: it accepts its next request.
     let auth = "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>AG5vYm9keQB3cm9uZw==</auth>";
     let answer = post(&program, &format!("<body rid='1001' sid='{sid}' xmlns='{NS}'>{auth}</body>"));
     assert!(answer.contains("not-authorized") && !answer.contains("terminate"), "{answer}");
@@ -113,7 +113,7 @@ fn a_client_cannot_inject_headers_by_content_type() {
         let answer = post(&program, &format!("<body {attributes} xmlns='{NS}'/>"));
         let head = answer.split_once("\r\n\r\n").unwrap().0.to_ascii_lowercase();
         assert!(!head.contains("x-evil"), "{value}: {head}");
-        // Whatever type it says, a browser runs nothing of it.
+        // A browser executes nothing of it, for any content type.
         assert!(head.contains("nosniff") && head.contains("content-security-policy: "), "{value}: {head}");
     }
 }

@@ -61,7 +61,7 @@ async fn mismatching_features_are_not_cached() {
         let asked = announce(&mut mallory, "hash='sha-1'").await;
         assert_eq!(asked.len(), 1, "the first with a hash is asked: {asked:?}");
         answer(&mut mallory, &asked[0], &lie).await;
-        // An answer of two times the right one is none either; so the next client is asked, and believed.
+        // The right response twice is invalid too, so the next client is queried and its response accepted.
         let asked = announce(&mut juliet, "hash='sha-1'").await;
         assert_eq!(asked.len(), 1, "{lie}: the lie was believed");
         answer(&mut juliet, &asked[0], GOOD).await;

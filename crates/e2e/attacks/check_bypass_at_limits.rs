@@ -12,12 +12,12 @@
 
 use crate::support::{ClientTransport, ask, assert_well_formed, friends};
 
-/// Attributes beside `to` and `type`.
+/// Attributes in addition to `to` and `type`.
 fn attributes() -> String {
     (0..62).map(|at| format!(" a{at}=''")).collect()
 }
 
-/// Declarations that are in force in the whole stanza.
+/// Namespace declarations on the stanza element.
 fn prefixes(count: usize) -> String {
     (0..count).map(|at| format!(" xmlns:p{at}='urn:p:{at}'")).collect()
 }

@@ -64,7 +64,7 @@ async fn a_session_id_grants_no_access() {
     let done = command(&mut boss, "example.com", &format!("sessionid='{id}' action='complete'"), form).await;
     assert!(done.has("completed"), "{}", done.0);
     assert!(wire.stores.accounts.exists(evil.as_ref()).await.unwrap());
-    // What a user may not use she does not see.
+    // Commands that a user may not execute are not listed.
     let items =
         "<query xmlns='http://jabber.org/protocol/disco#items' node='http://jabber.org/protocol/commands'/>";
     let list = ask(&mut mallory, "l", &format!("<iq type='get' to='example.com' id='l'>{items}</iq>")).await;

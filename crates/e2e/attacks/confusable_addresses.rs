@@ -77,7 +77,7 @@ async fn a_name_that_is_taken_is_taken_in_every_spelling() {
         if answer.attr("type").as_deref() == Some("error") {
             continue;
         }
-        // Taken: then it is another account by the rules of addresses, and does not prepare to the first.
+        // Accepted: the address is then a different account whose name does not normalise to the first.
         let made = jid::Jid::from_parts(Some(name), "example.com", None).expect("an address");
         assert!(
             !["juliet@example.com", "kévin@example.com", "straße@example.com"].contains(&made.as_str()),
@@ -85,7 +85,7 @@ async fn a_name_that_is_taken_is_taken_in_every_spelling() {
         );
         panic!("{name:?} was registered as {made}");
     }
-    // The password of the one who holds the name is still the only one.
+    // The password of the existing account is still the only valid one.
     let mut client = wire.connect();
     client.open().await;
     assert!(client.authenticate(sasl::Mechanism::ScramSha1, "JULIET", "C4lliope+co").await.is_err());

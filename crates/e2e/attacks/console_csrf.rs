@@ -77,7 +77,7 @@ fn a_cross_site_request_changes_nothing() {
     }
     let all = request(&program, "GET /api/v1/accounts", &cookie, "");
     assert!(all.starts_with("HTTP/1.1 200") && !all.contains("evil@") && all.contains("juliet@"), "{all}");
-    // It works for the page itself, until it signs out.
+    // The page itself can use it until it signs out.
     let good = request(
         &program,
         "POST /api/v1/accounts",

@@ -18,7 +18,7 @@ use crate::support::{enable_resumption, resume, start_wire};
 
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 
-/// Logs in and loses the connection; the identifier to resume with.
+/// Logs in and drops the connection; returns the identifier for resumption.
 async fn detached(wire: &TestServer, user: &str, resource: &str) -> String {
     let mut client = wire.login(user, resource).await;
     client.send("<presence/>").await;
@@ -46,7 +46,7 @@ async fn a_detached_session_filled_by_others_is_resumed_in_order() {
     let id = detached(&wire, "juliet", "balcony").await;
     let mut attacker = wire.login("attacker", "street").await;
     let mut nurse = wire.login("nurse", "room").await;
-    // More than a queue has room for, and less than an offline store.
+    // More than a session's queue holds, and less than the offline store holds.
     fill(&mut attacker, "juliet@example.com/balcony", 60).await;
     nurse.send("<message to='juliet@example.com' type='chat' id='nurse'><body>Madam!</body></message>").await;
     nurse.sync().await;
@@ -131,7 +131,7 @@ async fn an_account_is_limited_over_all_its_detached_sessions() {
     for n in 0..8 {
         let resource = format!("phone{n}");
         detached(&wire, "juliet", &resource).await;
-        // Answers: there is no store that takes them.
+        // IQ responses are not stored offline.
         let answer = format!(
             "<iq type='result' id='1' to='juliet@example.com/{resource}'><x xmlns='u:x'>{}</x></iq>",
             "x".repeat(20_000)
@@ -143,7 +143,7 @@ async fn an_account_is_limited_over_all_its_detached_sessions() {
             assert_eq!(accomplice.sync().await, []);
         }
     }
-    // Presence passes up to a floor in each session: a session that loses it could not be resumed.
+    // Each session accepts a minimum of presence, because a session that loses presence cannot be resumed.
     let floors = 8 * u64::from(throng_core::session::backlog::UNCOUNTED_QUEUE_BYTES);
     let most = u64::from(wire.node.limits().backlog_bytes_per_account) + floors;
     let waiting = wire.node.backlog.bytes();

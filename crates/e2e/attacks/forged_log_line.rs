@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::support::{PROGRAM_PASSWORD, ProgramUnderAttack};
 
-/// What XML 1.0 lets through of it.
+/// The characters of it that XML 1.0 allows.
 const FORGED: &str = "x&#10;2026-11-22T00:00:00.000000Z  INFO throng::audit: command who=\"operator\" outcome=\"done\"&#13;&#x9b;2K&#x202e;&#x2028;&#x85;";
 
 fn login(program: &ProgramUnderAttack, plain: &str) -> String {
@@ -73,12 +73,12 @@ fn client_values_stay_in_their_field() {
             assert_eq!(unsafe_one, None, "{line}");
             assert!(line.len() < 8_192, "{} bytes: {line:.200}", line.len());
             match format {
-                // The greeting is not of the log.
+                // The greeting is not part of the log.
                 "json" if !line.starts_with('{') => assert!(!line.contains("INFO"), "{line}"),
                 "json" => drop(
                     serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|e| panic!("{e}: {line}")),
                 ),
-                // A time stands at the beginning of a line of ours, and of nothing else.
+                // Only lines of the log begin with a time.
                 _ => assert!(!line.starts_with("2026-11-22T00:00:00.000000Z"), "{line}"),
             }
             assert!(!line.contains("  INFO throng::audit: command who=\"operator\""), "{line}");

@@ -44,7 +44,7 @@ async fn every_stanza_carries_the_address_of_its_sender() {
                     break;
                 }
             }
-            // Either the stream ended or all of it was handled.
+            // Either the stream ended or every stanza was handled.
             let _ = romeo.try_send("<iq type='get' id='done'><ping xmlns='urn:xmpp:ping'/></iq>").await;
             loop {
                 match romeo.receive().await {

@@ -20,7 +20,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// `GET /console/index.html`, by literals that are not indexed.
+/// `GET /console/index.html` as literals without indexing.
 fn head() -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in [
@@ -77,7 +77,7 @@ fn resets_and_endless_headers_are_bounded() {
         .flatten()
         .collect();
     let dependent: Vec<u8> = (0..20_000).flat_map(|n| frame(2, 0, odd(n), &[0, 0, 0, 0, 16])).collect();
-    // The allocator keeps what the first requests needed.
+    // The allocator retains the memory of the first requests.
     drop(open(&program));
     assert_eq!(program.get("/console/index.html").0, 200);
     let before = program.resident();

@@ -53,7 +53,7 @@ fn ambiguous_request_lengths_are_refused() {
         ] {
             let mut connection = program.connect(program.http);
             connection.send(format!("{attack}{SECOND}"));
-            // What waits for more is no answer.
+            // A server that waits for more input has not answered.
             connection.half_close();
             let answers = connection.rest();
             let first = answers.get(9..12).unwrap_or("").to_owned();

@@ -18,7 +18,7 @@ async fn a_silent_client_is_not_kept_alive_by_others() {
     let wire = start_wire();
     let (mut mallory, mut victim) = pair(&wire).await;
     let limits = wire.node.limits();
-    // The client who answers stays awake.
+    // A client that responds is not pinged again.
     for _ in 0..limits.idle_ping_seconds.div_ceil(30) {
         mallory.sync().await;
         wire.advance(30).await;

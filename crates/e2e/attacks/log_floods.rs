@@ -47,7 +47,7 @@ fn failed_logins_are_aggregated_and_logins_are_one_line_each() {
     let log = program.log();
     let lines = |what: &str| log.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
     let failed = lines("login failed");
-    // One, and one for each minute that the case takes.
+    // One line, and one for each minute that the case takes.
     assert!((1..=3).contains(&failed.len()), "{failed:#?}");
     assert!(failed[0].contains("peer=\"127.0.0.1\"") && failed[0].contains("count=1"), "{}", failed[0]);
     let opened = lines("logged in");

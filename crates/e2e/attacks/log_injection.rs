@@ -21,7 +21,7 @@ fn client_input_cannot_forge_a_log_line() {
     let program = ProgramUnderAttack::start("log", "admins = ['romeo@localhost']\n", "");
     for ending in ["\n", "\r\n", "\r", "\u{85}", "\u{2028}", "\u{1b}[2K\u{1b}[1A", "\u{7}", "\u{0}"] {
         let word = format!("x{ending}{FORGED}{ending}");
-        // SASL: base 64 carries everything.
+        // SASL: Base64 can carry every byte.
         let mut xmpp = program.connect(program.c2s);
         xmpp.send("<stream:stream to='localhost' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>");
         xmpp.until("</stream:features>");

@@ -26,7 +26,7 @@ async fn oversized_or_malformed_credentials_only_fail() {
     client.open().await;
     client.start_tls(&TlsClientSettings::default()).await;
     client.open().await;
-    // What NFKC makes eighteen of; what canonical order has to sort; what case folding lengthens.
+    // A character that NFKC expands to eighteen, one that canonical ordering must sort, one that case folding lengthens.
     let expanding = "\u{fdfa}".repeat(2_500);
     let unordered = format!("a{}", "\u{315}\u{300}\u{5ae}\u{1d16d}".repeat(700));
     let folding = "\u{1fb7}".repeat(2_000);

@@ -31,7 +31,7 @@ fn authenticate(mechanism: &str, initial: &[u8]) -> String {
     )
 }
 
-/// Streams that are open, and what each of them sends last.
+/// Open streams, each with its last message.
 async fn prepared(wire: &TestServer, way: &str) -> (Vec<StreamClient>, Vec<String>) {
     let (mut clients, mut last) = (Vec::new(), Vec::new());
     for n in 0..GUESSES {

@@ -49,11 +49,11 @@ fn memory_of_an_element_is_proportional_to_its_bytes() {
                 connection
             })
             .collect();
-        // Another client is served meanwhile, and when it is, the node has read what came before it.
+        // Another client is served meanwhile; its response shows that the node has read the input before it.
         drop(program.login("romeo", "x"));
         let grown = program.resident().saturating_sub(before);
         let sent = AT_A_TIME * attack.len();
-        // Sockets and streams cost a few kilobytes each, besides.
+        // Each socket and stream costs a few kilobytes in addition.
         let most = 3 * sent + AT_A_TIME * 24_000 + (16 << 20);
         assert!(
             grown < most as u64,

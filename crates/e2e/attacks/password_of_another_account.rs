@@ -57,7 +57,7 @@ async fn only_the_owner_changes_password_and_account() {
     ] {
         let answer = ask(&mut mallory, "r", &format!("<iq type='set' {to} id='r'>{inner}</iq>")).await;
         assert_eq!(answer.attr("type").as_deref(), Some("error"), "{to} {inner}: {}", answer.0);
-        // Section 3.3. Another's address has nothing to do with registration, and answers as to any other request.
+        // Section 3.3. Another account's address does not handle registration and responds as to any unknown request.
         assert!(to.contains('@') || !answer.has("C4lliope"), "a password comes back: {}", answer.0);
     }
     for user in ["mallory", "juliet", "boss"] {

@@ -18,12 +18,12 @@ use crate::support::{ProgramUnderAttack, start_wire};
 
 const MANY: usize = 64;
 
-/// Letters of these that are the same at the same place in too many are no randomness.
+/// Characters that are equal at the same position in too many values are not random.
 fn check(what: &str, all: &[String], bits: usize) {
     let different: HashSet<&String> = all.iter().collect();
     assert_eq!(different.len(), all.len(), "{what}: {all:?}");
     let shortest = all.iter().map(String::len).min().unwrap();
-    // Places where many values occur; each counts as four bits at most, that of hexadecimal digits.
+    // Positions with many different values; each counts as at most four bits, those of a hexadecimal digit.
     let places = (0..shortest).filter(|at| {
         let seen: HashSet<u8> = all.iter().map(|one| one.as_bytes()[*at]).collect();
         seen.len() >= 8
@@ -69,7 +69,7 @@ async fn stream_identifiers_are_unpredictable() {
         resources.push(client.bind("").await.unwrap().split('/').nth(1).unwrap().to_owned());
         client.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
         let id = client.element().await.attr("id").unwrap();
-        // The resource is a part of some, and no secret.
+        // Some contain the resource, which is not secret.
         sessions.push(id);
     }
     check("stream ids", &streams, 64);

@@ -20,7 +20,7 @@ async fn available(wire: &TestServer, name: &str) -> StreamClient {
     client
 }
 
-/// What of this comes from a user.
+/// The elements that come from a user.
 fn of<'a>(seen: &'a [ReceivedElement], user: &str) -> Vec<&'a ReceivedElement> {
     seen.iter().filter(|one| one.attr("from").is_some_and(|from| from.starts_with(user))).collect()
 }

@@ -21,7 +21,7 @@ fn requests(count: usize) -> String {
     (0..count).map(|n| format!("<iq type='get' id='{n}'><ping xmlns='urn:xmpp:ping'/></iq>")).collect()
 }
 
-/// Sends this and counts the answers that come without the clock going on.
+/// Sends this and counts the responses while the clock stands still.
 async fn flood(client: &mut StreamClient, count: usize) -> usize {
     client.send(requests(count)).await;
     let mut answers = 0;
@@ -90,7 +90,7 @@ async fn resuming_does_not_refill_the_burst() {
         mallory = client;
         assert_eq!(answer.name(), "resumed");
         run_until_idle().await;
-        // What was not acknowledged comes again.
+        // Unacknowledged stanzas are sent again.
         while mallory.try_receive().await.is_some() {}
         assert_eq!(flood(&mut mallory, BURST).await, 0);
     }

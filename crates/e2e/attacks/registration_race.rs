@@ -76,7 +76,7 @@ async fn a_recreated_account_inherits_nothing() {
     ask(&mut old, "b", "<iq type='set' id='b'><block xmlns='urn:xmpp:blocking'><item jid='secret@example.net'/></block></iq>").await;
     old.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
     let id = old.element().await.attr("id").expect("an identifier");
-    // Its connection is lost, so its session waits; a message waits in it, and another in the store after it.
+    // Its connection is lost, so the session is detached; one message waits in the session, a later one in the store.
     drop(old);
     run_until_idle().await;
     romeo.send("<message to='hamlet@example.com' type='chat'><body>secret</body></message>").await;

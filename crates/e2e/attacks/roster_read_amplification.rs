@@ -53,13 +53,13 @@ async fn a_probe_reads_one_contact() {
     }
 }
 
-/// The server's refusal of a probe is a stanza to the prober, whose own blocklist is read for the first one.
+/// The refusal of a probe is a stanza to the prober, whose own blocklist is read for the first one.
 async fn warm(client: &mut StreamClient) {
     client.send("<presence type='probe' to='somebody@example.com'/>").await;
     client.sync().await;
 }
 
-/// What somebody who may not see an account's presence asks and sends.
+/// Requests and stanzas of a user who may not see the account's presence.
 const QUERIES: &[&str] = &[
     "<iq type='get' to='ADDRESS' id='1'><query xmlns='jabber:iq:last'/></iq>",
     "<iq type='get' to='ADDRESS/balcony' id='1'><query xmlns='jabber:iq:last'/></iq>",
@@ -69,13 +69,13 @@ const QUERIES: &[&str] = &[
     "<presence type='probe' to='ADDRESS/balcony' id='1'/>",
 ];
 
-/// The connected, the absent and the missing account.
+/// A connected account, an offline one and a missing one.
 const OWNERS: [&str; 3] = ["nurse@example.com", "juliet@example.com", "nobody@example.com"];
 
 #[tokio::test]
 async fn a_query_costs_the_same_whether_or_not_the_account_is_connected() {
     for query in QUERIES {
-        // One node a query, so that nothing is known of anybody at the first one.
+        // A new node for each query, so that its caches are empty.
         let wire = start_wire();
         for user in ["juliet", "nurse", "mallory"] {
             wire.create_user(user).await;

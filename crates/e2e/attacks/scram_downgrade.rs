@@ -16,7 +16,7 @@ use testkit::server::{PASSWORD, StreamClient, TestServer, TlsClientSettings};
 
 use crate::support::start_wire;
 
-/// What is done to the last message of the client.
+/// Modification of the client's last message.
 type Change = Box<dyn Fn(String) -> String>;
 
 async fn encrypted(wire: &TestServer) -> StreamClient {
@@ -28,7 +28,7 @@ async fn encrypted(wire: &TestServer) -> StreamClient {
     client
 }
 
-/// A whole exchange; what the server ends it with.
+/// A complete exchange; returns the server's final element.
 async fn end(
     client: &mut StreamClient,
     mechanism: Mechanism,

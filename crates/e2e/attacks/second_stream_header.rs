@@ -29,10 +29,10 @@ async fn a_second_stream_header_or_end_tag_ends_the_stream() {
     ] {
         let wire = ClientTransport::Tcp.start();
         let (mut romeo, mut juliet) = pair(&wire).await;
-        // A header in the middle is an element without its end; what is in it is no stanza.
+        // A stream header within the stream is an unclosed element; its children are not stanzas.
         let _ = romeo.try_send(format!("{odd}{MESSAGE}</stream:stream>")).await;
         let seen = read_until_end(&mut romeo).await;
-        // An error of the client ends the stream without one of the server (section 4.9.1.1).
+        // A stream error of the client ends the stream without one of the server (section 4.9.1.1).
         let silent = odd.starts_with("</") || odd.starts_with("<stream:error");
         assert!(silent || stream_error(&seen).is_some(), "{odd}: {seen:?}");
         assert_eq!(juliet.sync().await, [], "{odd}");

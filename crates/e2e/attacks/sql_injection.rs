@@ -36,7 +36,7 @@ fn values_are_never_read_as_sql_or_patterns() {
     let mut ask = |id: &str, request: String| {
         romeo.send(request.replace("ID", id));
         let mut all = String::new();
-        // A push may come before the answer.
+        // A push may precede the response.
         while !all.contains(&format!("id='{id}'")) || !all.ends_with('>') {
             all += &romeo.until(">");
         }
@@ -70,7 +70,7 @@ fn values_are_never_read_as_sql_or_patterns() {
             kept.replace("&apos;", "'").replace("&quot;", "\"").replace("&#39;", "'").replace("&#34;", "\"");
         assert!(read.contains(&format!(">{value}</a>")), "{value}: {kept}");
     }
-    // The API's parameters; encoded, as they have to be.
+    // Parameters of the API, encoded as required.
     let token = program.run_ok(&["token", "add", "reader", "--scope", "read"]);
     let token = token.split_whitespace().find(|word| word.starts_with("throng_")).expect("a token");
     let get = |path: &str| {

@@ -19,7 +19,7 @@ use crate::support::{ClientTransport, assert_well_formed, pair};
 
 const CASES: usize = 700;
 
-/// Choices that are the same in each run.
+/// Choices that are equal in each run.
 struct TestRng(fastrand::Rng);
 
 impl TestRng {
@@ -135,7 +135,7 @@ const ATTRIBUTES: &[&str] = &[
 const BLANKS: &[&str] = &[" ", "  ", "\n", "\t", "\r\n", " \n ", "", "\u{a0}"];
 
 fn element(dice: &mut TestRng, depth: usize, out: &mut String) {
-    // Prefixes are declared more often than not, or hardly anything would be good.
+    // Prefixes are mostly declared; otherwise hardly any stanza would be valid.
     let declared = dice.roll(4) != 0;
     let name = dice.pick(if declared { &NAMES[..9] } else { NAMES });
     let _ = write!(out, "<{name}");
@@ -178,7 +178,7 @@ fn stanza(dice: &mut TestRng) -> String {
         element(dice, 1, &mut out);
     }
     out.push_str("</message>");
-    // One in six is damaged: a piece is left out, doubled, or put somewhere else.
+    // One in six is damaged: a piece is removed, doubled, or moved.
     if dice.roll(6) == 0 {
         let edges: Vec<usize> = out.char_indices().map(|(at, _)| at).collect();
         let (from, to) = (edges[dice.roll(edges.len())], edges[dice.roll(edges.len())]);
@@ -194,7 +194,7 @@ fn stanza(dice: &mut TestRng) -> String {
     out
 }
 
-/// What a foreign parser sees in one stanza of a client's stream; the error if it sees none.
+/// An independent parser's reading of one stanza in a client's stream, or its error.
 fn meaning(text: &str) -> Result<String, String> {
     let whole = format!(
         "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>{text}</stream:stream>"
@@ -211,7 +211,7 @@ fn meaning(text: &str) -> Result<String, String> {
 
 fn describe_difference(node: Node<'_, '_>, root: bool, out: &mut String) {
     if node.is_text() {
-        // An empty section is nothing.
+        // An empty CDATA section contributes nothing.
         if let Some(text) = node.text().filter(|text| !text.is_empty()) {
             let _ = write!(out, "{text:?}");
         }
@@ -227,7 +227,7 @@ fn describe_difference(node: Node<'_, '_>, root: bool, out: &mut String) {
     out.extend(attributes);
     out.push('>');
     for child in node.children() {
-        // The server's own.
+        // Added by the server.
         let id = child.tag_name().namespace() == Some("urn:xmpp:sid:0");
         if !(root && id) {
             describe_difference(child, false, out);
@@ -247,7 +247,7 @@ async fn agree(way: ClientTransport, seed: u64) {
         let open = romeo.try_send(&sent).await.is_ok()
             && romeo.try_send("<iq type='get' id='done'><ping xmlns='urn:xmpp:ping'/></iq>").await.is_ok();
         if before.is_err() {
-            // It may be without an end, and then nobody could tell whether it is taken.
+            // It may be unclosed, so that acceptance could not be observed.
             romeo.half_close().await;
         }
         let mut alive = false;
@@ -276,7 +276,7 @@ async fn agree(way: ClientTransport, seed: u64) {
                 arrived += 1;
             }
             (_, []) => refused += 1,
-            // What comes before the damage may be a whole stanza.
+            // The part before the damage may be a complete stanza.
             (Err(error), [one]) => {
                 let after = meaning(&one.0).unwrap_or_else(|error| panic!("{error}: {}", one.0));
                 let mut heads = sent.match_indices('>').map(|(at, _)| meaning(&sent[..=at]));

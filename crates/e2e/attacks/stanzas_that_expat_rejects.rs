@@ -41,7 +41,7 @@ async fn nothing_that_expat_rejects_is_delivered() {
             let message = format!("<message to='juliet@example.com/balcony'>{poison}</message>");
             let _ = romeo.try_send(message).await;
             let received = read_until_end(&mut romeo).await;
-            // Over BOSH the whole request may be refused before it is a stream's.
+            // Over BOSH the whole request may be refused before the stream receives it.
             let error = stream_error(&received);
             assert!(
                 error.as_deref() == Some("policy-violation") || way == ClientTransport::Bosh,

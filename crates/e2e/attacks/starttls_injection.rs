@@ -32,7 +32,7 @@ async fn plaintext_pipelined_after_starttls_is_discarded() {
         let mut client = wire.connect();
         client.open().await;
         client.send(format!("{STARTTLS}{injected}")).await;
-        // The server may end the stream at once; what it must not do is to remember.
+        // The server may end the stream immediately; it must not keep the injected input.
         let ReceivedEvent::Element(answer) = client.receive().await else { continue };
         if answer.name() != "proceed" || client.handshake(&TlsClientSettings::default()).await.is_err() {
             continue;

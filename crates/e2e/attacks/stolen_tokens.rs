@@ -91,7 +91,7 @@ async fn a_token_is_bound_to_user_domain_client_and_channel() {
     ] {
         assert_eq!(login(&wire, &token, &wrong).await, "failure", "{what}");
     }
-    // What was recorded of a login is worth nothing on another connection.
+    // A recorded login is useless on another connection.
     let mut client = encrypted(&wire, "example.com").await;
     let recorded = sasl::client::hashed_token("juliet", &token, client.binding("tls-exporter"));
     let name = HtMechanism::Exporter.name();

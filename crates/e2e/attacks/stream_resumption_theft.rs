@@ -43,7 +43,7 @@ async fn only_the_owner_resumes_a_session() {
             assert_eq!(thief.sync().await, [], "{way:?}");
         };
         steal().await;
-        // The connection is lost and a message waits in the session.
+        // The connection is lost, and a message waits in the detached session.
         drop(juliet);
         run_until_idle().await;
         romeo.send("<message to='juliet@example.com' type='chat'><body>secret</body></message>").await;

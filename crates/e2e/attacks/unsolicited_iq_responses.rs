@@ -16,7 +16,7 @@ use crate::support::{ask, enable_resumption, friends, resume, start_wire};
 
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 
-/// Ten megabytes of answers.
+/// Ten megabytes of IQ responses.
 async fn flood(attacker: &mut StreamClient) {
     let text = "x".repeat(10_000);
     for n in 0..1000 {
@@ -82,7 +82,7 @@ async fn a_slow_client_is_not_disconnected_by_unsolicited_responses() {
     let mut juliet = wire.connect_with(4096);
     juliet.login("juliet", "balcony").await;
     flood(&mut attacker).await;
-    // It reads again: there is an answer for its own request, and no stream error before.
+    // It reads again and receives the response to its own request without a stream error.
     let answer =
         ask(&mut juliet, "own", "<iq type='get' id='own'><query xmlns='jabber:iq:roster'/></iq>").await;
     assert_eq!(answer.attr("type").as_deref(), Some("result"));

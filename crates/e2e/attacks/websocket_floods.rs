@@ -28,7 +28,7 @@ fn announced_and_endless_frames_use_no_memory() {
         .flatten()
         .collect();
     let bomb = {
-        // One megabyte of blanks in an attribute, as deflate has it, a hundred times.
+        // One megabyte of spaces in an attribute, deflated, a hundred times.
         let mut deflated = Vec::new();
         let blanks = vec![b' '; 1 << 20];
         let mut encoder = flate2::write::DeflateEncoder::new(&mut deflated, flate2::Compression::best());
@@ -63,7 +63,7 @@ fn announced_and_endless_frames_use_no_memory() {
             let mut connection = program.websocket(extensions);
             connection.send(bytes);
             connection.half_close();
-            // It ends by itself; what it says goes to a peer that may be gone.
+            // It ends without help; its last output may go to a closed connection.
             connection.rest();
         }
         assert_eq!(program.get("/healthz").0, 200, "{what}");

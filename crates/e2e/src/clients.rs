@@ -11,15 +11,15 @@ use std::sync::OnceLock;
 
 use crate::process::describe_output;
 
-/// Where the scripts are.
+/// Folder of the scripts.
 pub fn scripts_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }
 
-/// The folder of what is installed, in the target folder; the first who asks installs what is missing.
+/// Folder of the installed clients, within the target folder. The first call installs what is missing.
 ///
 /// # Panics
-/// If that fails.
+/// If the installation fails.
 pub fn install_clients() -> &'static Path {
     static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
     INSTALLED.get_or_init(|| {

@@ -8,15 +8,15 @@ use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-/// The folder.
+/// Temporary folder of a test.
 #[derive(Debug)]
 pub struct TempFolder(PathBuf);
 
 impl TempFolder {
-    /// A folder that only this process uses. Tests that run in one process choose different names.
+    /// Creates a folder that only this process uses. Tests of one process choose different names.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn new(name: &str) -> TempFolder {
         let path = std::env::temp_dir().join(format!("throng-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");

@@ -20,31 +20,31 @@ use crate::wait::{NODE_TIMEOUT, SLOW_TIMEOUT, poll};
 
 const CONFIG: &str = "throng.toml";
 const LOG: &str = "log";
-/// The last line of the greeting, which comes when every port and the admin socket are open.
+/// Last line of the greeting, printed when every port and the admin socket are open.
 const READY: &str = "Stop with";
 
-/// A folder with a configuration, and the node in it while it runs. A node that runs is killed with the value.
+/// A folder with a configuration, and the node in it while it runs. A running node is killed when the value is dropped.
 #[derive(Debug)]
 pub struct NodeProcess {
-    // Before the folder, for values go in this order: nobody writes there any more when it is removed.
+    // Before the folder, because fields are dropped in this order: no process writes to the folder when it is removed.
     process: Option<KillOnDrop>,
-    /// Where it runs; `throng.toml` and `log` are in it.
+    /// Working folder with `throng.toml` and `log`.
     pub folder: TempFolder,
     netns: Option<String>,
 }
 
 impl NodeProcess {
-    /// A node that has not started, in a folder of this name.
+    /// Creates a node in a folder of this name, without starting it.
     pub fn new(name: &str) -> NodeProcess {
         NodeProcess::new_in_netns(None, name)
     }
 
-    /// The same in a network namespace, if one is named.
+    /// Like [`Node::new`], in a network namespace if one is named.
     pub fn new_in_netns(space: Option<String>, name: &str) -> NodeProcess {
         NodeProcess { process: None, folder: TempFolder::new(name), netns: space }
     }
 
-    /// The network namespace that it runs in.
+    /// Network namespace of the node.
     pub fn netns(&self) -> Option<&str> {
         self.netns.as_deref()
     }
@@ -64,7 +64,7 @@ impl NodeProcess {
         command
     }
 
-    /// A command of the program with the node's configuration, run to its end.
+    /// Runs a command of the program with the node's configuration.
     ///
     /// # Panics
     /// If the program does not start.
@@ -72,7 +72,7 @@ impl NodeProcess {
         self.run_with(words, "")
     }
 
-    /// The same with something to read on its standard input.
+    /// The same with text on standard input.
     ///
     /// # Panics
     /// If the program does not start.
@@ -81,43 +81,43 @@ impl NodeProcess {
         command.args(["--config", CONFIG]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("throng starts");
-        // A command that fails early closes its end; its own words say more than the broken pipe.
+        // A command that fails early closes its input; its own message is more useful than the broken pipe.
         let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
         child.wait_with_output().expect("throng ends")
     }
 
-    /// What a command printed that must succeed.
+    /// Output of a command that must succeed.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it fails.
     pub fn run_ok(&self, words: &[&str]) -> String {
         self.run_ok_with(words, "")
     }
 
-    /// The same with something to read on its standard input.
+    /// The same with text on standard input.
     ///
     /// # Panics
-    /// If it does not succeed.
+    /// If it fails.
     pub fn run_ok_with(&self, words: &[&str], input: &str) -> String {
         let output = self.run_with(words, input);
         assert!(output.status.success(), "{words:?}: {}\n{}", describe_output(&output), self.log_tail());
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Makes an account, and the database if the node was never started.
+    /// Creates an account, and the database if the node was never started.
     ///
     /// # Panics
-    /// If that fails.
+    /// If the command fails.
     pub fn add_account(&self, jid: &str, password: &str) {
         self.run_ok(&["account", "add", "--create", "--password", password, jid]);
     }
 
-    /// Starts it and waits until it has opened all its ports and its admin socket.
+    /// Starts the node and waits until all its ports and its admin socket are open.
     ///
     /// # Panics
-    /// If it ends before, or takes longer than [`SLOW_TIMEOUT`].
+    /// If it ends first, or takes longer than [`SLOW_TIMEOUT`].
     pub fn start(&mut self) {
-        // Appended to: what the node before a `kill -9` said is part of the story.
+        // Appended, to keep the log of the process before a `kill -9`.
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join(LOG)).expect("a log");
         let greetings = || self.log().matches(READY).count();
         let before = greetings();
@@ -140,20 +140,20 @@ impl NodeProcess {
         self.process = Some(process);
     }
 
-    /// All that it has printed.
+    /// The complete log.
     pub fn log(&self) -> String {
         let bytes = fs::read(self.folder.join(LOG)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The end of that, for the message of a failure.
+    /// The end of the log, for failure messages.
     fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Waits until the log has this.
+    /// Waits until the log contains this text.
     ///
     /// # Panics
     /// If it does not within [`NODE_TIMEOUT`].
@@ -162,27 +162,27 @@ impl NodeProcess {
         assert!(seen.is_some(), "no {what} in {}", self.log());
     }
 
-    /// Id of its process.
+    /// Process id.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the node is not running.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("a running node").0.id()
     }
 
-    /// Ends it by SIGKILL.
+    /// Kills the node with SIGKILL.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the node is not running.
     pub fn kill(&mut self) {
         signal(self.pid(), "KILL");
         self.wait_for_exit();
     }
 
-    /// Ends it as an operator does, by SIGTERM, which it must answer with status 0. How long that took.
+    /// Stops the node with SIGTERM; it must exit with status 0. Returns the time that this took.
     ///
     /// # Panics
-    /// If it does not run, does not end, or ends in another way.
+    /// If it is not running, does not end, or ends with another status.
     pub fn stop(&mut self) -> Duration {
         let clock = SystemClock::new();
         signal(self.pid(), "TERM");
@@ -191,7 +191,7 @@ impl NodeProcess {
         Duration::from_millis(clock.now().0)
     }
 
-    /// Waits for an end that something else brings about.
+    /// Waits until the node ends for another reason.
     ///
     /// # Panics
     /// If it does not run, or does not end within [`NODE_TIMEOUT`].

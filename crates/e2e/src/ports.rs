@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, TcpListener};
 /// `N` different ports.
 ///
 /// # Panics
-/// If the machine has none left.
+/// If no port is free.
 pub fn free<const N: usize>() -> [u16; N] {
-    // All are held until the last is found, or the system could give one twice.
+    // All are bound until the last is found; otherwise the system could return one twice.
     let all = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
     all.map(|listener| listener.local_addr().expect("a bound port").port())
 }

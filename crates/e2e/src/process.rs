@@ -10,10 +10,10 @@ use std::process::{Child, Command, ExitStatus, Output};
 
 use crate::wait::wait;
 
-/// Where the program is: beside the folder of the test's own executable.
+/// Path of the program, beside the folder of the test's own executable.
 ///
 /// # Panics
-/// If it was not built.
+/// If the program was not built.
 pub fn program_path() -> PathBuf {
     let own = std::env::current_exe().expect("the path of the test");
     let path = own.parent().and_then(Path::parent).expect("target/debug/deps").join("throng");
@@ -21,14 +21,15 @@ pub fn program_path() -> PathBuf {
     path
 }
 
-/// The program with these words, in a network namespace if one is named.
+/// The program with these arguments, in a network namespace if one is named.
 pub fn program(space: Option<&str>, words: &[&str]) -> Command {
     let mut command = command_in_netns(space, &program_path());
     command.args(words);
     command
 }
 
-/// Any program, in a network namespace if one is named. The process that is started is the program's own: `ip` becomes it.
+/// Any program, in a network namespace if one is named. The started process is the program itself, because `ip`
+/// executes it in its place.
 pub fn command_in_netns(space: Option<&str>, program: &Path) -> Command {
     let Some(space) = space else { return Command::new(program) };
     let mut command = Command::new("ip");
@@ -36,7 +37,7 @@ pub fn command_in_netns(space: Option<&str>, program: &Path) -> Command {
     command
 }
 
-/// How a process ended and all that it printed, for the message of a failure.
+/// Exit status and output of a process, for failure messages.
 pub fn describe_output(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))
@@ -47,20 +48,20 @@ pub fn describe_output(output: &Output) -> String {
 /// # Panics
 /// If there is no such process.
 pub fn signal(pid: u32, name: &str) {
-    // The shell's kill, for /bin/kill is not on every machine.
+    // The shell's `kill`, because /bin/kill is not installed everywhere.
     let sent = Command::new("sh").args(["-c", "kill -\"$1\" \"$2\"", "sh", name, &pid.to_string()]).status();
     assert!(sent.expect("sh").success(), "no process {pid}");
 }
 
-/// A process that is killed when the value goes, whatever becomes of the test.
+/// A process that is killed when the value is dropped.
 #[derive(Debug)]
 pub struct KillOnDrop(pub Child);
 
 impl KillOnDrop {
-    /// Waits until it ends by itself.
+    /// Waits until the process ends.
     ///
     /// # Panics
-    /// If it does not; `what` is named then.
+    /// If it does not end; the message names `what`.
     pub fn wait_for_exit(&mut self, what: &str) -> ExitStatus {
         wait(what, || self.0.try_wait().expect("a child"))
     }

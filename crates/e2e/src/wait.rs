@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use base::clock::{Clock, Millis, SystemClock};
 
-/// For what a node does as soon as it can.
+/// Timeout for reactions without work.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
-/// For whatever has to happen on a machine that does much else.
+/// Timeout for anything on a busy machine.
 pub const SLOW_TIMEOUT: Duration = Duration::from_secs(120);
-/// Between two looks.
+/// Pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
-/// Looks until there is something to see, or patience is at its end. It looks once at least.
+/// Polls until there is a value or the time limit is over; at least once.
 pub fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let clock = SystemClock::new();
     let end = Millis::ZERO + patience;
@@ -31,10 +31,10 @@ pub fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Optio
     }
 }
 
-/// Looks until there is something to see.
+/// Polls until there is a value.
 ///
 /// # Panics
-/// If there is nothing after [`SLOW_TIMEOUT`]; `what` is named then.
+/// If there is none after [`SLOW_TIMEOUT`]; the message names `what`.
 pub fn wait<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     poll(SLOW_TIMEOUT, look).unwrap_or_else(|| panic!("{what}: nothing after {} s", SLOW_TIMEOUT.as_secs()))
 }

@@ -22,7 +22,7 @@ pub(crate) use program::{PASSWORD as PROGRAM_PASSWORD, ProgramUnderAttack, RawSo
 pub(crate) use reader::assert_well_formed;
 pub(crate) use xml_names::is_name;
 
-/// How clients connect.
+/// Transport of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientTransport {
     Tcp,
@@ -31,17 +31,17 @@ pub(crate) enum ClientTransport {
 }
 
 impl ClientTransport {
-    /// All of them.
+    /// All transports.
     pub(crate) const ALL: [ClientTransport; 3] =
         [ClientTransport::Tcp, ClientTransport::WebSocket, ClientTransport::Bosh];
 
-    /// What a node needs for clients who connect like this, with all features and default limits.
+    /// Configuration of a node for this transport, with all features and default limits.
     pub(crate) fn setup(self) -> TestServerConfig {
         let (websocket, bosh) = (self == ClientTransport::WebSocket, self == ClientTransport::Bosh);
         TestServerConfig { features: ALL.to_vec(), websocket, bosh, ..TestServerConfig::default() }
     }
 
-    /// A node of that kind.
+    /// Starts a node with this configuration.
     pub(crate) fn start(self) -> TestServer {
         self.setup().start()
     }
@@ -52,7 +52,7 @@ pub(crate) fn start_wire() -> TestServer {
     ClientTransport::Tcp.start()
 }
 
-/// romeo and juliet with one resource each, logged in, not available and not in each other's rosters.
+/// Logs in romeo and juliet with one resource each, unavailable and without subscriptions.
 pub(crate) async fn pair(wire: &TestServer) -> (StreamClient, StreamClient) {
     for user in ["romeo", "juliet"] {
         wire.create_user(user).await;
@@ -60,7 +60,7 @@ pub(crate) async fn pair(wire: &TestServer) -> (StreamClient, StreamClient) {
     (wire.login("romeo", "orchard").await, wire.login("juliet", "balcony").await)
 }
 
-/// The same, available, each with a subscription to the other; everything that this brings was read.
+/// Like [`pair`], but available and subscribed to each other; all resulting stanzas have been read.
 pub(crate) async fn friends(wire: &TestServer) -> (StreamClient, StreamClient) {
     let (mut romeo, mut juliet) = pair(wire).await;
     for client in [&mut romeo, &mut juliet] {
@@ -71,7 +71,7 @@ pub(crate) async fn friends(wire: &TestServer) -> (StreamClient, StreamClient) {
     (romeo, juliet)
 }
 
-/// Makes two users who are available contacts of one another (RFC 6121 section 3.1); everything that this brings was read.
+/// Makes two users available contacts of each other (RFC 6121 section 3.1) and reads all resulting stanzas.
 pub(crate) async fn befriend(one: &mut StreamClient, other: &mut StreamClient) {
     let (of_one, of_other) = (bare(one), bare(other));
     one.send(format!("<presence type='subscribe' to='{of_other}'/>")).await;
@@ -85,7 +85,7 @@ pub(crate) async fn befriend(one: &mut StreamClient, other: &mut StreamClient) {
     one.sync().await;
 }
 
-/// Makes a user with 5 000 contacts, 2 MB of names and groups.
+/// Creates a user with 5 000 contacts and 2 MB of names and groups.
 pub(crate) async fn user_with_large_roster(wire: &TestServer, name: &str) {
     let owner = wire.create_user(name).await;
     let mut items = Vec::new();
@@ -102,13 +102,13 @@ pub(crate) async fn user_with_large_roster(wire: &TestServer, name: &str) {
     wire.stores.roster.put_bulk(vec![BulkRoster { owner, items }]).await.unwrap();
 }
 
-/// Asks for a stream that may be resumed (XEP-0198); its identifier.
+/// Enables stream management with resumption (XEP-0198); returns the identifier.
 pub(crate) async fn enable_resumption(client: &mut StreamClient) -> String {
     client.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
     client.element().await.attr("id").expect("an identifier")
 }
 
-/// Resumes a stream of this user over another connection, without having received anything on it; the answer.
+/// Resumes a stream of this user over a new connection with nothing acknowledged; returns the response.
 pub(crate) async fn resume(wire: &TestServer, user: &str, previd: &str) -> (StreamClient, ReceivedElement) {
     let mut client = wire.connect();
     client.open().await;
@@ -119,12 +119,12 @@ pub(crate) async fn resume(wire: &TestServer, user: &str, previd: &str) -> (Stre
     (client, answer)
 }
 
-/// The bare address of a client.
+/// Bare address of a client.
 pub(crate) fn bare(client: &StreamClient) -> String {
     client.jid.split('/').next().unwrap_or_default().to_owned()
 }
 
-/// Sends a request and returns its answer; what else comes before it is dropped.
+/// Sends a request and returns its response; other elements before it are dropped.
 pub(crate) async fn ask(client: &mut StreamClient, id: &str, request: &str) -> ReceivedElement {
     client.send(request).await;
     loop {
@@ -147,14 +147,14 @@ pub(crate) async fn read_until_end(client: &mut StreamClient) -> Vec<ReceivedEle
     }
 }
 
-/// The condition of the stream error among these, if there is one.
+/// Condition of the stream error among these elements, if any.
 pub(crate) fn stream_error(seen: &[ReceivedElement]) -> Option<String> {
     seen.iter().find(|one| one.0.starts_with("<stream:error")).and_then(ReceivedElement::condition)
 }
 
-/// The client is still served and so is everybody else: a request of it is answered, and what came before is returned.
+/// Checks that this client and others are still served; returns the elements received before the response.
 ///
-/// Everything passes through the independent reader.
+/// Every element is read by the independent reader as well.
 pub(crate) async fn assert_alive(client: &mut StreamClient) -> Vec<ReceivedElement> {
     let before = client.sync().await;
     for seen in &before {

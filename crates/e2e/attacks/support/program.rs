@@ -15,7 +15,7 @@ use base64::prelude::BASE64_STANDARD;
 use throng_e2e::{NodeProcess, ports};
 
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// The password of every account of a [`ProgramUnderAttack`].
+/// Password of every account of a [`ProgramUnderAttack`].
 pub(crate) const PASSWORD: &str = "correct horse";
 
 /// A node of the program with the domains `localhost` and `other.test` and the accounts romeo and juliet at localhost.
@@ -30,7 +30,7 @@ pub(crate) struct ProgramUnderAttack {
 }
 
 impl ProgramUnderAttack {
-    /// Starts one; `top` and `listen` are appended to the top of its configuration and to its HTTP listener.
+    /// Starts the program; `top` and `listen` are added to the top of its configuration and to its HTTP listener.
     pub(crate) fn start(name: &str, top: &str, listen: &str) -> ProgramUnderAttack {
         let [c2s, direct, http] = ports::free();
         let mut node = NodeProcess::new(&format!("attack-{name}"));
@@ -47,7 +47,7 @@ impl ProgramUnderAttack {
         ProgramUnderAttack { node, c2s, direct, http }
     }
 
-    /// A connection to one of its ports.
+    /// Connects to one of its ports.
     pub(crate) fn connect(&self, port: u16) -> RawSocket {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
         socket.set_read_timeout(Some(READ_TIMEOUT)).expect("a timeout");
@@ -56,22 +56,22 @@ impl ProgramUnderAttack {
         RawSocket(socket)
     }
 
-    /// Sends raw bytes to the HTTP port and returns all that comes until the server ends the connection; the bytes should
-    /// ask for that.
+    /// Sends raw bytes to the HTTP port and returns everything up to the end of the connection; the bytes should
+    /// request that it is closed.
     pub(crate) fn http(&self, request: &str) -> String {
         let mut connection = self.connect(self.http);
         connection.send(request);
         connection.rest()
     }
 
-    /// `GET` of a path, as it is written: status and the whole answer.
+    /// `GET` of a path without normalisation: status and the whole response.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let answer =
             self.http(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"));
         (status(&answer), answer)
     }
 
-    /// A connection that became a WebSocket; `headers` are added to the handshake.
+    /// Opens a WebSocket; `headers` are added to the handshake.
     pub(crate) fn websocket(&self, headers: &str) -> RawSocket {
         let mut connection = self.connect(self.http);
         connection.send(format!(
@@ -83,7 +83,7 @@ impl ProgramUnderAttack {
         connection
     }
 
-    /// A user with a bound resource over TCP without TLS.
+    /// Logs a user in over TCP without TLS and binds a resource.
     pub(crate) fn login(&self, user: &str, resource: &str) -> RawSocket {
         let header = "<stream:stream to='localhost' version='1.0' xmlns='jabber:client' \
                       xmlns:stream='http://etherx.jabber.org/streams'>";
@@ -104,7 +104,7 @@ impl ProgramUnderAttack {
         connection
     }
 
-    /// The sum of a metric over its labels.
+    /// Sum of a metric over its labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let (status, page) = self.get("/metrics");
         assert_eq!(status, 200, "{page}");
@@ -117,7 +117,7 @@ impl ProgramUnderAttack {
         values.sum()
     }
 
-    /// Resident memory of the process in bytes. It moves by a few megabytes by itself; bounds are wide.
+    /// Resident memory of the process in bytes. It varies by a few megabytes without load, so bounds are wide.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a process");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line of its memory");
@@ -139,16 +139,16 @@ impl DerefMut for ProgramUnderAttack {
     }
 }
 
-/// The status of an HTTP answer.
+/// Status of an HTTP response.
 ///
 /// # Panics
-/// If it is none.
+/// If it is not an HTTP response.
 fn status(answer: &str) -> u16 {
     let status = answer.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
     status.unwrap_or_else(|| panic!("not an answer of HTTP: {answer:?}"))
 }
 
-/// A WebSocket frame with a mask that changes nothing. Its length is as announced, whatever comes.
+/// A WebSocket frame with a zero mask. The announced length is independent of the payload.
 pub(crate) fn frame(first: u8, announced: u64, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match announced {
@@ -167,19 +167,19 @@ pub(crate) fn frame(first: u8, announced: u64, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Raw bytes both ways.
+/// Connection for raw bytes.
 pub(crate) struct RawSocket(pub(crate) TcpStream);
 
 impl RawSocket {
-    /// Sends bytes, or as many as the server takes before it ends the connection.
+    /// Sends bytes, or as many as the server accepts before it closes the connection.
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.0.write_all(bytes.as_ref());
     }
 
-    /// Reads until this was seen; everything up to there and what came with it.
+    /// Reads until this text was received; returns all input so far.
     ///
     /// # Panics
-    /// If the connection ends before.
+    /// If the connection ends first.
     pub(crate) fn until(&mut self, what: &str) -> String {
         let mut all = Vec::new();
         let mut buffer = [0; 4096];
@@ -195,15 +195,15 @@ impl RawSocket {
         }
     }
 
-    /// No more is sent.
+    /// Ends the sending direction.
     pub(crate) fn half_close(&self) {
         let _ = self.0.shutdown(Shutdown::Write);
     }
 
-    /// Everything until the server ends the connection.
+    /// Reads everything until the server closes the connection.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the server does not close it.
     pub(crate) fn rest(&mut self) -> String {
         let mut all = Vec::new();
         let mut buffer = [0; 4096];

@@ -9,14 +9,14 @@ use roxmltree::Document;
 
 use super::is_name;
 
-/// Reads one first-level element of a client's stream; the namespace of the root and of each element is resolved.
+/// Reads one first-level element of a client's stream and resolves the namespace of each element.
 ///
 /// # Panics
-/// If it is not well-formed, leans on a prefix that it does not declare, or has a name that XML 1.0 of the fourth edition
+/// If it is not well-formed, uses a prefix that it does not declare, or has a name that the fourth edition of XML 1.0
 /// does not allow.
 #[track_caller]
 pub(crate) fn assert_well_formed(text: &str) {
-    // As the stream header declares them; a client that cuts the stream into elements reads them like this.
+    // Declared as in the stream header, as a client that splits the stream into elements does.
     let document = format!(
         "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>{text}</stream:stream>"
     );

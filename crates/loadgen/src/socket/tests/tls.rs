@@ -357,7 +357,7 @@ fn text_right_behind_the_handshake_is_not_lost() {
         }
         stream.write_all(&flight).unwrap();
         let mut stream = StreamOwned::new(connection, stream);
-        let mut got = [0; 5];
+        let mut got = [0; 8];
         stream.read_exact(&mut got).unwrap();
         got
     });
