@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::Roster`].
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

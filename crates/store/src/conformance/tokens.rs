@@ -1,4 +1,5 @@
 //! Conformance tests of [`crate::LoginTokens`] and of the effect of credential changes on them.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
