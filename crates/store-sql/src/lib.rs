@@ -13,6 +13,7 @@
 //!
 //! Read connections refuse to write (`query_only`), so a statement that changes anything must be sent through the
 //! writer.
+
 mod batch_receiver;
 mod context;
 mod dialect;

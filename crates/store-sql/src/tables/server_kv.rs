@@ -1,4 +1,5 @@
 //! Key-value pairs of the server.
+
 use store::{ServerKv, StoreError, StoreFuture};
 
 use crate::SqlStores;
