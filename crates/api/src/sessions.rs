@@ -181,7 +181,7 @@ fn session_json(api: &Api, session: &Session, facts: Option<SessionInfo>) -> Val
     let now = node.seconds();
     let since = u64::from(now.saturating_sub(node.outboxes.created_at(&session.outbox, now)));
     let transport = match &facts {
-        Some(facts) => Some(facts.transport.as_str()),
+        Some(facts) => Some(facts.transport),
         None => session.outbox.is_detached().then_some("detached"),
     };
     json!({

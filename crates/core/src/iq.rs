@@ -28,6 +28,17 @@ pub enum IqTarget {
     Account,
 }
 
+impl IqTarget {
+    /// Name in logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            IqTarget::Server => "server",
+            IqTarget::OwnAccount => "own-account",
+            IqTarget::Account => "account",
+        }
+    }
+}
+
 /// Key of a handler, and its declaration in a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IqKey {

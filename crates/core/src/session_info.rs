@@ -31,7 +31,7 @@ pub struct SessionInfo {
     /// The client's address.
     pub peer: SocketAddr,
     /// The transport of the stream: `tcp`, `tls`, `websocket`, `bosh`.
-    pub transport: String,
+    pub transport: &'static str,
     /// Whether the stream is confidential up to the client, as far as is known.
     pub secure: bool,
     /// Seconds since the last data from the client; none if not known at this moment.

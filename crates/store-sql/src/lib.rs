@@ -57,7 +57,7 @@ pub fn database_path(url: &str) -> Result<PathBuf, StoreError> {
     if !url.starts_with("sqlite:") {
         let kind = url.split(':').next().unwrap_or_default();
         let message =
-            format!("storage of kind {kind:?} is not supported; write sqlite: and the path of a file");
+            format!("storage of kind \"{kind}\" is not supported; write sqlite: and the path of a file");
         return Err(StoreError::new(StoreErrorKind::Setup, message));
     }
     sqlite::path(url)

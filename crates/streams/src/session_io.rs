@@ -78,7 +78,7 @@ impl C2sConnection {
             (0, false) if !waits => Some(limits.idle_ping_seconds.saturating_sub(left)),
             _ => None,
         };
-        let transport = format!("{:?}", facts.transport).to_lowercase();
+        let transport = facts.transport.name();
         SessionInfo { peer: facts.peer, transport, secure: facts.secure, idle_seconds: silent }
     }
 

@@ -20,6 +20,18 @@ pub enum Restriction {
     Entity,
 }
 
+impl Restriction {
+    /// Name of the construct in XML 1.0.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Restriction::Comment => "comment",
+            Restriction::ProcessingInstruction => "processing instruction",
+            Restriction::Doctype => "document type declaration",
+            Restriction::Entity => "entity reference",
+        }
+    }
+}
+
 /// The reason why input was rejected. Small and `Copy`; contains no text of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Error {
@@ -44,7 +56,7 @@ pub enum Error {
     #[error("a name is longer than allowed")]
     NameTooLong,
     /// A construct forbidden in XMPP.
-    #[error("XMPP forbids this XML feature: {0:?}")]
+    #[error("XMPP forbids this XML feature: {}", .0.as_str())]
     Restricted(Restriction),
     /// A rule of XML 1.0 is broken; the text names the rule.
     #[error("not well-formed: {0}")]
@@ -116,6 +128,20 @@ impl Error {
             Error::BadNamespacePrefix => StreamErrorKind::BadNamespacePrefix,
             Error::UnsupportedEncoding => StreamErrorKind::UnsupportedEncoding,
             Error::InvalidXml(_) => StreamErrorKind::InvalidXml,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restriction_is_named_as_in_xml() {
+        let text = |restriction| Error::Restricted(restriction).to_string();
+        assert_eq!(text(Restriction::Doctype), "XMPP forbids this XML feature: document type declaration");
+        for restriction in [Restriction::Comment, Restriction::ProcessingInstruction, Restriction::Entity] {
+            assert!(text(restriction).ends_with(restriction.as_str()));
         }
     }
 }

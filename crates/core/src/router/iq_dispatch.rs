@@ -51,7 +51,7 @@ impl Node {
                 let flow = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.answer(&mut iq)));
                 work.effects.0.append(&mut effects.0);
                 flow.unwrap_or_else(|_| {
-                    tracing::error!(?target, "a request handler panicked");
+                    tracing::error!(target = target.as_str(), "a request handler panicked");
                     IqFlow::error(StanzaCondition::InternalServerError)
                 })
             }

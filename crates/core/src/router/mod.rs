@@ -319,7 +319,10 @@ impl Node {
             Some(to) => self.route(stanza, session.full(), to, work),
             // Only presence lacks a recipient here, and the presence feature consumes it.
             None => {
-                tracing::debug!(kind = ?stanza.kind(), "no feature handled a stanza without a recipient")
+                tracing::debug!(
+                    kind = stanza.kind().name(),
+                    "no feature handled a stanza without a recipient"
+                )
             }
         }
     }

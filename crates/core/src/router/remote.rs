@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cluster::{AddressLocation, Envelope, Inbox, MembershipChange, NodeId};
+use cluster::{AddressLocation, Envelope, Inbox, Member, MembershipChange, NodeId};
 use jid::JidRef;
 
 use super::RoutingWork;
@@ -73,6 +73,11 @@ impl Inbox for ClusterInbox {
     }
 
     fn on_membership_change(&self, change: MembershipChange) {
-        tracing::info!(?change, "cluster membership");
+        match change {
+            MembershipChange::Joined(Member { node, epoch, version }) => {
+                tracing::info!(%node, epoch, version, "a node joined the cluster");
+            }
+            MembershipChange::Left(node) => tracing::info!(%node, "a node left the cluster"),
+        }
     }
 }

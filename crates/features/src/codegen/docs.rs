@@ -83,7 +83,10 @@ pub fn modules() -> String {
                 OptionValue::Bool(b) => b.to_string(),
                 OptionValue::Int(n) => n.to_string(),
                 OptionValue::Text(t) => format!("\"{t}\""),
-                OptionValue::Texts(list) => format!("{list:?}"),
+                OptionValue::Texts(list) => {
+                    let texts: Vec<String> = list.iter().map(|text| format!("\"{text}\"")).collect();
+                    format!("[{}]", texts.join(", "))
+                }
             };
             let _ = writeln!(out, "| `{}` | {kind} | `{default}` | {} |", option.key, option.doc);
         }

@@ -336,5 +336,5 @@ fn compile<'p>(pattern: &'p StanzaPattern) -> Result<CompiledPattern<'p>> {
 
 fn regex(pattern: &str) -> Result<Regex> {
     Regex::new(pattern)
-        .map_err(|error| anyhow::anyhow!("{pattern:?} is not a valid regular expression: {error}"))
+        .map_err(|error| anyhow::anyhow!("\"{pattern}\" is not a valid regular expression: {error}"))
 }

@@ -238,13 +238,12 @@ impl Chart {
         let _ = write!(
             svg,
             "<svg{space} class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\" \
-             data-box=\"{LEFT} {TOP} {right} {}\" data-x=\"{} {}\" data-y=\"{low} {high}\" data-log=\"{}\" \
-             data-unit=\"{:?}\"><title id=\"{id}-t\">{}</title><desc id=\"{id}-d\">{}</desc>",
+             data-box=\"{LEFT} {TOP} {right} {}\" data-x=\"{} {}\" data-y=\"{low} {high}\" data-log=\"{}\"\
+             ><title id=\"{id}-t\">{}</title><desc id=\"{id}-d\">{}</desc>",
             HEIGHT - BOTTOM,
             self.axis.from,
             self.axis.to,
             u8::from(self.log),
-            self.unit,
             escape(&self.title),
             escape(&self.description()),
         );

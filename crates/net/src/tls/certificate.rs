@@ -162,7 +162,7 @@ fn pem_reason(error: &rustls::pki_types::pem::Error) -> String {
         rustls::pki_types::pem::Error::NoItemsFound => {
             "the file has nothing usable; PEM is expected".to_owned()
         }
-        other => format!("not PEM: {other:?}"),
+        other => format!("not PEM: {other}"),
     }
 }
 

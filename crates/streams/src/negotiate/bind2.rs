@@ -106,7 +106,7 @@ impl C2sConnection {
         let session = match node.bind(principal, Some(&resource), &link) {
             Ok(session) => session,
             Err(error) => {
-                tracing::debug!(%jid, condition = ?error.condition, "no resource bound by Bind 2");
+                tracing::debug!(%jid, condition = error.condition.as_str(), "no resource bound by Bind 2");
                 return None;
             }
         };

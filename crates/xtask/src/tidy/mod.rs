@@ -4,6 +4,10 @@
 //! forbidden words, metaphors, links and keys in documents, citations, licences and number of dependencies, and stale
 //! generated files. Each rule is a file in the folder of this module, a function from text to findings, tested there with
 //! bad input. `tests/tidy.rs` runs all of them with the ordinary tests.
+//! Covers layers of the crates, file sizes, type names, opening comments, the list of files with `unsafe`, `Debug` output,
+//! forbidden words, links and keys in documents, licences and number of dependencies, and stale generated files. Each
+//! rule is a file in the folder of this module, a function from text to findings, tested there with bad input.
+//! `tests/tidy.rs` runs all of them with the ordinary tests.
 //!
 //! Exits with 1 when a rule is broken. Warnings (a package in two versions) are printed but do not affect the exit
 //! code.
@@ -13,6 +17,7 @@
 //! A rule is followed if its fix is clear. A finding must say where, what, and what to do instead.
 
 mod conventions;
+mod debug_output;
 mod documents;
 pub(crate) mod files;
 mod forbidden_words;
@@ -97,6 +102,7 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
     for file in &files {
         findings.extend(source_files::check(file));
         findings.extend(conventions::check(file));
+        findings.extend(debug_output::check(file));
         findings.extend(forbidden_words::check(file));
         findings.extend(metaphors::check(file));
     }
