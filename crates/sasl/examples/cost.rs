@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use base::Secret;
-use throng_sasl::client::{DerivedKeyCache, Gs2, ScramClient};
+use throng_sasl::client::{Gs2, ScramClient, ScramKeyCache};
 use throng_sasl::{
     ChannelBindingData, Credentials, DEFAULT_ITERATIONS, Decoy, Exchange, ExchangeStep, ScramHash,
 };
@@ -58,7 +58,7 @@ fn main() {
         assert!(matches!(server(Some(&stored), &last), ExchangeStep::Done { .. }));
         let known = micros(20_000, || drop(server(Some(&stored), &last)));
         let unknown = micros(20_000, || drop(server(None, &last)));
-        let mut cache = DerivedKeyCache::default();
+        let mut cache = ScramKeyCache::default();
         let cached = micros(20_000, || drop(black_box(client.client_final(&challenge, Some(&mut cache)))));
         println!(
             "{hash:?}: derive {deriving:.0}, verify_password {checking:.0}, server's SCRAM {known:.1} \

@@ -5,11 +5,20 @@
 //! A worker's clock is comparable with the controller's only on the same machine. The start is therefore a delay, and
 //! `clocks` in the assignment identifies workers that share a clock.
 
+use sasl::ScramHash;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::WorkerSnapshot;
 use crate::plan::LoadPlan;
-use crate::sasl::ClientScramHash;
+
+/// Names of hash functions in messages and in files of salts.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ScramHash")]
+pub(crate) enum ScramHashName {
+    Sha1,
+    Sha256,
+    Sha512,
+}
 
 /// Task of a worker, sent by the controller once the worker has joined.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +49,8 @@ pub struct AccountSalt {
     /// Index of the account in the plan.
     pub user: u32,
     /// SCRAM hash function.
-    pub hash: ClientScramHash,
+    #[serde(with = "ScramHashName")]
+    pub hash: ScramHash,
     /// The salt.
     pub salt: Vec<u8>,
     /// The iteration count.

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use parking_lot::Mutex;
+use sasl::ScramHash;
 use serde::{Deserialize, Serialize};
 
-use super::message::AccountSalt;
+use super::message::{AccountSalt, ScramHashName};
 use crate::plan::TestAccounts;
-use crate::sasl::ClientScramHash;
 
 /// Maximum number of cached accounts: as many keys as a large plan has users, in some tens of megabytes.
 const MOST: usize = 1_000_000;
@@ -37,7 +37,8 @@ struct SaltFile {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SaltFileEntry {
-    hash: ClientScramHash,
+    #[serde(with = "ScramHashName")]
+    hash: ScramHash,
     iterations: u32,
     salt: Vec<u8>,
 }
@@ -118,8 +119,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("throng-salts-{}", std::process::id()));
         let book = SaltCache::read(&folder).unwrap();
         book.bind_to_domain("a.test").unwrap();
-        let salt =
-            |user| AccountSalt { user, hash: ClientScramHash::Sha256, salt: vec![1, 2], iterations: 4_096 };
+        let salt = |user| AccountSalt { user, hash: ScramHash::Sha256, salt: vec![1, 2], iterations: 4_096 };
         book.insert(&accounts(0), vec![salt(1), salt(2), salt(9)]);
         book.write(&folder).unwrap();
         let again = SaltCache::read(&folder).unwrap();

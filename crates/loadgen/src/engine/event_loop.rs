@@ -27,7 +27,6 @@ use crate::clock::{cpu_us, now_us};
 use crate::control::message::{AccountSalt, Assignment, FinalReport, WorkerCommand, WorkerReport};
 use crate::measure::{Counter, Gauge, Timing, WorkerRecorder};
 use crate::plan::{LoadPlan, StreamTransport, TransportSecurity};
-use crate::sasl::ScramKeyCache;
 use crate::socket::{ClientCertificatePem, ServerTrust, SharedTlsClient, TlsOptions, WorkerBuffers};
 
 /// Timers and arrivals handled before sockets are polled again.

@@ -13,6 +13,8 @@
 //! it.
 
 use ring::hmac;
+use sasl::Mechanism;
+use sasl::client::Gs2;
 use xml::{Tree, TreeNode};
 
 use super::bytecode::Instruction;
@@ -23,7 +25,7 @@ use super::virtual_user::{StreamManagementState, WaitState};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
 use crate::plan::{StreamTransport, TransportSecurity};
-use crate::sasl::{ClientExchange, ClientMechanism, ScramChannelBinding, choose, from_base64, to_base64};
+use crate::sasl::{ClientExchange, choose, from_base64, parse_mechanism, to_base64};
 
 pub(super) const SASL2: &str = "urn:xmpp:sasl:2";
 const FAST: &str = "urn:xmpp:fast:0";
@@ -87,8 +89,7 @@ impl WorkerEngine<'_> {
         if self.prove_token(slot, manage) {
             return;
         }
-        let wanted: Vec<ClientMechanism> =
-            wanted.iter().filter_map(|name| ClientMechanism::parse(name)).collect();
+        let wanted: Vec<Mechanism> = wanted.iter().filter_map(|name| parse_mechanism(name)).collect();
         let (name, password) = self.credentials(slot, None);
         let login = self.users[slot].login();
         let Some(choice) = choose(login.features.sasl2.iter().map(String::as_str), &wanted, false) else {
@@ -98,15 +99,8 @@ impl WorkerEngine<'_> {
                 "the server offers none of the requested SASL2 mechanisms (XEP-0388)",
             );
         };
-        let nonce = super::negotiate::nonce();
-        let begun = ClientExchange::begin(
-            choice.mechanism,
-            &name,
-            &password,
-            None,
-            ScramChannelBinding::None,
-            &nonce,
-        );
+        let nonce = sasl::nonce();
+        let begun = ClientExchange::begin(choice.mechanism, &name, &password, None, Gs2::None, &nonce);
         let (exchange, initial) = match begun {
             Ok(begun) => begun,
             Err(error) => return self.login_failed(slot, "login:credentials", &error.to_string()),

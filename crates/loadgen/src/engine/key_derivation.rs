@@ -20,6 +20,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
+use sasl::client::{DerivedKey, KeyDerivation, ScramKeyCache};
 
 use super::event_loop::WorkerEngine;
 use super::slot::UserSlot;
@@ -27,7 +28,6 @@ use super::virtual_user::WaitState;
 use crate::clock::{now_us, thread_cpu_us};
 use crate::control::message::{AccountSalt, Assignment};
 use crate::measure::{Counter, Timing};
-use crate::sasl::{DerivedKey, KeyDerivation, ScramKeyCache};
 
 /// Niceness of the threads relative to the engine.
 const NICE: i32 = 2;
@@ -91,7 +91,7 @@ impl DerivationPool {
 
     /// Makes `user` wait for a key, which is derived once for all its waiters.
     fn wait_for(&mut self, user: WaitingUser, derivation: KeyDerivation) {
-        match self.waiting.entry(derivation.place()) {
+        match self.waiting.entry(derivation.cache_key()) {
             Entry::Occupied(mut others) => others.get_mut().push(user),
             Entry::Vacant(first) => {
                 first.insert(vec![user]);
@@ -188,7 +188,7 @@ impl WorkerEngine<'_> {
             }
             let password = self.names.password(salt.user);
             let derivation = KeyDerivation::new(salt.hash, &password, &salt.salt, salt.iterations);
-            if let Some(derivation) = derivation {
+            if let Ok(derivation) = derivation {
                 self.pool.submit(derivation);
                 wanted += 1;
             }
@@ -225,7 +225,7 @@ impl WorkerEngine<'_> {
         user.login().challenge = Some((challenge.into(), now));
         self.timers.limit(slot, 0);
         if self.assignment.learn {
-            let (hash, salt, iterations) = derivation.salt();
+            let (hash, salt, iterations) = derivation.parameters();
             let salt = AccountSalt { user: account, hash, salt: salt.to_vec(), iterations };
             self.salts.insert(account, salt);
         }
@@ -235,7 +235,7 @@ impl WorkerEngine<'_> {
     /// Continues the logins whose keys are available.
     pub(super) fn derived(&mut self) {
         for CompletedDerivation { derived, cpu_us } in self.pool.take() {
-            let users = self.pool.waiting.remove(&derived.place()).unwrap_or_default();
+            let users = self.pool.waiting.remove(&derived.cache_key()).unwrap_or_default();
             self.keys.put(derived);
             self.pool.cpu_us += cpu_us;
             self.record.add(Counter::KeysDerived, 1);
@@ -277,7 +277,7 @@ impl AsFd for DerivationPool {
 mod tests {
     use super::super::slot::SlotIndex as _;
     use super::*;
-    use crate::sasl::ClientScramHash;
+    use sasl::ScramHash;
 
     /// Waits for completed derivations.
     fn next(pool: &DerivationPool) -> Vec<CompletedDerivation> {
@@ -295,7 +295,7 @@ mod tests {
     fn a_key_costs_the_thread_that_asks_for_it_nothing() {
         let mut pool = DerivationPool::new(1).unwrap();
         let before = thread_cpu_us();
-        pool.submit(KeyDerivation::new(ClientScramHash::Sha256, "secret", b"salt", 200_000).unwrap());
+        pool.submit(KeyDerivation::new(ScramHash::Sha256, "secret", b"salt", 200_000).unwrap());
         let done = next(&pool);
         let own = thread_cpu_us() - before;
         assert_eq!(done.len(), 1);
@@ -307,16 +307,16 @@ mod tests {
         let mut pool = DerivationPool::new(2).unwrap();
         for user in 0..100_u32 {
             let salt = user.to_be_bytes();
-            pool.submit(KeyDerivation::new(ClientScramHash::Sha1, "secret", &salt, 1).unwrap());
+            pool.submit(KeyDerivation::new(ScramHash::Sha1, "secret", &salt, 1).unwrap());
         }
         assert_eq!(pool.started, 2);
-        let mut places = Vec::new();
-        while places.len() < 100 {
-            places.extend(next(&pool).into_iter().map(|done| done.derived.place()));
+        let mut cache_keys = Vec::new();
+        while cache_keys.len() < 100 {
+            cache_keys.extend(next(&pool).into_iter().map(|done| done.derived.cache_key()));
         }
-        places.sort_unstable();
-        places.dedup();
-        assert_eq!(places.len(), 100);
+        cache_keys.sort_unstable();
+        cache_keys.dedup();
+        assert_eq!(cache_keys.len(), 100);
     }
 
     #[test]
@@ -325,19 +325,21 @@ mod tests {
         for user in 0..10 {
             pool.wait_for(
                 (UserSlot::at(user), 0),
-                KeyDerivation::new(ClientScramHash::Sha1, "secret", b"salt", 1_000).unwrap(),
+                KeyDerivation::new(ScramHash::Sha1, "secret", b"salt", 1_000).unwrap(),
             );
         }
         pool.wait_for(
             (UserSlot::at(10), 0),
-            KeyDerivation::new(ClientScramHash::Sha1, "secret", b"another", 1).unwrap(),
+            KeyDerivation::new(ScramHash::Sha1, "secret", b"another", 1).unwrap(),
         );
         let mut done = Vec::new();
         while done.len() < 2 {
             done.extend(next(&pool));
         }
-        let mut waited: Vec<usize> =
-            done.iter().filter_map(|done| Some(pool.waiting.remove(&done.derived.place())?.len())).collect();
+        let mut waited: Vec<usize> = done
+            .iter()
+            .filter_map(|done| Some(pool.waiting.remove(&done.derived.cache_key())?.len()))
+            .collect();
         waited.sort_unstable();
         assert_eq!((waited, pool.take().len()), (vec![1, 10], 0));
     }

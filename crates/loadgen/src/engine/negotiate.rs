@@ -7,8 +7,8 @@
 //!
 //! After STARTTLS nothing that was read in plaintext may be trusted; a byte after `<proceed/>` ends the login.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD_NO_PAD;
+use sasl::Mechanism;
+use sasl::client::Gs2;
 use stanza::Head;
 use stanza::kind::{IqType, StanzaKind};
 use xml::{NamespaceContext, Ns, Tree};
@@ -20,9 +20,7 @@ use super::virtual_user::{LOGGED_IN, MANAGEABLE, PAUSED, SESSION_OPEN, ServerFea
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
 use crate::plan::{AccountSource, StreamTransport, TextTemplate};
-use crate::sasl::{
-    ClientExchange, ClientMechanism, SaslError, ScramChannelBinding, can_bind, choose, from_base64, to_base64,
-};
+use crate::sasl::{ClientExchange, SaslError, can_bind, choose, from_base64, parse_mechanism, to_base64};
 
 const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
 const SM: &str = "urn:xmpp:sm:3";
@@ -116,11 +114,10 @@ impl WorkerEngine<'_> {
         wanted: &[String],
         credentials: Option<&(TextTemplate, TextTemplate)>,
     ) {
-        let mut wanted: Vec<ClientMechanism> =
-            wanted.iter().filter_map(|name| ClientMechanism::parse(name)).collect();
+        let mut wanted: Vec<Mechanism> = wanted.iter().filter_map(|name| parse_mechanism(name)).collect();
         let anonymous = matches!(self.plan.accounts.source, AccountSource::Anonymous { .. });
         if wanted.is_empty() && anonymous {
-            wanted.push(ClientMechanism::Anonymous);
+            wanted.push(Mechanism::Anonymous);
         }
         let (name, password) = self.credentials(slot, credentials);
         let user = &mut self.users[slot];
@@ -141,12 +138,12 @@ impl WorkerEngine<'_> {
             };
             return self.login_failed(slot, "login:no-mechanism", &detail);
         };
-        let binding = if matches!(choice.mechanism, ClientMechanism::Scram(..)) {
+        let binding = if choice.mechanism.hash().is_some() {
             choice.binding(exporter, end_point, types.as_deref())
         } else {
-            ScramChannelBinding::None
+            Gs2::None
         };
-        let begun = ClientExchange::begin(choice.mechanism, &name, &password, None, binding, &nonce());
+        let begun = ClientExchange::begin(choice.mechanism, &name, &password, None, binding, &sasl::nonce());
         let (exchange, initial) = match begun {
             Ok(begun) => begun,
             Err(error) => return self.login_failed(slot, "login:credentials", &error.to_string()),
@@ -521,14 +518,6 @@ fn read_features(bytes: &[u8], scope: &NamespaceContext) -> Result<ServerFeature
         }
     }
     Ok(features)
-}
-
-/// SCRAM nonce: 18 random bytes in base64.
-pub(super) fn nonce() -> String {
-    let mut bytes = [0_u8; 18];
-    // The system's generator does not fail; zeros would only make the login weaker, not wrong.
-    let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes);
-    STANDARD_NO_PAD.encode(bytes)
 }
 
 #[cfg(test)]

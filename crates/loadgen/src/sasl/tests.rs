@@ -2,21 +2,23 @@
 //!
 //! # Pitfalls
 //!
-//! The server below derives its keys with its own HMAC loop; using `scram_keys.rs` for it would prove nothing.
+//! The server below derives its keys with its own HMAC loop; using those of `sasl` for it would prove nothing.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::{digest, hmac};
+use sasl::ScramHash;
+use sasl::client::ClientError::{Extension, Iterations, Malformed, Nonce, Server as Reported, Signature};
 
 use super::*;
 
-const SHA1: ClientMechanism = ClientMechanism::Scram(ClientScramHash::Sha1, false);
-const SHA256: ClientMechanism = ClientMechanism::Scram(ClientScramHash::Sha256, false);
-const SHA512: ClientMechanism = ClientMechanism::Scram(ClientScramHash::Sha512, false);
+const SHA1: Mechanism = Mechanism::ScramSha1;
+const SHA256: Mechanism = Mechanism::ScramSha256;
+const SHA512: Mechanism = Mechanism::ScramSha512;
 
-fn begin(mechanism: ClientMechanism, user: &str, password: &str, nonce: &str) -> (ClientExchange, String) {
+fn begin(mechanism: Mechanism, user: &str, password: &str, nonce: &str) -> (ClientExchange, String) {
     let (exchange, initial) =
-        ClientExchange::begin(mechanism, user, password, None, ScramChannelBinding::None, nonce).unwrap();
+        ClientExchange::begin(mechanism, user, password, None, Gs2::None, nonce).unwrap();
     (exchange, String::from_utf8(initial).unwrap())
 }
 
@@ -28,25 +30,38 @@ fn challenge(exchange: &mut ClientExchange, data: &str) -> Result<String, SaslEr
 
 /// Server side: verifies the client's last message and returns its own.
 struct Server {
-    hash: ClientScramHash,
+    algorithm: hmac::Algorithm,
     salted: Vec<u8>,
+}
+
+fn exporter(data: [u8; 32]) -> Gs2 {
+    Gs2::Bound { name: "tls-exporter".into(), data: data.to_vec() }
+}
+
+fn end_point(data: Vec<u8>) -> Gs2 {
+    Gs2::Bound { name: "tls-server-end-point".into(), data }
 }
 
 impl Server {
     /// `Hi` of RFC 5802, section 2.2, written out.
-    fn new(hash: ClientScramHash, password: &str, salt: &[u8], iterations: u32) -> Server {
-        let key = hmac::Key::new(hash.mac(), password.as_bytes());
+    fn new(hash: ScramHash, password: &str, salt: &[u8], iterations: u32) -> Server {
+        let algorithm = match hash {
+            ScramHash::Sha1 => hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
+            ScramHash::Sha256 => hmac::HMAC_SHA256,
+            ScramHash::Sha512 => hmac::HMAC_SHA512,
+        };
+        let key = hmac::Key::new(algorithm, password.as_bytes());
         let mut last = hmac::sign(&key, &[salt, &[0, 0, 0, 1]].concat()).as_ref().to_vec();
         let mut salted = last.clone();
         for _ in 1..iterations {
             last = hmac::sign(&key, &last).as_ref().to_vec();
             salted.iter_mut().zip(&last).for_each(|(to, from)| *to ^= from);
         }
-        Server { hash, salted }
+        Server { algorithm, salted }
     }
 
     fn sign(&self, key: &[u8], message: &str) -> Vec<u8> {
-        hmac::sign(&hmac::Key::new(self.hash.mac(), key), message.as_bytes()).as_ref().to_vec()
+        hmac::sign(&hmac::Key::new(self.algorithm, key), message.as_bytes()).as_ref().to_vec()
     }
 
     /// `v=…` if the proof is correct.
@@ -54,7 +69,7 @@ impl Server {
         let (without_proof, proof) = last.split_once(",p=")?;
         let signed = format!("{bare},{first},{without_proof}");
         let client_key = self.sign(&self.salted, "Client Key");
-        let stored = digest::digest(self.hash.digest(), &client_key);
+        let stored = digest::digest(self.algorithm.digest_algorithm(), &client_key);
         let signature = self.sign(stored.as_ref(), &signed);
         let proof = STANDARD.decode(proof).ok()?;
         let recovered: Vec<u8> = proof.iter().zip(&signature).map(|(a, b)| a ^ b).collect();
@@ -101,20 +116,14 @@ fn scram_sha_256_as_in_the_rfc() {
 
 #[test]
 fn each_hash_and_binding_against_an_independent_server() {
-    for hash in [ClientScramHash::Sha1, ClientScramHash::Sha256, ClientScramHash::Sha512] {
+    for hash in [ScramHash::Sha1, ScramHash::Sha256, ScramHash::Sha512] {
         for (binding, header) in [
-            (ScramChannelBinding::None, b"n,a=bo=2Css=3D,".to_vec()),
-            (ScramChannelBinding::NotOffered, b"y,a=bo=2Css=3D,".to_vec()),
-            (
-                ScramChannelBinding::Exporter([7; 32]),
-                [&b"p=tls-exporter,a=bo=2Css=3D,"[..], &[7; 32]].concat(),
-            ),
-            (
-                ScramChannelBinding::EndPoint(vec![1, 2, 3]),
-                [&b"p=tls-server-end-point,a=bo=2Css=3D,"[..], &[1, 2, 3]].concat(),
-            ),
+            (Gs2::None, b"n,a=bo=2Css=3D,".to_vec()),
+            (Gs2::NotOffered, b"y,a=bo=2Css=3D,".to_vec()),
+            (exporter([7; 32]), [&b"p=tls-exporter,a=bo=2Css=3D,"[..], &[7; 32]].concat()),
+            (end_point(vec![1, 2, 3]), [&b"p=tls-server-end-point,a=bo=2Css=3D,"[..], &[1, 2, 3]].concat()),
         ] {
-            let mechanism = ClientMechanism::Scram(hash, binding.is_used());
+            let mechanism = Mechanism::scram(hash, matches!(binding, Gs2::Bound { .. }));
             let (mut exchange, initial) =
                 ClientExchange::begin(mechanism, "a=b,c", "p\u{aa}ss", Some("bo,ss="), binding, "abc")
                     .unwrap();
@@ -140,13 +149,13 @@ fn each_hash_and_binding_against_an_independent_server() {
 fn a_server_that_does_not_know_the_password_is_found_out() {
     let mut keys = ScramKeyCache::new();
     for (last, expected) in [
-        ("v=rmF9pqV8S7suAoZWja4dJRkFsKR=", SaslError::Syntax("signature")),
-        ("v=AAAAAAAAAAAAAAAAAAAAAAAAAAA=", SaslError::Signature),
-        ("v=", SaslError::Signature),
-        ("v=cm1G", SaslError::Signature),
+        ("v=rmF9pqV8S7suAoZWja4dJRkFsKR=", SaslError::Scram(Malformed("signature"))),
+        ("v=AAAAAAAAAAAAAAAAAAAAAAAAAAA=", SaslError::Scram(Signature)),
+        ("v=", SaslError::Scram(Signature)),
+        ("v=cm1G", SaslError::Scram(Signature)),
         ("", SaslError::Unexpected),
-        ("x=1", SaslError::Syntax("signature")),
-        ("e=invalid-proof", SaslError::Refused("invalid-proof".into())),
+        ("x=1", SaslError::Scram(Malformed("signature"))),
+        ("e=invalid-proof", SaslError::Scram(Reported("invalid-proof".into()))),
     ] {
         let (mut exchange, _) = begin(SHA1, "user", "pencil", "fyko");
         exchange.challenge(b"r=fykoX,s=QSXCR+Q6sek8bf92,i=4096", &mut keys).unwrap();
@@ -159,24 +168,24 @@ fn a_server_that_does_not_know_the_password_is_found_out() {
 #[test]
 fn wrong_challenges_are_refused_by_their_part() {
     for (first, expected) in [
-        ("", SaslError::Syntax("nonce")),
-        ("m=must,r=abcD,s=QSXC,i=1", SaslError::Syntax("nonce")),
-        ("s=QSXC,i=1,r=abcD", SaslError::Syntax("nonce")),
-        ("r=abc,s=QSXC,i=1", SaslError::Nonce),
-        ("r=abX,s=QSXC,i=1", SaslError::Nonce),
-        ("r=Xabc,s=QSXC,i=1", SaslError::Nonce),
-        ("r=,s=QSXC,i=1", SaslError::Nonce),
-        ("r=abcD", SaslError::Syntax("salt")),
-        ("r=abcD,i=1", SaslError::Syntax("salt")),
-        ("r=abcD,s=,i=1", SaslError::Syntax("salt")),
-        ("r=abcD,s=%%%%,i=1", SaslError::Syntax("salt")),
-        ("r=abcD,s=QSXC", SaslError::Syntax("iteration count")),
-        ("r=abcD,s=QSXC,i=", SaslError::Syntax("iteration count")),
-        ("r=abcD,s=QSXC,i=+1", SaslError::Syntax("iteration count")),
-        ("r=abcD,s=QSXC,i=0", SaslError::Iterations),
-        ("r=abcD,s=QSXC,i=10000001", SaslError::Iterations),
-        ("r=abcD,s=QSXC,i=99999999999999999999", SaslError::Iterations),
-        ("e=other-error", SaslError::Refused("other-error".into())),
+        ("", SaslError::Scram(Malformed("nonce"))),
+        ("m=must,r=abcD,s=QSXC,i=1", SaslError::Scram(Extension)),
+        ("s=QSXC,i=1,r=abcD", SaslError::Scram(Malformed("nonce"))),
+        ("r=abc,s=QSXC,i=1", SaslError::Scram(Nonce)),
+        ("r=abX,s=QSXC,i=1", SaslError::Scram(Nonce)),
+        ("r=Xabc,s=QSXC,i=1", SaslError::Scram(Nonce)),
+        ("r=,s=QSXC,i=1", SaslError::Scram(Nonce)),
+        ("r=abcD", SaslError::Scram(Malformed("salt"))),
+        ("r=abcD,i=1", SaslError::Scram(Malformed("salt"))),
+        ("r=abcD,s=,i=1", SaslError::Scram(Malformed("salt"))),
+        ("r=abcD,s=%%%%,i=1", SaslError::Scram(Malformed("salt"))),
+        ("r=abcD,s=QSXC", SaslError::Scram(Malformed("iteration count"))),
+        ("r=abcD,s=QSXC,i=", SaslError::Scram(Malformed("iteration count"))),
+        ("r=abcD,s=QSXC,i=+1", SaslError::Scram(Malformed("iteration count"))),
+        ("r=abcD,s=QSXC,i=0", SaslError::Scram(Iterations(0))),
+        ("r=abcD,s=QSXC,i=10000001", SaslError::Scram(Iterations(10_000_001))),
+        ("r=abcD,s=QSXC,i=99999999999999999999", SaslError::Scram(Iterations(u32::MAX))),
+        ("e=other-error", SaslError::Scram(Reported("other-error".into()))),
     ] {
         let (mut exchange, _) = begin(SHA256, "user", "pencil", "abc");
         assert_eq!(challenge(&mut exchange, first), Err(expected), "{first}");
@@ -185,16 +194,14 @@ fn wrong_challenges_are_refused_by_their_part() {
     let (mut exchange, _) = begin(SHA256, "user", "pencil", "abc");
     assert_eq!(
         exchange.challenge(b"r=abcD,s=QSXC\xff,i=1", &mut ScramKeyCache::new()),
-        Err(SaslError::Syntax("encoding"))
+        Err(SaslError::Scram(Malformed("encoding")))
     );
 }
 
 #[test]
 fn credentials_that_cannot_be_carried_are_refused_before_the_login() {
     let refused = |mechanism, user: &str, password: &str, authzid, nonce: &str| {
-        ClientExchange::begin(mechanism, user, password, authzid, ScramChannelBinding::None, nonce)
-            .map(|_| ())
-            .unwrap_err()
+        ClientExchange::begin(mechanism, user, password, authzid, Gs2::None, nonce).map(|_| ()).unwrap_err()
     };
     assert_eq!(refused(SHA1, "", "p", None, "n"), SaslError::Credentials);
     assert_eq!(refused(SHA1, "u", "", None, "n"), SaslError::Credentials);
@@ -207,14 +214,11 @@ fn credentials_that_cannot_be_carried_are_refused_before_the_login() {
     assert_eq!(refused(SHA1, "u", "p", None, ""), SaslError::Credentials);
     assert_eq!(refused(SHA1, "u", "p", None, "a,b"), SaslError::Credentials);
     assert_eq!(refused(SHA1, "u", "p", Some(""), "n"), SaslError::Credentials);
-    assert_eq!(refused(ClientMechanism::Plain, "u", "p\0", None, ""), SaslError::Credentials);
-    assert_eq!(refused(ClientMechanism::Plain, "", "p", None, ""), SaslError::Credentials);
-    assert_eq!(refused(ClientMechanism::Anonymous, &"x".repeat(256), "", None, ""), SaslError::Credentials);
-    assert_eq!(
-        refused(ClientMechanism::Scram(ClientScramHash::Sha1, true), "u", "p", None, "n"),
-        SaslError::Binding
-    );
-    let bound = ClientExchange::begin(SHA512, "u", "p", None, ScramChannelBinding::Exporter([0; 32]), "n");
+    assert_eq!(refused(Mechanism::Plain, "u", "p\0", None, ""), SaslError::Credentials);
+    assert_eq!(refused(Mechanism::Plain, "", "p", None, ""), SaslError::Credentials);
+    assert_eq!(refused(Mechanism::Anonymous, &"x".repeat(256), "", None, ""), SaslError::Credentials);
+    assert_eq!(refused(Mechanism::ScramSha1Plus, "u", "p", None, "n"), SaslError::Binding);
+    let bound = ClientExchange::begin(SHA512, "u", "p", None, exporter([0; 32]), "n");
     assert_eq!(bound.map(|_| ()).unwrap_err(), SaslError::Binding);
 }
 
@@ -222,17 +226,17 @@ fn credentials_that_cannot_be_carried_are_refused_before_the_login() {
 fn the_mechanisms_of_one_message() {
     let one = |mechanism, user, password, authzid| {
         let (mut exchange, initial) =
-            ClientExchange::begin(mechanism, user, password, authzid, ScramChannelBinding::None, "").unwrap();
+            ClientExchange::begin(mechanism, user, password, authzid, Gs2::None, "").unwrap();
         assert_eq!(exchange.challenge(b"", &mut ScramKeyCache::new()), Err(SaslError::Unexpected));
         assert_eq!(exchange.success(b""), Ok(()));
         initial
     };
-    assert_eq!(one(ClientMechanism::Plain, "tim", "tanstaaftanstaaf", None), b"\0tim\0tanstaaftanstaaf");
-    assert_eq!(one(ClientMechanism::Plain, "Kurt", "xipj3plmq", Some("Ursel")), b"Ursel\0Kurt\0xipj3plmq");
-    assert_eq!(one(ClientMechanism::Anonymous, "sirhc", "", None), b"sirhc");
-    assert_eq!(one(ClientMechanism::Anonymous, "", "", None), b"");
-    assert_eq!(one(ClientMechanism::External, "ignored", "", None), b"");
-    assert_eq!(one(ClientMechanism::External, "ignored", "", Some("fred@example.com")), b"fred@example.com");
+    assert_eq!(one(Mechanism::Plain, "tim", "tanstaaftanstaaf", None), b"\0tim\0tanstaaftanstaaf");
+    assert_eq!(one(Mechanism::Plain, "Kurt", "xipj3plmq", Some("Ursel")), b"Ursel\0Kurt\0xipj3plmq");
+    assert_eq!(one(Mechanism::Anonymous, "sirhc", "", None), b"sirhc");
+    assert_eq!(one(Mechanism::Anonymous, "", "", None), b"");
+    assert_eq!(one(Mechanism::External, "ignored", "", None), b"");
+    assert_eq!(one(Mechanism::External, "ignored", "", Some("fred@example.com")), b"fred@example.com");
 }
 
 #[test]
@@ -257,25 +261,25 @@ fn base64_as_xmpp_carries_it() {
 #[test]
 fn the_strongest_of_what_both_speak_is_chosen() {
     let offered = ["PLAIN", "SCRAM-SHA-1", "X-OAUTH2", "SCRAM-SHA-256-PLUS", "SCRAM-SHA-1-PLUS", "EXTERNAL"];
-    let name = |wanted: &[ClientMechanism], can_bind| {
+    let name = |wanted: &[Mechanism], can_bind| {
         choose(offered, wanted, can_bind).map(|choice| choice.mechanism.name())
     };
     assert_eq!(name(&[], true), Some("SCRAM-SHA-256-PLUS"));
     assert_eq!(name(&[], false), Some("SCRAM-SHA-1"));
-    assert_eq!(name(&[ClientMechanism::Plain, SHA1], true), Some("SCRAM-SHA-1"));
-    assert_eq!(name(&ClientMechanism::ALL, true), Some("EXTERNAL"));
-    assert_eq!(name(&[ClientMechanism::Anonymous, SHA512], true), None);
+    assert_eq!(name(&[Mechanism::Plain, SHA1], true), Some("SCRAM-SHA-1"));
+    assert_eq!(name(&Mechanism::ALL, true), Some("EXTERNAL"));
+    assert_eq!(name(&[Mechanism::Anonymous, SHA512], true), None);
     assert_eq!(choose([], &[], true), None);
     assert_eq!(choose(["plain", "scram-sha-1"], &[], true), None);
-    for mechanism in ClientMechanism::ALL {
-        assert_eq!(ClientMechanism::parse(&mechanism.name().to_lowercase()), Some(mechanism));
+    for mechanism in Mechanism::ALL {
+        assert_eq!(parse_mechanism(&mechanism.name().to_lowercase()), Some(mechanism));
     }
-    assert_eq!(ClientMechanism::parse("SCRAM-SHA-224"), None);
+    assert_eq!(parse_mechanism("SCRAM-SHA-224"), None);
 }
 
 #[test]
 fn xep_0440_a_plus_needs_a_binding_that_the_server_has_named() {
-    let plus = [ClientMechanism::Scram(ClientScramHash::Sha1, true)];
+    let plus = [Mechanism::ScramSha1Plus];
     // TLS 1.3 has both, TLS 1.2 only the end point.
     for (exporter, end_point, types, wanted, can) in [
         (true, true, Some(&["tls-exporter"][..]), &[][..], true),
@@ -291,62 +295,25 @@ fn xep_0440_a_plus_needs_a_binding_that_the_server_has_named() {
     }
     // A -PLUS that is ruled out leads to the flag n: y would claim that the server did not offer one.
     let left = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[], false).unwrap();
-    assert_eq!(left.binding(Some([1; 32]), None, None), ScramChannelBinding::None);
+    assert_eq!(left.binding(Some([1; 32]), None, None), Gs2::None);
 }
 
 #[test]
 fn the_binding_follows_the_choice() {
-    let (exporter, end_point) = (Some([1; 32]), Some(vec![2]));
+    let (exporter_data, end_point_data) = (Some([1; 32]), Some(vec![2]));
     let plus = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[], true).unwrap();
-    let both = |types| plus.binding(exporter, end_point.clone(), types);
-    assert_eq!(both(None), ScramChannelBinding::Exporter([1; 32]));
-    assert_eq!(
-        both(Some(&["tls-server-end-point", "tls-unique"][..])),
-        ScramChannelBinding::EndPoint(vec![2])
-    );
-    assert_eq!(both(Some(&["tls-unique"][..])), ScramChannelBinding::None, "begin refuses it then");
-    assert_eq!(plus.binding(None, end_point.clone(), None), ScramChannelBinding::EndPoint(vec![2]));
+    let both = |types| plus.binding(exporter_data, end_point_data.clone(), types);
+    assert_eq!(both(None), exporter([1; 32]));
+    assert_eq!(both(Some(&["tls-server-end-point", "tls-unique"][..])), end_point(vec![2]));
+    assert_eq!(both(Some(&["tls-unique"][..])), Gs2::None, "begin refuses it then");
+    assert_eq!(plus.binding(None, end_point_data.clone(), None), end_point(vec![2]));
     let stripped = choose(["SCRAM-SHA-1"], &[], true).unwrap();
-    assert_eq!(stripped.binding(exporter, None, None), ScramChannelBinding::NotOffered);
-    assert_eq!(
-        stripped.binding(None, None, None),
-        ScramChannelBinding::None,
-        "without TLS there is nothing to bind to"
-    );
+    assert_eq!(stripped.binding(exporter_data, None, None), Gs2::NotOffered);
+    assert_eq!(stripped.binding(None, None, None), Gs2::None, "without TLS there is nothing to bind to");
     let unwanted = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[SHA1], true).unwrap();
-    assert_eq!(unwanted.binding(exporter, None, None), ScramChannelBinding::None, "y would be a lie");
+    assert_eq!(unwanted.binding(exporter_data, None, None), Gs2::None, "y would be a lie");
     let plain = choose(["PLAIN"], &[], true).unwrap();
-    assert_eq!(plain.binding(exporter, None, None), ScramChannelBinding::None);
-}
-
-#[test]
-fn keys_are_found_again_and_their_number_is_bounded() {
-    let mut keys = ScramKeyCache::new();
-    let once = |keys: &mut ScramKeyCache, password: &str, salt: u32, mechanism: ClientMechanism| {
-        let (mut exchange, _) = begin(mechanism, "u", password, "n");
-        let first = format!("r=nX,s={},i=1", STANDARD.encode(salt.to_be_bytes()));
-        exchange.challenge(first.as_bytes(), keys).unwrap()
-    };
-    let first = once(&mut keys, "p", 0, SHA1);
-    assert_eq!(first, once(&mut keys, "p", 0, SHA1));
-    assert_eq!(keys.counts(), (1, 1));
-    assert_ne!(first, once(&mut keys, "q", 0, SHA1));
-    once(&mut keys, "p", 0, SHA256);
-    once(&mut keys, "p", 1, SHA1);
-    assert_eq!(keys.counts(), (1, 4), "password, hash and salt all count");
-    for salt in 2..60_000 {
-        once(&mut keys, "p", salt, SHA1);
-        // A key that is used again is not evicted.
-        if salt % 1_000 == 0 {
-            once(&mut keys, "p", 0, SHA1);
-        }
-        assert!(keys.len() <= ScramKeyCache::ENTRIES);
-    }
-    let (found, _) = keys.counts();
-    once(&mut keys, "p", 0, SHA1);
-    assert_eq!(keys.counts().0, found + 1);
-    once(&mut keys, "p", 5, SHA1);
-    assert_eq!(keys.counts().0, found + 1, "what was not is");
+    assert_eq!(plain.binding(exporter_data, None, None), Gs2::None);
 }
 
 /// A measurement, not a test: `cargo test -p throng-loadgen --lib sasl -- --ignored --nocapture`.

@@ -1,5 +1,7 @@
 //! Tests of successful logins, for every mechanism, and of the messages that the client receives.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use sasl::client;
 
 use super::*;
@@ -115,26 +117,51 @@ fn unknown_extensions_are_ignored_and_signed() {
 }
 
 #[test]
-fn the_cache_saves_the_derivation_and_keeps_passwords_apart() {
-    let world = SaslFixture::new();
-    let mut cache = DerivedKeyCache::default();
-    let login = |cache: &mut DerivedKeyCache, hash: ScramHash, password: &str| {
-        let mut client = ScramClient::new(hash, Gs2::None, "user", password);
-        let mut exchange = world.exchange(client.mechanism());
-        let step = exchange.step(Some(&client.client_first()));
-        let ExchangeStep::Challenge(challenge) = world.answer(&mut exchange, step) else { panic!() };
-        let last = client.client_final(&challenge, Some(cache)).unwrap();
-        matches!(exchange.step(Some(&last)), ExchangeStep::Done { .. })
+fn keys_are_found_again_and_their_number_is_bounded() {
+    let mut keys = ScramKeyCache::new();
+    let once = |keys: &mut ScramKeyCache, password: &str, salt: u32, hash: ScramHash| {
+        let mut client = ScramClient::new(hash, Gs2::None, "u", password).with_nonce("n");
+        let first = format!("r=nX,s={},i=1", STANDARD.encode(salt.to_be_bytes()));
+        client.client_final(first.as_bytes(), Some(keys)).unwrap()
     };
-    assert!((0..3).all(|_| login(&mut cache, ScramHash::Sha256, "pencil")));
-    assert_eq!(cache.len(), 1);
-    assert!(!login(&mut cache, ScramHash::Sha256, "pencil2"));
-    assert!(login(&mut cache, ScramHash::Sha1, "pencil"));
-    assert_eq!((cache.len(), cache.is_empty()), (3, false));
-    for at in 0..2 * DerivedKeyCache::CAPACITY {
-        login(&mut cache, ScramHash::Sha1, &at.to_string());
+    let first = once(&mut keys, "p", 0, ScramHash::Sha1);
+    assert_eq!(first, once(&mut keys, "p", 0, ScramHash::Sha1));
+    assert_eq!(keys.counts(), (1, 1));
+    assert_ne!(first, once(&mut keys, "q", 0, ScramHash::Sha1));
+    once(&mut keys, "p", 0, ScramHash::Sha256);
+    once(&mut keys, "p", 1, ScramHash::Sha1);
+    assert_eq!(keys.counts(), (1, 4), "password, hash and salt all count");
+    for salt in 2..60_000 {
+        once(&mut keys, "p", salt, ScramHash::Sha1);
+        // A key that is used again is not evicted.
+        if salt % 1_000 == 0 {
+            once(&mut keys, "p", 0, ScramHash::Sha1);
+        }
+        assert!(keys.len() <= ScramKeyCache::ENTRIES);
     }
-    assert!(cache.len() <= DerivedKeyCache::CAPACITY);
+    let (found, _) = keys.counts();
+    once(&mut keys, "p", 0, ScramHash::Sha1);
+    assert_eq!(keys.counts().0, found + 1);
+    once(&mut keys, "p", 5, ScramHash::Sha1);
+    assert_eq!(keys.counts().0, found + 1, "an unused key is evicted");
+}
+
+#[test]
+fn a_key_that_is_derived_elsewhere_is_not_derived_again() {
+    let mut keys = ScramKeyCache::new();
+    let mut client = user(Gs2::None).with_nonce("abc");
+    let challenge = b"r=abcdef,s=c2FsdA==,i=1";
+    let derivation = client.missing_key(challenge, &keys).unwrap();
+    assert_eq!(derivation.parameters(), (ScramHash::Sha256, &b"salt"[..], 1));
+    keys.put(derivation.derive());
+    assert!(client.missing_key(challenge, &keys).is_none());
+    let last = client.clone().client_final(challenge, Some(&mut keys)).unwrap();
+    assert_eq!(keys.counts(), (1, 1));
+    assert_eq!(client.client_final(challenge, None).unwrap(), last);
+    assert!(
+        client.missing_key(b"r=abcdef,s=c2FsdA==,i=0", &keys).is_none(),
+        "a refused challenge needs no key"
+    );
 }
 
 #[test]
@@ -148,11 +175,18 @@ fn the_client_refuses_servers_that_cheat() {
         ("r=abdef,s=c2FsdA==,i=1", Some(Nonce)),
         ("r=abcdef,s=c2FsdA==,i=0", Some(Iterations(0))),
         ("r=abcdef,s=c2FsdA==,i=4294967295", Some(Iterations(u32::MAX))),
-        ("r=abcdef,s=c2FsdA==,i=-1", Some(Malformed)),
-        ("r=abcdef,s=?,i=1", Some(Malformed)),
-        ("r=abcdef,i=1,s=c2FsdA==", Some(Malformed)),
-        ("r=abcdef", Some(Malformed)),
-        ("", Some(Malformed)),
+        ("r=abcdef,s=c2FsdA==,i=99999999999", Some(Iterations(u32::MAX))),
+        ("r=abcdef,s=c2FsdA==,i=-1", Some(Malformed("iteration count"))),
+        ("r=abcdef,s=c2FsdA==,i=+1", Some(Malformed("iteration count"))),
+        ("r=abcdef,s=c2FsdA==,i=", Some(Malformed("iteration count"))),
+        ("r=abcdef,s=c2FsdA==", Some(Malformed("iteration count"))),
+        ("r=abcdef,s=?,i=1", Some(Malformed("salt"))),
+        ("r=abcdef,s=,i=1", Some(Malformed("salt"))),
+        ("r=abcdef,i=1,s=c2FsdA==", Some(Malformed("salt"))),
+        ("r=abcdef", Some(Malformed("salt"))),
+        ("", Some(Malformed("nonce"))),
+        ("s=c2FsdA==,i=1,r=abcdef", Some(Malformed("nonce"))),
+        ("e=other-error", Some(Server("other-error".into()))),
         ("m=1,r=abcdef,s=c2FsdA==,i=1", Some(Extension)),
         ("r=abcdef,s=c2FsdA==,i=1,m=1", Some(Extension)),
     ] {
@@ -162,6 +196,7 @@ fn the_client_refuses_servers_that_cheat() {
     assert_eq!(client.verify(b"v=AAAA"), Err(Signature), "before the final message");
     client.client_final(b"r=abcdef,s=c2FsdA==,i=1", None).unwrap();
     assert_eq!(client.verify(b"v=AAAA"), Err(Signature));
-    assert_eq!(client.verify(b"x"), Err(Malformed));
+    assert_eq!(client.verify(b"x"), Err(Malformed("signature")));
+    assert_eq!(client.verify(b"v=?"), Err(Malformed("signature")));
     assert_eq!(client.verify(b"e=other-error"), Err(Server("other-error".into())));
 }

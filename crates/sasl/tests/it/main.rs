@@ -11,7 +11,7 @@ mod tokens;
 mod vectors;
 
 use base::Secret;
-use sasl::client::{DerivedKeyCache, Gs2, ScramClient};
+use sasl::client::{Gs2, ScramClient, ScramKeyCache};
 use sasl::{
     ChannelBindingData, Credentials, Decoy, Exchange, ExchangeStep, Failure, FailureReason, Mechanism,
     ScramHash,

@@ -1,17 +1,22 @@
-//! Minimal SASL client: SCRAM, PLAIN, EXTERNAL and ANONYMOUS, for tests, benches and tools.
+//! SASL client: SCRAM, PLAIN, EXTERNAL and ANONYMOUS, for the load generator, tests and tools.
 //!
 //! SCRAM is RFC 5802, sections 3 and 5. Unknown attributes of the server are ignored, `m=` is an error. The `h=` of
-//! XEP-0474 is checked where the caller states which offer it saw.
+//! XEP-0474 is checked where the caller states which offer it saw. [`ScramKeyCache`] keeps derived keys, and
+//! [`KeyDerivation`] moves the derivation to another thread.
 //!
 //! Not implemented: choice of mechanism, pinning, and the minimum of iterations of RFC 7677, section 4, so that tests
-//! can be fast. The load generator has a client of its own, so that both sides cannot share a mistake.
+//! can be fast.
 //!
 //! # Pitfalls
 //!
-//! Without [`DerivedKeyCache`] every login costs the PBKDF2 that the server is spared, 2 to 6 ms with the default
+//! Client and server share `hash.rs` and `saslprep.rs`, so a mistake there cancels out between them. The vectors of the
+//! RFCs (`tests/it/vectors.rs`) and a SCRAM server that the load generator's tests implement on their own are against that.
+//!
+//! Without [`ScramKeyCache`] every login costs the PBKDF2 that the server is spared, 2 to 6 ms with the default
 //! iterations. A bench without it measures its own client.
 
-use std::collections::HashMap;
+mod key_cache;
+
 use std::num::NonZeroU32;
 
 use base::Secret;
@@ -22,6 +27,8 @@ use crate::hash::{KeyBytes, ScramHash};
 use crate::mechanism::Mechanism;
 use crate::saslprep::{PrepError, prepare};
 use crate::scram_message::escape;
+
+pub use key_cache::{DerivedKey, KeyDerivation, ScramKeyCache};
 
 /// Channel binding flag of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +49,9 @@ pub enum Gs2 {
 /// Reason for which the client aborts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The server's message breaks the grammar of RFC 5802, section 7.
-    #[error("the server's message is malformed")]
-    Malformed,
+    /// The server's message breaks the grammar of RFC 5802, section 7; names the part.
+    #[error("the server's message has an invalid {0}")]
+    Malformed(&'static str),
     /// The server requires a mandatory extension.
     #[error("the server requires an unsupported extension")]
     Extension,
@@ -68,24 +75,14 @@ pub enum ClientError {
     Server(String),
 }
 
-/// Cache of derived keys, so that logins with the same password, salt and iterations derive once. Bounded; cleared when
-/// full.
-#[derive(Debug, Default)]
-pub struct DerivedKeyCache(HashMap<Vec<u8>, (KeyBytes, KeyBytes)>);
-
-impl DerivedKeyCache {
-    /// Maximum number of entries.
-    pub const CAPACITY: usize = 1024;
-
-    /// Number of entries.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether the cache is empty.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+/// Server-first-message.
+struct ServerFirst<'m> {
+    text: &'m str,
+    nonce: &'m str,
+    salt: Vec<u8>,
+    iterations: NonZeroU32,
+    /// Value of `h=`.
+    announced: Option<&'m str>,
 }
 
 /// A SCRAM client.
@@ -170,25 +167,22 @@ impl ScramClient {
         [self.header(), self.bare()].concat().into_bytes()
     }
 
-    /// The client-final-message, for `<response/>`.
-    ///
-    /// # Errors
-    /// If the challenge is malformed, not an answer to [`ScramClient::client_first`], or the password cannot be
-    /// prepared.
-    pub fn client_final(
-        &mut self,
-        challenge: &[u8],
-        cache: Option<&mut DerivedKeyCache>,
-    ) -> Result<Vec<u8>, ClientError> {
-        let challenge = std::str::from_utf8(challenge).map_err(|_| ClientError::Malformed)?;
-        let mut attributes = challenge.split(',');
-        if challenge.starts_with("m=") {
+    /// Parses the server-first-message and checks that it answers [`ScramClient::client_first`].
+    fn server_first<'m>(&self, challenge: &'m [u8]) -> Result<ServerFirst<'m>, ClientError> {
+        let text = std::str::from_utf8(challenge).map_err(|_| ClientError::Malformed("encoding"))?;
+        if text.starts_with("m=") {
             return Err(ClientError::Extension);
         }
-        let mut value = |name: &str| -> Result<&str, ClientError> {
-            attributes.next().and_then(|attribute| attribute.strip_prefix(name)).ok_or(ClientError::Malformed)
+        if let Some(error) = text.strip_prefix("e=") {
+            return Err(ClientError::Server(error.to_owned()));
+        }
+        let mut attributes = text.split(',');
+        let mut value = |name: &str, what| {
+            let attribute = attributes.next().and_then(|attribute| attribute.strip_prefix(name));
+            attribute.ok_or(ClientError::Malformed(what))
         };
-        let (nonce, salt, iterations) = (value("r=")?, value("s=")?, value("i=")?);
+        let (nonce, salt) = (value("r=", "nonce")?, value("s=", "salt")?);
+        let iterations = value("i=", "iteration count")?;
         let mut announced = None;
         for attribute in attributes {
             match attribute.split_once('=') {
@@ -197,52 +191,62 @@ impl ScramClient {
                 _ => {}
             }
         }
-        if self.announced.is_some() && self.announced.as_deref() != announced {
-            return Err(ClientError::Downgrade);
-        }
         if nonce.len() <= self.nonce.len() || !nonce.starts_with(&self.nonce) {
             return Err(ClientError::Nonce);
         }
-        let salt = STANDARD.decode(salt).map_err(|_| ClientError::Malformed)?;
-        let iterations: u32 = iterations.parse().map_err(|_| ClientError::Malformed)?;
-        let checked = NonZeroU32::new(iterations)
-            .filter(|_| iterations <= crate::MAX_ITERATIONS)
-            .ok_or(ClientError::Iterations(iterations))?;
-        let (client_key, server_key) = self.keys(&salt, checked, cache)?;
+        let salt = STANDARD.decode(salt).ok().filter(|salt| !salt.is_empty());
+        let salt = salt.ok_or(ClientError::Malformed("salt"))?;
+        if iterations.is_empty() || !iterations.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(ClientError::Malformed("iteration count"));
+        }
+        let iterations = key_cache::checked_iterations(iterations.parse().unwrap_or(u32::MAX))?;
+        Ok(ServerFirst { text, nonce, salt, iterations, announced })
+    }
+
+    /// Derivation that [`ScramClient::client_final`] would need for this challenge; `None` if `cache` has the key or the
+    /// challenge cannot be answered.
+    pub fn missing_key(&self, challenge: &[u8], cache: &ScramKeyCache) -> Option<KeyDerivation> {
+        let first = self.server_first(challenge).ok()?;
+        let password = self.password.expose_str().ok()?;
+        let derivation = KeyDerivation::new(self.hash, password, &first.salt, first.iterations.get()).ok()?;
+        (!cache.contains(&derivation)).then_some(derivation)
+    }
+
+    /// The client-final-message, for `<response/>`. Derives the keys unless `cache` has them.
+    ///
+    /// # Errors
+    /// If the challenge is malformed, not an answer to [`ScramClient::client_first`], or the password cannot be
+    /// prepared.
+    pub fn client_final(
+        &mut self,
+        challenge: &[u8],
+        cache: Option<&mut ScramKeyCache>,
+    ) -> Result<Vec<u8>, ClientError> {
+        let first = self.server_first(challenge)?;
+        if self.announced.is_some() && self.announced.as_deref() != first.announced {
+            return Err(ClientError::Downgrade);
+        }
+        let password = self.password.expose_str().map_err(|_| PrepError)?;
+        let derivation = KeyDerivation::new(self.hash, password, &first.salt, first.iterations.get())?;
+        let derived;
+        let keys = match cache {
+            Some(cache) => cache.get_or_derive(&derivation),
+            None => {
+                derived = derivation.derive();
+                derived.keys()
+            }
+        };
+        let (client_key, server_key) = keys.split_at_checked(self.hash.output_len()).unwrap_or_default();
 
         let data: &[u8] = if let Gs2::Bound { data, .. } = &self.gs2 { data } else { &[] };
         let binding = STANDARD.encode([self.header().as_bytes(), data].concat());
-        let without_proof = format!("c={binding},r={nonce}");
-        let auth_message = format!("{},{challenge},{without_proof}", self.bare());
-        let stored_key = self.hash.digest(client_key.expose());
+        let without_proof = format!("c={binding},r={}", first.nonce);
+        let auth_message = format!("{},{},{without_proof}", self.bare(), first.text);
+        let stored_key = self.hash.digest(client_key);
         let signature = self.hash.hmac(stored_key.expose(), &[auth_message.as_bytes()]);
-        self.expected = Some(self.hash.hmac(server_key.expose(), &[auth_message.as_bytes()]));
-        let proof = STANDARD.encode(client_key.xor(signature.expose()).expose());
+        self.expected = Some(self.hash.hmac(server_key, &[auth_message.as_bytes()]));
+        let proof = STANDARD.encode(KeyBytes::from_slice(client_key).xor(signature.expose()).expose());
         Ok(format!("{without_proof},p={proof}").into_bytes())
-    }
-
-    /// ClientKey and ServerKey.
-    fn keys(
-        &self,
-        salt: &[u8],
-        iterations: NonZeroU32,
-        cache: Option<&mut DerivedKeyCache>,
-    ) -> Result<(KeyBytes, KeyBytes), ClientError> {
-        let password = self.password.expose_str().map_err(|_| PrepError)?;
-        let password = prepare(password)?;
-        let derive = || {
-            let salted = self.hash.salted_password(password.as_bytes(), salt, iterations);
-            let key = |name: &[u8]| self.hash.hmac(salted.expose(), &[name]);
-            (key(b"Client Key"), key(b"Server Key"))
-        };
-        let Some(cache) = cache else { return Ok(derive()) };
-        // Length prefixes, so that no two inputs have the same encoding.
-        let size = [self.hash.output_len() as u32, iterations.get(), salt.len() as u32].map(u32::to_be_bytes);
-        let name = ScramHash::Sha256.digest(&[size.as_flattened(), salt, password.as_bytes()].concat());
-        if cache.0.len() >= DerivedKeyCache::CAPACITY {
-            cache.0.clear();
-        }
-        Ok(cache.0.entry(name.expose().to_vec()).or_insert_with(derive).clone())
     }
 
     /// Verifies the server's proof in the additional data of `<success/>`.
@@ -250,13 +254,13 @@ impl ScramClient {
     /// # Errors
     /// If it is not the signature of a server with the right keys, or came before [`ScramClient::client_final`].
     pub fn verify(&self, additional: &[u8]) -> Result<(), ClientError> {
-        let text = std::str::from_utf8(additional).map_err(|_| ClientError::Malformed)?;
+        let text = std::str::from_utf8(additional).map_err(|_| ClientError::Malformed("encoding"))?;
         let first = text.split(',').next().unwrap_or_default();
         if let Some(error) = first.strip_prefix("e=") {
             return Err(ClientError::Server(error.to_owned()));
         }
-        let signature = first.strip_prefix("v=").ok_or(ClientError::Malformed)?;
-        let signature = STANDARD.decode(signature).map_err(|_| ClientError::Malformed)?;
+        let signature = first.strip_prefix("v=").and_then(|signature| STANDARD.decode(signature).ok());
+        let signature = signature.ok_or(ClientError::Malformed("signature"))?;
         match &self.expected {
             Some(expected) if base::secret::constant_time_eq(expected.expose(), &signature) => Ok(()),
             _ => Err(ClientError::Signature),
@@ -284,9 +288,7 @@ pub fn salted_password(
     salt: &[u8],
     iterations: u32,
 ) -> Result<Vec<u8>, ClientError> {
-    let checked = NonZeroU32::new(iterations)
-        .filter(|_| iterations <= crate::MAX_ITERATIONS)
-        .ok_or(ClientError::Iterations(iterations))?;
+    let checked = key_cache::checked_iterations(iterations)?;
     Ok(hash.salted_password(prepare(password)?.as_bytes(), salt, checked).expose().to_vec())
 }
 
