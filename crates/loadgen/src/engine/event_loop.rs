@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{Timespec, epoll};
+use sasl::client::ScramKeyCache;
 
 use super::ControllerPort;
 use super::account_names::AccountNames;

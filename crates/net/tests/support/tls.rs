@@ -1,12 +1,16 @@
 //! Certificates, configurations and clients for the TLS tests.
 
+// The file and not the crate, which depends on this one.
+#[path = "../../../testkit/src/tls.rs"]
+#[allow(clippy::expect_used, reason = "tests of this crate use the verifier only")]
+mod accept_any;
+
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, SupportedProtocolVersion};
 use throng_net::tls::{CertificateFiles, TlsConfig, TlsSettings};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -67,47 +71,6 @@ pub static CONFIG: LazyLock<TlsConfig> = LazyLock::new(|| {
     TlsConfig::load(self_signed(&directory.0, &["example.org"])).unwrap()
 });
 
-/// Trusts every certificate; the tests check it themselves. Not that of `testkit`, which depends on this crate.
-#[derive(Debug)]
-struct TrustAll(Arc<rustls::crypto::CryptoProvider>);
-
-impl ServerCertVerifier for TrustAll {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 /// Options of a test client.
 #[derive(Default)]
 pub struct RustlsTestClient {
@@ -135,7 +98,7 @@ impl RustlsTestClient {
             .with_protocol_versions(&versions)
             .unwrap()
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(TrustAll(provider)));
+            .with_custom_certificate_verifier(Arc::new(accept_any::AcceptAnyCertificate(provider)));
         let mut config = match self.certificate {
             Some((certificate, key)) => builder.with_client_auth_cert(vec![certificate], key).unwrap(),
             None => builder.with_no_client_auth(),
