@@ -10,9 +10,6 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::process::{Command, ExitStatus, Output, Stdio};
-use std::time::Duration;
-
-use base::clock::{Clock, SystemClock};
 
 use crate::folder::TempFolder;
 use crate::process::{KillOnDrop, describe_output, program, signal};
@@ -179,16 +176,24 @@ impl NodeProcess {
         self.wait_for_exit();
     }
 
-    /// Stops the node with SIGTERM; it must exit with status 0. Returns the time that this took.
+    /// Stops the node with SIGTERM; it must exit with status 0.
     ///
     /// # Panics
-    /// If it is not running, does not end, or ends with another status.
-    pub fn stop(&mut self) -> Duration {
-        let clock = SystemClock::new();
+    /// If it is not running, does not end within [`NODE_TIMEOUT`], or ends with another status.
+    pub fn stop(&mut self) {
         signal(self.pid(), "TERM");
         let status = self.wait_for_exit();
         assert!(status.success(), "the node left with {status} after SIGTERM:\n{}", self.log_tail());
-        Duration::from_millis(clock.now().0)
+    }
+
+    /// Like [`Self::stop`]; every connection must end before the node gives up waiting for it.
+    ///
+    /// # Panics
+    /// As `stop`, and if a connection did not end in time.
+    pub fn stop_in_order(&mut self) {
+        self.stop();
+        let log = self.log();
+        assert!(!log.contains("did not end in time"), "{}", self.log_tail());
     }
 
     /// Waits until the node ends for another reason.

@@ -48,8 +48,8 @@ const PASSWORD: &str = "correct horse battery staple";
 const USERS: [&str; 3] = ["romeo", "juliet", "nurse"];
 
 const START: Duration = Duration::from_secs(30);
-/// Longest time that the node promises to need after SIGTERM.
-const DRAIN: Duration = Duration::from_secs(10);
+/// Time for a client to end when its scenarios are not done, before it is killed.
+const CLIENT_EXIT: Duration = Duration::from_secs(10);
 /// Time limit for all scenarios of one client on a busy machine.
 const SCENARIOS: Duration = Duration::from_secs(300);
 
@@ -287,7 +287,7 @@ impl ClientsNode {
         command.stdout(log.try_clone().expect("share the log")).stderr(log);
         let mut client = command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
         let Some(status) = wait(&mut client, SCENARIOS) else {
-            end(&mut client, DRAIN);
+            end(&mut client, CLIENT_EXIT);
             panic!("the client is not done after {SCENARIOS:?}{}", self.scenario_args());
         };
         let said = fs::read_to_string(self.folder.join("client.log")).expect("read the client's log");
@@ -313,8 +313,7 @@ impl ClientsNode {
 
     /// Stops the node as an operator does.
     fn stop(mut self) {
-        let took = self.node.stop();
-        assert!(took <= DRAIN, "throng serve took {took:?} to leave after SIGTERM{}", self.scenario_args());
+        self.node.stop();
     }
 }
 

@@ -57,9 +57,9 @@ impl WebNode {
         self.run_ok(&["reload"])
     }
 
-    /// Stops the node cleanly; returns the time it took.
-    pub(crate) fn stop(&mut self) -> Duration {
-        self.node.stop()
+    /// Stops the node; all connections must end.
+    pub(crate) fn stop_in_order(&mut self) {
+        self.node.stop_in_order();
     }
 
     pub(crate) fn plain(&self) -> HttpClient {

@@ -227,7 +227,6 @@ fn a_run_that_is_stopped_ends_in_order() {
     };
     let outcome = until(plan(&server, 10, then(online(), [bounce])), &server, |truth| truth.messages > 50);
     agree(&outcome, &server.truth());
-    assert!(outcome.took < 20_000_000, "{}", outcome.took);
     assert_eq!((outcome.lost, outcome.count(Counter::SessionsLost), &outcome.refused), (0, 0, &None));
     assert_eq!(outcome.count(Counter::UsersFinished), 10);
 }
