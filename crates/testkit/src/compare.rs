@@ -1,7 +1,10 @@
 //! Comparison of stanzas by meaning: the order of attributes, prefixes, kind of quotes and white space between elements
 //! do not count (the idea of Canonical XML, not its exact form).
+//!
+//! The reader is roxmltree, so that a mistake that the server's XML reader and writer share is seen.
+use std::fmt::Write;
 
-use xml::{Limits, NamespaceContext, Tree, TreeNode};
+use roxmltree::{Document, Node};
 
 /// Canonical form of an element: attributes sorted, namespaces declared where they change, no blank text between
 /// elements.
@@ -9,58 +12,61 @@ use xml::{Limits, NamespaceContext, Tree, TreeNode};
 /// # Panics
 /// If the text is not one element.
 pub fn canonical(text: &str) -> String {
-    let scope = NamespaceContext::client();
     let text = text.trim();
-    let tree = Tree::parse(text.as_bytes(), &scope, &Limits::DEFAULT)
-        .unwrap_or_else(|error| panic!("not an element ({error}): {text}"));
-    let mut out = Vec::new();
-    write(&tree.root(), "jabber:client", &mut out);
-    String::from_utf8(out).expect("written from text")
+    let stream = format!(
+        "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>{text}</stream:stream>"
+    );
+    let document =
+        Document::parse(&stream).unwrap_or_else(|error| panic!("not an element ({error}): {text}"));
+    let mut children = document.root_element().children();
+    let (Some(element), None) = (children.next().filter(Node::is_element), children.next()) else {
+        panic!("not one element: {text}")
+    };
+    let mut out = String::new();
+    write(element, "jabber:client", &mut out);
+    out
 }
 
-fn write(node: &TreeNode<'_>, ns: &str, out: &mut Vec<u8>) {
-    out.push(b'<');
-    out.extend_from_slice(node.name().as_bytes());
-    let own = node.namespace().name().into_owned();
-    let mut attrs: Vec<(String, String)> = node
-        .attrs()
+fn write(node: Node<'_, '_>, ns: &str, out: &mut String) {
+    let (name, own) = (node.tag_name().name(), node.tag_name().namespace().unwrap_or_default());
+    out.push('<');
+    out.push_str(name);
+    let mut attrs: Vec<(String, &str)> = node
+        .attributes()
         .map(|a| {
-            let name = match a.prefix {
-                Some(_) => format!("{{{}}}{}", a.ns.name(), a.name),
-                None => a.name.to_owned(),
-            };
-            (name, a.value().into_owned())
+            let name = a.namespace().map_or(a.name().to_owned(), |ns| format!("{{{ns}}}{}", a.name()));
+            (name, a.value())
         })
         .collect();
     if own != ns {
-        attrs.push(("xmlns".into(), own.clone()));
+        attrs.push(("xmlns".into(), own));
     }
     attrs.sort();
     for (name, value) in attrs {
-        out.push(b' ');
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b"='");
-        xml::escape::attr(&value, out);
-        out.push(b'\'');
+        let _ = write!(out, " {name}='{}'", escape(value));
     }
-    let elements = node.child_elements().next().is_some();
+    let elements = node.children().any(|child| child.is_element());
     let before = out.len();
-    out.push(b'>');
+    out.push('>');
     for child in node.children() {
-        if child.is_element() {
-            write(&child, &own, out);
-        } else if !(elements && child.text().trim().is_empty()) {
-            xml::escape::text(&child.text(), out);
+        match child.text() {
+            _ if child.is_element() => write(child, own, out),
+            Some(text) if child.is_text() && elements && text.trim().is_empty() => {}
+            Some(text) if child.is_text() => out.push_str(&escape(text)),
+            // RFC 6120, section 11.1: neither comments nor processing instructions.
+            _ => panic!("restricted XML: {child:?}"),
         }
     }
     if out.len() == before + 1 {
         out.truncate(before);
-        out.extend_from_slice(b"/>");
+        out.push_str("/>");
     } else {
-        out.extend_from_slice(b"</");
-        out.extend_from_slice(node.name().as_bytes());
-        out.push(b'>');
+        let _ = write!(out, "</{name}>");
     }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&apos;")
 }
 
 /// Asserts that two lists of stanzas have the same meaning, in this order.
@@ -84,5 +90,7 @@ mod tests {
         assert_eq!(canonical(a), "<iq id='1' to='a'><q xmlns='u:v'><i n='1'/></q></iq>");
         assert_eq!(canonical("<message><body> x </body></message>"), "<message><body> x </body></message>");
         assert_ne!(canonical("<iq id='1'/>"), canonical("<iq id='2'/>"));
+        assert_eq!(canonical("<a x='&lt;&#39;'>&gt;<![CDATA[&]]></a>"), "<a x='&lt;&apos;'>&gt;&amp;</a>");
+        assert_eq!(canonical("<p:a xmlns:p='u' xml:lang='en'/>"), canonical("<a xml:lang='en' xmlns='u'/>"));
     }
 }

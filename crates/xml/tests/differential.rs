@@ -80,9 +80,10 @@ fn by_quick(input: &str) -> Result<ParsedContent, String> {
     let mut depth = 0;
     let name = |ns: ResolveResult<'_>| match ns {
         ResolveResult::Unbound => Ok(String::new()),
-        // It returns the declaration as written.
+        // It returns the declaration as written, without the normalisation of XML 1.0, section 3.3.3.
         ResolveResult::Bound(ns) => {
-            throng_xml::escape::unescape_attr(ns.0).map(String::from).map_err(|e| e.to_string())
+            let spaces = ns.0.replace("\r\n", " ").replace(['\t', '\r', '\n'], " ");
+            quick_xml::escape::unescape(&spaces).map(String::from).map_err(|e| e.to_string())
         }
         ResolveResult::Unknown(prefix) => Err(format!("prefix {prefix}")),
     };

@@ -139,12 +139,10 @@ pub(super) async fn connect(
     let stream = TlsConnector::from(Arc::new(config)).connect(name, io).await?;
     let (_, session) = stream.get_ref();
     let exporter = session
-        .export_keying_material(
-            [0_u8; sasl::channel_binding::EXPORTER_BYTES],
-            sasl::channel_binding::EXPORTER_LABEL,
-            None,
-        )
+        // RFC 9266, section 2.
+        .export_keying_material([0_u8; 32], b"EXPORTER-Channel-Binding", None)
         .expect("a finished handshake");
-    let end_point = sasl::channel_binding::server_end_point(certificate).unwrap_or_default();
+    // RFC 5929, section 4.1: the hash function of the signature, which is ECDSA with SHA-256 here.
+    let end_point = ring::digest::digest(&ring::digest::SHA256, certificate).as_ref().to_vec();
     Ok((stream, exporter.to_vec(), end_point))
 }
