@@ -2,6 +2,7 @@
 //! do not count (the idea of Canonical XML, not its exact form).
 //!
 //! The reader is roxmltree, so that a mistake that the server's XML reader and writer share is seen.
+
 use std::fmt::Write;
 
 use roxmltree::{Document, Node};
