@@ -235,12 +235,30 @@ pub(crate) fn resume(
     })
 }
 
-/// Whether `<resume/>` names a session that exists. Without one, [`resume`] fails.
-pub(crate) fn may_resume(node: &Node, host: &Host, account: JidRef<'_>, element: xml::TreeNode<'_>) -> bool {
+/// Whether [`resume`] would succeed at present. Changes nothing.
+///
+/// # Errors
+/// The stream error with which [`resume`] would end the stream.
+pub(crate) fn may_resume(
+    node: &Node,
+    host: &Host,
+    account: JidRef<'_>,
+    element: xml::TreeNode<'_>,
+) -> Result<bool, StreamError> {
+    if host.stream_management.as_ref().is_none_or(|m| m.resume_seconds == 0) {
+        return Ok(false);
+    }
     let previd = element.attr("previd");
-    let resource = previd.as_deref().and_then(split).map(|(_, resource)| resource);
-    host.stream_management.as_ref().is_some_and(|m| m.resume_seconds > 0)
-        && resource.is_some_and(|r| node.routing_table.find(account).and_then(|a| a.session(r)).is_some())
+    let parsed = previd.as_deref().and_then(split).zip(number(&element, "h"));
+    let Some(((token, resource), h)) = parsed else { return Ok(false) };
+    let Some(session) = node.routing_table.find(account).and_then(|a| a.session(resource)) else {
+        return Ok(false);
+    };
+    match session.outbox.check_takeover(&token, h) {
+        Ok(()) => Ok(true),
+        Err(TakeoverError::UnknownToken) => Ok(false),
+        Err(TakeoverError::TooHigh(error)) => Err(too_high(error)),
+    }
 }
 
 fn next_claim_id() -> u64 {

@@ -268,6 +268,22 @@ impl UnackedStanza {
     }
 }
 
+impl Inner {
+    /// State of an outbox that can be resumed with this token and this count.
+    fn takeover_target(&mut self, token: &[u8], h: u32) -> Result<&mut StreamManagement, TakeoverError> {
+        if !self.stays_open() {
+            return Err(TakeoverError::UnknownToken);
+        }
+        let ack = self
+            .management
+            .as_deref_mut()
+            .filter(|ack| ack.token_matches(token))
+            .ok_or(TakeoverError::UnknownToken)?;
+        ack.newly_handled(h).map_err(TakeoverError::TooHigh)?;
+        Ok(ack)
+    }
+}
+
 impl Outbox {
     /// Enables stream management: stanzas are counted and retained from this point. The caller generates the
     /// takeover token, which is unused if [`StreamManagementTerms::resume_seconds`] is 0. False if it was
@@ -397,6 +413,14 @@ impl Outbox {
         true
     }
 
+    /// Whether a takeover may be requested with this token and this count of handled stanzas. Changes nothing.
+    ///
+    /// # Errors
+    /// If the token is wrong or `h` is impossible.
+    pub fn check_takeover(&self, token: &[u8], h: u32) -> Result<(), TakeoverError> {
+        self.inner.lock().takeover_target(token, h).map(drop)
+    }
+
     /// Requests the takeover for connection `who`, whose peer has handled `h` stanzas. A request replaces an
     /// earlier one.
     ///
@@ -404,15 +428,7 @@ impl Outbox {
     /// If the token is wrong or `h` is impossible. Nothing has changed then.
     pub fn request_takeover(&self, token: &[u8], h: u32, who: u64) -> Result<(), TakeoverError> {
         let mut inner = self.inner.lock();
-        if !inner.stays_open() {
-            return Err(TakeoverError::UnknownToken);
-        }
-        let ack = inner
-            .management
-            .as_deref_mut()
-            .filter(|ack| ack.token_matches(token))
-            .ok_or(TakeoverError::UnknownToken)?;
-        ack.newly_handled(h).map_err(TakeoverError::TooHigh)?;
+        let ack = inner.takeover_target(token, h)?;
         let earlier = ack.claimant.replace(Box::new(Claimant { id: who, waker: None }));
         self.signals.raise(Signal::TakeoverRequested);
         wake_task(inner);

@@ -161,9 +161,10 @@ impl C2sConnection {
     }
 
     /// Reads the data of the session if a resource will be bound; this also detects a changed account. For other clients
-    /// the update of the tokens detects it, if there is one.
+    /// the update of the tokens detects it, if there is one. A request to resume that ends the stream ends it here.
     pub(super) fn check_account(&mut self) -> NegotiationResult {
-        if !self.wants_resource() || self.may_resume() {
+        let resumes = self.may_resume()?;
+        if resumes || !self.wants_resource() {
             return self.update_tokens();
         }
         self.load_inline()
@@ -203,15 +204,14 @@ impl C2sConnection {
     }
 
     /// Whether the requested resumption may succeed: such a client needs no data to start a session with.
-    fn may_resume(&mut self) -> bool {
+    fn may_resume(&mut self) -> Result<bool, StreamError> {
         let node = self.context.node.clone();
-        let Some(state) = self.negotiation() else { return false };
+        let Some(state) = self.negotiation() else { return Ok(false) };
         let resume = state.sasl2_request.as_ref().and_then(|request| request.resume.as_deref());
-        let (Some(bytes), Some(identity)) = (resume, &state.identity) else { return false };
+        let (Some(bytes), Some(identity)) = (resume, &state.identity) else { return Ok(false) };
         let scope = xml::NamespaceContext::client();
-        Tree::parse(bytes, &scope, &xml::Limits::CEILING).is_ok_and(|tree| {
-            stream_management::may_resume(&node, &identity.host, identity.jid.as_ref(), tree.root())
-        })
+        let Ok(tree) = Tree::parse(bytes, &scope, &xml::Limits::CEILING) else { return Ok(false) };
+        stream_management::may_resume(&node, &identity.host, identity.jid.as_ref(), tree.root())
     }
 
     /// Reads the data of the session, unless it was read together with the proof.

@@ -1,7 +1,10 @@
 //! Tests of XEP-0198 (1.6.3), section 9: enabling within Bind 2, resuming within SASL2.
 
+use sasl::HtMechanism;
 use throng_core::session::StreamManagementConfig;
 
+use super::fast::{issue, use_token, want};
+use super::revoked::{now, tokens};
 use super::*;
 
 static MANAGEMENT: Feature = Feature {
@@ -143,4 +146,42 @@ async fn a_token_login_resumes_a_stream() {
     let calls = wire.store_calls();
     assert!(!calls.contains(&"logins.login"), "the session has its roster: {calls:?}");
     assert_eq!(identity(&answer), identity(&success));
+}
+
+/// XEP-0388, section 3.6.2: a server must not process the inline features of a failed authentication request.
+#[tokio::test]
+async fn no_token_is_issued_where_resumption_and_then_the_login_fail() {
+    let wire = managed().await;
+    let juliet = wire.address("juliet");
+    let (_live, _, id) = enabled(&wire).await;
+    let (_, resource) = id.split_once(':').unwrap();
+    let wrong = format!("00112233445566778899aabbccddeeff:{resource}");
+    let owner = juliet.clone();
+    wire.after_proof(move |stores| {
+        now(stores.accounts.set_disabled(owner.as_ref(), true)).unwrap();
+    });
+    let (mut client, _) = encrypted(&wire).await;
+    let request = format!("{}{}", want(HtMechanism::Unbound), resume(&wrong, 0));
+    client.send(plain("juliet", PASSWORD, &request)).await;
+    assert_eq!(failure(&mut client).await, "account-disabled");
+    assert!(tokens(&wire.stores, &juliet).is_empty(), "the resource exists, but the token is wrong");
+}
+
+/// As above: the stream error takes the place of success.
+#[tokio::test]
+async fn a_resumption_with_a_count_too_high_leaves_the_tokens_unchanged() {
+    let wire = managed().await;
+    let juliet = wire.address("juliet");
+    let (mut live, _, id) = enabled(&wire).await;
+    let text = issue(&wire, HtMechanism::Unbound).await;
+    let before = tokens(&wire.stores, &juliet);
+    let resume = format!("<resume xmlns='urn:xmpp:sm:3' previd='{id}' h='1000'/>");
+    let invalidate = "<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>";
+    for more in [String::new(), ENABLE.to_owned(), invalidate.to_owned(), want(HtMechanism::Exporter)] {
+        let (mut client, _) = encrypted(&wire).await;
+        use_token(&mut client, HtMechanism::Unbound, &text, &format!("{more}{resume}")).await;
+        client.expect_stream_error(StreamCondition::UndefinedCondition).await;
+        assert_eq!(tokens(&wire.stores, &juliet), before, "{more}");
+    }
+    live.sync().await;
 }

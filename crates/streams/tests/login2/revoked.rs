@@ -10,7 +10,7 @@ use super::fast::{issue, login, token, use_token, want};
 use super::*;
 
 /// Result of a call to the memory store, which never waits.
-fn now<T>(mut call: StoreFuture<'_, T>) -> Result<T, StoreError> {
+pub(super) fn now<T>(mut call: StoreFuture<'_, T>) -> Result<T, StoreError> {
     match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
         Poll::Pending => panic!("the memory store waits"),
@@ -62,7 +62,7 @@ async fn assert_no_guess_counted(wire: &TestServer, with_token: bool, what: &str
     assert_eq!(failure(&mut client).await, "not-authorized", "{what}, token: {with_token}");
 }
 
-fn tokens(stores: &Stores, juliet: &jid::Jid) -> Vec<u8> {
+pub(super) fn tokens(stores: &Stores, juliet: &jid::Jid) -> Vec<u8> {
     now(stores.logins.secrets(juliet.as_ref())).unwrap().map_or(Vec::new(), |secrets| secrets.tokens)
 }
 
