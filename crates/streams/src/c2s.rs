@@ -160,7 +160,7 @@ impl C2sConnection {
         let now = node.seconds();
         self.outbox.set_deadline(now.saturating_add(node.limits().idle_ping_seconds));
         // Rates charged on an earlier connection of the session still count.
-        node.follow_rates(&session, self.is_local());
+        node.start_rates(&session, self.is_local());
         self.slowed = session.rates(|rates| rates.debt(now)).flatten().map_or(0, |(_, until)| until);
         self.set_phase(ConnectionPhase::Bound(session));
     }

@@ -316,6 +316,21 @@ async fn other_sessions_of_the_account_and_other_accounts_keep_their_rates() {
 }
 
 #[tokio::test]
+async fn an_idle_session_does_not_inherit_what_a_session_that_ended_has_spent() {
+    let wire = wire(few()).await;
+    let mut laptop = wire.login("romeo", "laptop").await;
+    wire.advance(wire.node.limits().idle_ping_seconds).await;
+    assert_eq!(answers(&mut laptop).await, ["alive"], "its full buckets were dropped");
+    let mut phone = wire.login("romeo", "phone").await;
+    phone.send(pings(0..10)).await;
+    assert_eq!(answers(&mut phone).await.len(), 10, "not in debt, so that the end of its connection is read");
+    drop(phone);
+    run_until_idle().await;
+    laptop.send(pings(0..10)).await;
+    assert_eq!(answers(&mut laptop).await.len(), 10, "its own buckets were full");
+}
+
+#[tokio::test]
 async fn default_rates_cost_nothing_on_loopback_and_nothing_while_a_session_is_idle() {
     let wire = wire(NodeLimits::with_rates()).await;
     let has_rates = || {

@@ -341,9 +341,24 @@ impl Session {
 }
 
 impl Node {
-    /// Adjusts the buckets of a session to the limits, which a reload may change. `local`: it connects from
-    /// loopback.
+    /// Gives a session that starts or is resumed its buckets, with what earlier sessions of its account have left.
+    /// Buckets that it has are kept. `local`: it connects from loopback.
+    pub fn start_rates(&self, session: &Session, local: bool) {
+        let has_rates = session.rates(|_| ()).is_some();
+        let spent =
+            if has_rates { None } else { self.account_rates.find(session.account.id, self.seconds()) };
+        self.set_rates(session, local, spent);
+    }
+
+    /// Adjusts the buckets of a session to the limits, which a reload may change. Buckets that it does not have are
+    /// created full: those of a session with a connection are only removed when they are full, and what its siblings
+    /// have spent is theirs. `local`: it connects from loopback.
     pub fn follow_rates(&self, session: &Session, local: bool) {
+        self.set_rates(session, local, None);
+    }
+
+    /// `spent`: what the buckets lack, if they are created.
+    fn set_rates(&self, session: &Session, local: bool, spent: Option<SpentRates>) {
         let wanted = limit_values(&self.limits(), local);
         let on = wanted.iter().step_by(2).any(|rate| *rate != 0);
         let made_for = session.rates(|rates| rates.configured_limits);
@@ -353,7 +368,6 @@ impl Node {
             _ => {}
         }
         let now = self.seconds();
-        let spent = made_for.is_none().then(|| self.account_rates.find(session.account.id, now)).flatten();
         session.with(|state| {
             let earlier = state.rates.take();
             if on {
