@@ -875,7 +875,8 @@ async fn section_5_a_stream_that_lost_presence_while_detached_cannot_be_resumed(
         for n in 0..if lost { 200 } else { 4 } {
             let presence =
                 format!("<presence from='friend{n}@example.com/1'><status>{status}</status></presence>");
-            wire.node.enqueue(&session, SharedStanza::parse(presence.as_bytes()).unwrap(), ToRewrite::None);
+            // As a broadcast to subscribers.
+            wire.node.enqueue(&session, SharedStanza::parse(presence.as_bytes()).unwrap(), ToRewrite::Bare);
         }
         run_until_idle().await;
         assert_eq!(wire.node.routing_table.sessions(), usize::from(!lost));

@@ -182,8 +182,8 @@ impl Node {
         work: &mut RoutingWork,
     ) {
         let watched = copy_for_delivered_chain(&session.account, &stanza, work);
-        let RejectedPush { item, full } = match self.try_push(session, self.queued_for(session, stanza, from))
-        {
+        let item = QueuedStanza::new(stanza, ToRewrite::None);
+        let RejectedPush { item, full } = match self.try_push(session, item) {
             Ok(()) => {
                 if let Some(stanza) = watched {
                     self.run_delivered(&stanza, from, to, std::slice::from_ref(session), work);
@@ -324,7 +324,8 @@ impl Node {
             (DeliveryAction::Available, Some(account)) => {
                 for session in account.sessions() {
                     if session.is_available() && !except.is_some_and(|e| Arc::ptr_eq(e, &session)) {
-                        let _ = self.try_push(&session, self.queued_for(&session, stanza.clone(), from));
+                        let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
+                        let _ = self.try_push(&session, item);
                     }
                 }
             }
@@ -453,6 +454,7 @@ impl Node {
             bypass_budgets: forced,
         };
         let class = item.stanza.class();
+        let item = self.mark_unsubscribed(session, item);
         match session.outbox.push_accounted(item.clone(), urgency, &room) {
             PushOutcome::Queued => {}
             PushOutcome::StartedDelay(token) => {

@@ -13,6 +13,7 @@ use store::Subscription;
 use super::RoutingWork;
 use crate::account::{Account, Contact};
 use crate::node::Node;
+use crate::session::backlog::sender_address;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -59,24 +60,24 @@ impl Node {
         sessions
     }
 
-    /// Wraps a stanza for the queue of a session, and marks presence that its client did not ask for: the account
-    /// is not subscribed to the sender, and the session has not sent presence to it.
-    pub(super) fn queued_for(
-        &self,
-        session: &Session,
-        stanza: SharedStanza,
-        from: JidRef<'_>,
-    ) -> QueuedStanza {
-        let item = QueuedStanza::new(stanza, ToRewrite::None);
-        if item.stanza.class() != QueueClass::Presence {
-            return item;
-        }
-        let account = &session.account;
-        let expected = from.bare() == account.jid.as_ref()
-            || from.local().is_none() && from.domain() == account.jid.domain()
-            || account.with(|state| state.may_be_subscribed_to(self.routing_table.hash(from)))
-            || session.has_directed_presence_to(from);
+    /// Marks presence that the client of a session did not ask for. A broadcast, whose `to` is inserted at
+    /// writing, only reaches subscribers, so it needs no look-up.
+    pub(super) fn mark_unsubscribed(&self, session: &Session, item: QueuedStanza) -> QueuedStanza {
+        let broadcast = item.to_rewrite != ToRewrite::None;
+        let expected = item.stanza.class() != QueueClass::Presence
+            || broadcast
+            || self.expects_presence(session, &item.stanza);
         if expected { item } else { item.from_unsubscribed() }
+    }
+
+    /// Whether the account is subscribed to the sender of this presence, or the session has sent presence to it.
+    /// Presence of the server and of the account itself is always expected.
+    fn expects_presence(&self, session: &Session, stanza: &SharedStanza) -> bool {
+        let account = &session.account;
+        let Some(from) = sender_address(stanza, account.jid.as_ref()) else { return true };
+        let Some(from) = JidRef::from_normalised(from) else { return false };
+        account.with(|state| state.may_be_subscribed_to(self.routing_table.hash(from)))
+            || session.has_directed_presence_to(from)
     }
 
     /// Calls `f` with the last presence of every available resource of each contact that this account may see:

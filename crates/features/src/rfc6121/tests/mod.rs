@@ -10,6 +10,7 @@ mod two_users_model;
 
 use testkit::{NodeClient, TestNode};
 use throng_core::feature::Feature;
+use throng_core::session::StreamManagementTerms;
 
 /// The three features, in registry order.
 const FEATURES: [&Feature; 3] =
@@ -33,6 +34,25 @@ fn online(engine: &TestNode, name: &str, resource: &str) -> NodeClient {
     client.send("<presence/>");
     client.recv();
     client
+}
+
+/// Detaches a session, as if its connection were lost while its stream can be resumed (XEP-0198).
+fn detach(engine: &TestNode, client: &NodeClient) {
+    let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false };
+    assert!(client.session.outbox.enable_management(terms, [1; 16]));
+    assert!(engine.node.detach_session(&client.session));
+}
+
+/// Forty users in nobody's roster each send a large presence with these attributes: together twice what a queue
+/// holds.
+fn send_presence_of_many(engine: &TestNode, attributes: &str) {
+    let status = "x".repeat(16_000);
+    for n in 0..40 {
+        let name = format!("user{n}@example.org");
+        engine.create_user(&name);
+        let client = engine.connect(&name, "x");
+        client.send(&format!("<presence {attributes}><status>{status}</status></presence>"));
+    }
 }
 
 /// Replaces random and counted parts with `*`, so that stanzas can be compared: ids of pushes, versions, stamps.

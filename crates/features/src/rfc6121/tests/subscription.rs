@@ -6,7 +6,8 @@ use throng_core::feature::{FeatureOptions, OptionValue};
 use throng_core::{EnabledFeature, NodeLimits};
 
 use super::{
-    FEATURES, JULIET, ROMEO, error, is, online, push, two_unrelated_users, without_id, without_random_parts,
+    FEATURES, JULIET, ROMEO, detach, error, is, online, push, send_presence_of_many, two_unrelated_users,
+    without_id, without_random_parts,
 };
 
 const SUBSCRIBE: &str = "<presence id='xk3h1v69' to='juliet@example.com' type='subscribe'/>";
@@ -468,4 +469,16 @@ fn a_removed_account_leaves_no_pending_requests() {
     assert!(received[0].contains("type='unavailable'"), "{received:?}");
     assert_eq!(state(&engine, ROMEO, JULIET), Subscription::IN_ROSTER);
     assert_eq!(engine.stored_roster_item("nurse@example.com", JULIET), None, "the request is taken back");
+}
+
+#[test]
+fn subscription_errors_of_others_do_not_end_a_detached_session() {
+    let engine = two_unrelated_users();
+    let juliet = online(&engine, JULIET, "balcony");
+    detach(&engine, &juliet);
+    send_presence_of_many(&engine, "to='juliet@example.com' type='error'");
+    assert_eq!(juliet.closed_with(), None);
+    let queued = juliet.session.outbox.queued_bytes();
+    let quarter = engine.node.limits().queue_presence_bytes / 4;
+    assert!(queued > quarter / 2 && queued <= quarter, "{queued} of {quarter}");
 }
