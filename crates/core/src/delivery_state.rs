@@ -34,7 +34,7 @@ pub(crate) enum DeliveryMark {
     Delivered,
     /// The message contains the time at which it was first sent.
     Delayed,
-    /// A response that the session requested.
+    /// A response that the session requested, or presence that its client expects.
     Requested,
     /// An error that the server generated on behalf of the recipient of a request.
     ServerError,

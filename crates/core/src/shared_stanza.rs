@@ -88,12 +88,13 @@ impl SharedStanza {
         self.delivery_state().load().has(DeliveryMark::Delayed)
     }
 
-    /// Marks a response that the receiving session requested; must be called before it is queued.
-    pub(crate) fn mark_requested(&self) {
+    /// Marks a response that the receiving session requested, or presence that its client expects although the
+    /// account is not subscribed (any more); must be called before it is queued.
+    pub fn mark_requested(&self) {
         self.delivery_state().set(DeliveryMark::Requested);
     }
 
-    /// Whether it is a response that its session requested.
+    /// Whether it is a response that its session requested, or presence that its client expects.
     pub(crate) fn is_requested(&self) -> bool {
         self.delivery_state().load().has(DeliveryMark::Requested)
     }

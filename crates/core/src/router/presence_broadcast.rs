@@ -66,6 +66,7 @@ impl Node {
         let broadcast = item.to_rewrite != ToRewrite::None;
         let expected = item.stanza.class() != QueueClass::Presence
             || broadcast
+            || item.stanza.is_requested()
             || self.expects_presence(session, &item.stanza);
         if expected { item } else { item.from_unsubscribed() }
     }

@@ -150,11 +150,13 @@ fn send_current(account: &Account, to: JidRef<'_>, effects: &mut Effects) -> boo
     effects.0.len() > before
 }
 
-/// Routes `unavailable` from each available resource to one entity (sections 3.2.2 and 3.3.3).
+/// Routes `unavailable` from each available resource to one entity (sections 3.2.2 and 3.3.3). Its client expects it:
+/// the entity was subscribed until then.
 fn send_unavailable(account: &Account, to: JidRef<'_>, effects: &mut Effects) {
     account.for_each_session(|session| {
         if session.is_available() {
             let frame = bare_presence(session.full(), Some(to), PresenceType::Unavailable, None);
+            let frame = frame.inspect(SharedStanza::mark_requested);
             effects.route(frame, session.jid.clone(), to.to_jid());
         }
     });

@@ -227,18 +227,25 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
 /// Section 4.6.1: an entity that sends unavailable presence does not need ours.
 fn on_unavailable_from(ctx: &mut IncomingCtx<'_>) -> Flow {
     if let Some(account) = ctx.account {
+        let mut expected = false;
         account.for_each_session(|session| {
             if ctx.to.resource().is_some_and(|resource| resource != session.resource()) {
                 return;
             }
             session.with(|state| {
                 let Some(list) = &mut state.directed_presence else { return };
+                let before = list.len();
                 list.retain(|known| *known != ctx.from);
+                expected |= list.len() < before;
                 if list.is_empty() {
                     state.directed_presence = None;
                 }
             });
         });
+        if expected {
+            // Delivery comes later and no longer finds the entry.
+            ctx.stanza.mark_requested();
+        }
     }
     Flow::Next
 }

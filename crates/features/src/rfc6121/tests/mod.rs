@@ -55,6 +55,12 @@ fn send_presence_of_many(engine: &TestNode, attributes: &str) {
     }
 }
 
+/// Number of stanzas from this address that wait for a detached session.
+fn count_queued_from(client: &NodeClient, from: &str) -> usize {
+    let from = format!(" from='{from}'");
+    client.recv().iter().filter(|stanza| stanza.contains(&from)).count()
+}
+
 /// Replaces random and counted parts with `*`, so that stanzas can be compared: ids of pushes, versions, stamps.
 fn without_random_parts(stanzas: Vec<String>) -> Vec<String> {
     stanzas

@@ -4,7 +4,10 @@ use store::Subscription;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::NodeLimits;
 
-use super::{FEATURES, JULIET, ROMEO, error, is, online, two_unrelated_users};
+use super::{
+    FEATURES, JULIET, ROMEO, count_queued_from, detach, error, is, online, send_presence_of_many,
+    two_unrelated_users,
+};
 
 /// Juliet's contacts of the examples (section 4.1): Romeo and Benvolio both ways, Mercutio only sees her.
 fn verona() -> TestNode {
@@ -482,4 +485,22 @@ fn the_frame_of_a_broadcast_is_shared() {
     }
     let same = batches.iter().filter(|item| std::ptr::eq(item.stanza.bytes(), kept.bytes())).count();
     assert_eq!(same, 2, "one allocation for all receivers");
+}
+
+#[test]
+fn the_unavailable_of_a_recipient_of_directed_presence_is_not_dropped_for_presence_of_others() {
+    for to in ["juliet@example.com/balcony", "juliet@example.com"] {
+        let engine = two_unrelated_users();
+        let (romeo, juliet) = (online(&engine, ROMEO, "x"), online(&engine, JULIET, "balcony"));
+        juliet.send("<presence to='romeo@example.net/x'/>");
+        detach(&engine, &juliet);
+        let gone = format!("<presence to='{to}' type='unavailable'/>");
+        romeo.send(&gone);
+        assert!(juliet.session.with(|state| state.directed_presence.is_none()));
+        // Juliet expects one only.
+        romeo.send(&gone);
+        send_presence_of_many(&engine, "to='juliet@example.com/balcony'");
+        assert_eq!(juliet.closed_with(), None);
+        assert_eq!(count_queued_from(&juliet, "romeo@example.net/x"), 1, "{to}");
+    }
 }

@@ -6,8 +6,8 @@ use throng_core::feature::{FeatureOptions, OptionValue};
 use throng_core::{EnabledFeature, NodeLimits};
 
 use super::{
-    FEATURES, JULIET, ROMEO, detach, error, is, online, push, send_presence_of_many, two_unrelated_users,
-    without_id, without_random_parts,
+    FEATURES, JULIET, ROMEO, count_queued_from, detach, error, is, online, push, send_presence_of_many,
+    two_unrelated_users, without_id, without_random_parts,
 };
 
 const SUBSCRIBE: &str = "<presence id='xk3h1v69' to='juliet@example.com' type='subscribe'/>";
@@ -481,4 +481,15 @@ fn subscription_errors_of_others_do_not_end_a_detached_session() {
     let queued = juliet.session.outbox.queued_bytes();
     let quarter = engine.node.limits().queue_presence_bytes / 4;
     assert!(queued > quarter / 2 && queued <= quarter, "{queued} of {quarter}");
+}
+
+#[test]
+fn the_unavailable_after_the_users_own_unsubscribe_is_not_dropped_for_presence_of_others() {
+    let engine = two_unrelated_users();
+    engine.befriend(JULIET, ROMEO);
+    let (_romeo, juliet) = (online(&engine, ROMEO, "x"), online(&engine, JULIET, "balcony"));
+    juliet.send("<presence to='romeo@example.net' type='unsubscribe'/>");
+    detach(&engine, &juliet);
+    send_presence_of_many(&engine, "to='juliet@example.com/balcony'");
+    assert_eq!(count_queued_from(&juliet, "romeo@example.net/x"), 1);
 }
