@@ -156,14 +156,11 @@ impl Inner {
         let foreign = !own && !room.bypass_budgets;
         let (mut shed, mut lossy) = (0, false);
 
-        let unsubscribed = |i: &QueuedStanza| i.rank == Rank::UnsubscribedPresence;
-        let share = limits.unsubscribed_share_bytes();
-        if foreign && unsubscribed(item) && self.sum_bytes(unsubscribed) + size > share {
-            let more = self.sum_bytes(unsubscribed) + size - share;
-            let Some(count) = self.make_room_for_unsubscribed(more, sender) else {
-                return rejected(ExceededLimit::SenderShare);
-            };
-            shed += count;
+        // Before anything is dropped: room in the common share can be made for any smaller item.
+        let common_share = limits.unsubscribed_share_bytes();
+        let in_common_share = foreign && item.rank == Rank::UnsubscribedPresence;
+        if in_common_share && size > common_share {
+            return rejected(ExceededLimit::SenderShare);
         }
 
         let share = limits.sender_share_bytes(class);
@@ -171,6 +168,16 @@ impl Inner {
             let held = self.sum_bytes(|i| i.rank.class() == class && i.sender == sender);
             if held + size > share {
                 let Some(count) = self.make_room_in_share(held + size - share, item, sender, share) else {
+                    return rejected(ExceededLimit::SenderShare);
+                };
+                shed += count;
+            }
+        }
+
+        if in_common_share {
+            let held = self.sum_bytes(|i| i.rank == Rank::UnsubscribedPresence);
+            if held + size > common_share {
+                let Some(count) = self.make_room_for_unsubscribed(held + size - common_share, sender) else {
                     return rejected(ExceededLimit::SenderShare);
                 };
                 shed += count;
@@ -879,6 +886,28 @@ mod tests {
         let left = queue.outbox.close_and_drain();
         let kept = left.iter().filter(|left| left.item.rank == Rank::Presence).count();
         assert_eq!(kept, 56, "all presence of contacts");
+    }
+
+    #[test]
+    fn unsubscribed_presence_that_is_rejected_displaces_nothing() {
+        let limits = NodeLimits { queue_sender_percent: 10, ..NodeLimits::default() };
+        let queue = Queue::new("juliet@example.com", &Arc::default(), limits.clone());
+        assert!(queue.detach());
+        let push = |from: &str, size| {
+            let text = large(&format!("presence from='{from}@x/1' id='{from}'"), "presence", size);
+            let item = QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None);
+            queue.outbox.push_accounted(item.from_unsubscribed(), Urgency::Now, &queue.room())
+        };
+        for n in 0..3 {
+            assert_eq!(push(&format!("s{n}"), 20_000), PushOutcome::Queued);
+        }
+        let sizes = [limits.sender_share_bytes(QueueClass::Presence), limits.unsubscribed_share_bytes()];
+        let before = queue.outbox.queued_bytes();
+        for (from, size) in [("t", sizes[0]), ("t", sizes[1]), ("s0", sizes[1])] {
+            let pushed = push(from, size as usize);
+            assert_eq!(pushed, PushOutcome::LimitReached(ExceededLimit::SenderShare), "{from} {size}");
+            assert_eq!(queue.outbox.queued_bytes(), before, "{from} {size}");
+        }
     }
 
     #[test]
