@@ -7,12 +7,16 @@
 //! The check fails closed: the account may be disabled, or may have blocked a sender or ended a subscription.
 //! After [`MAX_ATTEMPTS`] failed reads, about a second apart, the sessions that depend on the view end.
 //!
+//! A client can cause such changes as fast as it writes its roster, so an account has at most one reload of its view:
+//! a change that is reported during a read repeats the read after it ([`RosterReloads`]).
+//!
 //! # Pitfalls
 //!
 //! The store bounds the time of each read; nothing here does.
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use stanza::{StreamCondition, StreamError};
 use store::{StoreError, StoreErrorKind};
@@ -30,7 +34,7 @@ enum Outdated {
     /// Everything that a login reads. The number is the revision of the proved credentials.
     Login(Arc<Session>, u64),
     /// The roster view of a connected account.
-    Roster(Arc<Account>),
+    Roster(RosterReload),
 }
 
 /// A check that failed and will be repeated.
@@ -41,15 +45,83 @@ struct FailedRecheck {
     due: u32,
 }
 
-/// Checks that wait for their next attempt; at most one for each session and one for each account.
+/// Checks that wait for their next attempt, and the reloads of roster views.
 #[derive(Default)]
-pub(crate) struct AccountRechecks(Mutex<Vec<FailedRecheck>>);
+pub(crate) struct AccountRechecks {
+    waiting: Mutex<Vec<FailedRecheck>>,
+    reloads: RosterReloads,
+}
+
+/// Accounts whose roster view is being reloaded, by the address of the [`Account`] in memory. The value is whether the
+/// view became outdated again since its last read began.
+#[derive(Clone, Default)]
+struct RosterReloads(Arc<Mutex<HashMap<usize, bool>>>);
+
+/// The only reload of an account's roster view, with its repetitions; dropping it permits another one.
+struct RosterReload {
+    account: Arc<Account>,
+    reloads: RosterReloads,
+    ended: bool,
+}
+
+impl RosterReloads {
+    /// Begins a reload. `None` if there is one: it reads again.
+    fn begin(&self, account: Arc<Account>) -> Option<RosterReload> {
+        match self.0.lock().entry(RosterReload::key(&account)) {
+            hashbrown::hash_map::Entry::Occupied(mut outdated) => {
+                outdated.insert(true);
+                return None;
+            }
+            hashbrown::hash_map::Entry::Vacant(free) => drop(free.insert(true)),
+        }
+        Some(RosterReload { account, reloads: self.clone(), ended: false })
+    }
+}
+
+impl RosterReload {
+    /// Unique as long as the reload holds the account.
+    fn key(account: &Arc<Account>) -> usize {
+        Arc::as_ptr(account).addr()
+    }
+
+    /// Must be called before each read: the read covers all changes reported so far.
+    fn start_read(&self) {
+        self.reloads.0.lock().insert(Self::key(&self.account), false);
+    }
+
+    /// Ends the reload after a successful read. False if the view became outdated meanwhile.
+    fn try_end(&mut self) -> bool {
+        let mut reloads = self.reloads.0.lock();
+        let key = Self::key(&self.account);
+        if reloads.get(&key).is_some_and(|outdated| *outdated) {
+            return false;
+        }
+        Self::remove(&mut reloads, key);
+        self.ended = true;
+        true
+    }
+
+    fn remove(reloads: &mut HashMap<usize, bool>, key: usize) {
+        reloads.remove(&key);
+        if reloads.is_empty() {
+            *reloads = HashMap::new();
+        }
+    }
+}
+
+impl Drop for RosterReload {
+    fn drop(&mut self) {
+        if !self.ended {
+            Self::remove(&mut self.reloads.0.lock(), Self::key(&self.account));
+        }
+    }
+}
 
 impl Outdated {
     fn account(&self) -> &Account {
         match self {
             Outdated::Login(session, _) => &session.account,
-            Outdated::Roster(account) => account,
+            Outdated::Roster(reload) => &reload.account,
         }
     }
 
@@ -57,29 +129,26 @@ impl Outdated {
     fn is_obsolete(&self) -> bool {
         match self {
             Outdated::Login(session, _) => session.is_ended(),
-            Outdated::Roster(account) => account.sessions().is_empty(),
+            Outdated::Roster(reload) => reload.account.sessions().is_empty(),
         }
     }
 
-    fn is_roster_of(&self, account: &Arc<Account>) -> bool {
-        matches!(self, Outdated::Roster(own) if Arc::ptr_eq(own, account))
+    /// Ends the check after a successful read. False if another read is needed.
+    fn try_end(&mut self) -> bool {
+        match self {
+            Outdated::Login(..) => true,
+            Outdated::Roster(reload) => reload.try_end(),
+        }
     }
 }
 
 impl AccountRechecks {
     fn add(&self, failed: FailedRecheck) {
-        let mut waiting = self.0.lock();
-        let known = match &failed.outdated {
-            Outdated::Roster(account) => waiting.iter().any(|other| other.outdated.is_roster_of(account)),
-            Outdated::Login(..) => false,
-        };
-        if !known {
-            waiting.push(failed);
-        }
+        self.waiting.lock().push(failed);
     }
 
     fn take_due(&self, now: u32) -> Vec<FailedRecheck> {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.is_empty() {
             return Vec::new();
         }
@@ -97,7 +166,9 @@ impl Node {
 
     /// Reads the roster view of a connected account again. If it cannot be read, the account's sessions end.
     pub(crate) fn reload_roster(self: &Arc<Self>, account: Arc<Account>) {
-        self.spawn_recheck(Outdated::Roster(account), 1);
+        if let Some(reload) = self.account_rechecks.reloads.begin(account) {
+            self.spawn_recheck(Outdated::Roster(reload), 1);
+        }
     }
 
     /// Repeats failed checks that are due. Called by the sweep.
@@ -107,15 +178,21 @@ impl Node {
         }
     }
 
-    fn spawn_recheck(self: &Arc<Self>, outdated: Outdated, attempts: u32) {
+    fn spawn_recheck(self: &Arc<Self>, mut outdated: Outdated, mut attempts: u32) {
         let node = self.clone();
         self.spawner.spawn(
             "account recheck",
             Box::pin(async move {
-                if outdated.is_obsolete() {
-                    return;
-                }
-                let Err(error) = node.run_recheck(&outdated).await else { return };
+                let error = loop {
+                    if outdated.is_obsolete() {
+                        return;
+                    }
+                    match node.run_recheck(&outdated).await {
+                        Err(error) => break error,
+                        Ok(()) if outdated.try_end() => return,
+                        Ok(()) => attempts = 1,
+                    }
+                };
                 let account = &outdated.account().jid;
                 if attempts < MAX_ATTEMPTS {
                     tracing::warn!(%account, %error, attempts, "cannot recheck an account; retrying");
@@ -127,8 +204,8 @@ impl Node {
                 let why = ServerError::from(error).stream();
                 match &outdated {
                     Outdated::Login(session, _) => node.close_and_end(session, why),
-                    Outdated::Roster(account) => {
-                        for session in account.sessions() {
+                    Outdated::Roster(reload) => {
+                        for session in reload.account.sessions() {
                             node.close_and_end(&session, why.clone());
                         }
                     }
@@ -163,16 +240,19 @@ impl Node {
                     }
                 }
             }
-            Outdated::Roster(_) => match self.stores.roster.get(account.id).await {
-                Ok(roster) => account.with(|state| {
-                    if roster.version >= state.roster_version {
-                        state.replace_roster(&self.routing_table, &roster.items, roster.version);
-                    }
-                }),
-                // The removal of the account ends its sessions.
-                Err(error) if error.kind == StoreErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            },
+            Outdated::Roster(reload) => {
+                reload.start_read();
+                match self.stores.roster.get(account.id).await {
+                    Ok(roster) => account.with(|state| {
+                        if roster.version >= state.roster_version {
+                            state.replace_roster(&self.routing_table, &roster.items, roster.version);
+                        }
+                    }),
+                    // The removal of the account ends its sessions.
+                    Err(error) if error.kind == StoreErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
         }
         Ok(())
     }
@@ -180,5 +260,41 @@ impl Node {
     fn close_and_end(self: &Arc<Self>, session: &Arc<Session>, why: StreamError) {
         session.outbox.close(why);
         self.end_session(session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feature_state::FeatureState;
+    use crate::host::Host;
+    use crate::limits::NodeLimits;
+    use crate::router::routing_table::RoutingTable;
+
+    fn account() -> Arc<Account> {
+        let host = Host::build_with("example.com", &[], &NodeLimits::default(), &FeatureState::default());
+        let table = RoutingTable::new(cluster::AddressHasher::new([1; 16]));
+        let jid = jid::Jid::parse("juliet@example.com").unwrap();
+        Arc::new(Account::new(store::AddressId::UNASSIGNED, jid, Arc::new(host.unwrap()), &table))
+    }
+
+    #[test]
+    fn a_change_reported_during_a_read_repeats_it_and_starts_no_other() {
+        let (reloads, juliet, romeo) = (RosterReloads::default(), account(), account());
+        let mut reload = reloads.begin(juliet.clone()).unwrap();
+        assert!(reloads.begin(juliet.clone()).is_none(), "the read has not begun, so it covers this change");
+        reload.start_read();
+        assert!(reload.try_end());
+        let mut reload = reloads.begin(juliet.clone()).expect("another one may begin");
+        reload.start_read();
+        assert!(reloads.begin(juliet.clone()).is_none() && !reload.try_end(), "read again");
+        reload.start_read();
+        assert!(reload.try_end());
+        drop(reload);
+        // One that fails permits another one, too, and accounts do not delay each other.
+        drop(reloads.begin(juliet.clone()).unwrap());
+        let _juliet = reloads.begin(juliet).unwrap();
+        let _romeo = reloads.begin(romeo).unwrap();
+        assert_eq!(reloads.0.lock().len(), 2);
     }
 }

@@ -108,3 +108,23 @@ fn a_roster_view_that_cannot_be_read_again_ends_the_sessions_of_its_account() {
     (0..3).for_each(|_| engine.advance(1));
     assert!(one.session.is_ended() && two.session.is_ended() && !romeo.session.is_ended());
 }
+
+#[test]
+fn changes_reported_out_of_order_start_one_read_of_the_roster_at_a_time() {
+    let engine = two_unrelated_users();
+    let juliet = online(&engine, JULIET, "balcony");
+    let romeo = online(&engine, ROMEO, "orchard");
+    engine.add_contact(JULIET, ROMEO, Subscription::BOTH | Subscription::IN_ROSTER);
+    let account = &juliet.session.account;
+    let old = engine.stored_roster_item(JULIET, ROMEO).unwrap();
+    let version = account.with(|state| state.roster_version);
+    let late = store::RosterUpdateOutcome { before: None, after: Some(old), version: version - 1 };
+    engine.store_calls();
+    for round in 0..2 {
+        for _ in 0..100 {
+            assert!(!engine.node.roster_changed(account.jid.as_ref(), romeo.bare(), &late));
+        }
+        engine.run_tasks();
+        assert_eq!(engine.store_calls(), ["roster.get"], "round {round}");
+    }
+}
