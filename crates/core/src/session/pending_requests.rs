@@ -5,7 +5,7 @@
 //!
 //! Recipient and id of each request are stored as text, one after the other in one buffer, oldest first, and are
 //! compared with those of a response. The client chooses their length, so the buffer has at most
-//! [`MAX_PENDING_BYTES`]: room for about 300 requests of usual length.
+//! [`MAX_PENDING_BYTES`]: room for about 300 requests of usual length. It returns memory as requests are answered.
 //!
 //! Not implemented: expiry by time. A request that is never answered is dropped when newer ones need its room.
 //!
@@ -19,6 +19,8 @@ use super::{Extension, Session};
 
 /// Size of the pending requests of one session.
 const MAX_PENDING_BYTES: usize = 16 * 1024;
+/// Capacity that is kept while requests are pending.
+const RETAINED_BYTES: usize = 256;
 /// The lengths of recipient and id before each entry.
 const LENGTHS: usize = 4;
 
@@ -52,7 +54,7 @@ impl PendingRequests {
             oldest = entry.end;
         }
         self.0.drain(..oldest);
-        self.0.reserve(size);
+        self.reserve(size);
         self.0.extend_from_slice(&peer_length.to_be_bytes());
         self.0.extend_from_slice(&id_length.to_be_bytes());
         self.0.extend_from_slice(peer.as_bytes());
@@ -66,11 +68,28 @@ impl PendingRequests {
             let end = entry.end;
             if entry.peer == peer.as_bytes() && entry.id == id.as_bytes() {
                 self.0.drain(at..end);
+                self.shrink();
                 return true;
             }
             at = end;
         }
         false
+    }
+
+    /// Makes room for an entry. `Vec` would double the buffer beyond [`MAX_PENDING_BYTES`].
+    fn reserve(&mut self, size: usize) {
+        let needed = self.0.len() + size;
+        if needed > self.0.capacity() {
+            let doubled = self.0.capacity().saturating_mul(2).min(MAX_PENDING_BYTES);
+            self.0.reserve_exact(needed.max(doubled) - self.0.len());
+        }
+    }
+
+    /// Returns memory when less than a quarter is used, so that an entry is moved rarely.
+    fn shrink(&mut self) {
+        if self.0.capacity() > RETAINED_BYTES && self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to(RETAINED_BYTES.max(self.0.len() * 2));
+        }
     }
 
     fn entry_at(&self, at: usize) -> Option<PendingRequest<'_>> {
@@ -151,5 +170,26 @@ mod tests {
         pending.insert("a@x", &"i".repeat(20_000));
         pending.insert("a@x", &"i".repeat(70_000));
         assert!(pending.0.is_empty(), "one without room is not recorded");
+    }
+
+    #[test]
+    fn the_buffer_never_exceeds_its_bound_and_returns_memory_as_requests_are_answered() {
+        let mut pending = PendingRequests::default();
+        let peer = "romeo@example.net/orchard";
+        pending.insert(peer, "0");
+        assert!(pending.0.capacity() <= 64, "one request: {}", pending.0.capacity());
+        for n in 1..1_000 {
+            pending.insert(peer, &n.to_string());
+            assert!(pending.0.capacity() <= MAX_PENDING_BYTES, "{n}: {}", pending.0.capacity());
+        }
+        let mut answered = (0..1_000).filter(|n| pending.remove(peer, &n.to_string())).count();
+        assert!(pending.0.is_empty() && answered > 300);
+        for n in 0..1_000 {
+            pending.insert(peer, &n.to_string());
+        }
+        // All except the newest one are answered, newest first.
+        answered = (0..999).rev().filter(|n| pending.remove(peer, &n.to_string())).count();
+        assert!(answered > 300 && !pending.0.is_empty());
+        assert!(pending.0.capacity() <= RETAINED_BYTES, "{}", pending.0.capacity());
     }
 }
