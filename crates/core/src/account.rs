@@ -246,7 +246,8 @@ impl AccountState {
         self.with_hash(hash).next().is_some()
     }
 
-    /// Like [`AccountState::may_contain`], for a contact to whose presence the account is subscribed.
+    /// Like [`AccountState::may_contain`], for a contact to whose presence the account is subscribed. For a
+    /// connected address, [`Account::subscription`] decides exactly.
     pub fn may_be_subscribed_to(&self, hash: u64) -> bool {
         self.with_hash(hash).any(|contact| contact.subscription.contains(Subscription::TO))
     }

@@ -77,8 +77,17 @@ impl Node {
         let account = &session.account;
         let Some(from) = sender_address(stanza, account.jid.as_ref()) else { return true };
         let Some(from) = JidRef::from_normalised(from) else { return false };
+        self.is_subscribed_to(account, from) || session.has_directed_presence_to(from)
+    }
+
+    /// Whether the account is subscribed to presence of this address. An address that is not connected here has no
+    /// id to compare, and nobody can choose one that has the keyed hash of a contact.
+    fn is_subscribed_to(&self, account: &Account, from: JidRef<'_>) -> bool {
         account.with(|state| state.may_be_subscribed_to(self.routing_table.hash(from)))
-            || session.has_directed_presence_to(from)
+            && self
+                .routing_table
+                .find(from)
+                .is_none_or(|contact| account.subscription(&contact).contains(Subscription::TO))
     }
 
     /// Calls `f` with the last presence of every available resource of each contact that this account may see:

@@ -1,6 +1,7 @@
 //! Tests of RFC 6121, section 4: exchange of presence.
 
-use store::Subscription;
+use jid::Jid;
+use store::{RosterItem, RosterUpdateOutcome, Subscription};
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::NodeLimits;
 
@@ -503,4 +504,23 @@ fn the_unavailable_of_a_recipient_of_directed_presence_is_not_dropped_for_presen
         assert_eq!(juliet.closed_with(), None);
         assert_eq!(count_queued_from(&juliet, "romeo@example.net/x"), 1, "{to}");
     }
+}
+
+#[test]
+fn presence_of_a_connected_user_is_not_expected_because_a_contact_has_the_same_hash() {
+    let engine = two_unrelated_users();
+    let contact = engine.create_user("benvolio@example.net");
+    let (romeo, juliet) = (online(&engine, ROMEO, "x"), online(&engine, JULIET, "balcony"));
+    // Benvolio, whose address would have the hash of Romeo's.
+    let mut item = RosterItem::new(Jid::parse("benvolio@example.net").unwrap());
+    (item.contact, item.subscription) = (contact, Subscription::TO);
+    juliet.session.account.with(|state| {
+        let change =
+            RosterUpdateOutcome { before: None, after: Some(item), version: state.roster_version + 1 };
+        assert!(state.apply_change(engine.node.routing_table.hash(romeo.bare()), &change));
+    });
+    detach(&engine, &juliet);
+    romeo.send("<presence to='juliet@example.com/balcony'/>");
+    send_presence_of_many(&engine, "to='juliet@example.com/balcony'");
+    assert_eq!(count_queued_from(&juliet, "romeo@example.net/x"), 0);
 }
