@@ -1,7 +1,7 @@
 //! Clocks: a monotonic count of milliseconds and the wall clock, passed in as a value.
 //!
-//! [`SystemClock`] is the only place in the project that reads the operating system's time; clippy rejects `Instant::now` and
-//! `SystemTime::now` everywhere else. [`ManualClock`] stands still until a test moves it.
+//! [`SystemClock`] is the only clock of the server; clippy rejects `Instant::now` and `SystemTime::now` everywhere else. The load
+//! generator, the benches and the process metrics read clocks of their own. [`ManualClock`] stands still until a test moves it.
 //!
 //! # Pitfalls
 //!

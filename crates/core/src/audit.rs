@@ -1,8 +1,9 @@
-//! The audit log: who did what to this node, from where, and with which outcome. Every interface writes it
-//! through [`Node::audit`], into the log (target `throng::audit`) and into a ring in memory that interfaces can
-//! show.
+//! The audit log: who did what to this node, from where, and with which outcome. Every interface for
+//! administration writes it through [`Node::audit`], into the log (target `throng::audit`) and into a bounded
+//! buffer in memory that interfaces can show.
 //!
-//! Not implemented: a separate audit log on disk; the log of the process is one and outlives it.
+//! Not implemented: a separate audit log on disk; the process log contains the entries and survives a restart.
+//! In-band registration is only logged.
 //!
 //! # Pitfalls
 //!

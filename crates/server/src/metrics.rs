@@ -124,7 +124,7 @@ fn engine(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Erro
         accounts.keys().map(|domain| [("domain", domain.as_str())]).collect();
     let values: Vec<(Labels<'_>, f64)> =
         labels.iter().zip(accounts.values()).map(|(labels, n)| (&labels[..], *n as f64)).collect();
-    page.gauge("throng_accounts", None, "Accounts by domain, counted every five minutes", &values)?;
+    page.gauge("throng_accounts", None, "Accounts by domain, recounted within seconds of a change", &values)?;
     page.gauge("throng_domains", None, "Served domains", &[(one, node.hosts().len() as f64)])?;
     domains(page, &node.domain_totals())?;
     let [control, message, presence] = node.outboxes.measured_bytes().map(|bytes| bytes as f64);

@@ -177,8 +177,8 @@ impl C2sConnection {
         self.phase = phase;
     }
 
-    /// Detaches the session when the connection has become unusable. True if the session can be resumed; the connection
-    /// then has an outbox without a session.
+    /// Detaches the session when the connection has become unusable. True if it was detached or ended; the connection then
+    /// has an outbox without a session. False if the session was not resumable and is still attached.
     fn detach_session(&mut self) -> bool {
         let ConnectionPhase::Bound(session) = &self.phase else { return false };
         if session.outbox.management_terms().is_none_or(|terms| terms.resume_seconds == 0)

@@ -189,7 +189,7 @@ impl Node {
     }
 }
 
-/// Rewrites the addresses and creates the shared stanza: the only allocation of a stanza.
+/// Rewrites the addresses and creates the shared stanza: the first of the two allocations of a message.
 fn rewrite_addresses(
     bytes: &[u8],
     head: &Head,

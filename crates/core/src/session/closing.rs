@@ -1,4 +1,4 @@
-//! How far the closing of an outbox has proceeded.
+//! Phases of an outbox while it closes.
 
 /// Phase of an outbox. A requested close ([`super::Outbox::close`]) is not a phase: the task that owns the outbox
 /// begins to close it when it has written what the client may still read.

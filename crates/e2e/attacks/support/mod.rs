@@ -1,7 +1,7 @@
 //! Helpers of the attacks: nodes in this process, logged-in users, the program in its own process, and an independent XML
 //! reader.
 //!
-//! Most cases use [`Way::start`]: a node in memory with all features and a clock that only the case advances. What only a
+//! Most cases use [`ClientTransport::start`]: a node in memory with all features and a clock that only the case advances. What only a
 //! process has (resident memory, log, ports, HTTP and its API) is tested with [`ProgramUnderAttack`].
 //!
 //! # Pitfalls

@@ -11,7 +11,7 @@ use crate::{Certificate, ClientsNode, USERS, python};
 
 #[test]
 fn a_thousand_messages_on_a_network_that_is_cut_come_once_and_in_order() {
-    run_as_root("cut::a_thousand_messages_on_a_network_that_is_cut_come_once_and_in_order", || {
+    run_as_root("interrupted_network::a_thousand_messages_on_a_network_that_is_cut_come_once_and_in_order", || {
         let wires = LossyNetwork::create("0", 2);
         let space = wires.namespace(1);
         let name = space.trim_end_matches("-1").to_owned();

@@ -38,7 +38,7 @@ const SPARSE_SENDERS: u64 = 250;
 
 #[test]
 fn one_percent_of_lost_packets_is_delay_and_no_lost_message() {
-    run_as_root("nets::one_percent_of_lost_packets_is_delay_and_no_lost_message", || {
+    run_as_root("networks::one_percent_of_lost_packets_is_delay_and_no_lost_message", || {
         let _turn = exclusive_turn();
         let share = |run: &RunReport| {
             run.slower_than("message", RETRANSMISSION_MIN_US) as f64 / run.timing("message", "count") as f64
@@ -123,7 +123,7 @@ steps = [
 
 #[test]
 fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
-    run_as_root("nets::three_machines_share_the_users_and_the_death_of_one_is_reported", || {
+    run_as_root("networks::three_machines_share_the_users_and_the_death_of_one_is_reported", || {
         let _turn = exclusive_turn();
         let wires = LossyNetwork::create("0", 5);
         let node = LoadNode::start_in(&wires.namespace(1), "shards", LossyNetwork::address(1), USERS);

@@ -77,4 +77,7 @@ pub(crate) fn run_as_root(name: &str, test: impl FnOnce()) {
         "{hint}, unless what follows says otherwise\n{}",
         describe_output(&output)
     );
+    // An unknown name runs no test and succeeds.
+    let ran_it = String::from_utf8_lossy(&output.stdout).contains("1 passed");
+    assert!(ran_it, "this program has no test {name}\n{}", describe_output(&output));
 }
