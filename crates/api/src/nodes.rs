@@ -77,7 +77,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 
 async fn nodes(State(api): State<Arc<Api>>) -> Json<Value> {
     let node = &api.node;
-    let (vitals, started) = (api.process.node_stats(), api.process.started());
+    let (stats, started) = (api.process.node_stats(), api.process.started());
     let own = node.cluster.node();
     let mut list = vec![json!({
         "name": own.as_str(),
@@ -89,8 +89,8 @@ async fn nodes(State(api): State<Arc<Api>>) -> Json<Value> {
         "accounts_online": node.routing_table.accounts(),
         "sessions": node.routing_table.sessions(),
         "connections": node.outboxes.len(),
-        "cpu_seconds": vitals.cpu_seconds,
-        "memory_bytes": vitals.memory_bytes,
+        "cpu_seconds": stats.cpu_seconds,
+        "memory_bytes": stats.memory_bytes,
     })];
     let others = node.cluster.members().into_iter().filter(|member| member.node != own);
     list.extend(others.map(|m| json!({ "name": m.node.as_str(), "this": false, "ready": true })));

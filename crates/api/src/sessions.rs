@@ -170,27 +170,26 @@ async fn sessions_of_account(
 }
 
 async fn page(api: &Api, sessions: Vec<Arc<Session>>, next: Option<String>, total: usize) -> Response {
-    let facts = api.node.request_session_info(&sessions).await;
-    let items: Vec<Value> =
-        sessions.iter().zip(facts).map(|(s, facts)| session_json(api, s, facts)).collect();
+    let info = api.node.request_session_info(&sessions).await;
+    let items: Vec<Value> = sessions.iter().zip(info).map(|(s, info)| session_json(api, s, info)).collect();
     axum::Json(json!({ "items": items, "next": next, "total": total })).into_response()
 }
 
-fn session_json(api: &Api, session: &Session, facts: Option<SessionInfo>) -> Value {
+fn session_json(api: &Api, session: &Session, info: Option<SessionInfo>) -> Value {
     let node = &api.node;
     let now = node.seconds();
     let since = u64::from(now.saturating_sub(node.outboxes.created_at(&session.outbox, now)));
-    let transport = match &facts {
-        Some(facts) => Some(facts.transport),
+    let transport = match &info {
+        Some(info) => Some(info.transport),
         None => session.outbox.is_detached().then_some("detached"),
     };
     json!({
         "jid": session.jid.as_str(),
         "transport": transport,
-        "secure": facts.as_ref().map(|f| f.secure),
-        "address": facts.as_ref().map(|f| f.peer.to_string()),
+        "secure": info.as_ref().map(|f| f.secure),
+        "address": info.as_ref().map(|f| f.peer.to_string()),
         "client": session.account.host().client_software.and_then(|of| of(session)),
-        "idle_seconds": facts.as_ref().and_then(|f| f.idle_seconds),
+        "idle_seconds": info.as_ref().and_then(|f| f.idle_seconds),
         "since": (node.clock.unix_millis() / 1000).saturating_sub(since),
         "priority": session.priority(),
         "managed": session.flags.has(flags::STREAM_MANAGEMENT),

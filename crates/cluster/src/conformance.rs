@@ -82,7 +82,7 @@ pub trait TestCluster {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InboxEvent {
     /// [`Inbox::on_envelope`].
-    Parcel(NodeId, Envelope),
+    Envelope(NodeId, Envelope),
     /// [`Inbox::on_undelivered`].
     Undelivered(NodeId, Envelope),
     /// [`Inbox::on_membership_change`].
@@ -109,8 +109,8 @@ impl InboxRecorder {
     /// The texts of the envelopes that arrived from `from`.
     pub fn texts(&self, from: NodeId) -> Vec<String> {
         let text = |received: &InboxEvent| match received {
-            InboxEvent::Parcel(origin, parcel) if *origin == from => {
-                Some(String::from_utf8_lossy(&parcel.bytes).into_owned())
+            InboxEvent::Envelope(origin, envelope) if *origin == from => {
+                Some(String::from_utf8_lossy(&envelope.bytes).into_owned())
             }
             _ => None,
         };
@@ -119,12 +119,12 @@ impl InboxRecorder {
 }
 
 impl Inbox for InboxRecorder {
-    fn on_envelope(&self, from: NodeId, parcel: Envelope) {
-        self.0.lock().push(InboxEvent::Parcel(from, parcel));
+    fn on_envelope(&self, from: NodeId, envelope: Envelope) {
+        self.0.lock().push(InboxEvent::Envelope(from, envelope));
     }
 
-    fn on_undelivered(&self, to: NodeId, parcel: Envelope) {
-        self.0.lock().push(InboxEvent::Undelivered(to, parcel));
+    fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
+        self.0.lock().push(InboxEvent::Undelivered(to, envelope));
     }
 
     fn on_membership_change(&self, change: MembershipChange) {
@@ -251,18 +251,18 @@ fn kept_parcels_arrive_once_in_order(lab: &dyn TestCluster) {
         let epoch = to.members().iter().find(|member| member.node == from.node()).map(|member| member.epoch);
         let mut last = 0;
         for received in inbox.events() {
-            let InboxEvent::Parcel(origin, parcel) = received else { continue };
+            let InboxEvent::Envelope(origin, envelope) = received else { continue };
             if origin != from.node() {
                 continue;
             }
-            assert_eq!((parcel.header.origin, Some(parcel.header.epoch)), (from.node(), epoch));
-            assert_eq!((parcel.header.kind, parcel.header.class), (7, EnvelopeClass::Message));
+            assert_eq!((envelope.header.origin, Some(envelope.header.epoch)), (from.node(), epoch));
+            assert_eq!((envelope.header.kind, envelope.header.class), (7, EnvelopeClass::Message));
             assert_eq!(
-                parcel.recipients.iter().map(Jid::as_str).collect::<Vec<_>>(),
+                envelope.recipients.iter().map(Jid::as_str).collect::<Vec<_>>(),
                 ["juliet@example.com/balcony"]
             );
-            assert!(parcel.header.sequence > last);
-            last = parcel.header.sequence;
+            assert!(envelope.header.sequence > last);
+            last = envelope.header.sequence;
         }
     }
 }
@@ -307,8 +307,8 @@ fn what_cannot_be_sent_comes_back(lab: &dyn TestCluster) {
     let Some(nobody) = NodeId::new("nobody-of-that-name") else { return };
     for (from, inbox) in &seats {
         let before = inbox.events().len();
-        let refused = |to, parcel: &Envelope| {
-            from.deliver(to, parcel.clone())
+        let refused = |to, envelope: &Envelope| {
+            from.deliver(to, envelope.clone())
                 .err()
                 .map(|refused| (refused.node, refused.reason, refused.envelope.bytes))
         };
@@ -340,10 +340,10 @@ fn what_cannot_be_sent_comes_back(lab: &dyn TestCluster) {
 fn an_inbox_may_call_its_cluster(lab: &dyn TestCluster) {
     struct Echo(Arc<dyn Cluster>, InboxRecorder);
     impl Inbox for Echo {
-        fn on_envelope(&self, from: NodeId, parcel: Envelope) {
+        fn on_envelope(&self, from: NodeId, envelope: Envelope) {
             self.0.claim(77);
             assert!(self.0.locate(77).contains(self.0.node(), self.0.node()));
-            if &*parcel.bytes == b"ping" {
+            if &*envelope.bytes == b"ping" {
                 assert!(
                     self.0
                         .deliver(
@@ -353,7 +353,7 @@ fn an_inbox_may_call_its_cluster(lab: &dyn TestCluster) {
                         .is_ok()
                 );
             }
-            self.1.on_envelope(from, parcel);
+            self.1.on_envelope(from, envelope);
         }
         fn on_undelivered(&self, _: NodeId, _: Envelope) {}
         fn on_membership_change(&self, _: MembershipChange) {

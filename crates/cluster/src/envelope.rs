@@ -86,16 +86,16 @@ pub struct Envelope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// The input is shorter than its lengths.
-    #[error("the parcel is cut off")]
+    #[error("the envelope is truncated")]
     Truncated,
     /// Written by a newer node.
-    #[error("the parcel has the unknown version {0}")]
+    #[error("the envelope has the unknown version {0}")]
     Version(u8),
     /// A field has a value that is not defined in version 1.
-    #[error("the parcel's {0} is not valid")]
+    #[error("the envelope's {0} is not valid")]
     Field(&'static str),
     /// It exceeds one of the limits.
-    #[error("the parcel is too large")]
+    #[error("the envelope is too large")]
     TooLarge,
 }
 

@@ -75,10 +75,10 @@ pub trait Cluster: Send + Sync {
     ///
     /// # Errors
     /// The envelope, immediately, if it cannot be queued.
-    fn deliver(&self, node: NodeId, parcel: Envelope) -> Result<(), Box<RefusedEnvelope>>;
+    fn deliver(&self, node: NodeId, envelope: Envelope) -> Result<(), Box<RefusedEnvelope>>;
 
     /// Sends an envelope to every other member (invalidation). Returns those for which it could not be queued.
-    fn broadcast(&self, parcel: Envelope) -> Vec<RefusedEnvelope>;
+    fn broadcast(&self, envelope: Envelope) -> Vec<RefusedEnvelope>;
 
     /// Leaves the cluster in an orderly way: hands over queued envelopes as far as possible, then the others
     /// remove this node immediately. Afterwards every envelope is refused.
@@ -88,10 +88,10 @@ pub trait Cluster: Send + Sync {
 /// Receiver of envelopes and membership changes.
 pub trait Inbox: Send + Sync {
     /// An envelope arrived. Must not block: it is called from the task that reads the network.
-    fn on_envelope(&self, from: NodeId, parcel: Envelope);
+    fn on_envelope(&self, from: NodeId, envelope: Envelope);
 
     /// An envelope of a reliable class that was accepted for `to` will not be acknowledged: `to` is gone.
-    fn on_undelivered(&self, to: NodeId, parcel: Envelope);
+    fn on_undelivered(&self, to: NodeId, envelope: Envelope);
 
     /// A node joined or left.
     fn on_membership_change(&self, change: MembershipChange);
@@ -131,6 +131,6 @@ pub enum RefusalReason {
     #[error("the queue is full")]
     QueueFull,
     /// It exceeds the limits of [`Envelope`].
-    #[error("the parcel is too large")]
+    #[error("the envelope is too large")]
     TooLarge,
 }

@@ -100,8 +100,8 @@ impl Bus {
         let called = !calls.is_empty();
         for (inbox, call) in calls {
             match call {
-                InboxCall::Parcel(from, parcel) => inbox.on_envelope(from, parcel),
-                InboxCall::Undelivered(to, parcel) => inbox.on_undelivered(to, parcel),
+                InboxCall::Envelope(from, envelope) => inbox.on_envelope(from, envelope),
+                InboxCall::Undelivered(to, envelope) => inbox.on_undelivered(to, envelope),
                 InboxCall::Changed(change) => inbox.on_membership_change(change),
             }
         }
@@ -204,44 +204,44 @@ impl Cluster for MemoryNode {
         });
     }
 
-    fn deliver(&self, node: NodeId, mut parcel: Envelope) -> Result<(), Box<RefusedEnvelope>> {
+    fn deliver(&self, node: NodeId, mut envelope: Envelope) -> Result<(), Box<RefusedEnvelope>> {
         let mut net = self.net.lock();
         let own = self.member;
-        let refuse = |why, parcel| Err(Box::new(RefusedEnvelope { node, reason: why, envelope: parcel }));
+        let refuse = |why, envelope| Err(Box::new(RefusedEnvelope { node, reason: why, envelope }));
         if node == own.node {
-            return refuse(RefusalReason::OwnNode, parcel);
+            return refuse(RefusalReason::OwnNode, envelope);
         }
         let alive = !self.is_stale(&net);
         let Some(link) = net.links.get_mut(&(own.node, node)).filter(|_| alive) else {
-            return refuse(RefusalReason::UnknownNode, parcel);
+            return refuse(RefusalReason::UnknownNode, envelope);
         };
-        let kept = parcel.header.class.is_reliable();
-        parcel.header.origin = own.node;
-        parcel.header.epoch = own.epoch;
-        parcel.header.sequence = if kept { link.next } else { link.next_loose };
+        let kept = envelope.header.class.is_reliable();
+        envelope.header.origin = own.node;
+        envelope.header.epoch = own.epoch;
+        envelope.header.sequence = if kept { link.next } else { link.next_loose };
         let mut bytes = Vec::new();
-        if parcel.encode(&mut bytes).is_err() {
-            return refuse(RefusalReason::TooLarge, parcel);
+        if envelope.encode(&mut bytes).is_err() {
+            return refuse(RefusalReason::TooLarge, envelope);
         }
         if kept && link.queued + bytes.len() > QUEUE_BYTES {
-            return refuse(RefusalReason::QueueFull, parcel);
+            return refuse(RefusalReason::QueueFull, envelope);
         }
-        let body = FrameBody::Parcel(bytes.into());
+        let body = FrameBody::Envelope(bytes.into());
         if kept {
             net.send_reliable(own.node, node, body);
         } else {
             link.next_loose += 1;
-            let (life, number) = (link.incarnation, parcel.header.sequence);
+            let (life, number) = (link.incarnation, envelope.header.sequence);
             net.transmit(own.node, node, life, Frame::Unreliable(number, body));
         }
         Ok(())
     }
 
-    fn broadcast(&self, parcel: Envelope) -> Vec<RefusedEnvelope> {
+    fn broadcast(&self, envelope: Envelope) -> Vec<RefusedEnvelope> {
         let peers = self.net.lock().peers(self.member.node);
         peers
             .into_iter()
-            .filter_map(|peer| self.deliver(peer, parcel.clone()).err().map(|refused| *refused))
+            .filter_map(|peer| self.deliver(peer, envelope.clone()).err().map(|refused| *refused))
             .collect()
     }
 
@@ -261,12 +261,12 @@ enum FrameBody {
     Snapshot(Vec<u64>),
     Claim(u64),
     Release(u64),
-    Parcel(Arc<[u8]>),
+    Envelope(Arc<[u8]>),
 }
 
 impl FrameBody {
     fn len(&self) -> usize {
-        if let FrameBody::Parcel(bytes) = self { bytes.len() } else { 0 }
+        if let FrameBody::Envelope(bytes) = self { bytes.len() } else { 0 }
     }
 }
 
@@ -279,7 +279,7 @@ enum Frame {
 }
 
 enum InboxCall {
-    Parcel(NodeId, Envelope),
+    Envelope(NodeId, Envelope),
     Undelivered(NodeId, Envelope),
     Changed(MembershipChange),
 }
@@ -375,12 +375,12 @@ impl Network {
         for (from, to) in [(one, other), (other, one)] {
             let Some(link) = self.links.remove(&(from, to)) else { continue };
             for (number, body) in link.unacked {
-                let FrameBody::Parcel(bytes) = body else { continue };
-                let Ok((parcel, _)) = Envelope::decode(&bytes) else { continue };
+                let FrameBody::Envelope(bytes) = body else { continue };
+                let Ok((envelope, _)) = Envelope::decode(&bytes) else { continue };
                 if !hand_over {
-                    self.call(from, InboxCall::Undelivered(to, parcel));
+                    self.call(from, InboxCall::Undelivered(to, envelope));
                 } else if number >= link.expected {
-                    self.call(to, InboxCall::Parcel(from, parcel));
+                    self.call(to, InboxCall::Envelope(from, envelope));
                 }
             }
             self.call(to, InboxCall::Changed(MembershipChange::Left(from)));
@@ -509,9 +509,9 @@ impl Network {
             FrameBody::Release(address) => {
                 link.view.remove(&address);
             }
-            FrameBody::Parcel(bytes) => {
-                if let Ok((parcel, _)) = Envelope::decode(&bytes) {
-                    self.call(to, InboxCall::Parcel(from, parcel));
+            FrameBody::Envelope(bytes) => {
+                if let Ok((envelope, _)) = Envelope::decode(&bytes) {
+                    self.call(to, InboxCall::Envelope(from, envelope));
                 }
             }
         }

@@ -52,13 +52,13 @@ impl Cluster for SingleNode {
 
     fn release(&self, _address: u64) {}
 
-    fn deliver(&self, node: NodeId, parcel: Envelope) -> Result<(), Box<RefusedEnvelope>> {
+    fn deliver(&self, node: NodeId, envelope: Envelope) -> Result<(), Box<RefusedEnvelope>> {
         let why = if node == self.member.node { RefusalReason::OwnNode } else { RefusalReason::UnknownNode };
-        Err(Box::new(RefusedEnvelope { node, reason: why, envelope: parcel }))
+        Err(Box::new(RefusedEnvelope { node, reason: why, envelope }))
     }
 
-    fn broadcast(&self, parcel: Envelope) -> Vec<RefusedEnvelope> {
-        drop(parcel);
+    fn broadcast(&self, envelope: Envelope) -> Vec<RefusedEnvelope> {
+        drop(envelope);
         Vec::new()
     }
 

@@ -21,7 +21,7 @@ fn join(bus: &Bus, name: &str) -> (Arc<MemoryNode>, Arc<InboxRecorder>) {
 
 fn undelivered(recorder: &InboxRecorder) -> Vec<String> {
     let text = |received| match received {
-        InboxEvent::Undelivered(_, parcel) => Some(String::from_utf8_lossy(&parcel.bytes).into_owned()),
+        InboxEvent::Undelivered(_, envelope) => Some(String::from_utf8_lossy(&envelope.bytes).into_owned()),
         _ => None,
     };
     recorder.events().into_iter().filter_map(text).collect()

@@ -60,10 +60,10 @@ struct State {
 }
 
 impl InfoRequestBatch {
-    fn answer(&self, place: usize, facts: Option<SessionInfo>) {
+    fn answer(&self, place: usize, info: Option<SessionInfo>) {
         let mut state = self.0.lock();
         if let Some(answer) = state.answers.get_mut(place) {
-            *answer = facts;
+            *answer = info;
         }
         state.missing = state.missing.saturating_sub(1);
         if state.missing == 0
@@ -121,10 +121,10 @@ impl Node {
     }
 
     /// Records the answer of a connection's task; none if there is no connection.
-    pub fn answer_session_info(&self, outbox: &Outbox, facts: Option<SessionInfo>) {
+    pub fn answer_session_info(&self, outbox: &Outbox, info: Option<SessionInfo>) {
         let asked = self.session_info_requests.0.lock().remove(&outbox.id);
         for waiting in asked.into_iter().flatten() {
-            waiting.batch.answer(waiting.index, facts.clone());
+            waiting.batch.answer(waiting.index, info.clone());
         }
     }
 

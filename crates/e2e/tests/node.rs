@@ -467,10 +467,10 @@ async fn round_trips() {
     for (user, contacts) in [("none", 0), ("many", 150), ("none", 0)] {
         for mechanism in [sasl::Mechanism::ScramSha1, sasl::Mechanism::ScramSha256] {
             let (stream, pipe) = net::Stream::memory(wire.port.clone(), testkit::server::PIPE_BYTES);
-            let pass = wire.connection_limiter.try_acquire(Ipv4Addr::LOCALHOST.into()).expect("room");
+            let permit = wire.connection_limiter.try_acquire(Ipv4Addr::LOCALHOST.into()).expect("room");
             tokio::runtime::Handle::current().spawn(streams::C2sConnection::new(
                 stream,
-                pass,
+                permit,
                 service.clone(),
             ));
             let mut client = wire.client_over(pipe);

@@ -36,7 +36,7 @@ impl Side {
     }
 
     /// Feeds bytes and reads all events, releasing the buffers in between as the first byte says.
-    fn feed(&mut self, bytes: &[u8], lent: &mut Scratch) {
+    fn feed(&mut self, bytes: &[u8], scratch: &mut Scratch) {
         let mut cx = Context::from_waker(Waker::noop());
         if let Some(pipe) = &mut self.pipe {
             assert!(
@@ -44,7 +44,7 @@ impl Side {
             );
         }
         loop {
-            let got = match self.stream.poll_event(&mut cx, lent) {
+            let got = match self.stream.poll_event(&mut cx, scratch) {
                 Poll::Pending | Poll::Ready(Ok(StreamEvent::Eof)) => break,
                 Poll::Ready(Ok(StreamEvent::Open(bytes))) => Got::Open(bytes.to_vec()),
                 Poll::Ready(Ok(StreamEvent::Element(bytes))) => Got::Element(bytes.to_vec()),
@@ -58,13 +58,13 @@ impl Side {
             };
             self.got.push(got);
             // A response after every event, and a yield after every second one.
-            self.stream.queue(b"<a/>", lent);
+            self.stream.queue(b"<a/>", scratch);
             if self.got.len().is_multiple_of(2) {
-                self.stream.release_buffers(lent).unwrap();
+                self.stream.release_buffers(scratch).unwrap();
             }
         }
-        assert!(matches!(self.stream.poll_flush(&mut cx, lent), Poll::Ready(Ok(()))));
-        self.stream.release_buffers(lent).unwrap();
+        assert!(matches!(self.stream.poll_flush(&mut cx, scratch), Poll::Ready(Ok(()))));
+        self.stream.release_buffers(scratch).unwrap();
     }
 }
 
@@ -72,14 +72,14 @@ impl Side {
 pub(crate) fn check(data: &[u8]) {
     let Some((size, bytes)) = data.split_first() else { return };
     let bytes = &bytes[..bytes.len().min(100_000)];
-    let mut lent = Scratch::new();
+    let mut scratch = Scratch::new();
     let (mut whole, mut cut) = (Side::new(), Side::new());
     for piece in bytes.chunks(usize::from(*size).max(1)) {
-        cut.feed(piece, &mut lent);
+        cut.feed(piece, &mut scratch);
         // The other stream uses the buffers in between.
-        whole.feed(b"", &mut lent);
+        whole.feed(b"", &mut scratch);
     }
-    whole.feed(bytes, &mut lent);
+    whole.feed(bytes, &mut scratch);
     assert_eq!(whole.got, cut.got);
     for side in [&mut whole, &mut cut] {
         let answers = side.got.iter().filter(|got| **got != Got::Failed).count() * 4;
@@ -95,7 +95,7 @@ pub(crate) fn check(data: &[u8]) {
         }
         // After the end nothing remains buffered.
         side.pipe = None;
-        side.feed(b"", &mut lent);
-        side.stream.release_buffers(&mut lent).unwrap();
+        side.feed(b"", &mut scratch);
+        side.stream.release_buffers(&mut scratch).unwrap();
     }
 }

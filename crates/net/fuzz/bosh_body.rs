@@ -47,12 +47,12 @@ pub(crate) fn check(data: &[u8]) {
     let post = |body: &[u8]| {
         sessions.handle_request(RequestSource { peer: address, listener: port.clone(), secure: false }, body)
     };
-    let mut lent = Scratch::new();
+    let mut scratch = Scratch::new();
     let mut waiting = Vec::new();
     if mode & 1 != 0 {
         // For an existing session: bodies separated by zero bytes, each after a matching tag.
         let mut first = post(OPEN);
-        say(&streams, b"<stream:features/>", &mut lent);
+        say(&streams, b"<stream:features/>", &mut scratch);
         let created = poll(&mut first).unwrap();
         let text = std::str::from_utf8(&created.body).unwrap();
         let sid = text.split("sid='").nth(1).unwrap().get(..32).unwrap().to_owned();
@@ -65,11 +65,11 @@ pub(crate) fn check(data: &[u8]) {
                 body.extend_from_slice(b"</body>");
             }
             waiting.push(post(&body));
-            say(&streams, b"<message/>", &mut lent);
+            say(&streams, b"<message/>", &mut scratch);
         }
     } else {
         waiting.push(post(rest));
-        say(&streams, b"<message/>", &mut lent);
+        say(&streams, b"<message/>", &mut scratch);
     }
     // Every request is answered by then, and every session is over.
     for _ in 0..300 {
@@ -78,16 +78,16 @@ pub(crate) fn check(data: &[u8]) {
         waiting.retain_mut(|exchange| poll(exchange).is_none());
     }
     assert!(waiting.is_empty());
-    say(&streams, b"", &mut lent);
+    say(&streams, b"", &mut scratch);
     let counts = sessions.counts();
     assert_eq!((counts.sessions, counts.held), (0, 0));
 }
 
 /// Each stream reads everything available and queues output.
-fn say(streams: &Mutex<Vec<Stream>>, bytes: &[u8], lent: &mut Scratch) {
+fn say(streams: &Mutex<Vec<Stream>>, bytes: &[u8], scratch: &mut Scratch) {
     let mut cx = Context::from_waker(Waker::noop());
     for stream in streams.lock().iter_mut() {
-        while let Poll::Ready(event) = stream.poll_event(&mut cx, lent) {
+        while let Poll::Ready(event) = stream.poll_event(&mut cx, scratch) {
             match event {
                 Ok(StreamEvent::Element(bytes)) => assert!(bytes.starts_with(b"<") && bytes.ends_with(b">")),
                 Ok(StreamEvent::Open(bytes)) => assert!(bytes.starts_with(b"<stream:stream ")),
@@ -95,8 +95,8 @@ fn say(streams: &Mutex<Vec<Stream>>, bytes: &[u8], lent: &mut Scratch) {
                 Ok(StreamEvent::Eof) | Err(_) => break,
             }
         }
-        stream.queue(bytes, lent);
-        let _ = stream.poll_flush(&mut cx, lent);
-        stream.release_buffers(lent).unwrap();
+        stream.queue(bytes, scratch);
+        let _ = stream.poll_flush(&mut cx, scratch);
+        stream.release_buffers(scratch).unwrap();
     }
 }

@@ -76,8 +76,8 @@ pub(crate) fn run(bytes: &[u8], size: usize) -> (Vec<HandledRequest>, String) {
     let site = Arc::new(FuzzHandler { http, gate: ConnectionLimiter::default(), seen: Mutex::default() });
     let port = Arc::new(ListenerConfig::new(ListenerKind::Http, "127.0.0.1:5280".parse().unwrap()));
     let (stream, mut pipe) = Stream::memory(port, 1 << 20);
-    let pass = site.gate.try_acquire("127.0.0.1".parse().unwrap()).unwrap();
-    let mut connection = Some(HttpConnection::new(stream, pass, site.clone()));
+    let permit = site.gate.try_acquire("127.0.0.1".parse().unwrap()).unwrap();
+    let mut connection = Some(HttpConnection::new(stream, permit, site.clone()));
     let mut said = Vec::new();
     let mut turn = |connection: &mut Option<HttpConnection<FuzzHandler>>, pipe: &mut Pipe| {
         let mut cx = Context::from_waker(Waker::noop());

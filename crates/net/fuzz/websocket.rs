@@ -53,12 +53,12 @@ impl Side {
         Side { stream, pipe, got: Vec::new(), out: Vec::new() }
     }
 
-    fn feed(&mut self, bytes: &[u8], lent: &mut Scratch) {
+    fn feed(&mut self, bytes: &[u8], scratch: &mut Scratch) {
         let mut cx = Context::from_waker(Waker::noop());
         let written = self.pipe.poll_write(&mut cx, bytes);
         assert!(matches!(written, Poll::Ready(Ok(count)) if count == bytes.len()));
         while !matches!(self.got.last(), Some(Got::Eof | Got::Failed(_))) {
-            let got = match self.stream.poll_event(&mut cx, lent) {
+            let got = match self.stream.poll_event(&mut cx, scratch) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(StreamEvent::Eof)) => Got::Eof,
                 Poll::Ready(Ok(StreamEvent::Open(bytes))) => Got::Open(bytes.to_vec()),
@@ -70,13 +70,13 @@ impl Side {
                 Poll::Ready(Err(error)) => Got::Failed(error.to_string()),
             };
             self.got.push(got);
-            self.stream.queue(b"<a/>", lent);
+            self.stream.queue(b"<a/>", scratch);
             if self.got.len().is_multiple_of(2) {
-                self.stream.release_buffers(lent).unwrap();
+                self.stream.release_buffers(scratch).unwrap();
             }
         }
-        assert!(matches!(self.stream.poll_flush(&mut cx, lent), Poll::Ready(Ok(()))));
-        self.stream.release_buffers(lent).unwrap();
+        assert!(matches!(self.stream.poll_flush(&mut cx, scratch), Poll::Ready(Ok(()))));
+        self.stream.release_buffers(scratch).unwrap();
         self.read();
     }
 
@@ -130,20 +130,20 @@ pub(crate) fn check(data: &[u8]) {
     let [form, size, bytes @ ..] = data else { return };
     let bytes = &bytes[..bytes.len().min(20_000)];
     let bytes = if form & 1 == 0 { bytes.to_vec() } else { framed(bytes) };
-    let mut lent = Scratch::new();
+    let mut scratch = Scratch::new();
     let (mut whole, mut cut) = (Side::new(form & 2 != 0), Side::new(form & 2 != 0));
     for piece in bytes.chunks(usize::from(*size).max(1)) {
-        cut.feed(piece, &mut lent);
+        cut.feed(piece, &mut scratch);
         // The other stream uses the buffers in between.
-        whole.feed(b"", &mut lent);
+        whole.feed(b"", &mut scratch);
     }
-    whole.feed(&bytes, &mut lent);
+    whole.feed(&bytes, &mut scratch);
     assert_eq!(whole.got, cut.got);
     let mut cx = Context::from_waker(Waker::noop());
     for side in [&mut whole, &mut cut] {
         // The final output can always be sent.
-        assert!(matches!(side.stream.poll_shutdown(&mut cx, &mut lent), Poll::Ready(Ok(()))));
-        side.stream.release_buffers(&mut lent).unwrap();
+        assert!(matches!(side.stream.poll_shutdown(&mut cx, &mut scratch), Poll::Ready(Ok(()))));
+        side.stream.release_buffers(&mut scratch).unwrap();
         side.read();
     }
     assert_eq!(whole.frames(), cut.frames());

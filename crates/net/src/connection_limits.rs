@@ -150,9 +150,9 @@ impl ConnectionLimiter {
     }
 
     fn acquire_for(&self, peer: IpAddr) -> Result<ConnectionPermit, ConnectionRefusal> {
-        let mut pass = self.try_acquire_proxied()?;
-        pass.count_address(peer)?;
-        Ok(pass)
+        let mut permit = self.try_acquire_proxied()?;
+        permit.count_address(peer)?;
+        Ok(permit)
     }
 
     /// True if another unauthenticated connection may be accepted.
@@ -505,11 +505,11 @@ mod tests {
         let gate =
             ConnectionLimiter::new(ConnectionLimits { unauthenticated: 1, ..ConnectionLimits::default() });
         assert!(gate.poll_capacity(&mut cx).is_ready());
-        let mut pass = gate.try_acquire(address("192.0.2.1")).unwrap();
+        let mut permit = gate.try_acquire(address("192.0.2.1")).unwrap();
         assert!(gate.poll_capacity(&mut cx).is_pending());
         assert!(gate.poll_capacity(&mut cx).is_pending());
-        pass.mark_authenticated();
-        pass.mark_authenticated();
+        permit.mark_authenticated();
+        permit.mark_authenticated();
         assert_eq!(woken.0.load(SeqCst), 1);
         assert!(gate.poll_capacity(&mut cx).is_ready());
         assert_eq!((gate.counts().connections, gate.counts().unauthenticated), (1, 0));

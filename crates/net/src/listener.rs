@@ -160,19 +160,14 @@ impl Listener {
             match poll_fn(|cx| self.socket.poll_accept(cx)).await {
                 Ok((socket, peer)) => {
                     self.counts.accepted.fetch_add(1, Relaxed);
-                    let pass = if proxied() {
+                    let permit = if proxied() {
                         self.limiter.try_acquire_proxied()
                     } else {
                         self.limiter.try_acquire(peer.ip())
                     };
-                    match pass {
-                        Ok(pass) => {
-                            return AcceptedConnection {
-                                socket,
-                                peer,
-                                listener: self.config.get(),
-                                permit: pass,
-                            };
+                    match permit {
+                        Ok(permit) => {
+                            return AcceptedConnection { socket, peer, listener: self.config.get(), permit };
                         }
                         // Dropping it closes it; the limiter has counted it.
                         Err(
@@ -199,7 +194,7 @@ impl AcceptedConnection {
     /// [`NetError::InvalidConfig`] if the listener has direct TLS and `tls` is missing; [`NetError::Tls`] if it cannot
     /// be used.
     pub fn into_stream(self, tls: Option<&TlsConfig>) -> Result<(Stream, ConnectionPermit), NetError> {
-        let AcceptedConnection { socket, peer, listener: port, permit: pass } = self;
+        let AcceptedConnection { socket, peer, listener: port, permit } = self;
         let stream = if port.kind.is_direct_tls() {
             let config = tls.ok_or_else(|| {
                 NetError::InvalidConfig(format!("a listener of kind {} needs TLS settings", port.kind.name()))
@@ -208,7 +203,7 @@ impl AcceptedConnection {
         } else {
             Stream::tcp(socket, peer, port)
         };
-        Ok((stream, pass))
+        Ok((stream, permit))
     }
 }
 

@@ -148,8 +148,8 @@ async fn the_peer_closes_first(make: impl AsyncFn(SharedListenerConfig) -> Strea
 
 async fn the_server_closes_first(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
     let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
-    with_scratch(|lent| server.queue(b"</stream:stream>", lent));
-    with_scratch(|lent| server.release_buffers(lent)).unwrap();
+    with_scratch(|scratch| server.queue(b"</stream:stream>", scratch));
+    with_scratch(|scratch| server.release_buffers(scratch)).unwrap();
     shutdown(&mut server).await.unwrap();
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).await.unwrap();
@@ -175,9 +175,9 @@ async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedListenerC
     let stanza = MESSAGE.repeat(20);
     let mut accepted = Vec::new();
     let error = loop {
-        with_scratch(|lent| server.queue(stanza.as_bytes(), lent));
-        with_scratch(|lent| server.release_buffers(lent)).unwrap();
-        let flushed = poll_fn(|cx| Poll::Ready(with_scratch(|lent| server.poll_flush(cx, lent)))).await;
+        with_scratch(|scratch| server.queue(stanza.as_bytes(), scratch));
+        with_scratch(|scratch| server.release_buffers(scratch)).unwrap();
+        let flushed = poll_fn(|cx| Poll::Ready(with_scratch(|scratch| server.poll_flush(cx, scratch)))).await;
         match flushed {
             Poll::Ready(Err(error)) => break error,
             _ => accepted.extend_from_slice(stanza.as_bytes()),
@@ -187,7 +187,7 @@ async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedListenerC
     };
     assert!(matches!(error, NetError::OutputLimit(found) if found == limit), "{error}");
     // A document with a gap is not closed as if it were whole.
-    let closed = poll_fn(|cx| Poll::Ready(with_scratch(|lent| server.poll_shutdown(cx, lent)))).await;
+    let closed = poll_fn(|cx| Poll::Ready(with_scratch(|scratch| server.poll_shutdown(cx, scratch)))).await;
     assert!(matches!(closed, Poll::Ready(Err(NetError::OutputLimit(_)))), "{closed:?}");
     // All accepted output is still sent in order; nothing that was refused is sent.
     drop(server);
@@ -204,11 +204,11 @@ async fn a_slow_reader_gets_everything_in_order(make: impl AsyncFn(SharedListene
     // Queued without waiting, so most of it has to be stashed.
     let mut waited = false;
     for piece in &pieces {
-        with_scratch(|lent| server.queue(piece, lent));
+        with_scratch(|scratch| server.queue(piece, scratch));
         let flushed = poll_fn(|cx| {
-            Poll::Ready(with_scratch(|lent| {
-                let done = server.poll_flush(cx, lent);
-                server.release_buffers(lent).unwrap();
+            Poll::Ready(with_scratch(|scratch| {
+                let done = server.poll_flush(cx, scratch);
+                server.release_buffers(scratch).unwrap();
                 done
             }))
         })
@@ -246,9 +246,9 @@ async fn streams_share_the_buffers_without_mixing(make: impl AsyncFn(SharedListe
             let expected = element(&format!("<m round='{round}' stream='{n}'/>"));
             assert_eq!(next(&mut pair.server).await.unwrap(), expected);
             assert!(now(&mut pair.server).await.is_none());
-            with_scratch(|lent| {
-                pair.server.queue(format!("<a stream='{n}'/>").as_bytes(), lent);
-                pair.server.release_buffers(lent).unwrap();
+            with_scratch(|scratch| {
+                pair.server.queue(format!("<a stream='{n}'/>").as_bytes(), scratch);
+                pair.server.release_buffers(scratch).unwrap();
             });
         }
         for (n, pair) in pairs.iter_mut().enumerate() {
@@ -268,7 +268,8 @@ async fn a_stream_that_kept_its_buffers_over_a_yield_is_ended_not_mixed(
     let StreamPair { mut server, mut client } = opened(make(defaults()).await).await;
     let mut other = opened(make(defaults()).await).await;
     write(&mut client, b"<secret/><secret/>").await;
-    poll_fn(|cx| with_scratch(|lent| server.poll_event(cx, lent).map(|event| assert!(event.is_ok())))).await;
+    poll_fn(|cx| with_scratch(|scratch| server.poll_event(cx, scratch).map(|event| assert!(event.is_ok()))))
+        .await;
     write(&mut other.client, b"<m/>").await;
     assert_eq!(next(&mut other.server).await.unwrap(), element("<m/>"));
     assert!(matches!(next(&mut server).await, Err(NetError::BuffersNotReleased)));

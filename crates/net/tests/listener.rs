@@ -29,20 +29,17 @@ async fn an_accepted_socket_becomes_a_stream() {
     let accepted = listener.accept().await;
     assert!(accepted.socket.nodelay().unwrap(), "TCP_NODELAY is no longer inherited");
     assert_eq!(accepted.peer, client.local_addr().unwrap());
-    let (mut server, pass) = accepted.into_stream(None).unwrap();
-    let facts = server.info();
+    let (mut server, permit) = accepted.into_stream(None).unwrap();
+    let info = server.info();
     assert_eq!(
-        (facts.peer, facts.listener.local_address),
+        (info.peer, info.listener.local_address),
         (client.local_addr().unwrap(), listener.config().local_address)
     );
-    assert_eq!(
-        (facts.listener.kind, facts.transport, facts.secure),
-        (ListenerKind::C2s, Transport::Tcp, false)
-    );
+    assert_eq!((info.listener.kind, info.transport, info.secure), (ListenerKind::C2s, Transport::Tcp, false));
     write(&mut client, b"<stream:stream xmlns:stream='http://etherx.jabber.org/streams'>").await;
     assert!(matches!(next(&mut server).await, Ok(OwnedEvent::Open(_))));
     assert_eq!(gate.counts().connections, 1);
-    drop(pass);
+    drop(permit);
     assert_eq!(gate.counts().connections, 0);
     assert_eq!(listener.counts().accepted(), 1);
 }

@@ -112,16 +112,16 @@ async fn allocations_of_rounds(
         while seen < batch {
             let before = allocations();
             let got = std::future::poll_fn(|cx| {
-                with_scratch(|lent| {
+                with_scratch(|scratch| {
                     let mut seen = 0;
-                    while let Poll::Ready(event) = server.poll_event(cx, lent) {
+                    while let Poll::Ready(event) = server.poll_event(cx, scratch) {
                         let StreamEvent::Element(bytes) = event.unwrap() else { panic!() };
                         assert_eq!(bytes.len(), 37);
-                        server.queue(b"<a/>", lent);
+                        server.queue(b"<a/>", scratch);
                         seen += 1;
                     }
-                    let flushed = server.poll_flush(cx, lent);
-                    server.release_buffers(lent).unwrap();
+                    let flushed = server.poll_flush(cx, scratch);
+                    server.release_buffers(scratch).unwrap();
                     assert!(flushed.is_ready());
                     if seen == 0 { Poll::Pending } else { Poll::Ready(seen) }
                 })
@@ -150,13 +150,13 @@ async fn server_allocations(rounds: usize) -> usize {
         assert!(matches!(client.poll_write(&mut cx, &input), Poll::Ready(Ok(count)) if count == input.len()));
         input.clone_from(&elements);
         let before = allocations();
-        with_scratch(|lent| {
-            while let Poll::Ready(event) = server.poll_event(&mut cx, lent) {
+        with_scratch(|scratch| {
+            while let Poll::Ready(event) = server.poll_event(&mut cx, scratch) {
                 assert!(!matches!(event.unwrap(), StreamEvent::Eof | StreamEvent::Close));
-                server.queue(b"<message to='a@b'/>", lent);
+                server.queue(b"<message to='a@b'/>", scratch);
             }
-            assert!(server.poll_flush(&mut cx, lent).is_ready());
-            server.release_buffers(lent).unwrap();
+            assert!(server.poll_flush(&mut cx, scratch).is_ready());
+            server.release_buffers(scratch).unwrap();
         });
         total += if round < 3 { 0 } else { allocations() - before };
         assert!(client.poll_read(&mut cx, &mut answers).is_ready());

@@ -44,9 +44,9 @@ async fn both_ends_export_the_same_binding_on_tls_13() {
         assert_eq!(binding.exporter, Some(&theirs));
         let hash = digest::digest(&digest::SHA256, &presented(&client));
         assert_eq!(binding.server_end_point, Some(hash.as_ref()));
-        let facts = server.tls_info().unwrap();
-        assert_eq!((facts.version, facts.server_name), ("TLSv1.3", Some("example.org")));
-        assert!(facts.cipher_suite.starts_with("TLS13_"), "{facts:?}");
+        let info = server.tls_info().unwrap();
+        assert_eq!((info.version, info.server_name), ("TLSv1.3", Some("example.org")));
+        assert!(info.cipher_suite.starts_with("TLS13_"), "{info:?}");
         assert!(server.info().secure && server.info().transport == Transport::Tls);
     }
 }
@@ -176,7 +176,7 @@ async fn the_stream_header_chooses_where_sni_does_not() {
     let cases = [(true, "b.example", 1), (true, "nowhere.example", 0), (false, "b.example", 0)];
     for (nameless, domain, expected) in cases {
         let (mut server, io) = Stream::memory(port(|_| {}), 16_384);
-        with_scratch(|lent| server.start_tls(&config, Some(domain), lent)).unwrap();
+        with_scratch(|scratch| server.start_tls(&config, Some(domain), scratch)).unwrap();
         let client = RustlsTestClient { nameless, name: Some("a.example"), ..RustlsTestClient::default() };
         let (done, client) = tokio::join!(handshake(&mut server), client.connect(io));
         done.unwrap();
@@ -379,11 +379,11 @@ async fn starttls_goes_from_plaintext_to_tls() {
     assert_eq!(next_event(&mut server).await, element("<starttls/>"));
     assert!(!server.info().secure);
     assert_eq!(server.channel_binding(), ChannelBinding::default());
-    with_scratch(|lent| {
+    with_scratch(|scratch| {
         // Not flushed, but it must leave before the first record.
-        server.queue(b"<proceed/>", lent);
-        server.start_tls(&CONFIG, Some("example.org"), lent).unwrap();
-        server.release_buffers(lent).unwrap();
+        server.queue(b"<proceed/>", scratch);
+        server.start_tls(&CONFIG, Some("example.org"), scratch).unwrap();
+        server.release_buffers(scratch).unwrap();
     });
     assert!(!server.info().secure, "no handshake, no security");
     let talk = async {
@@ -395,7 +395,7 @@ async fn starttls_goes_from_plaintext_to_tls() {
     assert!(server.info().secure);
     write(&mut client, OPEN.as_bytes()).await;
     assert_eq!(next_event(&mut server).await, OwnedEvent::Open(OPEN.into()));
-    let again = with_scratch(|lent| server.start_tls(&CONFIG, None, lent));
+    let again = with_scratch(|scratch| server.start_tls(&CONFIG, None, scratch));
     assert!(matches!(again, Err(NetError::AlreadyEncrypted)));
     send(&mut server, b"<still-here/>").await.unwrap();
     assert_eq!(read_exactly(&mut client, 13).await, b"<still-here/>");
@@ -410,14 +410,14 @@ async fn plaintext_behind_starttls_is_refused() {
         let (mut server, mut io) = Stream::memory(port(|_| {}), 16_384);
         write(&mut io, format!("{OPEN}<starttls/>{behind}").as_bytes()).await;
         let refused = std::future::poll_fn(|cx| {
-            with_scratch(|lent| {
+            with_scratch(|scratch| {
                 for _ in 0..2 {
-                    assert!(server.poll_event(cx, lent).is_ready());
+                    assert!(server.poll_event(cx, scratch).is_ready());
                 }
                 if parked {
-                    server.release_buffers(lent).unwrap();
+                    server.release_buffers(scratch).unwrap();
                 }
-                std::task::Poll::Ready(server.start_tls(&CONFIG, None, lent))
+                std::task::Poll::Ready(server.start_tls(&CONFIG, None, scratch))
             })
         })
         .await;
@@ -433,7 +433,7 @@ async fn plaintext_instead_of_a_handshake_never_becomes_an_event() {
     next_event(&mut server).await;
     next_event(&mut server).await;
     write(&mut io, b"<auth>injected</auth>").await;
-    with_scratch(|lent| server.start_tls(&CONFIG, None, lent)).unwrap();
+    with_scratch(|scratch| server.start_tls(&CONFIG, None, scratch)).unwrap();
     assert!(matches!(support::next(&mut server).await, Err(NetError::Tls(_))));
 }
 

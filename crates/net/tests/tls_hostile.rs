@@ -28,7 +28,7 @@ fn hello() -> Vec<u8> {
 
 fn memory_tls() -> (Stream, throng_net::Pipe) {
     let (mut server, io) = Stream::memory(port(|_| {}), 200_000);
-    with_scratch(|lent| server.start_tls(&CONFIG, None, lent)).unwrap();
+    with_scratch(|scratch| server.start_tls(&CONFIG, None, scratch)).unwrap();
     (server, io)
 }
 

@@ -27,8 +27,8 @@ async fn upgrade(server: &mut Stream) {
     server.set_raw();
     let mut have = 0;
     poll_fn(|cx| {
-        with_scratch(|lent| {
-            while let Poll::Ready(bytes) = server.poll_bytes(cx, lent, have) {
+        with_scratch(|scratch| {
+            while let Poll::Ready(bytes) = server.poll_bytes(cx, scratch, have) {
                 let bytes = bytes.unwrap();
                 let mut headers = [httparse::EMPTY_HEADER; 32];
                 let mut request = httparse::Request::new(&mut headers);
@@ -40,16 +40,16 @@ async fn upgrade(server: &mut Stream) {
                 let headers = request.headers.iter().map(|header| (header.name, header.value));
                 let handshake = Handshake { method, version: HttpVersion::Http11, headers };
                 let accepted = accept(handshake, &WebSocketSettings::default()).unwrap();
-                server.consume(head, lent);
+                server.consume(head, scratch);
                 let mut answer = Vec::new();
                 accepted.write(&mut answer);
-                server.queue(&answer, lent);
+                server.queue(&answer, scratch);
                 server.set_websocket(accepted);
-                let _ = server.poll_flush(cx, lent);
-                server.release_buffers(lent).unwrap();
+                let _ = server.poll_flush(cx, scratch);
+                server.release_buffers(scratch).unwrap();
                 return Poll::Ready(());
             }
-            server.release_buffers(lent).unwrap();
+            server.release_buffers(scratch).unwrap();
             Poll::Pending
         })
     })
@@ -111,9 +111,9 @@ async fn tungstenite_understands_our_closing_handshake() {
     let mut client = tokio_tungstenite::WebSocketStream::from_raw_socket(io, Role::Client, None).await;
     client.send(Message::text(OPEN)).await.unwrap();
     assert!(matches!(next(&mut server).await.unwrap(), OwnedEvent::Open(_)));
-    with_scratch(|lent| {
-        server.queue(b"</stream:stream>", lent);
-        server.release_buffers(lent).unwrap();
+    with_scratch(|scratch| {
+        server.queue(b"</stream:stream>", scratch);
+        server.release_buffers(scratch).unwrap();
     });
     shutdown(&mut server).await.unwrap();
     let close = "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
@@ -163,12 +163,12 @@ fn theirs(bytes: &[u8]) -> Vec<String> {
 fn ours(bytes: &[u8]) -> (Vec<String>, bool) {
     let (mut stream, mut pipe) = Stream::memory(port(|_| {}), 1 << 20);
     stream.set_websocket(accepted(&WebSocketSettings::default()));
-    let (mut cx, mut lent) = (Context::from_waker(Waker::noop()), Scratch::new());
+    let (mut cx, mut scratch) = (Context::from_waker(Waker::noop()), Scratch::new());
     assert!(pipe.poll_write(&mut cx, &[&frame(0x81, OPEN.as_bytes()), bytes].concat()).is_ready());
     pipe.close();
     let mut elements = Vec::new();
     loop {
-        match stream.poll_event(&mut cx, &mut lent) {
+        match stream.poll_event(&mut cx, &mut scratch) {
             Poll::Ready(Ok(StreamEvent::Open(_))) => {}
             Poll::Ready(Ok(StreamEvent::Element(bytes))) => {
                 elements.push(String::from_utf8(bytes.to_vec()).unwrap());

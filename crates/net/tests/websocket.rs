@@ -22,7 +22,7 @@ const TAG: &str = "<stream:stream to='example.com' version='1.0' xmlns='jabber:c
 struct Peer {
     stream: Stream,
     pipe: Pipe,
-    lent: Scratch,
+    scratch: Scratch,
     incoming: Vec<u8>,
 }
 
@@ -30,7 +30,7 @@ impl Peer {
     fn with(settings: &WebSocketSettings, change: impl FnOnce(&mut ListenerConfig)) -> Peer {
         let (mut stream, pipe) = Stream::memory(port(change), 1 << 22);
         stream.set_websocket(accepted(settings));
-        Peer { stream, pipe, lent: Scratch::new(), incoming: Vec::new() }
+        Peer { stream, pipe, scratch: Scratch::new(), incoming: Vec::new() }
     }
 
     /// An open stream.
@@ -51,7 +51,7 @@ impl Peer {
         self.write(bytes);
         let mut events = Vec::new();
         loop {
-            match self.stream.poll_event(&mut cx, &mut self.lent) {
+            match self.stream.poll_event(&mut cx, &mut self.scratch) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(StreamEvent::Eof)) => {
                     events.push(Ok(OwnedEvent::Eof));
@@ -67,7 +67,7 @@ impl Peer {
                 }
             }
         }
-        self.stream.release_buffers(&mut self.lent).unwrap();
+        self.stream.release_buffers(&mut self.scratch).unwrap();
         events
     }
 
@@ -76,14 +76,14 @@ impl Peer {
     }
 
     fn queue(&mut self, text: &str) {
-        self.stream.queue(text.as_bytes(), &mut self.lent);
-        self.stream.release_buffers(&mut self.lent).unwrap();
+        self.stream.queue(text.as_bytes(), &mut self.scratch);
+        self.stream.release_buffers(&mut self.scratch).unwrap();
     }
 
     /// Output of the server: first bytes of frames and their payload, as text if possible.
     fn frames(&mut self) -> Vec<(u8, String)> {
         let mut cx = Context::from_waker(Waker::noop());
-        let _ = self.stream.poll_flush(&mut cx, &mut self.lent);
+        let _ = self.stream.poll_flush(&mut cx, &mut self.scratch);
         let mut bytes = vec![0; 1 << 20];
         while let Poll::Ready(count @ 1..) = self.pipe.poll_read(&mut cx, &mut bytes) {
             self.incoming.extend(&bytes[..count]);
@@ -103,9 +103,9 @@ impl Peer {
     }
 
     fn shutdown(&mut self) -> Vec<(u8, String)> {
-        let done = self.stream.poll_shutdown(&mut Context::from_waker(Waker::noop()), &mut self.lent);
+        let done = self.stream.poll_shutdown(&mut Context::from_waker(Waker::noop()), &mut self.scratch);
         assert!(matches!(done, Poll::Ready(Ok(()))));
-        self.stream.release_buffers(&mut self.lent).unwrap();
+        self.stream.release_buffers(&mut self.scratch).unwrap();
         self.frames()
     }
 }
@@ -238,8 +238,8 @@ fn the_text_may_be_queued_in_any_pieces() {
         let (first, second) = text.as_bytes().split_at(cut);
         let mut got = Vec::new();
         for part in [first, second] {
-            peer.stream.queue(part, &mut peer.lent);
-            peer.stream.release_buffers(&mut peer.lent).unwrap();
+            peer.stream.queue(part, &mut peer.scratch);
+            peer.stream.release_buffers(&mut peer.scratch).unwrap();
             got.extend(peer.frames());
         }
         assert_eq!(got, expected, "cut at {cut}");
@@ -280,7 +280,7 @@ fn pings_are_answered_also_between_fragments_and_behind_what_is_queued() {
         assert!(peer.stream.is_idle());
     }
     peer.queue("<a/>");
-    peer.stream.queue(b"<b/>", &mut peer.lent);
+    peer.stream.queue(b"<b/>", &mut peer.scratch);
     peer.feed(&frame(0x89, b"two"));
     assert_eq!(
         peer.frames(),
@@ -486,25 +486,25 @@ fn a_compressed_bomb_is_refused_and_garbage_too() {
 fn the_answer_of_the_handshake_leaves_first_and_frames_behind_the_request_count() {
     let (mut stream, pipe) = Stream::memory(port(|_| {}), 1 << 16);
     let mut cx = Context::from_waker(Waker::noop());
-    let mut lent = Scratch::new();
+    let mut scratch = Scratch::new();
     stream.set_raw();
-    let mut peer = Peer { stream, pipe, lent: Scratch::new(), incoming: Vec::new() };
+    let mut peer = Peer { stream, pipe, scratch: Scratch::new(), incoming: Vec::new() };
     let request = b"GET /ws HTTP/1.1\r\n\r\n";
     peer.write(&[&request[..], &frame(0x81, OPEN.as_bytes()), &frame(0x89, b"!")[..3]].concat());
-    let Poll::Ready(Ok(bytes)) = peer.stream.poll_bytes(&mut cx, &mut lent, 0) else { panic!() };
+    let Poll::Ready(Ok(bytes)) = peer.stream.poll_bytes(&mut cx, &mut scratch, 0) else { panic!() };
     assert!(bytes.starts_with(request));
-    peer.stream.consume(request.len(), &mut lent);
+    peer.stream.consume(request.len(), &mut scratch);
     let accepted = accepted(&WebSocketSettings::default());
     let mut answer = Vec::new();
     accepted.write(&mut answer);
-    peer.stream.queue(&answer, &mut lent);
+    peer.stream.queue(&answer, &mut scratch);
     peer.stream.set_websocket(accepted);
-    let opened = peer.stream.poll_event(&mut cx, &mut lent);
+    let opened = peer.stream.poll_event(&mut cx, &mut scratch);
     assert!(matches!(opened, Poll::Ready(Ok(StreamEvent::Open(tag))) if tag == TAG.as_bytes()));
-    peer.stream.queue(b"<a/>", &mut lent);
-    peer.stream.release_buffers(&mut lent).unwrap();
+    peer.stream.queue(b"<a/>", &mut scratch);
+    peer.stream.release_buffers(&mut scratch).unwrap();
     assert_eq!(peer.feed(&frame(0x89, b"!")[3..]), []);
-    let _ = peer.stream.poll_flush(&mut cx, &mut lent);
+    let _ = peer.stream.poll_flush(&mut cx, &mut scratch);
     let mut bytes = vec![0; 4096];
     let Poll::Ready(count) = peer.pipe.poll_read(&mut cx, &mut bytes) else { panic!() };
     let frames = bytes[..count].strip_prefix(&answer[..]).unwrap();
@@ -516,7 +516,7 @@ fn the_answer_of_the_handshake_leaves_first_and_frames_behind_the_request_count(
 #[tokio::test]
 async fn tls_is_not_started_within_a_websocket() {
     let mut peer = Peer::open();
-    let error = peer.stream.start_tls(&support::tls::CONFIG, None, &mut peer.lent).unwrap_err();
+    let error = peer.stream.start_tls(&support::tls::CONFIG, None, &mut peer.scratch).unwrap_err();
     assert!(matches!(error, NetError::AlreadyEncrypted));
     let pair = websocket_tls(port(|_| {})).await;
     assert!(pair.server.info().secure && pair.server.info().transport == Transport::WebSocket);

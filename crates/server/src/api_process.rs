@@ -33,18 +33,18 @@ impl ServerProcess for ApiProcess {
     }
 
     fn node_stats(&self) -> NodeStats {
-        let RunningNode { assembled: wired, xmpp_limiter: gate, lag: vitals, .. } = &*self.running;
+        let RunningNode { assembled, xmpp_limiter: gate, lag, .. } = &*self.running;
         let mut pool_wait = HistogramSnapshot::default();
-        wired.database.stats().pools.iter().for_each(|pool| pool_wait.merge(&pool.wait.snapshot()));
+        assembled.database.stats().pools.iter().for_each(|pool| pool_wait.merge(&pool.wait.snapshot()));
         let [bytes_in, bytes_out] = net::tcp_bytes();
         let [(_, log_errors), (_, log_warnings), ..] = self.running.log_ring().counts();
         NodeStats {
             cpu_seconds: proc_self::cpu_seconds(),
             memory_bytes: proc_self::resident_bytes(),
-            event_loop_lag: vitals.scheduler_lag().snapshot(),
-            store_latency: wired.store_metrics.latency(),
-            store_failed: wired.store_metrics.failure_count(),
-            store_in_flight: wired.store_metrics.in_flight() as u64,
+            event_loop_lag: lag.scheduler_lag().snapshot(),
+            store_latency: assembled.store_metrics.latency(),
+            store_failed: assembled.store_metrics.failure_count(),
+            store_in_flight: assembled.store_metrics.in_flight() as u64,
             pool_wait,
             unauthenticated_connections: u64::from(gate.counts().unauthenticated),
             bytes_in,

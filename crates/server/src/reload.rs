@@ -136,14 +136,14 @@ impl RunningNode {
     pub(crate) fn new(
         path: Option<PathBuf>,
         config: NodeConfig,
-        wired: AssembledNode,
+        assembled: AssembledNode,
         tls: OptionalTls,
         ports: Vec<(ListenConfig, ListenerConfigCell, ConnectionLimiter)>,
         web: Arc<HttpFrontend>,
         level: LogHandle,
     ) -> RunningNode {
         let listener_state = |(listen, port, gate): (ListenConfig, ListenerConfigCell, ConnectionLimiter)| {
-            let service = RwLock::new(wired.service(&config, &listen, tls.clone()));
+            let service = RwLock::new(assembled.service(&config, &listen, tls.clone()));
             let proxied = AtomicBool::new(listen.proxy_protocol);
             Arc::new(ListenerState { listen, listener_config: port, limiter: gate, service, proxied })
         };
@@ -152,16 +152,16 @@ impl RunningNode {
             listeners.partition(|listener_state| listener_state.listen.is_http());
         let state = Mutex::new(ActiveConfig { config, tls });
         let gate = web.xmpp_limiter.clone();
-        let (vitals, ready) = (LagMonitor::default(), AtomicBool::new(false));
-        let disk = Arc::new(DiskMonitor::new(wired.database.path()));
+        let (lag, ready) = (LagMonitor::default(), AtomicBool::new(false));
+        let disk = Arc::new(DiskMonitor::new(assembled.database.path()));
         RunningNode {
             path,
-            assembled: wired,
+            assembled,
             xmpp_limiter: gate,
             xmpp_listeners: listeners,
             http_listeners,
             web,
-            lag: vitals,
+            lag,
             disk,
             ready,
             accounts: Mutex::default(),

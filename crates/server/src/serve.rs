@@ -66,11 +66,12 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     if admin::connect(&socket).await.is_some() {
         bail!("another node is using {}; stop it or use another data_dir", config.data_dir.display());
     }
-    let wired = assemble::assemble(&config, &tasks).await?;
+    let assembled = assemble::assemble(&config, &tasks).await?;
     let tls = assemble::load_tls(&config)?;
     let seen = StartupNotes {
-        password: create_first_administrator(&config, &wired).await?,
-        admins_without_account: crate::accounts::admins_without_account(&config, &wired.node.stores).await,
+        password: create_first_administrator(&config, &assembled).await?,
+        admins_without_account: crate::accounts::admins_without_account(&config, &assembled.node.stores)
+            .await,
         certificates: tls.as_ref().map_or_else(Vec::new, |tls| tls.certificates()),
     };
 
@@ -92,13 +93,13 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         ports.push((listen.clone(), listener.config_cell(), gate));
         listeners.push(listener);
     }
-    wired.node.presence_batcher.set_delay(config.http.presence_delay);
-    let web = HttpFrontend::new(&config.http, wired.node.clock.clone(), gate.clone(), tasks.0.clone());
+    assembled.node.presence_batcher.set_delay(config.http.presence_delay);
+    let web = HttpFrontend::new(&config.http, assembled.node.clock.clone(), gate.clone(), tasks.0.clone());
     let greeting = startup_banner(&config, &places, &seen);
     let saved = overview_history::history_path(&config.data_dir);
-    let admin_stores = wired.node.stores.clone();
+    let admin_stores = assembled.node.stores.clone();
     let running =
-        Arc::new(RunningNode::new(path.map(Into::into), config, wired, tls, ports, web.clone(), level));
+        Arc::new(RunningNode::new(path.map(Into::into), config, assembled, tls, ports, web.clone(), level));
     let node = running.assembled.node.clone();
     crate::metrics::register(&running);
     let pages = Arc::new(ApiProcess { running: running.clone() });
@@ -127,7 +128,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
     // Before the first request, so that its response does not depend on timing.
     refresh_disk_usage(&running).await;
-    let chores = [
+    let periodic_tasks = [
         tasks.0.spawn(run_periodic_tasks(running.clone(), api.clone(), saved.clone())),
         tasks.0.spawn(measure_scheduler_lag(running.clone())),
         tasks.0.spawn(recount_accounts(running.clone())),
@@ -141,7 +142,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tokio::select! {
             _ = terminate.recv() => break ExitAction::Stop,
             _ = interrupt.recv() => break ExitAction::Stop,
-            wish = node.wait_for_shutdown() => break if wish.restart { ExitAction::Restart } else { ExitAction::Stop },
+            shutdown = node.wait_for_shutdown() => break if shutdown.restart { ExitAction::Restart } else { ExitAction::Stop },
             _ = hangup.recv() => {
                 tracing::info!("received SIGHUP: reloading the configuration");
                 // Concurrently with this loop: a stop must not wait for a reload.
@@ -162,7 +163,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     }
     drain(&running.assembled, &web).await;
     admin_task.abort();
-    chores.iter().for_each(tokio::task::JoinHandle::abort);
+    periodic_tasks.iter().for_each(tokio::task::JoinHandle::abort);
     overview_history::write(&saved, &api).await;
     let _ = std::fs::remove_file(&socket);
     running.assembled.database.close().await;
@@ -183,13 +184,14 @@ async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web
             let (listener_state, web, place, inner) =
                 (listener_state.clone(), web.clone(), place.clone(), runtime.clone());
             runtime.spawn(async move {
-                if let Some((stream, pass)) = web::accept_proxied(accepted, &listener_state, &web.http).await
+                if let Some((stream, permit)) =
+                    web::accept_proxied(accepted, &listener_state, &web.http).await
                 {
-                    serve_connection(stream, pass, &listener_state, place.as_ref(), &inner);
+                    serve_connection(stream, permit, &listener_state, place.as_ref(), &inner);
                 }
             });
-        } else if let Some((stream, pass)) = web::into_stream(accepted, &listener_state) {
-            serve_connection(stream, pass, &listener_state, place.as_ref(), &runtime);
+        } else if let Some((stream, permit)) = web::into_stream(accepted, &listener_state) {
+            serve_connection(stream, permit, &listener_state, place.as_ref(), &runtime);
         }
     }
 }
@@ -197,15 +199,15 @@ async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web
 /// Serves an HTTP or XMPP connection.
 fn serve_connection(
     stream: Stream,
-    pass: ConnectionPermit,
+    permit: ConnectionPermit,
     listener_state: &ListenerState,
     place: Option<&Arc<HttpListenerHandler>>,
     runtime: &tokio::runtime::Handle,
 ) {
     match place {
-        Some(place) => place.serve(stream, pass),
+        Some(place) => place.serve(stream, permit),
         None => {
-            runtime.spawn(C2sConnection::new(stream, pass, listener_state.service()));
+            runtime.spawn(C2sConnection::new(stream, permit, listener_state.service()));
         }
     }
 }
@@ -304,7 +306,7 @@ async fn reload_changed_certificates(running: &Arc<RunningNode>) {
 }
 
 /// Ends all streams, and waits until they are closed or the time is up.
-async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
+async fn drain(assembled: &AssembledNode, web: &HttpFrontend) {
     let bye = StreamError::new(StreamCondition::SystemShutdown).text("shutting down");
     let end = tokio::time::sleep(DRAIN_TIMEOUT);
     tokio::pin!(end);
@@ -312,7 +314,7 @@ async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
     let mut passed = 0_u32;
     web.drain();
     loop {
-        if wired.node.outboxes.is_empty() {
+        if assembled.node.outboxes.is_empty() {
             // Held BOSH requests without a stream.
             web.bosh.close_all();
             if !web.is_busy() {
@@ -320,17 +322,17 @@ async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
             }
         }
         // Again each time: a connection may have arrived in between.
-        wired.node.outboxes.close_all(&bye);
+        assembled.node.outboxes.close_all(&bye);
         tokio::select! {
             _ = tick.tick() => {
                 passed += 1;
                 if passed.is_multiple_of(50) {
-                    wired.node.sweep();
+                    assembled.node.sweep();
                     web.sweep();
                 }
             }
             () = &mut end => {
-                tracing::warn!(connections = wired.node.outboxes.len(), "some connections were not closed \
+                tracing::warn!(connections = assembled.node.outboxes.len(), "some connections were not closed \
                  in time");
                 return;
             }
@@ -339,18 +341,21 @@ async fn drain(wired: &AssembledNode, web: &HttpFrontend) {
 }
 
 /// Without a configuration file and without accounts: creates the administrator and returns the password.
-async fn create_first_administrator(config: &NodeConfig, wired: &AssembledNode) -> Result<Option<String>> {
+async fn create_first_administrator(
+    config: &NodeConfig,
+    assembled: &AssembledNode,
+) -> Result<Option<String>> {
     if config.path.is_some() {
         return Ok(None);
     }
     let Some(admin) = config.admins.first() else { return Ok(None) };
     let jid = jid::Jid::parse(admin).map_err(|e| anyhow!("{e}"))?;
-    let accounts = &wired.node.stores.accounts;
+    let accounts = &assembled.node.stores.accounts;
     if accounts.count(jid.domain()).await.map_err(|e| anyhow!("{e}"))? > 0 {
         return Ok(None);
     }
     let password = base::id::random_id();
-    let credentials = admin::derive_credentials(&*wired.node.passwords, password.clone()).await?;
+    let credentials = admin::derive_credentials(&*assembled.node.passwords, password.clone()).await?;
     accounts.create(&jid, &credentials).await.map_err(|e| anyhow!("{e}"))?;
     Ok(Some(password))
 }

@@ -296,15 +296,15 @@ mod tests {
 
     #[test]
     fn the_highest_lag_of_a_minute_expires_after_it() {
-        let vitals = LagMonitor::default();
-        assert_eq!(vitals.sweep_lag(), SweepLag::default());
+        let lag = LagMonitor::default();
+        assert_eq!(lag.sweep_lag(), SweepLag::default());
         let ms = Duration::from_millis;
-        vitals.record_sweep_lag(ms(50));
-        vitals.record_sweep_lag(ms(3));
-        assert_eq!(vitals.sweep_lag(), SweepLag { last: ms(3), worst: ms(50) });
+        lag.record_sweep_lag(ms(50));
+        lag.record_sweep_lag(ms(3));
+        assert_eq!(lag.sweep_lag(), SweepLag { last: ms(3), worst: ms(50) });
         for _ in 0..59 {
-            vitals.record_sweep_lag(ms(1));
+            lag.record_sweep_lag(ms(1));
         }
-        assert_eq!(vitals.sweep_lag(), SweepLag { last: ms(1), worst: ms(3) });
+        assert_eq!(lag.sweep_lag(), SweepLag { last: ms(1), worst: ms(3) });
     }
 }

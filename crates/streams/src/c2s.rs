@@ -33,7 +33,7 @@ pub struct C2sConnection {
     /// Second since which the peer has not accepted output; 0 while it does.
     pub(crate) write_stalled_since: u32,
     /// Second until which reading is suspended because the session exceeded its rate; 0 if it is not throttled.
-    pub(crate) slowed: u32,
+    pub(crate) throttled_until: u32,
     /// A keep-alive ping was sent and has no answer yet.
     pub(crate) ping_sent: bool,
     /// Element sent before a stream error: a SASL or TLS failure.
@@ -69,53 +69,53 @@ pub(crate) enum PhaseOutcome {
 
 impl C2sConnection {
     /// Creates the connection for an accepted stream.
-    pub fn new(stream: Stream, pass: ConnectionPermit, service: Arc<C2sContext>) -> C2sConnection {
-        let link = Arc::new(Outbox::new());
+    pub fn new(stream: Stream, permit: ConnectionPermit, service: Arc<C2sContext>) -> C2sConnection {
+        let outbox = Arc::new(Outbox::new());
         let node = &service.node;
         let deadline = node.seconds().saturating_add(node.limits().negotiation_timeout_seconds);
-        link.set_deadline(deadline);
-        node.outboxes.add(link.clone());
+        outbox.set_deadline(deadline);
+        node.outboxes.add(outbox.clone());
         let phase =
             ConnectionPhase::Negotiating(Box::new(Negotiation::new(deadline, node.clock.now_micros())));
         C2sConnection {
             stream,
             context: service,
-            outbox: link,
+            outbox,
             phase,
             pending_stanza: None,
             scope: NamespaceContext::client(),
             write_stalled_since: 0,
-            slowed: 0,
+            throttled_until: 0,
             ping_sent: false,
             final_element: None,
-            permit: pass,
+            permit,
         }
     }
 
-    fn drive(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Poll<()> {
+    fn drive(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<()> {
         loop {
             let next = match &mut self.phase {
-                ConnectionPhase::Negotiating(_) => self.negotiate(cx, lent),
+                ConnectionPhase::Negotiating(_) => self.negotiate(cx, scratch),
                 ConnectionPhase::Bound(session) => {
                     let session = session.clone();
-                    self.poll_bound(&session, cx, lent)
+                    self.poll_bound(&session, cx, scratch)
                 }
-                ConnectionPhase::Closing(_) => self.close(cx, lent),
+                ConnectionPhase::Closing(_) => self.close(cx, scratch),
                 ConnectionPhase::Over => return Poll::Ready(()),
             };
             match next {
                 PhaseOutcome::Again => {}
-                PhaseOutcome::Sleep => match self.stream.release_buffers(lent) {
+                PhaseOutcome::Sleep => match self.stream.release_buffers(scratch) {
                     Ok(()) => return Poll::Pending,
                     Err(error) => {
                         tracing::error!(%error, "a stream could not return its buffers");
                         self.abort();
                     }
                 },
-                PhaseOutcome::EndStream(error) => self.end_stream(error, cx, lent),
+                PhaseOutcome::EndStream(error) => self.end_stream(error, cx, scratch),
                 // A broken TLS connection does not mean that the client wanted to end its session.
                 PhaseOutcome::CloseSilently => match self.detach_session() {
-                    true => self.send_final(None, lent),
+                    true => self.send_final(None, scratch),
                     false => self.close_after_flush(CONNECTION_LOST),
                 },
                 PhaseOutcome::TransportClosed => match self.detach_session() {
@@ -123,14 +123,14 @@ impl C2sConnection {
                     false => self.abort(),
                 },
                 PhaseOutcome::PeerUnresponsive(error) => match self.detach_session() {
-                    true => self.send_final(Some(&error), lent),
-                    false => self.end_stream(Some(error), cx, lent),
+                    true => self.send_final(Some(&error), scratch),
+                    false => self.end_stream(Some(error), cx, scratch),
                 },
                 PhaseOutcome::SessionTakenOver => {
                     self.outbox = Arc::new(Outbox::new());
                     let error =
                         StreamError::new(StreamCondition::Conflict).text("the session was resumed elsewhere");
-                    self.send_final(Some(&error), lent);
+                    self.send_final(Some(&error), scratch);
                 }
             }
         }
@@ -161,7 +161,7 @@ impl C2sConnection {
         self.outbox.set_deadline(now.saturating_add(node.limits().idle_ping_seconds));
         // Rates charged on an earlier connection of the session still count.
         node.start_rates(&session, self.is_local());
-        self.slowed = session.rates(|rates| rates.debt(now)).flatten().map_or(0, |(_, until)| until);
+        self.throttled_until = session.rates(|rates| rates.debt(now)).flatten().map_or(0, |(_, until)| until);
         self.set_phase(ConnectionPhase::Bound(session));
     }
 
@@ -193,12 +193,12 @@ impl C2sConnection {
     }
 
     /// Sends the stream error and the closing tag on a stream without a session.
-    fn send_final(&mut self, error: Option<&StreamError>, lent: &mut Scratch) {
+    fn send_final(&mut self, error: Option<&StreamError>, scratch: &mut Scratch) {
         if let Some(error) = error {
             let mut out = Vec::with_capacity(128);
             self.write_error(error, &mut out);
             stanza::stream::write_close(&mut out);
-            self.stream.queue(&out, lent);
+            self.stream.queue(&out, scratch);
         }
         self.set_phase(ConnectionPhase::Closing(Closing::new(&self.context, &self.outbox)));
     }
@@ -210,13 +210,13 @@ impl C2sConnection {
     }
 
     /// Ends the stream: sends what is pending, the error and the closing tag, then closes after the flush.
-    fn end_stream(&mut self, error: Option<StreamError>, cx: &mut Context<'_>, lent: &mut Scratch) {
+    fn end_stream(&mut self, error: Option<StreamError>, cx: &mut Context<'_>, scratch: &mut Scratch) {
         let mut out = Vec::with_capacity(128);
         match &self.phase {
             ConnectionPhase::Negotiating(negotiation) => negotiation.open_for_error(&self.context, &mut out),
             ConnectionPhase::Bound(session) => {
                 let session = session.clone();
-                self.send_final_stanzas(&session, cx, lent);
+                self.send_final_stanzas(&session, cx, scratch);
                 // Acknowledged so that the client does not resend stanzas that were handled.
                 out.extend(crate::stream_management::ack(&session));
             }
@@ -227,7 +227,7 @@ impl C2sConnection {
             self.write_error(error, &mut out);
         }
         stanza::stream::write_close(&mut out);
-        self.stream.queue(&out, lent);
+        self.stream.queue(&out, scratch);
         self.close_after_flush(error.map_or("closed", |error| error.condition.as_str()));
     }
 
@@ -297,7 +297,7 @@ impl Future for C2sConnection {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        net::with_scratch(|lent| self.drive(cx, lent))
+        net::with_scratch(|scratch| self.drive(cx, scratch))
     }
 }
 

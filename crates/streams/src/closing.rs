@@ -29,22 +29,22 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    pub(crate) fn new(service: &C2sContext, link: &std::sync::Arc<Outbox>) -> Closing {
+    pub(crate) fn new(service: &C2sContext, outbox: &std::sync::Arc<Outbox>) -> Closing {
         let deadline = service.node.seconds().saturating_add(CLOSE_TIMEOUT_SECONDS);
-        link.set_deadline(deadline);
+        outbox.set_deadline(deadline);
         // Registered again after `drop_session` removed it: only the sweep's deadline is needed.
-        service.node.outboxes.add(link.clone());
+        service.node.outboxes.add(outbox.clone());
         Closing { deadline, write_closed: false, discarded: 0 }
     }
 }
 
 impl C2sConnection {
-    pub(crate) fn close(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> PhaseOutcome {
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> PhaseOutcome {
         let ConnectionPhase::Closing(closing) = &mut self.phase else { return PhaseOutcome::Again };
         self.outbox.register_waker(cx);
         let late = self.outbox.deadline_elapsed() && self.context.node.seconds() >= closing.deadline;
         if !closing.write_closed {
-            match self.stream.poll_shutdown(cx, lent) {
+            match self.stream.poll_shutdown(cx, scratch) {
                 Poll::Ready(Ok(())) => closing.write_closed = true,
                 Poll::Ready(Err(_)) => return self.over(),
                 Poll::Pending => {}
@@ -55,7 +55,7 @@ impl C2sConnection {
         }
         if closing.write_closed {
             loop {
-                match self.stream.poll_discard(cx, lent) {
+                match self.stream.poll_discard(cx, scratch) {
                     Poll::Ready(Ok(0) | Err(_)) => return self.over(),
                     Poll::Ready(Ok(count)) => closing.discarded += count,
                     Poll::Pending => break,

@@ -70,15 +70,15 @@ impl Future for DetachedSession {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let link = this.session.outbox.clone();
+        let outbox = this.session.outbox.clone();
         // Registered first, so that every later event wakes the task again.
-        let closing = link.register_waker(cx);
+        let closing = outbox.register_waker(cx);
         if let Some(waiting) = &mut this.pending_stanza {
             match std::panic::catch_unwind(AssertUnwindSafe(|| waiting.as_mut().poll(cx))) {
                 Ok(Poll::Pending) => {}
                 Ok(Poll::Ready(())) => {
                     this.pending_stanza = None;
-                    link.count_handled();
+                    outbox.count_handled();
                 }
                 Err(_) => {
                     tracing::error!(jid = %this.session.jid, "a stanza handler panicked; ending the session");
@@ -89,18 +89,18 @@ impl Future for DetachedSession {
         }
         if !this.over
             && !closing
-            && link.takeover_requested()
+            && outbox.takeover_requested()
             && this.pending_stanza.is_none()
-            && link.hand_over()
+            && outbox.hand_over()
         {
             this.over = true;
         }
-        if link.info_requested() {
-            this.node.answer_session_info(&link, None);
+        if outbox.info_requested() {
+            this.node.answer_session_info(&outbox, None);
         }
-        let late = link.deadline_elapsed() && this.node.seconds() >= link.deadline();
+        let late = outbox.deadline_elapsed() && this.node.seconds() >= outbox.deadline();
         if !this.over && (closing || late) {
-            let wish = link.close_reason();
+            let wish = outbox.close_reason();
             this.end(wish.as_ref().map_or("resumption timeout", |error| error.condition.as_str()));
         }
         if this.over { Poll::Ready(()) } else { Poll::Pending }

@@ -43,7 +43,7 @@ impl C2sConnection {
         &mut self,
         session: &Arc<Session>,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> PhaseOutcome {
         let now = self.context.node.seconds();
         if self.outbox.takeover_requested()
@@ -52,21 +52,21 @@ impl C2sConnection {
             return next;
         }
         if self.outbox.info_requested() {
-            let facts = self.session_info(session, now);
-            self.context.node.answer_session_info(&self.outbox, Some(facts));
+            let info = self.session_info(session, now);
+            self.context.node.answer_session_info(&self.outbox, Some(info));
         }
         if let Some(next) = self.on_deadline(session, now) {
             return next;
         }
-        if let Some(next) = self.read(session, now, cx, lent) {
+        if let Some(next) = self.read(session, now, cx, scratch) {
             return next;
         }
-        self.write(session, now, cx, lent)
+        self.write(session, now, cx, scratch)
     }
 
     /// State of this connection for the API. The idle time follows from the deadline, which is reset by each read.
     fn session_info(&self, session: &Session, now: u32) -> SessionInfo {
-        let facts = self.stream.info();
+        let info = self.stream.info();
         let limits = self.context.node.limits();
         let left = self.outbox.deadline().saturating_sub(now);
         let waits = session.flags.has(flags::STREAM_MANAGEMENT)
@@ -78,8 +78,8 @@ impl C2sConnection {
             (0, false) if !waits => Some(limits.idle_ping_seconds.saturating_sub(left)),
             _ => None,
         };
-        let transport = facts.transport.name();
-        SessionInfo { peer: facts.peer, transport, secure: facts.secure, idle_seconds: silent }
+        let transport = info.transport.name();
+        SessionInfo { peer: info.peer, transport, secure: info.secure, idle_seconds: silent }
     }
 
     /// Hands the session over to the connection that requested it, once the stanza being handled is complete. `None` if
@@ -139,7 +139,7 @@ impl C2sConnection {
         session: &Arc<Session>,
         now: u32,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Option<PhaseOutcome> {
         for count in 0.. {
             match self.finish_stanza(session, cx) {
@@ -158,7 +158,7 @@ impl C2sConnection {
                 cx.waker().wake_by_ref();
                 return None;
             }
-            let event = match self.stream.poll_event(cx, lent) {
+            let event = match self.stream.poll_event(cx, scratch) {
                 Poll::Pending => return None,
                 Poll::Ready(Err(error)) => return Some(self.on_transport_error(error)),
                 Poll::Ready(Ok(event)) => event,
@@ -185,7 +185,7 @@ impl C2sConnection {
                 Ok(BoundElementOutcome::Wait(later)) => self.pending_stanza = Some(later),
                 Ok(BoundElementOutcome::Nonza) => {}
                 Ok(BoundElementOutcome::Acknowledged) => self.reset_idle_deadline(session, now),
-                Ok(BoundElementOutcome::Reply(answer)) => self.stream.queue(&answer, lent),
+                Ok(BoundElementOutcome::Reply(answer)) => self.stream.queue(&answer, scratch),
                 Ok(BoundElementOutcome::PeerError) => return Some(PhaseOutcome::EndStream(None)),
                 Err(error) => return Some(PhaseOutcome::EndStream(Some(error))),
             }
@@ -196,20 +196,20 @@ impl C2sConnection {
     /// Charges the bytes that were read to the session's rate limits.
     fn charge_rate(&mut self, session: &Session, bytes: usize, now: u32) {
         if let Some((class, until)) = session.rates(|rates| rates.charge_bytes(bytes, now)).flatten() {
-            self.slowed = until;
+            self.throttled_until = until;
             self.context.node.metrics.count_rate_limited(class);
         }
     }
 
     /// Whether the session is over its rate. The sweep wakes the task when reading may continue.
     fn is_throttled(&mut self, now: u32) -> bool {
-        let until = self.slowed;
+        let until = self.throttled_until;
         if until == 0 {
             return false;
         }
         let over = now >= until;
         if over {
-            self.slowed = 0;
+            self.throttled_until = 0;
         }
         let idle = now.saturating_add(self.context.node.limits().idle_ping_seconds);
         self.outbox.set_deadline(if over { idle } else { until });
@@ -222,19 +222,19 @@ impl C2sConnection {
         session: &Arc<Session>,
         now: u32,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> PhaseOutcome {
         for _ in 0..MAX_REFILLS_PER_POLL {
             let taken = if !self.stream.accepts_output() {
                 // No request of the client is open for output; stanzas stay in the outbox under its guarantees.
                 DequeueOutcome { closing: self.outbox.register_waker(cx), more: false, request_ack: false }
             } else if self.stream.unsent() < OUTPUT_TARGET_BYTES {
-                self.refill_output(session, now, cx, lent)
+                self.refill_output(session, now, cx, scratch)
             } else {
                 DequeueOutcome { closing: self.outbox.register_waker(cx), more: true, request_ack: false }
             };
             let before = self.stream.unsent();
-            match self.stream.poll_flush(cx, lent) {
+            match self.stream.poll_flush(cx, scratch) {
                 Poll::Ready(Ok(())) => {
                     self.context.node.record_delivery(&self.outbox);
                     if std::mem::take(&mut self.write_stalled_since) != 0 {
@@ -273,12 +273,12 @@ impl C2sConnection {
         session: &Session,
         now: u32,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> DequeueOutcome {
         BATCH.with_borrow_mut(|batch| {
             let taken = self.outbox.dequeue(cx, batch, OUTPUT_TARGET_BYTES as u32, now);
             for item in batch.drain(..) {
-                write_item(&mut self.stream, session, &item, lent);
+                write_item(&mut self.stream, session, &item, scratch);
             }
             if batch.spilled() {
                 // `dequeue` swaps the vectors: the outbox would get this one's heap memory and hold it while idle.
@@ -287,7 +287,7 @@ impl C2sConnection {
             if taken.request_ack
                 && let Some(terms) = self.outbox.management_terms()
             {
-                self.stream.queue(stream_management::request(terms), lent);
+                self.stream.queue(stream_management::request(terms), scratch);
                 let patience = self.context.node.limits().ping_timeout_seconds;
                 self.outbox.set_deadline(self.outbox.deadline().min(now.saturating_add(patience)));
             }
@@ -298,12 +298,17 @@ impl C2sConnection {
     /// Writes queued stanzas before the stream ends (RFC 6120, section 4.4): replies to what the client sent before its
     /// closing tag, and stanzas before an error. A peer that may be dead gets none; they are rerouted. A peer with
     /// stream management gets no messages: it will not acknowledge them, so they would be delivered twice.
-    pub(crate) fn send_final_stanzas(&mut self, session: &Session, cx: &mut Context<'_>, lent: &mut Scratch) {
+    pub(crate) fn send_final_stanzas(
+        &mut self,
+        session: &Session,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) {
         if session.flags.has(flags::STREAM_MANAGEMENT) {
             let mut answers = QueuedBatch::new();
             self.outbox.take_non_messages(&mut answers);
             for item in answers.iter().filter(|_| self.write_stalled_since == 0 && !self.ping_sent) {
-                write_item(&mut self.stream, session, item, lent);
+                write_item(&mut self.stream, session, item, scratch);
             }
             return;
         }
@@ -313,8 +318,8 @@ impl C2sConnection {
             && self.stream.unsent() < OUTPUT_TARGET_BYTES
             && self.stream.accepts_output()
         {
-            let more = self.refill_output(session, now, cx, lent).more;
-            if !more || !matches!(self.stream.poll_flush(cx, lent), Poll::Ready(Ok(()))) {
+            let more = self.refill_output(session, now, cx, scratch).more;
+            if !more || !matches!(self.stream.poll_flush(cx, scratch), Poll::Ready(Ok(()))) {
                 return;
             }
         }
@@ -336,7 +341,7 @@ impl C2sConnection {
             return None;
         }
         // While the session is throttled nothing is read, so silence means nothing.
-        if now < self.outbox.deadline() || self.slowed != 0 {
+        if now < self.outbox.deadline() || self.throttled_until != 0 {
             return None;
         }
         if session.flags.has(flags::STREAM_MANAGEMENT)
@@ -528,24 +533,24 @@ fn reject_unknown_type(
 }
 
 /// Writes one queued stanza, adding the recipient's address as `to` where the sender sent none.
-fn write_item(stream: &mut net::Stream, session: &Session, item: &QueuedStanza, lent: &mut Scratch) {
+fn write_item(stream: &mut net::Stream, session: &Session, item: &QueuedStanza, scratch: &mut Scratch) {
     let frame: &SharedStanza = &item.stanza;
     let to = match item.to_rewrite {
-        ToRewrite::None => return stream.queue(frame.bytes(), lent),
+        ToRewrite::None => return stream.queue(frame.bytes(), scratch),
         ToRewrite::Bare => session.bare(),
         ToRewrite::Full => session.full(),
     };
     let (start, rest) = frame.bytes().split_at(frame.head().attr_insert_offset());
-    stream.queue(start, lent);
-    stream.queue(b" to='", lent);
+    stream.queue(start, scratch);
+    stream.queue(b" to='", scratch);
     let text = to.as_str();
     if text.bytes().any(|b| matches!(b, b'\'' | b'&' | b'<' | b'>' | b'"' | b'\t' | b'\n' | b'\r')) {
         let mut escaped = Vec::with_capacity(text.len() + 16);
         xml::escape::attr(text, &mut escaped);
-        stream.queue(&escaped, lent);
+        stream.queue(&escaped, scratch);
     } else {
-        stream.queue(text.as_bytes(), lent);
+        stream.queue(text.as_bytes(), scratch);
     }
-    stream.queue(b"'", lent);
-    stream.queue(rest, lent);
+    stream.queue(b"'", scratch);
+    stream.queue(rest, scratch);
 }

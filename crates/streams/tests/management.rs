@@ -546,9 +546,9 @@ async fn unacked_stanzas_are_bounded_and_do_not_affect_other_sessions() {
     assert!(refused.len() > 40);
     assert!(refused.iter().all(|r| r.condition().as_deref() == Some("service-unavailable")));
     let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
-    let link = account.session("balcony").unwrap().outbox.clone();
-    assert!(link.unacked_bytes() <= 20_000 + 1300, "{}", link.unacked_bytes());
-    assert!(link.queued_bytes() <= 30_000);
+    let outbox = account.session("balcony").unwrap().outbox.clone();
+    assert!(outbox.unacked_bytes() <= 20_000 + 1300, "{}", outbox.unacked_bytes());
+    assert!(outbox.queued_bytes() <= 30_000);
     // With acknowledgements the rest arrives, in order.
     let (mut got, mut next) = (0, 0);
     while got < 100 - refused.len() {

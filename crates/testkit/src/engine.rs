@@ -139,9 +139,9 @@ impl TestNode {
     /// # Errors
     /// The condition of the bind error.
     pub fn bind(&self, principal: Principal, resource: &str) -> Result<NodeClient, StanzaCondition> {
-        let link = Arc::new(Outbox::new());
-        self.node.outboxes.add(link.clone());
-        let session = self.node.bind(principal, Some(resource), &link).map_err(|e| e.condition)?;
+        let outbox = Arc::new(Outbox::new());
+        self.node.outboxes.add(outbox.clone());
+        let session = self.node.bind(principal, Some(resource), &outbox).map_err(|e| e.condition)?;
         self.tasks.run();
         Ok(NodeClient { node: self.node.clone(), session, tasks: self.tasks.clone() })
     }

@@ -1,12 +1,13 @@
-%% Fills a fresh ejabberd (23.01, Mnesia) with accounts and rosters, then ends it in order.
+%% Fills a new ejabberd (23.01, Mnesia) with accounts and rosters, then stops it.
 %%
 %% The records are those of ejabberd's own tables: `passwd` of ejabberd_auth_mnesia and `roster` of mod_roster_mnesia (include/mod_roster.hrl,
-%% include/ejabberd_auth.hrl). Written while the tables are in memory only and dumped to disk once: with the log on, each contact would be
-%% written to disk three times. Both end as disc_copies, in memory with a copy on disk, as `ejabberd.schema` says in the folder of the data.
+%% include/ejabberd_auth.hrl). The tables are filled in memory and dumped to disk once; with the transaction log, each contact would be
+%% written to disk three times. Both become disc_copies, in memory with a copy on disk, as in `ejabberd.schema` in the data folder.
 %%
-%% Left out: registration hooks (mod_register, last activity) and roster versions, which ejabberd makes when a roster changes.
-%% The trap: the records have no names here, so another version of ejabberd with other fields would start and then find no roster;
-%% `cargo xtask peers` therefore logs in and counts the contacts after each start.
+%% Not implemented: registration hooks (mod_register, last activity) and roster versions, which ejabberd creates on a change.
+%%
+%% Pitfalls: the records are tuples without field names, so an ejabberd with other fields would start without rosters. Therefore
+%% `cargo xtask bench peers` logs in and counts the contacts after each start.
 -module(fill).
 -export([start/0]).
 

@@ -101,7 +101,7 @@ struct OverviewTotals {
 }
 
 impl OverviewTotals {
-    fn collect(node: &Node, vitals: &NodeStats) -> OverviewTotals {
+    fn collect(node: &Node, stats: &NodeStats) -> OverviewTotals {
         let metrics = &node.metrics;
         let [[messages_in, presence_in, iq_in], [messages_out, presence_out, iq_out]] = metrics.stanzas();
         OverviewTotals {
@@ -115,23 +115,23 @@ impl OverviewTotals {
                 presence_out,
                 iq_in,
                 iq_out,
-                vitals.bytes_in,
-                vitals.bytes_out,
+                stats.bytes_in,
+                stats.bytes_out,
                 metrics.stanzas_dropped.sum(),
                 metrics.session_queue_full.sum(),
                 metrics.stanzas_bounced.sum(),
                 metrics.offline_stored.get(),
                 metrics.offline_delivered.get(),
-                vitals.store_latency.count(),
-                vitals.store_failed,
-                vitals.log_errors,
-                vitals.log_warnings,
+                stats.store_latency.count(),
+                stats.store_failed,
+                stats.log_errors,
+                stats.log_warnings,
             ],
-            cpu_seconds: vitals.cpu_seconds,
+            cpu_seconds: stats.cpu_seconds,
             delivery: metrics.deliveries(),
-            store: vitals.store_latency.clone(),
-            pool_wait: vitals.pool_wait.clone(),
-            lag: vitals.event_loop_lag.clone(),
+            store: stats.store_latency.clone(),
+            pool_wait: stats.pool_wait.clone(),
+            lag: stats.event_loop_lag.clone(),
         }
     }
 }
@@ -139,7 +139,7 @@ impl OverviewTotals {
 type SamplePoint = [f32; SERIES.len()];
 
 /// The values of one sample, from two readings.
-fn values(node: &Node, vitals: &NodeStats, before: &OverviewTotals, now: &OverviewTotals) -> SamplePoint {
+fn values(node: &Node, stats: &NodeStats, before: &OverviewTotals, now: &OverviewTotals) -> SamplePoint {
     let seconds = now.at.saturating_sub(before.at) as f64 / 1e6;
     let rate = |at: usize| {
         let grown = now.counters[at].saturating_sub(before.counters[at]) as f64;
@@ -162,7 +162,7 @@ fn values(node: &Node, vitals: &NodeStats, before: &OverviewTotals, now: &Overvi
         by("bosh"),
         (sessions - connected).max(0.0),
         node.outboxes.len() as f64,
-        vitals.unauthenticated_connections as f64,
+        stats.unauthenticated_connections as f64,
         rate(0),
         rate(1),
         rate(2),
@@ -174,7 +174,7 @@ fn values(node: &Node, vitals: &NodeStats, before: &OverviewTotals, now: &Overvi
         share(&now.delivery, &before.delivery, 0.5),
         share(&now.delivery, &before.delivery, 0.99),
         cpu.max(0.0),
-        vitals.memory_bytes as f64,
+        stats.memory_bytes as f64,
         rate(8),
         rate(9),
         control + messages + presence,
@@ -190,7 +190,7 @@ fn values(node: &Node, vitals: &NodeStats, before: &OverviewTotals, now: &Overvi
         rate(16),
         share(&now.store, &before.store, 0.99),
         share(&now.pool_wait, &before.pool_wait, 0.99),
-        vitals.store_in_flight as f64,
+        stats.store_in_flight as f64,
         share(&now.lag, &before.lag, 1.0),
         rate(17),
         rate(18),
@@ -260,13 +260,13 @@ impl HistoryState {
 
 impl OverviewHistory {
     /// Takes a sample.
-    pub(crate) fn sample(&self, node: &Node, vitals: &NodeStats) {
+    pub(crate) fn sample(&self, node: &Node, stats: &NodeStats) {
         node.outboxes.measure_queues();
-        let now = OverviewTotals::collect(node, vitals);
+        let now = OverviewTotals::collect(node, stats);
         let second = node.clock.unix_millis() / 1000;
         let mut kept = self.0.lock();
         if kept.before.at != 0 {
-            let point = values(node, vitals, &kept.before, &now);
+            let point = values(node, stats, &kept.before, &now);
             kept.add(second, point);
         }
         kept.before = now;

@@ -1,4 +1,4 @@
-//! The closed set of handler phases, in place of integer priorities.
+//! Phases of a hook chain, in order; they take the place of integer priorities.
 
 /// Phases of a chain, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -24,8 +24,8 @@ impl Node {
         let place = self.cluster.locate(self.routing_table.hash(to));
         let mut taken = false;
         for node in other_nodes(&place, own) {
-            let parcel = Envelope::new(KIND_STANZA, class, own, vec![to.to_jid()], stanza.bytes());
-            taken |= self.cluster.deliver(node, parcel).is_ok();
+            let envelope = Envelope::new(KIND_STANZA, class, own, vec![to.to_jid()], stanza.bytes());
+            taken |= self.cluster.deliver(node, envelope).is_ok();
         }
         taken
     }
@@ -45,28 +45,28 @@ fn other_nodes(place: &AddressLocation, own: NodeId) -> Vec<NodeId> {
 pub struct ClusterInbox(pub Arc<Node>);
 
 impl Inbox for ClusterInbox {
-    fn on_envelope(&self, _from: NodeId, parcel: Envelope) {
-        if parcel.header.kind != KIND_STANZA {
+    fn on_envelope(&self, _from: NodeId, envelope: Envelope) {
+        if envelope.header.kind != KIND_STANZA {
             return;
         }
-        let Some(stanza) = SharedStanza::parse(&parcel.bytes) else { return };
+        let Some(stanza) = SharedStanza::parse(&envelope.bytes) else { return };
         let Some(from) = stanza.head().from(stanza.bytes()).and_then(|f| jid::Jid::parse(&f).ok()) else {
             return;
         };
         let mut work = RoutingWork::default();
-        for to in &parcel.recipients {
+        for to in &envelope.recipients {
             self.0.incoming(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
         }
         self.0.run_effects_spawned(work);
     }
 
-    fn on_undelivered(&self, _to: NodeId, parcel: Envelope) {
-        let Some(stanza) = SharedStanza::parse(&parcel.bytes) else { return };
+    fn on_undelivered(&self, _to: NodeId, envelope: Envelope) {
+        let Some(stanza) = SharedStanza::parse(&envelope.bytes) else { return };
         let Some(from) = stanza.head().from(stanza.bytes()).and_then(|f| jid::Jid::parse(&f).ok()) else {
             return;
         };
         let mut work = RoutingWork::default();
-        for to in &parcel.recipients {
+        for to in &envelope.recipients {
             self.0.undelivered(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
         }
         self.0.run_effects_spawned(work);

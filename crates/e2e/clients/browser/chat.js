@@ -1,4 +1,4 @@
-// Plays evenings on the page /chat in Debian's Chromium, over WebSocket and over BOSH.
+// Scenarios of the page /chat in Debian's Chromium, over WebSocket and over BOSH.
 //
 // usage: chat.js FOLDER     pictures go to FOLDER; one line for each scene to stdout: `ok NAME` or `FAIL NAME reason`
 //
@@ -8,9 +8,11 @@
 //   BROWSER_MODULES  the folder whose node_modules setup.sh filled
 //   BROWSER          the program; absent: chromium
 //
-// Elements are found by role and label, as a screen reader finds them. The scenes build on each other, like an evening does.
-// The traps: all goes through relay.js, whose port is the page's origin; a password typed into a page of http is safe there for
-// it is the machine itself. What a page complains about is an error here, but for connections that the scene cuts.
+// Elements are found by role and label, as a screen reader finds them. Each scene continues where the
+// previous one ended.
+//
+// Pitfalls: all traffic goes through relay.js, whose port is the page's origin; a password on an http page is safe there, because it
+// stays on the machine. Every message in the browser's console is an error, except those of connections that the scene cuts.
 
 import { createRequire } from "node:module";
 import { mkdirSync } from "node:fs";

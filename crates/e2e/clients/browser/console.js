@@ -13,9 +13,10 @@
 // Prints `ok NAME` or `FAIL NAME reason`; the status is 1 when one failed. A scenario goes on where the one before it
 // stopped. Throughout, the page may ask nobody but the node, its policy may not be violated, and the browser's console
 // stays empty but for the refusals that a scenario expects.
-// The traps: the console of a page has a line for each answer of 400 and above, and it is not the page that writes it; it may
-// come after what the page shows. What is found by its text must be looked for inside `main`, for notices repeat it. An answer
-// that Playwright has seen is not yet an answer that the page has shown: wait for what the page shows.
+//
+// Pitfalls: the browser's console has a line for each response with status 400 and above, which the browser writes, possibly after the
+// page has updated. Look for texts inside `main`, because notices repeat them. A response that Playwright reports is not yet visible on
+// the page: wait for the page.
 
 import { createRequire } from "node:module";
 import { spawn } from "node:child_process";

@@ -209,14 +209,14 @@ fn handle_change(request: &mut IqRequest<'_>, block: bool, limit: u32) -> IqFlow
     if session.flags.has(flags::EPHEMERAL) {
         return refuse("an anonymous user has no blocklist");
     }
-    let wish = match request.tree().and_then(|tree| parse_request(&tree, block)) {
-        Ok(wish) => wish,
+    let change = match request.tree().and_then(|tree| parse_request(&tree, block)) {
+        Ok(change) => change,
         Err(error) => return IqFlow::error(error),
     };
     let (node, account) = (request.node.clone(), session.account.clone());
     IqFlow::Wait(Box::pin(async move {
         let mut effects = Effects::default();
-        let answer = apply_request(&node, &account, wish, block, limit, &mut effects).await;
+        let answer = apply_request(&node, &account, change, block, limit, &mut effects).await;
         (answer, effects)
     }))
 }
@@ -241,7 +241,7 @@ fn parse_request(tree: &xml::Tree<'_>, block: bool) -> Result<BlocklistRequest, 
     let bad = |text: &'static str| StanzaError::new(StanzaCondition::BadRequest).text(text);
     let name = if block { "block" } else { "unblock" };
     let list = tree.root().child(name, Ns::Blocking).ok_or_else(|| bad("the list is missing"))?;
-    let mut wish = BlocklistRequest { jids: Vec::new(), reports: Vec::new() };
+    let mut change = BlocklistRequest { jids: Vec::new(), reports: Vec::new() };
     let mut seen = HashSet::new();
     for item in list.child_elements() {
         if !item.is("item", Ns::Blocking) {
@@ -256,7 +256,7 @@ fn parse_request(tree: &xml::Tree<'_>, block: bool) -> Result<BlocklistRequest, 
             && let Some(reason) = report.attr("reason")
         {
             let text = report.child("text", Ns::Reporting).map(|t| t.text()).unwrap_or_default();
-            wish.reports.push(AbuseReport {
+            change.reports.push(AbuseReport {
                 jid: jid.clone(),
                 reason: reason.chars().take(REPORT_CHARS).collect(),
                 text: text.trim().chars().take(REPORT_CHARS).collect(),
@@ -264,24 +264,24 @@ fn parse_request(tree: &xml::Tree<'_>, block: bool) -> Result<BlocklistRequest, 
             });
         }
         if seen.insert(jid.clone()) {
-            wish.jids.push(jid);
+            change.jids.push(jid);
         }
     }
-    if block && wish.jids.is_empty() {
+    if block && change.jids.is_empty() {
         return Err(bad("no address to block was given"));
     }
-    Ok(wish)
+    Ok(change)
 }
 
 async fn apply_request(
     node: &Arc<Node>,
     account: &Arc<Account>,
-    wish: BlocklistRequest,
+    change: BlocklistRequest,
     block: bool,
     limit: u32,
     effects: &mut Effects,
 ) -> IqAnswer {
-    let BlocklistRequest { jids, reports } = wish;
+    let BlocklistRequest { jids, reports } = change;
     let (add, remove) = match (block, jids.is_empty()) {
         (true, _) => (jids.clone(), Unblock::These(Vec::new())),
         (false, true) => (Vec::new(), Unblock::All),

@@ -149,25 +149,25 @@ impl OfflineDelivery {
         change: impl FnOnce(&mut RecipientQueue, Option<&Arc<Account>>, &mut FollowUp) -> T,
     ) -> T {
         let mut then = FollowUp::default();
-        let mut workers = self.recipients.lock();
+        let mut recipients = self.recipients.lock();
         let account = node.routing_table.find(owner.as_ref());
-        let recipient = workers.entry(owner.clone()).or_default();
+        let recipient = recipients.entry(owner.clone()).or_default();
         let changed = change(recipient, account.as_ref(), &mut then);
         recipient.sync_flushing_flag(account.as_ref());
         if recipient.is_idle() {
-            workers.remove(owner);
+            recipients.remove(owner);
         }
-        drop(workers);
+        drop(recipients);
         if let Some(waker) = then.waker {
             waker.wake();
         }
         if then.start_storing {
-            let (workers, task, owner) = (self.clone(), node.clone(), owner.clone());
-            node.spawner.spawn("offline store", Box::pin(workers.store_task(task, owner)));
+            let (delivery, node_of_task, owner) = (self.clone(), node.clone(), owner.clone());
+            node.spawner.spawn("offline store", Box::pin(delivery.store_task(node_of_task, owner)));
         }
         if then.start_delivery {
-            let (workers, task, owner) = (self.clone(), node.clone(), owner.clone());
-            node.spawner.spawn("offline delivery", Box::pin(workers.delivery_task(task, owner)));
+            let (delivery, node_of_task, owner) = (self.clone(), node.clone(), owner.clone());
+            node.spawner.spawn("offline delivery", Box::pin(delivery.delivery_task(node_of_task, owner)));
         }
         changed
     }
@@ -432,8 +432,8 @@ impl OfflineDelivery {
             {
                 return Poll::Ready(());
             }
-            let mut workers = self.recipients.lock();
-            let Some(recipient) = workers.get_mut(owner) else { return Poll::Ready(()) };
+            let mut recipients = self.recipients.lock();
+            let Some(recipient) = recipients.get_mut(owner) else { return Poll::Ready(()) };
             if recipient.fetch_due {
                 return Poll::Ready(());
             }
@@ -502,8 +502,8 @@ impl OfflineDelivery {
             if has_queue_space(session, cx) {
                 return Poll::Ready(());
             }
-            let mut workers = self.recipients.lock();
-            let Some(recipient) = workers.get_mut(owner) else { return Poll::Ready(()) };
+            let mut recipients = self.recipients.lock();
+            let Some(recipient) = recipients.get_mut(owner) else { return Poll::Ready(()) };
             if std::mem::take(&mut recipient.fetch_due) {
                 return Poll::Ready(());
             }
@@ -569,8 +569,8 @@ impl OfflineDelivery {
     /// Waits, in the delivery task, until a condition holds.
     async fn wait_until(&self, owner: &Jid, mut so: impl FnMut(&mut RecipientQueue) -> bool) {
         std::future::poll_fn(|cx| {
-            let mut workers = self.recipients.lock();
-            let Some(recipient) = workers.get_mut(owner) else { return Poll::Ready(()) };
+            let mut recipients = self.recipients.lock();
+            let Some(recipient) = recipients.get_mut(owner) else { return Poll::Ready(()) };
             if so(recipient) {
                 return Poll::Ready(());
             }

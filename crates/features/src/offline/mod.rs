@@ -96,23 +96,23 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         sender_percent: u32::try_from(builder.options.int("sender_percent")).unwrap_or(100),
     };
     let rules = OfflineRules { quota, expiry_days };
-    let workers = builder.shared_state(OfflineDelivery::new);
+    let delivery = builder.shared_state(OfflineDelivery::new);
     builder.stores_offline_messages();
-    let same = workers.clone();
+    let for_undelivered = delivery.clone();
     builder.undelivered(
         Phase::Archive,
         Interest::kinds(STORED_KINDS),
-        move |ctx: &mut UndeliveredCtx<'_>| undelivered(&same, rules, ctx),
+        move |ctx: &mut UndeliveredCtx<'_>| undelivered(&for_undelivered, rules, ctx),
     );
     builder.available(Phase::Notify, Interest::ALL, move |ctx: &mut AvailableCtx<'_>| {
         if !ctx.session.flags.has(flags::EPHEMERAL) {
-            workers.available(ctx.node, &ctx.session.account);
+            delivery.available(ctx.node, &ctx.session.account);
         }
         Flow::Next
     });
 }
 
-fn undelivered(workers: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut UndeliveredCtx<'_>) -> Flow {
+fn undelivered(delivery: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut UndeliveredCtx<'_>) -> Flow {
     if ctx.stanza.is_stored() {
         // It was queued for a connection that is gone, and is still in the store.
         return Flow::Stop(StopReason::Consumed);
@@ -125,7 +125,7 @@ fn undelivered(workers: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut Un
         storage_policy::StorageDecision::Skip => Flow::Next,
         storage_policy::StorageDecision::Discard => Flow::Stop(StopReason::Consumed),
         storage_policy::StorageDecision::Store => {
-            let completion = workers.store(ctx.node, ctx.to, ctx.stanza, rules);
+            let completion = delivery.store(ctx.node, ctx.to, ctx.stanza, rules);
             Flow::Wait(Box::pin(async move {
                 match completion.await {
                     Some(Ok(())) => HandlerOutcome::consumed(throng_core::Effects::default()),

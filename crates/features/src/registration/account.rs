@@ -43,10 +43,10 @@ pub(super) fn answer(
     }
     let tree = request.tree()?;
     let query = tree.root().child("query", Ns::Register).ok_or(StanzaCondition::BadRequest)?;
-    let wish = form::read(query)?;
+    let query_form = form::read(query)?;
     let now = request.node.seconds();
     let (node, session) = (request.node.clone(), session.clone());
-    match wish {
+    match query_form {
         RegistrationRequest::Remove(_) if !rules.removal => Err(StanzaCondition::NotAllowed.into()),
         RegistrationRequest::Remove(password) => {
             if password.is_some() {

@@ -193,23 +193,23 @@ fn set(request: &mut IqRequest<'_>, bounds: ItemLimits) -> IqFlow {
             StanzaError::new(StanzaCondition::NotAllowed).text("an anonymous user has no roster"),
         );
     }
-    let wish = match request.tree().and_then(|tree| parse_roster_set(&tree, bounds)) {
-        Ok(wish) => wish,
+    let roster_set = match request.tree().and_then(|tree| parse_roster_set(&tree, bounds)) {
+        Ok(roster_set) => roster_set,
         Err(error) => return IqFlow::error(error),
     };
     let (node, account) = (request.node.clone(), session.account.clone());
-    if wish.remove {
-        return IqFlow::Wait(Box::pin(remove_item(node, account, wish.jid)));
+    if roster_set.remove {
+        return IqFlow::Wait(Box::pin(remove_item(node, account, roster_set.jid)));
     }
-    if wish.jid.as_ref() == session.bare() {
+    if roster_set.jid.as_ref() == session.bare() {
         return IqFlow::error(
             StanzaError::new(StanzaCondition::NotAllowed).text("you cannot add yourself as a contact"),
         );
     }
-    if let Err(error) = check_contact_fits(&node, &account, &wish.jid) {
+    if let Err(error) = check_contact_fits(&node, &account, &roster_set.jid) {
         return IqFlow::error(error);
     }
-    IqFlow::Wait(Box::pin(store_item(node, account, wish)))
+    IqFlow::Wait(Box::pin(store_item(node, account, roster_set)))
 }
 
 /// Whether the roster has room for this contact. Shadows count as well, so a roster never exceeds its limit.
@@ -237,8 +237,8 @@ pub(super) fn roster_too_large(node: &Node) -> StanzaError {
     StanzaError::new(StanzaCondition::PolicyViolation).text(text)
 }
 
-async fn store_item(node: Arc<Node>, account: Arc<Account>, wish: RosterSet) -> (IqAnswer, Effects) {
-    let RosterSet { jid, name, groups, .. } = wish;
+async fn store_item(node: Arc<Node>, account: Arc<Account>, roster_set: RosterSet) -> (IqAnswer, Effects) {
+    let RosterSet { jid, name, groups, .. } = roster_set;
     let mut effects = Effects::default();
     let room = match roster_bytes_left(&node, &account).await {
         Ok(room) => room,

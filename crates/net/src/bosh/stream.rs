@@ -56,18 +56,18 @@ impl BoshStream {
 
 impl BoshTransport {
     /// Puts all pending output into a response. At the end of the stream it is stored for a later request.
-    fn send_queued(&mut self, shared: &mut DocumentStream, lent: &mut Scratch, last: bool) -> bool {
+    fn send_queued(&mut self, shared: &mut DocumentStream, scratch: &mut Scratch, last: bool) -> bool {
         let queued = shared.has_queued();
         if let Some(block) = &mut shared.unsent
             && queued
         {
-            block.append(&lent.output);
-            shared.discard_queued(lent);
+            block.append(&scratch.output);
+            shared.discard_queued(scratch);
         }
         // Without a holding the buffers may belong to another stream.
-        let holder = shared.is_holder(lent);
+        let holder = shared.is_holder(scratch);
         let mut own = Vec::new();
-        let Scratch { output, encrypted, .. } = &mut *lent;
+        let Scratch { output, encrypted, .. } = &mut *scratch;
         let payload = if holder { encrypted } else { &mut own };
         payload.clear();
         let cut = match &shared.unsent {
@@ -83,10 +83,10 @@ impl BoshTransport {
         }
         scratch::clear_and_shrink(payload);
         if let Some(block) = shared.unsent.take() {
-            lent.pool.recycle(block);
+            scratch.pool.recycle(block);
         }
         if holder {
-            shared.discard_queued(lent);
+            shared.discard_queued(scratch);
         }
         true
     }
@@ -97,19 +97,19 @@ impl TransportLayer for BoshTransport {
     fn next_event(
         &mut self,
         shared: &mut DocumentStream,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Result<Option<ScanEvent>, NetError> {
         if self.closed {
-            lent.input.clear(&mut lent.pool);
+            scratch.input.clear(&mut scratch.pool);
             return Ok(Some(ScanEvent::Eof));
         }
-        let Some((item, length)) = request::first_item(lent.input.data()) else { return Ok(None) };
-        let start = lent.input.position() + ITEM_HEADER_BYTES;
-        lent.input.consume(ITEM_HEADER_BYTES + length);
+        let Some((item, length)) = request::first_item(scratch.input.data()) else { return Ok(None) };
+        let start = scratch.input.position() + ITEM_HEADER_BYTES;
+        scratch.input.consume(ITEM_HEADER_BYTES + length);
         match item {
             PayloadItem::Open => Ok(Some(ScanEvent::Open(start, start + length))),
             PayloadItem::Element if length > shared.limits().element_bytes as usize => {
-                Err(shared.fail(xml::Error::TooLarge.into(), lent))
+                Err(shared.fail(xml::Error::TooLarge.into(), scratch))
             }
             PayloadItem::Element => Ok(Some(ScanEvent::Element(start, start + length))),
             PayloadItem::Close => {
@@ -123,10 +123,10 @@ impl TransportLayer for BoshTransport {
         &mut self,
         shared: &mut DocumentStream,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
         match self.session.read(cx.waker()) {
-            PayloadRead::Items(items) => lent.input.append(&items, &mut lent.pool),
+            PayloadRead::Items(items) => scratch.input.append(&items, &mut scratch.pool),
             PayloadRead::End => shared.set_ended(),
             PayloadRead::Nothing => return Poll::Pending,
         }
@@ -143,18 +143,18 @@ impl TransportLayer for BoshTransport {
         Ok(())
     }
 
-    fn encoded(lent: &mut Scratch) -> (&mut Vec<u8>, &mut BufferPool) {
-        (&mut lent.output, &mut lent.pool)
+    fn encoded(scratch: &mut Scratch) -> (&mut Vec<u8>, &mut BufferPool) {
+        (&mut scratch.output, &mut scratch.pool)
     }
 
     fn poll_send(
         &mut self,
         shared: &mut DocumentStream,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
-        if !self.session.has_waiting_request(Some(cx.waker())) || !self.send_queued(shared, lent, false) {
-            shared.stash_queued(lent);
+        if !self.session.has_waiting_request(Some(cx.waker())) || !self.send_queued(shared, scratch, false) {
+            shared.stash_queued(scratch);
             if shared.unsent() > MAX_UNSENT_BYTES {
                 return Poll::Pending;
             }
@@ -166,8 +166,8 @@ impl TransportLayer for BoshTransport {
         self.session.answer_excess_requests();
     }
 
-    fn finish(&mut self, shared: &mut DocumentStream, lent: &mut Scratch) -> Result<(), NetError> {
-        self.send_queued(shared, lent, true);
+    fn finish(&mut self, shared: &mut DocumentStream, scratch: &mut Scratch) -> Result<(), NetError> {
+        self.send_queued(shared, scratch, true);
         Ok(())
     }
 

@@ -31,21 +31,21 @@ impl StreamIo {
 
     fn poll_queue(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let stream = &mut self.0;
-        with_scratch(|lent| {
+        with_scratch(|scratch| {
             if stream.unsent() >= MAX_UNSENT_BYTES {
                 // Flush completely before accepting more: half of a large response is no reason to request the next
                 // piece.
-                ready!(stream.poll_flush(cx, lent)).map_err(to_io_error)?;
+                ready!(stream.poll_flush(cx, scratch)).map_err(to_io_error)?;
             }
             let mut taken = 0;
             for part in parts {
                 let room = MAX_UNSENT_BYTES.saturating_sub(taken);
                 let part = part.get(..room).unwrap_or(part);
-                stream.queue(part, lent);
+                stream.queue(part, scratch);
                 taken += part.len();
             }
-            let sent = stream.poll_flush(cx, lent);
-            stream.release_buffers(lent).map_err(to_io_error)?;
+            let sent = stream.poll_flush(cx, scratch);
+            stream.release_buffers(scratch).map_err(to_io_error)?;
             match sent {
                 Poll::Ready(Err(error)) => Poll::Ready(Err(to_io_error(error))),
                 // The remainder is in a block, and the task is woken when it can be written.
@@ -69,18 +69,18 @@ impl AsyncRead for StreamIo {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let stream = &mut self.get_mut().0;
-        with_scratch(|lent| {
-            let read = match stream.poll_bytes(cx, lent, 0) {
+        with_scratch(|scratch| {
+            let read = match stream.poll_bytes(cx, scratch, 0) {
                 Poll::Ready(Ok(bytes)) => {
                     let count = bytes.len().min(buffer.remaining());
                     buffer.put_slice(bytes.get(..count).unwrap_or_default());
-                    stream.consume(count, lent);
+                    stream.consume(count, scratch);
                     Poll::Ready(Ok(()))
                 }
                 Poll::Ready(Err(error)) => Poll::Ready(Err(to_io_error(error))),
                 Poll::Pending => Poll::Pending,
             };
-            stream.release_buffers(lent).map_err(to_io_error)?;
+            stream.release_buffers(scratch).map_err(to_io_error)?;
             read
         })
     }
@@ -105,14 +105,14 @@ impl AsyncWrite for StreamIo {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = &mut self.get_mut().0;
-        with_scratch(|lent| stream.poll_flush(cx, lent).map_err(to_io_error))
+        with_scratch(|scratch| stream.poll_flush(cx, scratch).map_err(to_io_error))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = &mut self.get_mut().0;
-        with_scratch(|lent| {
-            let done = stream.poll_shutdown(cx, lent).map_err(to_io_error);
-            stream.release_buffers(lent).map_err(to_io_error)?;
+        with_scratch(|scratch| {
+            let done = stream.poll_shutdown(cx, scratch).map_err(to_io_error);
+            stream.release_buffers(scratch).map_err(to_io_error)?;
             done
         })
     }

@@ -38,8 +38,8 @@ pub(super) fn classify(
     settings: &HttpSettings,
     stream: &Stream,
 ) -> Result<RequestKind, HttpRejection> {
-    let facts = stream.info();
-    let remote = RemoteClient { peer: facts.peer, secure: facts.secure };
+    let info = stream.info();
+    let remote = RemoteClient { peer: info.peer, secure: info.secure };
     let rules = RequestPolicy {
         origins: &settings.allowed_origins,
         proxies: &settings.proxies,

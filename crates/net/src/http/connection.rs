@@ -117,7 +117,7 @@ enum ConnectionStep {
 
 impl<S: HttpHandler> HttpConnection<S> {
     /// An accepted connection.
-    pub fn new(mut stream: Stream, pass: ConnectionPermit, site: Arc<S>) -> HttpConnection<S> {
+    pub fn new(mut stream: Stream, permit: ConnectionPermit, site: Arc<S>) -> HttpConnection<S> {
         stream.set_raw();
         let http = site.shared();
         http.counters.connections.fetch_add(1, Relaxed);
@@ -125,7 +125,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         deadline.set(http.clock.now_seconds().saturating_add(http.settings().header_timeout_seconds));
         HttpConnection {
             stream: Some(stream),
-            permit: Some(pass),
+            permit: Some(permit),
             handler: site,
             deadline,
             current: None,
@@ -145,13 +145,13 @@ impl<S: HttpHandler> HttpConnection<S> {
         self.stream.as_ref().is_some_and(Stream::is_idle) && self.partial.is_none() && self.queued.is_none()
     }
 
-    fn step(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> ConnectionStep {
+    fn step(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> ConnectionStep {
         let now = self.handler.shared().clock.now_seconds();
         let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
         if matches!(self.phase, Phase::Shutting | Phase::Shut) {
-            return self.linger(now, cx, lent);
+            return self.linger(now, cx, scratch);
         }
-        match stream.poll_flush(cx, lent) {
+        match stream.poll_flush(cx, scratch) {
             Poll::Ready(Err(_)) => return ConnectionStep::Done,
             Poll::Pending => {
                 let unsent = stream.unsent();
@@ -171,7 +171,7 @@ impl<S: HttpHandler> HttpConnection<S> {
             }
             Poll::Ready(Ok(())) => {}
         }
-        if self.queue_next_response(cx, lent) {
+        if self.queue_next_response(cx, scratch) {
             return ConnectionStep::Again;
         }
         if self.current.is_none() {
@@ -186,7 +186,7 @@ impl<S: HttpHandler> HttpConnection<S> {
                 self.scanned = 0;
             }
         }
-        self.read(now, cx, lent)
+        self.read(now, cx, scratch)
     }
 
     /// Sets the deadline, unless it is already set for the same purpose.
@@ -208,7 +208,7 @@ impl<S: HttpHandler> HttpConnection<S> {
     }
 
     /// Queues the next response, if there is one.
-    fn queue_next_response(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> bool {
+    fn queue_next_response(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let answer = match &mut self.current {
             None => return false,
@@ -224,7 +224,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         }
         let keep = match (std::mem::replace(&mut self.current, next), answer) {
             (Some(QueuedResponse::Ready(bytes, keep)), _) => {
-                stream.queue(&bytes, lent);
+                stream.queue(&bytes, scratch);
                 keep
             }
             (Some(QueuedResponse::Pending(_, mut manners)), Some(answer)) => {
@@ -246,7 +246,7 @@ impl<S: HttpHandler> HttpConnection<S> {
                         &manners,
                         &[],
                     );
-                    stream.queue(&out, lent);
+                    stream.queue(&out, scratch);
                 }
                 manners.keep_alive && !answer.close
             }
@@ -273,11 +273,11 @@ impl<S: HttpHandler> HttpConnection<S> {
         }
     }
 
-    fn read(&mut self, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> ConnectionStep {
+    fn read(&mut self, now: u32, cx: &mut Context<'_>, scratch: &mut Scratch) -> ConnectionStep {
         let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
         let waiting = self.current.iter().len() + self.queued.as_ref().map_or(0, |queued| queued.len());
-        let bytes = match stream.poll_bytes(cx, lent, self.scanned) {
-            Poll::Pending => return self.wait_for_input(now, lent),
+        let bytes = match stream.poll_bytes(cx, scratch, self.scanned) {
+            Poll::Pending => return self.wait_for_input(now, scratch),
             Poll::Ready(Err(_)) => return ConnectionStep::Done,
             Poll::Ready(Ok(bytes)) if bytes.len() <= self.scanned => return ConnectionStep::Done,
             Poll::Ready(Ok(bytes)) => bytes,
@@ -294,8 +294,8 @@ impl<S: HttpHandler> HttpConnection<S> {
             let taken = partial.decoder.feed(bytes, &mut partial.body, limit);
             let done = partial.decoder.is_done();
             match taken {
-                Ok(count) => stream.consume(count, lent),
-                Err(fault) => return self.reject(bad_body(fault), lent),
+                Ok(count) => stream.consume(count, scratch),
+                Err(fault) => return self.reject(bad_body(fault), scratch),
             }
             self.scanned = 0;
             if done && let Some(partial) = self.partial.take() {
@@ -307,13 +307,13 @@ impl<S: HttpHandler> HttpConnection<S> {
             return ConnectionStep::Again;
         }
         let end = match head::scan_head(bytes, self.scanned) {
-            Err(refusal) => return self.reject(refusal, lent),
+            Err(refusal) => return self.reject(refusal, scratch),
             Ok(HeadScan::More { skip: 0 }) => {
                 self.scanned = bytes.len();
                 return ConnectionStep::Again;
             }
             Ok(HeadScan::More { skip }) => {
-                stream.consume(skip, lent);
+                stream.consume(skip, scratch);
                 self.scanned = 0;
                 return ConnectionStep::Again;
             }
@@ -325,28 +325,28 @@ impl<S: HttpHandler> HttpConnection<S> {
             Some(head) => classify(head, &settings, stream),
         };
         match found {
-            Err(refusal) => self.reject(refusal, lent),
-            Ok(RequestKind::Bosh(request)) => self.bosh_request(request, limit, now, lent),
+            Err(refusal) => self.reject(refusal, scratch),
+            Ok(RequestKind::Bosh(request)) => self.bosh_request(request, limit, now, scratch),
             // The rest must wait until no response is pending.
             Ok(_) if waiting > 0 => {
                 self.scanned = bytes.len();
                 self.stalled = true;
                 ConnectionStep::Again
             }
-            Ok(RequestKind::Passthrough) => self.hand_over(lent),
-            Ok(RequestKind::WebSocket(request, accepted)) => self.upgrade(&request, *accepted, lent),
+            Ok(RequestKind::Passthrough) => self.hand_over(scratch),
+            Ok(RequestKind::WebSocket(request, accepted)) => self.upgrade(&request, *accepted, scratch),
             Ok(RequestKind::Rejected(request, rejected)) => {
                 let mut more = Vec::new();
                 if let Some((name, value)) = rejected.header() {
                     more.push((name, value));
                 }
-                self.reject_with(&request.response_options, rejected.status, rejected.reason, &more, lent)
+                self.reject_with(&request.response_options, rejected.status, rejected.reason, &more, scratch)
             }
         }
     }
 
     /// Waits for input, and sets the deadline for it.
-    fn wait_for_input(&mut self, now: u32, lent: &mut Scratch) -> ConnectionStep {
+    fn wait_for_input(&mut self, now: u32, scratch: &mut Scratch) -> ConnectionStep {
         let http = self.handler.shared();
         let due = if self.partial.is_some() {
             DeadlineKind::Body
@@ -374,7 +374,7 @@ impl<S: HttpHandler> HttpConnection<S> {
             // No byte was received: there is no client to answer.
             return ConnectionStep::Done;
         }
-        self.reject(HttpRejection { status: 408, reason: "the request was not received in time" }, lent)
+        self.reject(HttpRejection { status: 408, reason: "the request was not received in time" }, scratch)
     }
 
     fn bosh_request(
@@ -382,22 +382,22 @@ impl<S: HttpHandler> HttpConnection<S> {
         request: HttpRequest,
         limit: usize,
         now: u32,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> ConnectionStep {
         self.permit.iter_mut().for_each(ConnectionPermit::mark_authenticated);
         let http = self.handler.shared();
         http.counters.requests.fetch_add(1, Relaxed);
         if request.method != HttpMethod::Post {
-            return self.non_post_request(request, lent);
+            return self.non_post_request(request, scratch);
         }
         if self.handler.needs_tls() && !request.remote.secure {
-            return self.reject(NEEDS_TLS, lent);
+            return self.reject(NEEDS_TLS, scratch);
         }
         if matches!(request.length, BodyLength::Known(length) if length > limit as u64) {
-            return self.reject(bad_body(BodyError::TooLong), lent);
+            return self.reject(bad_body(BodyError::TooLong), scratch);
         }
         let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
-        stream.consume(request.head_bytes, lent);
+        stream.consume(request.head_bytes, scratch);
         self.scanned = 0;
         if let BodyLength::Known(length) = request.length {
             // Polled again for the bytes after the head, which are usually there already. The length is below the
@@ -405,18 +405,18 @@ impl<S: HttpHandler> HttpConnection<S> {
             let length = usize::try_from(length).unwrap_or(usize::MAX);
             let rest = match length {
                 0 => Some(&[][..]),
-                _ => stream.unread(lent).get(..length),
+                _ => stream.unread(scratch).get(..length),
             };
             if let Some(body) = rest {
                 let exchange = handle_bosh_body(&*self.handler, stream, &request.remote, body);
-                stream.consume(length, lent);
+                stream.consume(length, scratch);
                 self.enqueue(QueuedResponse::Pending(exchange, request.response_options));
                 self.set_deadline(DeadlineKind::Nothing, now);
                 return ConnectionStep::Again;
             }
         }
-        if request.expects_continue && self.current.is_none() && stream.unread(lent).is_empty() {
-            stream.queue(b"HTTP/1.1 100 Continue\r\n\r\n", lent);
+        if request.expects_continue && self.current.is_none() && stream.unread(scratch).is_empty() {
+            stream.queue(b"HTTP/1.1 100 Continue\r\n\r\n", scratch);
         }
         let decoder = match request.length {
             BodyLength::Known(length) => BodyDecoder::length(length),
@@ -428,9 +428,9 @@ impl<S: HttpHandler> HttpConnection<S> {
     }
 
     /// Answers requests to the BOSH path that are not BOSH.
-    fn non_post_request(&mut self, mut request: HttpRequest, lent: &mut Scratch) -> ConnectionStep {
+    fn non_post_request(&mut self, mut request: HttpRequest, scratch: &mut Scratch) -> ConnectionStep {
         let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
-        stream.consume(request.head_bytes, lent);
+        stream.consume(request.head_bytes, scratch);
         self.scanned = 0;
         // An unused body is not read.
         request.response_options.keep_alive &=
@@ -472,49 +472,49 @@ impl<S: HttpHandler> HttpConnection<S> {
         &mut self,
         request: &HttpRequest,
         accepted: AcceptedHandshake,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> ConnectionStep {
         let site = self.handler.clone();
         site.shared().counters.requests.fetch_add(1, Relaxed);
         if site.needs_tls() && !request.remote.secure {
-            return self.reject(NEEDS_TLS, lent);
+            return self.reject(NEEDS_TLS, scratch);
         }
-        let Some(pass) = site.acquire_permit(&request.remote) else {
+        let Some(permit) = site.acquire_permit(&request.remote) else {
             return self
-                .reject(HttpRejection { status: 503, reason: "the server has too many sessions" }, lent);
+                .reject(HttpRejection { status: 503, reason: "the server has too many sessions" }, scratch);
         };
         let Some(mut stream) = self.stream.take() else { return ConnectionStep::Done };
-        stream.consume(request.head_bytes, lent);
+        stream.consume(request.head_bytes, scratch);
         let mut out = Vec::with_capacity(256);
         accepted.write(&mut out);
-        stream.queue(&out, lent);
+        stream.queue(&out, scratch);
         stream.set_websocket(accepted);
         stream.set_proxied_client(request.remote.peer, request.remote.secure);
-        if stream.release_buffers(lent).is_ok() {
+        if stream.release_buffers(scratch).is_ok() {
             site.shared().counters.upgraded.fetch_add(1, Relaxed);
-            site.websocket(stream, pass);
+            site.websocket(stream, permit);
         }
         ConnectionStep::Done
     }
 
-    fn hand_over(&mut self, lent: &mut Scratch) -> ConnectionStep {
-        let (Some(mut stream), Some(mut pass)) = (self.stream.take(), self.permit.take()) else {
+    fn hand_over(&mut self, scratch: &mut Scratch) -> ConnectionStep {
+        let (Some(mut stream), Some(mut permit)) = (self.stream.take(), self.permit.take()) else {
             return ConnectionStep::Done;
         };
-        pass.mark_authenticated();
-        if stream.release_buffers(lent).is_ok() {
+        permit.mark_authenticated();
+        if stream.release_buffers(scratch).is_ok() {
             self.handler.shared().counters.handed_over.fetch_add(1, Relaxed);
-            self.handler.passthrough(stream, pass);
+            self.handler.passthrough(stream, permit);
         }
         ConnectionStep::Done
     }
 
     /// Rejects a request with a reason, and ends the connection.
-    fn reject(&mut self, refusal: HttpRejection, lent: &mut Scratch) -> ConnectionStep {
+    fn reject(&mut self, refusal: HttpRejection, scratch: &mut Scratch) -> ConnectionStep {
         let cors = Cors::NoHeader;
         let manners =
             ResponseOptions { cors, gzip: false, keep_alive: false, http_1_0: false, head_only: false };
-        self.reject_with(&manners, refusal.status, refusal.reason, &[], lent)
+        self.reject_with(&manners, refusal.status, refusal.reason, &[], scratch)
     }
 
     fn reject_with(
@@ -523,7 +523,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         status: u16,
         why: &str,
         more: &[(&str, &str)],
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> ConnectionStep {
         let http = self.handler.shared();
         http.counters.refused.fetch_add(1, Relaxed);
@@ -543,7 +543,7 @@ impl<S: HttpHandler> HttpConnection<S> {
             more,
         );
         if let Some(stream) = &mut self.stream {
-            stream.queue(&out, lent);
+            stream.queue(&out, scratch);
         }
         self.partial = None;
         self.phase = Phase::Last;
@@ -551,10 +551,10 @@ impl<S: HttpHandler> HttpConnection<S> {
     }
 
     /// After the last response: closes the outgoing direction and waits for the peer's end.
-    fn linger(&mut self, now: u32, cx: &mut Context<'_>, lent: &mut Scratch) -> ConnectionStep {
+    fn linger(&mut self, now: u32, cx: &mut Context<'_>, scratch: &mut Scratch) -> ConnectionStep {
         let Some(stream) = &mut self.stream else { return ConnectionStep::Done };
         if self.phase == Phase::Shutting {
-            match stream.poll_shutdown(cx, lent) {
+            match stream.poll_shutdown(cx, scratch) {
                 Poll::Ready(Ok(())) => self.phase = Phase::Shut,
                 Poll::Ready(Err(_)) => return ConnectionStep::Done,
                 Poll::Pending => {}
@@ -564,7 +564,7 @@ impl<S: HttpHandler> HttpConnection<S> {
             return ConnectionStep::Done;
         }
         while self.phase == Phase::Shut {
-            match stream.poll_discard(cx, lent) {
+            match stream.poll_discard(cx, scratch) {
                 Poll::Ready(Ok(0) | Err(_)) => return ConnectionStep::Done,
                 Poll::Ready(Ok(count)) => self.progress += count,
                 Poll::Pending => break,
@@ -583,23 +583,23 @@ impl<S: HttpHandler> Future for HttpConnection<S> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.deadline.register(cx);
-        with_scratch(|lent| {
+        with_scratch(|scratch| {
             for _ in 0..MAX_STEPS_PER_POLL {
-                match this.step(cx, lent) {
+                match this.step(cx, scratch) {
                     ConnectionStep::Again => {}
                     ConnectionStep::Done => return Poll::Ready(()),
-                    ConnectionStep::Sleep => return this.release_buffers(lent),
+                    ConnectionStep::Sleep => return this.release_buffers(scratch),
                 }
             }
             cx.waker().wake_by_ref();
-            this.release_buffers(lent)
+            this.release_buffers(scratch)
         })
     }
 }
 
 impl<S: HttpHandler> HttpConnection<S> {
-    fn release_buffers(&mut self, lent: &mut Scratch) -> Poll<()> {
-        match self.stream.as_mut().map(|stream| stream.release_buffers(lent)) {
+    fn release_buffers(&mut self, scratch: &mut Scratch) -> Poll<()> {
+        match self.stream.as_mut().map(|stream| stream.release_buffers(scratch)) {
             Some(Ok(())) => Poll::Pending,
             _ => Poll::Ready(()),
         }

@@ -307,7 +307,7 @@ fn a_websocket_is_detached_with_its_101_response_queued() {
     assert!(run.is_over());
     let mut stream = run.handler.websockets.lock().pop().unwrap();
     let mut cx = Context::from_waker(Waker::noop());
-    assert!(crate::with_scratch(|lent| stream.poll_flush(&mut cx, lent)).is_ready());
+    assert!(crate::with_scratch(|scratch| stream.poll_flush(&mut cx, scratch)).is_ready());
     let text = run.read();
     assert!(text.starts_with("HTTP/1.1 101 ") && text.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{text}");
     assert_eq!(stream.info().peer.to_string(), "192.0.2.1:4711");
@@ -359,8 +359,8 @@ fn sessions_may_have_to_be_encrypted_and_a_trusted_proxy_may_say_that_they_are()
     );
     let run = ask(&settings, &upgrade);
     let websockets = run.handler.websockets.lock();
-    let facts = websockets[0].info();
-    assert_eq!((facts.peer.to_string().as_str(), facts.secure), ("203.0.113.7:0", true));
+    let info = websockets[0].info();
+    assert_eq!((info.peer.to_string().as_str(), info.secure), ("203.0.113.7:0", true));
 }
 
 #[test]

@@ -160,7 +160,7 @@ pub trait HttpHandler: Send + Sync + 'static {
     /// Permit for a session of this client; `None` at the limit.
     fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit>;
     /// Takes a stream that has become a WebSocket; its response is queued.
-    fn websocket(&self, stream: Stream, pass: ConnectionPermit);
+    fn websocket(&self, stream: Stream, permit: ConnectionPermit);
     /// Takes a connection with other requests: another path, HTTP/2. Nothing of it is consumed.
-    fn passthrough(&self, stream: Stream, pass: ConnectionPermit);
+    fn passthrough(&self, stream: Stream, permit: ConnectionPermit);
 }

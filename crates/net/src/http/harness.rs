@@ -155,8 +155,8 @@ impl ConnectionHarness {
         let site = Arc::new(site);
         let port = Arc::new(ListenerConfig::new(ListenerKind::Http, "127.0.0.1:5280".parse().unwrap()));
         let (stream, pipe) = Stream::memory_with_peer(port, 20_000, "192.0.2.1:4711".parse().unwrap());
-        let pass = site.limiter.try_acquire("192.0.2.1".parse().unwrap()).unwrap();
-        let connection = Some(HttpConnection::new(stream, pass, site.clone()));
+        let permit = site.limiter.try_acquire("192.0.2.1".parse().unwrap()).unwrap();
+        let connection = Some(HttpConnection::new(stream, permit, site.clone()));
         let mut run = ConnectionHarness { connection, pipe, handler: site, clock, woken: Arc::default() };
         run.woken.0.store(true, SeqCst);
         run.poll_until_idle();

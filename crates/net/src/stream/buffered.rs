@@ -38,9 +38,9 @@ pub(crate) trait TransportLayer {
     fn next_event(
         &mut self,
         shared: &mut DocumentStream,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Result<Option<ScanEvent>, NetError> {
-        shared.scan(lent)
+        shared.scan(scratch)
     }
 
     /// Reads once and appends to the input, or sets the end of it. Ready does not mean that there is an event.
@@ -48,7 +48,7 @@ pub(crate) trait TransportLayer {
         &mut self,
         shared: &mut DocumentStream,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>>;
 
     /// Reads once into a buffer whose content is discarded; 0 is the end.
@@ -56,24 +56,24 @@ pub(crate) trait TransportLayer {
 
     /// Encodes queued output for the wire, into the buffer [`TransportLayer::encoded`]. Output that can never be sent is
     /// discarded.
-    fn encode(&mut self, shared: &mut DocumentStream, lent: &mut Scratch) -> Result<(), NetError>;
+    fn encode(&mut self, shared: &mut DocumentStream, scratch: &mut Scratch) -> Result<(), NetError>;
 
     /// Buffer with the encoded output, and the pool.
-    fn encoded(lent: &mut Scratch) -> (&mut Vec<u8>, &mut BufferPool);
+    fn encoded(scratch: &mut Scratch) -> (&mut Vec<u8>, &mut BufferPool);
 
     /// Sends stashed output and then, if the stream is the holder, the encoded one. What remains is stashed.
     fn poll_send(
         &mut self,
         shared: &mut DocumentStream,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>>;
 
     /// A flush has found nothing to send.
     fn nothing_to_send(&mut self) {}
 
     /// Sends or stashes the transport's own closing message, after all queued output.
-    fn finish(&mut self, shared: &mut DocumentStream, lent: &mut Scratch) -> Result<(), NetError>;
+    fn finish(&mut self, shared: &mut DocumentStream, scratch: &mut Scratch) -> Result<(), NetError>;
 
     /// Ends the outgoing direction, when everything has left.
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -99,19 +99,19 @@ impl<T: TransportLayer> BufferedStream<T> {
         self.shared.is_idle() && self.transport.is_idle()
     }
 
-    fn acquire_buffers(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
-        if self.shared.acquire_buffers(lent)? {
-            self.transport.restore(lent);
+    fn acquire_buffers(&mut self, scratch: &mut Scratch) -> Result<(), NetError> {
+        if self.shared.acquire_buffers(scratch)? {
+            self.transport.restore(scratch);
         }
         Ok(())
     }
 
     /// Stashes unread input and releases the scratch. Output must have been sent or stashed.
-    fn stash_input(&mut self, lent: &mut Scratch) {
-        if self.shared.is_holder(lent) {
-            self.transport.stash(lent);
+    fn stash_input(&mut self, scratch: &mut Scratch) {
+        if self.shared.is_holder(scratch) {
+            self.transport.stash(scratch);
         }
-        self.shared.release_buffers(lent);
+        self.shared.release_buffers(scratch);
     }
 
     /// Next event, after as many reads as it takes. While input is incomplete and nothing is queued, the scratch is
@@ -119,23 +119,23 @@ impl<T: TransportLayer> BufferedStream<T> {
     pub(crate) fn poll_event(
         &mut self,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<ScanEvent, NetError>> {
         self.shared.check_input()?;
-        self.acquire_buffers(lent)?;
+        self.acquire_buffers(scratch)?;
         loop {
-            if let Some(found) = self.transport.next_event(&mut self.shared, lent)? {
+            if let Some(found) = self.transport.next_event(&mut self.shared, scratch)? {
                 return Poll::Ready(Ok(found));
             }
             if self.shared.is_ended() {
                 return Poll::Ready(Ok(ScanEvent::Eof));
             }
-            match self.transport.poll_fill(&mut self.shared, cx, lent) {
+            match self.transport.poll_fill(&mut self.shared, cx, scratch) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.shared.fail(error, lent))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.shared.fail(error, scratch))),
                 Poll::Pending => {
                     if !self.shared.has_queued() {
-                        self.stash_input(lent);
+                        self.stash_input(scratch);
                     }
                     return Poll::Pending;
                 }
@@ -147,60 +147,60 @@ impl<T: TransportLayer> BufferedStream<T> {
     pub(crate) fn poll_discard(
         &mut self,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<usize, NetError>> {
-        self.acquire_buffers(lent)?;
-        let Scratch { input, records, pool, .. } = &mut *lent;
+        self.acquire_buffers(scratch)?;
+        let Scratch { input, records, pool, .. } = &mut *scratch;
         input.clear(pool);
         records.clear(pool);
         let read = self.transport.poll_read(cx, input.spare_capacity(READ_BUFFER_BYTES, pool));
         if !self.shared.has_queued() {
-            self.stash_input(lent);
+            self.stash_input(scratch);
         }
         read.map_err(NetError::from)
     }
 
-    pub(crate) fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
-        if self.acquire_buffers(lent).is_ok() {
-            self.shared.queue(bytes, lent);
+    pub(crate) fn queue(&mut self, bytes: &[u8], scratch: &mut Scratch) {
+        if self.acquire_buffers(scratch).is_ok() {
+            self.shared.queue(bytes, scratch);
         }
     }
 
     pub(crate) fn poll_flush(
         &mut self,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
         self.shared.check_output()?;
         if self.shared.has_queued() {
-            self.acquire_buffers(lent)?;
-            self.transport.encode(&mut self.shared, lent)?;
+            self.acquire_buffers(scratch)?;
+            self.transport.encode(&mut self.shared, scratch)?;
         } else if self.shared.unsent.is_none() {
             self.transport.nothing_to_send();
             return Poll::Ready(Ok(()));
         }
-        let done = self.transport.poll_send(&mut self.shared, cx, lent);
-        if self.shared.is_holder(lent) {
-            self.shared.discard_queued(lent);
-            if lent.input.is_empty() && lent.records.is_empty() {
-                self.stash_input(lent);
+        let done = self.transport.poll_send(&mut self.shared, cx, scratch);
+        if self.shared.is_holder(scratch) {
+            self.shared.discard_queued(scratch);
+            if scratch.input.is_empty() && scratch.records.is_empty() {
+                self.stash_input(scratch);
             }
         }
         done
     }
 
     /// Moves unread input and unsent output into blocks, and releases the scratch.
-    pub(crate) fn release_buffers(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+    pub(crate) fn release_buffers(&mut self, scratch: &mut Scratch) -> Result<(), NetError> {
         if self.shared.holds_buffers() {
-            self.acquire_buffers(lent)?;
+            self.acquire_buffers(scratch)?;
             if self.shared.has_queued() {
-                self.transport.encode(&mut self.shared, lent)?;
+                self.transport.encode(&mut self.shared, scratch)?;
             }
-            let (encoded, pool) = T::encoded(lent);
+            let (encoded, pool) = T::encoded(scratch);
             DocumentStream::stash_unsent(&mut self.shared.unsent, encoded, pool);
             encoded.clear();
-            self.shared.discard_queued(lent);
-            self.stash_input(lent);
+            self.shared.discard_queued(scratch);
+            self.stash_input(scratch);
         }
         Ok(())
     }
@@ -209,17 +209,17 @@ impl<T: TransportLayer> BufferedStream<T> {
     pub(crate) fn poll_shutdown(
         &mut self,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
         if !self.shared.is_write_closed() {
             self.shared.check_output()?;
-            self.acquire_buffers(lent)?;
-            self.shared.queue_closing_frame(lent)?;
-            self.transport.finish(&mut self.shared, lent)?;
+            self.acquire_buffers(scratch)?;
+            self.shared.queue_closing_frame(scratch)?;
+            self.transport.finish(&mut self.shared, scratch)?;
             self.shared.set_write_closed();
         }
-        let flushed = self.poll_flush(cx, lent);
-        self.release_buffers(lent)?;
+        let flushed = self.poll_flush(cx, scratch);
+        self.release_buffers(scratch)?;
         ready!(flushed)?;
         self.transport.poll_shutdown(cx).map_err(NetError::from)
     }
@@ -250,11 +250,11 @@ pub(crate) fn poll_send_encoded<T: TransportLayer>(
     wire: &mut impl ByteStream,
     shared: &mut DocumentStream,
     cx: &mut Context<'_>,
-    lent: &mut Scratch,
+    scratch: &mut Scratch,
 ) -> Poll<Result<(), NetError>> {
     let mut nothing = Vec::new();
-    let holder = shared.is_holder(lent);
-    let (encoded, pool) = T::encoded(lent);
+    let holder = shared.is_holder(scratch);
+    let (encoded, pool) = T::encoded(scratch);
     poll_drain(wire, cx, &mut shared.unsent, if holder { encoded } else { &mut nothing }, pool)
 }
 

@@ -144,16 +144,16 @@ impl DocumentStream {
     }
 
     /// Marks the stream as failed and returns the error.
-    pub(crate) fn fail(&mut self, error: NetError, lent: &mut Scratch) -> NetError {
+    pub(crate) fn fail(&mut self, error: NetError, scratch: &mut Scratch) -> NetError {
         self.flags |= FAILED;
         // Records stay: TLS must see them again when it encrypts a final stream error.
-        lent.input.clear(&mut lent.pool);
+        scratch.input.clear(&mut scratch.pool);
         error
     }
 
     /// Acquires the scratch. True if the caller must load stashed data other than the input.
-    pub(crate) fn acquire_buffers(&mut self, lent: &mut Scratch) -> Result<bool, NetError> {
-        let fresh = match lent.acquire(&mut self.holding) {
+    pub(crate) fn acquire_buffers(&mut self, scratch: &mut Scratch) -> Result<bool, NetError> {
+        let fresh = match scratch.acquire(&mut self.holding) {
             Ok(fresh) => fresh,
             Err(error) => {
                 self.flags |= FAILED | BUFFERS_LOST;
@@ -161,7 +161,7 @@ impl DocumentStream {
             }
         };
         if fresh && let Some(block) = self.unfinished_input.take() {
-            lent.input.restore_block(block, &mut lent.pool);
+            scratch.input.restore_block(block, &mut scratch.pool);
         }
         Ok(fresh)
     }
@@ -172,11 +172,11 @@ impl DocumentStream {
     }
 
     /// Next item in the input buffer; `None` if more bytes are needed.
-    pub(crate) fn scan(&mut self, lent: &mut Scratch) -> Result<Option<ScanEvent>, NetError> {
+    pub(crate) fn scan(&mut self, scratch: &mut Scratch) -> Result<Option<ScanEvent>, NetError> {
         if self.has_flag(CLOSED) {
-            lent.input.clear(&mut lent.pool);
+            scratch.input.clear(&mut scratch.pool);
         }
-        if lent.input.is_empty() {
+        if scratch.input.is_empty() {
             return Ok(None);
         }
         let limits = if self.has_flag(AUTHENTICATED) {
@@ -184,16 +184,16 @@ impl DocumentStream {
         } else {
             &self.listener.unauthenticated_limits
         };
-        let at = lent.input.position();
+        let at = scratch.input.position();
         let scanner = match &mut self.framing {
             Framing::Xml(scanner) => scanner,
             Framing::Raw(have) => {
-                return Ok((lent.input.len() > *have).then_some(ScanEvent::Raw));
+                return Ok((scratch.input.len() > *have).then_some(ScanEvent::Raw));
             }
-            Framing::WebSocket(_) => return self.scan_websocket(lent),
+            Framing::WebSocket(_) => return self.scan_websocket(scratch),
         };
-        let (found, count) = match scanner.scan(lent.input.data(), limits) {
-            Err(error) => return Err(self.fail(error.into(), lent)),
+        let (found, count) = match scanner.scan(scratch.input.data(), limits) {
+            Err(error) => return Err(self.fail(error.into(), scratch)),
             Ok(ScanOutcome::More { skip }) => (None, skip),
             Ok(ScanOutcome::Open { start, end }) => (Some(ScanEvent::Open(at + start, at + end)), end),
             Ok(ScanOutcome::Element { start, end }) => (Some(ScanEvent::Element(at + start, at + end)), end),
@@ -202,7 +202,7 @@ impl DocumentStream {
                 (Some(ScanEvent::Close), end)
             }
         };
-        lent.input.consume(count);
+        scratch.input.consume(count);
         Ok(found)
     }
 
@@ -223,42 +223,42 @@ impl DocumentStream {
 
     #[cold]
     #[inline(never)]
-    fn scan_websocket(&mut self, lent: &mut Scratch) -> Result<Option<ScanEvent>, NetError> {
+    fn scan_websocket(&mut self, scratch: &mut Scratch) -> Result<Option<ScanEvent>, NetError> {
         let limits = if self.has_flag(AUTHENTICATED) {
             self.listener.limits
         } else {
             self.listener.unauthenticated_limits
         };
         let Framing::WebSocket(socket) = &mut self.framing else { return Ok(None) };
-        let found = socket.scan(lent, &limits);
-        self.queued = scratch::len_u32(&lent.output);
+        let found = socket.scan(scratch, &limits);
+        self.queued = scratch::len_u32(&scratch.output);
         match found {
             Ok(Some(ScanEvent::Eof)) => {
                 self.set_ended();
-                lent.input.clear(&mut lent.pool);
+                scratch.input.clear(&mut scratch.pool);
                 found
             }
-            Err(error) => Err(self.fail(error, lent)),
+            Err(error) => Err(self.fail(error, scratch)),
             found => found,
         }
     }
 
     /// Encodes queued output for its framing. The stream must hold the scratch.
     #[inline]
-    pub(crate) fn encode(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+    pub(crate) fn encode(&mut self, scratch: &mut Scratch) -> Result<(), NetError> {
         if let Framing::WebSocket(socket) = &mut self.framing {
-            let done = socket.encode(lent);
-            self.queued = scratch::len_u32(&lent.output);
+            let done = socket.encode(scratch);
+            self.queued = scratch::len_u32(&scratch.output);
             return done;
         }
         Ok(())
     }
 
     /// Queues the closing frame, if the framing has one. The stream must hold the scratch.
-    pub(crate) fn queue_closing_frame(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
+    pub(crate) fn queue_closing_frame(&mut self, scratch: &mut Scratch) -> Result<(), NetError> {
         if let Framing::WebSocket(socket) = &mut self.framing {
-            let done = socket.queue_close(lent);
-            self.queued = scratch::len_u32(&lent.output);
+            let done = socket.queue_close(scratch);
+            self.queued = scratch::len_u32(&scratch.output);
             return done;
         }
         Ok(())
@@ -277,11 +277,11 @@ impl DocumentStream {
     }
 
     /// Moves unfinished input into a block and releases the scratch. The caller has stashed everything else.
-    pub(crate) fn release_buffers(&mut self, lent: &mut Scratch) {
-        if self.is_holder(lent) {
-            self.unfinished_input = lent.input.take_block(&mut lent.pool);
+    pub(crate) fn release_buffers(&mut self, scratch: &mut Scratch) {
+        if self.is_holder(scratch) {
+            self.unfinished_input = scratch.input.take_block(&mut scratch.pool);
         }
-        lent.release(&mut self.holding);
+        scratch.release(&mut self.holding);
     }
 
     /// True if the scratch holds bytes of this stream, or should but does not.
@@ -290,8 +290,8 @@ impl DocumentStream {
     }
 
     /// True if the scratch holds bytes of this stream, so that they may be used.
-    pub(crate) fn is_holder(&self, lent: &Scratch) -> bool {
-        lent.is_held_by(self.holding)
+    pub(crate) fn is_holder(&self, scratch: &Scratch) -> bool {
+        scratch.is_held_by(self.holding)
     }
 
     /// True if this stream owns no buffer.
@@ -300,12 +300,12 @@ impl DocumentStream {
     }
 
     /// True if there is unread input, in the scratch or stashed.
-    pub(crate) fn has_unread_input(&self, lent: &Scratch) -> bool {
-        self.unfinished_input.is_some() || (self.is_holder(lent) && !lent.input.is_empty())
+    pub(crate) fn has_unread_input(&self, scratch: &Scratch) -> bool {
+        self.unfinished_input.is_some() || (self.is_holder(scratch) && !scratch.input.is_empty())
     }
 
     /// Appends to the output. Above the listener's limit nothing is appended, and the next flush fails.
-    pub(crate) fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
+    pub(crate) fn queue(&mut self, bytes: &[u8], scratch: &mut Scratch) {
         if bytes.is_empty() || self.has_flag(OVERFLOWED | WRITE_CLOSED | BUFFERS_LOST) {
             return;
         }
@@ -313,7 +313,7 @@ impl DocumentStream {
             self.flags |= OVERFLOWED;
             return;
         }
-        lent.output.extend_from_slice(bytes);
+        scratch.output.extend_from_slice(bytes);
         // Below `max_unsent_bytes`, which is a u32.
         self.queued = self.queued.saturating_add(scratch::len_u32(bytes));
     }
@@ -323,12 +323,12 @@ impl DocumentStream {
     }
 
     /// Discards queued output because it was sent, encrypted, or can never be sent.
-    pub(crate) fn discard_queued(&mut self, lent: &mut Scratch) {
+    pub(crate) fn discard_queued(&mut self, scratch: &mut Scratch) {
         self.queued = 0;
         if let Framing::WebSocket(socket) = &mut self.framing {
             socket.sent();
         }
-        scratch::clear_and_shrink(&mut lent.output);
+        scratch::clear_and_shrink(&mut scratch.output);
     }
 
     /// Errors that prevent further output.
@@ -353,10 +353,10 @@ impl DocumentStream {
     }
 
     /// Moves queued output to the unsent bytes. The stream must hold the scratch.
-    pub(crate) fn stash_queued(&mut self, lent: &mut Scratch) {
+    pub(crate) fn stash_queued(&mut self, scratch: &mut Scratch) {
         if self.has_queued() {
-            DocumentStream::stash_unsent(&mut self.unsent, &lent.output, &mut lent.pool);
-            self.discard_queued(lent);
+            DocumentStream::stash_unsent(&mut self.unsent, &scratch.output, &mut scratch.pool);
+            self.discard_queued(scratch);
         }
     }
 

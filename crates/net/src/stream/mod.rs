@@ -153,12 +153,12 @@ impl Stream {
     pub fn poll_bytes<'a>(
         &mut self,
         cx: &mut Context<'_>,
-        lent: &'a mut Scratch,
+        scratch: &'a mut Scratch,
         have: usize,
     ) -> Poll<Result<&'a [u8], NetError>> {
         each!(self, stream => stream.shared.framing = Framing::Raw(have));
-        match each!(self, stream => stream.poll_event(cx, lent)) {
-            Poll::Ready(Ok(_)) => Poll::Ready(Ok(lent.input.data())),
+        match each!(self, stream => stream.poll_event(cx, scratch)) {
+            Poll::Ready(Ok(_)) => Poll::Ready(Ok(scratch.input.data())),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => Poll::Pending,
         }
@@ -166,15 +166,15 @@ impl Stream {
 
     /// Consumes the first `count` bytes that [`Stream::poll_bytes`] returned. Must be called before any other operation
     /// on the stream.
-    pub fn consume(&mut self, count: usize, lent: &mut Scratch) {
+    pub fn consume(&mut self, count: usize, scratch: &mut Scratch) {
         if each!(self, stream => stream.shared.holds_buffers()) {
-            lent.input.consume(count);
+            scratch.input.consume(count);
         }
     }
 
     /// Unconsumed input, valid until another operation on the stream.
-    pub(crate) fn unread<'a>(&self, lent: &'a Scratch) -> &'a [u8] {
-        if each!(self, stream => stream.shared.holds_buffers()) { lent.input.data() } else { &[] }
+    pub(crate) fn unread<'a>(&self, scratch: &'a Scratch) -> &'a [u8] {
+        if each!(self, stream => stream.shared.holds_buffers()) { scratch.input.data() } else { &[] }
     }
 
     /// Shared settings of the listener.
@@ -188,16 +188,16 @@ impl Stream {
     pub fn poll_event<'a>(
         &mut self,
         cx: &mut Context<'_>,
-        lent: &'a mut Scratch,
+        scratch: &'a mut Scratch,
     ) -> Poll<Result<StreamEvent<'a>, NetError>> {
-        let polled = each!(self, stream => stream.poll_event(cx, lent));
+        let polled = each!(self, stream => stream.poll_event(cx, scratch));
         // Control frames of a WebSocket are answered here; the layers above do not know of them. Events still use the
         // buffers.
         if matches!(polled, Poll::Pending | Poll::Ready(Ok(ScanEvent::Eof)))
             && each!(self, stream => stream.shared.is_urgent())
         {
             // The next call returns the error.
-            if self.poll_flush(cx, lent).is_ready() {
+            if self.poll_flush(cx, scratch).is_ready() {
                 each!(self, stream => stream.shared.clear_urgent());
             }
         }
@@ -206,12 +206,12 @@ impl Stream {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => return Poll::Pending,
         };
-        let lent = &*lent;
+        let scratch = &*scratch;
         Poll::Ready(Ok(match found {
-            ScanEvent::Open(start, end) => StreamEvent::Open(lent.input.slice(start, end)),
-            ScanEvent::Element(start, end) => StreamEvent::Element(lent.input.slice(start, end)),
-            ScanEvent::Rewritten(true) => StreamEvent::Open(&lent.text),
-            ScanEvent::Rewritten(false) => StreamEvent::Element(&lent.text),
+            ScanEvent::Open(start, end) => StreamEvent::Open(scratch.input.slice(start, end)),
+            ScanEvent::Element(start, end) => StreamEvent::Element(scratch.input.slice(start, end)),
+            ScanEvent::Rewritten(true) => StreamEvent::Open(&scratch.text),
+            ScanEvent::Rewritten(false) => StreamEvent::Element(&scratch.text),
             ScanEvent::Close => StreamEvent::Close,
             // Raw bytes are read with `poll_bytes` only.
             ScanEvent::Eof | ScanEvent::Raw => StreamEvent::Eof,
@@ -223,26 +223,30 @@ impl Stream {
     ///
     /// # Errors
     /// [`NetError::BuffersNotReleased`] if an earlier call was missing and the bytes are lost.
-    pub fn release_buffers(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
-        each!(self, stream => stream.release_buffers(lent))
+    pub fn release_buffers(&mut self, scratch: &mut Scratch) -> Result<(), NetError> {
+        each!(self, stream => stream.release_buffers(scratch))
     }
 
     /// Appends to the output; only a flush writes. If more than [`crate::ListenerConfig::max_unsent_bytes`] would wait,
     /// nothing is appended and the next flush fails: an XML stream with a gap is useless.
-    pub fn queue(&mut self, bytes: &[u8], lent: &mut Scratch) {
-        each!(self, stream => stream.queue(bytes, lent));
+    pub fn queue(&mut self, bytes: &[u8], scratch: &mut Scratch) {
+        each!(self, stream => stream.queue(bytes, scratch));
     }
 
     /// Writes queued output: one `write(2)` if the kernel takes it all. Otherwise `Pending`; the remainder is stashed
     /// and the task is woken when it can be written.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Poll<Result<(), NetError>> {
-        each!(self, stream => stream.poll_flush(cx, lent))
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Result<(), NetError>> {
+        each!(self, stream => stream.poll_flush(cx, scratch))
     }
 
     /// Flushes, sends the transport's closing message if it has one (close_notify), and ends the outgoing direction.
     /// The peer's end still arrives as [`StreamEvent::Eof`].
-    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> Poll<Result<(), NetError>> {
-        each!(self, stream => stream.poll_shutdown(cx, lent))
+    pub fn poll_shutdown(
+        &mut self,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Poll<Result<(), NetError>> {
+        each!(self, stream => stream.poll_shutdown(cx, scratch))
     }
 
     /// Reads once and discards the bytes; 0 is the end. For a stream after its final output, so that the peer can read
@@ -254,9 +258,9 @@ impl Stream {
     pub fn poll_discard(
         &mut self,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<usize, NetError>> {
-        each!(self, stream => stream.poll_discard(cx, lent))
+        each!(self, stream => stream.poll_discard(cx, scratch))
     }
 
     /// Whether queued output could leave soon. False for BOSH without a waiting request: the task is woken by the next
@@ -301,11 +305,11 @@ impl Stream {
         &mut self,
         config: &TlsConfig,
         domain: Option<&str>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Result<(), NetError> {
         let unread = match self {
-            Stream::Tcp(stream) => stream.shared.has_unread_input(lent),
-            Stream::Memory(stream) => stream.shared.has_unread_input(lent),
+            Stream::Tcp(stream) => stream.shared.has_unread_input(scratch),
+            Stream::Memory(stream) => stream.shared.has_unread_input(scratch),
             Stream::Tls(_) | Stream::Other(_) | Stream::Bosh(_) => return Err(NetError::AlreadyEncrypted),
         };
         if !self.info().transport.has_starttls() {
@@ -314,7 +318,7 @@ impl Stream {
         if unread {
             return Err(NetError::PlaintextAfterStartTls);
         }
-        self.release_buffers(lent)?;
+        self.release_buffers(scratch)?;
         let config = config.for_kind(self.info().listener.kind);
         // A placeholder during the swap; its other end is dropped.
         let stand_in = BufferedStream::new(

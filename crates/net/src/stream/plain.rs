@@ -38,31 +38,31 @@ impl<W: ByteStream> TransportLayer for PlainTransport<W> {
         &mut self,
         shared: &mut DocumentStream,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
         let limit = shared.input_limit();
-        poll_fill_from(&mut self.io, shared, cx, &mut lent.input, limit, &mut lent.pool)
+        poll_fill_from(&mut self.io, shared, cx, &mut scratch.input, limit, &mut scratch.pool)
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         self.io.poll_read(cx, into)
     }
 
-    fn encode(&mut self, shared: &mut DocumentStream, lent: &mut Scratch) -> Result<(), NetError> {
-        shared.encode(lent)
+    fn encode(&mut self, shared: &mut DocumentStream, scratch: &mut Scratch) -> Result<(), NetError> {
+        shared.encode(scratch)
     }
 
-    fn encoded(lent: &mut Scratch) -> (&mut Vec<u8>, &mut BufferPool) {
-        (&mut lent.output, &mut lent.pool)
+    fn encoded(scratch: &mut Scratch) -> (&mut Vec<u8>, &mut BufferPool) {
+        (&mut scratch.output, &mut scratch.pool)
     }
 
     fn poll_send(
         &mut self,
         shared: &mut DocumentStream,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
-        poll_send_encoded::<Self>(&mut self.io, shared, cx, lent)
+        poll_send_encoded::<Self>(&mut self.io, shared, cx, scratch)
     }
 
     /// TCP has no closing message.

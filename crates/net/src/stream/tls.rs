@@ -62,9 +62,9 @@ impl TlsTransport {
         &mut self,
         goal: DriveGoal,
         shared: &mut DocumentStream,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Result<DriveOutcome, NetError> {
-        let outcome = self.session.drive(goal, lent)?;
+        let outcome = self.session.drive(goal, scratch)?;
         if outcome.closed {
             shared.set_ended();
         }
@@ -73,14 +73,14 @@ impl TlsTransport {
 }
 
 impl TransportLayer for TlsTransport {
-    fn restore(&mut self, lent: &mut Scratch) {
+    fn restore(&mut self, scratch: &mut Scratch) {
         if let Some(block) = self.unfinished_records.take() {
-            lent.records.restore_block(block, &mut lent.pool);
+            scratch.records.restore_block(block, &mut scratch.pool);
         }
     }
 
-    fn stash(&mut self, lent: &mut Scratch) {
-        self.unfinished_records = lent.records.take_block(&mut lent.pool);
+    fn stash(&mut self, scratch: &mut Scratch) {
+        self.unfinished_records = scratch.records.take_block(&mut scratch.pool);
     }
 
     fn is_idle(&self) -> bool {
@@ -92,18 +92,18 @@ impl TransportLayer for TlsTransport {
         &mut self,
         shared: &mut DocumentStream,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
-        let decrypted = if lent.records.is_empty() {
+        let decrypted = if scratch.records.is_empty() {
             Ok(DriveOutcome::default())
         } else {
-            self.drive(DriveGoal::Read, shared, lent)
+            self.drive(DriveGoal::Read, shared, scratch)
         };
         if decrypted.is_err() {
-            self.session.encode_alert(lent);
+            self.session.encode_alert(scratch);
         }
-        if !lent.encrypted.is_empty() || shared.unsent.is_some() {
-            let Scratch { encrypted, pool, .. } = &mut *lent;
+        if !scratch.encrypted.is_empty() || shared.unsent.is_some() {
+            let Scratch { encrypted, pool, .. } = &mut *scratch;
             // Pending is fine: the response is stashed and this task is woken when it can be written.
             if let Poll::Ready(Err(error)) = poll_drain(&mut self.io, cx, &mut shared.unsent, encrypted, pool)
                 && decrypted.is_ok()
@@ -116,7 +116,7 @@ impl TransportLayer for TlsTransport {
             return Poll::Ready(Ok(()));
         }
         let limit = if self.session.is_secure() { READ_BUFFER_BYTES } else { MAX_HANDSHAKE_BYTES };
-        poll_fill_from(&mut self.io, shared, cx, &mut lent.records, limit, &mut lent.pool)
+        poll_fill_from(&mut self.io, shared, cx, &mut scratch.records, limit, &mut scratch.pool)
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -124,40 +124,40 @@ impl TransportLayer for TlsTransport {
     }
 
     /// Encrypts queued output into records.
-    fn encode(&mut self, shared: &mut DocumentStream, lent: &mut Scratch) -> Result<(), NetError> {
-        shared.encode(lent)?;
+    fn encode(&mut self, shared: &mut DocumentStream, scratch: &mut Scratch) -> Result<(), NetError> {
+        shared.encode(scratch)?;
         let encrypted = if self.session.is_secure() {
-            self.drive(DriveGoal::Encrypt, shared, lent).map(drop)
+            self.drive(DriveGoal::Encrypt, shared, scratch).map(drop)
         } else {
             Ok(())
         };
-        shared.discard_queued(lent);
+        shared.discard_queued(scratch);
         encrypted
     }
 
-    fn encoded(lent: &mut Scratch) -> (&mut Vec<u8>, &mut BufferPool) {
-        (&mut lent.encrypted, &mut lent.pool)
+    fn encoded(scratch: &mut Scratch) -> (&mut Vec<u8>, &mut BufferPool) {
+        (&mut scratch.encrypted, &mut scratch.pool)
     }
 
     fn poll_send(
         &mut self,
         shared: &mut DocumentStream,
         cx: &mut Context<'_>,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
-        poll_send_encoded::<Self>(&mut self.io, shared, cx, lent)
+        poll_send_encoded::<Self>(&mut self.io, shared, cx, scratch)
     }
 
-    fn finish(&mut self, shared: &mut DocumentStream, lent: &mut Scratch) -> Result<(), NetError> {
+    fn finish(&mut self, shared: &mut DocumentStream, scratch: &mut Scratch) -> Result<(), NetError> {
         if shared.has_queued() {
-            self.encode(shared, lent)?;
+            self.encode(shared, scratch)?;
         }
         // A connection that failed has sent its alert; no close_notify follows.
         if self.session.is_secure() {
-            let _ = self.drive(DriveGoal::CloseNotify, shared, lent);
+            let _ = self.drive(DriveGoal::CloseNotify, shared, scratch);
         }
-        DocumentStream::stash_unsent(&mut shared.unsent, &lent.encrypted, &mut lent.pool);
-        lent.encrypted.clear();
+        DocumentStream::stash_unsent(&mut shared.unsent, &scratch.encrypted, &mut scratch.pool);
+        scratch.encrypted.clear();
         Ok(())
     }
 

@@ -137,19 +137,23 @@ impl TlsSession {
     }
 
     /// Lets rustls process the buffered records until the goal is reached.
-    pub(crate) fn drive(&mut self, goal: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
+    pub(crate) fn drive(&mut self, goal: DriveGoal, scratch: &mut Scratch) -> Result<DriveOutcome, NetError> {
         if self.broken {
             return Err(NetError::Closed);
         }
-        let outcome = self.drive_unless_broken(goal, lent);
+        let outcome = self.drive_unless_broken(goal, scratch);
         self.broken = outcome.is_err();
         outcome
     }
 
-    fn drive_unless_broken(&mut self, goal: DriveGoal, lent: &mut Scratch) -> Result<DriveOutcome, NetError> {
+    fn drive_unless_broken(
+        &mut self,
+        goal: DriveGoal,
+        scratch: &mut Scratch,
+    ) -> Result<DriveOutcome, NetError> {
         let mut outcome = DriveOutcome::default();
         loop {
-            let Scratch { records, input, output, encrypted, pool, .. } = &mut *lent;
+            let Scratch { records, input, output, encrypted, pool, .. } = &mut *scratch;
             let handshaking = !self.secure;
             let mut captured = None;
             let UnbufferedStatus { mut discard, state } = if handshaking {
@@ -229,14 +233,15 @@ impl TlsSession {
 
     /// After an error rustls may have an alert to send. It returns pending output before it reads input, so the records
     /// are not passed again: with the wrong ones it would panic.
-    pub(crate) fn encode_alert(&mut self, lent: &mut Scratch) {
+    pub(crate) fn encode_alert(&mut self, scratch: &mut Scratch) {
         while self.connection.wants_write() {
             let Ok(ConnectionState::EncodeTlsData(mut data)) =
                 self.connection.process_tls_records(&mut []).state
             else {
                 return;
             };
-            if append(&mut lent.encrypted, MAX_OVERHEAD_BYTES, |into| encoded(data.encode(into))).is_err() {
+            if append(&mut scratch.encrypted, MAX_OVERHEAD_BYTES, |into| encoded(data.encode(into))).is_err()
+            {
                 return;
             }
         }

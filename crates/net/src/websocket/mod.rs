@@ -83,11 +83,11 @@ impl WebSocket {
     /// Next item in the lent input, which the stream holds. Responses to control frames go to the lent output.
     pub(crate) fn scan(
         &mut self,
-        lent: &mut Scratch,
+        scratch: &mut Scratch,
         limits: &Limits,
     ) -> Result<Option<ScanEvent>, NetError> {
         loop {
-            let step = match self.inbound.step(&mut lent.input, &mut lent.text, limits) {
+            let step = match self.inbound.step(&mut scratch.input, &mut scratch.text, limits) {
                 Ok(step) => step,
                 Err(InboundError { error, code }) => {
                     self.outbound.set_code(code);
@@ -97,30 +97,30 @@ impl WebSocket {
             return Ok(Some(match step {
                 InboundEvent::More => return Ok(None),
                 InboundEvent::Ping(bytes, length) => {
-                    self.encode(lent)?;
+                    self.encode(scratch)?;
                     let payload = bytes.get(..usize::from(length)).unwrap_or_default();
-                    self.outbound.pong(payload, &mut lent.output);
+                    self.outbound.pong(payload, &mut scratch.output);
                     continue;
                 }
                 InboundEvent::Open if self.see_other_uri.is_some() => {
-                    self.encode(lent)?;
+                    self.encode(scratch)?;
                     let uri = self.see_other_uri.as_deref().unwrap_or_default();
-                    Outbound::see_other(uri, &mut lent.output);
-                    self.outbound.close(None, &mut lent.output);
+                    Outbound::see_other(uri, &mut scratch.output);
+                    self.outbound.close(None, &mut scratch.output);
                     ScanEvent::Eof
                 }
                 InboundEvent::Open => ScanEvent::Rewritten(true),
                 InboundEvent::Element { inflated: true, start, end } => {
-                    lent.text.truncate(end);
-                    lent.text.drain(..start);
+                    scratch.text.truncate(end);
+                    scratch.text.drain(..start);
                     ScanEvent::Rewritten(false)
                 }
                 InboundEvent::Element { start, end, .. } => ScanEvent::Element(start, end),
                 InboundEvent::Close => ScanEvent::Close,
                 InboundEvent::CloseFrame(code) => {
                     // Section 5.5.1: the reply echoes the received code; without one it is 1000, normal closure.
-                    self.encode(lent)?;
-                    self.outbound.close(code, &mut lent.output);
+                    self.encode(scratch)?;
+                    self.outbound.close(code, &mut scratch.output);
                     ScanEvent::Eof
                 }
             }));
@@ -128,14 +128,14 @@ impl WebSocket {
     }
 
     /// Encodes queued text as frames.
-    pub(crate) fn encode(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
-        self.outbound.encode(&mut lent.output, &mut lent.text).map_err(NetError::from)
+    pub(crate) fn encode(&mut self, scratch: &mut Scratch) -> Result<(), NetError> {
+        self.outbound.encode(&mut scratch.output, &mut scratch.text).map_err(NetError::from)
     }
 
     /// Queues the closing handshake after the pending output.
-    pub(crate) fn queue_close(&mut self, lent: &mut Scratch) -> Result<(), NetError> {
-        self.encode(lent)?;
-        self.outbound.close(None, &mut lent.output);
+    pub(crate) fn queue_close(&mut self, scratch: &mut Scratch) -> Result<(), NetError> {
+        self.encode(scratch)?;
+        self.outbound.close(None, &mut scratch.output);
         Ok(())
     }
 

@@ -183,11 +183,11 @@ fn a_stream_that_kept_its_buffers_over_a_yield_is_ended_not_mixed() {
     let (mut one, mut other) = (world.open(), world.open());
     let _post = one.post("<secret/><secret/>");
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    with_scratch(|lent| assert!(one.server.stream.poll_event(&mut cx, lent).is_ready()));
+    with_scratch(|scratch| assert!(one.server.stream.poll_event(&mut cx, scratch).is_ready()));
     let _post = other.post("<m/>");
     assert_eq!(other.server.drain_events(), [element("<m/>")]);
-    with_scratch(|lent| {
-        let event = one.server.stream.poll_event(&mut cx, lent);
+    with_scratch(|scratch| {
+        let event = one.server.stream.poll_event(&mut cx, scratch);
         assert!(matches!(event, std::task::Poll::Ready(Err(NetError::BuffersNotReleased))));
     });
 }

@@ -232,9 +232,9 @@ impl ServerStream {
 
     pub(crate) fn next_with(&mut self, waker: &Waker) -> Option<Result<BoshServerEvent, NetError>> {
         let mut cx = Context::from_waker(waker);
-        with_scratch(|lent| {
+        with_scratch(|scratch| {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-            let got = match self.stream.poll_event(&mut cx, lent) {
+            let got = match self.stream.poll_event(&mut cx, scratch) {
                 Poll::Pending => None,
                 Poll::Ready(Err(error)) => Some(Err(error)),
                 Poll::Ready(Ok(StreamEvent::Open(bytes))) => Some(Ok(BoshServerEvent::Open(text(bytes)))),
@@ -244,7 +244,7 @@ impl ServerStream {
                 Poll::Ready(Ok(StreamEvent::Close)) => Some(Ok(BoshServerEvent::Close)),
                 Poll::Ready(Ok(StreamEvent::Eof)) => Some(Ok(BoshServerEvent::Eof)),
             };
-            self.stream.release_buffers(lent).unwrap();
+            self.stream.release_buffers(scratch).unwrap();
             got
         })
     }
@@ -277,32 +277,32 @@ impl ServerStream {
     }
 
     pub(crate) fn queue(&mut self, text: &str) {
-        with_scratch(|lent| {
-            self.stream.queue(text.as_bytes(), lent);
-            self.stream.release_buffers(lent).unwrap();
+        with_scratch(|scratch| {
+            self.stream.queue(text.as_bytes(), scratch);
+            self.stream.release_buffers(scratch).unwrap();
         });
     }
 
     /// True if output could leave.
     pub(crate) fn flush(&mut self) -> Result<bool, NetError> {
         let mut cx = Context::from_waker(Waker::noop());
-        with_scratch(|lent| {
-            let done = match self.stream.poll_flush(&mut cx, lent) {
+        with_scratch(|scratch| {
+            let done = match self.stream.poll_flush(&mut cx, scratch) {
                 Poll::Ready(Ok(())) => Ok(true),
                 Poll::Ready(Err(error)) => Err(error),
                 Poll::Pending => Ok(false),
             };
-            self.stream.release_buffers(lent)?;
+            self.stream.release_buffers(scratch)?;
             done
         })
     }
 
     pub(crate) fn shutdown(&mut self) {
         let mut cx = Context::from_waker(Waker::noop());
-        with_scratch(|lent| {
-            assert!(matches!(self.stream.poll_shutdown(&mut cx, lent), Poll::Ready(Ok(()))));
-            assert!(matches!(self.stream.poll_discard(&mut cx, lent), Poll::Ready(Ok(0))));
-            self.stream.release_buffers(lent).unwrap();
+        with_scratch(|scratch| {
+            assert!(matches!(self.stream.poll_shutdown(&mut cx, scratch), Poll::Ready(Ok(()))));
+            assert!(matches!(self.stream.poll_discard(&mut cx, scratch), Poll::Ready(Ok(0))));
+            self.stream.release_buffers(scratch).unwrap();
         });
     }
 }

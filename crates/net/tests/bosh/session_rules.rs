@@ -299,8 +299,8 @@ fn an_encrypted_session_stays_encrypted() {
         format!("<body to='example.com' rid='7' ver='1.6' wait='60' hold='1' xmlns='{NS}'/>").as_bytes(),
     );
     let mut server = world.server();
-    let facts = server.stream.info();
-    assert!(facts.secure && facts.transport == Transport::Bosh && !facts.transport.has_starttls());
+    let info = server.stream.info();
+    assert!(info.secure && info.transport == Transport::Bosh && !info.transport.has_starttls());
     server.drain_events();
     server.send(WELCOME);
     let sid = value(&post.text(), "sid").unwrap().to_owned();

@@ -61,13 +61,13 @@ pub fn port(change: impl FnOnce(&mut ListenerConfig)) -> SharedListenerConfig {
 /// The next event; releases the buffers before it yields, as a session task does.
 pub async fn next(stream: &mut Stream) -> Result<OwnedEvent, NetError> {
     poll_fn(|cx| {
-        with_scratch(|lent| {
-            let got = match stream.poll_event(cx, lent) {
+        with_scratch(|scratch| {
+            let got = match stream.poll_event(cx, scratch) {
                 Poll::Ready(Ok(event)) => Poll::Ready(Ok(OwnedEvent::from(event))),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Pending => Poll::Pending,
             };
-            stream.release_buffers(lent)?;
+            stream.release_buffers(scratch)?;
             got
         })
     })
@@ -77,12 +77,12 @@ pub async fn next(stream: &mut Stream) -> Result<OwnedEvent, NetError> {
 /// Polls for an event once: `None` if the peer is silent.
 pub async fn now(stream: &mut Stream) -> Option<Result<OwnedEvent, NetError>> {
     poll_fn(|cx| {
-        with_scratch(|lent| {
-            let got = match stream.poll_event(cx, lent) {
+        with_scratch(|scratch| {
+            let got = match stream.poll_event(cx, scratch) {
                 Poll::Ready(event) => Some(event.map(OwnedEvent::from)),
                 Poll::Pending => None,
             };
-            stream.release_buffers(lent).unwrap();
+            stream.release_buffers(scratch).unwrap();
             Poll::Ready(got)
         })
     })
@@ -90,14 +90,14 @@ pub async fn now(stream: &mut Stream) -> Option<Result<OwnedEvent, NetError>> {
 }
 
 pub async fn send(stream: &mut Stream, bytes: &[u8]) -> Result<(), NetError> {
-    with_scratch(|lent| {
-        stream.queue(bytes, lent);
-        stream.release_buffers(lent)
+    with_scratch(|scratch| {
+        stream.queue(bytes, scratch);
+        stream.release_buffers(scratch)
     })?;
     poll_fn(|cx| {
-        with_scratch(|lent| {
-            let done = stream.poll_flush(cx, lent);
-            stream.release_buffers(lent)?;
+        with_scratch(|scratch| {
+            let done = stream.poll_flush(cx, scratch);
+            stream.release_buffers(scratch)?;
             done
         })
     })
@@ -106,9 +106,9 @@ pub async fn send(stream: &mut Stream, bytes: &[u8]) -> Result<(), NetError> {
 
 pub async fn shutdown(stream: &mut Stream) -> Result<(), NetError> {
     poll_fn(|cx| {
-        with_scratch(|lent| {
-            let done = stream.poll_shutdown(cx, lent);
-            stream.release_buffers(lent)?;
+        with_scratch(|scratch| {
+            let done = stream.poll_shutdown(cx, scratch);
+            stream.release_buffers(scratch)?;
             done
         })
     })

@@ -118,14 +118,14 @@ impl RustlsTestClient {
 /// Runs the server's side of a handshake.
 pub async fn handshake(server: &mut Stream) -> Result<(), NetError> {
     poll_fn(|cx| {
-        with_scratch(|lent| {
-            let polled = match server.poll_event(cx, lent) {
+        with_scratch(|scratch| {
+            let polled = match server.poll_event(cx, scratch) {
                 Poll::Ready(Ok(event)) => panic!("{event:?} before the end of the handshake"),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Pending if server.info().secure => Poll::Ready(Ok(())),
                 Poll::Pending => Poll::Pending,
             };
-            server.release_buffers(lent)?;
+            server.release_buffers(scratch)?;
             polled
         })
     })
@@ -159,7 +159,7 @@ pub async fn tls(port: SharedListenerConfig) -> StreamPair {
 /// TLS 1.2 by STARTTLS over memory.
 pub async fn starttls12(port: SharedListenerConfig) -> StreamPair {
     let (mut server, io) = Stream::memory(port, 16_384);
-    with_scratch(|lent| server.start_tls(&CONFIG, None, lent)).unwrap();
+    with_scratch(|scratch| server.start_tls(&CONFIG, None, scratch)).unwrap();
     let client = RustlsTestClient { version: Some(&rustls::version::TLS12), ..RustlsTestClient::default() };
     let (done, client) = tokio::join!(handshake(&mut server), client.connect(io));
     done.unwrap();

@@ -41,10 +41,10 @@ const MAX_CONCURRENT_STREAMS: u32 = 64;
 /// Maximum bytes of a request head.
 const MAX_HEAD_BYTES: u32 = 16 * 1024;
 
-/// Serves a connection to its end. `pass` is its permit of the HTTP connection limit.
-pub(super) async fn serve(place: Arc<HttpListenerHandler>, stream: Stream, pass: ConnectionPermit) {
-    let facts = stream.info();
-    let direct = RemoteClient { peer: facts.peer, secure: facts.secure };
+/// Serves a connection to its end. `permit` is its permit of the HTTP connection limit.
+pub(super) async fn serve(place: Arc<HttpListenerHandler>, stream: Stream, permit: ConnectionPermit) {
+    let info = stream.info();
+    let direct = RemoteClient { peer: info.peer, secure: info.secure };
     let port = stream.listener_config().clone();
     let settings = place.web.http.settings();
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -73,7 +73,7 @@ pub(super) async fn serve(place: Arc<HttpListenerHandler>, stream: Stream, pass:
     if let Err(error) = run_until_shutdown(connection, &mut stop).await {
         tracing::debug!(peer = %direct.peer, %error, "an HTTP connection failed");
     }
-    drop(pass);
+    drop(permit);
 }
 
 type HyperConnection<'a, S> = auto::UpgradeableConnection<'a, TokioIo<StreamIo>, S, TokioExecutor>;
@@ -319,7 +319,7 @@ impl TransportRequest {
                 return response;
             }
         };
-        let Some(pass) = self.place.acquire_permit(&self.remote) else {
+        let Some(permit) = self.place.acquire_permit(&self.remote) else {
             return text_response(StatusCode::SERVICE_UNAVAILABLE, "the server has too many sessions");
         };
         let mut response = Response::new(Body::empty());
@@ -341,7 +341,7 @@ impl TransportRequest {
             let mut stream = Stream::from_duplex(Box::new(TokioIo::new(upgraded)), remote.peer, port);
             stream.set_proxied_client(remote.peer, remote.secure);
             stream.set_websocket(accepted);
-            Box::pin(C2sConnection::new(stream, pass, service)).await;
+            Box::pin(C2sConnection::new(stream, permit, service)).await;
         });
         response
     }

@@ -151,8 +151,8 @@ impl HttpFrontend {
             .flatten()
             .find(|listener_state| listener_state.listener_config.get().local_address == local);
         let Some(listener_state) = listener_state else { return false };
-        let Some(pass) = self.admit_stream(&stream) else { return false };
-        self.runtime.spawn(C2sConnection::new(stream, pass, listener_state.service()));
+        let Some(permit) = self.admit_stream(&stream) else { return false };
+        self.runtime.spawn(C2sConnection::new(stream, permit, listener_state.service()));
         true
     }
 
@@ -176,8 +176,8 @@ pub(crate) struct HttpListenerHandler {
 
 impl HttpListenerHandler {
     /// Serves a connection from its first byte.
-    pub(crate) fn serve(self: &Arc<Self>, stream: Stream, pass: ConnectionPermit) {
-        self.web.runtime.spawn(Http1::new(stream, pass, self.clone()));
+    pub(crate) fn serve(self: &Arc<Self>, stream: Stream, permit: ConnectionPermit) {
+        self.web.runtime.spawn(Http1::new(stream, permit, self.clone()));
     }
 }
 
@@ -200,13 +200,13 @@ impl HttpHandler for HttpListenerHandler {
         self.web.admit(remote.peer.ip())
     }
 
-    fn websocket(&self, stream: Stream, pass: ConnectionPermit) {
-        self.web.runtime.spawn(C2sConnection::new(stream, pass, self.listener.service()));
+    fn websocket(&self, stream: Stream, permit: ConnectionPermit) {
+        self.web.runtime.spawn(C2sConnection::new(stream, permit, self.listener.service()));
     }
 
-    fn passthrough(&self, stream: Stream, pass: ConnectionPermit) {
+    fn passthrough(&self, stream: Stream, permit: ConnectionPermit) {
         let place = HttpListenerHandler { web: self.web.clone(), listener: self.listener.clone() };
-        self.web.runtime.spawn(hyper_server::serve(Arc::new(place), stream, pass));
+        self.web.runtime.spawn(hyper_server::serve(Arc::new(place), stream, permit));
     }
 }
 
@@ -239,11 +239,11 @@ pub(crate) async fn accept_proxied(
     // The limiter counts the refusal.
     accepted.permit.set_client_address(accepted.peer.ip()).ok()?;
     let peer = accepted.peer;
-    let (mut stream, pass) = into_stream(accepted, listener_state)?;
+    let (mut stream, permit) = into_stream(accepted, listener_state)?;
     if encrypted {
         stream.set_proxied_client(peer, true);
     }
-    Some((stream, pass))
+    Some((stream, permit))
 }
 
 /// Makes a stream of an accepted connection.

@@ -47,7 +47,7 @@ impl C2sConnection {
         let wanted = tree.root().child("bind", Ns::Bind).and_then(|b| b.child("resource", Ns::Bind));
         let wanted = wanted.map(|r| r.text().into_owned());
         let node = self.context.node.clone();
-        let link = self.outbox.clone();
+        let outbox = self.outbox.clone();
         let ConnectionPhase::Negotiating(state) = &mut self.phase else {
             return Ok(NegotiationOutcome::Pending);
         };
@@ -59,7 +59,7 @@ impl C2sConnection {
             state.pending_bind = bytes.to_vec();
             return self.load_principal();
         };
-        match node.bind(principal, wanted.as_deref(), &link) {
+        match node.bind(principal, wanted.as_deref(), &outbox) {
             Err(error) => self.refuse_bind(refusal(&error)),
             Ok(session) => {
                 let mut out = Vec::with_capacity(192);

@@ -90,7 +90,7 @@ impl C2sConnection {
     ) -> Option<Arc<Session>> {
         let service = self.context.clone();
         let node = &service.node;
-        let link = self.outbox.clone();
+        let outbox = self.outbox.clone();
         let ConnectionPhase::Negotiating(state) = &mut self.phase else { return None };
         state.host.as_ref().filter(|host| host.options(MODULE).is_some())?;
         let name = match user_agent {
@@ -103,7 +103,7 @@ impl C2sConnection {
         let valid = |r: &String| r.len() <= longest && principal.jid.with_resource(r).is_ok();
         let resource = tagged.filter(valid).unwrap_or_else(|| name.clone());
         let jid = principal.jid.clone();
-        let session = match node.bind(principal, Some(&resource), &link) {
+        let session = match node.bind(principal, Some(&resource), &outbox) {
             Ok(session) => session,
             Err(error) => {
                 tracing::debug!(%jid, condition = error.condition.as_str(), "no resource bound by Bind 2");

@@ -72,18 +72,18 @@ impl C2sConnection {
 
     /// Whether STARTTLS is offered.
     pub(super) fn may_start_tls(&self) -> bool {
-        let facts = self.stream.info();
-        !facts.secure
-            && facts.transport.has_starttls()
+        let info = self.stream.info();
+        !info.secure
+            && info.transport.has_starttls()
             && self.context.tls.is_some()
             && self.context.policy.tls != TlsPolicy::Off
     }
 
     /// Whether TLS is required, missing, and unavailable on this stream: a client that came by plain HTTP.
     pub(super) fn requires_unavailable_tls(&self) -> bool {
-        let facts = self.stream.info();
+        let info = self.stream.info();
         let required = self.context.tls.is_some() && self.context.policy.tls == TlsPolicy::Required;
-        required && !facts.secure && !facts.transport.has_starttls()
+        required && !info.secure && !info.transport.has_starttls()
     }
 
     /// Mechanisms that would be offered after STARTTLS, if that is available (section 6.5.4).

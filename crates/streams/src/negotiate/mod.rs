@@ -198,7 +198,7 @@ pub(crate) enum NegotiationOutcome {
 pub(crate) type NegotiationResult = Result<NegotiationOutcome, StreamError>;
 
 impl C2sConnection {
-    pub(crate) fn negotiate(&mut self, cx: &mut Context<'_>, lent: &mut Scratch) -> PhaseOutcome {
+    pub(crate) fn negotiate(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> PhaseOutcome {
         let ConnectionPhase::Negotiating(state) = &mut self.phase else { return PhaseOutcome::Again };
         if self.outbox.register_waker(cx) {
             return PhaseOutcome::EndStream(self.outbox.close_reason());
@@ -219,7 +219,7 @@ impl C2sConnection {
                     Poll::Ready(done) => {
                         state.pending_step = None;
                         let did = self.on_login_step(done);
-                        if let Some(next) = self.apply_outcome(did, lent) {
+                        if let Some(next) = self.apply_outcome(did, scratch) {
                             return next;
                         }
                         // One pending step may lead to another.
@@ -229,13 +229,13 @@ impl C2sConnection {
             }
             // An unauthenticated client must receive its answers before it may send more requests.
             if self.stream.unsent() > MAX_UNSENT_BYTES {
-                match self.stream.poll_flush(cx, lent) {
+                match self.stream.poll_flush(cx, scratch) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(error)) => return self.on_transport_error(error),
                     Poll::Pending => return PhaseOutcome::Sleep,
                 }
             }
-            let event = match self.stream.poll_event(cx, lent) {
+            let event = match self.stream.poll_event(cx, scratch) {
                 Poll::Pending => break,
                 Poll::Ready(Err(error)) => return self.on_transport_error(error),
                 Poll::Ready(Ok(event)) => event,
@@ -252,39 +252,39 @@ impl C2sConnection {
                 StreamEvent::Close => return PhaseOutcome::EndStream(None),
                 StreamEvent::Eof => return PhaseOutcome::TransportClosed,
             };
-            if let Some(next) = self.apply_outcome(did, lent) {
+            if let Some(next) = self.apply_outcome(did, scratch) {
                 return next;
             }
         }
-        match self.stream.poll_flush(cx, lent) {
+        match self.stream.poll_flush(cx, scratch) {
             Poll::Ready(Err(error)) => self.on_transport_error(error),
             _ => PhaseOutcome::Sleep,
         }
     }
 
     /// Carries out the outcome of an element; `Some` if the phase ends.
-    fn apply_outcome(&mut self, taken: NegotiationResult, lent: &mut Scratch) -> Option<PhaseOutcome> {
+    fn apply_outcome(&mut self, taken: NegotiationResult, scratch: &mut Scratch) -> Option<PhaseOutcome> {
         match taken {
             Err(error) => return Some(PhaseOutcome::EndStream(Some(error))),
             Ok(NegotiationOutcome::Pending) => {}
-            Ok(NegotiationOutcome::Reply(bytes)) => self.stream.queue(&bytes, lent),
+            Ok(NegotiationOutcome::Reply(bytes)) => self.stream.queue(&bytes, scratch),
             Ok(NegotiationOutcome::ReplyAndEnd(bytes)) => {
                 self.final_element = Some(bytes);
                 return Some(PhaseOutcome::EndStream(None));
             }
             Ok(NegotiationOutcome::RestartStream(bytes)) => {
-                self.stream.queue(&bytes, lent);
+                self.stream.queue(&bytes, scratch);
                 self.stream.restart();
                 self.expect_header();
             }
             Ok(NegotiationOutcome::StartTls(bytes)) => {
-                self.stream.queue(&bytes, lent);
+                self.stream.queue(&bytes, scratch);
                 let domain = match &self.phase {
                     ConnectionPhase::Negotiating(state) => state.host.as_ref().map(|h| h.domain().to_owned()),
                     _ => None,
                 };
                 let tls = self.context.tls.clone()?;
-                if let Err(error) = self.stream.start_tls(&tls, domain.as_deref(), lent) {
+                if let Err(error) = self.stream.start_tls(&tls, domain.as_deref(), scratch) {
                     tracing::debug!(peer = %self.stream.info().peer, %error, "STARTTLS failed");
                     return Some(PhaseOutcome::TransportClosed);
                 }
@@ -296,14 +296,14 @@ impl C2sConnection {
             Ok(NegotiationOutcome::Bound(session, bytes)) => {
                 self.log_session_start(&session, false);
                 self.set_stream_flags(&session);
-                self.stream.queue(&bytes, lent);
+                self.stream.queue(&bytes, scratch);
                 self.on_bound(session);
                 return Some(PhaseOutcome::Again);
             }
             Ok(NegotiationOutcome::Resumed(session, bytes)) => {
                 self.log_session_start(&session, true);
                 self.set_stream_flags(&session);
-                self.stream.queue(&bytes, lent);
+                self.stream.queue(&bytes, scratch);
                 self.attach_session(session);
                 return Some(PhaseOutcome::Again);
             }
@@ -313,14 +313,14 @@ impl C2sConnection {
 
     fn log_session_start(&self, session: &throng_core::Session, resumed: bool) {
         let ConnectionPhase::Negotiating(state) = &self.phase else { return };
-        let (node, facts) = (&self.context.node, self.stream.info());
-        let transport = facts.transport.name();
+        let (node, info) = (&self.context.node, self.stream.info());
+        let transport = info.transport.name();
         node.session_log.session_opened(
             node.seconds(),
             session,
             state.mechanism,
             transport,
-            facts.peer,
+            info.peer,
             resumed,
         );
     }
@@ -328,9 +328,9 @@ impl C2sConnection {
     /// Sets the flags that depend on the transport: encryption, for features that accept secrets, and batching of
     /// presence, for BOSH, where each answer is expensive. A resumed session has another stream.
     fn set_stream_flags(&self, session: &throng_core::Session) {
-        let facts = self.stream.info();
+        let info = self.stream.info();
         for (bit, set) in
-            [(flags::SECURE, facts.secure), (flags::BATCHES_PRESENCE, facts.transport == Transport::Bosh)]
+            [(flags::SECURE, info.secure), (flags::BATCHES_PRESENCE, info.transport == Transport::Bosh)]
         {
             if set {
                 session.flags.set(bit);

@@ -24,8 +24,8 @@ impl C2sConnection {
     /// Answers a request that a feature of the host handles; `None` if none does.
     pub(super) fn on_pre_auth_iq(&mut self, bytes: &[u8]) -> Option<NegotiationResult> {
         let node = self.context.node.clone();
-        let facts = self.stream.info();
-        let (secure, peer) = (facts.secure, facts.peer.ip());
+        let info = self.stream.info();
+        let (secure, peer) = (info.secure, info.peer.ip());
         if !secure && self.context.policy.tls == TlsPolicy::Required {
             return None;
         }

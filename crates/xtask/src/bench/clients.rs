@@ -130,7 +130,7 @@ impl ClientOptions {
     }
 }
 
-/// A run that goes on. It ends with this value.
+/// A running load run; ended on drop.
 pub(crate) struct LoadRun {
     child: ChildGuard,
     folder: BenchFolder,

@@ -1,6 +1,6 @@
 //! `bench resume`: cost of a storm of resumptions, all at once, as after a network outage.
 //!
-//! Clients log in with tokens (XEP-0484) and stream management (XEP-0198), lose their connections without a word, and
+//! Clients log in with tokens (XEP-0484) and stream management (XEP-0198), lose their connections without closing the stream, and
 //! all come back in the same moment: one flight with token and `<resume/>`, up to `<resumed/>`. Beside it the same storm
 //! of logins that bind a new session. The CPU of a resumption is held against the budget of a login.
 //!

@@ -28,8 +28,8 @@ const ENDINGS: [&str; 11] =
 /// Words, and what to write.
 const WORDS: [(&str, &str); 24] = [
     ("crew", "workers, worker pool"),
-    ("desk", "worker, queue"),
-    ("desks", "workers, queues"),
+    ("desk", "queue, map of queues"),
+    ("desks", "queues, map of queues"),
     ("door", "listener, interface"),
     ("doorkeeper", "limiter"),
     ("doors", "listeners, interfaces"),

@@ -48,7 +48,7 @@ pub(crate) struct ReportsArgs {
     /// How many times faster than published.
     #[arg(long, default_value_t = 5.0)]
     time_scale: f64,
-    /// How long to stay once all are there.
+    /// Hold time after all users have arrived.
     #[arg(long, default_value = "8s")]
     hold: String,
     /// One workload only; may be given several times.
