@@ -224,7 +224,7 @@ fn sighup_changes_the_login_policy_of_new_clients_only() {
     assert!(offers("a.test") && offers("b.test"));
     node.configure("hosts = ['a.test', 'b.test']\n[host.'a.test'.auth]\nmechanisms = ['SCRAM-SHA-1']\n");
     node.send_sighup();
-    node.wait_for_log("logins of a.test");
+    node.wait_for_log("authentication of a.test");
     assert!(!offers("a.test") && offers("b.test"));
     assert!(romeo.asks_time("a.test"));
 }

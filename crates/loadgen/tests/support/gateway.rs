@@ -104,6 +104,18 @@ impl Gateway {
         assert_eq!(seen.wrong, Vec::<String>::new());
         seen
     }
+
+    /// Observations once this many sessions were terminated: a run ends when its requests are sent, which is before
+    /// the gateway has read them. After a minute, whatever was observed.
+    pub(crate) fn seen_after_terminated(&self, sessions: u64) -> GatewayCounts {
+        for _ in 0..6_000 {
+            if self.seen().terminated >= sessions {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.seen()
+    }
 }
 
 impl Drop for Gateway {

@@ -85,7 +85,7 @@ fn a_login_over_bosh_needs_one_socket() {
     let plan = plan(&server, 10, then(vec![login(), Do::Roster], [crate::support::plans::available()]));
     let outcome = run(through(plan, &gateway, StreamTransport::Bosh, GatewayFaults::default()), &server);
     assert_eq!(outcome.count(Counter::Logins), 10);
-    let seen = gateway.seen();
+    let seen = gateway.seen_after_terminated(10);
     assert_eq!((seen.created, seen.terminated), (10, 10));
 }
 
