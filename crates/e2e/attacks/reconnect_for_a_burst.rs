@@ -10,12 +10,23 @@
 //! Right: the account continues with the rest of its burst, or with its debt, until it is refilled. What many sessions
 //! have spent is summed. Other users are not affected.
 
-use testkit::server::{ReceivedEvent, StreamClient, run_until_idle};
+use testkit::server::{ReceivedEvent, StreamClient, TestServer, run_until_idle};
 use throng_core::NodeLimits;
 
 use crate::support::{ClientTransport, assert_alive, enable_resumption, resume};
 
 const BURST: usize = 50;
+
+/// A node that answers [`BURST`] requests at once and five a second, with both users.
+async fn start(way: ClientTransport) -> TestServer {
+    let mut setup = way.setup();
+    setup.limits = NodeLimits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..NodeLimits::default() };
+    let wire = setup.start();
+    for user in ["mallory", "juliet"] {
+        wire.create_user(user).await;
+    }
+    wire
+}
 
 fn requests(count: usize) -> String {
     (0..count).map(|n| format!("<iq type='get' id='{n}'><ping xmlns='urn:xmpp:ping'/></iq>")).collect()
@@ -37,13 +48,7 @@ async fn flood(client: &mut StreamClient, count: usize) -> usize {
 #[tokio::test]
 async fn reconnecting_does_not_refill_the_burst() {
     for way in ClientTransport::ALL {
-        let mut setup = way.setup();
-        setup.limits =
-            NodeLimits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..NodeLimits::default() };
-        let wire = setup.start();
-        for user in ["mallory", "juliet"] {
-            wire.create_user(user).await;
-        }
+        let wire = start(way).await;
         let mut mallory = wire.login("mallory", "cellar").await;
         assert_eq!(
             flood(&mut mallory, BURST * 2).await,
@@ -76,10 +81,7 @@ async fn reconnecting_does_not_refill_the_burst() {
 
 #[tokio::test]
 async fn resuming_does_not_refill_the_burst() {
-    let mut setup = ClientTransport::Tcp.setup();
-    setup.limits = NodeLimits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..NodeLimits::default() };
-    let wire = setup.start();
-    wire.create_user("mallory").await;
+    let wire = start(ClientTransport::Tcp).await;
     let mut mallory = wire.login("mallory", "cellar").await;
     let previd = enable_resumption(&mut mallory).await;
     assert_eq!(flood(&mut mallory, BURST * 2).await, BURST + 1);
@@ -100,13 +102,7 @@ async fn resuming_does_not_refill_the_burst() {
 async fn many_sessions_that_reconnect_do_not_get_a_burst_each() {
     const SESSIONS: usize = 8;
     for way in ClientTransport::ALL {
-        let mut setup = way.setup();
-        setup.limits =
-            NodeLimits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..NodeLimits::default() };
-        let wire = setup.start();
-        for user in ["mallory", "juliet"] {
-            wire.create_user(user).await;
-        }
+        let wire = start(way).await;
         let mut answered = Vec::new();
         for _round in 0..4 {
             let mut sessions = Vec::new();
