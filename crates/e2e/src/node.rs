@@ -36,7 +36,7 @@ impl NodeProcess {
         NodeProcess::new_in_netns(None, name)
     }
 
-    /// Like [`Node::new`], in a network namespace if one is named.
+    /// Like [`NodeProcess::new`], in a network namespace if one is named.
     pub fn new_in_netns(space: Option<String>, name: &str) -> NodeProcess {
         NodeProcess { process: None, folder: TempFolder::new(name), netns: space }
     }
