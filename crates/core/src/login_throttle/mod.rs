@@ -27,9 +27,9 @@
 //!
 //! An account that does not exist is counted like one that does.
 //!
-//! Memory is fixed: 0.5 MB for failures (none before the first) and 0.25 MB for successful logins. In a full
+//! Memory is fixed: 1.6 MB for failures (none before the first) and 2 MB for successful logins. In a full
 //! set the entry with the fewest failures is replaced, so that many users with typing errors do not evict an
-//! attacker.
+//! attacker. A hash with a secret key selects the set; address and name decide.
 //!
 //! Not implemented: other nodes of a cluster; each counts separately.
 //!
@@ -37,10 +37,14 @@
 //!
 //! All counts are reset at the end of a window, so twice the limit may pass within the length of one window.
 
+mod fixed_name;
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
+
+use self::fixed_name::FixedName;
 
 use crate::limits::NodeLimits;
 
@@ -76,10 +80,41 @@ impl LoginLimit {
     }
 }
 
-#[derive(Clone, Copy, Default)]
+/// What the failures of an entry have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Scope {
+    /// The entry is free.
+    #[default]
+    Unused,
+    /// One address, all accounts.
+    Address,
+    /// One account, all addresses.
+    Account,
+    /// Passwords for one account from one address.
+    Password,
+    /// Tokens for one account from one address.
+    Token,
+}
+
+/// Key of an entry of failures. The hash selects the set, and comes first because it nearly always decides a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FailureKey {
+    hash: u64,
+    scope: Scope,
+    /// 0 for all addresses.
+    network: u64,
+    /// Empty for all accounts.
+    account: FixedName,
+}
+
+impl FailureKey {
+    const UNUSED: FailureKey =
+        FailureKey { hash: 0, scope: Scope::Unused, network: 0, account: FixedName::EMPTY };
+}
+
+#[derive(Clone, Copy)]
 struct FailureEntry {
-    /// 0: unused.
-    key: u64,
+    key: FailureKey,
     /// Second of the first failure.
     since: u32,
     count: u32,
@@ -87,11 +122,20 @@ struct FailureEntry {
     accounts: u128,
 }
 
+/// An account and an address from which a login succeeded.
+#[derive(Clone, Copy)]
+struct KnownEntry {
+    network: u64,
+    /// Second of the login.
+    at: u32,
+    used: bool,
+    account: FixedName,
+}
+
 #[derive(Default)]
 struct Tables {
     failures: Vec<FailureEntry>,
-    /// Half a hash, and the second of the login.
-    known: Vec<(u32, u32)>,
+    known: Vec<KnownEntry>,
 }
 
 /// Throttle of failed logins.
@@ -105,13 +149,40 @@ pub struct LoginThrottle {
 /// start and [`LoginThrottle::check_and_record`] at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptKeys {
-    /// None for loopback.
-    address: Option<u64>,
-    account: u64,
-    pair: u64,
-    /// Key of the failures of the pair; a separate one for tokens.
-    failures: u64,
+    network: u64,
+    account: FixedName,
+    loopback: bool,
     token: bool,
+    address_hash: u64,
+    account_hash: u64,
+    /// Hash of address and account.
+    pair_hash: u64,
+    /// Hash of the failures of the pair; a separate one for tokens.
+    failures_hash: u64,
+}
+
+impl AttemptKeys {
+    /// Failures of this account from this address.
+    const fn pair_failures(&self) -> FailureKey {
+        let scope = if self.token { Scope::Token } else { Scope::Password };
+        FailureKey { hash: self.failures_hash, scope, network: self.network, account: self.account }
+    }
+
+    /// Failures of this account from all addresses.
+    const fn account_failures(&self) -> FailureKey {
+        FailureKey { hash: self.account_hash, scope: Scope::Account, network: 0, account: self.account }
+    }
+
+    /// Failures from this address. `None` for loopback.
+    fn address_failures(&self) -> Option<FailureKey> {
+        let key = FailureKey {
+            hash: self.address_hash,
+            scope: Scope::Address,
+            network: self.network,
+            account: FixedName::EMPTY,
+        };
+        (!self.loopback).then_some(key)
+    }
 }
 
 impl LoginThrottle {
@@ -123,14 +194,22 @@ impl LoginThrottle {
     /// The keys of a login attempt from `peer` to `account` (a normalised address). `token`: with a secret that
     /// cannot be guessed.
     pub fn keys(&self, peer: IpAddr, account: &str, token: bool) -> AttemptKeys {
-        let origin = base::network_number(peer);
-        let pair = self.hasher.hash_one((3u8, origin, account)) | 1;
+        let network = base::network_number(peer);
+        let hash = |scope: Scope| match scope {
+            Scope::Address => self.hasher.hash_one((scope, network)),
+            Scope::Account => self.hasher.hash_one((scope, account)),
+            _ => self.hasher.hash_one((scope, network, account)),
+        };
+        let pair_hash = hash(Scope::Password);
         AttemptKeys {
-            address: (!peer.is_loopback()).then(|| self.hasher.hash_one((1u8, origin)) | 1),
-            account: self.hasher.hash_one((2u8, account)) | 1,
-            pair,
-            failures: if token { self.hasher.hash_one((4u8, origin, account)) | 1 } else { pair },
+            network,
+            account: FixedName::new(account),
+            loopback: peer.is_loopback(),
             token,
+            address_hash: hash(Scope::Address),
+            account_hash: hash(Scope::Account),
+            pair_hash,
+            failures_hash: if token { hash(Scope::Token) } else { pair_hash },
         }
     }
 
@@ -178,15 +257,15 @@ impl Default for LoginThrottle {
 impl Tables {
     fn check(&self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) -> Result<(), LoginLimit> {
         let window = limits.login_window_seconds;
-        let of = |key: u64| self.failures(key, now, window).unwrap_or_default();
-        if of(keys.failures).count >= limits.login_failures_per_address_and_account {
+        let of = |key: FailureKey| self.failures(&key, now, window);
+        let count = |key: FailureKey| of(key).map_or(0, |entry| entry.count);
+        if count(keys.pair_failures()) >= limits.login_failures_per_address_and_account {
             return Err(LoginLimit::Pair);
         }
-        if keys.token || self.is_known(keys.pair) {
+        if keys.token || self.is_known(keys) {
             return Ok(());
         }
-        if let Some(key) = keys.address {
-            let address = of(key);
+        if let Some(address) = keys.address_failures().and_then(of) {
             if address.count >= limits.login_failures_per_address {
                 return Err(LoginLimit::Address);
             }
@@ -194,7 +273,7 @@ impl Tables {
                 return Err(LoginLimit::Accounts);
             }
         }
-        if of(keys.account).count >= limits.login_failures_per_account {
+        if count(keys.account_failures()) >= limits.login_failures_per_account {
             return Err(LoginLimit::Account);
         }
         Ok(())
@@ -202,84 +281,87 @@ impl Tables {
 
     fn record_failure(&mut self, window: u32, now: u32, keys: &AttemptKeys) {
         if self.failures.is_empty() {
-            self.failures = vec![FailureEntry::default(); FAILURE_SETS * ASSOCIATIVITY];
+            self.failures = vec![FailureEntry::UNUSED; FAILURE_SETS * ASSOCIATIVITY];
         }
-        let account = (!keys.token).then_some(keys.account);
-        for key in [Some(keys.failures), account, keys.address].into_iter().flatten() {
-            let entry = self.entry(key, now, window);
+        let account = (!keys.token).then(|| keys.account_failures());
+        for key in [Some(keys.pair_failures()), account, keys.address_failures()].into_iter().flatten() {
+            let entry = self.entry(&key, now, window);
             entry.count = entry.count.saturating_add(1);
-            if Some(key) == keys.address {
-                entry.accounts |= 1 << (keys.account >> 57);
+            if key.scope == Scope::Address {
+                entry.accounts |= 1 << (keys.account_hash >> 57);
             }
         }
     }
 
     fn record_success(&mut self, now: u32, keys: &AttemptKeys) {
         if self.known.is_empty() {
-            self.known = vec![(0, 0); KNOWN_SETS * ASSOCIATIVITY];
+            self.known = vec![KnownEntry::UNUSED; KNOWN_SETS * ASSOCIATIVITY];
         }
-        self.record_known(keys.pair, now);
-        if let Some(entry) = self.find(keys.failures) {
-            *entry = FailureEntry::default();
+        self.record_known(keys, now);
+        if let Some(entry) = self.find(&keys.pair_failures()) {
+            *entry = FailureEntry::UNUSED;
         }
     }
 
-    fn set(&self, key: u64) -> std::ops::Range<usize> {
-        let start = (key >> 32) as usize % FAILURE_SETS * ASSOCIATIVITY;
-        start..start + ASSOCIATIVITY
+    fn failures(&self, key: &FailureKey, now: u32, window: u32) -> Option<FailureEntry> {
+        let set = self.failures.get(set_of(key.hash, FAILURE_SETS))?;
+        set.iter().find(|f| f.key == *key && !f.is_over(now, window)).copied()
     }
 
-    fn failures(&self, key: u64, now: u32, window: u32) -> Option<FailureEntry> {
-        let set = self.failures.get(self.set(key))?;
-        set.iter().find(|f| f.key == key && !f.is_over(now, window)).copied()
-    }
-
-    fn find(&mut self, key: u64) -> Option<&mut FailureEntry> {
-        let set = self.set(key);
-        self.failures.get_mut(set)?.iter_mut().find(|f| f.key == key)
+    fn find(&mut self, key: &FailureKey) -> Option<&mut FailureEntry> {
+        self.failures.get_mut(set_of(key.hash, FAILURE_SETS))?.iter_mut().find(|f| f.key == *key)
     }
 
     /// The entry of a key, reset if it is absent or its window has ended. The table must not be empty.
-    fn entry(&mut self, key: u64, now: u32, window: u32) -> &mut FailureEntry {
-        let set = self.set(key);
+    fn entry(&mut self, key: &FailureKey, now: u32, window: u32) -> &mut FailureEntry {
+        let set = set_of(key.hash, FAILURE_SETS);
         let slots = &self.failures[set.clone()];
-        let at = slots.iter().position(|f| f.key == key).unwrap_or_else(|| {
+        let at = slots.iter().position(|f| f.key == *key).unwrap_or_else(|| {
             let cost = |f: &FailureEntry| if f.is_over(now, window) { (0, 0) } else { (f.count, f.since) };
             (0..ASSOCIATIVITY).min_by_key(|at| cost(&slots[*at])).unwrap_or_default()
         });
         let entry = &mut self.failures[set.start + at];
-        if entry.key != key || entry.is_over(now, window) {
-            *entry = FailureEntry { key, since: now, count: 0, accounts: 0 };
+        if entry.key != *key || entry.is_over(now, window) {
+            *entry = FailureEntry { key: *key, since: now, count: 0, accounts: 0 };
         }
         entry
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "the low half of a hash")]
-    fn known_set(key: u64) -> (std::ops::Range<usize>, u32) {
-        let start = (key >> 32) as usize % KNOWN_SETS * ASSOCIATIVITY;
-        // The last bit of the low half is set, so it is never 0.
-        (start..start + ASSOCIATIVITY, key as u32)
+    fn is_known(&self, keys: &AttemptKeys) -> bool {
+        self.known
+            .get(set_of(keys.pair_hash, KNOWN_SETS))
+            .is_some_and(|set| set.iter().any(|known| known.is_of(keys)))
     }
 
-    fn is_known(&self, key: u64) -> bool {
-        let (set, tag) = Tables::known_set(key);
-        self.known.get(set).is_some_and(|set| set.iter().any(|k| k.0 == tag))
-    }
-
-    fn record_known(&mut self, key: u64, now: u32) {
-        let (set, tag) = Tables::known_set(key);
-        let Some(set) = self.known.get_mut(set) else { return };
-        // The same entry, or the oldest one.
-        let place = set.iter_mut().min_by_key(|k| (k.0 != tag, k.1));
-        if let Some(place) = place {
-            *place = (tag, now);
+    fn record_known(&mut self, keys: &AttemptKeys, now: u32) {
+        let Some(set) = self.known.get_mut(set_of(keys.pair_hash, KNOWN_SETS)) else { return };
+        // The same entry, or else a free one, or else the oldest one.
+        let entry = set.iter_mut().min_by_key(|known| (!known.is_of(keys), known.used, known.at));
+        if let Some(entry) = entry {
+            *entry = KnownEntry { network: keys.network, at: now, used: true, account: keys.account };
         }
     }
 }
 
+/// Entries of the set that a hash selects in a table of this many sets.
+fn set_of(hash: u64, sets: usize) -> std::ops::Range<usize> {
+    let start = (hash >> 32) as usize % sets * ASSOCIATIVITY;
+    start..start + ASSOCIATIVITY
+}
+
+impl KnownEntry {
+    const UNUSED: KnownEntry = KnownEntry { network: 0, at: 0, used: false, account: FixedName::EMPTY };
+
+    fn is_of(&self, keys: &AttemptKeys) -> bool {
+        self.used && self.network == keys.network && self.account == keys.account
+    }
+}
+
 impl FailureEntry {
+    const UNUSED: FailureEntry = FailureEntry { key: FailureKey::UNUSED, since: 0, count: 0, accounts: 0 };
+
     const fn is_over(&self, now: u32, window: u32) -> bool {
-        self.key == 0 || now.saturating_sub(self.since) >= window
+        matches!(self.key.scope, Scope::Unused) || now.saturating_sub(self.since) >= window
     }
 }
 
@@ -347,6 +429,39 @@ mod tests {
         assert_eq!(w.check(HERE, "juliet@x"), Err(LoginLimit::Pair));
         w.now += 1;
         assert_eq!(w.check(HERE, "juliet@x"), Ok(()));
+    }
+
+    #[test]
+    fn accounts_with_the_same_hash_are_counted_separately() {
+        let w = World::new();
+        let victim = w.keys(HERE, "juliet@x", false);
+        let colliding = |peer: &str, account: &str| {
+            let AttemptKeys { address_hash, account_hash, pair_hash, failures_hash, .. } = victim;
+            AttemptKeys {
+                address_hash,
+                account_hash,
+                pair_hash,
+                failures_hash,
+                ..w.keys(peer, account, false)
+            }
+        };
+        let record = |keys: &AttemptKeys, right| w.guard.check_and_record(&w.limits, w.now, keys, right);
+        // Neither failures nor a success of the one apply to the other, also with a name that is too long for its text.
+        let long = format!("{}@x", "m".repeat(200));
+        for other in [colliding("192.0.2.9", "mallory@x"), colliding("192.0.2.10", &long)] {
+            for _ in 0..3 {
+                record(&other, false).unwrap();
+            }
+            assert_eq!(w.guard.check(&w.limits, w.now, &other), Err(LoginLimit::Pair));
+            assert_eq!(w.guard.check(&w.limits, w.now, &victim), Ok(()));
+        }
+        let own = colliding(HERE, "mallory@x");
+        record(&own, true).unwrap();
+        for n in 0..8 {
+            w.fail(&format!("198.51.100.{n}"), "juliet@x").unwrap();
+        }
+        assert_eq!(w.guard.check(&w.limits, w.now, &victim), Err(LoginLimit::Account));
+        assert_eq!(w.guard.check(&w.limits, w.now, &own), Ok(()));
     }
 
     #[test]
@@ -477,7 +592,7 @@ mod tests {
         let guard = LoginThrottle::new();
         for many in [1u32, 5, 20, 60, 100] {
             let groups = (0..many).fold(0u128, |g, n| {
-                g | 1 << (guard.keys(HERE.parse().unwrap(), &n.to_string(), false).account >> 57)
+                g | 1 << (guard.keys(HERE.parse().unwrap(), &n.to_string(), false).account_hash >> 57)
             });
             let counted = estimate_distinct(groups);
             assert!(counted * 10 >= many * 5 && counted <= many * 2 + 2, "{counted} for {many}");
