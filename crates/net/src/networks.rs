@@ -35,21 +35,24 @@ impl Networks {
     /// # Errors
     /// One sentence that quotes the text.
     pub fn add(&mut self, text: &str) -> Result<(), String> {
-        let network = match text.parse::<IpAddr>() {
-            Ok(address) => Ok(Ipv6Net::from(ipv6(address))),
-            Err(_) => match text.parse() {
-                Ok(IpNet::V4(network)) => {
-                    Ipv6Net::new(network.addr().to_ipv6_mapped(), IPV4_BITS + network.prefix_len())
-                        .map_err(drop)
-                }
-                Ok(IpNet::V6(network)) => Ok(network),
-                Err(_) => Err(()),
-            },
-        };
-        let network =
-            network.map_err(|()| format!("\"{text}\" is not an address or a network such as 10.0.0.0/8"))?;
+        let network = parse(text)
+            .ok_or_else(|| format!("\"{text}\" is not an address or a network such as 10.0.0.0/8"))?;
         self.0.push(network.trunc());
         Ok(())
+    }
+}
+
+fn parse(text: &str) -> Option<Ipv6Net> {
+    let Some((address, _)) = text.split_once('/') else {
+        return Some(Ipv6Net::from(ipv6(text.parse().ok()?)));
+    };
+    // `IpNet` ignores leading zeros, which others read as octal: 010.0.0.0 may be 8.0.0.0.
+    address.parse::<IpAddr>().ok()?;
+    match text.parse().ok()? {
+        IpNet::V4(network) => {
+            Ipv6Net::new(network.addr().to_ipv6_mapped(), IPV4_BITS + network.prefix_len()).ok()
+        }
+        IpNet::V6(network) => Some(network),
     }
 }
 
@@ -103,9 +106,20 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for text in
-            ["", "localhost", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1", "10.0.0/8", "10.0.0.0/8/8"]
-        {
+        for text in [
+            "",
+            "localhost",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0.0/",
+            "10.0.0.0/-1",
+            "10.0.0/8",
+            "10.0.0.0/8/8",
+            "010.0.0.0/8",
+            "010.0.0.1",
+            "10.0.0.0/+8",
+            "10.0.0.0/ 8",
+        ] {
             let error = Networks::default().add(text).unwrap_err();
             assert!(error.contains(&format!("\"{text}\"")), "{error}");
         }

@@ -289,15 +289,6 @@ async fn the_resumption_id_of_another_account_is_not_found() {
     assert_eq!(resume(&mut own, &id, 0).await.attr("h").as_deref(), Some("0"));
 }
 
-//= https://xmpp.org/extensions/xep-0198.html#acking
-//= type=test
-//# When an <r/> element ("request") is received, the recipient MUST acknowledge it by sending an <a/> element to
-//# the sender containing a value of 'h' that is equal to the number of stanzas handled by the recipient of the <r/>
-//# element.
-//= https://xmpp.org/extensions/xep-0198.html#acking
-//= type=test
-//# The response SHOULD be sent as soon as possible after receiving the <r/> element, and MUST NOT be withheld for
-//# any condition other than a timeout.
 //= https://xmpp.org/extensions/xep-0198.html#resumption
 //= type=test
 //# If the server can resume the former stream, it MUST return a <resumed/> element, which MUST include a 'previd'

@@ -24,9 +24,9 @@ use crate::secrets::TrafficSecret;
 const HEADER_BYTES: usize = 5;
 const TAG_BYTES: usize = 16;
 /// RFC 8446, section 5.2.
-const MOST_CIPHERAPPLICATION_DATA: usize = 16_384 + 256;
+const MAX_CIPHERTEXT: usize = 16_384 + 256;
 /// RFC 8446, section 5.1, including the type.
-const MOST_PLAINAPPLICATION_DATA: usize = 16_384 + 1;
+const MAX_INNER_PLAINTEXT: usize = 16_384 + 1;
 /// A ticket has at most 64 KiB.
 const MAX_HANDSHAKE_BYTES: usize = 65_536 + 512;
 
@@ -224,7 +224,7 @@ impl RecordLayer {
             }
             let header = [APPLICATION_DATA, 3, 3, *high, *low];
             let length = usize::from(u16::from_be_bytes([*high, *low]));
-            if length > MOST_CIPHERAPPLICATION_DATA {
+            if length > MAX_CIPHERTEXT {
                 let why = InvalidMessage::MessageTooLarge;
                 return Err(RecordError::new(AlertDescription::RecordOverflow, why));
             }
@@ -240,7 +240,7 @@ impl RecordLayer {
             let plain = opener
                 .open_in_place(nonce, Aad::from(header), body)
                 .map_err(|_| RecordError::new(AlertDescription::BadRecordMac, Error::DecryptError))?;
-            if plain.len() > MOST_PLAINAPPLICATION_DATA {
+            if plain.len() > MAX_INNER_PLAINTEXT {
                 let why = Error::PeerSentOversizedRecord;
                 return Err(RecordError::new(AlertDescription::RecordOverflow, why));
             }

@@ -42,7 +42,8 @@ pub(crate) fn page(reviews: &[(&Specification, Review)], quotes: &[Quote], files
         out.push_str(&unfulfilled(specification, review, |requirement| &requirement.inapplicable));
         let _ = write!(out, "\n## {}: fulfilled\n\n", specification.name);
         out.push_str("| Section | Requirement | Where |\n| --- | --- | --- |\n");
-        for requirement in review.requirements.iter().filter(|requirement| requirement.of_server()) {
+        let whole = |requirement: &&_| Requirement::of_server(requirement) && requirement.missing.is_empty();
+        for requirement in review.requirements.iter().filter(whole) {
             let places = places(specification, requirement, quotes, files);
             if !places.is_empty() {
                 let shown: Vec<String> = places.iter().map(Place::link).collect();

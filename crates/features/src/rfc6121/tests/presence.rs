@@ -322,9 +322,6 @@ fn a_displaced_session_is_announced_before_its_successor() {
     );
 }
 
-//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.1
-//= type=test
-//# the user's server MUST treat the contact just as it would any normal subscriber as described under Section 3
 //= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.3
 //= type=test
 //# When the user's server receives a directed presence stanza, it SHOULD process it according to the following
@@ -439,6 +436,34 @@ fn section_4_6_1_a_subscription_that_ends_takes_precedence() {
     romeo.recv();
     juliet.send("<presence to='romeo@example.net' type='unsubscribed'/>");
     assert!(romeo.recv()[0].contains("type='unavailable'"));
+}
+
+//= https://www.rfc-editor.org/rfc/rfc6121#section-4.6.1
+//= type=test
+//# the user's server MUST treat the contact just as it would any normal subscriber as described under Section 3
+#[test]
+fn section_4_6_1_directed_presence_and_then_a_subscription_make_a_normal_subscriber() {
+    let engine = verona();
+    engine.create_user("nurse@example.com");
+    let (nurse, juliet) =
+        (online(&engine, "nurse@example.com", "kitchen"), online(&engine, JULIET, "balcony"));
+    juliet.send("<presence to='nurse@example.com/kitchen'/>");
+    nurse.recv();
+    nurse.send("<presence to='juliet@example.com' type='subscribe'/>");
+    juliet.send("<presence to='nurse@example.com' type='subscribed'/>");
+    nurse.recv();
+    // Broadcast reaches a subscriber, not who only got directed presence.
+    juliet.send("<presence><show>away</show></presence>");
+    assert_same(
+        &nurse.recv(),
+        &["<presence from='juliet@example.com/balcony' to='nurse@example.com'><show>away</show></presence>"],
+    );
+    // Once, although the contact is also in the list of directed presence.
+    juliet.close();
+    assert_same(
+        &nurse.recv(),
+        &["<presence from='juliet@example.com/balcony' to='nurse@example.com' type='unavailable'/>"],
+    );
 }
 
 //= https://www.rfc-editor.org/rfc/rfc6121#section-4.3
