@@ -45,7 +45,6 @@ use std::net::IpAddr;
 use parking_lot::Mutex;
 
 use self::fixed_name::FixedName;
-
 use crate::limits::NodeLimits;
 
 /// Number of entries in a set.
