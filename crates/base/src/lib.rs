@@ -1,4 +1,4 @@
-//! Foundations of every other crate: time, tasks, random ids, secrets, token buckets and counters.
+//! Foundations of every other crate: time, tasks, random and time-ordered ids, secrets, token buckets and counters.
 //!
 //! Nothing here depends on XMPP or on a runtime: time and tasks are traits ([`clock::Clock`], [`spawn::Spawner`]) that programs
 //! implement and tests replace.
@@ -12,10 +12,12 @@ pub mod network;
 pub mod printable;
 pub mod secret;
 pub mod spawn;
+pub mod time_ordered_id;
 pub mod token_bucket;
 
 pub use clock::{Clock, ManualClock, Millis, SystemClock};
 pub use network::{network, network_number};
 pub use secret::Secret;
 pub use spawn::{BoxFuture, Spawner};
+pub use time_ordered_id::{TimeOrderedId, TimeOrderedIdGenerator};
 pub use token_bucket::TokenBucket;

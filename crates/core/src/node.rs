@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arc_swap::ArcSwap;
 use base::clock::Clock;
 use base::spawn::Spawner;
+use base::{TimeOrderedId, TimeOrderedIdGenerator};
 use cluster::{AddressHasher, Cluster};
 use jid::{Jid, JidRef};
 use parking_lot::RwLock;
@@ -85,6 +86,7 @@ pub struct Node {
     pub clock: Arc<dyn Clock>,
     /// Spawner of tasks.
     pub spawner: Arc<dyn Spawner>,
+    stanza_ids: TimeOrderedIdGenerator,
     /// Metrics.
     pub metrics: Metrics,
     /// Counts failed logins.
@@ -125,6 +127,8 @@ const MESSAGE_STEP: u32 = 1 << 16;
 impl Node {
     /// Builds a node.
     pub fn new(parts: NodeComponents) -> Arc<Node> {
+        let own = parts.cluster.node();
+        let epoch = parts.cluster.members().iter().find(|member| member.node == own).map_or(0, |m| m.epoch);
         Arc::new(Node {
             hosts: RwLock::new(parts.hosts),
             routing_table: RoutingTable::new(parts.hasher),
@@ -137,6 +141,7 @@ impl Node {
             cluster: parts.cluster,
             now: AtomicU32::new(parts.clock.now_seconds()),
             clock: parts.clock,
+            stanza_ids: TimeOrderedIdGenerator::new(own.as_str(), epoch),
             spawner: parts.spawner,
             metrics: parts.metrics,
             login_throttle: LoginThrottle::new(),
@@ -258,6 +263,11 @@ impl Node {
         self.shutdown_signal.sweep(now);
         self.session_log.sweep(now);
         self.retry_rechecks(now);
+    }
+
+    /// A stanza id (XEP-0359) that is greater than all that this node has given, and that no other node gives.
+    pub fn next_stanza_id(&self) -> TimeOrderedId {
+        self.stanza_ids.next(self.clock.unix_millis())
     }
 
     /// Counts of roster writes and of stored messages in the stripe of this account, 16 bits each.

@@ -1,7 +1,8 @@
 //! Unique and Stable Stanza IDs: XEP-0359 0.7.0, sections 3.1 and 4.
 //!
 //! Each message of type chat or normal that arrives for an account gets a `<stanza-id/>` by that account before any
-//! other handler sees it, so that the archive, the offline store and all resources use the same id. Not stamped:
+//! other handler sees it, so that the archive, the offline store and all resources use the same id. Ids sort by time
+//! ([`base::TimeOrderedId`], which also says what an id reveals), so that an archive pages by them. Not stamped:
 //! groupchat (the room sets the id), headline and error (never archived), and typing notifications without a body. A
 //! `<stanza-id/>` that claims to be by the account or by this server, or whose `by` is not a valid address, is
 //! removed from messages of every type that its users send and receive, whether stamping is enabled or not (section
@@ -11,12 +12,12 @@
 //!
 //! # Pitfalls
 //!
-//! This handler sees every message. Its only allocation is the new stanza; ids need neither the operating system nor
-//! a lock, and only a message with a payload in the namespace is parsed.
+//! This handler sees every message. Its only allocation is the new stanza; an id is one atomic operation, and only a
+//! message with a payload in the namespace is parsed.
 
-use std::cell::{Cell, RefCell};
-use std::hash::{BuildHasher, RandomState};
+use std::cell::RefCell;
 
+use base::TimeOrderedId;
 use jid::JidRef;
 use stanza::{MessageType, PayloadNs, StanzaKindSet, append_child};
 use throng_core::feature::{
@@ -63,7 +64,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         builder.incoming(Phase::Stamp, Interest::kinds(IDENTIFIED_KINDS), |ctx: &mut IncomingCtx<'_>| {
             let head = ctx.stanza.head();
             if head.has_body || !head.payloads().contains(PayloadNs::Chatstates) {
-                match with_stanza_id(ctx.stanza, ctx.to.bare()) {
+                match with_stanza_id(ctx.stanza, ctx.node.next_stanza_id(), ctx.to.bare()) {
                     Ok(frame) => *ctx.stanza = frame,
                     Err(error) => return refused(error),
                 }
@@ -106,17 +107,20 @@ fn strip_forged(frame: &mut SharedStanza, node: &Node, account: JidRef<'_>) -> F
 thread_local! {
     /// Buffers in which the child and the new stanza are assembled.
     static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
-    static IDS: StanzaIdGenerator = StanzaIdGenerator { key: RandomState::new(), next: Cell::new(0) };
 }
 /// Capacity in bytes that the buffers retain between messages; larger ones are freed.
 const MAX_RETAINED_BUFFER: usize = 64 * 1024;
 
 /// Adds an id by this account to the message.
-fn with_stanza_id(frame: &SharedStanza, by: JidRef<'_>) -> Result<SharedStanza, xml::Error> {
+fn with_stanza_id(
+    frame: &SharedStanza,
+    id: TimeOrderedId,
+    by: JidRef<'_>,
+) -> Result<SharedStanza, xml::Error> {
     BUFFERS.with_borrow_mut(|(child, out)| {
         child.clear();
         child.extend_from_slice(b"<stanza-id xmlns='urn:xmpp:sid:0' id='");
-        child.extend_from_slice(&IDS.with(StanzaIdGenerator::next));
+        child.extend_from_slice(&id.to_text());
         child.extend_from_slice(b"' by='");
         xml::escape::attr(by.as_str(), child);
         child.extend_from_slice(b"'/>");
@@ -129,29 +133,10 @@ fn with_stanza_id(frame: &SharedStanza, by: JidRef<'_>) -> Result<SharedStanza, 
     })
 }
 
-/// Generator of 80-bit ids: a keyed hash (SipHash) of a counter. All earlier ids of a thread do not reveal the next,
-/// and threads and starts of the server have different keys, from the operating system.
-struct StanzaIdGenerator {
-    key: RandomState,
-    next: Cell<u64>,
-}
-
-impl StanzaIdGenerator {
-    /// 16 characters of base32.
-    fn next(&self) -> [u8; 16] {
-        const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-        let n = self.next.get();
-        self.next.set(n.wrapping_add(1));
-        // 64 bits that change with every id, and 16 that are constant per thread.
-        let bits = u128::from(self.key.hash_one(n)) << 16 | u128::from(self.key.hash_one(u64::MAX) & 0xFFFF);
-        std::array::from_fn(|at| ALPHABET[(bits >> (75 - 5 * at) & 31) as usize])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
+    use base::Clock as _;
     use testkit::{NodeClient, TestNode, assert_same};
     use throng_core::feature::FeatureOptions;
     use throng_core::{EnabledFeature, NodeLimits};
@@ -245,11 +230,19 @@ mod tests {
     }
 
     #[test]
-    fn ids_differ_within_and_between_threads() {
-        let make = || IDS.with(|ids| (0..5000).map(|_| ids.next()).collect::<Vec<_>>());
-        let other = std::thread::spawn(make).join().unwrap();
-        let all: HashSet<[u8; 16]> = make().into_iter().chain(other).collect();
-        assert_eq!(all.len(), 10_000);
-        assert!(all.iter().flatten().all(|c| c.is_ascii_lowercase() || (b'2'..=b'7').contains(c)));
+    fn ids_of_a_node_sort_in_the_order_of_arrival() {
+        let (engine, romeo, juliet) = engine(true);
+        let mut ids: Vec<String> = Vec::new();
+        for at in 0..200 {
+            // The clock stands still, advances, and is set back.
+            match at % 40 {
+                10 => engine.clock.advance(5),
+                30 => engine.clock.set_unix_millis(engine.clock.unix_millis() - 60_000),
+                _ => {}
+            }
+            ids.push(id(&deliver(&romeo, &juliet, "chat", "<body>x</body>")).to_owned());
+        }
+        assert!(ids.iter().all(|id| id.len() == TimeOrderedId::CHARS));
+        assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
     }
 }
