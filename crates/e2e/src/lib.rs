@@ -14,6 +14,7 @@ pub mod folder;
 pub mod node;
 pub mod ports;
 pub mod process;
+pub mod several_nodes;
 pub mod wait;
 
 pub use folder::TempFolder;

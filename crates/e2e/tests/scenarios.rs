@@ -1,7 +1,9 @@
-//! Tests that run the scenarios of `scenarios/` in memory against a node with every feature and default settings, over
-//! TCP's framing, WebSocket and BOSH.
+//! Tests that run the scenarios of `scenarios/` in memory against nodes with every feature and default settings: on
+//! one node over TCP's framing, WebSocket and BOSH, and with the clients spread over two and over three nodes.
 //!
-//! There is one test per scenario, so that a failure has the scenario's name. `testkit::scenario` describes the syntax;
+//! There is one test per scenario and placement, so that a failure has the scenario's name. Scenarios that fail on
+//! several nodes are in [`NOT_YET_ON_SEVERAL_NODES`](throng_e2e::several_nodes::NOT_YET_ON_SEVERAL_NODES), and their
+//! tests assert that they do. `testkit::scenario` describes the syntax;
 //! `cargo xtask scenarios --against HOST:PORT` runs the same files against a server on a port.
 //!
 //! # Pitfalls
@@ -15,8 +17,9 @@ use std::path::Path;
 use features::registry::ALL;
 use testkit::scenario::{Scenario, ScenarioTarget, parse, run};
 use testkit::server::TestServerConfig;
+use throng_e2e::several_nodes::{assert_entries_name_tests, assert_outcome};
 
-/// Makes the tests of each scenario: over TCP, over WebSocket and over BOSH.
+/// Makes the tests of each scenario: over TCP, over WebSocket and over BOSH, on two and on three nodes.
 macro_rules! scenarios {
     ($($name:ident),* $(,)?) => {
         const SCENARIOS: &[&str] = &[$(stringify!($name)),*];
@@ -34,6 +37,18 @@ macro_rules! scenarios {
             $(#[test]
             fn $name() {
                 super::run_scenario(stringify!($name), super::ScenarioTransport::Bosh);
+            })*
+        }
+        mod two_nodes {
+            $(#[test]
+            fn $name() {
+                super::run_on_several_nodes(stringify!($name), 2);
+            })*
+        }
+        mod three_nodes {
+            $(#[test]
+            fn $name() {
+                super::run_on_several_nodes(stringify!($name), 3);
             })*
         }
     };
@@ -81,6 +96,27 @@ fn run_scenario(name: &str, transport: ScenarioTransport) {
             panic!("{}\n{error}", scenario.title);
         }
     });
+}
+
+fn run_on_several_nodes(name: &str, nodes: usize) {
+    let scenario = load_scenario(name);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let outcome = runtime.block_on(async {
+        let servers = TestServerConfig { features: ALL.to_vec(), ..TestServerConfig::default() };
+        run(&scenario, &ScenarioTarget::Cluster(servers.start_cluster(nodes))).await
+    });
+    let outcome = outcome.map_err(|error| format!("{}\n{error}", scenario.title));
+    if let Err(error) = &outcome {
+        // Visible with `--nocapture`: how a known failure fails.
+        eprintln!("{nodes} nodes: {error}");
+    }
+    assert_outcome(&format!("scenarios/{name}"), nodes, outcome);
+}
+
+#[test]
+fn each_known_failure_names_a_scenario() {
+    let names: Vec<String> = SCENARIOS.iter().map(|name| format!("scenarios/{name}")).collect();
+    assert_entries_name_tests("scenarios/", &names);
 }
 
 #[test]

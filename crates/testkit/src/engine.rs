@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use base::ManualClock;
-use cluster::{NodeId, SingleNode};
+use cluster::{Cluster, NodeId, SingleNode};
 use jid::{Jid, JidRef};
 use stanza::{Element, StanzaCondition, StreamError};
 use store::{AddressId, RosterItem, RosterUpdate, Stores, Subscription};
@@ -27,6 +27,7 @@ use throng_core::{
 
 use crate::counting_store::CountingStore;
 use crate::manual_spawner::ManualSpawner;
+use crate::node_inbox::NodeInbox;
 
 /// Domains of every test node.
 pub const DOMAINS: [&str; 3] = ["example.com", "example.net", "example.org"];
@@ -34,6 +35,24 @@ pub const DOMAINS: [&str; 3] = ["example.com", "example.net", "example.org"];
 fn hosts(domains: &[&str], enabled: &[EnabledFeature], limits: &NodeLimits, kept: &FeatureState) -> Hosts {
     let build = |d: &&str| Arc::new(Host::build_with(d, enabled, limits, kept).expect("a host"));
     domains.iter().map(|d| ((*d).to_owned(), build(d))).collect()
+}
+
+/// The parts of a node that nodes of one cluster share, and its connection to the others.
+pub(crate) struct NodeSurroundings<'a> {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) stores: Stores,
+    pub(crate) cluster: Arc<dyn Cluster>,
+    pub(crate) domains: &'a [&'a str],
+    pub(crate) tasks: ManualSpawner,
+}
+
+/// These features with the defaults of their options.
+pub(crate) fn with_defaults(features: &[&'static Feature]) -> Vec<EnabledFeature> {
+    let enabled = |feature: &&'static Feature| EnabledFeature {
+        feature,
+        options: FeatureOptions::defaults(feature.options),
+    };
+    features.iter().map(enabled).collect()
 }
 
 /// Node over the memory store.
@@ -57,11 +76,7 @@ impl TestNode {
 
     /// As [`TestNode::new`], with other limits.
     pub fn with_limits(features: &[&'static Feature], limits: NodeLimits) -> TestNode {
-        let enabled: Vec<EnabledFeature> = features
-            .iter()
-            .map(|feature| EnabledFeature { feature, options: FeatureOptions::defaults(feature.options) })
-            .collect();
-        TestNode::start(&enabled, limits)
+        TestNode::start(&with_defaults(features), limits)
     }
 
     /// As [`TestNode::with_limits`], with options.
@@ -70,15 +85,31 @@ impl TestNode {
     /// If no host can be built from the features.
     pub fn start(enabled: &[EnabledFeature], limits: NodeLimits) -> TestNode {
         let clock = Arc::new(ManualClock::new());
-        let stores = store::memory::stores(clock.clone());
+        let surroundings = NodeSurroundings {
+            stores: store::memory::stores(clock.clone()),
+            clock,
+            cluster: Arc::new(SingleNode::new(NodeId::new("test").expect("a name"))),
+            domains: &DOMAINS,
+            tasks: ManualSpawner::default(),
+        };
+        TestNode::start_in(surroundings, enabled, limits)
+    }
+
+    /// As [`TestNode::start`], as a member of a cluster.
+    pub(crate) fn start_in(
+        surroundings: NodeSurroundings<'_>,
+        enabled: &[EnabledFeature],
+        limits: NodeLimits,
+    ) -> TestNode {
+        let NodeSurroundings { clock, stores, cluster, domains, tasks } = surroundings;
         let counted = CountingStore::new(stores.clone());
-        let tasks = Arc::new(ManualSpawner::default());
+        let tasks = Arc::new(tasks);
         let kept = FeatureState::default();
-        let hosts = hosts(&DOMAINS, enabled, &limits, &kept);
+        let hosts = hosts(domains, enabled, &limits, &kept);
         let node = Node::new(NodeComponents {
             hosts,
             stores: Stores::from_backend(counted.clone()),
-            cluster: Arc::new(SingleNode::new(NodeId::new("test").expect("a name"))),
+            cluster,
             clock: clock.clone(),
             spawner: tasks.clone(),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
@@ -88,6 +119,7 @@ impl TestNode {
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
+        NodeInbox::attach(&node);
         TestNode { node, clock, stores, counted, tasks, kept }
     }
 
@@ -247,6 +279,11 @@ impl TestNode {
     /// Runs the spawned tasks.
     pub fn run_tasks(&self) {
         self.tasks.run();
+    }
+
+    /// Polls each spawned task once.
+    pub(crate) fn step_tasks(&self) {
+        self.tasks.step();
     }
 
     fn host(&self, jid: &Jid) -> Arc<Host> {

@@ -1,4 +1,5 @@
-//! Shared test support: a node without sockets, a node with streams, scenarios, and comparison of stanzas.
+//! Shared test support: nodes without sockets, nodes with streams, alone and in clusters, scenarios, and comparison of
+//! stanzas.
 //!
 //! No production crate may depend on this one; features and streams use it as a dev-dependency.
 //!
@@ -12,9 +13,12 @@ pub mod counting_store;
 pub mod engine;
 pub mod expat;
 pub mod manual_spawner;
+mod node_inbox;
 pub mod scenario;
 pub mod server;
+pub mod test_nodes;
 pub mod tls;
 
 pub use compare::{assert_same, canonical};
 pub use engine::{NodeClient, TestNode};
+pub use test_nodes::TestNodes;

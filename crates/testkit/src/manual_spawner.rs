@@ -10,14 +10,19 @@ use parking_lot::Mutex;
 
 /// Rounds after which a pending task counts as stuck.
 const ROUNDS: usize = 1_000;
+/// Rounds after which a task that may wait for clients counts as waiting.
+const ROUNDS_TO_WAIT: usize = 16;
 
 /// Tasks that wait for [`ManualSpawner::run`].
 #[derive(Default)]
-pub struct ManualSpawner(Mutex<Vec<BoxFuture<'static, ()>>>);
+pub struct ManualSpawner {
+    tasks: Mutex<Vec<BoxFuture<'static, ()>>>,
+    may_wait: bool,
+}
 
 impl Spawner for ManualSpawner {
     fn spawn(&self, _what: &'static str, task: BoxFuture<'static, ()>) {
-        self.0.lock().push(task);
+        self.tasks.lock().push(task);
     }
 
     fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
@@ -26,29 +31,39 @@ impl Spawner for ManualSpawner {
 }
 
 impl ManualSpawner {
-    /// Runs until every task is complete.
+    /// A spawner whose tasks may wait until a client reads: [`ManualSpawner::run`] leaves them.
+    pub fn for_waiting_tasks() -> ManualSpawner {
+        ManualSpawner { may_wait: true, ..ManualSpawner::default() }
+    }
+
+    /// Runs until every task is complete, or waits for a client if it may.
     ///
     /// # Panics
-    /// If a task never completes.
+    /// If a task that may not wait never completes.
     pub fn run(&self) {
-        for _ in 0..ROUNDS {
-            if self.0.lock().is_empty() {
+        for _ in 0..if self.may_wait { ROUNDS_TO_WAIT } else { ROUNDS } {
+            if self.is_idle() {
                 return;
             }
             self.step();
         }
-        panic!("a task never finishes");
+        assert!(self.may_wait, "a task never finishes");
+    }
+
+    /// Whether no task is left.
+    pub fn is_idle(&self) -> bool {
+        self.tasks.lock().is_empty()
     }
 
     /// Polls every task once.
     pub fn step(&self) {
-        let tasks = std::mem::take(&mut *self.0.lock());
+        let tasks = std::mem::take(&mut *self.tasks.lock());
         let mut cx = Context::from_waker(Waker::noop());
         let left: Vec<_> = tasks
             .into_iter()
             .filter_map(|mut t| t.as_mut().poll(&mut cx).is_pending().then_some(t))
             .collect();
-        self.0.lock().splice(0..0, left);
+        self.tasks.lock().splice(0..0, left);
     }
 
     /// Drives one future to completion, together with the spawned tasks.

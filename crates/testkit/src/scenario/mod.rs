@@ -1,7 +1,8 @@
 //! Scenarios: scripted conversations between clients and a server, similar to Prosody's scansion.
 //!
-//! A scenario is a text file in `e2e/scenarios`. It runs in memory with a manual clock ([`ScenarioTarget::Memory`]) or
-//! against any server on a port ([`ScenarioTarget::Remote`], `cargo xtask scenarios --against`).
+//! A scenario is a text file in `e2e/scenarios`. It runs in memory with a manual clock, on one node
+//! ([`ScenarioTarget::Memory`]) or spread over several ([`ScenarioTarget::Cluster`]), or against any server on a port
+//! ([`ScenarioTarget::Remote`], `cargo xtask scenarios --against`).
 //!
 //! ```text
 //! # A comment.
@@ -23,7 +24,12 @@
 //!
 //! The header: `title:`, `features:` (names of the registry that the scenario covers), `ignores:` (namespaces of
 //! children that stanzas may have in addition), `administrators:` (users that must be administrators), then `client
-//! NAME is USER/RESOURCE [with password WORDS]` and `friends USER USER` (subscribed both ways before the start).
+//! NAME is USER/RESOURCE [on node N] [with password WORDS]` and `friends USER USER` (subscribed both ways before the
+//! start).
+//!
+//! In a cluster the first client is on the first node, the second on the second, and so on, beginning again after the
+//! last. `on node N` (from 1) places a client where the conversation depends on it; it wraps around in the same way, so
+//! the scenario runs on any number of nodes.
 //!
 //! The steps, each a [`StepAction`]: `NAME connects` (up to a bound resource), `NAME opens a stream` (no login: the
 //! scenario sends it, with `{NAME.plain}` for PLAIN), `NAME proves WORD` (computes `{NAME.proof}` of the token in
@@ -54,7 +60,7 @@ mod expected_element;
 mod parse;
 mod run;
 
-use crate::server::TestServer;
+use crate::server::{TestServer, TestServers, run_until_idle};
 
 pub use parse::parse;
 pub use run::run;
@@ -101,6 +107,8 @@ pub struct ScenarioClient {
     pub user: String,
     /// Resource that it requests.
     pub resource: String,
+    /// Index of its node in a cluster; that of the client if absent. Both wrap around.
+    pub node: Option<usize>,
     /// Its password; that of the target if absent.
     pub password: Option<String>,
 }
@@ -162,6 +170,8 @@ pub enum ReceiveOrder {
 pub enum ScenarioTarget {
     /// A node in memory. Accounts are created as needed.
     Memory(Box<TestServer>),
+    /// Nodes in memory, over which the clients are spread. Accounts are created as needed.
+    Cluster(TestServers),
     /// A server on a port. Accounts must exist: see [`Scenario::accounts`].
     Remote(RemoteServer),
 }
@@ -180,14 +190,41 @@ pub struct RemoteServer {
     pub own_users: bool,
 }
 
+impl ScenarioTarget {
+    /// The nodes in memory.
+    fn nodes(&self) -> Option<&[TestServer]> {
+        match self {
+            ScenarioTarget::Memory(server) => Some(std::slice::from_ref(server.as_ref())),
+            ScenarioTarget::Cluster(servers) => Some(&servers.nodes),
+            ScenarioTarget::Remote(_) => None,
+        }
+    }
+
+    /// Lets nodes in memory complete everything that they have received.
+    async fn settle(&self) {
+        match self {
+            ScenarioTarget::Memory(_) => run_until_idle().await,
+            ScenarioTarget::Cluster(servers) => servers.settle().await,
+            ScenarioTarget::Remote(_) => {}
+        }
+    }
+}
+
 impl Scenario {
+    /// Index of the node of a client in a cluster of `count` nodes.
+    fn node_of(&self, who: usize, count: usize) -> usize {
+        self.clients[who].node.unwrap_or(who) % count
+    }
+
     /// User, local part on this target and password of every account that the scenario needs.
     pub fn accounts(&self, target: &ScenarioTarget) -> Vec<(String, String, String)> {
         let mut accounts: Vec<(String, String, String)> = Vec::new();
         for client in &self.clients {
             let own = |password: &str| client.password.clone().unwrap_or_else(|| password.to_owned());
             let (local, password) = match target {
-                ScenarioTarget::Memory(_) => (client.user.clone(), own(crate::server::PASSWORD)),
+                ScenarioTarget::Memory(_) | ScenarioTarget::Cluster(_) => {
+                    (client.user.clone(), own(crate::server::PASSWORD))
+                }
                 ScenarioTarget::Remote(host) if host.own_users => {
                     (format!("{}-{}", self.name, client.user), own(&host.password))
                 }

@@ -102,6 +102,10 @@ fn client(text: &str) -> Result<ScenarioClient, String> {
         Some((text, password)) => (text, Some(password.trim().to_owned())),
         None => (text, None),
     };
+    let (text, node) = match text.rsplit_once(" on node ") {
+        Some((text, number)) => (text, Some(node_index(number.trim())?)),
+        None => (text, None),
+    };
     let parts = text.split_once(" is ").and_then(|(name, address)| Some((name, address.split_once('/')?)));
     let Some((name, (user, resource))) = parts else {
         return Err("write \"client NAME is USER/RESOURCE\"".to_owned());
@@ -113,7 +117,14 @@ fn client(text: &str) -> Result<ScenarioClient, String> {
     if name.trim().contains(|c: char| !c.is_ascii_alphanumeric()) {
         return Err(format!("\"{}\" is no name; use letters and digits", name.trim()));
     }
-    Ok(ScenarioClient { name: own(name), user: own(user), resource: own(resource), password })
+    Ok(ScenarioClient { name: own(name), user: own(user), resource: own(resource), node, password })
+}
+
+fn node_index(number: &str) -> Result<usize, String> {
+    let parsed: Option<usize> = number.parse().ok();
+    parsed
+        .and_then(|number| number.checked_sub(1))
+        .ok_or_else(|| format!("\"{number}\" is no number of a node; the first is 1"))
 }
 
 fn step(scenario: &Scenario, line: &str, xml: Option<String>) -> Result<StepAction, String> {
@@ -189,6 +200,7 @@ mod tests {
             name: "a".into(),
             user: "romeo".into(),
             resource: "x y".into(),
+            node: None,
             password: Some("p w".into()),
         };
         assert_eq!(scenario.clients, [want]);
@@ -197,6 +209,17 @@ mod tests {
             matches!(&scenario.steps[1].action, StepAction::Receives(0, xml, ReceiveOrder::Any) if xml.contains("id='2'"))
         );
         assert!(matches!(&scenario.steps[3].action, StepAction::Disconnected(0, Some(c)) if c == "conflict"));
+    }
+
+    #[test]
+    fn clients_are_spread_over_nodes_unless_the_scenario_places_them() {
+        let text =
+            "title: t\nclient a is romeo/x on node 2 with password p w\nclient b is romeo/y\nb connects\n";
+        let scenario = parse("p", text).unwrap();
+        let a = &scenario.clients[0];
+        assert_eq!((a.resource.as_str(), a.node, a.password.as_deref()), ("x", Some(1), Some("p w")));
+        let places = |count| [scenario.node_of(0, count), scenario.node_of(1, count)];
+        assert_eq!((places(1), places(2), places(3)), ([0, 0], [1, 1], [1, 1]));
     }
 
     #[test]
@@ -219,6 +242,10 @@ mod tests {
         assert_eq!(
             wrong(&format!("{HEAD}client b is a@c/b")),
             "p:3: write \"a\" without its domain: scenarios run on any".replace("\"a\"", "\"a@c\"")
+        );
+        assert_eq!(
+            wrong(&format!("{HEAD}client b is c/d on node 0")),
+            "p:3: \"0\" is no number of a node; the first is 1"
         );
         assert_eq!(wrong(&format!("{HEAD}friends romeo juliet")), "p:3: no client is of the user juliet");
         assert_eq!(

@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 
+use cluster::memory::Bus;
+
 use super::connection::{
     LoginFailure, ScenarioConnection, ScenarioEvent, ScenarioIo, condition, encrypt, open_websocket,
 };
 use super::expected_element::{ExpectedElement, Variables, substitute};
 use super::{ReceiveOrder, Scenario, ScenarioError, ScenarioTarget, StepAction};
-use crate::server::run_until_idle;
 
 /// Runs the whole scenario.
 ///
@@ -51,6 +52,7 @@ impl Run<'_> {
     fn domain(&self) -> String {
         match self.target {
             ScenarioTarget::Memory(server) => server.address("x").domain().to_owned(),
+            ScenarioTarget::Cluster(servers) => servers.nodes[0].address("x").domain().to_owned(),
             ScenarioTarget::Remote(host) => host.domain.clone(),
         }
     }
@@ -59,7 +61,8 @@ impl Run<'_> {
         let domain = self.domain();
         for (user, local, password) in self.scenario.accounts(self.target) {
             self.words.insert(user, format!("{local}@{domain}"));
-            if let ScenarioTarget::Memory(server) = self.target {
+            // The nodes share their store.
+            if let Some([server, ..]) = self.target.nodes() {
                 server.create_user_with_password(&local, &password).await;
             }
         }
@@ -68,7 +71,7 @@ impl Run<'_> {
             self.words.insert(format!("{}.full", client.name), full);
         }
         self.words.insert("server".to_owned(), domain);
-        if let ScenarioTarget::Memory(server) = self.target {
+        for server in self.target.nodes().unwrap_or_default() {
             server.node.set_admins(self.scenario.administrators.iter().map(|user| server.address(user)));
         }
         for (one, other) in &self.scenario.friends {
@@ -113,13 +116,21 @@ impl Run<'_> {
 
     async fn authenticate(&mut self, who: usize) -> Result<ScenarioConnection, LoginFailure> {
         let (io, local, password) = self.dial(who).await?;
-        ScenarioConnection::login(io, &self.domain(), &local, &password).await
+        ScenarioConnection::login((io, self.bus()), &self.domain(), &local, &password).await
+    }
+
+    /// The network between the nodes of a cluster in memory.
+    fn bus(&self) -> Option<Bus> {
+        match self.target {
+            ScenarioTarget::Cluster(servers) => Some(servers.bus.clone()),
+            ScenarioTarget::Memory(_) | ScenarioTarget::Remote(_) => None,
+        }
     }
 
     /// Opens a stream without a login; the scenario does the login.
     async fn begin(&mut self, who: usize) -> Result<(), LoginFailure> {
         let (io, local, password) = self.dial(who).await?;
-        let connection = ScenarioConnection::begin(io, &self.domain()).await?;
+        let connection = ScenarioConnection::begin((io, self.bus()), &self.domain()).await?;
         let plain = sasl::encoding::encode_challenge(&sasl::client::plain(None, &local, &password));
         self.words.insert(format!("{}.plain", self.scenario.clients[who].name), plain);
         self.connections.insert(who, connection);
@@ -138,6 +149,9 @@ impl Run<'_> {
         let password = client.password.as_ref().unwrap_or(account);
         let io: Box<dyn ScenarioIo> = match self.target {
             ScenarioTarget::Memory(server) => Box::new(server.dial()),
+            ScenarioTarget::Cluster(servers) => {
+                Box::new(servers.nodes[self.scenario.node_of(who, servers.nodes.len())].dial())
+            }
             ScenarioTarget::Remote(host) => {
                 let (plain, secure) =
                     (host.address.strip_prefix("ws://"), host.address.strip_prefix("wss://"));
@@ -176,11 +190,9 @@ impl Run<'_> {
 
     /// Waits until the server has completed everything that any client caused.
     async fn wait_until_idle(&mut self) -> Result<(), String> {
-        if let ScenarioTarget::Memory(_) = self.target {
-            run_until_idle().await;
-        }
         // Twice: what the first round completes may have sent something to a client that was synced earlier.
         for _ in 0..2 {
+            self.target.settle().await;
             self.syncs += 1;
             let id = format!("scenario-sync-{}", self.syncs);
             // A client without a resource cannot send the request.
@@ -252,6 +264,10 @@ impl Run<'_> {
             StepAction::Pass(seconds) => match self.target {
                 ScenarioTarget::Memory(server) => {
                     server.advance(*seconds).await;
+                    Ok(())
+                }
+                ScenarioTarget::Cluster(servers) => {
+                    servers.advance(*seconds).await;
                     Ok(())
                 }
                 ScenarioTarget::Remote(_) => Err("time passes only over memory".to_owned()),

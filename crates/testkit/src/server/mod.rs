@@ -13,6 +13,7 @@
 
 mod bosh;
 mod client;
+mod test_servers;
 mod tls;
 mod websocket;
 
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::spawn::{BoxFuture, Spawner};
 use base::{ManualClock, Secret};
-use cluster::{NodeId, SingleNode};
+use cluster::{Cluster, NodeId, SingleNode};
 use jid::Jid;
 use net::{
     ConnectionLimiter, ConnectionLimits, ListenerConfig, ListenerKind, Pipe, SharedListenerConfig, Stream,
@@ -35,8 +36,10 @@ use throng_core::metrics::Metrics;
 use throng_core::{EnabledFeature, Host, Node, NodeComponents, NodeLimits};
 
 use crate::counting_store::CountingStore;
+use crate::node_inbox::NodeInbox;
 
 pub use client::{ReceivedElement, ReceivedEvent, STREAM_HEADER, StreamClient};
+pub use test_servers::TestServers;
 pub use tls::{ClientAuthority, TlsClientIdentity, TlsClientSettings};
 pub(crate) use websocket::Framed;
 
@@ -103,6 +106,14 @@ impl TestServerConfig {
     pub fn start(self) -> TestServer {
         TestServer::start(self)
     }
+
+    /// Starts this number of nodes with this configuration as one cluster, with a network without faults.
+    ///
+    /// # Panics
+    /// If they cannot be built.
+    pub fn start_cluster(self, count: usize) -> TestServers {
+        TestServers::start(&self, count)
+    }
 }
 
 /// Node that serves streams.
@@ -149,6 +160,17 @@ impl TestServer {
     fn start(setup: TestServerConfig) -> TestServer {
         let clock = Arc::new(ManualClock::new());
         let stores = store::memory::stores(clock.clone());
+        let single = Arc::new(SingleNode::new(NodeId::new("test").expect("a name")));
+        TestServer::start_in(&setup, clock, stores, single)
+    }
+
+    /// Starts a node as a member of a cluster, whose clock and store it shares.
+    fn start_in(
+        setup: &TestServerConfig,
+        clock: Arc<ManualClock>,
+        stores: Stores,
+        cluster: Arc<dyn Cluster>,
+    ) -> TestServer {
         let counted = CountingStore::new(stores.clone());
         let enabled: Vec<EnabledFeature> = setup
             .features
@@ -166,7 +188,7 @@ impl TestServer {
         let node = Node::new(NodeComponents {
             hosts: setup.domains.iter().map(host).collect(),
             stores: Stores::from_backend(counted.clone()),
-            cluster: Arc::new(SingleNode::new(NodeId::new("test").expect("a name"))),
+            cluster,
             clock: clock.clone(),
             spawner: Arc::new(CurrentRuntimeSpawner(tokio::runtime::Handle::current())),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
@@ -176,11 +198,12 @@ impl TestServer {
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
+        NodeInbox::attach(&node);
         let mut port = ListenerConfig::new(ListenerKind::C2s, "127.0.0.1:0".parse().expect("an address"));
         port.limits = node.limits().stanza();
         port.unauthenticated_limits = node.limits().negotiation();
         let (tls, certificate) = if setup.certificates {
-            let (config, certificate) = tls::server(&setup);
+            let (config, certificate) = tls::server(setup);
             (Some(config), Some(certificate))
         } else {
             (None, None)

@@ -1,0 +1,203 @@
+//! Conversations, cases and invariants that fail today when they involve several nodes, each with the section of the
+//! design that decides how they will work.
+//!
+//! A test in this list must fail: [`assert_outcome`] refuses an entry whose test passes, so a change of the engine
+//! that makes it pass removes the entry. A test that is not in the list must pass.
+//!
+//! Names are `scenarios/…` for files of the folder, `cases/…` for the tests of `tests/several_nodes`, and
+//! `simulation/SETTING/…` for the invariants of the simulation.
+
+/// A test that fails on several nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownFailure {
+    /// Name of the test.
+    pub test: &'static str,
+    /// Numbers of nodes with which it fails; empty if the test chooses its number.
+    pub nodes: &'static [usize],
+    /// Section of the design that decides how it will work.
+    pub section: &'static str,
+    /// Why it fails, in one sentence.
+    pub reason: &'static str,
+}
+
+/// The tests that fail.
+pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
+    KnownFailure {
+        test: "scenarios/administration",
+        nodes: &[2, 3],
+        section: "4",
+        reason: "The number of online users is that of the node which is asked.",
+    },
+    KnownFailure {
+        test: "scenarios/avatar",
+        nodes: &[2, 3],
+        section: "2.5",
+        reason: "A broadcast finds contacts in the routing table of its own node only.",
+    },
+    KnownFailure {
+        test: "scenarios/blocking",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A push and a change of the blocklist reach the sessions of one node only.",
+    },
+    KnownFailure {
+        test: "scenarios/carbons",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "Copies are made for the sessions of one node only.",
+    },
+    KnownFailure {
+        test: "scenarios/client_state",
+        nodes: &[2, 3],
+        section: "2.5",
+        reason: "A broadcast finds contacts in the routing table of its own node only.",
+    },
+    KnownFailure {
+        test: "scenarios/disco",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A subscription is known only while the contact has a session on the same node.",
+    },
+    KnownFailure {
+        test: "scenarios/headers",
+        nodes: &[2, 3],
+        section: "2.5",
+        reason: "A broadcast finds contacts in the routing table of its own node only.",
+    },
+    KnownFailure {
+        test: "scenarios/iq_addresses",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A subscription is known only while the contact has a session on the same node.",
+    },
+    KnownFailure {
+        test: "scenarios/message_resources",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A node that has a session of the recipient does not ask the others.",
+    },
+    KnownFailure {
+        test: "scenarios/own_resource",
+        nodes: &[2, 3],
+        section: "2.5",
+        reason: "A broadcast finds contacts in the routing table of its own node only.",
+    },
+    KnownFailure {
+        test: "scenarios/ping",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A subscription is known only while the contact has a session on the same node.",
+    },
+    KnownFailure {
+        test: "scenarios/presence",
+        nodes: &[2, 3],
+        section: "2.5",
+        reason: "A broadcast finds contacts in the routing table of its own node only.",
+    },
+    KnownFailure {
+        test: "scenarios/private_storage",
+        nodes: &[3],
+        section: "2.2",
+        reason: "The chain runs on both nodes that have sessions of the recipient, so a request has two answers.",
+    },
+    KnownFailure {
+        test: "scenarios/registration",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "The removal of an account ends the sessions of one node only.",
+    },
+    KnownFailure {
+        test: "scenarios/resource_conflict",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A claim has neither a time nor a resource, so a full address can be bound on two nodes.",
+    },
+    KnownFailure {
+        test: "scenarios/roster",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A roster push reaches the sessions of one node only.",
+    },
+    KnownFailure {
+        test: "scenarios/sasl2",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A claim has neither a time nor a resource, so a full address can be bound on two nodes.",
+    },
+    KnownFailure {
+        test: "scenarios/shared_account_at_sender",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A node that has a session of the recipient does not ask the others.",
+    },
+    KnownFailure {
+        test: "scenarios/shared_account_elsewhere",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "The chain runs on each node that has sessions of the recipient.",
+    },
+    KnownFailure {
+        test: "scenarios/shared_account_priorities",
+        nodes: &[3],
+        section: "2.2",
+        reason: "Each node applies the rules to its own resources, so one stores what another delivers.",
+    },
+    KnownFailure {
+        test: "scenarios/stanza_id",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "The chain runs on each node that has sessions of the recipient.",
+    },
+    KnownFailure {
+        test: "scenarios/stream_resumption",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "A stream can be resumed only on the node that has its outbox.",
+    },
+    KnownFailure {
+        test: "scenarios/stream_resumption_refused",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "The handled count of an ended stream is known only on its node.",
+    },
+];
+
+/// The entry of a test that runs on this number of nodes; 0 if the test chooses its number.
+pub fn known_failure(test: &str, nodes: usize) -> Option<&'static KnownFailure> {
+    NOT_YET_ON_SEVERAL_NODES
+        .iter()
+        .find(|entry| entry.test == test && (entry.nodes.is_empty() || entry.nodes.contains(&nodes)))
+}
+
+/// Asserts that a test passes, or fails if it is a known failure. 0 nodes: the test chooses their number.
+///
+/// # Panics
+/// If the outcome is not the expected one.
+pub fn assert_outcome(test: &str, nodes: usize, outcome: Result<(), String>) {
+    let on = if nodes == 0 { String::new() } else { format!(" on {nodes} nodes") };
+    match (known_failure(test, nodes), outcome) {
+        (None, Ok(())) | (Some(_), Err(_)) => {}
+        (None, Err(error)) => panic!("{test}{on}: {error}"),
+        (Some(KnownFailure { section, reason, .. }), Ok(())) => panic!(
+            "{test} passes{on}; remove the number or the entry from NOT_YET_ON_SEVERAL_NODES \
+             (section {section}: {reason})"
+        ),
+    }
+}
+
+/// Asserts that every entry of a group names one of its tests.
+///
+/// # Panics
+/// If one does not, or if a test has two entries for one number of nodes.
+pub fn assert_entries_name_tests(group: &str, tests: &[String]) {
+    let entries: Vec<&KnownFailure> =
+        NOT_YET_ON_SEVERAL_NODES.iter().filter(|entry| entry.test.starts_with(group)).collect();
+    for entry in &entries {
+        assert!(tests.iter().any(|test| test == entry.test), "no test has the name {}", entry.test);
+        let twice = entries.iter().filter(|other| {
+            other.test == entry.test
+                && (other.nodes.is_empty() || other.nodes.iter().any(|count| entry.nodes.contains(count)))
+        });
+        assert_eq!(twice.count(), 1, "{} has two entries for one number of nodes", entry.test);
+    }
+}
