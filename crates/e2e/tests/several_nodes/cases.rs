@@ -1,0 +1,164 @@
+//! Cases in which it matters what is in transit between nodes, or which an administrator starts.
+//!
+//! Each runs on one node, where it must pass, on two and on three. A node's number wraps around.
+
+use jid::Jid;
+use store::Subscription;
+use testkit::{NodeClient, TestNodes};
+use throng_e2e::several_nodes::{assert_entries_name_tests, assert_outcome};
+
+use crate::chain_observer::SLOW;
+use crate::observed_features;
+
+/// Makes the tests of each case.
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        const CASES: &[&str] = &[$(stringify!($name)),*];
+        $(mod $name {
+            #[test]
+            fn on_one_node() {
+                super::run_case(stringify!($name), 1, super::$name);
+            }
+
+            #[test]
+            fn on_two_nodes() {
+                super::run_case(stringify!($name), 2, super::$name);
+            }
+
+            #[test]
+            fn on_three_nodes() {
+                super::run_case(stringify!($name), 3, super::$name);
+            }
+        })*
+    };
+}
+
+cases! {
+    two_stale_hints_store_a_message_once,
+    a_roster_written_during_a_login_elsewhere_is_seen_by_the_session,
+    a_disabled_account_keeps_no_session_elsewhere,
+    a_removed_account_keeps_no_session_elsewhere,
+    two_messages_of_a_pair_stay_in_order_if_the_first_waits,
+    a_message_to_a_user_elsewhere_arrives,
+    what_was_stored_on_one_node_is_delivered_on_another,
+}
+
+type CaseFn = fn(&TestNodes) -> Result<(), String>;
+
+fn run_case(name: &str, count: usize, case: CaseFn) {
+    let nodes = TestNodes::new(count, &observed_features());
+    nodes.node(0).create_user("romeo");
+    nodes.node(0).create_user("juliet");
+    assert_outcome(&format!("cases/{name}"), count, case(&nodes));
+}
+
+#[test]
+fn each_known_failure_names_a_case() {
+    let names: Vec<String> = CASES.iter().map(|name| format!("cases/{name}")).collect();
+    assert_entries_name_tests("cases/", &names);
+}
+
+fn ensure(so: bool, otherwise: &str) -> Result<(), String> {
+    if so { Ok(()) } else { Err(otherwise.to_owned()) }
+}
+
+/// An available session of a user on a node.
+fn online(nodes: &TestNodes, node: usize, user: &str, resource: &str) -> NodeClient {
+    let client = nodes.node(node).connect(user, resource);
+    client.send("<presence/>");
+    nodes.settle();
+    client
+}
+
+fn chat(id: &str) -> String {
+    format!("<message to='juliet@example.com' type='chat' id='{id}'><body>Hello</body></message>")
+}
+
+/// Ids of the messages that a client received since the last call.
+fn message_ids(client: &NodeClient) -> Vec<String> {
+    let id = |text: &String| {
+        let document = roxmltree::Document::parse(text).expect("XML");
+        let root = document.root_element();
+        let id = root.attribute("id").unwrap_or_default().to_owned();
+        (root.tag_name().name() == "message").then_some(id)
+    };
+    client.recv().iter().filter_map(id).collect()
+}
+
+fn juliet() -> Jid {
+    Jid::parse("juliet@example.com").expect("an address")
+}
+
+/// Her sessions on two nodes have just ended, and the sender's node does not know it yet.
+fn two_stale_hints_store_a_message_once(nodes: &TestNodes) -> Result<(), String> {
+    let romeo = online(nodes, 0, "romeo", "orchard");
+    let sessions = [online(nodes, 1, "juliet", "balcony"), online(nodes, 2, "juliet", "phone")];
+    sessions.iter().for_each(NodeClient::close);
+    romeo.send(&chat("1"));
+    nodes.settle();
+    let late = online(nodes, 0, "juliet", "late");
+    let received = message_ids(&late);
+    ensure(received == ["1"], &format!("the store had {received:?}"))
+}
+
+fn a_roster_written_during_a_login_elsewhere_is_seen_by_the_session(nodes: &TestNodes) -> Result<(), String> {
+    let read_before = nodes.node(1).principal("juliet");
+    let both = Subscription::BOTH | Subscription::IN_ROSTER;
+    nodes.node(0).add_contact("juliet", "romeo", both);
+    nodes.node(0).add_contact("romeo", "juliet", both);
+    nodes.settle();
+    let romeo = online(nodes, 1, "romeo", "orchard");
+    romeo.recv();
+    let juliet = nodes.node(1).bind(read_before, "balcony").map_err(|condition| format!("{condition:?}"))?;
+    nodes.settle();
+    juliet.send("<presence/>");
+    nodes.settle();
+    let received = romeo.recv();
+    let seen = received.iter().any(|stanza| stanza.contains("juliet@example.com/balcony"));
+    ensure(seen, "he does not receive her presence")
+}
+
+fn a_disabled_account_keeps_no_session_elsewhere(nodes: &TestNodes) -> Result<(), String> {
+    let session = online(nodes, 1, "juliet", "balcony");
+    let node = nodes.node(0);
+    node.block_on(node.node.set_account_disabled(&juliet(), true)).map_err(|error| format!("{error:?}"))?;
+    nodes.settle();
+    ensure(session.session.is_ended(), "the session goes on")
+}
+
+fn a_removed_account_keeps_no_session_elsewhere(nodes: &TestNodes) -> Result<(), String> {
+    let session = online(nodes, 1, "juliet", "balcony");
+    let node = nodes.node(0);
+    node.block_on(node.node.remove_account(juliet().as_ref())).map_err(|error| format!("{error:?}"))?;
+    nodes.settle();
+    ensure(session.session.is_ended(), "the session goes on")
+}
+
+/// A handler of the recipient's chain waits for the store.
+fn two_messages_of_a_pair_stay_in_order_if_the_first_waits(nodes: &TestNodes) -> Result<(), String> {
+    let romeo = online(nodes, 0, "romeo", "orchard");
+    let juliet = online(nodes, 1, "juliet", "balcony");
+    let slow = format!("1{SLOW}");
+    romeo.send(&chat(&slow));
+    romeo.send(&chat("2"));
+    nodes.settle();
+    let received = message_ids(&juliet);
+    ensure(received == [slow.as_str(), "2"], &format!("received {received:?}"))
+}
+
+fn a_message_to_a_user_elsewhere_arrives(nodes: &TestNodes) -> Result<(), String> {
+    let romeo = online(nodes, 0, "romeo", "orchard");
+    let juliet = online(nodes, 1, "juliet", "balcony");
+    romeo.send(&chat("1"));
+    nodes.settle();
+    let received = message_ids(&juliet);
+    ensure(received == ["1"], &format!("received {received:?}"))
+}
+
+fn what_was_stored_on_one_node_is_delivered_on_another(nodes: &TestNodes) -> Result<(), String> {
+    let romeo = online(nodes, 0, "romeo", "orchard");
+    romeo.send(&chat("1"));
+    nodes.settle();
+    let received = message_ids(&online(nodes, 1, "juliet", "balcony"));
+    ensure(received == ["1"], &format!("received {received:?}"))
+}

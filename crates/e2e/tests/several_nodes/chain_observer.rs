@@ -1,0 +1,59 @@
+//! Feature of tests that counts how often the recipient's chain begins for a message, and lets some messages wait in
+//! it.
+//!
+//! The counts are those of the thread, since a test with [`testkit::TestNodes`] has only one.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::task::Poll;
+
+use stanza::{MessageType, StanzaKind, StanzaKindSet};
+use throng_core::feature::{Feature, FeatureBuilder};
+use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, Phase};
+
+/// End of the ids of messages that wait.
+pub(crate) const SLOW: &str = "-slow";
+/// Polls after which a message has waited long enough.
+const POLLS: u32 = 3;
+
+/// The feature.
+pub(crate) static CHAIN_OBSERVER: Feature = Feature { name: "chain_observer", build, ..Feature::EMPTY };
+
+thread_local! {
+    static RUNS: RefCell<BTreeMap<String, u32>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Returns and clears the number of runs by the message's id; errors are not counted.
+pub(crate) fn take_runs() -> BTreeMap<String, u32> {
+    RUNS.take()
+}
+
+fn id(ctx: &IncomingCtx<'_>) -> Option<String> {
+    let is_error = ctx.stanza.kind() == StanzaKind::Message(MessageType::Error);
+    let id = ctx.stanza.head().id(ctx.stanza.bytes()).map(|id| id.to_string());
+    id.filter(|_| !is_error)
+}
+
+fn build(b: &mut FeatureBuilder<'_>) {
+    let messages = Interest::kinds(StanzaKindSet::MESSAGES);
+    b.incoming(Phase::Stamp, messages, |ctx: &mut IncomingCtx<'_>| {
+        if let Some(id) = id(ctx) {
+            RUNS.with_borrow_mut(|runs| *runs.entry(id).or_insert(0) += 1);
+        }
+        Flow::Next
+    });
+    b.incoming(Phase::Rewrite, messages, |ctx: &mut IncomingCtx<'_>| {
+        if !id(ctx).is_some_and(|id| id.ends_with(SLOW)) {
+            return Flow::Next;
+        }
+        let mut polls = 0;
+        Flow::Wait(Box::pin(async move {
+            std::future::poll_fn(|_| {
+                polls += 1;
+                if polls == POLLS { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            HandlerOutcome::next()
+        }))
+    });
+}

@@ -1,0 +1,24 @@
+//! Tests of accounts, messages and presence on several nodes that share a store: single cases, and a seeded simulation.
+//!
+//! The nodes have no sockets and every feature ([`testkit::TestNodes`]). Conversations between clients are scenarios
+//! instead (`tests/scenarios.rs`). What fails today is in
+//! [`NOT_YET_ON_SEVERAL_NODES`](throng_e2e::several_nodes::NOT_YET_ON_SEVERAL_NODES), and the tests assert that it
+//! does.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail by panicking"
+)]
+
+mod cases;
+mod chain_observer;
+mod simulation;
+
+use features::registry::ALL;
+use throng_core::feature::Feature;
+
+/// Every feature, after the one that counts runs of the recipient's chain.
+fn observed_features() -> Vec<&'static Feature> {
+    std::iter::once(&chain_observer::CHAIN_OBSERVER).chain(ALL.iter().copied()).collect()
+}

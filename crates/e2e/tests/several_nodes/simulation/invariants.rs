@@ -1,0 +1,178 @@
+//! Invariants of the simulation, and their checks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jid::Jid;
+use store::Subscription;
+
+use super::simulated_client::{ReceivedMessage, SimulatedClient};
+use super::world::{USERS, World, user_address, user_name};
+
+/// An invariant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Invariant {
+    /// The recipient's chain runs exactly once for each message.
+    ChainRunsOnce,
+    /// Each acknowledged message reaches a session of the recipient, is in the store, or comes back.
+    NothingLost,
+    /// No session receives a message twice, and none is stored that was delivered.
+    NothingDoubled,
+    /// A session receives the messages of another one in their order.
+    PairOrder,
+    /// A user has a subscription to another if and only if the other's roster says so.
+    RostersAgree,
+    /// Each session knows the last presence of every session that it may see, and no other.
+    PresenceConverges,
+    /// No session survives the removal of its account.
+    RemovedAccountsHaveNoSession,
+}
+
+impl Invariant {
+    pub(super) const ALL: [Invariant; 7] = [
+        Invariant::ChainRunsOnce,
+        Invariant::NothingLost,
+        Invariant::NothingDoubled,
+        Invariant::PairOrder,
+        Invariant::RostersAgree,
+        Invariant::PresenceConverges,
+        Invariant::RemovedAccountsHaveNoSession,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Invariant::ChainRunsOnce => "chain-runs-once",
+            Invariant::NothingLost => "nothing-lost",
+            Invariant::NothingDoubled => "nothing-doubled",
+            Invariant::PairOrder => "pair-order",
+            Invariant::RostersAgree => "rosters-agree",
+            Invariant::PresenceConverges => "presence-converges",
+            Invariant::RemovedAccountsHaveNoSession => "removed-accounts-have-no-session",
+        }
+    }
+}
+
+/// A violation of an invariant, with what is wrong.
+#[derive(Debug)]
+pub(super) struct InvariantViolation {
+    pub(super) invariant: Invariant,
+    pub(super) text: String,
+}
+
+fn violation(invariant: Invariant, text: String) -> InvariantViolation {
+    InvariantViolation { invariant, text }
+}
+
+/// Stored subscriptions: by pair of owner and contact.
+fn stored_subscriptions(world: &World) -> BTreeMap<(usize, usize), Subscription> {
+    let node = world.nodes.node(world.nodes.alive()[0]);
+    let mut all = BTreeMap::new();
+    let existing = |user: &usize| !world.removed.contains(user);
+    for owner in (0..USERS).filter(existing) {
+        for contact in (0..USERS).filter(existing).filter(|contact| *contact != owner) {
+            let item = node.stored_roster_item(&user_name(owner), &user_name(contact));
+            all.insert((owner, contact), item.map_or(Subscription::NONE, |item| item.subscription));
+        }
+    }
+    all
+}
+
+/// Checks what sessions must know when everything has arrived.
+pub(super) fn check_sessions(world: &World) -> Vec<InvariantViolation> {
+    let mut found = Vec::new();
+    for user in &world.removed {
+        let address = Jid::parse(&user_address(*user)).expect("an address");
+        for node in world.nodes.alive() {
+            if world.nodes.node(node).node.routing_table.find(address.as_ref()).is_some() {
+                let text = format!("{address} has a session on node {node}");
+                found.push(violation(Invariant::RemovedAccountsHaveNoSession, text));
+            }
+        }
+    }
+    let stored = stored_subscriptions(world);
+    let has = |owner: usize, contact: usize, bits| {
+        stored.get(&(owner, contact)).is_some_and(|subscription| subscription.contains(bits))
+    };
+    for (owner, contact) in stored.keys().copied() {
+        let (to, from) = (has(owner, contact, Subscription::TO), has(contact, owner, Subscription::FROM));
+        if to != from {
+            let text =
+                format!("user{owner} has \"to\" for user{contact}: {to}; the other has \"from\": {from}");
+            found.push(violation(Invariant::RostersAgree, text));
+        }
+    }
+    let sees = |user: usize, other: usize| {
+        user == other || has(user, other, Subscription::TO) && has(other, user, Subscription::FROM)
+    };
+    for index in world.live_clients() {
+        let client = &world.clients[index];
+        let expected: BTreeMap<String, String> = world
+            .live_clients()
+            .map(|other| &world.clients[other])
+            .filter(|other| other.address != client.address && sees(client.user, other.user))
+            .map(|other| (other.address.clone(), other.status.clone()))
+            .collect();
+        if client.seen != expected {
+            let text = format!("{} sees {:?} where there is {expected:?}", client.address, client.seen);
+            found.push(violation(Invariant::PresenceConverges, text));
+        }
+    }
+    found
+}
+
+/// Checks the messages, after the store has delivered what it had to sessions that are the last ones.
+pub(super) fn check_messages(world: &World) -> Vec<InvariantViolation> {
+    let mut found = Vec::new();
+    let last: BTreeSet<&str> =
+        world.live_clients().map(|index| world.clients[index].address.as_str()).collect();
+    for message in world.messages.iter().filter(|message| !world.removed.contains(&message.recipient)) {
+        let id = &message.id;
+        let runs = world.chain_runs.get(id).copied().unwrap_or_default();
+        if runs != 1 {
+            found.push(violation(Invariant::ChainRunsOnce, format!("{id} ran {runs} times")));
+        }
+        let count = |client: &SimulatedClient, delayed: Option<bool>| {
+            let matches =
+                |m: &&ReceivedMessage| m.id == *id && delayed.is_none_or(|delayed| m.delayed == delayed);
+            client.received.iter().filter(matches).count()
+        };
+        let receivers: Vec<&SimulatedClient> =
+            world.clients.iter().filter(|client| count(client, None) > 0).collect();
+        let returned = world.clients[message.sender].returned.contains(id);
+        if receivers.is_empty() && !returned {
+            let text = format!("{id} to user{} is nowhere", message.recipient);
+            found.push(violation(Invariant::NothingLost, text));
+        }
+        let twice = receivers.iter().any(|client| count(client, None) > 1);
+        let stored = receivers.iter().any(|client| count(client, Some(true)) > 0);
+        let direct = receivers.iter().any(|client| count(client, Some(false)) > 0);
+        let late = receivers.iter().filter(|client| last.contains(client.address.as_str())).count();
+        if twice || stored && direct || late > 0 && late < receivers.len() {
+            let by: Vec<&str> = receivers.iter().map(|client| client.address.as_str()).collect();
+            let text = format!("{id} was received by {by:?}, stored: {stored}, directly: {direct}");
+            found.push(violation(Invariant::NothingDoubled, text));
+        }
+    }
+    found.extend(check_order(world));
+    found
+}
+
+fn check_order(world: &World) -> Vec<InvariantViolation> {
+    let places: BTreeMap<&str, usize> =
+        world.messages.iter().enumerate().map(|(at, message)| (message.id.as_str(), at)).collect();
+    let mut found = Vec::new();
+    for client in &world.clients {
+        let mut last: BTreeMap<(usize, &str), usize> = BTreeMap::new();
+        for received in &client.received {
+            let Some(at) = places.get(received.id.as_str()).copied() else { continue };
+            let message = &world.messages[at];
+            // With a negative priority, messages to the bare address are stored while those to the full one arrive.
+            let to = if client.was_negative { message.to.as_str() } else { "" };
+            let before = last.insert((message.sender, to), at);
+            if before.is_some_and(|before| before > at) {
+                let text = format!("{} received {} after a later one", client.address, message.id);
+                found.push(violation(Invariant::PairOrder, text));
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,103 @@
+//! Client of the simulation: reads whenever something arrives, remembers what it knows, and accepts subscription
+//! requests.
+
+use std::collections::BTreeMap;
+
+use testkit::NodeClient;
+
+/// A message that a client received.
+pub(super) struct ReceivedMessage {
+    pub(super) id: String,
+    /// Whether it has a delay stamp (XEP-0203), so that it was stored.
+    pub(super) delayed: bool,
+}
+
+/// Session of a user, also after its end.
+pub(super) struct SimulatedClient {
+    /// Index of the user.
+    pub(super) user: usize,
+    /// Number of its node.
+    pub(super) node: usize,
+    /// Its full address.
+    pub(super) address: String,
+    /// Whether it ever had a negative priority.
+    pub(super) was_negative: bool,
+    /// Text of its last presence.
+    pub(super) status: String,
+    /// The session, until it ends.
+    pub(super) client: Option<NodeClient>,
+    /// Last presence by full address; without those that are unavailable.
+    pub(super) seen: BTreeMap<String, String>,
+    /// Messages in the order in which they arrived.
+    pub(super) received: Vec<ReceivedMessage>,
+    /// Ids of messages that came back with an error.
+    pub(super) returned: Vec<String>,
+}
+
+impl SimulatedClient {
+    pub(super) fn new(user: usize, node: usize, client: NodeClient) -> SimulatedClient {
+        SimulatedClient {
+            user,
+            node,
+            address: client.full().to_owned(),
+            was_negative: false,
+            status: String::new(),
+            client: Some(client),
+            seen: BTreeMap::new(),
+            received: Vec::new(),
+            returned: Vec::new(),
+        }
+    }
+
+    /// Sends a stanza; without a session nothing happens.
+    pub(super) fn send(&self, text: &str) {
+        if let Some(client) = &self.client
+            && !client.session.is_ended()
+        {
+            client.send(text);
+        }
+    }
+
+    /// Broadcasts presence with this text.
+    pub(super) fn become_available(&mut self, status: String, priority: i8) {
+        self.send(&format!("<presence><status>{status}</status><priority>{priority}</priority></presence>"));
+        self.status = status;
+        self.was_negative |= priority < 0;
+    }
+
+    /// Reads everything that has arrived. True if there was anything.
+    pub(super) fn read(&mut self) -> bool {
+        let Some(client) = &self.client else { return false };
+        let stanzas = client.recv();
+        if client.session.is_ended() {
+            self.client = None;
+        }
+        stanzas.iter().for_each(|stanza| self.handle(stanza));
+        !stanzas.is_empty()
+    }
+
+    fn handle(&mut self, text: &str) {
+        let document = roxmltree::Document::parse(text).expect("XML");
+        let root = document.root_element();
+        let attribute = |name: &str| root.attribute(name).unwrap_or_default().to_owned();
+        let (from, id) = (attribute("from"), attribute("id"));
+        let child = |name: &str| root.children().find(|child| child.tag_name().name() == name);
+        match (root.tag_name().name(), attribute("type").as_str()) {
+            ("message", "error") => self.returned.push(id),
+            ("message", _) => {
+                self.received.push(ReceivedMessage { id, delayed: child("delay").is_some() });
+            }
+            ("presence", "") if from != self.address => {
+                let status = child("status").and_then(|status| status.text()).unwrap_or_default();
+                self.seen.insert(from, status.to_owned());
+            }
+            // From a bare address it is that of all resources.
+            ("presence", "unavailable") if from.contains('/') => drop(self.seen.remove(&from)),
+            ("presence", "unavailable") => {
+                self.seen.retain(|address, _| address.split('/').next() != Some(from.as_str()));
+            }
+            ("presence", "subscribe") => self.send(&format!("<presence type='subscribed' to='{from}'/>")),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Nodes, users and operations of one run of the simulation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::memory::NetworkFaults;
+use fastrand::Rng;
+use jid::Jid;
+use testkit::TestNodes;
+
+use super::Setting;
+use super::invariants::{self, InvariantViolation};
+use super::simulated_client::SimulatedClient;
+use crate::chain_observer::{SLOW, take_runs};
+use crate::observed_features;
+
+/// Accounts.
+pub(super) const USERS: usize = 4;
+/// Operations of a run.
+const OPERATIONS: usize = 30;
+/// Sessions of one user at a time.
+const SESSIONS: usize = 3;
+
+/// A message whose stanza the sender's node has completed.
+pub(super) struct AcknowledgedMessage {
+    pub(super) id: String,
+    /// Index of the sender's session.
+    pub(super) sender: usize,
+    /// Index of the recipient.
+    pub(super) recipient: usize,
+    /// The address to which it was sent.
+    pub(super) to: String,
+}
+
+/// Everything of one run.
+pub(super) struct World {
+    pub(super) nodes: TestNodes,
+    /// All sessions that there were.
+    pub(super) clients: Vec<SimulatedClient>,
+    /// In the order of sending.
+    pub(super) messages: Vec<AcknowledgedMessage>,
+    /// Users whose account was removed.
+    pub(super) removed: BTreeSet<usize>,
+    /// Runs of the recipient's chain, by message.
+    pub(super) chain_runs: BTreeMap<String, u32>,
+    /// Violations of what is checked before the sessions end.
+    early: Vec<InvariantViolation>,
+    setting: Setting,
+    random: Rng,
+    /// Pairs of nodes that are cut off from each other.
+    cuts: BTreeSet<(usize, usize)>,
+    /// Numbers resources, texts and messages.
+    serial: u32,
+    print: bool,
+}
+
+pub(super) fn user_name(user: usize) -> String {
+    format!("user{user}")
+}
+
+pub(super) fn user_address(user: usize) -> String {
+    format!("{}@example.com", user_name(user))
+}
+
+impl World {
+    pub(super) fn new(setting: Setting, seed: u64, print: bool) -> World {
+        let mut random = Rng::with_seed(seed);
+        let count = if setting == Setting::Single { 1 } else { random.usize(2..=5) };
+        let faults = match setting {
+            Setting::Faulty => NetworkFaults { drop: 50, duplicate: 50, delay: 3 },
+            Setting::Single | Setting::Calm => NetworkFaults::default(),
+        };
+        let nodes = TestNodes::with_faults(count, &observed_features(), seed, faults);
+        for user in 0..USERS {
+            nodes.node(0).create_user(&user_name(user));
+        }
+        for (one, other) in [(0, 1), (1, 2), (0, 2)] {
+            nodes.node(0).befriend(&user_name(one), &user_name(other));
+        }
+        take_runs();
+        let world = World {
+            nodes,
+            clients: Vec::new(),
+            messages: Vec::new(),
+            removed: BTreeSet::new(),
+            chain_runs: BTreeMap::new(),
+            early: Vec::new(),
+            setting,
+            random,
+            cuts: BTreeSet::new(),
+            serial: 0,
+            print,
+        };
+        world.log(|| format!("{count} nodes"));
+        world
+    }
+
+    fn log(&self, text: impl FnOnce() -> String) {
+        if self.print {
+            eprintln!("{}", text());
+        }
+    }
+
+    fn next(&mut self) -> u32 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Runs all operations, then lets everything arrive, checks the sessions, and reads what the store has left.
+    pub(super) fn run(&mut self) {
+        for _ in 0..OPERATIONS {
+            self.operate();
+            self.pass_time();
+        }
+        self.heal_everything();
+        self.settle();
+        self.early = invariants::check_sessions(self);
+        (0..self.clients.len()).for_each(|index| self.close(index));
+        self.settle();
+        for user in 0..USERS {
+            if !self.removed.contains(&user) {
+                self.connect(user, 0);
+                self.settle();
+            }
+        }
+        self.chain_runs = take_runs();
+    }
+
+    /// What the run has violated.
+    pub(super) fn violations(mut self) -> Vec<InvariantViolation> {
+        let mut all = std::mem::take(&mut self.early);
+        all.extend(invariants::check_messages(&self));
+        all
+    }
+
+    fn operate(&mut self) {
+        match self.random.u32(..100) {
+            0..22 => {
+                let user = self.random.usize(..USERS);
+                let priority = if self.random.u32(..6) == 0 { -1 } else { 0 };
+                self.connect(user, priority);
+            }
+            22..30 => {
+                if let Some(index) = self.any_client() {
+                    self.log(|| format!("close {index}"));
+                    self.close(index);
+                }
+            }
+            30..64 => self.send_message(),
+            64..74 => {
+                let status = format!("s{}", self.next());
+                if let Some(index) = self.any_client() {
+                    self.log(|| format!("presence {status} of {index}"));
+                    self.clients[index].become_available(status, 0);
+                }
+            }
+            74..84 => self.change_roster(),
+            84..86 => self.remove_account(),
+            _ if self.setting == Setting::Faulty => self.disturb(),
+            _ => self.send_message(),
+        }
+    }
+
+    /// Time between two operations: everything arrives, or only some of it.
+    fn pass_time(&mut self) {
+        self.nodes.advance(1);
+        if self.setting != Setting::Faulty {
+            return self.settle();
+        }
+        self.read_all();
+        for _ in 0..self.random.u32(..5) {
+            self.nodes.step();
+            self.read_all();
+        }
+    }
+
+    /// Lets clients read until none has anything to read. What they read may make them send.
+    fn read_all(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let read = self.clients.iter_mut().map(SimulatedClient::read).filter(|read| *read).count();
+            if read == 0 {
+                return any;
+            }
+            any = true;
+        }
+    }
+
+    fn settle(&mut self) {
+        loop {
+            self.nodes.settle();
+            if !self.read_all() {
+                return;
+            }
+        }
+    }
+
+    /// A session that has not ended, of an account that exists.
+    fn any_client(&mut self) -> Option<usize> {
+        let live: Vec<usize> = self.live_clients().collect();
+        self.random.choice(live)
+    }
+
+    /// Sessions that have not ended, of accounts that exist.
+    pub(super) fn live_clients(&self) -> impl Iterator<Item = usize> + '_ {
+        let live = |client: &SimulatedClient| client.client.is_some() && !self.removed.contains(&client.user);
+        (0..self.clients.len()).filter(move |index| live(&self.clients[*index]))
+    }
+
+    fn connect(&mut self, user: usize, priority: i8) {
+        let own: Vec<usize> = self.live_clients().filter(|index| self.clients[*index].user == user).collect();
+        if self.removed.contains(&user) || own.len() >= SESSIONS {
+            return;
+        }
+        let node = match own.first() {
+            Some(index) if self.setting == Setting::Calm => self.clients[*index].node,
+            _ => self.random.choice(self.nodes.alive()).expect("a node is alive"),
+        };
+        let (resource, status) = (format!("r{}", self.next()), format!("s{}", self.next()));
+        let index = self.clients.len();
+        self.log(|| {
+            format!("{index}: {}/{resource} on {node}, {status}, priority {priority}", user_name(user))
+        });
+        let client = self.nodes.node(node).connect(&user_name(user), &resource);
+        let mut client = SimulatedClient::new(user, node, client);
+        client.send("<iq type='get' id='roster'><query xmlns='jabber:iq:roster'/></iq>");
+        client.become_available(status, priority);
+        self.clients.push(client);
+    }
+
+    fn close(&mut self, index: usize) {
+        self.clients[index].read();
+        if let Some(client) = self.clients[index].client.take() {
+            client.close();
+        }
+    }
+
+    fn send_message(&mut self) {
+        let Some(sender) = self.any_client() else { return };
+        let from = self.clients[sender].user;
+        let others: Vec<usize> =
+            (0..USERS).filter(|user| *user != from && !self.removed.contains(user)).collect();
+        let Some(recipient) = self.random.choice(others) else { return };
+        // Also addresses of sessions that have ended.
+        let full: Vec<String> = self
+            .clients
+            .iter()
+            .filter(|client| client.user == recipient)
+            .map(|client| client.address.clone())
+            .collect();
+        let bare = self.random.u32(..10) < 6;
+        let full = self.random.choice(full).filter(|_| !bare);
+        let to = full.unwrap_or_else(|| user_address(recipient));
+        let slow = if self.random.u32(..8) == 0 { SLOW } else { "" };
+        let id = format!("m{}{slow}", self.next());
+        self.log(|| format!("message {id} from {sender} to {to}"));
+        let client = &self.clients[sender];
+        if client.client.as_ref().is_some_and(|client| client.session.is_ended()) {
+            return;
+        }
+        client.send(&format!("<message to='{to}' type='chat' id='{id}'><body>Hello</body></message>"));
+        self.messages.push(AcknowledgedMessage { id, sender, recipient, to });
+    }
+
+    fn change_roster(&mut self) {
+        let Some(index) = self.any_client() else { return };
+        let user = self.clients[index].user;
+        let others: Vec<usize> =
+            (0..USERS).filter(|other| *other != user && !self.removed.contains(other)).collect();
+        let Some(contact) = self.random.choice(others).map(user_address) else { return };
+        let removes = self.random.bool();
+        self.log(|| format!("{index} {} {contact}", if removes { "removes" } else { "subscribes to" }));
+        self.clients[index].send(&if removes {
+            format!(
+                "<iq type='set' id='remove'><query xmlns='jabber:iq:roster'>\
+                 <item jid='{contact}' subscription='remove'/></query></iq>"
+            )
+        } else {
+            format!("<presence type='subscribe' to='{contact}'/>")
+        });
+    }
+
+    fn remove_account(&mut self) {
+        let user = self.random.usize(..USERS);
+        let node = self.random.choice(self.nodes.alive()).expect("a node is alive");
+        if !self.removed.insert(user) {
+            return;
+        }
+        self.log(|| format!("{} is removed on {node}", user_name(user)));
+        let address = Jid::parse(&user_address(user)).expect("an address");
+        let node = self.nodes.node(node);
+        node.block_on(node.node.remove_account(address.as_ref())).expect("an account");
+        node.run_tasks();
+    }
+
+    /// A cut, its end, a crash or a restart.
+    fn disturb(&mut self) {
+        let alive = self.nodes.alive();
+        match self.random.u32(..4) {
+            0 => {
+                let (Some(one), Some(other)) = (self.random.choice(alive.clone()), self.random.choice(alive))
+                else {
+                    return;
+                };
+                if one != other && self.cuts.insert((one.min(other), one.max(other))) {
+                    self.log(|| format!("cut {one} {other}"));
+                    self.nodes.cut(one, other);
+                }
+            }
+            1 => {
+                if let Some((one, other)) = self.cuts.pop_first() {
+                    self.log(|| format!("heal {one} {other}"));
+                    self.nodes.heal(one, other);
+                }
+            }
+            2 if alive.len() > 1 => {
+                let node = self.random.choice(alive).expect("a node is alive");
+                self.crash(node);
+            }
+            _ => {
+                if let Some(node) = self.random.choice(self.nodes.crashed()) {
+                    self.log(|| format!("restart {node}"));
+                    self.nodes.restart(node);
+                }
+            }
+        }
+    }
+
+    fn crash(&mut self, node: usize) {
+        self.log(|| format!("crash {node}"));
+        self.read_all();
+        // A crash of a node that is cut off is a cut of another kind in the network.
+        let (own, others): (BTreeSet<_>, BTreeSet<_>) =
+            self.cuts.iter().copied().partition(|(one, other)| *one == node || *other == node);
+        self.cuts = others;
+        own.into_iter().for_each(|(one, other)| self.nodes.heal(one, other));
+        self.nodes.crash(node);
+        for client in self.clients.iter_mut().filter(|client| client.node == node) {
+            client.client = None;
+        }
+    }
+
+    fn heal_everything(&mut self) {
+        for (one, other) in std::mem::take(&mut self.cuts) {
+            self.nodes.heal(one, other);
+        }
+    }
+}
