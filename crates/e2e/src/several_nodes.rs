@@ -4,7 +4,7 @@
 //! A test in this list must fail: [`assert_outcome`] refuses an entry whose test passes, so a change of the engine
 //! that makes it pass removes the entry. A test that is not in the list must pass.
 //!
-//! Names are `scenarios/…` for files of the folder, `cases/…` for the tests of `tests/several_nodes`, and
+//! Names are `scenarios/…` for files of the folder, `cases/…` and `envelopes/…` for tests of `tests/several_nodes`, and
 //! `simulation/SETTING/…` for the invariants of the simulation.
 
 /// A test that fails on several nodes.
@@ -191,6 +191,30 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         reason: "Each envelope is a task of its own, so a stanza overtakes one that waits.",
     },
     KnownFailure {
+        test: "cases/a_stale_hint_beside_a_right_one_delivers_a_message_once",
+        nodes: &[3],
+        section: "2.2",
+        reason: "A node that is asked in vain forwards the stanza to nodes that have it already.",
+    },
+    KnownFailure {
+        test: "cases/a_message_that_comes_back_from_a_lost_node_runs_the_chain_once",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "What the cluster returns runs `undelivered` without `incoming` before it.",
+    },
+    KnownFailure {
+        test: "cases/a_subscription_that_comes_back_from_a_lost_node_changes_both_rosters",
+        nodes: &[2, 3],
+        section: "2.2",
+        reason: "What the cluster returns runs `undelivered` without `incoming` before it.",
+    },
+    KnownFailure {
+        test: "envelopes/presence-to-contacts-on-four-nodes",
+        nodes: &[],
+        section: "2.5",
+        reason: "A broadcast finds contacts in the routing table of its own node only.",
+    },
+    KnownFailure {
         test: "simulation/calm/presence-converges",
         nodes: &[],
         section: "2.5",
@@ -206,7 +230,7 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         test: "simulation/faulty/chain-runs-once",
         nodes: &[],
         section: "2.2",
-        reason: "The chain runs on each node that has sessions of the recipient, and on none if the sender's node crashes.",
+        reason: "It runs on each node that the directory names, and not at all for what the cluster returns.",
     },
     KnownFailure {
         test: "simulation/faulty/nothing-lost",
@@ -218,19 +242,19 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         test: "simulation/faulty/nothing-doubled",
         nodes: &[],
         section: "2.2",
-        reason: "Several nodes store a message, or one stores what another has delivered.",
+        reason: "What one node returns is stored although another node, which the directory names too, has delivered it.",
     },
     KnownFailure {
         test: "simulation/faulty/pair-order",
         nodes: &[],
         section: "2.3",
-        reason: "Each envelope is a task of its own, and a session that moves is reached on a new way at once.",
+        reason: "A stanza overtakes one that waits, or one that comes back from a node that is lost.",
     },
     KnownFailure {
         test: "simulation/faulty/rosters-agree",
         nodes: &[],
-        section: "2.4",
-        reason: "A subscription that a crash or a cut returns is dropped, so only one of two rosters has changed.",
+        section: "2.2",
+        reason: "A subscription that the cluster returns runs another chain, so only one of two rosters changes.",
     },
     KnownFailure {
         test: "simulation/faulty/presence-converges",
@@ -259,13 +283,23 @@ pub fn known_failure(test: &str, nodes: usize) -> Option<&'static KnownFailure> 
 /// If the outcome is not the expected one.
 pub fn assert_outcome(test: &str, nodes: usize, outcome: Result<(), String>) {
     let on = if nodes == 0 { String::new() } else { format!(" on {nodes} nodes") };
-    match (known_failure(test, nodes), outcome) {
-        (None, Ok(())) | (Some(_), Err(_)) => {}
-        (None, Err(error)) => panic!("{test}{on}: {error}"),
-        (Some(KnownFailure { section, reason, .. }), Ok(())) => panic!(
-            "{test} passes{on}; remove the number or the entry from NOT_YET_ON_SEVERAL_NODES \
+    if let (Some(_), Err(error)) = (known_failure(test, nodes), &outcome) {
+        // Visible with `--nocapture`.
+        eprintln!("known failure of {test}{on}: {error}");
+    }
+    if let Err(error) = check_outcome(known_failure(test, nodes), outcome) {
+        panic!("{test}{on}: {error}");
+    }
+}
+
+fn check_outcome(entry: Option<&KnownFailure>, outcome: Result<(), String>) -> Result<(), String> {
+    match (entry, outcome) {
+        (None, outcome) => outcome,
+        (Some(_), Err(_)) => Ok(()),
+        (Some(KnownFailure { section, reason, .. }), Ok(())) => Err(format!(
+            "it passes; remove the number of nodes or the entry from NOT_YET_ON_SEVERAL_NODES \
              (section {section}: {reason})"
-        ),
+        )),
     }
 }
 
@@ -283,5 +317,20 @@ pub fn assert_entries_name_tests(group: &str, tests: &[String]) {
                 && (other.nodes.is_empty() || other.nodes.iter().any(|count| entry.nodes.contains(count)))
         });
         assert_eq!(twice.count(), 1, "{} has two entries for one number of nodes", entry.test);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_failure_must_fail_and_any_other_test_must_pass() {
+        let entry = KnownFailure { test: "cases/a", nodes: &[2], section: "2.2", reason: "It does." };
+        let failed = || Err("no".to_owned());
+        assert_eq!(check_outcome(None, Ok(())), Ok(()));
+        assert_eq!(check_outcome(None, failed()), failed());
+        assert_eq!(check_outcome(Some(&entry), failed()), Ok(()));
+        assert!(check_outcome(Some(&entry), Ok(())).is_err_and(|error| error.contains("remove")));
     }
 }

@@ -106,10 +106,6 @@ fn run_on_several_nodes(name: &str, nodes: usize) {
         run(&scenario, &ScenarioTarget::Cluster(servers.start_cluster(nodes))).await
     });
     let outcome = outcome.map_err(|error| format!("{}\n{error}", scenario.title));
-    if let Err(error) = &outcome {
-        // Visible with `--nocapture`: how a known failure fails.
-        eprintln!("{nodes} nodes: {error}");
-    }
     assert_outcome(&format!("scenarios/{name}"), nodes, outcome);
 }
 

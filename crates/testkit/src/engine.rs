@@ -10,6 +10,7 @@
 //! The queue of a client fills until [`NodeClient::recv`] is called; nothing else reads it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Waker};
 
 use base::ManualClock;
@@ -44,6 +45,7 @@ pub(crate) struct NodeSurroundings<'a> {
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) domains: &'a [&'a str],
     pub(crate) tasks: ManualSpawner,
+    pub(crate) envelopes: Arc<AtomicU64>,
 }
 
 /// These features with the defaults of their options.
@@ -91,6 +93,7 @@ impl TestNode {
             cluster: Arc::new(SingleNode::new(NodeId::new("test").expect("a name"))),
             domains: &DOMAINS,
             tasks: ManualSpawner::default(),
+            envelopes: Arc::default(),
         };
         TestNode::start_in(surroundings, enabled, limits)
     }
@@ -101,7 +104,7 @@ impl TestNode {
         enabled: &[EnabledFeature],
         limits: NodeLimits,
     ) -> TestNode {
-        let NodeSurroundings { clock, stores, cluster, domains, tasks } = surroundings;
+        let NodeSurroundings { clock, stores, cluster, domains, tasks, envelopes } = surroundings;
         let counted = CountingStore::new(stores.clone());
         let tasks = Arc::new(tasks);
         let kept = FeatureState::default();
@@ -119,7 +122,7 @@ impl TestNode {
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
-        NodeInbox::attach(&node);
+        NodeInbox::attach(&node, envelopes);
         TestNode { node, clock, stores, counted, tasks, kept }
     }
 

@@ -1,8 +1,9 @@
-//! Inbox of a test node: passes everything to the engine's inbox and does not keep the node in memory.
+//! Inbox of a test node: passes everything to the engine's inbox, counts envelopes, and does not keep the node in memory.
 //!
 //! The network of a test owns the inboxes and the nodes own the network, so an inbox that owned its node would never be
 //! freed; the simulation starts thousands of nodes.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use cluster::{Envelope, Inbox, MembershipChange, NodeId};
@@ -10,21 +11,25 @@ use throng_core::Node;
 use throng_core::router::ClusterInbox;
 
 /// Inbox of a test node.
-pub(crate) struct NodeInbox(Weak<Node>);
+pub(crate) struct NodeInbox {
+    node: Weak<Node>,
+    envelopes: Arc<AtomicU64>,
+}
 
 impl NodeInbox {
-    /// Connects a node to its cluster.
-    pub(crate) fn attach(node: &Arc<Node>) {
-        node.cluster.attach(Arc::new(NodeInbox(Arc::downgrade(node))));
+    /// Connects a node to its cluster; `envelopes` counts what arrives.
+    pub(crate) fn attach(node: &Arc<Node>, envelopes: Arc<AtomicU64>) {
+        node.cluster.attach(Arc::new(NodeInbox { node: Arc::downgrade(node), envelopes }));
     }
 
     fn engine(&self) -> Option<ClusterInbox> {
-        self.0.upgrade().map(ClusterInbox)
+        self.node.upgrade().map(ClusterInbox)
     }
 }
 
 impl Inbox for NodeInbox {
     fn on_envelope(&self, from: NodeId, envelope: Envelope) {
+        self.envelopes.fetch_add(1, Ordering::Relaxed);
         if let Some(engine) = self.engine() {
             engine.on_envelope(from, envelope);
         }

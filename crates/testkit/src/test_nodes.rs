@@ -12,6 +12,7 @@
 //! stored messages waits for its client, which must read before the next [`TestNodes::settle`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::ManualClock;
 use cluster::memory::{Bus, NetworkFaults};
@@ -39,6 +40,7 @@ pub struct TestNodes {
     pub clock: Arc<ManualClock>,
     /// The store of all nodes, without a counter.
     pub stores: Stores,
+    envelopes: Arc<AtomicU64>,
     enabled: Vec<EnabledFeature>,
     nodes: Vec<Option<TestNode>>,
 }
@@ -65,6 +67,7 @@ impl TestNodes {
             bus: Bus::new(seed, faults),
             stores: store::memory::stores(clock.clone()),
             clock,
+            envelopes: Arc::default(),
             enabled: with_defaults(features),
             nodes: (0..count).map(|_| None).collect(),
         };
@@ -106,6 +109,7 @@ impl TestNodes {
             cluster,
             domains: &DOMAIN,
             tasks: ManualSpawner::for_waiting_tasks(),
+            envelopes: self.envelopes.clone(),
         };
         self.nodes[index] = Some(TestNode::start_in(surroundings, &self.enabled, NodeLimits::default()));
     }
@@ -131,6 +135,11 @@ impl TestNodes {
     /// Ends a partition.
     pub fn heal(&self, one: usize, other: usize) {
         self.bus.heal(self.id(one), self.id(other));
+    }
+
+    /// Number of envelopes that have arrived on all nodes since the last call.
+    pub fn take_envelopes(&self) -> u64 {
+        self.envelopes.swap(0, Ordering::Relaxed)
     }
 
     /// One tick of the network, then one poll of every task. True if something is in transit.

@@ -7,7 +7,7 @@ use store::Subscription;
 use testkit::{NodeClient, TestNodes};
 use throng_e2e::several_nodes::{assert_entries_name_tests, assert_outcome};
 
-use crate::chain_observer::SLOW;
+use crate::chain_observer::{SLOW, take_runs};
 use crate::observed_features;
 
 /// Makes the tests of each case.
@@ -35,6 +35,9 @@ macro_rules! cases {
 
 cases! {
     two_stale_hints_store_a_message_once,
+    a_stale_hint_beside_a_right_one_delivers_a_message_once,
+    a_message_that_comes_back_from_a_lost_node_runs_the_chain_once,
+    a_subscription_that_comes_back_from_a_lost_node_changes_both_rosters,
     a_roster_written_during_a_login_elsewhere_is_seen_by_the_session,
     a_disabled_account_keeps_no_session_elsewhere,
     a_removed_account_keeps_no_session_elsewhere,
@@ -99,6 +102,44 @@ fn two_stale_hints_store_a_message_once(nodes: &TestNodes) -> Result<(), String>
     let late = online(nodes, 0, "juliet", "late");
     let received = message_ids(&late);
     ensure(received == ["1"], &format!("the store had {received:?}"))
+}
+
+fn a_stale_hint_beside_a_right_one_delivers_a_message_once(nodes: &TestNodes) -> Result<(), String> {
+    let romeo = online(nodes, 0, "romeo", "orchard");
+    let (ended, phone) = (online(nodes, 1, "juliet", "balcony"), online(nodes, 2, "juliet", "phone"));
+    ended.close();
+    romeo.send(&chat("1"));
+    nodes.settle();
+    let received = message_ids(&phone);
+    ensure(received == ["1"], &format!("received {received:?}"))
+}
+
+/// The sender's node is cut off from that of the recipient until it considers it dead.
+fn a_message_that_comes_back_from_a_lost_node_runs_the_chain_once(nodes: &TestNodes) -> Result<(), String> {
+    let romeo = online(nodes, 0, "romeo", "orchard");
+    let _juliet = online(nodes, 1, "juliet", "balcony");
+    nodes.cut(0, 1);
+    take_runs();
+    romeo.send(&chat("1"));
+    nodes.settle();
+    let runs = take_runs().get("1").copied().unwrap_or_default();
+    ensure(runs == 1, &format!("it ran {runs} times"))
+}
+
+fn a_subscription_that_comes_back_from_a_lost_node_changes_both_rosters(
+    nodes: &TestNodes,
+) -> Result<(), String> {
+    let romeo = online(nodes, 0, "romeo", "orchard");
+    let _juliet = online(nodes, 1, "juliet", "balcony");
+    nodes.cut(0, 1);
+    romeo.send("<presence type='subscribe' to='juliet@example.com'/>");
+    nodes.settle();
+    let state =
+        |owner, contact| nodes.node(0).stored_roster_item(owner, contact).map(|item| item.subscription);
+    let (his, hers) = (state("romeo", "juliet"), state("juliet", "romeo"));
+    let right = his == Some(Subscription::PENDING_OUT | Subscription::IN_ROSTER)
+        && hers == Some(Subscription::PENDING_IN);
+    ensure(right, &format!("his state is {his:?}, hers {hers:?}"))
 }
 
 fn a_roster_written_during_a_login_elsewhere_is_seen_by_the_session(nodes: &TestNodes) -> Result<(), String> {

@@ -1,4 +1,5 @@
-//! Tests of accounts, messages and presence on several nodes that share a store: single cases, and a seeded simulation.
+//! Tests of accounts, messages and presence on several nodes that share a store: single cases, numbers of envelopes, and
+//! a seeded simulation.
 //!
 //! The nodes have no sockets and every feature ([`testkit::TestNodes`]). Conversations between clients are scenarios
 //! instead (`tests/scenarios.rs`). What fails today is in
@@ -13,6 +14,7 @@
 
 mod cases;
 mod chain_observer;
+mod envelopes;
 mod simulation;
 
 use features::registry::ALL;

@@ -198,7 +198,7 @@ impl TestServer {
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
-        NodeInbox::attach(&node);
+        NodeInbox::attach(&node, Arc::default());
         let mut port = ListenerConfig::new(ListenerKind::C2s, "127.0.0.1:0".parse().expect("an address"));
         port.limits = node.limits().stanza();
         port.unauthenticated_limits = node.limits().negotiation();
