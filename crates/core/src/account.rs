@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, RosterUpdateOutcome, Subscription};
 
 use crate::blocklist::Blocklist;
-use crate::host::Host;
+use crate::domains::{CurrentHost, HostGuard};
 use crate::router::routing_table::RoutingTable;
 use crate::session::Session;
 use crate::session::flags::{self, AccountFlags};
@@ -39,9 +39,7 @@ pub struct Account {
     pub hash: u64,
     /// The bare address.
     pub jid: Jid,
-    /// The host when the first resource was bound; valid for constant properties such as the domain. See
-    /// [`Account::host`].
-    pub host: Arc<Host>,
+    host: Arc<CurrentHost>,
     /// Flags of the account that hooks query; see [`crate::session::flags`].
     pub flags: AccountFlags,
     state: Mutex<AccountState>,
@@ -72,7 +70,7 @@ struct Rare {
 }
 
 impl Account {
-    pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<Host>, table: &RoutingTable) -> Account {
+    pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<CurrentHost>, table: &RoutingTable) -> Account {
         let hash = table.hash(jid.as_ref());
         Account {
             id,
@@ -84,9 +82,14 @@ impl Account {
         }
     }
 
-    /// The current host: a reload may have replaced the one of the account's creation.
-    pub fn host(&self) -> &Arc<Host> {
-        self.host.current()
+    /// The current host, which a reload may replace. Load it once for each stanza.
+    pub fn host(&self) -> HostGuard {
+        self.host.load()
+    }
+
+    /// Whether another account belongs to the same domain, and thus always has the same host.
+    pub(crate) fn shares_host(&self, other: &Account) -> bool {
+        Arc::ptr_eq(&self.host, &other.host)
     }
 
     /// Runs `f` on the locked state. `f` must be fast.

@@ -275,7 +275,8 @@ mod tests {
         let host = Host::build_with("example.com", &[], &NodeLimits::default(), &FeatureState::default());
         let table = RoutingTable::new(cluster::AddressHasher::new([1; 16]));
         let jid = jid::Jid::parse("juliet@example.com").unwrap();
-        Arc::new(Account::new(store::AddressId::UNASSIGNED, jid, Arc::new(host.unwrap()), &table))
+        let host = crate::domains::CurrentHost::new(Arc::new(host.unwrap()));
+        Arc::new(Account::new(store::AddressId::UNASSIGNED, jid, host, &table))
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::hooks::{
 };
 use crate::iq::{IqHandler, IqKey};
 use crate::limits::NodeLimits;
+use crate::service::{ServiceHandler, ServiceHandlers, ServiceSpec};
 use crate::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
 use crate::stream_feature::StreamFeature;
 
@@ -40,6 +41,8 @@ pub enum DiscoFeature {
     Server(&'static str),
     /// Of each account.
     Account(&'static str),
+    /// Of the feature's service, or of every service of the domain if the feature has none.
+    Service(&'static str),
 }
 
 /// The type of an option.
@@ -172,6 +175,8 @@ pub struct Feature {
     pub stream_features: &'static [StreamFeature],
     /// Stream features that are derived from the disco information of the finished host.
     pub derived_stream_features: &'static [DeriveStreamFeature],
+    /// The service that it provides.
+    pub service: Option<&'static ServiceSpec>,
     /// IQ requests that it answers.
     pub iq: &'static [IqKey],
     /// Commands.
@@ -195,6 +200,7 @@ impl Feature {
         disco: &[],
         stream_features: &[],
         derived_stream_features: &[],
+        service: None,
         iq: &[],
         commands: &[],
         options: &[],
@@ -228,6 +234,7 @@ pub(crate) struct HostRegistrations {
     pub(crate) disco: DiscoExtensions,
     pub(crate) commands: Vec<CommandEntry>,
     pub(crate) stream_features: Vec<StreamFeature>,
+    pub(crate) service: ServiceHandlers,
 }
 
 /// Registers the handlers of a feature.
@@ -373,6 +380,16 @@ impl FeatureBuilder<'_> {
     ) {
         let (run, present) = (Arc::new(run), Some(Arc::new(present) as Arc<dyn CurrentValuesReader>));
         self.parts.commands.push(CommandEntry { command, owner: self.owner, run, current_values: present });
+    }
+
+    /// The handler of messages to the feature's service and its items.
+    pub fn service_message(&mut self, handler: impl ServiceHandler + 'static) {
+        self.parts.service.message = Some(Arc::new(handler));
+    }
+
+    /// The handler of presence to the feature's service and its items.
+    pub fn service_presence(&mut self, handler: impl ServiceHandler + 'static) {
+        self.parts.service.presence = Some(Arc::new(handler));
     }
 
     /// The handler of a declared IQ request.

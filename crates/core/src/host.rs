@@ -1,25 +1,26 @@
 //! A virtual host: its domain, frozen hook chains, IQ table and disco information.
 //!
-//! A reload builds a new host and links it from the old one ([`Host::current`]): holders of a host, above all
-//! accounts with connected resources, find the newest with one load, and the stanza path has no lock.
+//! A reload builds a new host and replaces the old one in the [`crate::domains`]; accounts with connected resources
+//! find the newest with one load.
 //!
 //! # Pitfalls
 //!
 //! A deferred chain continues at an index, so it must continue with the host it started with.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use jid::Jid;
 
 use crate::command::Commands;
 use crate::disco::{DiscoInfo, DiscoNode};
 use crate::domain_counters::DomainCounters;
-use crate::feature::{Feature, FeatureBuilder, FeatureOptions, HostRegistrations};
+use crate::feature::{DiscoFeature, Feature, FeatureBuilder, FeatureOptions, HostRegistrations};
 use crate::feature_state::FeatureState;
 use crate::hooks::{Chain, Hooks};
 use crate::iq::{IqKey, IqTable};
 use crate::limits::NodeLimits;
+use crate::service::{Service, ServiceRegistrations};
 use crate::session::{Session, StreamManagementConfig};
 use crate::shared_stanza::SharedStanza;
 use crate::stream_elements::StreamElements;
@@ -59,10 +60,10 @@ pub struct Host {
     pub iq_without_subscription: bool,
     /// Stanzas from and to its clients, and the number of clients.
     pub domain_counters: Arc<DomainCounters>,
+    /// Its services, in registry order.
+    pub services: Vec<Arc<Service>>,
     /// Names of the enabled features, in registry order.
     pub features: Vec<&'static str>,
-    /// The host that replaced this one.
-    successor: OnceLock<Arc<Host>>,
     options: BTreeMap<&'static str, FeatureOptions>,
 }
 
@@ -102,6 +103,15 @@ pub enum HostError {
     /// A required feature is disabled.
     #[error("{0} requires {1}; enable {1} or disable {0} under [modules]")]
     MissingDependency(&'static str, &'static str),
+    /// The address of a service is not a domain.
+    #[error(
+        "modules.{0}: \"{1}\" is not a valid address of a service; write a domain such as \"{0}.{{domain}}\""
+    )]
+    InvalidServiceAddress(&'static str, String),
+    /// Two services have the same address, or a service has the name of a domain of accounts: feature, domain,
+    /// address, owner.
+    #[error("modules.{0} of {1} cannot have the address {2}: {3}; set another address under [modules.{0}]")]
+    ServiceAddressTaken(&'static str, String, String, String),
     /// The domain is not a valid address.
     #[error("\"{0}\" is not a valid domain")]
     InvalidDomain(String),
@@ -132,6 +142,7 @@ impl Host {
         let mut features = Vec::new();
         let mut options_of = BTreeMap::new();
         let mut stream_features = StreamFeatures::default();
+        let mut services = ServiceRegistrations::default();
         for EnabledFeature { feature, options } in enabled {
             if let Some(missing) =
                 feature.needs.iter().find(|n| !enabled.iter().any(|e| e.feature.name == **n))
@@ -158,6 +169,15 @@ impl Host {
             if registered != declared || named != promised {
                 return Err(HostError::Undeclared(feature.name));
             }
+            let of_services = parts.iq.extract_if(before.., |(key, ..)| key.target.is_of_service()).collect();
+            services.add(
+                (feature.name, feature.service),
+                options,
+                jid.as_ref().as_str(),
+                if feature.service.is_some() { service_variables(feature) } else { Vec::new() },
+                of_services,
+                std::mem::take(&mut parts.service),
+            )?;
             let registered = std::mem::take(&mut parts.stream_features);
             for offered in feature.stream_features.iter().cloned().chain(registered) {
                 offer(&mut stream_features, offered, feature.name)?;
@@ -196,6 +216,8 @@ impl Host {
             offer(&mut stream_features, derived.feature, owner)?;
             disco_server.alias_nodes.push(derived.node);
         }
+        let common = enabled.iter().map(|e| e.feature).filter(|feature| feature.service.is_none());
+        let services = services.build(&common.flat_map(service_variables).collect::<Vec<_>>())?;
         let traffic = kept.domain_counters(jid.as_ref().as_str());
         Ok(Host {
             jid,
@@ -214,27 +236,10 @@ impl Host {
             client_software: parts.client_software,
             stores_offline_messages: parts.stores_offline_messages,
             iq_without_subscription: parts.iq_without_subscription,
+            services,
             features,
             options: options_of,
-            successor: OnceLock::new(),
         })
-    }
-
-    /// The newest host of this domain: itself until a reload replaced it.
-    pub fn current(self: &Arc<Self>) -> &Arc<Host> {
-        let mut host = self;
-        while let Some(next) = host.successor.get() {
-            host = next;
-        }
-        host
-    }
-
-    /// Replaces this host with another. A host that was itself replaced is rejected, so that the chain of
-    /// successors is finite.
-    pub(crate) fn replace_with(&self, next: &Arc<Host>) {
-        if next.successor.get().is_none() && !std::ptr::eq(self, Arc::as_ptr(next)) {
-            let _ = self.successor.set(next.clone());
-        }
     }
 
     /// The options of an enabled feature, for the stream's own use.
@@ -246,6 +251,15 @@ impl Host {
     pub fn domain(&self) -> &str {
         self.jid.as_ref().as_str()
     }
+}
+
+/// Feature variables that a feature declares for services.
+fn service_variables(feature: &Feature) -> Vec<&'static str> {
+    let of_service = |one: &DiscoFeature| match one {
+        DiscoFeature::Service(var) => Some(*var),
+        DiscoFeature::Server(_) | DiscoFeature::Account(_) => None,
+    };
+    feature.disco.iter().filter_map(of_service).collect()
 }
 
 fn offer(set: &mut StreamFeatures, feature: StreamFeature, owner: &'static str) -> Result<(), HostError> {

@@ -15,6 +15,7 @@ use xml::Ns;
 use crate::effect::Effects;
 use crate::host::Host;
 use crate::node::Node;
+use crate::service::Service;
 use crate::session::Session;
 
 /// The entity that a request addresses.
@@ -26,15 +27,29 @@ pub enum IqTarget {
     OwnAccount,
     /// Another account's bare address: the server answers on its behalf.
     Account,
+    /// The address of a service: of the feature's own service, or of every service if the feature has none.
+    Service,
+    /// The bare address of an item of a service.
+    ServiceItem,
+    /// The full address of an item's resource.
+    ServiceItemResource,
 }
 
 impl IqTarget {
+    /// Whether requests to it are answered by a service.
+    pub const fn is_of_service(self) -> bool {
+        matches!(self, IqTarget::Service | IqTarget::ServiceItem | IqTarget::ServiceItemResource)
+    }
+
     /// Name in logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             IqTarget::Server => "server",
             IqTarget::OwnAccount => "own-account",
             IqTarget::Account => "account",
+            IqTarget::Service => "service",
+            IqTarget::ServiceItem => "service-item",
+            IqTarget::ServiceItemResource => "service-item-resource",
         }
     }
 }
@@ -68,8 +83,10 @@ impl IqKey {
 pub struct IqRequest<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
-    /// The host that responds.
+    /// The host that responds, or that offers the service.
     pub host: &'a Arc<Host>,
+    /// The service that responds, if it is addressed.
+    pub service: Option<&'a Arc<Service>>,
     /// The requesting session, if it is local.
     pub session: Option<&'a Arc<Session>>,
     /// The requester.
@@ -144,7 +161,7 @@ where
     }
 }
 
-/// All handlers of a host.
+/// All handlers of a host or a service.
 #[derive(Default)]
 pub struct IqTable(HashMap<IqKey, (&'static str, Arc<dyn IqHandler>)>);
 

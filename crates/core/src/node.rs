@@ -18,6 +18,7 @@ use crate::account::Account;
 use crate::account_recheck::AccountRechecks;
 use crate::audit::Audit;
 use crate::caps_cache::CapsCache;
+use crate::domains::{DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
 use crate::hooks::{ChainResult, ClosingCtx, InterestProbe, OpenedCtx, RemovedCtx};
 use crate::host::{Host, Hosts};
@@ -65,7 +66,7 @@ pub struct NodeComponents {
 
 /// A running node.
 pub struct Node {
-    hosts: RwLock<Hosts>,
+    domains: Domains,
     /// Accounts that have a resource connected to this node.
     pub routing_table: RoutingTable,
     /// All connections.
@@ -130,7 +131,7 @@ impl Node {
         let own = parts.cluster.node();
         let epoch = parts.cluster.members().iter().find(|member| member.node == own).map_or(0, |m| m.epoch);
         Arc::new(Node {
-            hosts: RwLock::new(parts.hosts),
+            domains: Domains::new(parts.hosts),
             routing_table: RoutingTable::new(parts.hasher),
             outboxes: OutboxRegistry::default(),
             presence_batcher: PresenceBatcher::default(),
@@ -164,43 +165,32 @@ impl Node {
 
     /// Host of a domain, if it is served here.
     pub fn host(&self, domain: &str) -> Option<Arc<Host>> {
-        self.hosts.read().get(domain).cloned()
+        self.domains.load().host(domain).cloned()
     }
 
-    pub(crate) fn with_hosts<T>(&self, f: impl FnOnce(&Hosts) -> T) -> T {
-        f(&self.hosts.read())
+    /// The domains that routing knows, by kind. Do not store the result: a reload replaces it.
+    pub fn domains(&self) -> arc_swap::Guard<Arc<DomainTable>> {
+        self.domains.load()
     }
 
     /// All hosts.
     pub fn hosts(&self) -> Vec<Arc<Host>> {
-        self.hosts.read().values().cloned().collect()
+        self.domains.load().hosts()
     }
 
     /// Replaces all hosts. A connected account uses the new host of its domain from its next stanza; pending
     /// chains continue with the host they started with. Sessions of removed domains are closed with `host-gone`
     /// (RFC 6120, section 4.9.3.5). Returns the number of closed sessions.
     ///
-    /// A replaced host cannot be used again: build another one with the same
-    /// [`crate::feature_state::FeatureState`].
+    /// Addresses of services must be checked before, see [`crate::domains::check_service_addresses`].
     pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
-        let gone = {
-            let mut current = self.hosts.write();
-            let before = std::mem::replace(&mut *current, hosts);
-            let mut gone = BTreeSet::new();
-            for (domain, host) in before {
-                match current.get(&domain) {
-                    Some(next) => host.replace_with(next),
-                    None => drop(gone.insert(domain)),
-                }
-            }
-            gone
-        };
+        let gone = self.domains.set_hosts(hosts);
         if gone.is_empty() {
             return 0;
         }
         let mut ended = Vec::new();
         self.routing_table.for_each(|account| {
-            if gone.contains(account.jid.domain()) {
+            if gone.iter().any(|domain| domain == account.jid.domain()) {
                 ended.extend(account.sessions());
             }
         });
@@ -208,6 +198,16 @@ impl Node {
             close_for_removed_host(session);
         }
         ended.len()
+    }
+
+    /// Connects a component's domain to its route, or disconnects it.
+    pub fn set_component(&self, domain: &str, route: Option<Arc<dyn DomainRoute>>) {
+        self.domains.set_component(domain, route);
+    }
+
+    /// Sets the route to other servers; without one, stanzas to them are returned.
+    pub fn set_remote_route(&self, route: Option<Arc<dyn DomainRoute>>) {
+        self.domains.set_remote(route);
     }
 
     /// Current limits. Do not store the result: a reload replaces it.
@@ -352,6 +352,7 @@ impl Node {
         let resource = jid.as_ref().resource().unwrap_or_default().to_owned();
         self.metrics.roster_sizes.record(items.len() as u64);
         let large = store::roster::is_large(&items);
+        let current_host = self.domains.load().current_host(&host);
         let mut snapshot = Some(RosterSnapshot { version: roster_version, items });
         let mut stale = false;
         let limit = usize::from(self.limits().sessions_per_account);
@@ -362,7 +363,7 @@ impl Node {
             self.evict_detached_session(bare.as_ref(), limit);
             let bound = self.routing_table.bind(
                 bare.as_ref(),
-                || Arc::new(Account::new(id, bare.clone(), host.clone(), &self.routing_table)),
+                || Arc::new(Account::new(id, bare.clone(), current_host.clone(), &self.routing_table)),
                 |account, fresh| {
                     // Read while the table is locked: either the writer finds this session afterwards, or this
                     // login sees the changed count.

@@ -1,11 +1,11 @@
-//! Service Discovery: XEP-0030 2.5.0, sections 3 (information) and 4 (items), for the domain and for accounts.
+//! Service Discovery: XEP-0030 2.5.0, sections 3 (information) and 4 (items), for the domain, its services and its
+//! accounts. The items of the domain are its services.
 //!
 //! Answers come from the declarations of the enabled features; see [`throng_core::disco`]. Another account's
 //! information is available to users who may see its presence, with its resources as items. All others get the same
 //! answer as for a missing account (section 8).
 //!
-//! Not implemented: publishing (section 5, deprecated); items of the domain, which come with the services that it
-//! offers.
+//! Not implemented: publishing (section 5, deprecated).
 //!
 //! # Pitfalls
 //!
@@ -13,6 +13,7 @@
 //! then the store is queried.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use stanza::{StanzaCondition, StanzaError};
 use store::Subscription;
@@ -20,6 +21,7 @@ use throng_core::disco::{DiscoInfo, DiscoNode, DiscoQuery};
 use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
+use throng_core::service::Service;
 use throng_core::visibility::Visibility;
 use throng_core::{Account, Effects};
 use xml::{Ns, Writer};
@@ -27,7 +29,7 @@ use xml::{Ns, Writer};
 /// Service Discovery.
 pub static FEATURE: Feature = Feature {
     name: "disco",
-    summary: "Service discovery for the server and its accounts.",
+    summary: "Service discovery for the server, its services and its accounts.",
     specs: &[Spec {
         name: "XEP-0030",
         title: "Service Discovery",
@@ -39,8 +41,19 @@ pub static FEATURE: Feature = Feature {
         DiscoFeature::Server(Ns::DiscoItems.as_str()),
         DiscoFeature::Account(Ns::DiscoInfo.as_str()),
         DiscoFeature::Account(Ns::DiscoItems.as_str()),
+        DiscoFeature::Service(Ns::DiscoInfo.as_str()),
+        DiscoFeature::Service(Ns::DiscoItems.as_str()),
     ],
-    iq: &[SERVER_INFO, SERVER_ITEMS, OWN_INFO, OWN_ITEMS, OTHER_INFO, OTHER_ITEMS],
+    iq: &[
+        SERVER_INFO,
+        SERVER_ITEMS,
+        OWN_INFO,
+        OWN_ITEMS,
+        OTHER_INFO,
+        OTHER_ITEMS,
+        SERVICE_INFO,
+        SERVICE_ITEMS,
+    ],
     build,
     ..Feature::EMPTY
 };
@@ -51,6 +64,8 @@ const OWN_INFO: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::DiscoInfo, "query")
 const OWN_ITEMS: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::DiscoItems, "query");
 const OTHER_INFO: IqKey = IqKey::get(IqTarget::Account, Ns::DiscoInfo, "query");
 const OTHER_ITEMS: IqKey = IqKey::get(IqTarget::Account, Ns::DiscoItems, "query");
+const SERVICE_INFO: IqKey = IqKey::get(IqTarget::Service, Ns::DiscoInfo, "query");
+const SERVICE_ITEMS: IqKey = IqKey::get(IqTarget::Service, Ns::DiscoItems, "query");
 
 fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(SERVER_INFO, |r: &mut IqRequest<'_>| {
@@ -74,7 +89,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         IqFlow::Reply(requested_node(r).and_then(|node| match node {
             // The node of XEP-0115 is another name for the domain, and has no items.
             Some(node) if !known.contains(&node) => Err(StanzaCondition::ItemNotFound.into()),
-            node => Ok(items(node.as_deref(), None)),
+            Some(node) => Ok(items(Some(&node), None)),
+            None => Ok(services(&r.host.services)),
         }))
     });
     builder.iq(OWN_ITEMS, |r: &mut IqRequest<'_>| {
@@ -88,6 +104,19 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         }))
     });
     builder.iq(OTHER_ITEMS, |r: &mut IqRequest<'_>| IqFlow::Reply(other_items(r)));
+    builder.iq(SERVICE_INFO, |r: &mut IqRequest<'_>| {
+        IqFlow::Reply(requested_node(r).and_then(|node| match r.service {
+            Some(service) => info(&service.disco, node.as_deref()),
+            None => Err(StanzaCondition::ServiceUnavailable.into()),
+        }))
+    });
+    // A service with items answers this request itself.
+    builder.iq(SERVICE_ITEMS, |r: &mut IqRequest<'_>| {
+        IqFlow::Reply(requested_node(r).and_then(|node| match node {
+            Some(_) => Err(StanzaCondition::ItemNotFound.into()),
+            None => Ok(items(None, None)),
+        }))
+    });
 }
 
 /// Information of a node that a feature registers.
@@ -151,6 +180,15 @@ fn items(node: Option<&str>, account: Option<&Account>) -> Vec<u8> {
             if session.is_available() {
                 w.start("item").attr("jid", session.jid.as_str()).end();
             }
+        }
+    })
+}
+
+/// The items of a domain.
+fn services(services: &[Arc<Service>]) -> Vec<u8> {
+    query_element(Ns::DiscoItems, None, |w| {
+        for service in services {
+            w.start("item").attr("jid", service.address()).attr("name", service.name).end();
         }
     })
 }

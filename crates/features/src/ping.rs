@@ -1,6 +1,6 @@
 //! XMPP Ping: XEP-0199 2.0.1, sections 4.1 (server to client), 4.2 (client to server) and 4.3 (server to server).
 //!
-//! The server answers for itself, for the sender's account, and for another account to users who may see its
+//! The server answers for itself and its services, for the sender's account, and for another account to users who may see its
 //! presence. It also pings idle clients: the engine detects the idle client, this feature only builds the ping. The
 //! client's answer, result or error, resets the idle timer and has no other effect.
 //!
@@ -29,8 +29,12 @@ pub static FEATURE: Feature = Feature {
     name: "ping",
     summary: "Replies to pings and pings idle clients.",
     specs: &[Spec { name: "XEP-0199", title: "XMPP Ping", version: "2.0.1", not_implemented: "" }],
-    disco: &[DiscoFeature::Server(Ns::Ping.as_str()), DiscoFeature::Account(Ns::Ping.as_str())],
-    iq: &[SERVER, OWN, OTHER],
+    disco: &[
+        DiscoFeature::Server(Ns::Ping.as_str()),
+        DiscoFeature::Account(Ns::Ping.as_str()),
+        DiscoFeature::Service(Ns::Ping.as_str()),
+    ],
+    iq: &[SERVER, OWN, OTHER, SERVICE],
     options: &[OptionSpec {
         key: "idle_probe",
         kind: OptionKind::Bool,
@@ -45,11 +49,13 @@ pub static FEATURE: Feature = Feature {
 const SERVER: IqKey = IqKey::get(IqTarget::Server, Ns::Ping, "ping");
 const OWN: IqKey = IqKey::get(IqTarget::OwnAccount, Ns::Ping, "ping");
 const OTHER: IqKey = IqKey::get(IqTarget::Account, Ns::Ping, "ping");
+const SERVICE: IqKey = IqKey::get(IqTarget::Service, Ns::Ping, "ping");
 
 fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(SERVER, |_: &mut IqRequest<'_>| IqFlow::empty());
     builder.iq(OWN, |_: &mut IqRequest<'_>| IqFlow::empty());
     builder.iq(OTHER, ping_account);
+    builder.iq(SERVICE, |_: &mut IqRequest<'_>| IqFlow::empty());
     if builder.options.bool("idle_probe") {
         builder.keep_alive_ping(keepalive_ping);
     }
@@ -72,7 +78,7 @@ fn ping_account(request: &mut IqRequest<'_>) -> IqFlow {
 /// Keep-alive ping of section 4.1.
 fn keepalive_ping(session: &Session) -> Option<SharedStanza> {
     SharedStanza::build(|w| {
-        w.start("iq").attr("from", session.account.host.domain()).attr("to", session.jid.as_str());
+        w.start("iq").attr("from", session.account.jid.domain()).attr("to", session.jid.as_str());
         w.attr("id", &random_id()).attr("type", "get").empty_element("ping", Ns::Ping).end();
     })
 }
@@ -143,7 +149,7 @@ mod tests {
         let engine = TestNode::new(&[&FEATURE]);
         engine.create_user("juliet");
         let juliet = engine.connect("juliet", "balcony");
-        let probe = juliet.session.account.host.keep_alive_ping.expect("on by default");
+        let probe = juliet.session.account.host().keep_alive_ping.expect("on by default");
         let frame = probe(&juliet.session).unwrap();
         let id = frame.head().id(frame.bytes()).unwrap().into_owned();
         assert_same(

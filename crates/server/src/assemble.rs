@@ -55,6 +55,7 @@ pub(crate) fn build_hosts(config: &NodeConfig, kept: &FeatureState) -> Result<Ho
         let host = Host::build_with(domain, &enabled, &config.limits, kept)?;
         hosts.insert(host.domain().to_owned(), Arc::new(host));
     }
+    throng_core::domains::check_service_addresses(&hosts)?;
     Ok(hosts)
 }
 

@@ -4,7 +4,7 @@
 //! succeeded is anything swapped, and from there on nothing can fail. Changes take effect:
 //!
 //! - immediately, for all clients: log level, limits, administrators, connection limits, modules and their options
-//!   (hosts get successors, see `throng_core::host`; shared feature state outlives them, see
+//!   (hosts are replaced, see `throng_core::domains`; shared feature state outlives them, see
 //!   `throng_core::feature_state`), domains;
 //! - for new connections: certificates, logins, policies of listeners, the size of stanzas;
 //! - for new requests: everything in `[http]`;
@@ -334,6 +334,7 @@ impl RunningNode {
             };
             hosts.insert(domain.clone(), host);
         }
+        throng_core::domains::check_service_addresses(&hosts)?;
         Ok((hosts, rebuilt))
     }
 

@@ -61,6 +61,8 @@ points! {
 pub struct OutgoingCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
+    /// The sender's host.
+    pub host: &'a Arc<Host>,
     /// The sender's session.
     pub session: &'a Arc<Session>,
     /// The stanza as it will be routed: `from` has been set.
@@ -75,11 +77,6 @@ impl OutgoingCtx<'_> {
     /// Positions and properties of the stanza.
     pub fn head(&self) -> &Head {
         self.stanza.head()
-    }
-
-    /// The host of the sender.
-    pub fn host(&self) -> &Arc<Host> {
-        self.session.account.host()
     }
 }
 

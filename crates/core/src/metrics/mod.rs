@@ -50,14 +50,19 @@ pub enum RouteOutcome {
     Remote,
     /// Not accepted by any session: stored or bounced.
     Undelivered,
+    /// To a service of a domain that is served here.
+    Service,
+    /// To a component.
+    Component,
 }
 
-const ROUTE_OUTCOMES: [&str; 5] = ["local", "server", "node", "remote", "undelivered"];
+const ROUTE_OUTCOMES: [&str; 7] =
+    ["local", "server", "node", "remote", "undelivered", "service", "component"];
 
 /// Metrics of the engine.
 pub struct Metrics {
     stanzas: [[StripedCounter; 3]; 2],
-    routed: [[StripedCounter; 3]; 5],
+    routed: [[StripedCounter; 3]; 7],
     /// Connected sessions, by transport.
     pub sessions: CountFamily<1>,
     /// Sessions opened.
@@ -82,6 +87,8 @@ pub struct Metrics {
     pub session_queue_full: CountFamily<1>,
     /// Stanzas rejected by a queue, by class and the limit that was reached.
     pub stanzas_refused: CountFamily<2>,
+    /// Stanzas to services, by service and kind.
+    pub service_stanzas: CountFamily<2>,
     /// Stanzas bounced, by error condition.
     pub stanzas_bounced: CountFamily<1>,
     /// Stanzas whose handler waited for the store.
@@ -137,6 +144,7 @@ impl Metrics {
                 ["class", "limit"],
                 &[["control", "share"], ["message", "queue"], ["message", "share"]],
             ),
+            service_stanzas: CountFamily::counter(["service", "kind"], &[]),
             stanzas_bounced: CountFamily::counter(["condition"], &[["service-unavailable"]]),
             stanzas_blocked_on_store: Counter::default(),
             logins: CountFamily::counter(["mechanism"], &[["SCRAM-SHA-1"], ["SCRAM-SHA-256"], ["PLAIN"]]),
@@ -212,6 +220,11 @@ impl Metrics {
             "throng_stanzas_dropped",
             "Stanzas discarded without delivery and without an error to the sender",
             self.stanzas_dropped.clone(),
+        );
+        registry.register(
+            "throng_service_stanzas",
+            "Stanzas to services, by the module that provides the service",
+            self.service_stanzas.clone(),
         );
         registry.register(
             "throng_session_queue_full",
@@ -323,6 +336,10 @@ impl Default for Metrics {
     fn default() -> Self {
         Metrics::new(&mut Registry::default())
     }
+}
+
+pub(crate) const fn kind_name(kind: StanzaKind) -> &'static str {
+    KINDS[kind_index(kind)]
 }
 
 pub(crate) const fn kind_index(kind: StanzaKind) -> usize {

@@ -11,6 +11,7 @@ use stanza::{
 
 use super::RoutingWork;
 use super::iq_dispatch::RoutedIq;
+use crate::host::Host;
 use crate::iq::IqTarget;
 use crate::metrics::RouteOutcome;
 use crate::node::Node;
@@ -39,10 +40,11 @@ impl Node {
     /// Handles one checked stanza of a bound session.
     pub fn ingest(self: &Arc<Self>, session: &Arc<Session>, bytes: &[u8], head: &Head) -> IngestOutcome {
         self.metrics.stanza_in(head.kind);
-        session.account.host().domain_counters.stanza_in(head.kind);
+        let host = session.account.host();
+        host.domain_counters.stanza_in(head.kind);
         let _reading = LatencySample::begin(self);
         let mut work = RoutingWork::default();
-        if let Err(fatal) = self.ingest_stanza(session, bytes, head, &mut work) {
+        if let Err(fatal) = self.ingest_stanza(&host, session, bytes, head, &mut work) {
             return IngestOutcome::Fatal(fatal);
         }
         match self.run_effects(work) {
@@ -66,6 +68,7 @@ impl Node {
 
     fn ingest_stanza(
         self: &Arc<Self>,
+        host: &Arc<Host>,
         session: &Arc<Session>,
         bytes: &[u8],
         head: &Head,
@@ -85,11 +88,11 @@ impl Node {
         };
         let to = parsed.as_ref().map(jid::ParsedJid::as_ref);
         match head.kind {
-            StanzaKind::Iq(_) => self.ingest_iq(session, bytes, head, to, work),
+            StanzaKind::Iq(_) => self.ingest_iq(host, session, bytes, head, to, work),
             StanzaKind::Message(_) => {
                 // RFC 6120, section 10.3.1: without `to`, the recipient is the sender's bare address.
                 let to = to.unwrap_or(session.bare());
-                self.rewrite_and_route(session, bytes, head, (session.full(), Some(to)), work);
+                self.rewrite_and_route(host, session, (bytes, head), (session.full(), Some(to)), work);
             }
             StanzaKind::Presence(t) => {
                 // Subscriptions are between bare addresses (RFC 6121, section 3.1.2 and the sections that
@@ -99,7 +102,7 @@ impl Node {
                 } else {
                     (session.full(), to)
                 };
-                self.rewrite_and_route(session, bytes, head, (from, to), work);
+                self.rewrite_and_route(host, session, (bytes, head), (from, to), work);
             }
         }
         Ok(())
@@ -122,6 +125,7 @@ impl Node {
 
     fn ingest_iq(
         self: &Arc<Self>,
+        host: &Arc<Host>,
         session: &Arc<Session>,
         bytes: &[u8],
         head: &Head,
@@ -144,7 +148,6 @@ impl Node {
             self.bounce_to_session(session, bytes, head, to, &error, work);
             return;
         }
-        let host = session.account.host();
         let target = match to {
             None => Some(IqTarget::OwnAccount),
             Some(to) if to.as_str() == session.bare().as_str() => Some(IqTarget::OwnAccount),
@@ -158,7 +161,7 @@ impl Node {
                 self.metrics.routed(head.kind, RouteOutcome::Server);
                 let from = session.full();
                 self.dispatch_iq(
-                    &RoutedIq { host, target, session: Some(session), from, to, head, bytes },
+                    &RoutedIq { host, service: None, target, session: Some(session), from, to, head, bytes },
                     work,
                 );
             }
@@ -168,7 +171,7 @@ impl Node {
                 if request && let (Some(to), Some(id)) = (to, head.id(bytes)) {
                     session.record_request(to, &id);
                 }
-                self.rewrite_and_route(session, bytes, head, (session.full(), to), work);
+                self.rewrite_and_route(host, session, (bytes, head), (session.full(), to), work);
             }
         }
     }
@@ -176,14 +179,14 @@ impl Node {
     /// Rewrites the addresses and runs the outgoing chain; a stanza that becomes too large is bounced.
     fn rewrite_and_route(
         self: &Arc<Self>,
+        host: &Arc<Host>,
         session: &Arc<Session>,
-        bytes: &[u8],
-        head: &Head,
+        (bytes, head): (&[u8], &Head),
         (from, to): (JidRef<'_>, Option<JidRef<'_>>),
         work: &mut RoutingWork,
     ) {
         match rewrite_addresses(bytes, head, from.as_str(), to) {
-            Ok(stanza) => self.outgoing(session, stanza, to, 0, work),
+            Ok(stanza) => self.outgoing(host, session, stanza, to, 0, work),
             Err(error) => self.bounce_to_session(session, bytes, head, to, &unreadable_stanza(error), work),
         }
     }

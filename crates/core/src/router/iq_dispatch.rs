@@ -10,6 +10,7 @@ use crate::effect::Effects;
 use crate::host::Host;
 use crate::iq::{IqAnswer, IqFlow, IqRequest, IqTarget};
 use crate::node::Node;
+use crate::service::Service;
 use crate::session::{Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
 
@@ -29,7 +30,9 @@ pub(crate) struct IqReplyTarget {
 
 /// An IQ request on its way to its handler.
 pub(crate) struct RoutedIq<'a> {
+    /// The host that answers, or the host of the service.
     pub(crate) host: &'a Arc<Host>,
+    pub(crate) service: Option<&'a Arc<Service>>,
     pub(crate) target: IqTarget,
     pub(crate) session: Option<&'a Arc<Session>>,
     pub(crate) from: JidRef<'a>,
@@ -41,13 +44,25 @@ pub(crate) struct RoutedIq<'a> {
 impl Node {
     /// Finds the handler and runs it.
     pub(crate) fn dispatch_iq(self: &Arc<Self>, request: &RoutedIq<'_>, work: &mut RoutingWork) {
-        let RoutedIq { host, target, session, from, to, head, bytes } = *request;
-        let flow = match host.iq.find(target, head, bytes) {
-            None => IqFlow::error(StanzaCondition::ServiceUnavailable),
+        let RoutedIq { host, service, target, session, from, to, head, bytes } = *request;
+        let table = service.map_or(&host.iq, |service| &service.iq);
+        let flow = match table.find(target, head, bytes) {
+            None => {
+                IqFlow::error(service.map_or(StanzaCondition::ServiceUnavailable, |s| s.unhandled(target)))
+            }
             Some(handler) => {
                 let mut effects = Effects::default();
-                let mut iq =
-                    IqRequest { node: self, host, session, from, to, head, bytes, effects: &mut effects };
+                let mut iq = IqRequest {
+                    node: self,
+                    host,
+                    service,
+                    session,
+                    from,
+                    to,
+                    head,
+                    bytes,
+                    effects: &mut effects,
+                };
                 let flow = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.answer(&mut iq)));
                 work.effects.0.append(&mut effects.0);
                 flow.unwrap_or_else(|_| {
@@ -126,6 +141,7 @@ impl Node {
     /// Handles a stanza to the domain itself (RFC 6120, sections 10.5.1 and 10.5.2).
     pub(crate) fn handle_server_stanza(
         self: &Arc<Self>,
+        host: &Arc<Host>,
         stanza: &SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
@@ -138,9 +154,9 @@ impl Node {
             }
             return;
         }
-        let Some(host) = self.host(to.domain()) else { return };
         let request = RoutedIq {
-            host: &host,
+            host,
+            service: None,
             target: IqTarget::Server,
             session: None,
             from,

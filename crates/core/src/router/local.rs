@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arc_swap::Guard;
 use jid::JidRef;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
@@ -23,6 +24,17 @@ use crate::session::outbox::QUEUE_FULL_CONDITION;
 use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{AdmissionContext, PushOutcome, QueuedStanza, Session, ToRewrite, Urgency, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
+
+/// A recipient on this node.
+#[derive(Clone, Copy)]
+struct LocalRecipient<'a> {
+    /// Its host, loaded once for the stanza.
+    host: &'a Arc<Host>,
+    /// The account, if one of its resources is connected here.
+    account: Option<&'a Arc<Account>>,
+    /// A resource that does not receive the stanza.
+    except: Option<&'a Arc<Session>>,
+}
 
 /// A stanza that a queue rejected.
 pub(crate) struct RejectedPush {
@@ -60,10 +72,9 @@ impl Node {
             return;
         }
         let found;
-        let host = match (host, &account) {
-            (Some(host), _) => host,
-            (None, Some(account)) => account.host(),
-            (None, None) => match self.host(to.domain()) {
+        let host = match host {
+            Some(host) => host,
+            None => match self.host(to.domain()) {
                 Some(host) => {
                     found = host;
                     &found
@@ -99,10 +110,11 @@ impl Node {
                 }
             }
         }
+        let recipient = LocalRecipient { host, account: account.as_ref(), except: None };
         match &account {
-            Some(account) => self.deliver(account, stanza, from, to, None, work),
+            Some(account) => self.deliver(recipient, account, stanza, from, to, work),
             None => self.apply_delivery_action(
-                (None, None),
+                recipient,
                 rules::decide(stanza.kind(), address_form(to), ResourceSummary::default()),
                 stanza,
                 from,
@@ -112,16 +124,17 @@ impl Node {
         }
     }
 
-    /// Delivers to the resources of an account, excluding `except`.
+    /// Delivers to the resources of an account, which is that of `recipient`.
     fn deliver(
         self: &Arc<Self>,
+        recipient: LocalRecipient<'_>,
         account: &Arc<Account>,
         stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
-        except: Option<&Arc<Session>>,
         work: &mut RoutingWork,
     ) {
+        let LocalRecipient { host, except, .. } = recipient;
         let kind = stanza.kind();
         let resource = to.resource();
         let mut known = ResourceSummary::default();
@@ -144,7 +157,7 @@ impl Node {
         });
         known.exact_match = exact.is_some();
         known.sender_trusted = match &exact {
-            Some(session) if kind.is_request() => may_see_presence(self, account, session, from),
+            Some(session) if kind.is_request() => may_see_presence(self, (host, account), session, from),
             _ => false,
         };
         // A full address of the only resource that receives messages, while stored messages are being delivered
@@ -162,31 +175,32 @@ impl Node {
                     {
                         stanza.mark_requested();
                     }
-                    self.deliver_to(&session, stanza, from, to, work);
+                    self.deliver_to(host, &session, stanza, from, to, work);
                 }
             }
             // Stored messages are still being delivered: this one must follow them.
             DeliveryAction::NonNegative if flushing && kind != StanzaKind::Message(MessageType::Headline) => {
                 self.undelivered(stanza, from, to, 0, work);
             }
-            action => self.apply_delivery_action((Some(account), except), action, stanza, from, to, work),
+            action => self.apply_delivery_action(recipient, action, stanza, from, to, work),
         }
     }
 
     fn deliver_to(
         self: &Arc<Self>,
+        host: &Arc<Host>,
         session: &Arc<Session>,
         stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
-        let watched = copy_for_delivered_chain(&session.account, &stanza, work);
+        let watched = copy_for_delivered_chain(host, &session.account, &stanza, work);
         let item = QueuedStanza::new(stanza, ToRewrite::None);
-        let RejectedPush { item, full } = match self.try_push(session, item) {
+        let RejectedPush { item, full } = match self.push_item_with_host(host, session, item, false) {
             Ok(()) => {
                 if let Some(stanza) = watched {
-                    self.run_delivered(&stanza, from, to, std::slice::from_ref(session), work);
+                    self.run_delivered(host, &stanza, from, to, std::slice::from_ref(session), work);
                 }
                 return;
             }
@@ -195,7 +209,9 @@ impl Node {
         match item.stanza.kind() {
             StanzaKind::Message(_) if self.has_connected_alternative(session) => {
                 // Another resource is connected, so the message does not wait for this one to resume.
-                self.deliver(&session.account, item.stanza, from, to.bare(), Some(session), work);
+                let account = &session.account;
+                let recipient = LocalRecipient { host, account: Some(account), except: Some(session) };
+                self.deliver(recipient, account, item.stanza, from, to.bare(), work);
             }
             StanzaKind::Message(_) => self.undelivered(item.stanza, from, to, 0, work),
             // RFC 6120, section 8.2.3: a request must be answered.
@@ -221,6 +237,7 @@ impl Node {
     /// Runs the `delivered` chain for the sessions in `taken`; all belong to one account.
     fn run_delivered(
         self: &Arc<Self>,
+        host: &Arc<Host>,
         stanza: &SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
@@ -238,7 +255,7 @@ impl Node {
             accepted_by: taken,
             effects: &mut work.effects,
         };
-        if let ChainResult::Wait { .. } = account.host().hooks.delivered.run(&mut ctx, &probe, 0) {
+        if let ChainResult::Wait { .. } = host.hooks.delivered.run(&mut ctx, &probe, 0) {
             // The stanza is already delivered, so a deferred outcome has no effect.
             tracing::error!("skipped a delivery handler that waits for the store");
         }
@@ -252,6 +269,16 @@ impl Node {
         stanza: &SharedStanza,
         except: Option<&Arc<Session>>,
     ) -> SmallVec<[Arc<Session>; 1]> {
+        self.deliver_to_non_negative_with_host(&account.host(), account, stanza, except)
+    }
+
+    fn deliver_to_non_negative_with_host(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        account: &Account,
+        stanza: &SharedStanza,
+        except: Option<&Arc<Session>>,
+    ) -> SmallVec<[Arc<Session>; 1]> {
         let mut sessions = account.sessions();
         sessions
             .retain(|s| s.priority().is_some_and(|p| p >= 0) && !except.is_some_and(|e| Arc::ptr_eq(e, s)));
@@ -259,7 +286,8 @@ impl Node {
             stanza.add_recipients(sessions.len());
         }
         sessions.retain(|session| {
-            let taken = self.try_push(session, QueuedStanza::new(stanza.clone(), ToRewrite::None)).is_ok();
+            let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
+            let taken = self.push_item_with_host(host, session, item, false).is_ok();
             taken || {
                 stanza.release_copy();
                 false
@@ -305,27 +333,28 @@ impl Node {
 
     fn apply_delivery_action(
         self: &Arc<Self>,
-        (account, except): (Option<&Arc<Account>>, Option<&Arc<Session>>),
+        recipient: LocalRecipient<'_>,
         action: DeliveryAction,
         stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
+        let LocalRecipient { host, account, except } = recipient;
         match (action, account) {
             (DeliveryAction::NonNegative, Some(account)) => {
-                let taken = self.deliver_to_non_negative(account, &stanza, except);
+                let taken = self.deliver_to_non_negative_with_host(host, account, &stanza, except);
                 if taken.is_empty() {
                     self.undelivered(stanza, from, to, 0, work);
-                } else if copy_for_delivered_chain(account, &stanza, work).is_some() {
-                    self.run_delivered(&stanza, from, to, &taken, work);
+                } else if copy_for_delivered_chain(host, account, &stanza, work).is_some() {
+                    self.run_delivered(host, &stanza, from, to, &taken, work);
                 }
             }
             (DeliveryAction::Available, Some(account)) => {
                 for session in account.sessions() {
                     if session.is_available() && !except.is_some_and(|e| Arc::ptr_eq(e, &session)) {
                         let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
-                        let _ = self.try_push(&session, item);
+                        let _ = self.push_item_with_host(host, &session, item, false);
                     }
                 }
             }
@@ -334,18 +363,12 @@ impl Node {
                 self.bounce(&stanza, from, to, &StanzaError::new(condition), work)
             }
             (DeliveryAction::Server, _) if stanza.kind().is_request() => {
-                let host = match account {
-                    Some(account) => Some(account.host().clone()),
-                    None => self.host(to.domain()),
-                };
-                let Some(host) = host else { return };
                 let own = from.bare().as_str() == to.bare().as_str();
                 let target = if own { IqTarget::OwnAccount } else { IqTarget::Account };
                 let (head, bytes) = (stanza.head(), stanza.bytes());
-                self.dispatch_iq(
-                    &RoutedIq { host: &host, target, session: None, from, to: Some(to), head, bytes },
-                    work,
-                );
+                let request =
+                    RoutedIq { host, service: None, target, session: None, from, to: Some(to), head, bytes };
+                self.dispatch_iq(&request, work);
             }
             _ => {}
         }
@@ -379,7 +402,7 @@ impl Node {
         let account = self.routing_table.find(to);
         let host = match (host, &account) {
             (Some(host), _) => host,
-            (None, Some(account)) => account.host().clone(),
+            (None, Some(account)) => Guard::into_inner(account.host()),
             (None, None) => match self.host(to.domain()) {
                 Some(host) => host,
                 None => return,
@@ -430,7 +453,18 @@ impl Node {
         item: QueuedStanza,
         forced: bool,
     ) -> Result<(), RejectedPush> {
-        let chain = &session.account.host().hooks.deliver;
+        self.push_item_with_host(&session.account.host(), session, item, forced)
+    }
+
+    /// Like [`Node::push_item`], with the session's host, which is loaded once for several sessions.
+    pub(super) fn push_item_with_host(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        session: &Arc<Session>,
+        item: QueuedStanza,
+        forced: bool,
+    ) -> Result<(), RejectedPush> {
+        let chain = &host.hooks.deliver;
         let kind = item.stanza.kind();
         let mut urgency = if self.presence_batcher.should_delay(session, &item.stanza) {
             Urgency::Soon
@@ -483,7 +517,7 @@ impl Node {
             PushOutcome::Closed => return Err(RejectedPush { item, full: false }),
         }
         self.metrics.stanza_out(kind);
-        session.account.host().domain_counters.stanza_out(kind);
+        host.domain_counters.stanza_out(kind);
         Ok(())
     }
 
@@ -525,6 +559,8 @@ impl Node {
     fn redeliver(self: &Arc<Self>, session: &Arc<Session>, left: UndeliveredStanza, work: &mut RoutingWork) {
         let UndeliveredStanza { item: QueuedStanza { mut stanza, .. }, sent_at: sent } = left;
         let (account, kind, bytes) = (&session.account, stanza.kind(), stanza.bytes());
+        let host = &account.host();
+        let recipient = LocalRecipient { host, account: Some(account), except: Some(session) };
         let from = stanza.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
         let Some(from) = from else { return };
         let to = stanza.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
@@ -534,11 +570,11 @@ impl Node {
         // because the queueing time is not recorded.
         let sent = sent.or_else(|| session.flags.has(flags::STREAM_MANAGEMENT).then(|| self.seconds()));
         if let Some(sent) = sent.filter(|_| stanza.class() == QueueClass::Message)
-            && let Some(late) = account.host().add_delay
+            && let Some(late) = host.add_delay
         {
             let ago = u64::from(self.seconds().saturating_sub(sent)) * 1000;
-            stanza = late(&stanza, account.host().domain(), self.clock.unix_millis().saturating_sub(ago))
-                .unwrap_or(stanza);
+            stanza =
+                late(&stanza, host.domain(), self.clock.unix_millis().saturating_sub(ago)).unwrap_or(stanza);
         }
         // The resource is gone: the rules for an absent resource apply.
         match rules::decide(kind, address_form(to), ResourceSummary::default()) {
@@ -546,7 +582,7 @@ impl Node {
                 let others = account.sessions().iter().any(|s| !Arc::ptr_eq(s, session) && !s.is_ended());
                 if others {
                     // The recipient's chain has run: a second run would add a stanza-id and copies again.
-                    self.deliver(account, stanza, from, to.bare(), Some(session), work);
+                    self.deliver(recipient, account, stanza, from, to.bare(), work);
                 } else {
                     self.undelivered(stanza, from, to, 0, work);
                 }
@@ -556,20 +592,19 @@ impl Node {
             DeliveryAction::Bounce(_) if kind == StanzaKind::Message(MessageType::Normal) => {
                 self.undelivered(stanza, from, to, 0, work);
             }
-            action => {
-                self.apply_delivery_action((Some(account), Some(session)), action, stanza, from, to, work)
-            }
+            action => self.apply_delivery_action(recipient, action, stanza, from, to, work),
         }
     }
 }
 
 /// Copy of the stanza for the `delivered` chain, if a handler wants it.
 fn copy_for_delivered_chain(
+    host: &Host,
     account: &Account,
     stanza: &SharedStanza,
     work: &RoutingWork,
 ) -> Option<SharedStanza> {
-    let chain = &account.host().hooks.delivered;
+    let chain = &host.hooks.delivered;
     let wanted = !work.redelivery
         && chain.may_want(stanza.kind())
         && chain.wants(&InterestProbe::of(stanza.head(), account.flags.get()));
@@ -582,12 +617,17 @@ fn is_stored_offline(kind: StanzaKind) -> bool {
 }
 
 /// Whether the sender may see the presence of the recipient's resource (RFC 6121, section 8.5.3.1).
-fn may_see_presence(node: &Node, account: &Arc<Account>, session: &Arc<Session>, from: JidRef<'_>) -> bool {
+fn may_see_presence(
+    node: &Node,
+    (host, account): (&Host, &Account),
+    session: &Session,
+    from: JidRef<'_>,
+) -> bool {
     let bare = from.bare();
     bare.as_str() == account.jid.as_ref().as_str()
-        || account.host().iq_without_subscription
+        || host.iq_without_subscription
         // A host of this server may always send requests.
-        || bare.local().is_none() && bare.as_str() == account.host().domain()
+        || bare.local().is_none() && bare.as_str() == host.domain()
         || node.subscription(account, bare).contains(Subscription::FROM)
         || session.has_directed_presence_to(from)
 }

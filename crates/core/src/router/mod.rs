@@ -13,13 +13,16 @@ pub mod presence_broadcast;
 mod remote;
 pub mod routing_table;
 pub mod rules;
+mod service_dispatch;
 
 use std::sync::Arc;
 
+use arc_swap::Guard;
 use base::spawn::BoxFuture;
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
+use crate::domains::{Domain, DomainRoute};
 use crate::effect::{Effect, Effects};
 use crate::hooks::{AvailableCtx, ChainResult, Flow, InterestProbe, OutgoingCtx, StopReason};
 use crate::host::Host;
@@ -81,6 +84,12 @@ pub(crate) enum Continuation {
     Available {
         session: Arc<Session>,
         place: ChainPosition,
+        flow: Flow,
+    },
+    Service {
+        stanza: SharedStanza,
+        from: Jid,
+        to: Jid,
         flow: Flow,
     },
     Reply {
@@ -179,7 +188,7 @@ impl Node {
             }
             Effect::Close(session, why) => session.outbox.close(why),
             Effect::Available(session) => {
-                let place = ChainPosition { host: session.account.host().clone(), index: 0 };
+                let place = ChainPosition { host: Guard::into_inner(session.account.host()), index: 0 };
                 self.run_available(session, place, work);
             }
         }
@@ -193,7 +202,7 @@ impl Node {
                 }
                 _ => {
                     let to = to.as_ref().map(Jid::as_ref);
-                    self.outgoing_with_host(&place.host, &session, stanza, to, place.index, work);
+                    self.outgoing(&place.host, &session, stanza, to, place.index, work);
                 }
             },
             Continuation::Incoming { stanza, from, to, place, flow } => match flow {
@@ -226,6 +235,9 @@ impl Node {
                 if !matches!(flow, Flow::Stop(_)) {
                     self.run_available(session, place, work);
                 }
+            }
+            Continuation::Service { stanza, from, to, flow } => {
+                self.apply_service_flow(&stanza, from.as_ref(), to.as_ref(), flow, work);
             }
             Continuation::Reply { reply, answer } => self.send_iq_reply(reply, answer, work),
             Continuation::Nothing => {}
@@ -272,19 +284,8 @@ impl Node {
         self.push_item(session, QueuedStanza::new(stanza, to_rewrite), true).is_ok()
     }
 
-    /// Runs the sender's chain from handler `at`, then routes the stanza.
+    /// Runs the sender's chain from handler `at` of `host`, then routes the stanza.
     pub(crate) fn outgoing(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        stanza: SharedStanza,
-        to: Option<JidRef<'_>>,
-        at: usize,
-        work: &mut RoutingWork,
-    ) {
-        self.outgoing_with_host(session.account.host(), session, stanza, to, at, work);
-    }
-
-    fn outgoing_with_host(
         self: &Arc<Self>,
         host: &Arc<Host>,
         session: &Arc<Session>,
@@ -296,8 +297,14 @@ impl Node {
         let chain = &host.hooks.outgoing;
         if chain.may_want(stanza.kind()) {
             let probe = InterestProbe::of(stanza.head(), session.flags.get() | session.account.flags.get());
-            let mut ctx =
-                OutgoingCtx { node: self, session, stanza: &mut stanza, to, effects: &mut work.effects };
+            let mut ctx = OutgoingCtx {
+                node: self,
+                host,
+                session,
+                stanza: &mut stanza,
+                to,
+                effects: &mut work.effects,
+            };
             match chain.run(&mut ctx, &probe, at) {
                 ChainResult::Done => {}
                 ChainResult::Stopped(verdict) => {
@@ -316,6 +323,11 @@ impl Node {
             }
         }
         match to {
+            // The most frequent case needs no look-up of the domain.
+            Some(to) if to.local().is_some() && to.domain() == host.domain() => {
+                self.metrics.routed(stanza.kind(), RouteOutcome::Local);
+                self.incoming_with_host(Some(host), stanza, session.full(), to, 0, work);
+            }
             Some(to) => self.route(stanza, session.full(), to, work),
             // Only presence lacks a recipient here, and the presence feature consumes it.
             None => {
@@ -369,24 +381,48 @@ impl Node {
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
-        if self.is_local(to.domain()) {
-            if to.local().is_none() {
-                self.metrics.routed(stanza.kind(), RouteOutcome::Server);
-                self.handle_server_stanza(&stanza, from, to, work);
-            } else {
+        let domains = self.domains();
+        match domains.find(to.domain()) {
+            Domain::Accounts(host) if to.local().is_some() => {
                 self.metrics.routed(stanza.kind(), RouteOutcome::Local);
-                self.incoming(stanza, from, to, 0, work);
+                self.incoming_with_host(Some(host), stanza, from, to, 0, work);
             }
-        } else {
-            self.metrics.routed(stanza.kind(), RouteOutcome::Remote);
-            let error = StanzaError::new(StanzaCondition::RemoteServerNotFound);
-            self.bounce(&stanza, from, to, &error, work);
+            Domain::Accounts(host) => {
+                self.metrics.routed(stanza.kind(), RouteOutcome::Server);
+                self.handle_server_stanza(host, &stanza, from, to, work);
+            }
+            Domain::Service(host, service) => {
+                self.metrics.routed(stanza.kind(), RouteOutcome::Service);
+                self.handle_service_stanza((host, service), stanza, from, to, work);
+            }
+            Domain::Component(route) => {
+                self.metrics.routed(stanza.kind(), RouteOutcome::Component);
+                self.send_by_route(&**route, &stanza, from, to, work);
+            }
+            Domain::Remote(route) => {
+                self.metrics.routed(stanza.kind(), RouteOutcome::Remote);
+                match route {
+                    Some(route) => self.send_by_route(&**route, &stanza, from, to, work),
+                    None => {
+                        let error = StanzaError::new(StanzaCondition::RemoteServerNotFound);
+                        self.bounce(&stanza, from, to, &error, work);
+                    }
+                }
+            }
         }
     }
 
-    /// Whether a domain is served here.
-    pub(crate) fn is_local(&self, domain: &str) -> bool {
-        self.serves_domain(domain)
+    fn send_by_route(
+        self: &Arc<Self>,
+        route: &dyn DomainRoute,
+        stanza: &SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) {
+        if let Err(error) = route.send(stanza, from, to) {
+            self.bounce(stanza, from, to, &error, work);
+        }
     }
 
     /// Returns an error to the sender of a stanza, unless errors are not allowed for it.

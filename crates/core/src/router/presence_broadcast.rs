@@ -12,6 +12,7 @@ use store::Subscription;
 
 use super::RoutingWork;
 use crate::account::{Account, Contact};
+use crate::host::Host;
 use crate::node::Node;
 use crate::session::backlog::sender_address;
 use crate::session::{QueuedStanza, Session, ToRewrite};
@@ -35,26 +36,39 @@ impl Node {
         account.with(|state| {
             contacts.extend(state.contacts().iter().filter(|c| c.subscription.0 & to.0 != 0));
         });
+        let host = &account.host();
         let sessions: u64 =
-            contacts.iter().map(|contact| self.send_to_contact(account, contact, stanza)).sum();
+            contacts.iter().map(|contact| self.send_to_contact((host, account), contact, stanza)).sum();
         self.metrics.fanout.record(sessions);
         CONTACTS.set(contacts);
     }
 
     /// Returns the number of sessions that accepted it.
-    fn send_to_contact(self: &Arc<Self>, sender: &Account, contact: &Contact, stanza: &SharedStanza) -> u64 {
+    fn send_to_contact(
+        self: &Arc<Self>,
+        (host, sender): (&Arc<Host>, &Account),
+        contact: &Contact,
+        stanza: &SharedStanza,
+    ) -> u64 {
         let Some(account) = self.routing_table.find_by_id(contact.hash, contact.id) else { return 0 };
         let blocked = sender.blocked();
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
         if hidden(account.jid.as_ref()) || account.blocks(sender.jid.as_ref()) {
             return 0;
         }
+        let other;
+        let host = if account.shares_host(sender) {
+            host
+        } else {
+            other = account.host();
+            &other
+        };
         let mut sessions = 0;
         for session in account.sessions() {
             if session.is_available() && !hidden(session.full()) {
                 // A full queue drops its oldest presence; a closed one needs none.
                 let item = QueuedStanza::new(stanza.clone(), ToRewrite::Bare);
-                sessions += u64::from(self.try_push(&session, item).is_ok());
+                sessions += u64::from(self.push_item_with_host(host, &session, item, false).is_ok());
             }
         }
         sessions

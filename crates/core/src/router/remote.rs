@@ -29,11 +29,6 @@ impl Node {
         }
         taken
     }
-
-    /// Whether a domain is one of the hosts.
-    pub(crate) fn serves_domain(&self, domain: &str) -> bool {
-        self.with_hosts(|hosts| hosts.contains_key(domain))
-    }
 }
 
 fn other_nodes(place: &AddressLocation, own: NodeId) -> Vec<NodeId> {

@@ -350,7 +350,7 @@ fn what_nobody_took_is_copied_on_the_sender_s_side_only() {
 fn bind_2_enables_carbons_inline() {
     let engine = engine();
     let romeo = client(&engine, "romeo@example.net", "a", Some(0));
-    let host = romeo.session.account.host.clone();
+    let host = romeo.session.account.host();
     let handler = host.elements.bind2_inline(Ns::Carbons2, "enable").unwrap();
     let mut answer = Vec::new();
     let bytes = b"<enable xmlns='urn:xmpp:carbons:2'/>";

@@ -1,0 +1,244 @@
+//! The domains that routing knows, by kind, and the current host of each domain of accounts.
+//!
+//! A reload replaces the whole table: every look-up is one load, without a lock. Connected accounts hold the
+//! [`CurrentHost`] of their domain, so a replaced host is freed when the last chain that started with it is done,
+//! however many reloads a session outlives.
+//!
+//! Not implemented: a stream that provides a [`DomainRoute`]; components (XEP-0114) and other servers are kinds
+//! that only routing knows.
+//!
+//! # Pitfalls
+//!
+//! A [`HostGuard`] is cheap but pins a slot of its thread. Keep it for one stanza; clone the `Arc` for longer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use arc_swap::{ArcSwap, Guard};
+use hashbrown::HashMap;
+use jid::JidRef;
+use parking_lot::Mutex;
+use stanza::StanzaError;
+
+use crate::host::{Host, HostError, Hosts};
+use crate::service::Service;
+use crate::shared_stanza::SharedStanza;
+
+/// The host of an account at one moment.
+pub type HostGuard = Guard<Arc<Host>>;
+
+/// The newest host of a domain of accounts. All accounts of the domain share it.
+pub struct CurrentHost(ArcSwap<Host>);
+
+impl CurrentHost {
+    pub(crate) fn new(host: Arc<Host>) -> Arc<CurrentHost> {
+        Arc::new(CurrentHost(ArcSwap::new(host)))
+    }
+
+    /// The host, with one load.
+    pub fn load(&self) -> HostGuard {
+        self.0.load()
+    }
+}
+
+impl std::fmt::Debug for CurrentHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CurrentHost({})", self.load().jid)
+    }
+}
+
+/// Carries stanzas to a domain that this node does not serve itself.
+pub trait DomainRoute: Send + Sync {
+    /// Takes a stanza with complete addresses. Must not block.
+    ///
+    /// # Errors
+    /// The error for the sender.
+    fn send(&self, stanza: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Result<(), StanzaError>;
+}
+
+/// What a domain is to routing.
+#[derive(Clone)]
+pub enum Domain {
+    /// A virtual host: a domain of accounts.
+    Accounts(Arc<Host>),
+    /// The address of a service that a feature declares, with the host that offers it.
+    Service(Arc<Host>, Arc<Service>),
+    /// A connected component.
+    Component(Arc<dyn DomainRoute>),
+    /// Everything else: the route to other servers, if there is one.
+    Remote(Option<Arc<dyn DomainRoute>>),
+}
+
+impl std::fmt::Debug for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Domain::Accounts(_) => "Accounts",
+            Domain::Service(..) => "Service",
+            Domain::Component(_) => "Component",
+            Domain::Remote(_) => "Remote",
+        })
+    }
+}
+
+/// All domains of a node at one moment.
+#[derive(Debug)]
+pub struct DomainTable {
+    local: HashMap<Box<str>, Domain>,
+    served: BTreeMap<String, Arc<CurrentHost>>,
+    remote: Domain,
+}
+
+impl DomainTable {
+    /// The kind of a domain. A name that is neither served nor a component is remote.
+    pub fn find(&self, domain: &str) -> &Domain {
+        self.local.get(domain).unwrap_or(&self.remote)
+    }
+
+    /// The host of a domain of accounts.
+    pub fn host(&self, domain: &str) -> Option<&Arc<Host>> {
+        match self.find(domain) {
+            Domain::Accounts(host) => Some(host),
+            Domain::Service(..) | Domain::Component(_) | Domain::Remote(_) => None,
+        }
+    }
+
+    /// All hosts, by domain.
+    pub(crate) fn hosts(&self) -> Vec<Arc<Host>> {
+        self.served.values().map(|current| Guard::into_inner(current.load())).collect()
+    }
+
+    /// The shared cell of the host's domain, for an account; a fresh one if the domain is not served.
+    pub(crate) fn current_host(&self, host: &Arc<Host>) -> Arc<CurrentHost> {
+        self.served.get(host.domain()).cloned().unwrap_or_else(|| CurrentHost::new(host.clone()))
+    }
+}
+
+/// Checks that the addresses of all services differ from each other and from the domains of accounts.
+///
+/// # Errors
+/// [`HostError::ServiceAddressTaken`].
+pub fn check_service_addresses(hosts: &Hosts) -> Result<(), HostError> {
+    let mut owners: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+    for host in hosts.values() {
+        for service in &host.services {
+            let address = service.address();
+            let taken = if hosts.contains_key(address) {
+                Some(format!("{address} is a domain of accounts"))
+            } else {
+                let first = owners.insert(address, (service.feature, host.domain()));
+                first.map(|(feature, domain)| format!("modules.{feature} of {domain} has it"))
+            };
+            if let Some(why) = taken {
+                return Err(HostError::ServiceAddressTaken(
+                    service.feature,
+                    host.domain().to_owned(),
+                    address.to_owned(),
+                    why,
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The domains of a node: the present table, and what it is made from.
+pub(crate) struct Domains {
+    table: ArcSwap<DomainTable>,
+    sources: Mutex<DomainSources>,
+}
+
+/// What the table is made from; locked for changes only.
+#[derive(Default)]
+struct DomainSources {
+    hosts: Hosts,
+    /// Of every domain with connected accounts, removed domains included: a session may outlive its domain and
+    /// find it again.
+    current: HashMap<String, Weak<CurrentHost>>,
+    /// Keeps the current hosts of served domains.
+    served: BTreeMap<String, Arc<CurrentHost>>,
+    components: BTreeMap<String, Arc<dyn DomainRoute>>,
+    remote: Option<Arc<dyn DomainRoute>>,
+}
+
+impl Domains {
+    pub(crate) fn new(hosts: Hosts) -> Domains {
+        let mut sources = DomainSources::default();
+        sources.replace_hosts(hosts);
+        Domains { table: ArcSwap::from_pointee(sources.table()), sources: Mutex::new(sources) }
+    }
+
+    /// The present table, with one load.
+    pub(crate) fn load(&self) -> Guard<Arc<DomainTable>> {
+        self.table.load()
+    }
+
+    /// Replaces all hosts; returns the domains that are no longer served.
+    pub(crate) fn set_hosts(&self, hosts: Hosts) -> Vec<String> {
+        self.change(|sources| sources.replace_hosts(hosts))
+    }
+
+    /// Sets or removes the route of a component. A served domain takes precedence.
+    pub(crate) fn set_component(&self, domain: &str, route: Option<Arc<dyn DomainRoute>>) {
+        self.change(|sources| match route {
+            Some(route) => drop(sources.components.insert(domain.to_owned(), route)),
+            None => drop(sources.components.remove(domain)),
+        });
+    }
+
+    /// Sets or removes the route to other servers.
+    pub(crate) fn set_remote(&self, route: Option<Arc<dyn DomainRoute>>) {
+        self.change(|sources| sources.remote = route);
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut DomainSources) -> T) -> T {
+        let mut sources = self.sources.lock();
+        let result = change(&mut sources);
+        self.table.store(Arc::new(sources.table()));
+        result
+    }
+}
+
+impl DomainSources {
+    fn replace_hosts(&mut self, hosts: Hosts) -> Vec<String> {
+        let gone = self.hosts.keys().filter(|domain| !hosts.contains_key(*domain)).cloned().collect();
+        self.served =
+            hosts.iter().map(|(domain, host)| (domain.clone(), self.replace(domain, host))).collect();
+        self.current.retain(|_, current| current.strong_count() > 0);
+        self.hosts = hosts;
+        gone
+    }
+
+    fn replace(&mut self, domain: &str, host: &Arc<Host>) -> Arc<CurrentHost> {
+        if let Some(current) = self.current.get(domain).and_then(Weak::upgrade) {
+            current.0.store(host.clone());
+            return current;
+        }
+        let current = CurrentHost::new(host.clone());
+        self.current.insert(domain.to_owned(), Arc::downgrade(&current));
+        current
+    }
+
+    /// Domains of accounts take precedence over services, and services over components: the configuration is
+    /// checked, but a component chooses its name at run time.
+    fn table(&self) -> DomainTable {
+        let mut local: HashMap<Box<str>, Domain> = HashMap::new();
+        for (domain, route) in &self.components {
+            local.insert(domain.as_str().into(), Domain::Component(route.clone()));
+        }
+        for host in self.hosts.values().rev() {
+            for service in &host.services {
+                local.insert(service.address().into(), Domain::Service(host.clone(), service.clone()));
+            }
+        }
+        for (domain, host) in &self.hosts {
+            local.insert(domain.as_str().into(), Domain::Accounts(host.clone()));
+        }
+        DomainTable { local, served: self.served.clone(), remote: Domain::Remote(self.remote.clone()) }
+    }
+}
+
+impl std::fmt::Debug for Domains {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Domains({})", self.table.load().local.len())
+    }
+}

@@ -1,0 +1,94 @@
+//! Stanzas to services: see [`crate::service`].
+//!
+//! # Pitfalls
+//!
+//! An error is never answered with an error: two services that refuse each other's stanzas would do so permanently.
+
+use std::sync::Arc;
+
+use jid::JidRef;
+use stanza::{StanzaCondition, StanzaError, StanzaKind};
+
+use super::iq_dispatch::RoutedIq;
+use super::{Continuation, ResumedChain, RoutingWork};
+use crate::hooks::{Flow, StopReason};
+use crate::host::Host;
+use crate::metrics::kind_name;
+use crate::node::Node;
+use crate::service::{Service, ServiceCtx};
+use crate::shared_stanza::SharedStanza;
+
+impl Node {
+    /// Handles a stanza to the address of a service or of one of its items.
+    pub(super) fn handle_service_stanza(
+        self: &Arc<Self>,
+        (host, service): (&Arc<Host>, &Arc<Service>),
+        stanza: SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) {
+        let kind = stanza.kind();
+        self.metrics.service_stanzas.inc([service.feature, kind_name(kind)]);
+        let target = Service::target(to);
+        let handler = match kind {
+            StanzaKind::Iq(_) => {
+                // A response answers no request: services do not send any.
+                if kind.is_request() {
+                    let request = RoutedIq {
+                        host,
+                        service: Some(service),
+                        target,
+                        session: None,
+                        from,
+                        to: Some(to),
+                        head: stanza.head(),
+                        bytes: stanza.bytes(),
+                    };
+                    self.dispatch_iq(&request, work);
+                }
+                return;
+            }
+            StanzaKind::Message(_) => &service.message,
+            StanzaKind::Presence(_) => &service.presence,
+        };
+        let Some(handler) = handler else {
+            if matches!(kind, StanzaKind::Message(_)) {
+                self.bounce(&stanza, from, to, &StanzaError::new(service.unhandled(target)), work);
+            }
+            return;
+        };
+        let effects = &mut work.effects;
+        let mut ctx = ServiceCtx { node: self, host, service, stanza: &stanza, from, to, effects };
+        let flow = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.handle(&mut ctx)));
+        let flow = flow.unwrap_or_else(|_| {
+            tracing::error!(service = service.feature, "a handler of a service panicked");
+            Flow::Stop(StopReason::Refused(StanzaCondition::InternalServerError.into()))
+        });
+        match flow {
+            Flow::Wait(later) => {
+                let (from, to) = (from.to_jid(), to.to_jid());
+                work.pending.push(Box::pin(async move {
+                    let outcome = later.await;
+                    let continuation = Continuation::Service { stanza, from, to, flow: outcome.flow };
+                    ResumedChain { effects: outcome.effects, continuation }
+                }));
+            }
+            flow => self.apply_service_flow(&stanza, from, to, flow, work),
+        }
+    }
+
+    /// Returns a stanza that a service refused.
+    pub(super) fn apply_service_flow(
+        self: &Arc<Self>,
+        stanza: &SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        flow: Flow,
+        work: &mut RoutingWork,
+    ) {
+        if let Flow::Stop(StopReason::Refused(error)) = flow {
+            self.bounce(stanza, from, to, &error, work);
+        }
+    }
+}
