@@ -1,4 +1,6 @@
 //! Delivery to local accounts: RFC 6121, section 8.5, by the decisions of [`super::rules`].
+//!
+//! Long because delivery, refusal by a queue and redelivery call each other.
 
 use std::sync::Arc;
 
