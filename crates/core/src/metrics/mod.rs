@@ -222,11 +222,6 @@ impl Metrics {
             self.stanzas_dropped.clone(),
         );
         registry.register(
-            "throng_service_stanzas",
-            "Stanzas to services, by the module that provides the service",
-            self.service_stanzas.clone(),
-        );
-        registry.register(
             "throng_session_queue_full",
             "Times a session queue was full: the oldest presence is dropped, messages are stored offline or \
              returned to their sender",
