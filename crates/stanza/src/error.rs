@@ -22,8 +22,8 @@ pub struct StanzaError {
     pub condition: StanzaCondition,
     /// One sentence for a human reader, in English.
     pub text: Option<Cow<'static, str>>,
-    /// Application-specific condition: namespace and element name.
-    pub application_condition: Option<(&'static str, &'static str)>,
+    /// Application-specific condition (RFC 6120, section 8.3.4): one element with its namespace declared, ready to send.
+    pub application_condition: Option<Box<str>>,
     /// Omits the original children from the reply, because they may be secret.
     pub omit_request: bool,
 }
@@ -54,10 +54,20 @@ impl StanzaError {
         self
     }
 
-    /// Sets the application-specific condition.
+    /// Sets the application-specific condition to an empty element.
     #[must_use]
-    pub const fn application_condition(mut self, ns: &'static str, name: &'static str) -> Self {
-        self.application_condition = Some((ns, name));
+    pub fn application_condition(self, ns: Ns, name: &'static str) -> Self {
+        self.application_element(|writer| {
+            writer.empty_element(name, ns);
+        })
+    }
+
+    /// Sets the application-specific condition to the element that is written, for one with attributes or children.
+    #[must_use]
+    pub fn application_element(mut self, write: impl FnOnce(&mut Writer<'_>)) -> Self {
+        let mut out = Vec::with_capacity(128);
+        write(&mut Writer::new(&mut out));
+        self.application_condition = String::from_utf8(out).ok().map(String::into_boxed_str);
         self
     }
 
@@ -82,11 +92,7 @@ impl StanzaError {
             writer.text(text);
             writer.end();
         }
-        if let Some((ns, name)) = self.application_condition {
-            writer.start(name);
-            writer.xmlns(ns);
-            writer.end();
-        }
+        writer.raw(self.application_condition.as_deref().unwrap_or_default().as_bytes());
         writer.end();
     }
 
@@ -298,6 +304,38 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "<stream:error><conflict xmlns='urn:ietf:params:xml:ns:xmpp-streams'/>\
              <text xmlns='urn:ietf:params:xml:ns:xmpp-streams' xml:lang='en'>replaced</text></stream:error>"
+        );
+    }
+
+    #[test]
+    fn section_8_3_4_an_application_specific_condition_has_its_namespace_and_content() {
+        let write = |error: StanzaError| {
+            let mut out = Vec::new();
+            error.write(&mut Writer::new(&mut out));
+            String::from_utf8(out).unwrap()
+        };
+        let error = |application: &str| {
+            format!(
+                "<error type='cancel'><not-allowed xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/>{application}</error>"
+            )
+        };
+        let condition = || StanzaError::new(StanzaCondition::NotAllowed);
+        assert_eq!(
+            write(condition().application_condition(Ns::Commands, "bad-payload")),
+            error("<bad-payload xmlns='http://jabber.org/protocol/commands'/>")
+        );
+        let with_child = condition().application_element(|writer| {
+            writer
+                .start("file-too-large")
+                .xmlns("urn:xmpp:http:upload:0")
+                .text_element("max-file-size", "20000")
+                .end();
+        });
+        assert_eq!(
+            write(with_child),
+            error(
+                "<file-too-large xmlns='urn:xmpp:http:upload:0'><max-file-size>20000</max-file-size></file-too-large>"
+            )
         );
     }
 }

@@ -94,15 +94,13 @@ impl Action {
 
 /// An error of section 4.4 with its specific condition.
 fn adhoc_error(condition: StanzaCondition, name: &'static str) -> StanzaError {
-    StanzaError::new(condition).application_condition(Ns::Commands.as_str(), name)
+    StanzaError::new(condition).application_condition(Ns::Commands, name)
 }
 
 /// A command's error. Unusable values have the specific condition of section 4.4.
 fn command_error(error: &CommandError) -> StanzaError {
     match error.kind {
-        CommandErrorKind::Invalid => {
-            error.stanza().application_condition(Ns::Commands.as_str(), "bad-payload")
-        }
+        CommandErrorKind::Invalid => error.stanza().application_condition(Ns::Commands, "bad-payload"),
         _ => error.stanza(),
     }
 }

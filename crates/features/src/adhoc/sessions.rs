@@ -139,8 +139,10 @@ mod tests {
         CommandSession { stage: 0, given: RawArguments::default() }
     }
 
-    fn refused(sessions: &CommandSessions, id: &str, pair: &SessionBinding, now: u32) -> &'static str {
-        sessions.take(id, pair, now).expect_err("a refusal").application_condition.unwrap().1
+    fn refused(sessions: &CommandSessions, id: &str, pair: &SessionBinding, now: u32) -> String {
+        let error = sessions.take(id, pair, now).expect_err("a refusal");
+        let element = error.application_condition.expect("a specific condition");
+        element.trim_start_matches('<').split(' ').next().unwrap_or_default().to_owned()
     }
 
     #[test]

@@ -169,7 +169,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
         Some(to) if blocks(&ctx.session.account, to) => Flow::Stop(StopReason::Refused(
             StanzaError::new(StanzaCondition::NotAcceptable)
                 .kind(ErrorType::Cancel)
-                .application_condition(Ns::BlockingErrors.as_str(), "blocked"),
+                .application_condition(Ns::BlockingErrors, "blocked"),
         )),
         _ => Flow::Next,
     }
