@@ -140,6 +140,11 @@ impl IqFlow {
         IqFlow::Reply(Ok(out))
     }
 
+    /// A deferred response that causes no effects.
+    pub fn wait(answer: impl Future<Output = IqAnswer> + Send + 'static) -> IqFlow {
+        IqFlow::Wait(Box::pin(async move { (answer.await, Effects::default()) }))
+    }
+
     /// An error.
     pub fn error(error: impl Into<StanzaError>) -> IqFlow {
         IqFlow::Reply(Err(error.into()))

@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 use stanza::{StanzaCondition, StanzaError};
 use store::Subscription;
+use throng_core::Account;
 use throng_core::disco::{DiscoInfo, DiscoNode, DiscoQuery};
 use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
 use throng_core::service::Service;
 use throng_core::visibility::Visibility;
-use throng_core::{Account, Effects};
 use xml::{Ns, Writer};
 
 /// Service Discovery.
@@ -218,13 +218,12 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
         Visibility::Visible => return Ok(IqFlow::Reply(answer(true))),
         Visibility::NeedsCheck(question) => question,
     };
-    Ok(IqFlow::Wait(Box::pin(async move {
-        let answer = match question.run().await {
+    Ok(IqFlow::wait(async move {
+        match question.run().await {
             Ok(trusted) => answer(trusted),
             Err(error) => Err(store_error(error)),
-        };
-        (answer, Effects::default())
-    })))
+        }
+    }))
 }
 
 /// Section 8, rule 2: no items for users who may not see the account's presence. Without a connected resource there

@@ -265,16 +265,11 @@ fn answer_credentials(known: &ServiceDirectory, request: &IqRequest<'_>) -> IqAn
 mod tests {
     use super::*;
     use testkit::{TestNode as TestEngine, assert_same};
-    use throng_core::feature::FeatureOptions;
-    use throng_core::{EnabledFeature, NodeLimits};
 
     fn engine(services: &[&str], secret: &str) -> TestEngine {
-        let mut options = FeatureOptions::defaults(FEATURE.options);
-        let services = services.iter().map(|s| (*s).to_owned()).collect();
-        options.set(FEATURE.options, "services", OptionValue::Texts(services)).unwrap();
-        options.set(FEATURE.options, "secret", OptionValue::Text(secret.to_owned().into())).unwrap();
-        let engine =
-            TestEngine::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+        let services = OptionValue::Texts(services.iter().map(|s| (*s).to_owned()).collect());
+        let secret = OptionValue::Text(secret.to_owned().into());
+        let engine = TestEngine::with_options(&FEATURE, &[("services", services), ("secret", secret)]);
         engine.create_user("bard");
         engine.create_user("iago@example.net");
         engine

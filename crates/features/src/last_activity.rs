@@ -14,7 +14,6 @@
 use stanza::{IqType, PayloadNs, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
 use store::last_seen::MAX_STATUS_BYTES;
 use store::{LastActivity, StoreError};
-use throng_core::Effects;
 use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{ClosingCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
@@ -80,7 +79,7 @@ fn account_query(request: &mut IqRequest<'_>) -> IqFlow {
         Visibility::NeedsCheck(question) => question,
     };
     let (node, owner) = (request.node.clone(), owner.bare().to_jid());
-    IqFlow::Wait(Box::pin(async move {
+    IqFlow::wait(async move {
         let found: Result<IqAnswer, StoreError> = async {
             if !question.run().await? {
                 return Ok(Err(forbidden()));
@@ -95,8 +94,8 @@ fn account_query(request: &mut IqRequest<'_>) -> IqFlow {
             })
         }
         .await;
-        (found.unwrap_or_else(|error| Err(store_error(error))), Effects::default())
-    }))
+        found.unwrap_or_else(|error| Err(store_error(error)))
+    })
 }
 
 /// Section 4: a resource receives queries only from users who may see its presence.

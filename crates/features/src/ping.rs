@@ -14,6 +14,7 @@
 
 use base::id::random_id;
 use stanza::StanzaCondition;
+use throng_core::SharedStanza;
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
@@ -21,7 +22,6 @@ use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
 use throng_core::session::Session;
 use throng_core::visibility::Visibility;
-use throng_core::{Effects, SharedStanza};
 use xml::Ns;
 
 /// XMPP Ping.
@@ -69,9 +69,9 @@ fn ping_account(request: &mut IqRequest<'_>) -> IqFlow {
     let Some(to) = request.to else { return IqFlow::Reply(answer(false)) };
     match request.node.visibility(to, request.from) {
         Visibility::Visible => IqFlow::Reply(answer(true)),
-        Visibility::NeedsCheck(question) => IqFlow::Wait(Box::pin(async move {
-            (question.run().await.map_err(store_error).and_then(answer), Effects::default())
-        })),
+        Visibility::NeedsCheck(question) => {
+            IqFlow::wait(async move { question.run().await.map_err(store_error).and_then(answer) })
+        }
     }
 }
 
@@ -88,8 +88,6 @@ mod tests {
     use super::*;
     use store::Subscription;
     use testkit::{TestNode, assert_same};
-    use throng_core::feature::FeatureOptions;
-    use throng_core::{EnabledFeature, NodeLimits};
 
     #[test]
     fn section_4_2_a_client_pings_the_server() {
@@ -170,9 +168,7 @@ mod tests {
 
     #[test]
     fn the_probe_can_be_switched_off() {
-        let mut options = FeatureOptions::defaults(FEATURE.options);
-        options.set(FEATURE.options, "idle_probe", OptionValue::Bool(false)).unwrap();
-        let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+        let engine = TestNode::with_options(&FEATURE, &[("idle_probe", OptionValue::Bool(false))]);
         assert!(engine.node.host("example.com").unwrap().keep_alive_ping.is_none());
     }
 }

@@ -13,7 +13,6 @@
 use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::account_kv::MAX_KEY_BYTES;
 use store::{AccountKvLimits, PutOutcome};
-use throng_core::Effects;
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
@@ -99,8 +98,8 @@ fn get(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     let (name, ns) =
         (element.name().to_owned(), xml::escape::unescape(element.ns_text()).unwrap_or_default());
     let (node, owner, ns) = (request.node.clone(), request.from.bare().to_jid(), ns.into_owned());
-    Ok(IqFlow::Wait(Box::pin(async move {
-        let answer = match node.stores.account_kv.get(owner.as_ref(), &key).await {
+    Ok(IqFlow::wait(async move {
+        match node.stores.account_kv.get(owner.as_ref(), &key).await {
             Ok(value) => {
                 let mut out = Vec::with_capacity(64 + value.as_ref().map_or(0, Vec::len));
                 let mut w = Writer::new(&mut out);
@@ -113,9 +112,8 @@ fn get(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
                 Ok(out)
             }
             Err(error) => Err(store_error(error)),
-        };
-        (answer, Effects::default())
-    })))
+        }
+    }))
 }
 
 fn set(request: &IqRequest<'_>, limits: AccountKvLimits) -> Result<IqFlow, StanzaError> {
@@ -145,17 +143,17 @@ fn set(request: &IqRequest<'_>, limits: AccountKvLimits) -> Result<IqFlow, Stanz
     }
     let full = full();
     let (node, owner) = (request.node.clone(), request.from.bare().to_jid());
-    Ok(IqFlow::Wait(Box::pin(async move {
-        let answer =
-            match node.stores.account_kv.put(owner.as_ref(), values, limits).await {
-                Ok(PutOutcome::Done) => Ok(Vec::new()),
-                Ok(PutOutcome::Full) => Err(full),
-                Ok(PutOutcome::NoAccount) => Err(StanzaError::new(StanzaCondition::NotAllowed)
-                    .text("anonymous users have no private storage")),
-                Err(error) => Err(store_error(error)),
-            };
-        (answer, Effects::default())
-    })))
+    Ok(IqFlow::wait(async move {
+        match node.stores.account_kv.put(owner.as_ref(), values, limits).await {
+            Ok(PutOutcome::Done) => Ok(Vec::new()),
+            Ok(PutOutcome::Full) => Err(full),
+            Ok(PutOutcome::NoAccount) => {
+                Err(StanzaError::new(StanzaCondition::NotAllowed)
+                    .text("anonymous users have no private storage"))
+            }
+            Err(error) => Err(store_error(error)),
+        }
+    }))
 }
 
 #[cfg(test)]

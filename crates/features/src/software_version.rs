@@ -51,13 +51,9 @@ fn build(builder: &mut FeatureBuilder<'_>) {
 mod tests {
     use super::*;
     use testkit::{TestNode, assert_same};
-    use throng_core::feature::FeatureOptions;
-    use throng_core::{EnabledFeature, NodeLimits};
 
     fn ask(show_os: bool) -> Vec<String> {
-        let mut options = FeatureOptions::defaults(FEATURE.options);
-        options.set(FEATURE.options, "show_os", OptionValue::Bool(show_os)).unwrap();
-        let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+        let engine = TestNode::with_options(&FEATURE, &[("show_os", OptionValue::Bool(show_os))]);
         engine.create_user("juliet");
         engine
             .connect("juliet", "balcony")

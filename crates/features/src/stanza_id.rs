@@ -138,13 +138,9 @@ mod tests {
     use super::*;
     use base::Clock as _;
     use testkit::{NodeClient, TestNode, assert_same};
-    use throng_core::feature::FeatureOptions;
-    use throng_core::{EnabledFeature, NodeLimits};
 
     fn engine(assign: bool) -> (TestNode, NodeClient, NodeClient) {
-        let mut options = FeatureOptions::defaults(FEATURE.options);
-        options.set(FEATURE.options, "assign_ids", OptionValue::Bool(assign)).unwrap();
-        let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+        let engine = TestNode::with_options(&FEATURE, &[("assign_ids", OptionValue::Bool(assign))]);
         engine.create_user("romeo@example.net");
         engine.create_user("juliet");
         let romeo = engine.connect("romeo@example.net", "orchard");

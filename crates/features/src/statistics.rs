@@ -18,7 +18,7 @@ use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
-use throng_core::{Effects, Host, Node};
+use throng_core::{Host, Node};
 use xml::{Ns, Writer};
 
 /// Statistics Gathering.
@@ -114,7 +114,7 @@ fn answer(rights: &Arc<StatisticsAccess>, request: &IqRequest<'_>) -> Result<IqF
         }));
     }
     let (node, host, rights) = (request.node.clone(), request.host.clone(), rights.clone());
-    Ok(IqFlow::Wait(Box::pin(async move {
+    Ok(IqFlow::wait(async move {
         let mut out = Vec::with_capacity(256);
         let mut w = Writer::new(&mut out);
         w.start_ns("query", Ns::Stats);
@@ -141,8 +141,8 @@ fn answer(rights: &Arc<StatisticsAccess>, request: &IqRequest<'_>) -> Result<IqF
             w.end();
         }
         w.end();
-        (Ok(out), Effects::default())
-    })))
+        Ok(out)
+    }))
 }
 
 async fn value(node: &Arc<Node>, host: &Arc<Host>, name: &str) -> Result<u64, store::StoreError> {
@@ -183,15 +183,11 @@ mod tests {
     use super::*;
     use jid::Jid;
     use testkit::{NodeClient, TestNode, assert_same};
-    use throng_core::feature::FeatureOptions;
-    use throng_core::{EnabledFeature, NodeLimits};
 
     fn engine(open: &[&str]) -> (TestNode, NodeClient, NodeClient) {
-        let mut options = FeatureOptions::defaults(FEATURE.options);
         let texts = |list: &[&str]| OptionValue::Texts(list.iter().map(|t| (*t).to_owned()).collect());
-        options.set(FEATURE.options, "public", texts(open)).unwrap();
-        options.set(FEATURE.options, "readers", texts(&["nurse@example.com"])).unwrap();
-        let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+        let options = [("public", texts(open)), ("readers", texts(&["nurse@example.com"]))];
+        let engine = TestNode::with_options(&FEATURE, &options);
         for user in ["admin", "romeo", "nurse", "paris@example.net"] {
             engine.create_user(user);
         }

@@ -80,18 +80,11 @@ fn with_delay(frame: &SharedStanza, domain: &str, millis: u64) -> Option<SharedS
 mod tests {
     use super::*;
     use testkit::{TestNode, assert_same};
-    use throng_core::feature::FeatureOptions;
+    use throng_core::StreamFeatureStage;
     use throng_core::session::StreamManagementTerms;
-    use throng_core::{EnabledFeature, NodeLimits, StreamFeatureStage};
 
     fn host(options: &[(&str, OptionValue)]) -> std::sync::Arc<throng_core::Host> {
-        let mut set = FeatureOptions::defaults(FEATURE.options);
-        for (key, value) in options {
-            set.set(FEATURE.options, key, value.clone()).unwrap();
-        }
-        let engine =
-            TestNode::start(&[EnabledFeature { feature: &FEATURE, options: set }], NodeLimits::default());
-        engine.node.host("example.com").unwrap()
+        TestNode::with_options(&FEATURE, options).node.host("example.com").unwrap()
     }
 
     #[test]

@@ -18,7 +18,7 @@ use cluster::{Cluster, NodeId, SingleNode};
 use jid::{Jid, JidRef};
 use stanza::{Element, StanzaCondition, StreamError};
 use store::{AddressId, RosterItem, RosterUpdate, Stores, Subscription};
-use throng_core::feature::{Feature, FeatureOptions};
+use throng_core::feature::{Feature, FeatureOptions, OptionValue};
 use throng_core::feature_state::FeatureState;
 use throng_core::metrics::Metrics;
 use throng_core::session::{QueuedBatch, QueuedStanza, ToRewrite};
@@ -79,6 +79,19 @@ impl TestNode {
     /// As [`TestNode::new`], with other limits.
     pub fn with_limits(features: &[&'static Feature], limits: NodeLimits) -> TestNode {
         TestNode::start(&with_defaults(features), limits)
+    }
+
+    /// Starts a node with one feature and values of its options; the others have their defaults.
+    ///
+    /// # Panics
+    /// If an option does not exist or refuses its value.
+    pub fn with_options(feature: &'static Feature, values: &[(&str, OptionValue)]) -> TestNode {
+        let mut options = FeatureOptions::defaults(feature.options);
+        for (key, value) in values {
+            let set = options.set(feature.options, key, value.clone());
+            set.unwrap_or_else(|error| panic!("{}: {error}", feature.name));
+        }
+        TestNode::start(&[EnabledFeature { feature, options }], NodeLimits::default())
     }
 
     /// As [`TestNode::with_limits`], with options.

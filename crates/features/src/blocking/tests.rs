@@ -1,9 +1,6 @@
 //! Tests of XEP-0191: its examples, each kind of stanza from and to blocked addresses, and floods.
 
 use testkit::{NodeClient, TestNode, assert_same};
-use throng_core::EnabledFeature;
-use throng_core::NodeLimits;
-use throng_core::feature::FeatureOptions;
 
 use super::*;
 use crate::registry::ALL;
@@ -393,9 +390,7 @@ fn an_anonymous_user_has_no_list() {
 
 #[test]
 fn a_flood_ends_at_the_limit_and_affects_nobody_else() {
-    let mut options = FeatureOptions::defaults(FEATURE.options);
-    options.set(FEATURE.options, "max_entries", OptionValue::Int(5)).unwrap();
-    let engine = TestNode::start(&[EnabledFeature { feature: &FEATURE, options }], NodeLimits::default());
+    let engine = TestNode::with_options(&FEATURE, &[("max_entries", OptionValue::Int(5))]);
     engine.create_user("juliet");
     engine.create_user("nurse");
     let [juliet, nurse] = online(&engine, [("juliet", "a"), ("nurse", "b")]);

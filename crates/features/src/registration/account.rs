@@ -16,7 +16,7 @@ use throng_core::iq::{IqFlow, IqRequest};
 use throng_core::passwords::PasswordPolicy;
 use throng_core::server_error::store_error;
 use throng_core::session::flags;
-use throng_core::{Effects, Node, Session};
+use throng_core::{Node, Session};
 use xml::Ns;
 
 use super::RegistrationRules;
@@ -52,10 +52,10 @@ pub(super) fn answer(
             if password.is_some() {
                 counts.count_password_check(session.account.id, now)?;
             }
-            Ok(IqFlow::Wait(Box::pin(async move {
+            Ok(IqFlow::wait(async move {
                 let done = remove_account(&node, &session, password).await;
-                (done.map(|()| Vec::new()).map_err(StanzaError::without_request), Effects::default())
-            })))
+                done.map(|()| Vec::new()).map_err(StanzaError::without_request)
+            }))
         }
         RegistrationRequest::Fields { .. } if !rules.password_change => {
             Err(StanzaCondition::NotAllowed.into())
@@ -76,10 +76,10 @@ pub(super) fn answer(
                 return Err(StanzaError::new(StanzaCondition::Forbidden).text("this is not your user name"));
             }
             counts.count_password_check(session.account.id, now)?;
-            Ok(IqFlow::Wait(Box::pin(async move {
+            Ok(IqFlow::wait(async move {
                 let done = change_password(&node, &session, password, old).await;
-                (done.map(|()| Vec::new()).map_err(StanzaError::without_request), Effects::default())
-            })))
+                done.map(|()| Vec::new()).map_err(StanzaError::without_request)
+            }))
         }
         RegistrationRequest::Fields { .. } => Err(StanzaError::new(StanzaCondition::BadRequest)
             .text("a user name and a password are required; the password was not changed")),

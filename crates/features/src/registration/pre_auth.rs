@@ -10,12 +10,12 @@ use std::sync::Arc;
 use base::Secret;
 use jid::Jid;
 use stanza::{ErrorType, IqType, StanzaCondition, StanzaError, StanzaKind};
+use throng_core::Node;
 use throng_core::account_admin::AccountError;
 use throng_core::iq::IqFlow;
 use throng_core::passwords::PasswordPolicy;
 use throng_core::server_error::store_error;
 use throng_core::stream_elements::PreAuthRequest;
-use throng_core::{Effects, Node};
 use xml::Ns;
 
 use super::form::{self, RegistrationRequest};
@@ -70,16 +70,15 @@ pub(super) fn answer(
         return Err(StanzaCondition::Conflict.into());
     }
     let (node, rules, counts, peer) = (request.node.clone(), rules.clone(), counts.clone(), request.peer);
-    Ok(IqFlow::Wait(Box::pin(async move {
-        let answer = match create_account(&node, &jid, password, &rules, &counts, whose).await {
+    Ok(IqFlow::wait(async move {
+        match create_account(&node, &jid, password, &rules, &counts, whose).await {
             Ok(()) => {
                 tracing::info!(target: "throng::audit", who = %peer, interface = "registration", on = %jid, "registered");
                 Ok(Vec::new())
             }
             Err(error) => Err(error.without_request()),
-        };
-        (answer, Effects::default())
-    })))
+        }
+    }))
 }
 
 async fn create_account(

@@ -142,13 +142,12 @@ fn get(request: &mut IqRequest<'_>) -> IqFlow {
         return IqFlow::Reply(Ok(roster_answer(&roster, known.as_deref())));
     }
     let (node, account) = (request.node.clone(), account.clone());
-    IqFlow::Wait(Box::pin(async move {
-        let got = match read_consistent(&node, &account).await {
+    IqFlow::wait(async move {
+        match read_consistent(&node, &account).await {
             Ok(roster) => Ok(roster_answer(&roster, known.as_deref())),
             Err(error) => Err(store_error(error)),
-        };
-        (got, Effects::default())
-    }))
+        }
+    })
 }
 
 /// Reads the roster; once more if it changed meanwhile, because the push of that change may have been sent already.

@@ -25,7 +25,6 @@ use store::user_search::MAX_COUNT;
 use store::{
     FoundUser, SearchPageRequest, Seek, StoreError, StoreErrorKind, Stores, UserQuery, UserSearchPage,
 };
-use throng_core::Effects;
 use throng_core::disco::DiscoIdentity;
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
@@ -147,8 +146,8 @@ fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaE
     let pages = RsmRequest::from_parent(query)?;
     let (stores, domain) = (request.node.stores.clone(), request.host.domain().to_owned());
     let as_form = form.is_some();
-    Ok(IqFlow::Wait(Box::pin(async move {
-        let answer = match fetch_page(&stores, &domain, &terms, pages.as_ref(), rules.results).await {
+    Ok(IqFlow::wait(async move {
+        match fetch_page(&stores, &domain, &terms, pages.as_ref(), rules.results).await {
             Ok(page) => Ok(page.write(as_form)),
             Err(error) if error.kind == StoreErrorKind::NotFound => {
                 Err(StanzaError::new(StanzaCondition::ItemNotFound)
@@ -159,9 +158,8 @@ fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaE
                     .text("too many users match the longest term; use a longer one"))
             }
             Err(error) => Err(store_error(error)),
-        };
-        (answer, Effects::default())
-    })))
+        }
+    }))
 }
 
 /// Reply to a search.

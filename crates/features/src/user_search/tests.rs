@@ -2,18 +2,11 @@
 
 use store::SearchableProfile;
 use testkit::{NodeClient, TestNode, assert_same};
-use throng_core::feature::FeatureOptions;
-use throng_core::{EnabledFeature, NodeLimits};
 
 use super::*;
 
 fn with(options: &[(&str, OptionValue)]) -> TestNode {
-    let mut set = FeatureOptions::defaults(FEATURE.options);
-    for (key, value) in options {
-        set.set(FEATURE.options, key, value.clone()).unwrap();
-    }
-    let engine =
-        TestNode::start(&[EnabledFeature { feature: &FEATURE, options: set }], NodeLimits::default());
+    let engine = TestNode::with_options(&FEATURE, options);
     for (user, first, last, nick) in [
         ("juliet", "Juliet", "Capulet", "JuliC"),
         ("tybalt", "Tybalt", "Capulet", "ty"),

@@ -129,14 +129,13 @@ fn domain_card(builder: &FeatureBuilder<'_>) -> Option<Vec<u8>> {
 fn get(request: &IqRequest<'_>, missing: StanzaCondition) -> IqFlow {
     let owner = request.to.unwrap_or(request.from).bare().to_jid();
     let node = request.node.clone();
-    IqFlow::Wait(Box::pin(async move {
-        let answer = match node.stores.vcards.get(owner.as_ref()).await {
+    IqFlow::wait(async move {
+        match node.stores.vcards.get(owner.as_ref()).await {
             Ok(Some(card)) => Ok(card),
             Ok(None) => Err(missing.into()),
             Err(error) => Err(store_error(error)),
-        };
-        (answer, Effects::default())
-    }))
+        }
+    })
 }
 
 fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, StanzaError> {
