@@ -6,8 +6,11 @@
 mod message;
 #[path = "../templates/request.rs"]
 mod request;
+#[path = "../templates/storage.rs"]
+mod storage;
 
 #[test]
 fn the_templates_are_features_of_the_same_name() {
-    assert_eq!((message::FEATURE.name, request::FEATURE.name), ("example_feature", "example_feature"));
+    let names = [message::FEATURE.name, request::FEATURE.name, storage::FEATURE.name];
+    assert_eq!(names, ["example_feature"; 3]);
 }

@@ -5,8 +5,8 @@
 //!
 //! # Pitfalls
 //!
-//! The limits of a `put` cover all values of the account, whichever feature stored them. A feature whose value must always
-//! fit passes larger limits than XEP-0049 does.
+//! The limits of a `put` cover all values of the account, whichever feature stored them. A feature that bounds its own value
+//! passes [`AccountKvLimits::UNLIMITED`].
 
 use jid::JidRef;
 
@@ -22,6 +22,12 @@ pub struct AccountKvLimits {
     pub entries: u32,
     /// Total bytes of keys and values.
     pub bytes: u32,
+}
+
+impl AccountKvLimits {
+    /// For a feature with a fixed number of values that has checked their size: what other features store must not prevent its
+    /// `put`.
+    pub const UNLIMITED: AccountKvLimits = AccountKvLimits { entries: u32::MAX, bytes: u32::MAX };
 }
 
 /// Result of a `put`.

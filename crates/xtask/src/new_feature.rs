@@ -30,13 +30,13 @@ pub(crate) struct NewFeatureArgs {
     /// The title of the specification; absent: from the name.
     #[arg(long)]
     title: Option<String>,
-    /// The version of the specification.
-    #[arg(long, default_value = "0.1.0")]
-    version: String,
+    /// The version of the specification; absent: 0.1.0 for a XEP, none for an RFC.
+    #[arg(long)]
+    version: Option<String>,
     /// The namespace of the payload; absent: from the name. One that the server knows is not added again.
     #[arg(long, value_name = "URI")]
     namespace: Option<String>,
-    /// What the feature does: answer requests to the server, or handle messages on their way.
+    /// What the feature does: answer requests to the server, store a value for each account, or handle messages on their way.
     #[arg(long, value_enum, default_value = "request")]
     kind: FeatureKind,
 }
@@ -44,8 +44,10 @@ pub(crate) struct NewFeatureArgs {
 /// Template of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum FeatureKind {
-    /// Answers IQ requests.
+    /// Answers IQ requests to the server.
     Request,
+    /// Stores a value for each account, which its clients read and replace with IQ requests.
+    Storage,
     /// Handles messages to local accounts.
     Message,
 }
@@ -100,7 +102,12 @@ fn write_feature(args: &NewFeatureArgs) -> Result<String> {
         let status = Command::new(&cargo).args(arguments).current_dir(&root).status();
         let status = status.with_context(|| format!("cargo {} cannot be run", arguments.join(" ")))?;
         if !status.success() {
-            bail!("cargo {} failed", arguments.join(" "));
+            bail!(
+                "`cargo {}` failed, see above. The files are written: correct them and run `cargo xtask codegen`, or \
+                 restore them with git:\n{}",
+                arguments.join(" "),
+                paths(&files)
+            );
         }
     }
     Ok(feature.summary(&files))
@@ -117,15 +124,28 @@ impl NewFeature {
                 "\"{name}\" is not a name of a module; write small letters and digits, words joined by `_`"
             );
         }
-        let is_xep = args.spec.starts_with("XEP-") && args.spec.len() == 8;
-        if !is_xep && !args.spec.starts_with("RFC ") {
-            bail!("\"{}\" is not a specification; write it as XEP-0092 or RFC 6121", args.spec);
+        let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
+        let is_xep = args.spec.strip_prefix("XEP-").is_some_and(|n| n.len() == 4 && is_number(n));
+        if !is_xep && !args.spec.strip_prefix("RFC ").is_some_and(is_number) {
+            bail!("\"{}\" is not a specification; write it as XEP-0092 or \"RFC 6121\"", args.spec);
         }
+        // The values are copied into string literals of Rust, the namespace into attributes of XML as well.
+        for (flag, value, refused) in [
+            ("--title", &args.title, "\"\\"),
+            ("--version", &args.version, "\"\\"),
+            ("--namespace", &args.namespace, "\"\\'<>& "),
+        ] {
+            let is_refused = |c: char| c.is_control() || refused.contains(c);
+            if value.as_ref().is_some_and(|value| value.is_empty() || value.contains(is_refused)) {
+                bail!("{flag} must not be empty and not contain line breaks or any of {refused}");
+            }
+        }
+        let default_version = if is_xep { "0.1.0" } else { "" };
         Ok(NewFeature {
             name: name.clone(),
             spec: args.spec.clone(),
             title: args.title.clone().unwrap_or_else(|| words_of(name).join(" ")),
-            version: args.version.clone(),
+            version: args.version.clone().unwrap_or_else(|| default_version.to_owned()),
             namespace: args.namespace.clone().unwrap_or_else(|| format!("urn:xmpp:{name}:0")),
             kind: args.kind,
         })
@@ -147,6 +167,11 @@ impl NewFeature {
             FeatureKind::Request => (
                 include_str!("../../features/templates/request.rs"),
                 include_str!("../../features/templates/request.scenario"),
+                REQUEST_GROUP,
+            ),
+            FeatureKind::Storage => (
+                include_str!("../../features/templates/storage.rs"),
+                include_str!("../../features/templates/storage.scenario"),
                 REQUEST_GROUP,
             ),
             FeatureKind::Message => (
@@ -172,7 +197,9 @@ impl NewFeature {
 
     /// The template with this feature's values.
     fn fill(&self, template: &str, number: &str) -> String {
+        let version = if self.version.is_empty() { String::new() } else { format!(" {}", self.version) };
         template
+            .replace("XEP-0000 0.0.0", &format!("{}{version}", self.spec))
             .replace("example_feature", &self.name)
             .replace("Example Feature", &self.title)
             .replace("XEP-0000", &self.spec)
@@ -202,9 +229,7 @@ impl NewFeature {
 
     fn summary(&self, files: &[(String, String)]) -> String {
         let mut out = "wrote, and ran rustfmt and `cargo xtask codegen`:\n".to_owned();
-        for (path, _) in files {
-            let _ = writeln!(out, "  {path}");
-        }
+        out += &paths(files);
         let _ = write!(
             out,
             "Left to you:\n  1. crates/features/src/{0}.rs: what it does, its opening comment and its tests\n  2. {REGISTRY}: \
@@ -214,6 +239,11 @@ impl NewFeature {
         );
         out
     }
+}
+
+/// The paths of the files, one a line.
+fn paths(files: &[(String, String)]) -> String {
+    files.iter().fold(String::new(), |out, (path, _)| out + "  " + path + "\n")
 }
 
 /// The words of a name, capitalised.
@@ -277,15 +307,19 @@ fn joined<'a>(lines: impl Iterator<Item = &'a str>) -> String {
 mod tests {
     use super::*;
 
-    fn feature(name: &str, namespace: Option<&str>, kind: FeatureKind) -> Result<NewFeature> {
-        NewFeature::new(&NewFeatureArgs {
+    fn args(name: &str, namespace: Option<&str>, kind: FeatureKind) -> NewFeatureArgs {
+        NewFeatureArgs {
             name: name.to_owned(),
             spec: "XEP-0224".to_owned(),
             title: None,
-            version: "1.0".to_owned(),
+            version: Some("1.0".to_owned()),
             namespace: namespace.map(str::to_owned),
             kind,
-        })
+        }
+    }
+
+    fn feature(name: &str, namespace: Option<&str>, kind: FeatureKind) -> Result<NewFeature> {
+        NewFeature::new(&args(name, namespace, kind))
     }
 
     /// The files that are written for a feature, from those of the repository.
@@ -331,7 +365,7 @@ mod tests {
 
     #[test]
     fn no_placeholder_of_the_templates_is_left() {
-        for kind in [FeatureKind::Request, FeatureKind::Message] {
+        for kind in [FeatureKind::Request, FeatureKind::Storage, FeatureKind::Message] {
             let files = written("getting_attention", None, kind);
             for path in [files[0].0.as_str(), files[3].0.as_str()] {
                 let text = text(&files, path);
@@ -393,5 +427,32 @@ mod tests {
             assert!(files(name).is_err(), "{name:?}");
         }
         assert!(files("ping2").is_ok());
+    }
+
+    #[test]
+    fn an_rfc_has_no_version() {
+        let mut args = args("getting_attention", None, FeatureKind::Request);
+        (args.spec, args.version) = ("RFC 9999".to_owned(), None);
+        let files = NewFeature::new(&args).unwrap().files(&root()).unwrap();
+        assert!(files[0].1.starts_with("//! Getting Attention: RFC 9999, section 1.\n"), "{}", files[0].1);
+        assert!(files[0].1.contains("name: \"RFC 9999\"") && files[0].1.contains("version: \"\""));
+    }
+
+    #[test]
+    fn values_that_would_not_compile_are_refused() {
+        let refused = |change: fn(&mut NewFeatureArgs)| {
+            let mut args = args("getting_attention", None, FeatureKind::Request);
+            change(&mut args);
+            NewFeature::new(&args).is_err()
+        };
+        assert!(!refused(|_| {}));
+        assert!(refused(|args| args.spec = "XEP-224".to_owned()));
+        assert!(refused(|args| args.spec = "XEP-abcd".to_owned()));
+        assert!(refused(|args| args.spec = "RFC".to_owned()));
+        assert!(refused(|args| args.title = Some("\"Attention\"".to_owned())));
+        assert!(refused(|args| args.title = Some("Attention\n".to_owned())));
+        assert!(refused(|args| args.version = Some("1.0\\".to_owned())));
+        assert!(refused(|args| args.namespace = Some("urn:'x'".to_owned())));
+        assert!(refused(|args| args.namespace = Some(String::new())));
     }
 }

@@ -77,6 +77,8 @@ async fn limits_are_enforced(f: Fixture) {
         PutOutcome::Done,
         "keys count in bytes"
     );
+    let more = put(&f.stores, &[("d", &[b'x'; 100])], AccountKvLimits::UNLIMITED).await;
+    assert_eq!(more, PutOutcome::Done, "values of others do not count against it");
 }
 
 async fn long_keys_are_refused(f: Fixture) {
