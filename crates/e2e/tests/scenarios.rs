@@ -119,5 +119,14 @@ fn each_known_failure_names_a_scenario() {
 fn each_feature_has_a_scenario() {
     let shown: BTreeSet<String> = SCENARIOS.iter().flat_map(|name| load_scenario(name).features).collect();
     let known: BTreeSet<String> = ALL.iter().map(|feature| feature.name.to_owned()).collect();
-    assert_eq!(shown, known, "features of the scenarios on the left, of the registry on the right");
+    let without: Vec<&String> = known.difference(&shown).collect();
+    assert!(
+        without.is_empty(),
+        "no scenario shows {without:?}; add `scenarios/NAME.scenario`, or the name to `features:` of a scenario that shows it"
+    );
+    let unknown: Vec<&String> = shown.difference(&known).collect();
+    assert!(
+        unknown.is_empty(),
+        "`features:` of a scenario has {unknown:?}, which `registry::ALL` does not list"
+    );
 }
