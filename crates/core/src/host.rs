@@ -96,10 +96,10 @@ pub enum HostError {
     /// Two features offer the same stream feature.
     #[error("{0} and {1} both offer the stream feature {2}; disable one of them under [modules]")]
     DuplicateStreamFeature(&'static str, &'static str, &'static str),
-    /// A feature registered a request or command that it did not declare, or did not register one that it
-    /// declared.
-    #[error("{0} does not register the requests or commands that it declares")]
-    Undeclared(&'static str),
+    /// A feature registered a request, command or service that it did not declare, or did not register one that it
+    /// declared: the name of the feature, and what it does with the fix.
+    #[error("the feature {0} {1}")]
+    Undeclared(&'static str, String),
     /// A required feature is disabled.
     #[error("{0} requires {1}; enable {1} or disable {0} under [modules]")]
     MissingDependency(&'static str, &'static str),
@@ -158,16 +158,10 @@ impl Host {
                 feature_state: kept,
                 parts: &mut parts,
             });
-            let mut registered: Vec<IqKey> = parts.iq[before..].iter().map(|(key, ..)| *key).collect();
-            let mut declared = feature.iq.to_vec();
-            registered.sort_unstable();
-            declared.sort_unstable();
-            let mut named: Vec<_> = parts.commands[commands..].iter().map(|e| e.command.name).collect();
-            let mut promised: Vec<_> = feature.commands.iter().map(|c| c.name).collect();
-            named.sort_unstable();
-            promised.sort_unstable();
-            if registered != declared || named != promised {
-                return Err(HostError::Undeclared(feature.name));
+            let requests: Vec<IqKey> = parts.iq[before..].iter().map(|(key, ..)| *key).collect();
+            let commands: Vec<&str> = parts.commands[commands..].iter().map(|e| e.command.name).collect();
+            if let Some(difference) = undeclared(feature, &requests, &commands) {
+                return Err(HostError::Undeclared(feature.name, difference));
             }
             let of_services = parts.iq.extract_if(before.., |(key, ..)| key.target.is_of_service()).collect();
             services.add(
@@ -262,6 +256,33 @@ fn service_variables(feature: &Feature) -> Vec<&'static str> {
     feature.disco.iter().filter_map(of_service).collect()
 }
 
+/// How the registered requests and commands differ from the declared ones, if they do.
+fn undeclared(feature: &Feature, requests: &[IqKey], commands: &[&str]) -> Option<String> {
+    let request = |key: &IqKey| {
+        let ty = if key.set { "set" } else { "get" };
+        format!(
+            "<iq type='{ty}'> to {} with <{} xmlns='{}'/>",
+            key.target.as_str(),
+            key.name,
+            key.ns.as_str()
+        )
+    };
+    let declared: Vec<&str> = feature.commands.iter().map(|command| command.name).collect();
+    if let Some(key) = requests.iter().find(|key| !feature.iq.contains(key)) {
+        Some(format!("registers a handler of {}; add its key to `iq` of the declaration", request(key)))
+    } else if let Some(key) = feature.iq.iter().find(|key| !requests.contains(key)) {
+        Some(format!("declares {} under `iq`; register a handler of it in `build`", request(key)))
+    } else if let Some(name) = commands.iter().find(|name| !declared.contains(name)) {
+        Some(format!("registers the command {name}; add it to `commands` of the declaration"))
+    } else if let Some(name) = declared.iter().find(|name| !commands.contains(name)) {
+        Some(format!("declares the command {name}; register it in `build`"))
+    } else if (requests.len(), commands.len()) != (feature.iq.len(), declared.len()) {
+        Some("declares or registers a request or command twice; remove one".to_owned())
+    } else {
+        None
+    }
+}
+
 fn offer(set: &mut StreamFeatures, feature: StreamFeature, owner: &'static str) -> Result<(), HostError> {
     let name = feature.name;
     set.insert(feature, owner).map_err(|first| HostError::DuplicateStreamFeature(first, owner, name))
@@ -305,10 +326,19 @@ mod tests {
     fn requests_must_be_declared_in_any_order() {
         static DECLARED: Feature = Feature { iq: &[GET, SET], ..FIRST };
         static INCOMPLETE: Feature = Feature { iq: &[GET], ..FIRST };
-        static TWICE: Feature = Feature { iq: &[GET, GET], ..FIRST };
+        static TWICE: Feature = Feature { iq: &[GET, SET, GET], ..FIRST };
+        static ONLY_DECLARED: Feature = Feature { name: "first", iq: &[GET], ..Feature::EMPTY };
         assert!(build(&[&DECLARED]).is_ok());
-        for wrong in [&INCOMPLETE, &TWICE] {
-            assert_eq!(build(&[wrong]).err(), Some(HostError::Undeclared("first")));
+        let ping =
+            |ty: &str, to: &str| format!("<iq type='{ty}'> to {to} with <ping xmlns='urn:xmpp:ping'/>");
+        let (get, set) = (ping("get", "server"), ping("set", "account"));
+        for (wrong, message) in [
+            (&INCOMPLETE, format!("registers a handler of {set}; add its key to `iq` of the declaration")),
+            (&ONLY_DECLARED, format!("declares {get} under `iq`; register a handler of it in `build`")),
+            (&TWICE, "declares or registers a request or command twice; remove one".to_owned()),
+        ] {
+            let error = build(&[wrong]).unwrap_err();
+            assert_eq!(error.to_string(), format!("the feature first {message}"));
         }
     }
 

@@ -171,7 +171,8 @@ impl ServiceRegistrations {
     ) -> Result<(), HostError> {
         let Some(spec) = spec else {
             if handlers.message.is_some() || handlers.presence.is_some() {
-                return Err(HostError::Undeclared(feature));
+                let problem = "registers handlers of a service; declare it under `service`";
+                return Err(HostError::Undeclared(feature, problem.to_owned()));
             }
             self.common.extend(iq);
             return Ok(());
