@@ -48,13 +48,22 @@ impl TrafficWindow {
     /// Takes a sample, if it is due.
     pub(crate) fn sample(&self, node: &Node) {
         let at = node.clock.now_micros();
-        let mut notes = self.0.lock();
-        if notes.back().is_some_and(|last| at.saturating_sub(last.at) < SAMPLE_INTERVAL_MICROS) {
+        let is_due = |samples: &VecDeque<TrafficSample>| {
+            samples.back().is_none_or(|last| at.saturating_sub(last.at) >= SAMPLE_INTERVAL_MICROS)
+        };
+        if !is_due(&self.0.lock()) {
             return;
         }
-        notes.push_back(TrafficSample { at, domains: node.domain_totals() });
-        while notes.len() > WINDOW_SAMPLES {
-            notes.pop_front();
+        // The totals are read under other locks, so not under this one.
+        let sample = TrafficSample { at, domains: node.domain_totals() };
+        let mut samples = self.0.lock();
+        // Another task may have added one meanwhile.
+        if !is_due(&samples) {
+            return;
+        }
+        samples.push_back(sample);
+        while samples.len() > WINDOW_SAMPLES {
+            samples.pop_front();
         }
     }
 

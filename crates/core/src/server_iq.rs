@@ -91,14 +91,16 @@ impl PendingIqs {
     }
 
     /// Removes requests that have expired or whose session has ended.
-    fn take_expired(&self, now: u32) -> Vec<ReplyHandler> {
+    ///
+    /// They are returned whole: the last reference to a session must not be dropped under this lock, because its outbox
+    /// releases its bytes in the backlog.
+    fn take_expired(&self, now: u32) -> Vec<PendingIq> {
         let mut all = self.0.lock();
         if all.is_empty() {
             return Vec::new();
         }
-        all.extract_if(|_, asked| asked.deadline <= now || asked.session.is_ended())
-            .map(|(_, asked)| asked.on_reply)
-            .collect()
+        let expired = all.extract_if(|_, asked| asked.deadline <= now || asked.session.is_ended());
+        expired.map(|(_, asked)| asked).collect()
     }
 }
 
@@ -152,8 +154,8 @@ impl Node {
     /// Expires unanswered requests; called once a second.
     pub(crate) fn expire_pending_iqs(self: &Arc<Self>, now: u32) {
         let mut effects = Effects::default();
-        for then in self.pending_iqs.take_expired(now) {
-            then(self, ServerIqReply::NoReply, &mut effects);
+        for asked in self.pending_iqs.take_expired(now) {
+            (asked.on_reply)(self, ServerIqReply::NoReply, &mut effects);
         }
         if !effects.is_empty() {
             self.perform(effects);

@@ -198,7 +198,8 @@ impl LimiterState {
 
     fn wake(&self) {
         if self.is_waiting.swap(false, SeqCst) {
-            std::mem::take(&mut *self.waiting.lock()).into_iter().for_each(Waker::wake);
+            let waiting = std::mem::take(&mut *self.waiting.lock());
+            waiting.into_iter().for_each(Waker::wake);
         }
     }
 }

@@ -186,7 +186,8 @@ impl RunningNode {
     pub(crate) async fn count_changed_accounts(&self) {
         let now = self.assembled.node.clock.now();
         let changes = self.account_change_count();
-        let same_domains = self.accounts.lock().len() == self.assembled.node.hosts().len();
+        let counted_domains = self.accounts.lock().len();
+        let same_domains = counted_domains == self.assembled.node.hosts().len();
         {
             let counted = self.account_count_state.lock();
             if same_domains && (counted.account_changes == Some(changes) || now < counted.not_before) {

@@ -264,9 +264,11 @@ impl OverviewHistory {
         node.outboxes.measure_queues();
         let now = OverviewTotals::collect(node, stats);
         let second = node.clock.unix_millis() / 1000;
+        let before = std::mem::take(&mut self.0.lock().before);
+        // The values are read under other locks, so not under this one.
+        let point = (before.at != 0).then(|| values(node, stats, &before, &now));
         let mut kept = self.0.lock();
-        if kept.before.at != 0 {
-            let point = values(node, stats, &kept.before, &now);
+        if let Some(point) = point {
             kept.add(second, point);
         }
         kept.before = now;
