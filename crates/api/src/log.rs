@@ -19,7 +19,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
-use parking_lot::Mutex;
+use base::lock::{RankedMutex, rank};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn object<S: Serializer>(fields: &[(String, String)], to: S) -> Result<S::Ok, S:
 
 /// Ring buffer of the last lines.
 #[derive(Debug, Default)]
-pub struct LogBuffer(Mutex<LogBufferState>);
+pub struct LogBuffer(RankedMutex<LogBufferState, { rank::LOG }>);
 
 #[derive(Debug, Default)]
 struct LogBufferState {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use serde_json::{Map, Value, json};
 use throng_core::Node;
 use throng_core::domain_counters::{DomainTotals, MAX_DOMAINS, OTHER_DOMAINS};
@@ -42,7 +42,7 @@ struct TrafficSample {
 
 /// The samples of the last minute.
 #[derive(Debug, Default)]
-pub(crate) struct TrafficWindow(Mutex<VecDeque<TrafficSample>>);
+pub(crate) struct TrafficWindow(LeafMutex<VecDeque<TrafficSample>>);
 
 impl TrafficWindow {
     /// Takes a sample, if it is due.

@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod count;
 pub mod id;
+pub mod lock;
 pub mod network;
 pub mod printable;
 pub mod secret;

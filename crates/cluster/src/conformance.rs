@@ -15,8 +15,8 @@
 
 use std::sync::Arc;
 
+use base::lock::LeafMutex;
 use jid::Jid;
-use parking_lot::Mutex;
 
 use crate::{
     AddressLocation, Cluster, Envelope, EnvelopeClass, Inbox, MembershipChange, NodeId, RefusalReason,
@@ -91,7 +91,7 @@ pub enum InboxEvent {
 
 /// An inbox that records its calls in order.
 #[derive(Default)]
-pub struct InboxRecorder(Mutex<Vec<InboxEvent>>);
+pub struct InboxRecorder(LeafMutex<Vec<InboxEvent>>);
 
 impl InboxRecorder {
     /// Attaches a recorder to `cluster`.

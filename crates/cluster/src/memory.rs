@@ -15,9 +15,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
 use fastrand::Rng;
-use parking_lot::Mutex;
 
 use crate::{
     AddressLocation, Cluster, Envelope, Inbox, Member, MembershipChange, NodeId, RefusalReason,
@@ -44,12 +44,12 @@ pub struct NetworkFaults {
 
 /// The network. Clones share the same network.
 #[derive(Clone)]
-pub struct Bus(Arc<Mutex<Network>>);
+pub struct Bus(Arc<LeafMutex<Network>>);
 
 impl Bus {
     /// A network without nodes.
     pub fn new(seed: u64, faults: NetworkFaults) -> Bus {
-        Bus(Arc::new(Mutex::new(Network { random: Rng::with_seed(seed), faults, ..Network::default() })))
+        Bus(Arc::new(LeafMutex::new(Network { random: Rng::with_seed(seed), faults, ..Network::default() })))
     }
 
     /// A node joins, or returns with a new epoch; its former epoch ends immediately then.
@@ -117,7 +117,7 @@ impl Bus {
 
 /// One node of a [`Bus`].
 pub struct MemoryNode {
-    net: Arc<Mutex<Network>>,
+    net: Arc<LeafMutex<Network>>,
     member: Member,
 }
 

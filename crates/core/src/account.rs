@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
+use base::lock::{RankedMutex, rank};
 use jid::{Jid, JidRef};
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, RosterUpdateOutcome, Subscription};
 
@@ -42,7 +42,7 @@ pub struct Account {
     host: Arc<CurrentHost>,
     /// Flags of the account that hooks query; see [`crate::session::flags`].
     pub flags: AccountFlags,
-    state: Mutex<AccountState>,
+    state: RankedMutex<AccountState, { rank::ACCOUNT }>,
 }
 
 /// Mutable state of an account.
@@ -78,7 +78,7 @@ impl Account {
             jid,
             host,
             flags: AccountFlags::default(),
-            state: Mutex::new(AccountState::default()),
+            state: RankedMutex::new(AccountState::default()),
         }
     }
 

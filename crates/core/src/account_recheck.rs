@@ -16,8 +16,8 @@
 
 use std::sync::Arc;
 
+use base::lock::LeafMutex;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use stanza::{StreamCondition, StreamError};
 use store::{StoreError, StoreErrorKind};
 
@@ -48,14 +48,14 @@ struct FailedRecheck {
 /// Checks that wait for their next attempt, and the reloads of roster views.
 #[derive(Default)]
 pub(crate) struct AccountRechecks {
-    waiting: Mutex<Vec<FailedRecheck>>,
+    waiting: LeafMutex<Vec<FailedRecheck>>,
     reloads: RosterReloads,
 }
 
 /// Accounts whose roster view is being reloaded, by the address of the [`Account`] in memory. The value is whether the
 /// view became outdated again since its last read began.
 #[derive(Clone, Default)]
-struct RosterReloads(Arc<Mutex<HashMap<usize, bool>>>);
+struct RosterReloads(Arc<LeafMutex<HashMap<usize, bool>>>);
 
 /// The only reload of an account's roster view, with its repetitions; dropping it permits another one.
 struct RosterReload {

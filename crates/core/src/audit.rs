@@ -13,8 +13,8 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
+use base::lock::LeafMutex;
 use base::printable::printable;
-use parking_lot::Mutex;
 
 use crate::command::Caller;
 use crate::node::Node;
@@ -47,7 +47,7 @@ pub struct AuditEntry {
 
 /// The newest entries.
 #[derive(Default)]
-pub struct Audit(Mutex<Ring>);
+pub struct Audit(LeafMutex<Ring>);
 
 #[derive(Default)]
 struct Ring {

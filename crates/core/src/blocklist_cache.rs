@@ -15,9 +15,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use base::lock::LeafMutex;
 use cluster::AddressHasher;
 use jid::{Jid, JidRef};
-use parking_lot::Mutex;
 use store::{BlocklistOutcome, StoreError, Unblock};
 
 use crate::account::Account;
@@ -35,7 +35,7 @@ const MAX_RELOADS: usize = 4;
 /// Cached lists of accounts that are not connected.
 pub(crate) struct BlocklistCache {
     hasher: AddressHasher,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [LeafMutex<Shard>; SHARDS],
     /// Incremented by each change, in stripes: a list that was read before a change must not be cached after
     /// it.
     changes: [AtomicU32; 256],
@@ -53,7 +53,7 @@ impl BlocklistCache {
         BlocklistCache { hasher, shards: Default::default(), changes: [const { AtomicU32::new(0) }; 256] }
     }
 
-    fn shard(&self, owner: JidRef<'_>) -> &Mutex<Shard> {
+    fn shard(&self, owner: JidRef<'_>) -> &LeafMutex<Shard> {
         &self.shards[(self.hasher.hash(owner) >> 52) as usize % SHARDS]
     }
 

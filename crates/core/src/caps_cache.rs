@@ -22,8 +22,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
+use base::lock::LeafMutex;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::session::Session;
@@ -138,7 +138,7 @@ struct State {
 
 /// The features of all clients of a node.
 #[derive(Default)]
-pub struct CapsCache(Mutex<State>);
+pub struct CapsCache(LeafMutex<State>);
 
 impl CapsCache {
     /// Records the announcement of a session. `now` is in seconds of the node's clock.

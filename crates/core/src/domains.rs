@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
+use base::lock::LeafMutex;
 use hashbrown::HashMap;
 use jid::JidRef;
-use parking_lot::Mutex;
 use stanza::StanzaError;
 
 use crate::host::{Host, HostError, Hosts};
@@ -144,7 +144,7 @@ pub fn check_service_addresses(hosts: &Hosts) -> Result<(), HostError> {
 /// The domains of a node: the present table, and what it is made from.
 pub(crate) struct Domains {
     table: ArcSwap<DomainTable>,
-    sources: Mutex<DomainSources>,
+    sources: LeafMutex<DomainSources>,
 }
 
 /// What the table is made from; locked for changes only.
@@ -164,7 +164,7 @@ impl Domains {
     pub(crate) fn new(hosts: Hosts) -> Domains {
         let mut sources = DomainSources::default();
         sources.replace_hosts(hosts);
-        Domains { table: ArcSwap::from_pointee(sources.table()), sources: Mutex::new(sources) }
+        Domains { table: ArcSwap::from_pointee(sources.table()), sources: LeafMutex::new(sources) }
     }
 
     /// The present table, with one load.

@@ -15,7 +15,7 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 
 use crate::domain_counters::{self, DomainCounters};
 
@@ -24,7 +24,10 @@ type Key = (Box<str>, &'static str, TypeId);
 /// State by domain, feature and type. Clones share the same state. At most one entry for each of these, so it
 /// is bounded by the domains that were ever served.
 #[derive(Clone, Default)]
-pub struct FeatureState(Arc<Mutex<HashMap<Key, Arc<dyn Any + Send + Sync>>>>, Arc<Mutex<CountersByDomain>>);
+pub struct FeatureState(
+    Arc<LeafMutex<HashMap<Key, Arc<dyn Any + Send + Sync>>>>,
+    Arc<LeafMutex<CountersByDomain>>,
+);
 
 /// Counters by domain, and the shared ones of domains beyond the limit.
 #[derive(Default)]

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 use base::clock::Clock;
+use base::lock::LeafRwLock;
 use base::spawn::Spawner;
 use base::{TimeOrderedId, TimeOrderedIdGenerator};
 use cluster::{AddressHasher, Cluster};
 use jid::{Jid, JidRef};
-use parking_lot::RwLock;
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
 use store::{RosterItem, RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
@@ -99,10 +99,10 @@ pub struct Node {
     /// Audit log of administrative actions.
     pub audit: Audit,
     limits: ArcSwap<NodeLimits>,
-    admins: RwLock<BTreeSet<Jid>>,
+    admins: LeafRwLock<BTreeSet<Jid>>,
     /// Administrators named in the configuration. A command may have removed one of them from `admins`; a
     /// change of the file restores it.
-    configured_admins: RwLock<BTreeSet<Jid>>,
+    configured_admins: LeafRwLock<BTreeSet<Jid>>,
     /// Derives and verifies stored keys.
     pub passwords: Arc<dyn Passwords>,
     /// Software version.
@@ -150,8 +150,8 @@ impl Node {
             audit: Audit::default(),
             session_info_requests: SessionInfoRequests::default(),
             limits: ArcSwap::from_pointee(parts.limits),
-            admins: RwLock::new(parts.admins.into_iter().collect()),
-            configured_admins: RwLock::default(),
+            admins: LeafRwLock::new(parts.admins.into_iter().collect()),
+            configured_admins: LeafRwLock::default(),
             passwords: parts.passwords,
             version: parts.version,
             shutdown_signal: ShutdownSignal::default(),

@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
+use base::lock::LeafMutex;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use stanza::{Head, IqType, StanzaKind};
 use xml::Writer;
 
@@ -57,7 +57,7 @@ struct PendingIq {
 
 /// Pending requests by id.
 #[derive(Default)]
-pub struct PendingIqs(Mutex<HashMap<String, PendingIq>>);
+pub struct PendingIqs(LeafMutex<HashMap<String, PendingIq>>);
 
 impl PendingIqs {
     /// Number of pending requests.

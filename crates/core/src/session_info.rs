@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
+use base::lock::{LeafMutex, RankedMutex, rank};
 
 use crate::node::Node;
 use crate::session::{Outbox, Session};
@@ -40,7 +40,9 @@ pub struct SessionInfo {
 
 /// Pending requests by the id of the outbox.
 #[derive(Default)]
-pub struct SessionInfoRequests(Mutex<HashMap<u64, Vec<PendingInfoRequest>>>);
+pub struct SessionInfoRequests(
+    RankedMutex<HashMap<u64, Vec<PendingInfoRequest>>, { rank::SESSION_INFO_REQUESTS }>,
+);
 
 struct PendingInfoRequest {
     batch: Arc<InfoRequestBatch>,
@@ -50,7 +52,7 @@ struct PendingInfoRequest {
 }
 
 #[derive(Default)]
-struct InfoRequestBatch(Mutex<State>);
+struct InfoRequestBatch(LeafMutex<State>);
 
 #[derive(Default)]
 struct State {

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use tracing::Level;
 
 use crate::session::Session;
@@ -134,8 +134,8 @@ impl LineBudget {
 /// State of the session log.
 #[derive(Default)]
 pub struct SessionLog {
-    failures: Mutex<Failures>,
-    budget: Mutex<LineBudget>,
+    failures: LeafMutex<Failures>,
+    budget: LeafMutex<LineBudget>,
 }
 
 impl SessionLog {

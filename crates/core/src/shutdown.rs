@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 
 use crate::node::Node;
 
@@ -28,7 +28,7 @@ struct State {
 
 /// The planned shutdown and the task that waits for it.
 #[derive(Default)]
-pub struct ShutdownSignal(Mutex<State>);
+pub struct ShutdownSignal(LeafMutex<State>);
 
 impl ShutdownSignal {
     fn schedule(&self, shutdown: Shutdown) {

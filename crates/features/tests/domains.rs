@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use base::lock::LeafMutex;
 use jid::JidRef;
-use parking_lot::Mutex;
 use stanza::{StanzaCondition, StanzaError};
 use testkit::TestNode;
 use throng_core::domains::{Domain, DomainRoute};
@@ -51,7 +51,7 @@ fn a_session_finds_its_domain_again_that_was_removed_and_added() {
 
 /// Records what it takes; refuses stanzas to `nobody`.
 #[derive(Default)]
-struct RecordedRoute(Mutex<Vec<String>>);
+struct RecordedRoute(LeafMutex<Vec<String>>);
 
 impl DomainRoute for RecordedRoute {
     fn send(&self, stanza: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Result<(), StanzaError> {

@@ -6,6 +6,7 @@
 //! # Pitfalls
 //!
 //! Bytes passed to the HTTP library are not checked further.
+#![allow(clippy::disallowed_types, reason = "the test holds its locks around calls of the product")]
 
 use std::future::{Future, Ready, ready};
 use std::pin::Pin;

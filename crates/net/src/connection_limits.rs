@@ -16,9 +16,9 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use base::clock::{Clock, Millis, SystemClock};
+use base::lock::LeafMutex;
 use base::network_number;
 use base::token_bucket::TokenBucket;
-use parking_lot::Mutex;
 
 /// Limits of a [`ConnectionLimiter`]; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,11 +84,11 @@ struct LimiterState {
     /// `new_per_second` is set; readable without the lock.
     rate_limited: AtomicBool,
     rate_limited_on_loopback: AtomicBool,
-    address_rates: Mutex<AddressRates>,
+    address_rates: LeafMutex<AddressRates>,
     clock: OnceLock<SystemClock>,
-    addresses: Mutex<HashMap<u64, u32>>,
+    addresses: LeafMutex<HashMap<u64, u32>>,
     /// Listeners that wait until an unauthenticated connection ends; one entry each.
-    waiting: Mutex<Vec<Waker>>,
+    waiting: LeafMutex<Vec<Waker>>,
     is_waiting: AtomicBool,
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use base::lock::LeafRwLock;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -60,7 +60,7 @@ pub struct Listener {
 
 /// Shared cell with the settings for new connections. Clones refer to the same cell.
 #[derive(Clone, Debug)]
-pub struct ListenerConfigCell(Arc<RwLock<ConfigGenerations>>);
+pub struct ListenerConfigCell(Arc<LeafRwLock<ConfigGenerations>>);
 
 #[derive(Debug)]
 struct ConfigGenerations {
@@ -71,7 +71,7 @@ struct ConfigGenerations {
 
 impl ListenerConfigCell {
     fn new(port: ListenerConfig) -> ListenerConfigCell {
-        ListenerConfigCell(Arc::new(RwLock::new(ConfigGenerations {
+        ListenerConfigCell(Arc::new(LeafRwLock::new(ConfigGenerations {
             current: Arc::new(port),
             previous: Vec::new(),
         })))

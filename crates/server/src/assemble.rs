@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use base::Secret;
 use base::clock::{Clock, SystemClock};
+use base::lock::{RankedMutex, rank};
 use cluster::SingleNode;
-use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use store::instrumented::StoreMetrics;
 use store_sql::SqlStores;
@@ -28,7 +28,7 @@ pub(crate) struct AssembledNode {
     pub(crate) keys: Arc<ScramKeyDeriver>,
     /// Feature state that survives reloads.
     pub(crate) kept: FeatureState,
-    pub(crate) registry: Arc<Mutex<Registry>>,
+    pub(crate) registry: Arc<RankedMutex<Registry, { rank::METRICS_REGISTRY }>>,
     secret: Secret,
 }
 
@@ -146,7 +146,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         version: env!("CARGO_PKG_VERSION"),
     });
     node.set_configured_admins(configured);
-    let (registry, secret) = (Arc::new(Mutex::new(registry)), Secret::new(secret));
+    let (registry, secret) = (Arc::new(RankedMutex::new(registry)), Secret::new(secret));
     Ok(AssembledNode { node, database, store_metrics: operations, keys, kept, registry, secret })
 }
 

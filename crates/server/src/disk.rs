@@ -10,7 +10,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 
 /// Result of the last refresh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,13 +27,13 @@ pub(crate) struct DiskUsage {
 #[derive(Debug)]
 pub(crate) struct DiskMonitor {
     database: PathBuf,
-    latest: Mutex<Option<DiskUsage>>,
+    latest: LeafMutex<Option<DiskUsage>>,
 }
 
 impl DiskMonitor {
     /// A monitor without values.
     pub(crate) fn new(database: &Path) -> DiskMonitor {
-        DiskMonitor { database: database.to_owned(), latest: Mutex::default() }
+        DiskMonitor { database: database.to_owned(), latest: LeafMutex::default() }
     }
 
     /// The last values; `None` before the first refresh, or if the system did not report them.

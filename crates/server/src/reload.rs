@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use base::clock::Millis;
+use base::lock::{LeafMutex, LeafRwLock, RankedMutex, rank};
 use net::{ConnectionLimiter, ConnectionLimits, ListenerConfigCell};
-use parking_lot::{Mutex, RwLock};
 use streams::C2sContext;
 use throng_core::{Host, Hosts};
 
@@ -50,7 +50,7 @@ pub(crate) struct ListenerState {
     pub(crate) listen: ListenConfig,
     pub(crate) listener_config: ListenerConfigCell,
     pub(crate) limiter: ConnectionLimiter,
-    service: RwLock<Arc<C2sContext>>,
+    service: LeafRwLock<Arc<C2sContext>>,
     proxied: AtomicBool,
 }
 
@@ -81,11 +81,11 @@ pub(crate) struct RunningNode {
     /// Whether it accepts clients.
     pub(crate) ready: AtomicBool,
     /// Accounts by domain, as last counted.
-    accounts: Mutex<BTreeMap<String, u64>>,
+    accounts: LeafMutex<BTreeMap<String, u64>>,
     /// State of the account count.
-    account_count_state: Mutex<AccountCountState>,
+    account_count_state: LeafMutex<AccountCountState>,
     log_handle: LogHandle,
-    active: Mutex<ActiveConfig>,
+    active: RankedMutex<ActiveConfig, { rank::CONFIGURATION }>,
 }
 
 /// State of the account count.
@@ -143,14 +143,14 @@ impl RunningNode {
         level: LogHandle,
     ) -> RunningNode {
         let listener_state = |(listen, port, gate): (ListenConfig, ListenerConfigCell, ConnectionLimiter)| {
-            let service = RwLock::new(assembled.service(&config, &listen, tls.clone()));
+            let service = LeafRwLock::new(assembled.service(&config, &listen, tls.clone()));
             let proxied = AtomicBool::new(listen.proxy_protocol);
             Arc::new(ListenerState { listen, listener_config: port, limiter: gate, service, proxied })
         };
         let listeners = ports.into_iter().map(listener_state);
         let (http_listeners, listeners) =
             listeners.partition(|listener_state| listener_state.listen.is_http());
-        let state = Mutex::new(ActiveConfig { config, tls });
+        let state = RankedMutex::new(ActiveConfig { config, tls });
         let gate = web.xmpp_limiter.clone();
         let (lag, ready) = (LagMonitor::default(), AtomicBool::new(false));
         let disk = Arc::new(DiskMonitor::new(assembled.database.path()));
@@ -164,8 +164,8 @@ impl RunningNode {
             lag,
             disk,
             ready,
-            accounts: Mutex::default(),
-            account_count_state: Mutex::default(),
+            accounts: LeafMutex::default(),
+            account_count_state: LeafMutex::default(),
             log_handle: level,
             active: state,
         }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use base::count::{Histogram, LATENCY_BUCKETS_MICROS};
+use base::lock::LeafMutex;
 use net::ConnectionCounts;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use throng_core::metrics::CountFamily;
 
@@ -194,14 +194,14 @@ fn millis(span: Duration) -> f64 {
 
 /// Delay of the node's own work: the sweep is due once a second, and busy worker threads delay it.
 pub(crate) struct LagMonitor {
-    sweeps: Mutex<SweepLagWindow>,
+    sweeps: LeafMutex<SweepLagWindow>,
     scheduler_lag: Arc<Histogram>,
 }
 
 impl Default for LagMonitor {
     fn default() -> LagMonitor {
         LagMonitor {
-            sweeps: Mutex::default(),
+            sweeps: LeafMutex::default(),
             scheduler_lag: Arc::new(Histogram::new(LATENCY_BUCKETS_MICROS)),
         }
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::Spawner;
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use store::last_seen::MAX_PENDING_ACCOUNTS;
 use store::{AddressId, LastActivity};
 use tokio::sync::{mpsc, oneshot};
@@ -35,7 +35,7 @@ enum Signal {
 
 #[derive(Default)]
 struct PendingEntries {
-    maps: Mutex<EntryMaps>,
+    maps: LeafMutex<EntryMaps>,
     flushes: AtomicU64,
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::lock::LeafMutex;
 use jid::{Jid, JidRef};
-use parking_lot::Mutex;
 use store::user_search::{SearchPageRequest, UserQuery, UserSearchPage};
 use store::{
     AccountKv, AccountKvLimits, AccountRecord, AccountSecrets, Accounts, AddressDictionary, AddressId,
@@ -18,12 +18,12 @@ use store::{
 /// Store whose calls are counted.
 pub struct CountingStore {
     inner: Stores,
-    calls: Mutex<Vec<&'static str>>,
+    calls: LeafMutex<Vec<&'static str>>,
     failing: AtomicBool,
-    between: Mutex<Option<Act>>,
-    before_tokens: Mutex<Option<Act>>,
+    between: LeafMutex<Option<Act>>,
+    before_tokens: LeafMutex<Option<Act>>,
     proofs_late: AtomicBool,
-    late_proofs: Mutex<Vec<ProofFn>>,
+    late_proofs: LeafMutex<Vec<ProofFn>>,
 }
 
 type Act = Box<dyn FnOnce(&Stores) + Send>;
@@ -33,12 +33,12 @@ impl CountingStore {
     pub fn new(inner: Stores) -> Arc<CountingStore> {
         Arc::new(CountingStore {
             inner,
-            calls: Mutex::default(),
+            calls: LeafMutex::default(),
             failing: AtomicBool::new(false),
-            between: Mutex::default(),
-            before_tokens: Mutex::default(),
+            between: LeafMutex::default(),
+            before_tokens: LeafMutex::default(),
             proofs_late: AtomicBool::new(false),
-            late_proofs: Mutex::default(),
+            late_proofs: LeafMutex::default(),
         })
     }
 
@@ -67,7 +67,7 @@ impl CountingStore {
         self.proofs_late.store(late, Ordering::Relaxed);
     }
 
-    fn act(&self, act: &Mutex<Option<Act>>) {
+    fn act(&self, act: &LeafMutex<Option<Act>>) {
         let act = act.lock().take();
         if let Some(act) = act {
             act(&self.inner);

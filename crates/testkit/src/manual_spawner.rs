@@ -5,8 +5,8 @@
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
+use base::lock::LeafMutex;
 use base::spawn::{BoxFuture, Spawner};
-use parking_lot::Mutex;
 
 /// Rounds after which a pending task counts as stuck.
 const ROUNDS: usize = 1_000;
@@ -16,7 +16,7 @@ const ROUNDS_TO_WAIT: usize = 16;
 /// Tasks that wait for [`ManualSpawner::run`].
 #[derive(Default)]
 pub struct ManualSpawner {
-    tasks: Mutex<Vec<BoxFuture<'static, ()>>>,
+    tasks: LeafMutex<Vec<BoxFuture<'static, ()>>>,
     may_wait: bool,
 }
 

@@ -12,10 +12,10 @@
 use std::collections::HashMap;
 
 use base::Millis;
+use base::lock::LeafMutex;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jid::Jid;
-use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
 /// Sessions at a time.
@@ -57,7 +57,7 @@ struct SessionRecord {
 
 /// All console sessions.
 #[derive(Default)]
-pub(crate) struct ConsoleSessions(Mutex<HashMap<SecretHash, SessionRecord>>);
+pub(crate) struct ConsoleSessions(LeafMutex<HashMap<SecretHash, SessionRecord>>);
 
 /// A valid console session.
 #[derive(Clone, Debug, PartialEq, Eq)]

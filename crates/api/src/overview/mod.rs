@@ -27,7 +27,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
 use base::count::HistogramSnapshot;
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use throng_core::Node;
@@ -200,7 +200,7 @@ fn values(node: &Node, stats: &NodeStats, before: &OverviewTotals, now: &Overvie
 
 /// The samples of the last hour.
 #[derive(Debug, Default)]
-pub(crate) struct OverviewHistory(Mutex<HistoryState>);
+pub(crate) struct OverviewHistory(LeafMutex<HistoryState>);
 
 #[derive(Debug, Default)]
 struct HistoryState {

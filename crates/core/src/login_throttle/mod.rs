@@ -42,7 +42,7 @@ mod fixed_name;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 
 use self::fixed_name::FixedName;
 use crate::limits::NodeLimits;
@@ -141,7 +141,7 @@ struct Tables {
 pub struct LoginThrottle {
     /// Secret key, so that nobody can target a slot of the tables.
     hasher: RandomState,
-    tables: Mutex<Tables>,
+    tables: LeafMutex<Tables>,
 }
 
 /// Keys under which the failures of one attempt are counted. Hashed once, for [`LoginThrottle::check`] at its
@@ -187,7 +187,7 @@ impl AttemptKeys {
 impl LoginThrottle {
     /// An empty throttle.
     pub fn new() -> LoginThrottle {
-        LoginThrottle { hasher: RandomState::new(), tables: Mutex::new(Tables::default()) }
+        LoginThrottle { hasher: RandomState::new(), tables: LeafMutex::new(Tables::default()) }
     }
 
     /// The keys of a login attempt from `peer` to `account` (a normalised address). `token`: with a secret that

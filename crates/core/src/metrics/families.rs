@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::count::{Counter, Histogram};
-use parking_lot::RwLock;
+use base::lock::{RankedRwLock, rank};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Atomic;
@@ -47,7 +47,7 @@ pub type StripedCounter = prometheus_client::metrics::counter::Counter<u64, Stri
 pub struct CountFamily<const N: usize> {
     labels: [&'static str; N],
     gauge: bool,
-    counts: Arc<RwLock<BTreeMap<[&'static str; N], AtomicU64>>>,
+    counts: Arc<RankedRwLock<BTreeMap<[&'static str; N], AtomicU64>, { rank::METRIC_LABELS }>>,
 }
 
 impl<const N: usize> CountFamily<N> {
@@ -55,7 +55,7 @@ impl<const N: usize> CountFamily<N> {
     /// increase is visible.
     pub fn counter(labels: [&'static str; N], known: &[[&'static str; N]]) -> CountFamily<N> {
         let counts = known.iter().map(|values| (*values, AtomicU64::new(0))).collect();
-        CountFamily { labels, gauge: false, counts: Arc::new(RwLock::new(counts)) }
+        CountFamily { labels, gauge: false, counts: Arc::new(RankedRwLock::new(counts)) }
     }
 
     /// Gauges, which rise and fall.

@@ -10,10 +10,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base::lock::{RankedRwLock, rank};
 use cluster::AddressHasher;
 use hashbrown::HashTable;
 use jid::JidRef;
-use parking_lot::RwLock;
 use store::AddressId;
 
 use crate::account::Account;
@@ -21,17 +21,19 @@ use crate::session::Session;
 
 const SHARDS: usize = 64;
 
+type AccountShard = RankedRwLock<HashTable<Arc<Account>>, { rank::ROUTING_TABLE }>;
+
 /// Accounts that have a resource connected to this node.
 pub struct RoutingTable {
     hasher: AddressHasher,
-    shards: Box<[RwLock<HashTable<Arc<Account>>>]>,
+    shards: Box<[AccountShard]>,
     sessions: AtomicUsize,
 }
 
 impl RoutingTable {
     /// An empty table. `hasher` holds the secret of the deployment.
     pub fn new(hasher: AddressHasher) -> RoutingTable {
-        let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
+        let shards = (0..SHARDS).map(|_| RankedRwLock::default()).collect();
         RoutingTable { hasher, shards, sessions: AtomicUsize::new(0) }
     }
 
@@ -154,7 +156,7 @@ impl RoutingTable {
         }
     }
 
-    fn shard(&self, hash: u64) -> &RwLock<HashTable<Arc<Account>>> {
+    fn shard(&self, hash: u64) -> &AccountShard {
         // The inner table uses the low and the highest bits, so the shard uses some between them.
         &self.shards[Self::shard_of(hash)]
     }

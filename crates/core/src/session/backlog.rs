@@ -26,9 +26,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::lock::{RankedMutex, rank};
 use hashbrown::HashTable;
 use jid::JidRef;
-use parking_lot::Mutex;
 
 use super::outbox::QueuedStanza;
 use crate::limits::NodeLimits;
@@ -158,7 +158,7 @@ pub struct Backlog {
     total: AtomicU64,
     /// Keyed, so that nobody can choose addresses of one shard.
     hasher: RandomState,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [RankedMutex<Shard, { rank::BACKLOG }>; SHARDS],
 }
 
 impl Backlog {

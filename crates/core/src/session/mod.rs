@@ -22,8 +22,8 @@ pub mod stream_management;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI8, Ordering};
 
+use base::lock::{RankedMutex, rank};
 use jid::{Jid, JidRef};
-use parking_lot::Mutex;
 
 use crate::account::Account;
 use crate::caps_cache::CapsId;
@@ -56,7 +56,7 @@ pub struct Session {
     /// Priority of the presence in [`SessionState`], written together with it; placed in existing padding.
     priority: AtomicI8,
     ended: AtomicBool,
-    state: Mutex<SessionState>,
+    state: RankedMutex<SessionState, { rank::SESSION }>,
 }
 
 /// Mutable state of a session.
@@ -84,7 +84,7 @@ impl Session {
             caps_id: CapsId::default(),
             priority: AtomicI8::new(0),
             ended: AtomicBool::new(false),
-            state: Mutex::new(SessionState::default()),
+            state: RankedMutex::new(SessionState::default()),
         }
     }
 

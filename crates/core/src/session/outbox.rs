@@ -17,7 +17,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
-use parking_lot::Mutex;
+use base::lock::{RankedMutex, RankedMutexGuard, rank};
 use smallvec::SmallVec;
 use stanza::{
     MessageTraits, PayloadNs, PresenceType, StanzaCondition, StanzaKind, StreamCondition, StreamError,
@@ -187,7 +187,7 @@ pub struct Outbox {
     deadline: AtomicU32,
     /// Requests of other tasks, and the delivery sample of one queued stanza.
     pub(super) signals: OutboxSignals,
-    pub(super) inner: Mutex<Inner>,
+    pub(super) inner: RankedMutex<Inner, { rank::OUTBOX }>,
 }
 
 /// Batches above this size swap the buffer, so that dense traffic does not allocate.
@@ -206,7 +206,7 @@ impl Outbox {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             deadline: AtomicU32::new(NO_DEADLINE),
             signals: OutboxSignals::default(),
-            inner: Mutex::new(Inner {
+            inner: RankedMutex::new(Inner {
                 queue: SmallVec::new(),
                 bytes: [0; 3],
                 waker: None,
@@ -636,8 +636,11 @@ fn is_chat_state_only(stanza: &SharedStanza) -> bool {
         && MessageTraits::of(head, stanza.bytes()).is_standalone_chat_state()
 }
 
+/// Access to a locked outbox.
+pub(super) type OutboxGuard<'a> = RankedMutexGuard<'a, Inner, { rank::OUTBOX }>;
+
 /// Reports progress to the tracker of stored messages.
-pub(super) fn notify_tracker(mut inner: parking_lot::MutexGuard<'_, Inner>, stored: Option<u64>) {
+pub(super) fn notify_tracker(mut inner: OutboxGuard<'_>, stored: Option<u64>) {
     let Some(tracker) = inner.tracker() else { return };
     tracker.delivered_through = stored.unwrap_or(tracker.delivered_through);
     let waker = tracker.waker.take();
@@ -647,7 +650,7 @@ pub(super) fn notify_tracker(mut inner: parking_lot::MutexGuard<'_, Inner>, stor
     }
 }
 
-pub(super) fn wake_task(mut inner: parking_lot::MutexGuard<'_, Inner>) {
+pub(super) fn wake_task(mut inner: OutboxGuard<'_>) {
     let waker = inner.waker.take();
     drop(inner);
     if let Some(waker) = waker {

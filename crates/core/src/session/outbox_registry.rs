@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use base::lock::{LeafMutex, RankedMutex, rank};
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use stanza::StreamError;
 
 use super::Outbox;
@@ -56,8 +56,8 @@ impl CreationTimes {
 /// All connections of a node.
 #[derive(Default)]
 pub struct OutboxRegistry {
-    creation_times: Mutex<CreationTimes>,
-    shards: [Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>>; SHARDS],
+    creation_times: LeafMutex<CreationTimes>,
+    shards: [OutboxShard; SHARDS],
     count: AtomicUsize,
     /// Bytes in the queues of each shard by class, as of the last measurement.
     queued_bytes: [[AtomicU64; 3]; SHARDS],
@@ -67,6 +67,7 @@ pub struct OutboxRegistry {
 /// Above this number of connections, queues are measured in turns.
 const MEASURE_ALL_BELOW: usize = 20_000;
 
+type OutboxShard = RankedMutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>, { rank::OUTBOX_REGISTRY }>;
 type IdHashBuilder = std::hash::BuildHasherDefault<IdHasher>;
 
 /// Outbox ids are sequential: multiplication spreads them.
@@ -121,7 +122,7 @@ impl OutboxRegistry {
 
     /// Bytes in all queues. Locks every connection once: for requests, not for every second.
     pub fn queued_bytes(&self) -> u64 {
-        let of = |shard: &Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>>| {
+        let of = |shard: &OutboxShard| {
             shard.lock().values().map(|outbox| u64::from(outbox.queued_bytes())).sum::<u64>()
         };
         self.shards.iter().map(of).sum()
@@ -176,7 +177,7 @@ impl OutboxRegistry {
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the low bits choose as well")]
-    fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Arc<Outbox>, IdHashBuilder>> {
+    fn shard(&self, id: u64) -> &OutboxShard {
         &self.shards[id as usize % SHARDS]
     }
 }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use base::clock::Millis;
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use stanza::{PayloadNs, PresenceType, StanzaKind};
 
 use super::{DelayToken, Outbox, Session, flags};
@@ -33,7 +33,7 @@ use crate::shared_stanza::SharedStanza;
 #[derive(Default)]
 pub struct PresenceBatcher {
     delay: AtomicU32,
-    waiting: Mutex<Waiting>,
+    waiting: LeafMutex<Waiting>,
 }
 
 #[derive(Default)]

@@ -25,9 +25,9 @@
 use std::hash::{BuildHasher, RandomState};
 
 use base::clock::Millis;
+use base::lock::LeafMutex;
 use base::token_bucket::TokenBucket;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
 use stanza::{ErrorType, Head, IqType, PresenceType, StanzaCondition, StanzaError, StanzaKind};
 use store::AddressId;
 use xml::Ns;
@@ -261,7 +261,7 @@ impl SpentRates {
 #[derive(Default)]
 pub struct AccountRates {
     hasher: RandomState,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [LeafMutex<Shard>; SHARDS],
 }
 
 #[derive(Default)]
@@ -289,7 +289,7 @@ impl Shard {
 }
 
 impl AccountRates {
-    fn shard(&self, account: AddressId) -> &Mutex<Shard> {
+    fn shard(&self, account: AddressId) -> &LeafMutex<Shard> {
         #[allow(clippy::cast_possible_truncation, reason = "any bits of a hash do")]
         let at = self.hasher.hash_one(account) as usize % SHARDS;
         &self.shards[at]

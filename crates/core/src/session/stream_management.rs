@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 
 use super::ack_request::{AckEvent, AckRequest};
 use super::backlog::{AdmissionContext, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
@@ -543,7 +543,7 @@ impl Outbox {
 /// A table of fixed size; a newer entry replaces an older one in its slot. Not allocated until the first outbox
 /// closes.
 #[derive(Default)]
-pub struct EndedStreams(Mutex<Vec<Option<EndedStream>>>);
+pub struct EndedStreams(LeafMutex<Vec<Option<EndedStream>>>);
 
 struct EndedStream {
     account: u64,

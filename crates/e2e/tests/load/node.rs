@@ -2,6 +2,7 @@
 //!
 //! Its metrics come over the admin socket, which is a file and hence reachable from every namespace; on loopback also
 //! from `/metrics`.
+#![allow(clippy::disallowed_types, reason = "a test holds this lock from its start to its end")]
 
 use std::fs;
 use std::io::{Read, Write};

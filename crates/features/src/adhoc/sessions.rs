@@ -11,8 +11,8 @@
 
 use std::collections::HashMap;
 
+use base::lock::LeafMutex;
 use jid::Jid;
-use parking_lot::Mutex;
 use ring::hmac;
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::command::{Command, RawArguments};
@@ -53,13 +53,13 @@ struct StoredSession {
 /// All sessions of a host.
 pub(super) struct CommandSessions {
     key: hmac::Key,
-    by_id: Mutex<HashMap<String, StoredSession>>,
+    by_id: LeafMutex<HashMap<String, StoredSession>>,
 }
 
 impl CommandSessions {
     pub(super) fn new() -> CommandSessions {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &base::id::random_bytes::<32>());
-        CommandSessions { key, by_id: Mutex::default() }
+        CommandSessions { key, by_id: LeafMutex::default() }
     }
 
     /// Creates an id.

@@ -1,7 +1,7 @@
 //! Tests of XEP-0050 with sample commands: without fields, with one stage, with three stages.
 
+use base::lock::{RankedMutex, rank};
 use jid::Jid;
-use parking_lot::Mutex;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::command::{
     CommandCall, CommandField, CommandFieldKind, CommandFuture, CommandOutput, CurrentValues, OutputValue,
@@ -364,7 +364,7 @@ fn a_command_that_fails_on_a_value_is_completed_with_a_note_and_its_session_ends
 fn each_use_is_logged_without_secrets() {
     use tracing::field::{Field as Name, Visit};
     #[derive(Default)]
-    struct LogCapture(Mutex<Vec<String>>);
+    struct LogCapture(RankedMutex<Vec<String>, { rank::LOG }>);
     struct MessageVisitor(String);
     impl Visit for MessageVisitor {
         fn record_debug(&mut self, field: &Name, value: &dyn std::fmt::Debug) {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use store::{AddressId, ServerKv, StoreError};
 use throng_core::command::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
@@ -102,7 +102,7 @@ struct MotdState {
 struct DomainMotd {
     /// One of the three constants above.
     status: AtomicU8,
-    state: Mutex<MotdState>,
+    state: LeafMutex<MotdState>,
 }
 
 pub(super) fn build(builder: &mut FeatureBuilder<'_>) {

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 
 enum CompletionState<T> {
     Pending(Option<Waker>),
@@ -18,14 +18,14 @@ enum CompletionState<T> {
 }
 
 /// Sending half.
-pub(super) struct Completer<T>(Arc<Mutex<CompletionState<T>>>);
+pub(super) struct Completer<T>(Arc<LeafMutex<CompletionState<T>>>);
 
 /// Receiving half. Resolves to `None` if the [`Completer`] was dropped.
-pub(super) struct Completion<T>(Arc<Mutex<CompletionState<T>>>);
+pub(super) struct Completion<T>(Arc<LeafMutex<CompletionState<T>>>);
 
 /// Creates both halves.
 pub(super) fn completion_pair<T>() -> (Completer<T>, Completion<T>) {
-    let state = Arc::new(Mutex::new(CompletionState::Pending(None)));
+    let state = Arc::new(LeafMutex::new(CompletionState::Pending(None)));
     (Completer(state.clone()), Completion(state))
 }
 

@@ -29,8 +29,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use base::lock::{LeafMutex, RankedMutex, rank};
 use jid::{Jid, JidRef};
-use parking_lot::Mutex;
 use ring::digest;
 use stanza::{StanzaCondition, StanzaError, append_child, payload::delay};
 use store::{AddressId, AppendOutcome, OfflineMessage, Page, Quota, StoreError};
@@ -128,16 +128,16 @@ type AddressIdCache = Box<[Option<(Jid, AddressId)>]>;
 
 /// Recipient queues of a host.
 pub(super) struct OfflineDelivery {
-    recipients: Mutex<HashMap<Jid, RecipientQueue>>,
+    recipients: RankedMutex<HashMap<Jid, RecipientQueue>, { rank::RECIPIENT_QUEUES }>,
     /// Address ids of recent recipients. An id is never reused for another address, so an entry is never wrong.
-    address_ids: Mutex<AddressIdCache>,
+    address_ids: LeafMutex<AddressIdCache>,
 }
 
 impl OfflineDelivery {
     pub(super) fn new() -> OfflineDelivery {
         OfflineDelivery {
-            recipients: Mutex::default(),
-            address_ids: Mutex::new(vec![None; ADDRESS_CACHE_SIZE].into()),
+            recipients: RankedMutex::default(),
+            address_ids: LeafMutex::new(vec![None; ADDRESS_CACHE_SIZE].into()),
         }
     }
 

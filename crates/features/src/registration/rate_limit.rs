@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::AddressId;
 
@@ -53,7 +53,7 @@ struct RateLimitState {
 
 /// Counts of a domain.
 #[derive(Default)]
-pub(super) struct RegistrationLimiter(Mutex<RateLimitState>);
+pub(super) struct RegistrationLimiter(LeafMutex<RateLimitState>);
 
 /// Section 3.1.1: too many attempts are `not-acceptable`, temporarily.
 fn too_many(text: &'static str) -> StanzaError {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use base::clock::{Clock, Millis};
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 
 use super::request::BoshRequest;
 use super::response::{self, Condition, ExtractedElements};
@@ -60,7 +60,7 @@ pub(crate) struct BoshSession {
     table: Weak<BoshSessionTable>,
     /// Next deadline for the sweep, in milliseconds.
     due: AtomicU64,
-    state: Mutex<BoshState>,
+    state: LeafMutex<BoshState>,
 }
 
 impl BoshSession {
@@ -78,7 +78,7 @@ impl BoshSession {
             common,
             table: home,
             due,
-            state: Mutex::new(state),
+            state: LeafMutex::new(state),
         }
     }
 

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use base::clock::Clock;
 use base::id::random_bytes;
+use base::lock::{LeafMutex, LeafRwLock};
 use base::token_bucket::TokenBucket;
-use parking_lot::{Mutex, RwLock};
 
 use super::key_sequence::{self, KeySequence};
 use super::request::{self, BoshRequest, BoshRequestError, PayloadItem};
@@ -63,13 +63,13 @@ type Shard = HashMap<u128, Arc<BoshSession>, BuildHasherDefault<RandomIdHasher>>
 
 /// All sessions of a node.
 pub struct BoshSessionTable {
-    settings: RwLock<BoshSettings>,
+    settings: LeafRwLock<BoshSettings>,
     common: Arc<TableShared>,
     start: StreamStarter,
     closed: AtomicBool,
     count: AtomicU32,
-    addresses: Mutex<HashMap<u64, u32>>,
-    shards: [Mutex<Shard>; SHARDS],
+    addresses: LeafMutex<HashMap<u64, u32>>,
+    shards: [LeafMutex<Shard>; SHARDS],
 }
 
 /// Bytes of payloads that a session stores unread, given the maximum body size.
@@ -81,13 +81,13 @@ impl BoshSessionTable {
     /// An empty table. `start` is called for the stream of each new session.
     pub fn new(settings: BoshSettings, clock: Arc<dyn Clock>, start: StreamStarter) -> Arc<BoshSessionTable> {
         Arc::new(BoshSessionTable {
-            settings: RwLock::new(settings),
+            settings: LeafRwLock::new(settings),
             common: Arc::new(TableShared::new(clock)),
             start,
             closed: AtomicBool::new(false),
             count: AtomicU32::new(0),
-            addresses: Mutex::default(),
-            shards: std::array::from_fn(|_| Mutex::default()),
+            addresses: LeafMutex::default(),
+            shards: std::array::from_fn(|_| LeafMutex::default()),
         })
     }
 
@@ -125,7 +125,7 @@ impl BoshSessionTable {
         }
     }
 
-    fn shard(&self, sid: u128) -> &Mutex<Shard> {
+    fn shard(&self, sid: u128) -> &LeafMutex<Shard> {
         // Not the bits that the hash within the shard begins with.
         &self.shards[(sid >> 96) as usize % SHARDS]
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
 
-use parking_lot::Mutex;
+use base::lock::{LeafMutex, RankedMutex, rank};
 
 const SHARDS: usize = 16;
 /// No deadline.
@@ -21,14 +21,16 @@ pub(crate) const NEVER: u32 = u32::MAX;
 /// Deadlines of all HTTP connections of a node.
 #[derive(Default)]
 pub(crate) struct Deadlines {
-    shards: [Mutex<HashMap<u64, Arc<DeadlineEntry>>>; SHARDS],
+    shards: [DeadlineShard; SHARDS],
     next: AtomicU64,
 }
+
+type DeadlineShard = RankedMutex<HashMap<u64, Arc<DeadlineEntry>>, { rank::HTTP_DEADLINES }>;
 
 struct DeadlineEntry {
     /// Second at which it elapses.
     at: AtomicU32,
-    waker: Mutex<Option<Waker>>,
+    waker: LeafMutex<Option<Waker>>,
 }
 
 impl DeadlineEntry {
@@ -49,7 +51,7 @@ impl Deadlines {
     /// Adds a deadline, not set yet.
     pub(crate) fn add(self: &Arc<Self>) -> Deadline {
         let id = self.next.fetch_add(1, Relaxed);
-        let entry = Arc::new(DeadlineEntry { at: AtomicU32::new(NEVER), waker: Mutex::new(None) });
+        let entry = Arc::new(DeadlineEntry { at: AtomicU32::new(NEVER), waker: LeafMutex::new(None) });
         self.shard(id).lock().insert(id, entry.clone());
         Deadline { entry, id, deadlines: self.clone() }
     }
@@ -73,7 +75,7 @@ impl Deadlines {
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the low bits choose as well")]
-    fn shard(&self, id: u64) -> &Mutex<HashMap<u64, Arc<DeadlineEntry>>> {
+    fn shard(&self, id: u64) -> &DeadlineShard {
         &self.shards[id as usize % SHARDS]
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use base::clock::Clock;
-use parking_lot::RwLock;
+use base::lock::LeafRwLock;
 
 use super::deadlines::Deadlines;
 use super::forwarded::{RemoteClient, TrustedProxies};
@@ -77,7 +77,7 @@ pub struct HttpCounts {
 
 /// State shared by all HTTP connections of a node.
 pub struct HttpShared {
-    settings: RwLock<Arc<HttpSettings>>,
+    settings: LeafRwLock<Arc<HttpSettings>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) deadlines: Arc<Deadlines>,
     draining: AtomicBool,
@@ -98,7 +98,7 @@ impl HttpShared {
     /// State for all listeners of a node.
     pub fn new(settings: HttpSettings, clock: Arc<dyn Clock>) -> Arc<HttpShared> {
         Arc::new(HttpShared {
-            settings: RwLock::new(Arc::new(settings)),
+            settings: LeafRwLock::new(Arc::new(settings)),
             clock,
             deadlines: Arc::default(),
             draining: AtomicBool::new(false),

@@ -3,6 +3,7 @@
 //! # Pitfalls
 //!
 //! Nothing runs in the background; every method that sends, reads or advances the clock polls until no task is woken.
+#![allow(clippy::disallowed_types, reason = "the test holds these locks around calls of the product")]
 
 use std::future::Future;
 use std::pin::Pin;

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// One direction of the pipe.
@@ -39,7 +39,7 @@ impl PipeDirection {
 
 /// One end of a pipe. Dropping it is like closing a socket.
 pub struct Pipe {
-    directions: Arc<[Mutex<PipeDirection>; 2]>,
+    directions: Arc<[LeafMutex<PipeDirection>; 2]>,
     /// Index of the direction that this end reads; it writes the other one.
     reads: usize,
 }
@@ -48,16 +48,16 @@ impl Pipe {
     /// Two connected ends. Each direction holds at most `capacity` unread bytes.
     pub fn pair(capacity: usize) -> (Pipe, Pipe) {
         let direction =
-            || Mutex::new(PipeDirection { capacity: capacity.max(1), ..PipeDirection::default() });
+            || LeafMutex::new(PipeDirection { capacity: capacity.max(1), ..PipeDirection::default() });
         let directions = Arc::new([direction(), direction()]);
         (Pipe { directions: directions.clone(), reads: 0 }, Pipe { directions, reads: 1 })
     }
 
-    fn incoming(&self) -> &Mutex<PipeDirection> {
+    fn incoming(&self) -> &LeafMutex<PipeDirection> {
         &self.directions[self.reads & 1]
     }
 
-    fn outgoing(&self) -> &Mutex<PipeDirection> {
+    fn outgoing(&self) -> &LeafMutex<PipeDirection> {
         &self.directions[(self.reads + 1) & 1]
     }
 

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::clock::{Clock, SystemClock};
-use parking_lot::{Mutex, RwLock};
+use base::lock::{LeafMutex, RankedMutex, RankedRwLock, rank};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{ServerConfig, version};
@@ -89,11 +89,11 @@ pub enum TlsReloadOutcome {
 #[derive(Debug)]
 pub struct TlsConfig {
     settings: TlsSettings,
-    loaded: RwLock<Arc<LoadedTls>>,
+    loaded: RankedRwLock<Arc<LoadedTls>, { rank::CERTIFICATES }>,
     /// State of the files at the last reload, successful or not.
-    file_stamps: Mutex<Vec<FileStamp>>,
+    file_stamps: RankedMutex<Vec<FileStamp>, { rank::CERTIFICATE_FILES }>,
     /// Earliest time in seconds since 1970 to generate a self-signed certificate again, after a failed attempt.
-    self_signed_retry_at: Mutex<u64>,
+    self_signed_retry_at: LeafMutex<u64>,
 }
 
 /// Seconds before another attempt to write a self-signed certificate.
@@ -147,9 +147,9 @@ impl TlsConfig {
         let loaded = LoadedTls::of(&settings, list).map_err(NetError::InvalidConfig)?;
         Ok(TlsConfig {
             settings,
-            loaded: RwLock::new(Arc::new(loaded)),
-            file_stamps: Mutex::new(seen),
-            self_signed_retry_at: Mutex::new(0),
+            loaded: RankedRwLock::new(Arc::new(loaded)),
+            file_stamps: RankedMutex::new(seen),
+            self_signed_retry_at: LeafMutex::new(0),
         })
     }
 

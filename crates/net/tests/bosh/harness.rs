@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 use base::clock::ManualClock;
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use throng_net::bosh::{BoshResponse, BoshSessionTable, BoshSettings, PendingResponse, RequestSource};
 use throng_net::{
     ListenerConfig, ListenerKind, NetError, SharedListenerConfig, Stream, StreamEvent, with_scratch,
@@ -26,7 +26,7 @@ pub(crate) struct BoshHarness {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) sessions: Arc<BoshSessionTable>,
     pub(crate) admits: Arc<AtomicBool>,
-    streams: Arc<Mutex<VecDeque<Stream>>>,
+    streams: Arc<LeafMutex<VecDeque<Stream>>>,
     port: SharedListenerConfig,
 }
 
@@ -39,7 +39,7 @@ impl BoshHarness {
         let mut settings = BoshSettings::default();
         change(&mut settings);
         let clock = Arc::new(ManualClock::new());
-        let streams: Arc<Mutex<VecDeque<Stream>>> = Arc::default();
+        let streams: Arc<LeafMutex<VecDeque<Stream>>> = Arc::default();
         let admits = Arc::new(AtomicBool::new(true));
         let (list, open) = (streams.clone(), admits.clone());
         let start = Box::new(move |stream| {

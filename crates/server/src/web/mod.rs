@@ -20,10 +20,10 @@ use std::time::Duration;
 
 use axum::Router;
 use base::clock::Clock;
+use base::lock::LeafRwLock;
 use net::bosh::{BoshSessionTable, PendingResponse, RequestSource};
 use net::http::{HttpConnection as Http1, HttpHandler, HttpShared, RemoteClient};
 use net::{AcceptedConnection, ConnectionLimiter, ConnectionPermit, Networks, Stream, proxy_protocol};
-use parking_lot::RwLock;
 use streams::{C2sConnection, TlsPolicy};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -38,9 +38,9 @@ const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct HttpFrontend {
     pub(crate) http: Arc<HttpShared>,
     pub(crate) bosh: Arc<BoshSessionTable>,
-    public_url: RwLock<Option<String>>,
+    public_url: LeafRwLock<Option<String>>,
     /// Addresses that may read `/metrics`.
-    metrics_allow: RwLock<Networks>,
+    metrics_allow: LeafRwLock<Networks>,
     /// Connection limits of XMPP.
     pub(crate) xmpp_limiter: ConnectionLimiter,
     listeners: OnceLock<Vec<Arc<ListenerState>>>,
@@ -65,8 +65,8 @@ impl HttpFrontend {
             HttpFrontend {
                 http: HttpShared::new(config.settings.clone(), clock.clone()),
                 bosh: BoshSessionTable::new(config.bosh, clock, Box::new(start)),
-                public_url: RwLock::new(config.public_url.clone()),
-                metrics_allow: RwLock::new(config.metrics_allow.clone()),
+                public_url: LeafRwLock::new(config.public_url.clone()),
+                metrics_allow: LeafRwLock::new(config.metrics_allow.clone()),
                 xmpp_limiter: gate,
                 listeners: OnceLock::new(),
                 router: OnceLock::new(),

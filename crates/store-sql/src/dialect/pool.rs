@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::count::{Histogram, LATENCY_BUCKETS_MICROS};
-use parking_lot::Mutex;
+use base::lock::LeafMutex;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 use store::StoreError;
@@ -39,7 +39,7 @@ pub(crate) struct ConnectionPool(Arc<PoolInner>);
 
 struct PoolInner {
     connect_options: RawConnectOptions,
-    idle: Mutex<Vec<RawConnection>>,
+    idle: LeafMutex<Vec<RawConnection>>,
     permits: Arc<Semaphore>,
     size: u32,
     name: &'static str,
@@ -98,7 +98,7 @@ impl ConnectionPool {
         let (wait, waiting) = (Arc::new(Histogram::new(LATENCY_BUCKETS_MICROS)), AtomicUsize::new(0));
         ConnectionPool(Arc::new(PoolInner {
             connect_options: open,
-            idle: Mutex::new(Vec::new()),
+            idle: LeafMutex::new(Vec::new()),
             permits: places,
             size,
             name,

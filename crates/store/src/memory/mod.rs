@@ -25,8 +25,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use base::Clock;
+use base::lock::LeafMutex;
 use jid::{Jid, JidRef};
-use parking_lot::Mutex;
 
 use crate::{
     AddressId, LastActivity, PhotoHash, RosterItem, SearchableProfile, StoreError, StoreErrorKind,
@@ -35,7 +35,7 @@ use crate::{
 
 /// All storage traits, in memory.
 pub struct MemoryStore {
-    state: Mutex<MemoryState>,
+    state: LeafMutex<MemoryState>,
     clock: Arc<dyn Clock>,
 }
 
@@ -75,7 +75,7 @@ struct AccountEntry {
 impl MemoryStore {
     /// An empty store. The clock dates new accounts.
     pub fn new(clock: Arc<dyn Clock>) -> MemoryStore {
-        MemoryStore { state: Mutex::new(MemoryState::default()), clock }
+        MemoryStore { state: LeafMutex::new(MemoryState::default()), clock }
     }
 }
 

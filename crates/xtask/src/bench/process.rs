@@ -7,6 +7,10 @@
 //!
 //! Every child is in one list. It ends with its guard, with a panic, and with SIGINT, SIGTERM or SIGHUP; if the bench is
 //! killed (SIGKILL), its children end through `setpriv --pdeathsig`, where that program exists.
+#![allow(
+    clippy::disallowed_types,
+    reason = "a tool does not use `base`; no other lock is acquired while this one is held"
+)]
 
 use std::collections::HashMap;
 use std::fs::{self, File};

@@ -12,6 +12,7 @@
 //! # Pitfalls
 //!
 //! Clients must write attributes in single quotes and stanzas without nested elements of the same name, as `throng load` does.
+#![allow(clippy::disallowed_types, reason = "the relay shares no code with the server")]
 
 use std::collections::HashMap;
 use std::process::ExitCode;

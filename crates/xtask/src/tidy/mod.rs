@@ -1,13 +1,9 @@
 //! `cargo xtask tidy`: project rules that neither the compiler nor clippy checks.
 //!
 //! Covers layers of the crates, file sizes, type names, conventions of source files, the list of files with `unsafe`,
-//! forbidden words, metaphors, links and keys in documents, citations, licences and number of dependencies, and stale
-//! generated files. Each rule is a file in the folder of this module, a function from text to findings, tested there with
-//! bad input. `tests/tidy.rs` runs all of them with the ordinary tests.
-//! Covers layers of the crates, file sizes, type names, opening comments, the list of files with `unsafe`, `Debug` output,
-//! forbidden words, links and keys in documents, licences and number of dependencies, and stale generated files. Each
-//! rule is a file in the folder of this module, a function from text to findings, tested there with bad input.
-//! `tests/tidy.rs` runs all of them with the ordinary tests.
+//! ranks of locks, forbidden words, metaphors, links and keys in documents, citations, licences and number of
+//! dependencies, and stale generated files. Each rule is a file in the folder of this module, a function from text to
+//! findings, tested there with bad input. `tests/tidy.rs` runs all of them with the ordinary tests.
 //!
 //! Exits with 1 when a rule is broken. Warnings (a package in two versions) are printed but do not affect the exit
 //! code.
@@ -23,6 +19,7 @@ pub(crate) mod files;
 mod forbidden_words;
 mod layers;
 mod licences;
+mod lock_ranks;
 mod metaphors;
 mod package_limits;
 mod packages;
@@ -109,6 +106,7 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
     findings.extend(source_files::unused_exceptions(&files));
     findings.extend(documents::check(&files));
     findings.extend(type_names::check(&files));
+    findings.extend(lock_ranks::check(&files));
     findings.extend(crate::compliance::check(&files)?);
 
     let packages = packages::Packages::parse(&metadata(&root)?)?;

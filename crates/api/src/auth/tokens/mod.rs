@@ -14,9 +14,9 @@ mod routes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::lock::LeafRwLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use store::ServerKv;
 use throng_core::command::{CommandError, CommandErrorKind};
@@ -77,7 +77,7 @@ impl ApiToken {
 /// All tokens.
 pub struct ApiTokens {
     settings: Arc<dyn ServerKv>,
-    list: RwLock<Option<Arc<Vec<StoredToken>>>>,
+    list: LeafRwLock<Option<Arc<Vec<StoredToken>>>>,
     changing: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ impl Drop for ChangeGuard<'_> {
 impl ApiTokens {
     /// The tokens in this store. They are loaded on first use.
     pub fn new(settings: Arc<dyn ServerKv>) -> ApiTokens {
-        ApiTokens { settings, list: RwLock::new(None), changing: AtomicBool::new(false) }
+        ApiTokens { settings, list: LeafRwLock::new(None), changing: AtomicBool::new(false) }
     }
 
     async fn stored(&self) -> Result<Arc<Vec<StoredToken>>, CommandError> {

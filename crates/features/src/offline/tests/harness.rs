@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base::ManualClock;
+use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
 use cluster::{NodeId, SingleNode};
 use jid::Jid;
-use parking_lot::Mutex;
 use stanza::Element;
 use store::{
     AddressId, AppendOutcome, Offline, OfflineMessage, Page, Paged, StoreFuture, StoredMessage, Stores,
@@ -27,8 +27,8 @@ use super::super::FEATURE;
 /// Offline store with gates, by the name of the call: `append` blocks before the write, `appended` after it.
 pub(super) struct GatedStore {
     inner: Arc<dyn Offline>,
-    closed: Mutex<HashSet<&'static str>>,
-    calls: Mutex<Vec<&'static str>>,
+    closed: LeafMutex<HashSet<&'static str>>,
+    calls: LeafMutex<Vec<&'static str>>,
 }
 
 impl GatedStore {
@@ -111,8 +111,8 @@ impl OfflineHarness {
         let mut stores: Stores = store::memory::stores(clock.clone());
         let gate = Arc::new(GatedStore {
             inner: stores.offline.clone(),
-            closed: Mutex::default(),
-            calls: Mutex::default(),
+            closed: LeafMutex::default(),
+            calls: LeafMutex::default(),
         });
         stores.offline = gate.clone();
         let tasks = Arc::new(ManualSpawner::default());
