@@ -13,10 +13,9 @@ use stanza::{StreamCondition, StreamError};
 use store::{AddressId, StoreError, StoreErrorKind};
 
 use crate::command::{CommandError, CommandErrorKind};
-use crate::hooks::{ChainResult, CreatedCtx, InterestProbe};
 use crate::host::Host;
 use crate::node::Node;
-use crate::router::RoutingWork;
+use crate::router::Event;
 
 /// Why an account could not be changed.
 #[derive(Debug)]
@@ -149,19 +148,7 @@ impl Node {
 
     /// Reports a created account to features.
     pub fn account_created(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>) {
-        let mut work = RoutingWork::default();
-        let mut ctx = CreatedCtx { node: self, host, jid, effects: &mut work.effects };
-        if let ChainResult::Wait { later, .. } = host.hooks.created.run(&mut ctx, &InterestProbe::EVENT, 0) {
-            let node = self.clone();
-            self.spawner.spawn(
-                "created",
-                Box::pin(async move {
-                    let outcome = later.await;
-                    node.perform(outcome.effects);
-                }),
-            );
-        }
-        self.run_effects_spawned(work);
+        self.run_event_spawned(Event::Created(jid.to_jid()), host.clone());
     }
 }
 

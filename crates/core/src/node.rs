@@ -20,15 +20,14 @@ use crate::audit::Audit;
 use crate::caps_cache::CapsCache;
 use crate::domains::{DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
-use crate::hooks::{ChainResult, ClosingCtx, InterestProbe, OpenedCtx, RemovedCtx};
 use crate::host::{Host, Hosts};
 use crate::limits::NodeLimits;
 use crate::login::{Principal, too_many_resources};
 use crate::login_throttle::LoginThrottle;
 use crate::metrics::Metrics;
 use crate::passwords::Passwords;
-use crate::router::RoutingWork;
 use crate::router::routing_table::RoutingTable;
+use crate::router::{ChainPosition, Event, RoutingWork};
 use crate::server_iq::PendingIqs;
 use crate::session::stream_management::EndedStreams;
 use crate::session::{
@@ -425,10 +424,7 @@ impl Node {
         if let Some(revision) = stale.filter(|_| !session.flags.has(flags::EPHEMERAL)) {
             self.recheck_account(session.clone(), revision);
         }
-        let mut work = RoutingWork::default();
-        let mut ctx = OpenedCtx { node: self, session, effects: &mut work.effects };
-        let _ = session.account.host().hooks.opened.run(&mut ctx, &InterestProbe::EVENT, 0);
-        self.run_effects_spawned(work);
+        self.run_event_spawned(Event::Opened(session.clone()), arc_swap::Guard::into_inner(session.account.host()));
         // The domain was removed after the stream header, and `set_hosts` has not seen this session.
         if self.host(session.account.jid.domain()).is_none() {
             close_for_removed_host(session);
@@ -481,33 +477,16 @@ impl Node {
         self.keep_rates(session);
         self.reroute_pending(session);
         let mut work = RoutingWork::default();
-        let mut ctx = ClosingCtx { node: self, session, effects: &mut work.effects };
-        if let ChainResult::Wait { later, .. } =
-            session.account.host().hooks.closing.run(&mut ctx, &InterestProbe::EVENT, 0)
-        {
-            let node = self.clone();
-            self.spawner.spawn(
-                "closing",
-                Box::pin(async move {
-                    let outcome = later.await;
-                    node.run_effects_spawned(RoutingWork {
-                        effects: outcome.effects,
-                        ..RoutingWork::default()
-                    });
-                }),
-            );
-        }
+        let first = ChainPosition { host: arc_swap::Guard::into_inner(session.account.host()), index: 0 };
+        let done = self.run_event(Event::Closing(session.clone()), first, &mut work);
         let last = self.routing_table.unbind(session);
         if last {
             self.cluster.release(session.account.hash);
         }
         self.run_effects_spawned(work);
-        // Feature state is freed now, not with the last reference to the session.
-        session.with(|state| {
-            // The connection may still read the stanza it has started.
-            let rates = state.rates.take();
-            *state = crate::session::SessionState { rates, ..Default::default() };
-        });
+        if done.is_some() {
+            session.clear_state();
+        }
     }
 
     /// Reroutes the stanzas that a session still holds, unacknowledged ones first: messages go to other
@@ -565,10 +544,8 @@ impl Node {
             }
         }
         self.forget_blocklist(jid);
-        let mut work = RoutingWork::default();
-        let mut ctx = RemovedCtx { node: self, host, jid, contacts, effects: &mut work.effects };
-        let _ = host.hooks.removed.run(&mut ctx, &InterestProbe::EVENT, 0);
-        self.run_effects_spawned(work);
+        let event = Event::Removed { jid: jid.bare().to_jid(), contacts: contacts.into() };
+        self.run_event_spawned(event, host.clone());
     }
 
     /// Performs effects that do not belong to a stanza of a session.

@@ -34,6 +34,17 @@ pub struct HandlerEntry<P: Point> {
     pub run: Arc<dyn Handler<P>>,
 }
 
+impl<P: Point> HandlerEntry<P> {
+    /// Runs the handler. `None` if it panicked, which is logged.
+    fn call(&self, ctx: &mut P::Ctx<'_>) -> Option<Flow> {
+        let flow = catch_unwind(AssertUnwindSafe(|| self.run.call(ctx)));
+        if flow.is_err() {
+            tracing::error!(feature = self.owner, point = P::NAME, "a handler panicked");
+        }
+        flow.ok()
+    }
+}
+
 /// All handlers of one point in execution order.
 pub struct Chain<P: Point> {
     entries: Box<[HandlerEntry<P>]>,
@@ -89,12 +100,11 @@ impl<P: Point> Chain<P> {
             if !entry.interest.wants(probe) {
                 continue;
             }
-            match catch_unwind(AssertUnwindSafe(|| entry.run.call(ctx))) {
-                Ok(Flow::Next) => {}
-                Ok(Flow::Stop(verdict)) => return ChainResult::Stopped(verdict),
-                Ok(Flow::Wait(later)) => return ChainResult::Wait { next: index + 1, later },
-                Err(_) => {
-                    tracing::error!(feature = entry.owner, point = P::NAME, "a handler panicked");
+            match entry.call(ctx) {
+                Some(Flow::Next) => {}
+                Some(Flow::Stop(verdict)) => return ChainResult::Stopped(verdict),
+                Some(Flow::Wait(later)) => return ChainResult::Wait { next: index + 1, later },
+                None => {
                     if entry.phase.on_failure() == OnFailure::Closed {
                         return ChainResult::Stopped(StopReason::Refused(StanzaError::new(
                             StanzaCondition::InternalServerError,
@@ -104,6 +114,17 @@ impl<P: Point> Chain<P> {
             }
         }
         ChainResult::Done
+    }
+
+    /// Runs the handlers of an event from index `at`. No handler can stop the others, not even one that panics, because
+    /// the event has happened. Returns the index after a handler that waits, and its deferred outcome.
+    pub(crate) fn run_event(&self, ctx: &mut P::Ctx<'_>, at: usize) -> Option<(usize, DeferredOutcome)> {
+        for (index, entry) in self.entries.iter().enumerate().skip(at) {
+            if let Some(Flow::Wait(later)) = entry.call(ctx) {
+                return Some((index + 1, later));
+            }
+        }
+        None
     }
 
     pub(super) fn describe(&self, out: &mut String) {
@@ -121,6 +142,7 @@ impl<P: Point> Chain<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hooks::HandlerOutcome;
     use stanza::{MessageType, StanzaKind, StanzaKindSet};
 
     struct Numbers;
@@ -167,6 +189,30 @@ mod tests {
         ]);
         let mut seen = Vec::new();
         assert!(matches!(chain.run(&mut seen, &chat(), 0), ChainResult::Stopped(StopReason::Consumed)));
+        assert_eq!(seen, [1, 2, 3]);
+    }
+
+    #[test]
+    fn no_handler_of_an_event_stops_the_others() {
+        let chain = Chain::freeze(vec![
+            entry(Phase::Police, StanzaKindSet::ALL, |_| panic!("x")),
+            entry(Phase::Rewrite, StanzaKindSet::ALL, |v| {
+                v.push(1);
+                Flow::Stop(StopReason::Consumed)
+            }),
+            entry(Phase::Archive, StanzaKindSet::ALL, |v| {
+                v.push(2);
+                Flow::Wait(Box::pin(std::future::ready(HandlerOutcome::next())))
+            }),
+            entry(Phase::Notify, StanzaKindSet::ALL, |v| {
+                v.push(3);
+                Flow::Next
+            }),
+        ]);
+        let mut seen = Vec::new();
+        let (next, _) = chain.run_event(&mut seen, 0).expect("a handler waits");
+        assert_eq!(seen, [1, 2]);
+        assert!(chain.run_event(&mut seen, next).is_none());
         assert_eq!(seen, [1, 2, 3]);
     }
 

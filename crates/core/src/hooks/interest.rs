@@ -59,9 +59,6 @@ impl InterestProbe {
     pub fn of(head: &Head, flags: u64) -> InterestProbe {
         InterestProbe { kind: head.kind.bit(), payloads: head.payloads(), flags }
     }
-    /// The probe of an event, which matches every interest.
-    pub const EVENT: InterestProbe =
-        InterestProbe { kind: u32::MAX, payloads: PayloadSet::ALL, flags: u64::MAX };
 }
 
 #[cfg(test)]

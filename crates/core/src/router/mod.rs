@@ -6,6 +6,7 @@
 //! Deferred work is collected as futures and returned to the caller, which awaits them before it reads the next
 //! stanza of the same sender.
 
+mod events;
 mod ingest;
 mod iq_dispatch;
 mod local;
@@ -24,7 +25,7 @@ use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
 use crate::domains::{Domain, DomainRoute};
 use crate::effect::{Effect, Effects};
-use crate::hooks::{AvailableCtx, ChainResult, Flow, InterestProbe, OutgoingCtx, StopReason};
+use crate::hooks::{ChainResult, Flow, InterestProbe, OutgoingCtx, StopReason};
 use crate::host::Host;
 use crate::iq::IqAnswer;
 use crate::metrics::{Metrics, RouteOutcome};
@@ -33,6 +34,7 @@ use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
 
+pub(crate) use events::Event;
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
 pub use remote::ClusterInbox;
@@ -81,10 +83,9 @@ pub(crate) enum Continuation {
         place: ChainPosition,
         flow: Flow,
     },
-    Available {
-        session: Arc<Session>,
-        place: ChainPosition,
-        flow: Flow,
+    Event {
+        event: Event,
+        position: ChainPosition,
     },
     Service {
         stanza: SharedStanza,
@@ -188,8 +189,12 @@ impl Node {
             }
             Effect::Close(session, why) => session.outbox.close(why),
             Effect::Available(session) => {
-                let place = ChainPosition { host: Guard::into_inner(session.account.host()), index: 0 };
-                self.run_available(session, place, work);
+                let host = Guard::into_inner(session.account.host());
+                if !host.stores_offline_messages {
+                    // A reload disabled offline storage meanwhile, so that no feature would clear the flag.
+                    session.account.with(|state| state.flushing = false);
+                }
+                self.run_event(Event::Available(session), ChainPosition { host, index: 0 }, work);
             }
         }
     }
@@ -231,36 +236,12 @@ impl Node {
                     );
                 }
             },
-            Continuation::Available { session, place, flow } => {
-                if !matches!(flow, Flow::Stop(_)) {
-                    self.run_available(session, place, work);
-                }
-            }
             Continuation::Service { stanza, from, to, flow } => {
                 self.apply_service_flow(&stanza, from.as_ref(), to.as_ref(), flow, work);
             }
+            Continuation::Event { event, position } => self.resume_event(event, position, work),
             Continuation::Reply { reply, answer } => self.send_iq_reply(reply, answer, work),
             Continuation::Nothing => {}
-        }
-    }
-
-    /// Runs the chain of a resource that became available.
-    fn run_available(self: &Arc<Self>, session: Arc<Session>, place: ChainPosition, work: &mut RoutingWork) {
-        let ChainPosition { host, index: at } = place;
-        if !host.stores_offline_messages {
-            // A reload disabled offline storage meanwhile, so that no feature would clear the flag.
-            session.account.with(|state| state.flushing = false);
-        }
-        let mut ctx = AvailableCtx { node: self, session: &session, effects: &mut work.effects };
-        if let ChainResult::Wait { next, later } =
-            host.hooks.available.run(&mut ctx, &InterestProbe::EVENT, at)
-        {
-            work.pending.push(Box::pin(async move {
-                let outcome = later.await;
-                let place = ChainPosition { host, index: next };
-                let then = Continuation::Available { session, place, flow: outcome.flow };
-                ResumedChain { effects: outcome.effects, continuation: then }
-            }));
         }
     }
 

@@ -108,6 +108,15 @@ impl Session {
         f(&mut self.state.lock())
     }
 
+    /// Frees the state of features when the session has ended, and not with the last reference to it.
+    pub(crate) fn clear_state(&self) {
+        self.with(|state| {
+            // The connection may still read the stanza it has started.
+            let rates = state.rates.take();
+            *state = SessionState { rates, ..SessionState::default() };
+        });
+    }
+
     /// Makes the resource available (RFC 6121, section 4.2) or changes its presence; returns whether it was
     /// unavailable before, and the earlier priority. `None` if the session has ended, so that it cannot become
     /// available again.
