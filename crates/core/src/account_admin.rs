@@ -15,7 +15,7 @@ use store::{AddressId, StoreError, StoreErrorKind};
 use crate::command::{CommandError, CommandErrorKind};
 use crate::host::Host;
 use crate::node::Node;
-use crate::router::Event;
+use crate::router::LifecycleEvent;
 
 /// Why an account could not be changed.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl Node {
 
     /// Reports a created account to features.
     pub fn account_created(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>) {
-        self.run_event_spawned(Event::Created(jid.to_jid()), host.clone());
+        self.run_event_spawned(LifecycleEvent::Created(jid.to_jid()), host.clone());
     }
 }
 

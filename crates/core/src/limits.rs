@@ -201,6 +201,18 @@ impl NodeLimits {
         xml::Limits { element_bytes: self.stanza_bytes, name_bytes: NAME_BYTES, ..xml::Limits::DEFAULT }
     }
 
+    /// Most bytes of a stanza that the server sends: one that a client sent, with all additions, or a roster. A roster has
+    /// 21 times the bytes of its texts if every group is one character that is escaped.
+    pub const fn outgoing_stanza_bytes(&self) -> u32 {
+        const ITEM_MARKUP: u32 =
+            "<item jid='' name='' subscription='both' ask='subscribe' approved='true'></item>".len() as u32;
+        const GROUP_FACTOR: u32 = "<group>&apos;</group>".len() as u32;
+        let roster = self.roster_bytes.saturating_mul(GROUP_FACTOR);
+        let roster = roster.saturating_add(self.roster_items.saturating_mul(ITEM_MARKUP));
+        let stanza = self.stanza_bytes.saturating_add(ADDED_BYTES);
+        if roster > stanza { roster } else { stanza }
+    }
+
     /// The parser's limits before authentication.
     pub const fn negotiation(&self) -> xml::Limits {
         xml::Limits {

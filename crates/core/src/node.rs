@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use base::clock::Clock;
 use base::lock::LeafRwLock;
 use base::spawn::Spawner;
@@ -27,7 +27,7 @@ use crate::login_throttle::LoginThrottle;
 use crate::metrics::Metrics;
 use crate::passwords::Passwords;
 use crate::router::routing_table::RoutingTable;
-use crate::router::{ChainPosition, Event, RoutingWork};
+use crate::router::{ChainPosition, LifecycleEvent, RoutingWork};
 use crate::server_iq::PendingIqs;
 use crate::session::stream_management::EndedStreams;
 use crate::session::{
@@ -424,7 +424,10 @@ impl Node {
         if let Some(revision) = stale.filter(|_| !session.flags.has(flags::EPHEMERAL)) {
             self.recheck_account(session.clone(), revision);
         }
-        self.run_event_spawned(Event::Opened(session.clone()), arc_swap::Guard::into_inner(session.account.host()));
+        self.run_event_spawned(
+            LifecycleEvent::Opened(session.clone()),
+            Guard::into_inner(session.account.host()),
+        );
         // The domain was removed after the stream header, and `set_hosts` has not seen this session.
         if self.host(session.account.jid.domain()).is_none() {
             close_for_removed_host(session);
@@ -477,8 +480,8 @@ impl Node {
         self.keep_rates(session);
         self.reroute_pending(session);
         let mut work = RoutingWork::default();
-        let first = ChainPosition { host: arc_swap::Guard::into_inner(session.account.host()), index: 0 };
-        let done = self.run_event(Event::Closing(session.clone()), first, &mut work);
+        let first = ChainPosition { host: Guard::into_inner(session.account.host()), index: 0 };
+        let done = self.run_event(LifecycleEvent::Closing(session.clone()), first, &mut work);
         let last = self.routing_table.unbind(session);
         if last {
             self.cluster.release(session.account.hash);
@@ -544,7 +547,7 @@ impl Node {
             }
         }
         self.forget_blocklist(jid);
-        let event = Event::Removed { jid: jid.bare().to_jid(), contacts: contacts.into() };
+        let event = LifecycleEvent::Removed { jid: jid.bare().to_jid(), contacts: contacts.into() };
         self.run_event_spawned(event, host.clone());
     }
 

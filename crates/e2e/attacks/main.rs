@@ -48,6 +48,7 @@ mod http2_floods;
 mod http_path_traversal;
 mod http_request_smuggling;
 mod iq_response_spoofing;
+mod largest_stanza;
 mod log_floods;
 mod log_injection;
 mod offline_store_exhaustion;

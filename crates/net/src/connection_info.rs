@@ -73,7 +73,7 @@ impl ListenerConfig {
     /// Maximum element size before authentication, in bytes. RFC 6120, section 13.12 forbids limits below 10 000 bytes.
     pub const UNAUTHENTICATED_ELEMENT_BYTES: u32 = 16_384;
     /// Default limit of unsent bytes per peer. It is a safety net: the layer above limits its own queue and adds one
-    /// response to it. The largest response is a large roster (1 MB for 5000 contacts).
+    /// response to it. A server adds the size of its largest stanza.
     pub const MAX_UNSENT_BYTES: u32 = 4_194_304;
 
     /// A listener with default limits.

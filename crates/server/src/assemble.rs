@@ -73,12 +73,6 @@ pub(crate) fn connection_limits(limits: &throng_core::NodeLimits) -> net::Connec
     }
 }
 
-/// Sets a listener's stanza limits.
-pub(crate) fn set_stanza_limits(port: &mut net::ListenerConfig, limits: &throng_core::NodeLimits) {
-    port.limits = limits.stanza();
-    port.unauthenticated_limits = limits.negotiation();
-}
-
 /// Loads certificates, or generates them.
 pub(crate) fn load_tls(config: &NodeConfig) -> Result<Option<Arc<net::tls::TlsConfig>>> {
     let Some(settings) = tls_settings(config) else { return Ok(None) };

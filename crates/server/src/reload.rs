@@ -305,7 +305,7 @@ impl RunningNode {
             if before != Some(now) {
                 report.applied.push(format!("[[listen]] {} {}", now.kind.name(), now.address));
             }
-            listener_state.listener_config.update(|port| assemble::set_stanza_limits(port, &new.limits));
+            listener_state.listener_config.update(|port| streams::set_stanza_limits(port, &new.limits));
             listener_state.proxied.store(now.proxy_protocol, Ordering::Relaxed);
             *listener_state.service.write() = self.assembled.service(&new, now, tls.clone());
         }

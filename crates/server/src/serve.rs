@@ -85,7 +85,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
             gate.clone()
         };
         let listener = Listener::bind(listen.kind, listen.address, gate.clone(), |port| {
-            assemble::set_stanza_limits(port, &config.limits);
+            streams::set_stanza_limits(port, &config.limits);
         })?;
         let local = listener.config().local_address;
         places.push(listener_line(listen.kind, local));

@@ -5,7 +5,16 @@ use std::sync::Arc;
 
 use base::Secret;
 use sasl::{Decoy, MechanismSet, TokenKey};
-use throng_core::Node;
+use throng_core::{Node, NodeLimits};
+
+/// Sets the stanza limits of a listener.
+pub fn set_stanza_limits(listener: &mut net::ListenerConfig, limits: &NodeLimits) {
+    listener.limits = limits.stanza();
+    listener.unauthenticated_limits = limits.negotiation();
+    // What these limits admit must arrive, on top of what was queued before it.
+    listener.max_unsent_bytes =
+        net::ListenerConfig::MAX_UNSENT_BYTES.saturating_add(limits.outgoing_stanza_bytes());
+}
 
 /// STARTTLS policy of plaintext streams (RFC 6120, section 5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

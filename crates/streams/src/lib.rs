@@ -22,4 +22,4 @@ mod session_io;
 mod stream_management;
 
 pub use c2s::C2sConnection;
-pub use context::{AuthPolicy, C2sContext, NegotiationPolicy, TlsPolicy};
+pub use context::{AuthPolicy, C2sContext, NegotiationPolicy, TlsPolicy, set_stanza_limits};

@@ -19,7 +19,7 @@ use crate::node::Node;
 use crate::session::Session;
 
 /// An event with everything that its handlers need, owned, so that it outlives a handler that waits.
-pub(crate) enum Event {
+pub(crate) enum LifecycleEvent {
     /// A resource was bound.
     Opened(Arc<Session>),
     /// A resource became available or changed its priority.
@@ -37,14 +37,14 @@ pub(crate) enum Event {
     },
 }
 
-impl Event {
+impl LifecycleEvent {
     const fn name(&self) -> &'static str {
         match self {
-            Event::Opened(_) => "opened",
-            Event::Available(_) => "available",
-            Event::Closing(_) => "closing",
-            Event::Created(_) => "created",
-            Event::Removed { .. } => "removed",
+            LifecycleEvent::Opened(_) => "opened",
+            LifecycleEvent::Available(_) => "available",
+            LifecycleEvent::Closing(_) => "closing",
+            LifecycleEvent::Created(_) => "created",
+            LifecycleEvent::Removed { .. } => "removed",
         }
     }
 }
@@ -53,25 +53,27 @@ impl Node {
     /// Runs the handlers of an event. What waits is appended to `work`. Returns the event when all handlers have run.
     pub(crate) fn run_event(
         self: &Arc<Self>,
-        event: Event,
+        event: LifecycleEvent,
         position: ChainPosition,
         work: &mut RoutingWork,
-    ) -> Option<Event> {
+    ) -> Option<LifecycleEvent> {
         let ChainPosition { host, index: at } = position;
         let (node, effects, hooks) = (self, &mut work.effects, &host.hooks);
         let waiting = match &event {
-            Event::Opened(session) => hooks.opened.run_event(&mut OpenedCtx { node, session, effects }, at),
-            Event::Available(session) => {
+            LifecycleEvent::Opened(session) => {
+                hooks.opened.run_event(&mut OpenedCtx { node, session, effects }, at)
+            }
+            LifecycleEvent::Available(session) => {
                 hooks.available.run_event(&mut AvailableCtx { node, session, effects }, at)
             }
-            Event::Closing(session) => {
+            LifecycleEvent::Closing(session) => {
                 hooks.closing.run_event(&mut ClosingCtx { node, session, effects }, at)
             }
-            Event::Created(jid) => {
+            LifecycleEvent::Created(jid) => {
                 let mut ctx = CreatedCtx { node, host: &host, jid: jid.as_ref(), effects };
                 hooks.created.run_event(&mut ctx, at)
             }
-            Event::Removed { jid, contacts } => {
+            LifecycleEvent::Removed { jid, contacts } => {
                 let mut ctx = RemovedCtx { node, host: &host, jid: jid.as_ref(), contacts, effects };
                 hooks.removed.run_event(&mut ctx, at)
             }
@@ -88,9 +90,9 @@ impl Node {
     /// Like [`Node::run_event`], from the first handler; nobody waits for those that wait.
     pub(crate) fn run_event_spawned(
         self: &Arc<Self>,
-        event: Event,
+        event: LifecycleEvent,
         host: Arc<crate::host::Host>,
-    ) -> Option<Event> {
+    ) -> Option<LifecycleEvent> {
         let mut work = RoutingWork::default();
         let done = self.run_event(event, ChainPosition { host, index: 0 }, &mut work);
         self.run_effects_spawned(work);
@@ -100,12 +102,12 @@ impl Node {
     /// Continues an event after a handler that has waited.
     pub(super) fn resume_event(
         self: &Arc<Self>,
-        event: Event,
+        event: LifecycleEvent,
         position: ChainPosition,
         work: &mut RoutingWork,
     ) {
         tracing::trace!(event = event.name(), handler = position.index, "an event continues");
-        if let Some(Event::Closing(session)) = self.run_event(event, position, work) {
+        if let Some(LifecycleEvent::Closing(session)) = self.run_event(event, position, work) {
             session.clear_state();
         }
     }

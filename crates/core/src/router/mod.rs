@@ -34,7 +34,7 @@ use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
 
-pub(crate) use events::Event;
+pub(crate) use events::LifecycleEvent;
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
 pub use remote::ClusterInbox;
@@ -84,7 +84,7 @@ pub(crate) enum Continuation {
         flow: Flow,
     },
     Event {
-        event: Event,
+        event: LifecycleEvent,
         position: ChainPosition,
     },
     Service {
@@ -194,7 +194,7 @@ impl Node {
                     // A reload disabled offline storage meanwhile, so that no feature would clear the flag.
                     session.account.with(|state| state.flushing = false);
                 }
-                self.run_event(Event::Available(session), ChainPosition { host, index: 0 }, work);
+                self.run_event(LifecycleEvent::Available(session), ChainPosition { host, index: 0 }, work);
             }
         }
     }

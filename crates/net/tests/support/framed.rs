@@ -133,7 +133,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Framed<I> {
             if self.text.starts_with(b"<?xml") {
                 self.scanner.restart();
             }
-            match self.scanner.scan(&self.text, &Limits::DEFAULT) {
+            match self.scanner.scan(&self.text, &Limits { element_bytes: 17 << 20, ..Limits::DEFAULT }) {
                 Ok(ScanOutcome::More { skip }) => {
                     let space = self.text[..skip].iter().all(u8::is_ascii_whitespace);
                     if skip > 0 && space && self.text.len() == skip {

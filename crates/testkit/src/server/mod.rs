@@ -200,8 +200,7 @@ impl TestServer {
         });
         NodeInbox::attach(&node, Arc::default());
         let mut port = ListenerConfig::new(ListenerKind::C2s, "127.0.0.1:0".parse().expect("an address"));
-        port.limits = node.limits().stanza();
-        port.unauthenticated_limits = node.limits().negotiation();
+        streams::set_stanza_limits(&mut port, &node.limits());
         let (tls, certificate) = if setup.certificates {
             let (config, certificate) = tls::server(setup);
             (Some(config), Some(certificate))
