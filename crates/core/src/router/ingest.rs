@@ -135,7 +135,7 @@ impl Node {
         let request = head.kind.is_request();
         // RFC 6120, section 8.2.3: an id is required; a request has exactly one child, a result at most one.
         let bad = if head.raw_id(bytes).is_none() {
-            Some("an iq requires an id")
+            Some("an IQ request needs an id")
         } else if request && head.child_count != 1 {
             Some("an iq of type get or set must have exactly one child")
         } else if head.kind == StanzaKind::Iq(IqType::Result) && head.child_count > 1 {

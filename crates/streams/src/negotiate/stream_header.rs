@@ -70,7 +70,7 @@ impl C2sConnection {
         }
         if lacks_tls {
             return Err(StreamError::new(StreamCondition::PolicyViolation)
-                .text("nothing is said here without TLS: use https or wss"));
+                .text("this listener requires encryption: use https or wss"));
         }
         let mut out = Vec::with_capacity(768);
         // Section 4.7.2: the bare address of `from`. It is not trusted; SASL establishes the identity.

@@ -233,25 +233,28 @@ fn section_4_3_2_a_subscription_is_one_way() {
 fn section_4_4_later_presence_goes_to_subscribers_only() {
     let engine = verona();
     let (romeo, mercutio) = (online(&engine, ROMEO, "x"), online(&engine, "mercutio@example.com", "x"));
+    let orchard = online(&engine, ROMEO, "orchard");
     let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
-    drain(&[&romeo, &mercutio, &balcony]);
+    drain(&[&romeo, &orchard, &mercutio, &balcony]);
     balcony.send("<presence><show>away</show></presence>");
     let away = "<show>away</show>";
-    assert_same(&romeo.recv(), &[from_balcony(ROMEO, away)]);
+    for resource in [&romeo, &orchard] {
+        assert_same(&resource.recv(), &[from_balcony(ROMEO, away)]);
+    }
     assert_same(&mercutio.recv(), &[from_balcony("mercutio@example.com", away)]);
     assert_same(&chamber.recv(), &[from_balcony(JULIET, away)]);
     assert_same(&balcony.recv(), &[from_balcony(JULIET, away)]);
     // Mercutio sees her, she does not see him.
     mercutio.send("<presence><show>dnd</show></presence>");
-    assert_nothing_received(&[&balcony, &chamber, &romeo]);
+    assert_nothing_received(&[&balcony, &chamber, &romeo, &orchard]);
 }
 
 #[test]
 fn section_4_5_unavailable_presence_and_a_new_session() {
     let engine = verona();
-    let romeo = online(&engine, ROMEO, "x");
+    let (romeo, orchard) = (online(&engine, ROMEO, "x"), online(&engine, ROMEO, "orchard"));
     let (balcony, chamber) = (online(&engine, JULIET, "balcony"), online(&engine, JULIET, "chamber"));
-    drain(&[&romeo, &balcony]);
+    drain(&[&romeo, &orchard, &balcony]);
     balcony.send("<presence type='unavailable'><status>going on vacation</status></presence>");
     let gone = |to: &str| {
         format!(
@@ -259,6 +262,7 @@ fn section_4_5_unavailable_presence_and_a_new_session() {
         )
     };
     assert_same(&romeo.recv(), &[gone(ROMEO)]);
+    assert_same(&orchard.recv(), &[gone(ROMEO)]);
     assert_same(&chamber.recv(), &[gone(JULIET)]);
     assert_same(&balcony.recv(), &[gone(JULIET)]);
     assert!(!balcony.session.is_available());
@@ -273,7 +277,7 @@ fn section_4_5_unavailable_presence_and_a_new_session() {
     balcony.send("<presence type='unavailable'/>");
     assert_nothing_received(&[&romeo]);
     balcony.recv();
-    assert_eq!(balcony.request("<presence/>").len(), 3);
+    assert_eq!(balcony.request("<presence/>").len(), 4);
     assert_same(&romeo.recv(), &[from_balcony(ROMEO, "")]);
 }
 
@@ -452,7 +456,7 @@ fn section_4_6_1_directed_presence_and_then_a_subscription_make_a_normal_subscri
     nurse.send("<presence to='juliet@example.com' type='subscribe'/>");
     juliet.send("<presence to='nurse@example.com' type='subscribed'/>");
     nurse.recv();
-    // Broadcast reaches a subscriber, not who only got directed presence.
+    // A broadcast reaches subscribers, but not those who only received directed presence.
     juliet.send("<presence><show>away</show></presence>");
     assert_same(
         &nurse.recv(),
