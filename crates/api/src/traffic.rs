@@ -54,7 +54,7 @@ impl TrafficWindow {
         if !is_due(&self.0.lock()) {
             return;
         }
-        // The totals are read under other locks, so not under this one.
+        // Not under the lock: the totals visit every domain.
         let sample = TrafficSample { at, domains: node.domain_totals() };
         let mut samples = self.0.lock();
         // Another task may have added one meanwhile.

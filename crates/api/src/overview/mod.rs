@@ -475,6 +475,18 @@ mod tests {
         assert!(get("delivery_p99").is_nan());
     }
 
+    /// The order of locks is checked: a sample reads shards of the routing table.
+    #[test]
+    fn a_second_sample_makes_a_point_and_reads_the_node_under_no_lock_of_the_history() {
+        let engine = testkit::TestNode::new(&[]);
+        let history = OverviewHistory::default();
+        for expected in [0, 1, 2] {
+            engine.advance(INTERVAL as u32);
+            history.sample(&engine.node, &NodeStats::default());
+            assert_eq!(history.0.lock().len, expected);
+        }
+    }
+
     #[test]
     fn numbers_are_short() {
         assert_eq!(
