@@ -113,6 +113,15 @@ fn write_feature(args: &NewFeatureArgs) -> Result<String> {
     Ok(feature.summary(&files))
 }
 
+/// Keywords of Rust in the edition of this workspace, reserved ones included.
+const KEYWORDS: &[&str] = &[
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn",
+    "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
+    "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static",
+    "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual",
+    "where", "while", "yield",
+];
+
 impl NewFeature {
     fn new(args: &NewFeatureArgs) -> Result<NewFeature> {
         let name = &args.name;
@@ -123,6 +132,9 @@ impl NewFeature {
             bail!(
                 "\"{name}\" is not a name of a module; write small letters and digits, words joined by `_`"
             );
+        }
+        if KEYWORDS.contains(&name.as_str()) {
+            bail!("\"{name}\" is a keyword of Rust; choose another name for the module");
         }
         let is_number = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_digit());
         let is_xep = args.spec.strip_prefix("XEP-").is_some_and(|n| n.len() == 4 && is_number(n));
@@ -162,6 +174,9 @@ impl NewFeature {
             if root.join(path).exists() {
                 bail!("{path} exists; choose another name");
             }
+        }
+        if features::registry::ALL.iter().any(|feature| feature.name == self.name) {
+            bail!("a feature \"{}\" exists; choose another name", self.name);
         }
         let (module_template, scenario_template, group) = match self.kind {
             FeatureKind::Request => (
@@ -425,6 +440,9 @@ mod tests {
             |name: &str| feature(name, None, FeatureKind::Request).and_then(|feature| feature.files(&root()));
         for name in ["", "Ping", "ping-2", "2ping", "ping_", "ping", "carbons", "rfc6121"] {
             assert!(files(name).is_err(), "{name:?}");
+        }
+        for name in ["type", "match", "async", "gen", "roster", "subscription"] {
+            assert!(files(name).is_err(), "{name:?} would not compile, or is taken in another folder");
         }
         assert!(files("ping2").is_ok());
     }
