@@ -2,20 +2,25 @@
 //!
 //! ```text
 //! octets  field                                   all numbers big-endian
-//! 1       version, 1
-//! 1       kind       what the receiver is to do; numbered by the engine, opaque here
+//! 1       version, 2
+//! 1       kind       what the receiver must do ([`EnvelopeKind`])
 //! 1       class      0 control and replies, 1 messages, 2 presence
+//! 1       hops       envelopes that carried this stanza, this one included: 1 or 2
 //! 8       epoch      of the origin
 //! 8       sequence   of the origin towards this receiver
 //! 1 + n   origin     length, name
+//! 1 + n   stanza id  length (0 or 15), the id that the stanza was given
 //! 2       number of recipients, then for each
-//! 2 + n     address  length, text in normal form
+//! 1       form, then one of
+//!   2 + n   0  address    length, text in normal form
+//!   12      1  account    8 hash, 4 number
+//!   16      2  session    8 hash, 4 number, 4 session
 //! 4 + n   bytes      length, the stanza (or whatever belongs to the kind)
 //! ```
 //!
 //! A batch is a sequence of envelopes; [`Envelope::decode`] returns the remaining octets. A node sends no
 //! version above the one that its receiver announces ([`crate::Member::version`]), so a change of layout is a
-//! new version, never a lenient parse of this one.
+//! new version, never a lenient parse of this one. Version 1 is refused: it had no hops and no kinds.
 //!
 //! Not implemented: compression and encryption, which are the transport's.
 //!
@@ -25,9 +30,10 @@
 
 use std::sync::Arc;
 
-use jid::{Jid, JidRef};
+use base::TimeOrderedId;
+use jid::JidRef;
 
-use crate::NodeId;
+use crate::{AddressNumber, AddressReference, EnvelopeKind, NodeId, Recipient};
 
 /// Class of an envelope: how it is queued, and whether it survives a network failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,10 +63,12 @@ impl EnvelopeClass {
 /// Header of an envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnvelopeHeader {
-    /// How the receiver handles it. The engine numbers the kinds and ignores unknown ones.
-    pub kind: u8,
+    /// How the receiver handles it.
+    pub kind: EnvelopeKind,
     /// How it is queued.
     pub class: EnvelopeClass,
+    /// Envelopes that carried this stanza, this one included: 1 to [`Envelope::MAX_HOPS`].
+    pub hops: u8,
     /// The sending node. Set by [`crate::Cluster::deliver`].
     pub origin: NodeId,
     /// The epoch of that node. Set by [`crate::Cluster::deliver`].
@@ -68,6 +76,9 @@ pub struct EnvelopeHeader {
     /// Increases in sending order from this origin to this receiver; reliable classes and presence are numbered
     /// separately. Set by [`crate::Cluster::deliver`].
     pub sequence: u64,
+    /// The stanza id that the stanza was given (XEP-0359). It keeps it, so that a stanza that arrives on two ways after a
+    /// broken hand-over is recognised.
+    pub stanza_id: Option<TimeOrderedId>,
 }
 
 /// One stanza for addresses on one node.
@@ -76,7 +87,7 @@ pub struct Envelope {
     /// Kind, class, origin and sequence.
     pub header: EnvelopeHeader,
     /// Recipients on the receiving node; may be empty (invalidation). At most [`Envelope::MAX_RECIPIENTS`].
-    pub recipients: Vec<Jid>,
+    pub recipients: Vec<Recipient>,
     /// The serialised stanza with all its namespace declarations. At most [`Envelope::MAX_BYTES`]; shared,
     /// because several nodes may receive the same.
     pub bytes: Arc<[u8]>,
@@ -88,10 +99,10 @@ pub enum EnvelopeError {
     /// The input is shorter than its lengths.
     #[error("the envelope is truncated")]
     Truncated,
-    /// Written by a newer node.
+    /// Written by a newer or an older node.
     #[error("the envelope has the unknown version {0}")]
     Version(u8),
-    /// A field has a value that is not defined in version 1.
+    /// A field has a value that is not defined in this version.
     #[error("the envelope's {0} is not valid")]
     Field(&'static str),
     /// It exceeds one of the limits.
@@ -100,8 +111,10 @@ pub enum EnvelopeError {
 }
 
 impl Envelope {
-    /// The version that is written, and the highest that is read.
-    pub const VERSION: u8 = 1;
+    /// The version that is written and read.
+    pub const VERSION: u8 = 2;
+    /// Maximum number of hops: to the home, and from the home to a node with other sessions.
+    pub const MAX_HOPS: u8 = 2;
     /// Maximum number of recipients.
     pub const MAX_RECIPIENTS: usize = 8192;
     /// Maximum octets of the stanza: twice the default limit of a stanza (256 KiB).
@@ -111,20 +124,39 @@ impl Envelope {
 
     /// An envelope that has not been sent: origin and sequence are set when it is.
     pub fn new(
-        kind: u8,
+        kind: EnvelopeKind,
         class: EnvelopeClass,
         own: NodeId,
-        recipients: Vec<Jid>,
+        recipients: Vec<Recipient>,
         bytes: impl Into<Arc<[u8]>>,
     ) -> Envelope {
-        let facts = EnvelopeHeader { kind, class, origin: own, epoch: 0, sequence: 0 };
-        Envelope { header: facts, recipients, bytes: bytes.into() }
+        let header =
+            EnvelopeHeader { kind, class, hops: 1, origin: own, epoch: 0, sequence: 0, stanza_id: None };
+        Envelope { header, recipients, bytes: bytes.into() }
+    }
+
+    /// The same with the id that the stanza was given.
+    #[must_use]
+    pub fn with_stanza_id(mut self, id: Option<TimeOrderedId>) -> Envelope {
+        self.header.stanza_id = id;
+        self
+    }
+
+    /// An envelope with the same stanza and id for recipients on a further node. `None` after the last hop: this node
+    /// must handle the stanza then.
+    pub fn forwarded(&self, kind: EnvelopeKind, recipients: Vec<Recipient>) -> Option<Envelope> {
+        if self.header.hops >= Self::MAX_HOPS {
+            return None;
+        }
+        let header = EnvelopeHeader { kind, hops: self.header.hops + 1, ..self.header };
+        Some(Envelope { header, recipients, bytes: self.bytes.clone() })
     }
 
     /// Length of the encoded envelope in octets.
     pub fn encoded_len(&self) -> usize {
-        let addresses: usize = self.recipients.iter().map(|jid| 2 + jid.as_str().len()).sum();
-        3 + 16 + 1 + self.header.origin.as_str().len() + 2 + addresses + 4 + self.bytes.len()
+        let recipients: usize = self.recipients.iter().map(Recipient::encoded_len).sum();
+        let id = 1 + self.header.stanza_id.map_or(0, |_| TimeOrderedId::BYTES);
+        4 + 16 + 1 + self.header.origin.as_str().len() + id + 2 + recipients + 4 + self.bytes.len()
     }
 
     /// Whether it is within the limits; otherwise it must be split by recipients or refused.
@@ -137,23 +169,49 @@ impl Envelope {
     /// Appends the encoded envelope to `out`.
     ///
     /// # Errors
-    /// [`EnvelopeError::TooLarge`]; `out` is unchanged then.
+    /// [`EnvelopeError::TooLarge`], or [`EnvelopeError::Field`] for a kind or a number of hops that does not exist; `out`
+    /// is unchanged then.
     #[allow(clippy::cast_possible_truncation, reason = "`fits` holds every length below its field")]
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EnvelopeError> {
         if !self.fits() {
             return Err(EnvelopeError::TooLarge);
         }
-        let EnvelopeHeader { kind, class, origin, epoch, sequence } = self.header;
+        let EnvelopeHeader { kind, class, hops, origin, epoch, sequence, stanza_id } = self.header;
+        let kind = kind.to_byte().ok_or(EnvelopeError::Field("kind"))?;
+        if !(1..=Self::MAX_HOPS).contains(&hops) {
+            return Err(EnvelopeError::Field("hops"));
+        }
         out.reserve(self.encoded_len());
-        out.extend([Self::VERSION, kind, class as u8]);
+        out.extend([Self::VERSION, kind, class as u8, hops]);
         out.extend(epoch.to_be_bytes());
         out.extend(sequence.to_be_bytes());
         out.push(origin.as_str().len() as u8);
         out.extend(origin.as_str().as_bytes());
+        match stanza_id {
+            Some(id) => {
+                out.push(TimeOrderedId::BYTES as u8);
+                out.extend(id.to_bytes());
+            }
+            None => out.push(0),
+        }
         out.extend((self.recipients.len() as u16).to_be_bytes());
-        for jid in &self.recipients {
-            out.extend((jid.as_str().len() as u16).to_be_bytes());
-            out.extend(jid.as_str().as_bytes());
+        for recipient in &self.recipients {
+            match recipient {
+                Recipient::Address(jid) => {
+                    out.push(FORM_ADDRESS);
+                    out.extend((jid.as_str().len() as u16).to_be_bytes());
+                    out.extend(jid.as_str().as_bytes());
+                }
+                Recipient::Account(account) => {
+                    out.push(FORM_ACCOUNT);
+                    encode_reference(account, out);
+                }
+                Recipient::Session(account, session) => {
+                    out.push(FORM_SESSION);
+                    encode_reference(account, out);
+                    out.extend(session.to_be_bytes());
+                }
+            }
         }
         out.extend((self.bytes.len() as u32).to_be_bytes());
         out.extend(&self.bytes[..]);
@@ -168,9 +226,14 @@ impl Envelope {
     /// The first error in the input.
     pub fn decode(input: &[u8]) -> Result<(Envelope, &[u8]), EnvelopeError> {
         let mut rest = input;
-        let [version, kind, class] = array(&mut rest)?;
+        let [version] = array(&mut rest)?;
         if version != Self::VERSION {
             return Err(EnvelopeError::Version(version));
+        }
+        let [kind, class, hops] = array(&mut rest)?;
+        let kind = EnvelopeKind::from_byte(kind).ok_or(EnvelopeError::Field("kind"))?;
+        if !(1..=Self::MAX_HOPS).contains(&hops) {
+            return Err(EnvelopeError::Field("hops"));
         }
         let class = EnvelopeClass::from_byte(class).ok_or(EnvelopeError::Field("class"))?;
         let epoch = u64::from_be_bytes(array(&mut rest)?);
@@ -178,16 +241,21 @@ impl Envelope {
         let [length] = array(&mut rest)?;
         let origin =
             text(&mut rest, length.into()).and_then(NodeId::new).ok_or(EnvelopeError::Field("origin"))?;
+        let stanza_id = match array(&mut rest)? {
+            [0] => None,
+            [length] if usize::from(length) == TimeOrderedId::BYTES => {
+                Some(TimeOrderedId::from_bytes(array(&mut rest)?))
+            }
+            _ => return Err(EnvelopeError::Field("stanza id")),
+        };
         let count = usize::from(u16::from_be_bytes(array(&mut rest)?));
         if count > Self::MAX_RECIPIENTS {
             return Err(EnvelopeError::TooLarge);
         }
-        // The shortest address has three octets.
-        let mut recipients = Vec::with_capacity(count.min(rest.len() / 3));
+        // The shortest recipient has four octets.
+        let mut recipients = Vec::with_capacity(count.min(rest.len() / 4));
         for _ in 0..count {
-            let length = u16::from_be_bytes(array(&mut rest)?);
-            let jid = text(&mut rest, length.into()).and_then(JidRef::from_normalised);
-            recipients.push(jid.ok_or(EnvelopeError::Field("recipient"))?.to_jid());
+            recipients.push(decode_recipient(&mut rest)?);
         }
         let length = u32::from_be_bytes(array(&mut rest)?) as usize;
         if length > Self::MAX_BYTES {
@@ -198,10 +266,43 @@ impl Envelope {
             return Err(EnvelopeError::TooLarge);
         }
         Ok((
-            Envelope { header: EnvelopeHeader { kind, class, origin, epoch, sequence }, recipients, bytes },
+            Envelope {
+                header: EnvelopeHeader { kind, class, hops, origin, epoch, sequence, stanza_id },
+                recipients,
+                bytes,
+            },
             rest,
         ))
     }
+}
+
+const FORM_ADDRESS: u8 = 0;
+const FORM_ACCOUNT: u8 = 1;
+const FORM_SESSION: u8 = 2;
+
+fn encode_reference(account: &AddressReference, out: &mut Vec<u8>) {
+    out.extend(account.hash.to_be_bytes());
+    out.extend(account.number.get().to_be_bytes());
+}
+
+fn decode_recipient(rest: &mut &[u8]) -> Result<Recipient, EnvelopeError> {
+    const INVALID: EnvelopeError = EnvelopeError::Field("recipient");
+    let [form] = array(rest)?;
+    if form == FORM_ADDRESS {
+        let length = u16::from_be_bytes(array(rest)?);
+        let jid = text(rest, length.into()).and_then(JidRef::from_normalised);
+        return Ok(Recipient::Address(jid.ok_or(INVALID)?.to_jid()));
+    }
+    if form > FORM_SESSION {
+        return Err(INVALID);
+    }
+    let hash = u64::from_be_bytes(array(rest)?);
+    let number = AddressNumber::new(u32::from_be_bytes(array(rest)?)).ok_or(INVALID)?;
+    let account = AddressReference { hash, number };
+    if form == FORM_ACCOUNT {
+        return Ok(Recipient::Account(account));
+    }
+    Ok(Recipient::Session(account, u32::from_be_bytes(array(rest)?)))
 }
 
 fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {

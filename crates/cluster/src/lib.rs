@@ -8,18 +8,35 @@
 //!
 //! 1. **Hints.** [`Cluster::locate`] is a local look-up that never waits. Its result may be outdated; a wrong
 //!    result costs a hop, never a stanza. Every node that stays reachable eventually sees a claim.
-//! 2. **Claims are counted.** Two addresses can share a hash, so a location ends when every claim on it was
-//!    released.
-//! 3. **Reliable classes arrive or are returned.** An envelope of [`EnvelopeClass::Control`] or
+//! 2. **A hash decides nothing.** Addresses are found by a keyed hash and distinguished by their number or text. A claim
+//!    carries the number; the receiver of an envelope compares the number of each recipient with its own table, and
+//!    refuses the recipients that it does not have.
+//! 3. **Claims are counted**: a location ends when every claim on it was released. They carry the time of the oldest one,
+//!    and all nodes that know the same claims name the same **home**: the node with the oldest claim, by time, then by
+//!    name.
+//! 4. **Reliable classes arrive or are returned.** An envelope of [`EnvelopeClass::Control`] or
 //!    [`EnvelopeClass::Message`] that `deliver` accepted reaches the other node's [`Inbox::on_envelope`] exactly
 //!    once while both stay members, or else returns to the sender through [`Inbox::on_undelivered`]. Both can
-//!    happen when a node is cut off after it received the envelope and before the acknowledgement: the
-//!    receiver's stanza ids decide then, as after any broken stream.
-//! 4. **Order.** Envelopes of reliable classes from one node to another arrive in the order in which they were
-//!    accepted. Presence may be lost, but an earlier one never follows a later one.
-//! 5. **Nothing waits for the network.** Every call except `leave` returns immediately; queues are bounded, and
-//!    a full one refuses and returns the envelope.
-//! 6. **An inbox may call its cluster.** It is never called under a lock, nor from within `deliver`.
+//!    happen when a node is cut off after it received the envelope and before the receipt: the stanza keeps the id that
+//!    it was given ([`EnvelopeHeader::stanza_id`]), so that the copies are recognised, as after any broken stream.
+//! 5. **Every ticket ends.** The receiver settles each envelope of a reliable class once ([`Cluster::settle`]), in any
+//!    order. The sender's inbox receives what was refused ([`Inbox::on_refused`]) before a receipt that covers its ticket
+//!    ([`Inbox::on_receipts`]). A receipt covers every ticket up to its own: those that were neither refused nor
+//!    returned are safe at the other node. Before [`MembershipChange::Left`] every ticket of that node has ended. Until
+//!    then an implementation keeps the envelope.
+//! 6. **Order.** Envelopes of reliable classes from one node to another arrive in the order in which they were
+//!    accepted. Presence may be lost, but an earlier one never follows a later one. Tickets of a pair increase, also
+//!    across a partition and a restart.
+//! 7. **Nothing waits for the network.** Every call except `leave` returns immediately; queues are bounded in octets until
+//!    the envelopes are settled, and a full one refuses and returns the envelope.
+//! 8. **An inbox may call its cluster.** It is never called under a lock, nor from within `deliver`.
+//! 9. **Nodes are not trusted with memory.** Octets that are no envelope, numbers that repeat or skip, receipts for what
+//!    was never sent and floods of claims are ignored or refused, cost bounded memory, and are reported
+//!    ([`Inbox::on_violation`]).
+//! 10. **No detour is endless.** A stanza travels in at most [`Envelope::MAX_HOPS`] envelopes.
+//!
+//! A single node pays for none of this: [`Cluster::is_single`] lets the engine skip hashing, claims and look-ups, and
+//! no call of [`SingleNode`] allocates except a refusal.
 //!
 //! Not implemented: leases for owned entities (rooms), which need the key-value bucket of the NATS
 //! implementation.
@@ -28,12 +45,19 @@
 //!
 //! `deliver` to the own node is refused. The engine must search its routing table first; a loop through here
 //! would hide an outdated hint.
+//!
+//! An envelope that is never settled occupies the sender's queue until one of the nodes leaves.
 
 mod address_hash;
+mod claim;
 pub mod conformance;
 mod envelope;
+mod handover;
+mod kind;
+mod location;
 pub mod memory;
 mod node;
+mod recipient;
 mod single;
 
 use std::sync::Arc;
@@ -41,8 +65,13 @@ use std::sync::Arc;
 use base::spawn::BoxFuture;
 
 pub use address_hash::AddressHasher;
+pub use claim::{AddressNumber, AddressReference, Claim};
 pub use envelope::{Envelope, EnvelopeClass, EnvelopeError, EnvelopeHeader};
-pub use node::{AddressLocation, Member, NodeId};
+pub use handover::{BroadcastResult, HandoverResult, PeerViolation, Ticket};
+pub use kind::{EnvelopeKind, InvalidationSubject};
+pub use location::{AddressLocation, NodeClaim};
+pub use node::{Member, NodeId};
+pub use recipient::Recipient;
 pub use single::SingleNode;
 
 /// A node's connection to the cluster. See the invariants of the crate.
@@ -56,54 +85,78 @@ pub trait Cluster: Send + Sync {
     }
 
     /// Sets the inbox: once, at the start. Present members are reported as if they joined now. Envelopes that
-    /// arrive before are lost.
+    /// arrive before are refused.
     fn attach(&self, inbox: Arc<dyn Inbox>);
 
     /// The nodes that are alive as far as this one knows, including itself, sorted by name.
     fn members(&self) -> Vec<Member>;
 
-    /// Location of the sessions of a bare address ([`AddressHasher`]).
-    fn locate(&self, address: u64) -> AddressLocation;
+    /// Nodes with sessions of a bare address, by its hash ([`AddressHasher`]); with a number, only of the address with
+    /// that number.
+    fn locate(&self, address: u64, number: Option<AddressNumber>) -> AddressLocation;
 
-    /// Announces that a bare address has a session here. Counted.
-    fn claim(&self, address: u64);
+    /// Announces that a bare address has a session here. Counted by address and number.
+    fn claim(&self, claim: Claim);
+
+    /// Announces whether the sessions of a claimed address take messages. Without a claim it has no effect.
+    fn set_takes_messages(&self, address: u64, number: Option<AddressNumber>, takes_messages: bool);
 
     /// Releases one claim. Without a claim it has no effect.
-    fn release(&self, address: u64);
+    fn release(&self, address: u64, number: Option<AddressNumber>);
 
-    /// Sends an envelope to another node; sets origin, epoch and sequence.
+    /// Sends an envelope to another node; sets origin, epoch and sequence. Returns its ticket.
     ///
     /// # Errors
     /// The envelope, immediately, if it cannot be queued.
-    fn deliver(&self, node: NodeId, envelope: Envelope) -> Result<(), Box<RefusedEnvelope>>;
+    fn deliver(&self, node: NodeId, envelope: Envelope) -> Result<Ticket, Box<RefusedEnvelope>>;
 
-    /// Sends an envelope to every other member (invalidation). Returns those for which it could not be queued.
-    fn broadcast(&self, envelope: Envelope) -> Vec<RefusedEnvelope>;
+    /// Sends an envelope to every other member (invalidation).
+    fn broadcast(&self, envelope: Envelope) -> BroadcastResult;
+
+    /// Reports what became of an envelope of a reliable class that `from` sent here: once for each.
+    ///
+    /// False if the sender cannot learn it, because it is gone or the ticket has ended: recipients that were refused are
+    /// this node's to handle.
+    fn settle(&self, from: NodeId, ticket: Ticket, result: HandoverResult) -> bool;
 
     /// Leaves the cluster in an orderly way: hands over queued envelopes as far as possible, then the others
     /// remove this node immediately. Afterwards every envelope is refused.
     fn leave(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Receiver of envelopes and membership changes.
+/// Receiver of envelopes and membership changes. No call may block: they come from the task that reads the network.
 pub trait Inbox: Send + Sync {
-    /// An envelope arrived. Must not block: it is called from the task that reads the network.
+    /// An envelope arrived. If its class is reliable, it must be settled ([`Cluster::settle`]), now or later.
     fn on_envelope(&self, from: NodeId, envelope: Envelope);
+
+    /// Everything up to this ticket has ended at `from`; what was not refused before is safe there.
+    fn on_receipts(&self, from: NodeId, up_to: Ticket);
+
+    /// `from` refused recipients of an envelope: the envelope with only these. Its ticket is [`Envelope::ticket`].
+    fn on_refused(&self, from: NodeId, envelope: Envelope);
 
     /// An envelope of a reliable class that was accepted for `to` will not be acknowledged: `to` is gone.
     fn on_undelivered(&self, to: NodeId, envelope: Envelope);
 
     /// A node joined or left.
     fn on_membership_change(&self, change: MembershipChange);
+
+    /// Another node sent what no correct node sends.
+    fn on_violation(&self, from: NodeId, violation: PeerViolation);
 }
 
 /// A change of membership.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MembershipChange {
     /// The node is reachable. Its claims follow.
     Joined(Member),
-    /// The node left, crashed or was cut off: its claims have been removed.
-    Left(NodeId),
+    /// The node left, crashed or was cut off.
+    Left {
+        /// The node.
+        node: NodeId,
+        /// The claims that it had: its sessions are gone, and contacts of these addresses must be notified.
+        claims: Vec<Claim>,
+    },
 }
 
 /// An envelope that was not accepted.
@@ -133,4 +186,7 @@ pub enum RefusalReason {
     /// It exceeds the limits of [`Envelope`].
     #[error("the envelope is too large")]
     TooLarge,
+    /// It has a kind or a number of hops that does not exist.
+    #[error("the envelope has an undefined field")]
+    Undefined,
 }

@@ -1,4 +1,4 @@
-//! Names of nodes, members, and locations of addresses. The invariants are in the documentation of the crate.
+//! Names of nodes, and members. The invariants are in the documentation of the crate.
 //!
 //! # Pitfalls
 //!
@@ -55,50 +55,4 @@ pub struct Member {
     pub epoch: u64,
     /// The highest envelope version that it reads; others never send it a higher one (rolling upgrades).
     pub version: u8,
-}
-
-/// Location of an address, as far as this node knows. A hint: it may be outdated or a hash collision, and costs
-/// at most a hop (a node without the address treats the stanza as undelivered, or stores it).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AddressLocation {
-    /// On no node.
-    Nowhere,
-    /// On this node only.
-    Here,
-    /// On one other node only.
-    Node(NodeId),
-    /// On several nodes, sorted by name; this node may be one of them.
-    Many(Box<[NodeId]>),
-}
-
-impl AddressLocation {
-    /// The location with these nodes, which must be sorted and distinct.
-    pub fn of(own: NodeId, nodes: &[NodeId]) -> AddressLocation {
-        match nodes {
-            [] => AddressLocation::Nowhere,
-            [one] if *one == own => AddressLocation::Here,
-            [one] => AddressLocation::Node(*one),
-            many => AddressLocation::Many(many.into()),
-        }
-    }
-
-    /// Whether `node` is part of it, seen from `own`.
-    pub fn contains(&self, own: NodeId, node: NodeId) -> bool {
-        match self {
-            AddressLocation::Nowhere => false,
-            AddressLocation::Here => node == own,
-            AddressLocation::Node(one) => *one == node,
-            AddressLocation::Many(nodes) => nodes.contains(&node),
-        }
-    }
-
-    /// The nodes of it except `own`.
-    pub fn other_nodes(&self, own: NodeId) -> impl Iterator<Item = NodeId> + '_ {
-        let nodes = match self {
-            AddressLocation::Nowhere | AddressLocation::Here => &[][..],
-            AddressLocation::Node(one) => std::slice::from_ref(one),
-            AddressLocation::Many(nodes) => nodes,
-        };
-        nodes.iter().copied().filter(move |node| *node != own)
-    }
 }

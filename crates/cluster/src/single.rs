@@ -9,7 +9,10 @@ use std::sync::{Arc, OnceLock};
 
 use base::spawn::BoxFuture;
 
-use crate::{AddressLocation, Cluster, Envelope, Inbox, Member, NodeId, RefusalReason, RefusedEnvelope};
+use crate::{
+    AddressLocation, AddressNumber, BroadcastResult, Claim, Cluster, Envelope, HandoverResult, Inbox, Member,
+    NodeId, RefusalReason, RefusedEnvelope, Ticket,
+};
 
 /// The cluster of a server without other nodes.
 pub struct SingleNode {
@@ -44,22 +47,28 @@ impl Cluster for SingleNode {
     }
 
     #[inline]
-    fn locate(&self, _address: u64) -> AddressLocation {
+    fn locate(&self, _address: u64, _number: Option<AddressNumber>) -> AddressLocation {
         AddressLocation::Here
     }
 
-    fn claim(&self, _address: u64) {}
+    fn claim(&self, _claim: Claim) {}
 
-    fn release(&self, _address: u64) {}
+    fn set_takes_messages(&self, _address: u64, _number: Option<AddressNumber>, _takes_messages: bool) {}
 
-    fn deliver(&self, node: NodeId, envelope: Envelope) -> Result<(), Box<RefusedEnvelope>> {
+    fn release(&self, _address: u64, _number: Option<AddressNumber>) {}
+
+    fn deliver(&self, node: NodeId, envelope: Envelope) -> Result<Ticket, Box<RefusedEnvelope>> {
         let why = if node == self.member.node { RefusalReason::OwnNode } else { RefusalReason::UnknownNode };
         Err(Box::new(RefusedEnvelope { node, reason: why, envelope }))
     }
 
-    fn broadcast(&self, envelope: Envelope) -> Vec<RefusedEnvelope> {
+    fn broadcast(&self, envelope: Envelope) -> BroadcastResult {
         drop(envelope);
-        Vec::new()
+        BroadcastResult::default()
+    }
+
+    fn settle(&self, _from: NodeId, _ticket: Ticket, _result: HandoverResult) -> bool {
+        false
     }
 
     fn leave(&self) -> BoxFuture<'_, ()> {

@@ -1,24 +1,44 @@
 //! The wire format of an envelope: its documented layout, its limits, and that no input causes a panic.
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
+mod property;
+
 use std::sync::Arc;
 
+use base::TimeOrderedId;
 use jid::Jid;
 use proptest::prelude::*;
 use throng_cluster::{
-    AddressHasher, AddressLocation, Envelope, EnvelopeClass, EnvelopeError, EnvelopeHeader, NodeId,
+    AddressHasher, AddressLocation, AddressNumber, AddressReference, Claim, Envelope, EnvelopeClass,
+    EnvelopeError, EnvelopeHeader, EnvelopeKind, HandoverResult, InvalidationSubject, NodeClaim, NodeId,
+    Recipient,
 };
+
+fn jid(text: &str) -> Recipient {
+    Recipient::Address(Jid::parse(text).unwrap())
+}
+
+fn reference(hash: u64, number: u32) -> AddressReference {
+    AddressReference { hash, number: AddressNumber::new(number).unwrap() }
+}
 
 fn sample() -> Envelope {
     Envelope {
         header: EnvelopeHeader {
-            kind: 7,
+            kind: EnvelopeKind::ChainHasRun,
             class: EnvelopeClass::Message,
+            hops: 2,
             origin: NodeId::new("n1").unwrap(),
             epoch: 0x0102,
             sequence: 0x0304,
+            stanza_id: Some(TimeOrderedId::from_bytes([9; 15])),
         },
-        recipients: vec![Jid::parse("a@b").unwrap(), Jid::parse("c@d/e").unwrap()],
+        recipients: vec![
+            jid("a@b"),
+            Recipient::Account(reference(0x0506, 0x0708)),
+            Recipient::Session(reference(0x0506, 0x0708), 0x090A),
+            jid("c@d/e"),
+        ],
         bytes: Arc::from(&b"<x/>"[..]),
     }
 }
@@ -30,27 +50,51 @@ fn encoded(envelope: &Envelope) -> Vec<u8> {
     out
 }
 
-/// Two versions run side by side, so the octets of version 1 must never change.
+/// Two versions run side by side, so the octets of version 2 must never change.
 #[test]
-fn the_encoding_of_version_1_never_changes() {
+fn the_encoding_of_version_2_never_changes() {
     let expect = [
-        &[1, 7, 1][..],
+        &[2, 2, 1, 2][..],
         &[0, 0, 0, 0, 0, 0, 1, 2],
         &[0, 0, 0, 0, 0, 0, 3, 4],
         b"\x02n1",
-        b"\x00\x02\x00\x03a@b\x00\x05c@d/e",
+        b"\x0f\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t",
+        b"\x00\x04\x00\x00\x03a@b",
+        b"\x01\0\0\0\0\0\0\x05\x06\0\0\x07\x08",
+        b"\x02\0\0\0\0\0\0\x05\x06\0\0\x07\x08\0\0\x09\x0A",
+        b"\x00\x00\x05c@d/e",
         b"\x00\x00\x00\x04<x/>",
     ]
     .concat();
     assert_eq!(encoded(&sample()), expect);
     assert_eq!(Envelope::decode(&expect), Ok((sample(), &[][..])));
+    let without_id = sample().with_stanza_id(None);
+    let octets = encoded(&without_id);
+    assert_eq!((octets[23], octets.len()), (0, expect.len() - 15));
+    assert_eq!(Envelope::decode(&octets), Ok((without_id, &[][..])));
+}
+
+#[test]
+fn the_octet_of_each_kind_never_changes() {
+    let subjects = InvalidationSubject::ALL.map(EnvelopeKind::Invalidation);
+    let kinds = [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun, EnvelopeKind::SessionFacts];
+    let octets = |kinds: &[EnvelopeKind]| kinds.iter().filter_map(|kind| kind.to_byte()).collect::<Vec<_>>();
+    assert_eq!(octets(&kinds), [1, 2, 3]);
+    assert_eq!(octets(&subjects), [16, 17, 18, 19, 20, 21, 22, 23]);
+    assert_eq!(octets(&[EnvelopeKind::Engine(0), EnvelopeKind::Engine(127)]), [128, 255]);
+    assert_eq!(EnvelopeKind::Engine(128).to_byte(), None);
+    for octet in 0..=u8::MAX {
+        let kind = EnvelopeKind::from_byte(octet);
+        assert_eq!(kind.is_some(), matches!(octet, 1..=3 | 16..=23 | 128..), "{octet}");
+        assert!(kind.is_none_or(|kind| kind.to_byte() == Some(octet)));
+    }
 }
 
 #[test]
 fn consecutive_envelopes_are_decoded_one_by_one() {
     let mut batch = encoded(&sample());
     batch.extend(encoded(&Envelope::new(
-        1,
+        EnvelopeKind::Engine(1),
         EnvelopeClass::Presence,
         NodeId::new("b").unwrap(),
         Vec::new(),
@@ -77,26 +121,81 @@ fn an_invalid_field_is_named_in_the_error() {
         bytes[place] = byte;
         Envelope::decode(&bytes).map(|_| ())
     };
-    assert_eq!(with(0, 2), Err(EnvelopeError::Version(2)));
+    for version in [0, 1, 3, 255] {
+        assert_eq!(with(0, version), Err(EnvelopeError::Version(version)));
+    }
+    assert_eq!(
+        (with(1, 0), with(1, 64)),
+        (Err(EnvelopeError::Field("kind")), Err(EnvelopeError::Field("kind")))
+    );
     assert_eq!(with(2, 3), Err(EnvelopeError::Field("class")));
-    assert_eq!(with(19, 0), Err(EnvelopeError::Field("origin")));
-    assert_eq!(with(20, b'N'), Err(EnvelopeError::Field("origin")));
-    assert_eq!(with(22, 0xff), Err(EnvelopeError::TooLarge));
-    assert_eq!(with(26, b'@'), Err(EnvelopeError::Field("recipient")));
-    assert_eq!(with(27, 0xff), Err(EnvelopeError::Field("recipient")));
+    assert_eq!(
+        (with(3, 0), with(3, 3)),
+        (Err(EnvelopeError::Field("hops")), Err(EnvelopeError::Field("hops")))
+    );
+    assert_eq!(with(20, 0), Err(EnvelopeError::Field("origin")));
+    assert_eq!(with(21, b'N'), Err(EnvelopeError::Field("origin")));
+    assert_eq!(with(23, 14), Err(EnvelopeError::Field("stanza id")));
+    assert_eq!(with(39, 0xff), Err(EnvelopeError::TooLarge));
+    let recipient = Err(EnvelopeError::Field("recipient"));
+    assert_eq!(with(41, 3), recipient, "an unknown form");
+    assert_eq!(with(44, b'@'), recipient);
+    assert_eq!(with(45, 0xff), recipient);
+    let zero = Envelope::decode(&[&whole[..56], &[0, 0, 0, 0], &whole[60..]].concat()).map(|_| ());
+    assert_eq!(zero, recipient, "no address has the number 0");
     assert_eq!(with(whole.len() - 8, 0xff), Err(EnvelopeError::TooLarge));
+}
+
+#[test]
+fn a_kind_or_hops_that_do_not_exist_are_not_sent() {
+    let mut out = vec![1];
+    let mut wrong = sample();
+    wrong.header.kind = EnvelopeKind::Engine(128);
+    assert_eq!(wrong.encode(&mut out), Err(EnvelopeError::Field("kind")));
+    for hops in [0, Envelope::MAX_HOPS + 1] {
+        let mut wrong = sample();
+        wrong.header.hops = hops;
+        assert_eq!(wrong.encode(&mut out), Err(EnvelopeError::Field("hops")));
+    }
+    assert_eq!(out, [1]);
+}
+
+#[test]
+fn a_stanza_travels_two_hops_and_keeps_its_id() {
+    let mut first = sample();
+    first.header.hops = 1;
+    let second = first.forwarded(EnvelopeKind::ChainHasRun, vec![jid("x@y")]).unwrap();
+    assert_eq!((second.header.hops, second.header.stanza_id), (2, first.header.stanza_id));
+    assert!(Arc::ptr_eq(&second.bytes, &first.bytes));
+    assert_eq!(second.forwarded(EnvelopeKind::RunChain, Vec::new()), None);
+}
+
+#[test]
+fn a_refused_envelope_has_only_the_refused_recipients() {
+    let refused = |result: &HandoverResult| sample().refused(result).map(|envelope| envelope.recipients);
+    let all = sample().recipients;
+    assert_eq!(refused(&HandoverResult::Safe), None);
+    assert_eq!(refused(&HandoverResult::Refused), Some(all.clone()));
+    let some = HandoverResult::of(4, vec![0, 3]);
+    assert_eq!(refused(&some), Some(vec![all[0].clone(), all[3].clone()]));
+    assert_eq!(HandoverResult::of(2, vec![0, 1]), HandoverResult::Refused);
+    assert_eq!(HandoverResult::of(2, vec![]), HandoverResult::Safe);
+    for wrong in [&[4][..], &[0, 0], &[1, 0], &[], &[u16::MAX]] {
+        assert_eq!(refused(&HandoverResult::RefusedFor(wrong.into())), None, "{wrong:?}");
+    }
 }
 
 #[test]
 fn limits_apply_to_encoding_and_decoding() {
     let own = NodeId::new("n").unwrap();
-    let jid = Jid::parse("a@b").unwrap();
     let longest = Jid::from_parts(Some(&"a".repeat(1023)), "b", Some(&"c".repeat(1023))).unwrap();
+    let longest = Recipient::Address(longest);
     let encode = |recipients, bytes| {
-        Envelope::new(0, EnvelopeClass::Control, own, recipients, vec![0; bytes]).encode(&mut Vec::new())
+        Envelope::new(EnvelopeKind::RunChain, EnvelopeClass::Control, own, recipients, vec![0; bytes])
+            .encode(&mut Vec::new())
     };
-    assert_eq!(encode(vec![jid.clone(); Envelope::MAX_RECIPIENTS], Envelope::MAX_BYTES), Ok(()));
-    assert_eq!(encode(vec![jid; Envelope::MAX_RECIPIENTS + 1], 0), Err(EnvelopeError::TooLarge));
+    assert_eq!(encode(vec![jid("a@b"); Envelope::MAX_RECIPIENTS], Envelope::MAX_BYTES), Ok(()));
+    assert_eq!(encode(vec![jid("a@b"); Envelope::MAX_RECIPIENTS + 1], 0), Err(EnvelopeError::TooLarge));
     assert_eq!(encode(Vec::new(), Envelope::MAX_BYTES + 1), Err(EnvelopeError::TooLarge));
     assert_eq!(encode(vec![longest; 600], 0), Err(EnvelopeError::TooLarge));
 }
@@ -112,18 +211,31 @@ fn a_node_name_has_1_to_24_allowed_characters() {
 }
 
 #[test]
-fn a_location_is_built_from_a_list_of_nodes() {
+fn a_location_is_built_from_claims_oldest_first() {
     let [a, b, c] = ["a", "b", "c"].map(|name| NodeId::new(name).unwrap());
+    let claim = |number, since, takes_messages| Claim {
+        address: 1,
+        number: AddressNumber::new(number),
+        since,
+        takes_messages,
+    };
+    let at = |node, since| NodeClaim { node, claim: claim(1, since, false) };
     assert_eq!(
-        [AddressLocation::of(a, &[]), AddressLocation::of(a, &[a]), AddressLocation::of(a, &[b])],
-        [AddressLocation::Nowhere, AddressLocation::Here, AddressLocation::Node(b)]
+        [vec![], vec![at(a, 1)], vec![at(b, 1)]].map(|claims| AddressLocation::of(a, claims)),
+        [AddressLocation::Nowhere, AddressLocation::Here, AddressLocation::Node(at(b, 1))]
     );
-    let many = AddressLocation::of(a, &[a, b, c]);
+    let many = AddressLocation::of(a, vec![at(a, 3), at(c, 2), at(b, 2)]);
+    assert_eq!(many, AddressLocation::Many([at(b, 2), at(c, 2), at(a, 3)].into()));
     assert_eq!(many.other_nodes(a).collect::<Vec<_>>(), [b, c]);
-    assert!(
-        many.contains(a, a) && AddressLocation::Here.contains(a, a) && !AddressLocation::Here.contains(a, b)
-    );
+    assert_eq!((many.home(a), AddressLocation::Here.home(a)), (Some(b), Some(a)));
+    assert_eq!((AddressLocation::Nowhere.home(a), AddressLocation::Node(at(c, 1)).home(a)), (None, Some(c)));
+    assert!(many.contains(a, a) && AddressLocation::Here.contains(a, a));
+    assert!(!AddressLocation::Here.contains(a, b) && !AddressLocation::Nowhere.contains(a, a));
     assert!(AddressLocation::Here.other_nodes(a).next().is_none());
+    // Two addresses with one hash on one node: the node counts once, and neither number is right for both.
+    let mixed = [claim(1, 5, false), claim(2, 4, true)].map(|claim| NodeClaim { node: b, claim });
+    let merged = NodeClaim { node: b, claim: claim(0, 4, true) };
+    assert_eq!(AddressLocation::of(a, mixed.into()), AddressLocation::Node(merged));
 }
 
 /// Nodes of different versions must agree on the hash, so it must never change.
@@ -137,42 +249,74 @@ fn hashes_are_of_bare_addresses_and_fixed_for_a_key() {
     assert_eq!(hash("juliet@example.com"), 15_971_918_539_627_077_138);
 }
 
+fn recipient() -> impl Strategy<Value = Recipient> {
+    let account = || (any::<u64>(), 1..=u32::MAX).prop_map(|(hash, number)| reference(hash, number));
+    prop_oneof![
+        "[a-z]{1,9}@[a-z]{1,9}(/[ -~]{1,9})?".prop_map(|text| jid(&text)),
+        account().prop_map(Recipient::Account),
+        (account(), any::<u32>()).prop_map(|(account, session)| Recipient::Session(account, session)),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
     fn garbage_is_an_error_and_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Envelope::decode(&bytes);
-        // With a valid header, so that the lengths are reached.
-        let _ = Envelope::decode(&[&[1, 0, 0][..], &bytes].concat());
+        property::check(&bytes);
+        // With valid headers, so that the lengths are reached.
+        property::check(&[&[2, 1, 0, 1][..], &bytes].concat());
+        property::check(&[&encoded(&sample())[..24], &bytes].concat());
+        property::check(&[&encoded(&sample())[..41], &bytes].concat());
     }
 
     #[test]
     fn a_damaged_envelope_never_panics_and_a_decoded_one_can_be_encoded(
         places in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        length in any::<prop::sample::Index>(),
     ) {
         let mut bytes = encoded(&sample());
         for (place, byte) in places {
             let place = place.index(bytes.len());
             bytes[place] = byte;
         }
-        if let Ok((envelope, rest)) = Envelope::decode(&bytes) {
-            prop_assert_eq!(&encoded(&envelope), &bytes[..bytes.len() - rest.len()]);
-        }
+        property::check(&bytes);
+        bytes.truncate(length.index(bytes.len()));
+        property::check(&bytes);
     }
 
     #[test]
     fn encoding_and_decoding_are_inverse(
-        kind: u8, class in 0..3_u8, epoch: u64, sequence: u64, origin in "[a-z0-9_-]{1,24}",
-        addresses in proptest::collection::vec("[a-z]{1,9}@[a-z]{1,9}(/[ -~]{1,9})?", 0..20),
+        kind in any::<u8>(), class in 0..3_u8, hops in 1..=Envelope::MAX_HOPS, epoch: u64, sequence: u64,
+        origin in "[a-z0-9_-]{1,24}", id: Option<[u8; 15]>,
+        recipients in proptest::collection::vec(recipient(), 0..20),
         bytes in proptest::collection::vec(any::<u8>(), 0..300), suffix in proptest::collection::vec(any::<u8>(), 0..9),
     ) {
+        let kind = EnvelopeKind::from_byte(kind).unwrap_or(EnvelopeKind::RunChain);
         let class = [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::Presence][usize::from(class)];
         let origin = NodeId::new(&origin).unwrap();
-        let recipients = addresses.iter().map(|text| Jid::parse(text).unwrap()).collect();
-        let envelope = Envelope { header: EnvelopeHeader { kind, class, origin, epoch, sequence }, recipients, bytes: bytes.into() };
+        let stanza_id = id.map(TimeOrderedId::from_bytes);
+        let header = EnvelopeHeader { kind, class, hops, origin, epoch, sequence, stanza_id };
+        let envelope = Envelope { header, recipients, bytes: bytes.into() };
         let mut wire = encoded(&envelope);
+        property::check(&wire);
         wire.extend(&suffix);
         prop_assert_eq!(Envelope::decode(&wire), Ok((envelope, &suffix[..])));
+    }
+}
+
+/// An input that announces as much as its fields can hold must not reserve it.
+#[test]
+fn huge_announcements_are_refused_before_memory_is_reserved() {
+    let head = &encoded(&sample())[..39];
+    for count in [[0xff; 2], [0x20, 0x01]] {
+        assert_eq!(Envelope::decode(&[head, &count].concat()), Err(EnvelopeError::TooLarge));
+    }
+    for rest in [&[0x20, 0x00][..], &[0, 1, 0, 0xff, 0xff], &[0, 0, 0, 8, 0, 0]] {
+        let error = Envelope::decode(&[head, rest].concat()).map(|_| ());
+        assert!(
+            matches!(error, Err(EnvelopeError::Truncated | EnvelopeError::Field("recipient"))),
+            "{rest:?}"
+        );
     }
 }

@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 
-use throng_cluster::conformance::{InboxEvent, InboxRecorder, test_envelope};
+use throng_cluster::conformance::{InboxEvent, InboxRecorder, test_claim, test_envelope};
 use throng_cluster::memory::{Bus, FAILURE_DETECTION_TICKS, MemoryNode, NetworkFaults};
-use throng_cluster::{AddressLocation, Cluster, EnvelopeClass, MembershipChange, NodeId, RefusalReason};
+use throng_cluster::{
+    AddressLocation, Cluster, Envelope, EnvelopeClass, HandoverResult, MembershipChange, NodeId,
+    PeerViolation, RefusalReason, Ticket,
+};
 
 const STORM: NetworkFaults = NetworkFaults { drop: 200, duplicate: 200, delay: 9 };
 
@@ -15,8 +18,13 @@ fn id(name: &str) -> NodeId {
 
 fn join(bus: &Bus, name: &str) -> (Arc<MemoryNode>, Arc<InboxRecorder>) {
     let node = bus.join(id(name));
-    let recorder = InboxRecorder::attach(&*node);
-    (node, recorder)
+    let cluster: Arc<dyn Cluster> = node.clone();
+    (node, InboxRecorder::attach(&cluster))
+}
+
+/// The home of the address with the hash `address`, as `node` sees it.
+fn home(node: &MemoryNode, address: u64) -> Option<NodeId> {
+    node.locate(address, None).home(node.node())
 }
 
 fn undelivered(recorder: &InboxRecorder) -> Vec<String> {
@@ -42,16 +50,16 @@ fn a_short_cut_loses_nothing_that_is_kept() {
             );
             assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Presence, "lost")).is_ok());
         }
-        b.claim(1);
+        b.claim(test_claim(1, 1, 1));
         (1..FAILURE_DETECTION_TICKS).for_each(|_| {
             bus.step();
         });
-        assert_eq!(a.locate(1), AddressLocation::Nowhere, "seed {seed}");
+        assert_eq!(home(&a, 1), None, "seed {seed}");
         assert!(received_b.texts(id("a")).is_empty(), "seed {seed}");
         bus.heal(id("a"), id("b"));
         assert!(bus.run_until_idle(), "seed {seed}");
         assert_eq!(received_b.texts(id("a")).join(""), "0123456789", "seed {seed}");
-        assert_eq!(a.locate(1), AddressLocation::Node(id("b")), "seed {seed}");
+        assert_eq!(home(&a, 1), Some(id("b")), "seed {seed}");
         assert!(undelivered(&received_a).is_empty(), "seed {seed}");
     }
 }
@@ -63,7 +71,7 @@ fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
         let (a, received_a) = join(&bus, "a");
         let (b, received_b) = join(&bus, "b");
         let (c, _) = join(&bus, "c");
-        b.claim(1);
+        b.claim(test_claim(1, 1, 1));
         bus.run_until_idle();
         bus.cut(id("b"), id("a"));
         for text in ["one", "two"] {
@@ -73,26 +81,19 @@ fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
         assert!(bus.run_until_idle());
         assert_eq!(undelivered(&received_a), ["one", "two"], "seed {seed}");
         assert!(received_b.texts(id("a")).is_empty());
-        assert!(received_a.events().contains(&InboxEvent::Changed(MembershipChange::Left(id("b")))));
-        assert!(received_b.events().contains(&InboxEvent::Changed(MembershipChange::Left(id("a")))));
-        assert_eq!(
-            (a.locate(1), c.locate(1)),
-            (AddressLocation::Nowhere, AddressLocation::Node(id("b"))),
-            "only this pair is cut"
-        );
+        let left = |name, claims| InboxEvent::Changed(MembershipChange::Left { node: id(name), claims });
+        assert!(received_a.events().contains(&left("b", vec![test_claim(1, 1, 1)])), "with its claims");
+        assert!(received_b.events().contains(&left("a", Vec::new())));
+        assert_eq!((home(&a, 1), home(&c, 1)), (None, Some(id("b"))), "only this pair is cut");
         let refused =
             a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "three")).unwrap_err();
         assert_eq!(refused.reason, RefusalReason::UnknownNode);
         // Claims that changed meanwhile are correct after the partition.
-        b.release(1);
-        b.claim(2);
+        b.release(1, test_claim(1, 1, 1).number);
+        b.claim(test_claim(2, 1, 1));
         bus.heal(id("a"), id("b"));
         assert!(bus.run_until_idle());
-        assert_eq!(
-            (a.locate(1), a.locate(2)),
-            (AddressLocation::Nowhere, AddressLocation::Node(id("b"))),
-            "seed {seed}"
-        );
+        assert_eq!((home(&a, 1), home(&a, 2)), (None, Some(id("b"))), "seed {seed}");
         assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "four")).is_ok());
         assert!(bus.run_until_idle());
         assert_eq!(received_b.texts(id("a")), ["four"], "seed {seed}");
@@ -105,7 +106,7 @@ fn a_crash_is_found_out_and_a_new_life_starts_from_nothing() {
     let bus = Bus::new(1, STORM);
     let (a, received_a) = join(&bus, "a");
     let (b, _) = join(&bus, "b");
-    b.claim(1);
+    b.claim(test_claim(1, 1, 1));
     bus.run_until_idle();
     bus.crash(id("b"));
     assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "to a dead node")).is_ok());
@@ -113,7 +114,7 @@ fn a_crash_is_found_out_and_a_new_life_starts_from_nothing() {
     assert!(b.members().is_empty());
     assert!(bus.run_until_idle());
     assert_eq!(undelivered(&received_a), ["to a dead node"]);
-    assert_eq!((a.locate(1), a.members().len()), (AddressLocation::Nowhere, 1));
+    assert_eq!((a.locate(1, None), a.members().len()), (AddressLocation::Nowhere, 1));
     let (again, received_again) = join(&bus, "b");
     assert!(bus.run_until_idle());
     let (first, second) =
@@ -130,14 +131,14 @@ fn a_node_that_is_back_before_anyone_noticed_is_a_new_life() {
     let bus = Bus::new(1, NetworkFaults::default());
     let (a, received_a) = join(&bus, "a");
     let (b, received_b) = join(&bus, "b");
-    b.claim(1);
+    b.claim(test_claim(1, 1, 1));
     bus.run_until_idle();
     assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "old")).is_ok());
     bus.crash(id("b"));
     let (_again, received_again) = join(&bus, "b");
     assert!(bus.run_until_idle());
     assert_eq!(undelivered(&received_a), ["old"]);
-    assert_eq!(a.locate(1), AddressLocation::Nowhere);
+    assert_eq!(a.locate(1, None), AddressLocation::Nowhere);
     assert!(received_b.texts(id("a")).is_empty() && received_again.texts(id("a")).is_empty());
     let changes: Vec<_> = received_a
         .events()
@@ -146,7 +147,7 @@ fn a_node_that_is_back_before_anyone_noticed_is_a_new_life() {
         .collect();
     assert!(matches!(changes[..], [
         InboxEvent::Changed(MembershipChange::Joined(first)),
-        InboxEvent::Changed(MembershipChange::Left(_)),
+        InboxEvent::Changed(MembershipChange::Left { .. }),
         InboxEvent::Changed(MembershipChange::Joined(second)),
     ] if first.epoch < second.epoch));
 }
@@ -180,7 +181,7 @@ fn the_same_seed_is_the_same_run() {
             for (node, _) in &nodes {
                 let refused =
                     node.broadcast(test_envelope(node.node(), EnvelopeClass::Presence, &number.to_string()));
-                assert!(refused.is_empty());
+                assert!(refused.refused.is_empty());
             }
             bus.step();
         }
@@ -239,4 +240,266 @@ fn envelopes_of_a_node_that_left_arrive_once() {
         );
         assert!(undelivered(&received_a).is_empty() && undelivered(&received_b).is_empty(), "{steps}");
     }
+}
+
+/// Whether every ticket ended at its sender, once, and none after the other node left.
+fn check_tickets(bus_seed: u64, sender: &InboxRecorder, to: NodeId, given: &[Ticket], refused: &[Ticket]) {
+    let (mut returned, mut covered, mut lost) = (Vec::new(), None, Vec::new());
+    for event in sender.events() {
+        match event {
+            InboxEvent::Refused(by, envelope) if by == to => {
+                assert!(Some(envelope.ticket()) > covered, "seed {bus_seed}: before the receipt");
+                returned.push(envelope.ticket());
+            }
+            InboxEvent::Undelivered(by, envelope) if by == to => {
+                assert!(Some(envelope.ticket()) > covered, "seed {bus_seed}: no receipt before");
+                lost.push(envelope.ticket());
+            }
+            InboxEvent::Receipts(by, up_to) if by == to => {
+                assert!(Some(up_to) > covered, "seed {bus_seed}: receipts increase");
+                covered = Some(up_to);
+            }
+            _ => {}
+        }
+    }
+    for ticket in given {
+        let safe = Some(*ticket) <= covered && !returned.contains(ticket) && !lost.contains(ticket);
+        let ends = [safe, returned.contains(ticket), lost.contains(ticket)];
+        assert_eq!(ends.iter().filter(|end| **end).count(), 1, "seed {bus_seed}: {ticket:?} {ends:?}");
+        assert!(!safe || !refused.contains(ticket), "seed {bus_seed}: {ticket:?} was refused");
+    }
+    assert!(returned.iter().all(|ticket| refused.contains(ticket)), "seed {bus_seed}: only what was refused");
+}
+
+#[test]
+fn every_ticket_ends_once_while_envelopes_are_settled_in_any_order_and_the_network_is_cut() {
+    let mut ends = [0; 3];
+    for seed in 0..100 {
+        let bus = Bus::new(seed, STORM);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (a, sender) = join(&bus, "a");
+        let b = bus.join(id("b"));
+        let cluster: Arc<dyn Cluster> = b.clone();
+        let receiver = InboxRecorder::attach_unsettled(&cluster);
+        let (mut given, mut settled, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        for step in 0..120 {
+            let envelope = test_envelope(id("a"), EnvelopeClass::Message, &step.to_string());
+            given.extend(a.deliver(id("b"), envelope).ok());
+            let mut open = receiver.tickets(id("a"));
+            open.retain(|ticket| !settled.contains(ticket));
+            if let Some(ticket) = random.choice(open) {
+                settled.push(ticket);
+                let result = if random.bool() { HandoverResult::Safe } else { HandoverResult::Refused };
+                let no = result == HandoverResult::Refused;
+                if b.settle(id("a"), ticket, result) && no {
+                    refused.push(ticket);
+                }
+            }
+            match random.u32(..300) {
+                0 => bus.cut(id("a"), id("b")),
+                1..6 => bus.heal(id("a"), id("b")),
+                _ => {}
+            }
+            bus.step();
+        }
+        bus.heal(id("a"), id("b"));
+        assert!(bus.run_until_idle());
+        for ticket in receiver.tickets(id("a")) {
+            b.settle(id("a"), ticket, HandoverResult::Safe);
+        }
+        assert!(bus.run_until_idle());
+        assert!(given.is_sorted_by(|one, next| one < next), "seed {seed}: tickets increase");
+        check_tickets(seed, &sender, id("b"), &given, &refused);
+        for event in sender.events() {
+            match event {
+                InboxEvent::Receipts(..) => ends[0] += 1,
+                InboxEvent::Refused(..) => ends[1] += 1,
+                InboxEvent::Undelivered(..) => ends[2] += 1,
+                _ => {}
+            }
+        }
+        assert!(!sender.events().iter().any(|event| matches!(event, InboxEvent::Violation(..))));
+    }
+    assert!(ends.iter().all(|count| *count > 50), "every end occurs: {ends:?}");
+}
+
+#[test]
+fn an_envelope_that_was_never_settled_returns_when_its_node_is_gone() {
+    for politely in [true, false] {
+        let bus = Bus::new(1, NetworkFaults::default());
+        let (a, sender) = join(&bus, "a");
+        let b = bus.join(id("b"));
+        let cluster: Arc<dyn Cluster> = b.clone();
+        let receiver = InboxRecorder::attach_unsettled(&cluster);
+        bus.run_until_idle();
+        assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "not safe")).is_ok());
+        assert!(bus.run_until_idle());
+        assert_eq!((receiver.texts(id("a")).len(), undelivered(&sender).len()), (1, 0));
+        if politely {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(b.leave().as_mut().poll(&mut context).is_ready());
+        } else {
+            bus.crash(id("b"));
+        }
+        assert!(bus.run_until_idle());
+        assert_eq!(undelivered(&sender), ["not safe"]);
+        let left = sender
+            .events()
+            .into_iter()
+            .position(|event| matches!(event, InboxEvent::Changed(MembershipChange::Left { .. })));
+        let returned =
+            sender.events().into_iter().position(|event| matches!(event, InboxEvent::Undelivered(..)));
+        assert!(returned < left, "before the node is gone");
+        let ticket = receiver.tickets(id("a"))[0];
+        assert!(!b.settle(id("a"), ticket, HandoverResult::Refused), "the sender cannot learn it");
+    }
+}
+
+#[test]
+fn an_envelope_for_a_node_that_is_not_ready_returns() {
+    let bus = Bus::new(1, STORM);
+    let (a, sender) = join(&bus, "a");
+    let b = bus.join(id("b"));
+    bus.run_until_idle();
+    assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "early")).is_ok());
+    assert!(bus.run_until_idle());
+    let refused = |event: &InboxEvent| matches!(event, InboxEvent::Refused(by, _) if *by == b.node());
+    assert_eq!(sender.events().iter().filter(|event| refused(event)).count(), 1);
+}
+
+fn violations(recorder: &InboxRecorder) -> Vec<PeerViolation> {
+    let violation =
+        |event| if let InboxEvent::Violation(_, violation) = event { Some(violation) } else { None };
+    recorder.events().into_iter().filter_map(violation).collect()
+}
+
+#[test]
+fn an_envelope_with_a_wrong_header_is_refused_and_the_next_one_arrives() {
+    let bus = Bus::new(1, NetworkFaults::default());
+    let (a, sender) = join(&bus, "a");
+    let (_b, received) = join(&bus, "b");
+    bus.run_until_idle();
+    let octets = |change: &dyn Fn(&mut Envelope)| {
+        let mut envelope = test_envelope(id("a"), EnvelopeClass::Message, "wrong");
+        let Some(member) = a.members().into_iter().find(|member| member.node == id("a")) else { panic!("a") };
+        envelope.header.epoch = member.epoch;
+        change(&mut envelope);
+        let mut octets = Vec::new();
+        envelope.encode(&mut octets).unwrap();
+        octets
+    };
+    let wrong = [
+        octets(&|envelope| envelope.header.origin = id("c")),
+        octets(&|envelope| envelope.header.epoch += 1),
+        octets(&|envelope| envelope.header.sequence = 0),
+        octets(&|envelope| envelope.header.sequence = u64::MAX),
+        octets(&|envelope| envelope.header.class = EnvelopeClass::Presence),
+    ];
+    for octets in wrong {
+        bus.inject(id("a"), id("b"), &octets);
+    }
+    for octets in [&b""[..], &[2; 300], &[0xFF; 300]] {
+        bus.inject(id("a"), id("b"), octets);
+    }
+    assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "right")).is_ok());
+    assert!(bus.run_until_idle());
+    let expect = [[PeerViolation::Header; 5].as_slice(), &[PeerViolation::Envelope; 3]].concat();
+    assert_eq!(violations(&received), expect);
+    assert_eq!(received.texts(id("a")), ["right"]);
+    assert!(sender.receipt(id("b")).is_some(), "the queue of the sender is empty again");
+}
+
+#[test]
+fn repeated_and_skipped_numbers_have_no_effect() {
+    for seed in 0..20 {
+        let bus = Bus::new(seed, STORM);
+        let (a, _) = join(&bus, "a");
+        let (_b, received) = join(&bus, "b");
+        bus.run_until_idle();
+        for number in 0..10 {
+            bus.inject_numbers(id("a"), id("b"));
+            let text = number.to_string();
+            assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, &text)).is_ok());
+            bus.step();
+        }
+        assert!(bus.run_until_idle());
+        assert_eq!(received.texts(id("a")).join(""), "0123456789", "seed {seed}");
+    }
+}
+
+#[test]
+fn a_receipt_for_what_was_never_sent_ends_no_ticket() {
+    let bus = Bus::new(1, NetworkFaults::default());
+    let (a, sender) = join(&bus, "a");
+    let b = bus.join(id("b"));
+    let cluster: Arc<dyn Cluster> = b.clone();
+    let receiver = InboxRecorder::attach_unsettled(&cluster);
+    bus.run_until_idle();
+    bus.inject_receipts(id("b"), id("a"), u64::MAX, Vec::new());
+    bus.inject_receipts(id("b"), id("a"), 10_000, vec![(9, HandoverResult::Refused)]);
+    assert!(bus.run_until_idle());
+    assert_eq!(violations(&sender), [PeerViolation::Receipt; 2]);
+    assert_eq!(sender.receipt(id("b")), None);
+    // A refusal of a recipient that does not exist.
+    let sent = a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "one recipient"));
+    let ticket = sent.unwrap();
+    assert!(bus.run_until_idle());
+    assert_eq!(receiver.tickets(id("a")), [ticket]);
+    assert!(b.settle(id("a"), ticket, HandoverResult::RefusedFor([5].into())));
+    assert!(bus.run_until_idle());
+    assert_eq!(violations(&sender).len(), 3);
+    assert_eq!(sender.receipt(id("b")), Some(ticket));
+    assert!(!sender.events().iter().any(|event| matches!(event, InboxEvent::Refused(..))));
+}
+
+#[test]
+fn a_claim_for_the_address_of_another_node_makes_a_wrong_home_until_it_is_gone() {
+    let bus = Bus::new(1, STORM);
+    let (a, _) = join(&bus, "a");
+    let (b, _) = join(&bus, "b");
+    let (c, _) = join(&bus, "c");
+    b.claim(test_claim(1, 1, 50));
+    bus.run_until_idle();
+    bus.inject_claim(id("c"), id("a"), test_claim(1, 1, 0));
+    assert!(bus.run_until_idle());
+    assert_eq!((home(&a, 1), home(&b, 1)), (Some(id("c")), Some(id("b"))));
+    assert!(a.locate(1, None).other_nodes(id("a")).any(|node| node == id("b")), "the true claim is known");
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(c.leave().as_mut().poll(&mut context).is_ready());
+    assert!(bus.run_until_idle());
+    assert_eq!(home(&a, 1), Some(id("b")));
+}
+
+#[test]
+fn a_full_queue_stays_full_until_envelopes_are_settled() {
+    let bus = Bus::new(1, NetworkFaults::default());
+    let (a, _) = join(&bus, "a");
+    let b = bus.join(id("b"));
+    let cluster: Arc<dyn Cluster> = b.clone();
+    let receiver = InboxRecorder::attach_unsettled(&cluster);
+    bus.run_until_idle();
+    let large = "x".repeat(400 << 10);
+    let deliver = || a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, &large)).is_ok();
+    let accepted = (0..100).take_while(|_| deliver()).count();
+    assert!(bus.run_until_idle());
+    assert!(!deliver(), "they arrived and are not safe");
+    let tickets = receiver.tickets(id("a"));
+    assert_eq!(tickets.len(), accepted);
+    assert!(b.settle(id("a"), tickets[0], HandoverResult::Safe));
+    assert!(bus.run_until_idle());
+    assert!(deliver());
+}
+
+#[test]
+fn envelopes_are_counted() {
+    let bus = Bus::new(1, STORM);
+    let (a, _) = join(&bus, "a");
+    let (_b, _) = join(&bus, "b");
+    a.claim(test_claim(1, 1, 1));
+    for class in [EnvelopeClass::Message, EnvelopeClass::Presence] {
+        assert!(a.deliver(id("b"), test_envelope(id("a"), class, "one")).is_ok());
+    }
+    assert!(a.deliver(id("z"), test_envelope(id("a"), EnvelopeClass::Message, "nobody")).is_err());
+    assert!(bus.run_until_idle());
+    assert_eq!(bus.envelopes(), 2);
 }

@@ -27,7 +27,7 @@ use crate::login_throttle::LoginThrottle;
 use crate::metrics::Metrics;
 use crate::passwords::Passwords;
 use crate::router::routing_table::RoutingTable;
-use crate::router::{ChainPosition, LifecycleEvent, RoutingWork};
+use crate::router::{ChainPosition, LifecycleEvent, PeerState, RoutingWork};
 use crate::server_iq::PendingIqs;
 use crate::session::stream_management::EndedStreams;
 use crate::session::{
@@ -109,6 +109,7 @@ pub struct Node {
     pub(crate) shutdown_signal: ShutdownSignal,
     pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
     pub(crate) account_rechecks: AccountRechecks,
+    pub(crate) peers: PeerState,
     now: AtomicU32,
     /// Incremented by every roster write and every stored message of an account, in stripes: a login that read
     /// its data before such a write and binds after it reads again.
@@ -156,6 +157,7 @@ impl Node {
             shutdown_signal: ShutdownSignal::default(),
             blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
             account_rechecks: AccountRechecks::default(),
+            peers: PeerState::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             ended_streams: EndedStreams::default(),
             account_rates: AccountRates::default(),
@@ -400,7 +402,7 @@ impl Node {
                         Ok(session)
                     })?;
                     if fresh {
-                        self.cluster.claim(account.hash);
+                        self.claim_account(account);
                     }
                     Ok(session)
                 },
@@ -482,10 +484,13 @@ impl Node {
         let mut work = RoutingWork::default();
         let first = ChainPosition { host: Guard::into_inner(session.account.host()), index: 0 };
         let done = self.run_event(LifecycleEvent::Closing(session.clone()), first, &mut work);
-        let last = self.routing_table.unbind(session);
-        if last {
-            self.cluster.release(session.account.hash);
-        }
+        self.routing_table.unbind(session, |account, last| {
+            if last {
+                self.release_account(account);
+            } else {
+                self.announce_readiness(account);
+            }
+        });
         self.run_effects_spawned(work);
         if done.is_some() {
             session.clear_state();

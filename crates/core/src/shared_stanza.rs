@@ -144,12 +144,18 @@ impl SharedStanza {
 
     /// Parses bytes that the server wrote or read from its store; `None` if they are not a valid stanza.
     pub fn parse(bytes: &[u8]) -> Option<SharedStanza> {
+        let stanza = SharedStanza::read(bytes);
+        if stanza.is_none() {
+            tracing::error!(bytes = bytes.len(), "a stanza written by the server cannot be parsed");
+        }
+        stanza
+    }
+
+    /// Like [`SharedStanza::parse`], for bytes of another node: the caller reports an error.
+    pub(crate) fn read(bytes: &[u8]) -> Option<SharedStanza> {
         match Element::read(bytes, &CLIENT, &STANZA_LIMITS) {
             Ok(Element::Stanza(head)) => Some(SharedStanza::new(head, bytes)),
-            _ => {
-                tracing::error!(bytes = bytes.len(), "a stanza written by the server cannot be parsed");
-                None
-            }
+            _ => None,
         }
     }
 

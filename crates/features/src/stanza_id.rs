@@ -2,7 +2,7 @@
 //!
 //! Each message of type chat or normal that arrives for an account gets a `<stanza-id/>` by that account before any
 //! other handler sees it, so that the archive, the offline store and all resources use the same id. Ids sort by time
-//! ([`base::TimeOrderedId`], which also says what an id reveals), so that an archive pages by them. Not stamped:
+//! ([`base::TimeOrderedId`], which also says what an id reveals), so that an archive pages by them. A message keeps the id that another node gave it. Not stamped:
 //! groupchat (the room sets the id), headline and error (never archived), and typing notifications without a body. A
 //! `<stanza-id/>` that claims to be by the account or by this server, or whose `by` is not a valid address, is
 //! removed from messages of every type that its users send and receive, whether stamping is enabled or not (section
@@ -64,7 +64,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         builder.incoming(Phase::Stamp, Interest::kinds(IDENTIFIED_KINDS), |ctx: &mut IncomingCtx<'_>| {
             let head = ctx.stanza.head();
             if head.has_body || !head.payloads().contains(PayloadNs::Chatstates) {
-                match with_stanza_id(ctx.stanza, ctx.node.next_stanza_id(), ctx.to.bare()) {
+                let id = ctx.stanza_id.unwrap_or_else(|| ctx.node.next_stanza_id());
+                match with_stanza_id(ctx.stanza, id, ctx.to.bare()) {
                     Ok(frame) => *ctx.stanza = frame,
                     Err(error) => return refused(error),
                 }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use cluster::{Envelope, Inbox, MembershipChange, NodeId};
+use cluster::{Envelope, Inbox, MembershipChange, NodeId, PeerViolation, Ticket};
 use throng_core::Node;
 use throng_core::router::ClusterInbox;
 
@@ -35,6 +35,18 @@ impl Inbox for NodeInbox {
         }
     }
 
+    fn on_receipts(&self, from: NodeId, up_to: Ticket) {
+        if let Some(engine) = self.engine() {
+            engine.on_receipts(from, up_to);
+        }
+    }
+
+    fn on_refused(&self, from: NodeId, envelope: Envelope) {
+        if let Some(engine) = self.engine() {
+            engine.on_refused(from, envelope);
+        }
+    }
+
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
         if let Some(engine) = self.engine() {
             engine.on_undelivered(to, envelope);
@@ -44,6 +56,12 @@ impl Inbox for NodeInbox {
     fn on_membership_change(&self, change: MembershipChange) {
         if let Some(engine) = self.engine() {
             engine.on_membership_change(change);
+        }
+    }
+
+    fn on_violation(&self, from: NodeId, violation: PeerViolation) {
+        if let Some(engine) = self.engine() {
+            engine.on_violation(from, violation);
         }
     }
 }

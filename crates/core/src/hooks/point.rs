@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use base::TimeOrderedId;
 use jid::JidRef;
 use stanza::Head;
 
@@ -94,6 +95,8 @@ pub struct IncomingCtx<'a> {
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
     pub to: JidRef<'a>,
+    /// The stanza id (XEP-0359) that another node gave the stanza. It keeps it.
+    pub stanza_id: Option<TimeOrderedId>,
     /// Effects to perform.
     pub effects: &'a mut Effects,
 }

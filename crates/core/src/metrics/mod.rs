@@ -93,6 +93,10 @@ pub struct Metrics {
     pub stanzas_bounced: CountFamily<1>,
     /// Stanzas whose handler waited for the store.
     pub stanzas_blocked_on_store: Counter,
+    /// Recipients that this node refused to another one, because it does not have them.
+    pub cluster_refused: Counter,
+    /// Input of other nodes that no correct node sends, by violation.
+    pub cluster_violations: CountFamily<1>,
     /// Logins by mechanism.
     pub logins: CountFamily<1>,
     /// Failed logins by mechanism and condition.
@@ -147,6 +151,11 @@ impl Metrics {
             service_stanzas: CountFamily::counter(["service", "kind"], &[]),
             stanzas_bounced: CountFamily::counter(["condition"], &[["service-unavailable"]]),
             stanzas_blocked_on_store: Counter::default(),
+            cluster_refused: Counter::default(),
+            cluster_violations: CountFamily::counter(
+                ["violation"],
+                &cluster::PeerViolation::ALL.map(|violation| [violation.as_str()]),
+            ),
             logins: CountFamily::counter(["mechanism"], &[["SCRAM-SHA-1"], ["SCRAM-SHA-256"], ["PLAIN"]]),
             login_failures: CountFamily::counter(["mechanism", "reason"], &[["none", "not-authorized"]]),
             logins_throttled: CountFamily::counter(
@@ -205,6 +214,11 @@ impl Metrics {
                 "Stanzas whose handler waited for the store",
                 &self.stanzas_blocked_on_store,
             ),
+            (
+                "throng_cluster_recipients_refused",
+                "Recipients of stanzas from other nodes that have no session here; their stanzas return to the other node",
+                &self.cluster_refused,
+            ),
         ] {
             registry.register(name, help, counter.clone());
         }
@@ -246,6 +260,11 @@ impl Metrics {
                 &self.logins_throttled,
             ),
             ("throng_stream_errors", "Stream errors sent", &self.stream_errors),
+            (
+                "throng_cluster_violations",
+                "Input of other nodes that no correct node sends; it was refused or ignored",
+                &self.cluster_violations,
+            ),
             (
                 "throng_session_rate_limited",
                 "Times a session exceeded a rate limit; the limits of stanzas and bytes slow down reading, \

@@ -68,8 +68,9 @@ impl Node {
         at: usize,
         work: &mut RoutingWork,
     ) {
+        let handed_over = work.handed_over.take();
         let account = self.routing_table.find(to);
-        if account.is_none() && !self.cluster.is_single() && self.forward_to_cluster(&stanza, to) {
+        if account.is_none() && at == 0 && self.forward_to_cluster(&stanza, to, handed_over) {
             self.metrics.routed(stanza.kind(), RouteOutcome::Node);
             return;
         }
@@ -95,6 +96,7 @@ impl Node {
                 stanza: &mut stanza,
                 from,
                 to,
+                stanza_id: handed_over.and_then(|handed_over| handed_over.stanza_id),
                 effects: &mut work.effects,
             };
             match chain.run(&mut ctx, &probe, at) {
@@ -105,7 +107,8 @@ impl Node {
                     let place = ChainPosition { host: host.clone(), index: next };
                     work.pending.push(Box::pin(async move {
                         let outcome = later.await;
-                        let then = Continuation::Incoming { stanza, from, to, place, flow: outcome.flow };
+                        let flow = outcome.flow;
+                        let then = Continuation::Incoming { stanza, from, to, place, handed_over, flow };
                         ResumedChain { effects: outcome.effects, continuation: then }
                     }));
                     return;
@@ -124,6 +127,20 @@ impl Node {
                 work,
             ),
         }
+    }
+
+    /// Delivers a stanza whose recipient's chain has run on another node.
+    pub(super) fn deliver_after_chain(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        stanza: SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) {
+        let Some(host) = self.host(to.domain()) else { return };
+        let recipient = LocalRecipient { host: &host, account: Some(account), except: None };
+        self.deliver(recipient, account, stanza, from, to, work);
     }
 
     /// Delivers to the resources of an account, which is that of `recipient`.

@@ -38,6 +38,7 @@ pub(crate) use events::LifecycleEvent;
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
 pub use remote::ClusterInbox;
+pub(crate) use remote::{HandedOver, PeerState};
 
 /// Pending work of a stanza that is being handled.
 #[derive(Default)]
@@ -46,6 +47,8 @@ pub(crate) struct RoutingWork {
     pub(crate) pending: Vec<BoxFuture<'static, ResumedChain>>,
     /// This is a redelivery of a stanza that was delivered before; see [`crate::hooks::DeliveredCtx`].
     pub(crate) redelivery: bool,
+    /// The next stanza for [`Node::incoming`] was handed over.
+    pub(crate) handed_over: Option<HandedOver>,
 }
 
 /// Result of a deferred handler: its effects, and where to continue.
@@ -74,6 +77,7 @@ pub(crate) enum Continuation {
         from: Jid,
         to: Jid,
         place: ChainPosition,
+        handed_over: Option<HandedOver>,
         flow: Flow,
     },
     Undelivered {
@@ -210,9 +214,10 @@ impl Node {
                     self.outgoing(&place.host, &session, stanza, to, place.index, work);
                 }
             },
-            Continuation::Incoming { stanza, from, to, place, flow } => match flow {
+            Continuation::Incoming { stanza, from, to, place, handed_over, flow } => match flow {
                 Flow::Stop(verdict) => self.apply_stop(&stanza, from.as_ref(), to.as_ref(), verdict, work),
                 _ => {
+                    work.handed_over = handed_over;
                     self.incoming_with_host(
                         Some(&place.host),
                         stanza,

@@ -125,8 +125,9 @@ impl RoutingTable {
         Ok(session)
     }
 
-    /// Removes a session, and its account if that was the last one. True if the account was removed.
-    pub(crate) fn unbind(&self, session: &Arc<Session>) -> bool {
+    /// Removes a session, and its account if that was the last one; `after` learns whether it was, atomically with other
+    /// binds and unbinds.
+    pub(crate) fn unbind(&self, session: &Arc<Session>, after: impl FnOnce(&Arc<Account>, bool)) {
         let account = &session.account;
         let mut shard = self.shard(account.hash).write();
         let (removed, empty) = account.with(|state| {
@@ -142,9 +143,11 @@ impl RoutingTable {
             if shard.capacity() > 64 && shard.len() * 8 < shard.capacity() {
                 shard.shrink_to_fit(|a| a.hash);
             }
-            return true;
+            return after(account, true);
         }
-        false
+        if removed {
+            after(account, false);
+        }
     }
 
     /// Calls `f` for every account; its shard is locked meanwhile: `f` must be fast.

@@ -15,6 +15,7 @@
 mod cases;
 mod chain_observer;
 mod envelopes;
+mod handovers;
 mod simulation;
 
 use features::registry::ALL;

@@ -115,6 +115,9 @@ fn broadcast_available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
     let account = &session.account;
     let priority = priority(frame.head(), frame.bytes())?;
     let Some((initial, old)) = session.set_available(frame.clone(), priority) else { return Ok(()) };
+    if initial || old != priority {
+        ctx.node.announce_readiness(account);
+    }
     let effects = &mut *ctx.effects;
     broadcast_to_all(session, frame, effects);
     effects.add(Effect::SendTo(session.clone(), frame.clone()));
@@ -161,6 +164,7 @@ fn broadcast_unavailable(
     });
     session.flags.clear(flags::SINCE_AVAILABLE);
     if was_available {
+        node.announce_readiness(&session.account);
         broadcast_to_all(session, frame, effects);
     }
     if echo {

@@ -1,0 +1,356 @@
+//! Hand-overs between nodes at the contract of the cluster: a node without an engine ("peer") that sends and receives
+//! envelopes, correct and false ones, beside nodes with an engine.
+
+use std::sync::Arc;
+
+use cluster::conformance::{InboxEvent, InboxRecorder};
+use cluster::memory::MemoryNode;
+use cluster::{
+    AddressNumber, AddressReference, Claim, Cluster, Envelope, EnvelopeClass, EnvelopeKind, HandoverResult,
+    NodeId, PeerViolation, Recipient, Ticket,
+};
+use jid::Jid;
+use testkit::{NodeClient, TestNodes};
+
+use crate::observed_features;
+
+/// Two nodes with an engine, and the peer.
+struct Peer {
+    nodes: TestNodes,
+    number: AddressNumber,
+    peer: Arc<MemoryNode>,
+    inbox: Arc<InboxRecorder>,
+}
+
+const JULIET: &str = "juliet@example.com";
+
+fn chat(id: &str) -> String {
+    format!("<message to='{JULIET}' type='chat' id='{id}'><body>Hello</body></message>")
+}
+
+/// As it arrives from another node.
+fn handed_over(id: &str) -> String {
+    chat(id).replace("<message ", "<message from='romeo@example.com/orchard' xmlns='jabber:client' ")
+}
+
+impl Peer {
+    fn new() -> Peer {
+        let nodes = TestNodes::new(2, &observed_features());
+        nodes.node(0).create_user("romeo");
+        let number = nodes.node(0).create_user("juliet").0;
+        let peer = nodes.bus.join(Peer::id());
+        let cluster: Arc<dyn Cluster> = peer.clone();
+        let inbox = InboxRecorder::attach_unsettled(&cluster);
+        nodes.settle();
+        Peer { nodes, number, peer, inbox }
+    }
+
+    fn id() -> NodeId {
+        NodeId::new("a-peer").expect("a name")
+    }
+
+    fn hash(&self) -> u64 {
+        self.nodes.node(0).node.routing_table.hash(Jid::parse(JULIET).expect("an address").as_ref())
+    }
+
+    fn reference(&self, number: u32) -> AddressReference {
+        AddressReference { hash: self.hash(), number: AddressNumber::new(number).expect("a number") }
+    }
+
+    fn claim(&self, since: u64) {
+        let (address, number) = (self.hash(), Some(self.number));
+        self.peer.claim(Claim { address, number, since, takes_messages: true });
+        self.nodes.settle();
+    }
+
+    /// Sends to node 0, and returns when everything is done.
+    fn send(&self, kind: EnvelopeKind, recipients: Vec<Recipient>, bytes: &str) -> Ticket {
+        let envelope =
+            Envelope::new(kind, EnvelopeClass::Message, self.peer.node(), recipients, bytes.as_bytes());
+        let ticket = self.peer.deliver(self.nodes.id(0), envelope).expect("accepted");
+        self.nodes.settle();
+        ticket
+    }
+
+    fn online(&self, node: usize, user: &str, resource: &str) -> NodeClient {
+        let client = self.nodes.node(node).connect(user, resource);
+        client.send("<presence/>");
+        self.nodes.settle();
+        client.recv();
+        client
+    }
+
+    /// The envelopes that arrived at the peer.
+    fn received(&self) -> Vec<Envelope> {
+        let envelope =
+            |event| if let InboxEvent::Envelope(_, envelope) = event { Some(envelope) } else { None };
+        self.inbox.events().into_iter().filter_map(envelope).collect()
+    }
+
+    /// The recipients that node 0 refused.
+    fn refused(&self) -> Vec<Recipient> {
+        let recipients = |event| match event {
+            InboxEvent::Refused(_, envelope) => envelope.recipients,
+            _ => Vec::new(),
+        };
+        self.inbox.events().into_iter().flat_map(recipients).collect()
+    }
+
+    fn violations(&self, violation: PeerViolation) -> u64 {
+        self.nodes.node(0).node.metrics.cluster_violations.get([violation.as_str()])
+    }
+}
+
+fn messages(client: &NodeClient) -> Vec<String> {
+    let mut stanzas = client.recv();
+    stanzas.retain(|stanza| stanza.starts_with("<message"));
+    stanzas
+}
+
+fn stanza_id(message: &str) -> &str {
+    let (_, rest) = message.split_once("<stanza-id xmlns='urn:xmpp:sid:0' id='").expect(message);
+    rest.split_once('\'').expect(message).0
+}
+
+#[test]
+fn a_recipient_whose_number_differs_is_refused_although_its_hash_is_found() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    let right = Recipient::Account(test.reference(test.number.get()));
+    let wrong = [
+        Recipient::Account(test.reference(test.number.get() + 1)),
+        Recipient::Account(test.reference(u32::MAX)),
+        Recipient::Session(test.reference(test.number.get()), 1),
+        Recipient::Address(Jid::parse("nobody@example.com").expect("an address")),
+        Recipient::Address(Jid::parse("juliet@elsewhere.example").expect("an address")),
+    ];
+    let mut recipients = wrong.to_vec();
+    recipients.insert(2, right);
+    let ticket = test.send(EnvelopeKind::RunChain, recipients, &handed_over("1"));
+    assert_eq!(messages(&juliet).len(), 1);
+    assert_eq!(test.refused(), wrong);
+    assert!(test.inbox.receipt(test.nodes.id(0)) >= Some(ticket));
+    assert_eq!(test.nodes.node(0).node.metrics.cluster_refused.get(), 5);
+}
+
+#[test]
+fn a_user_without_an_account_is_never_found_by_a_number() {
+    let test = Peer::new();
+    let guest = test.nodes.node(0).connect_anonymous("guest", "web");
+    guest.send("<presence/>");
+    test.nodes.settle();
+    guest.recv();
+    let hash = test.nodes.node(0).node.routing_table.hash(guest.bare());
+    let reference = AddressReference { hash, number: AddressNumber::MAX };
+    let text = handed_over("1").replace(JULIET, "guest@example.com");
+    test.send(EnvelopeKind::RunChain, vec![Recipient::Account(reference)], &text);
+    assert_eq!((messages(&guest).len(), test.refused().len()), (0, 1));
+    let by_text = Recipient::Address(guest.bare().to_jid());
+    test.send(EnvelopeKind::RunChain, vec![by_text], &text);
+    assert_eq!((messages(&guest).len(), test.refused().len()), (1, 1));
+}
+
+#[test]
+fn a_refused_stanza_is_not_sent_to_a_third_node() {
+    let test = Peer::new();
+    let juliet = test.online(1, "juliet", "balcony");
+    let before = test.nodes.bus.envelopes();
+    test.send(
+        EnvelopeKind::RunChain,
+        vec![Jid::parse(JULIET).expect("an address").into()],
+        &handed_over("1"),
+    );
+    assert_eq!(test.nodes.bus.envelopes() - before, 1, "the peer's only");
+    assert_eq!((messages(&juliet).len(), test.refused().len()), (0, 1));
+}
+
+#[test]
+fn a_message_keeps_its_id_when_the_other_node_refuses_it() {
+    let test = Peer::new();
+    test.claim(1);
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.send(&chat("1"));
+    test.nodes.settle();
+    let received = test.received();
+    let id = received[0].header.stanza_id.expect("a given id").to_string();
+    assert_eq!((received.len(), received[0].header.kind), (1, EnvelopeKind::RunChain));
+    test.peer.release(test.hash(), Some(test.number));
+    assert!(test.peer.settle(test.nodes.id(0), received[0].ticket(), HandoverResult::Refused));
+    test.nodes.settle();
+    let juliet = test.nodes.node(1).connect("juliet", "balcony");
+    juliet.send("<presence/>");
+    test.nodes.settle();
+    let stored = messages(&juliet);
+    assert_eq!(stored.len(), 1, "{stored:?}");
+    assert_eq!(stanza_id(&stored[0]), id);
+}
+
+#[test]
+fn a_message_keeps_its_id_when_the_other_node_is_gone_before_it_was_safe() {
+    let test = Peer::new();
+    test.claim(1);
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.send(&chat("1"));
+    test.nodes.settle();
+    let id = test.received()[0].header.stanza_id.expect("a given id").to_string();
+    test.nodes.bus.crash(Peer::id());
+    test.nodes.settle();
+    let juliet = test.nodes.node(0).connect("juliet", "balcony");
+    juliet.send("<presence/>");
+    test.nodes.settle();
+    let stored = messages(&juliet);
+    assert_eq!(stored.len(), 1, "{stored:?}");
+    assert_eq!(stanza_id(&stored[0]), id);
+}
+
+#[test]
+fn a_message_whose_chain_another_node_runs_gets_the_id_that_it_was_given() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    let id = test.nodes.node(1).node.next_stanza_id();
+    let recipients = vec![Jid::parse(JULIET).expect("an address").into()];
+    let envelope = Envelope::new(
+        EnvelopeKind::RunChain,
+        EnvelopeClass::Message,
+        test.peer.node(),
+        recipients,
+        handed_over("1").as_bytes(),
+    );
+    assert!(test.peer.deliver(test.nodes.id(0), envelope.with_stanza_id(Some(id))).is_ok());
+    test.nodes.settle();
+    assert_eq!(stanza_id(&messages(&juliet)[0]), id.to_string());
+}
+
+#[test]
+fn a_message_whose_chain_has_run_is_delivered_as_it_is() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    let given = format!("<stanza-id xmlns='urn:xmpp:sid:0' id='given' by='{JULIET}'/></message>");
+    let message = handed_over("1").replace("</message>", &given);
+    let account = Recipient::Account(test.reference(test.number.get()));
+    test.send(EnvelopeKind::ChainHasRun, vec![account], &message);
+    let received = messages(&juliet);
+    assert_eq!(received.len(), 1);
+    assert_eq!((stanza_id(&received[0]), received[0].matches("<stanza-id").count()), ("given", 1));
+    assert_eq!(crate::chain_observer::take_runs().get("1"), None, "no chain ran");
+}
+
+/// The home answers for a message; what the other nodes refuse has no effect.
+#[test]
+fn a_copy_that_is_refused_is_neither_stored_nor_returned_when_the_home_has_it() {
+    let test = Peer::new();
+    let juliet = test.online(1, "juliet", "balcony");
+    test.nodes.clock.advance(10);
+    test.claim(u64::MAX);
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.send(&chat("1"));
+    test.nodes.settle();
+    let copy = &test.received()[0];
+    assert!(test.peer.settle(test.nodes.id(0), copy.ticket(), HandoverResult::Refused));
+    test.nodes.settle();
+    assert_eq!((messages(&juliet).len(), messages(&romeo).len()), (1, 0));
+    juliet.close();
+    test.nodes.settle();
+    let again = test.online(0, "juliet", "late");
+    assert!(messages(&again).is_empty());
+}
+
+#[test]
+fn readiness_for_messages_follows_the_priorities_of_all_sessions() {
+    let test = Peer::new();
+    let state = || {
+        let location = test.peer.locate(test.hash(), Some(test.number));
+        location.claims().iter().map(|at| (at.node, at.claim.takes_messages)).collect::<Vec<_>>()
+    };
+    let node = test.nodes.id(1);
+    let one = test.nodes.node(1).connect("juliet", "one");
+    test.nodes.settle();
+    assert_eq!(state(), [(node, false)], "bound, not available");
+    let other = test.online(1, "juliet", "other");
+    assert_eq!(state(), [(node, true)]);
+    one.send("<presence><priority>-1</priority></presence>");
+    test.nodes.settle();
+    assert_eq!(state(), [(node, true)], "the other one takes them");
+    other.send("<presence type='unavailable'/>");
+    test.nodes.settle();
+    assert_eq!(state(), [(node, false)]);
+    one.send("<presence/>");
+    test.nodes.settle();
+    assert_eq!(state(), [(node, true)]);
+    one.close();
+    test.nodes.settle();
+    assert_eq!(state(), [(node, false)], "unavailable, and still a session");
+    other.close();
+    test.nodes.settle();
+    assert_eq!(state(), []);
+}
+
+#[test]
+fn input_that_no_correct_node_sends_is_refused_and_counted() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    let recipients = || vec![Recipient::from(Jid::parse(JULIET).expect("an address"))];
+    let garbage = ["", "<message", "<a/>", "\0", &handed_over("1")[..60], "<message xmlns='jabber:client'/>"];
+    for bytes in garbage {
+        test.send(EnvelopeKind::RunChain, recipients(), bytes);
+        test.send(EnvelopeKind::ChainHasRun, recipients(), bytes);
+    }
+    test.send(EnvelopeKind::Engine(5), recipients(), &handed_over("1"));
+    for _ in 0..1000 {
+        test.nodes.bus.inject(Peer::id(), test.nodes.id(0), b"no envelope");
+    }
+    test.nodes.settle();
+    assert_eq!(test.violations(PeerViolation::Payload), 2 * garbage.len() as u64);
+    assert_eq!((test.violations(PeerViolation::Kind), test.violations(PeerViolation::Envelope)), (1, 1000));
+    assert_eq!(test.refused().len(), 2 * garbage.len() + 1, "all return to their sender");
+    assert!(messages(&juliet).is_empty());
+    // The node goes on.
+    test.send(EnvelopeKind::RunChain, recipients(), &handed_over("2"));
+    assert_eq!(messages(&juliet).len(), 1);
+}
+
+/// Random kinds, classes, hops, recipients and contents: every ticket ends, and the node goes on.
+#[test]
+fn random_envelopes_all_end_and_leave_nothing_behind() {
+    for seed in 0..20 {
+        let test = Peer::new();
+        let juliet = test.online(0, "juliet", "balcony");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut last = None;
+        for _ in 0..60 {
+            let kind = EnvelopeKind::from_byte(random.u8(..)).unwrap_or(EnvelopeKind::RunChain);
+            let classes = [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::Presence];
+            let class = random.choice(classes).expect("a class");
+            let recipients = (0..random.usize(..4)).map(|_| random_recipient(&test, &mut random)).collect();
+            let mut bytes = handed_over("1").into_bytes();
+            if random.bool() {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+                bytes.truncate(random.usize(..=bytes.len()));
+            }
+            let mut envelope = Envelope::new(kind, class, test.peer.node(), recipients, bytes);
+            envelope.header.hops = random.u8(1..=Envelope::MAX_HOPS);
+            let sent = test.peer.deliver(test.nodes.id(0), envelope).expect("accepted");
+            last = Some(sent).filter(|ticket| ticket.has_receipt()).or(last);
+        }
+        test.nodes.settle();
+        assert!(test.inbox.receipt(test.nodes.id(0)) >= last, "seed {seed}");
+        juliet.recv();
+        let juliet_again = Recipient::from(Jid::parse(JULIET).expect("an address"));
+        test.send(EnvelopeKind::RunChain, vec![juliet_again], &handed_over("2"));
+        assert_eq!(messages(&juliet).len(), 1, "seed {seed}");
+    }
+}
+
+fn random_recipient(test: &Peer, random: &mut fastrand::Rng) -> Recipient {
+    let hash = if random.bool() { test.hash() } else { random.u64(..) };
+    let number =
+        if random.bool() { test.number } else { AddressNumber::new(random.u32(1..)).expect("not 0") };
+    let reference = AddressReference { hash, number };
+    let text = random.choice([JULIET, "juliet@example.com/x", "a@b", "example.com"]).expect("an address");
+    match random.u8(..3) {
+        0 => Recipient::Account(reference),
+        1 => Recipient::Session(reference, random.u32(..)),
+        _ => Recipient::Address(Jid::parse(text).expect("an address")),
+    }
+}
