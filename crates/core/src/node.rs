@@ -25,6 +25,7 @@ use crate::limits::NodeLimits;
 use crate::login::{Principal, too_many_resources};
 use crate::login_throttle::LoginThrottle;
 use crate::metrics::Metrics;
+use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
 use crate::router::routing_table::RoutingTable;
 use crate::router::{ChainPosition, LifecycleEvent, PeerState, RoutingWork};
@@ -106,6 +107,8 @@ pub struct Node {
     pub passwords: Arc<dyn Passwords>,
     /// Software version.
     pub version: &'static str,
+    /// What the program provides to features.
+    pub extensions: NodeExtensions,
     pub(crate) shutdown_signal: ShutdownSignal,
     pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
     pub(crate) account_rechecks: AccountRechecks,
@@ -130,6 +133,7 @@ impl Node {
     pub fn new(parts: NodeComponents) -> Arc<Node> {
         let own = parts.cluster.node();
         let epoch = parts.cluster.members().iter().find(|member| member.node == own).map_or(0, |m| m.epoch);
+        parts.metrics.know_services(parts.hosts.values());
         Arc::new(Node {
             domains: Domains::new(parts.hosts),
             routing_table: RoutingTable::new(parts.hasher),
@@ -154,6 +158,7 @@ impl Node {
             configured_admins: LeafRwLock::default(),
             passwords: parts.passwords,
             version: parts.version,
+            extensions: NodeExtensions::default(),
             shutdown_signal: ShutdownSignal::default(),
             blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
             account_rechecks: AccountRechecks::default(),
@@ -185,6 +190,7 @@ impl Node {
     ///
     /// Addresses of services must be checked before, see [`crate::domains::check_service_addresses`].
     pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
+        self.metrics.know_services(hosts.values());
         let gone = self.domains.set_hosts(hosts);
         if gone.is_empty() {
             return 0;

@@ -28,6 +28,7 @@ pub mod legacy_session;
 pub mod offline;
 pub mod ping;
 pub mod private_storage;
+pub mod proxy65;
 pub mod registration;
 pub mod registry;
 pub mod rfc6121;

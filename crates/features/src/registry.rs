@@ -36,6 +36,8 @@ pub static ALL: &[&Feature] = &[
     &crate::contact_info::FEATURE,
     &crate::external_services::FEATURE,
     &crate::user_search::FEATURE,
+    // Services: they answer at their own addresses.
+    &crate::proxy65::FEATURE,
     // Before presence, which removes a session's presence when it ends.
     &crate::last_activity::FEATURE,
     // Implemented by the streams; it only announces and limits.

@@ -31,6 +31,8 @@ pub enum ListenerKind {
     Http,
     /// HTTP over TLS.
     Https,
+    /// Parties of SOCKS5 bytestreams (XEP-0065); its connections never become a [`crate::Stream`].
+    Socks5Proxy,
 }
 
 impl ListenerKind {
@@ -49,6 +51,7 @@ impl ListenerKind {
             ListenerKind::Component => "component",
             ListenerKind::Http => "http",
             ListenerKind::Https => "https",
+            ListenerKind::Socks5Proxy => "socks5-proxy",
         }
     }
 }

@@ -15,6 +15,7 @@ mod listener;
 mod networks;
 pub mod proxy_protocol;
 mod scratch;
+pub mod socks5;
 mod stream;
 pub mod tls;
 pub mod websocket;

@@ -24,6 +24,7 @@ mod prompt;
 mod reload;
 mod runtime;
 mod serve;
+mod socks5;
 mod status;
 mod tokens;
 mod top;

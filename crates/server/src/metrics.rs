@@ -36,6 +36,7 @@ impl Collector for NodeCollector {
         engine(&mut page, &running)?;
         connection_limits(&mut page, &running)?;
         http(&mut page, &running)?;
+        socks5(&mut page, &running)?;
         store(&mut page, &running)?;
         runtime(&mut page, &running)?;
         process(&mut page, &running)
@@ -205,11 +206,14 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
         http.refused_address += counts.refused_address;
         http.refused_rate += counts.refused_rate;
     }
+    let socks5 = running.socks5.limiter.counts();
     let labels =
         |listener| ["full", "address", "rate"].map(|reason| [("listener", listener), ("reason", reason)]);
     let counts = |gate: &net::ConnectionCounts| [gate.refused_full, gate.refused_address, gate.refused_rate];
-    let (labels, counts) =
-        ([labels("xmpp"), labels("http")].concat(), [counts(&gate), counts(&http)].concat());
+    let (labels, counts) = (
+        [labels("xmpp"), labels("http"), labels("socks5-proxy")].concat(),
+        [counts(&gate), counts(&http), counts(&socks5)].concat(),
+    );
     let values: Vec<(Labels<'_>, f64)> =
         labels.iter().zip(counts).map(|(labels, n)| (&labels[..], n as f64)).collect();
     page.counter("throng_connections_refused", None, "Connections refused by a connection limit", &values)?;
@@ -238,6 +242,39 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
         Some(Unit::Bytes),
         "Bytes read from and written to client sockets",
         &[(&[("direction", "in")], read), (&[("direction", "out")], written)],
+    )
+}
+
+/// The proxy of bytestreams (XEP-0065).
+fn socks5(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
+    let counts = running.socks5.proxy.counts();
+    page.gauge("throng_bytestreams", None, "Active bytestreams", &[(&[], counts.active as f64)])?;
+    page.gauge(
+        "throng_bytestreams_waiting",
+        None,
+        "Bytestreams that wait for the second party or for their activation",
+        &[(&[], counts.waiting as f64)],
+    )?;
+    page.counter(
+        "throng_bytestreams_activated",
+        None,
+        "Bytestreams activated",
+        &[(&[], counts.activated as f64)],
+    )?;
+    page.counter(
+        "throng_bytestreams_relayed",
+        Some(Unit::Bytes),
+        "Bytes relayed by bytestreams",
+        &[(&[], counts.bytes as f64)],
+    )?;
+    let labels = net::socks5::Socks5Outcome::ALL.map(|outcome| [("outcome", outcome.as_str())]);
+    let values: Vec<(Labels<'_>, f64)> =
+        labels.iter().zip(counts.ended).map(|(labels, n)| (&labels[..], n as f64)).collect();
+    page.counter(
+        "throng_bytestream_connections_ended",
+        None,
+        "Bytestreams and connections to the proxy that ended, by outcome",
+        &values,
     )
 }
 

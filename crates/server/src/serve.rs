@@ -22,6 +22,7 @@ use crate::command_hint::command_hint;
 use crate::config::NodeConfig;
 use crate::reload::{self, ListenerState, RunningNode};
 use crate::runtime::{self, TokioSpawner};
+use crate::socks5::{self, Socks5Frontend};
 use crate::web::{self, HttpFrontend, HttpListenerHandler};
 use crate::{logs, output, overview_history, status};
 
@@ -77,7 +78,17 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
 
     let gate = ConnectionLimiter::new(assemble::connection_limits(&config.limits));
     let (mut places, mut listeners, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+    let socks5 = Socks5Frontend::new(&assembled.node, assembled.node.clock.clone(), &config);
+    let mut socks5_listeners = Vec::new();
     for listen in &config.listen {
+        if listen.kind == ListenerKind::Socks5Proxy {
+            let listener = socks5.bind(listen.address)?;
+            let local = listener.config().local_address;
+            places.push(listener_line(listen.kind, local));
+            tracing::info!(kind = listen.kind.name(), address = %local, "listening");
+            socks5_listeners.push(listener);
+            continue;
+        }
         // Operators must get in on one listener when clients have exhausted another.
         let gate = if listen.is_http() {
             ConnectionLimiter::new(reload::http_connection_limits(&config))
@@ -94,12 +105,20 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         listeners.push(listener);
     }
     assembled.node.presence_batcher.set_delay(config.http.presence_delay);
+    socks5::warnings(&config).iter().for_each(|warning| tracing::warn!("{warning}"));
     let web = HttpFrontend::new(&config.http, assembled.node.clock.clone(), gate.clone(), tasks.0.clone());
     let greeting = startup_banner(&config, &places, &seen);
     let saved = overview_history::history_path(&config.data_dir);
     let admin_stores = assembled.node.stores.clone();
-    let running =
-        Arc::new(RunningNode::new(path.map(Into::into), config, assembled, tls, ports, web.clone(), level));
+    let running = Arc::new(RunningNode::new(
+        path.map(Into::into),
+        config,
+        assembled,
+        tls,
+        ports,
+        (web.clone(), socks5.clone()),
+        level,
+    ));
     let node = running.assembled.node.clone();
     crate::metrics::register(&running);
     let pages = Arc::new(ApiProcess { running: running.clone() });
@@ -107,7 +126,10 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     overview_history::read(&saved, &api);
     web.set_listeners(running.http_listeners.clone(), api::router(api.clone()));
     let tokens = api.tokens.clone();
-    let mut accepting = Vec::new();
+    let mut accepting: Vec<_> = socks5_listeners
+        .into_iter()
+        .map(|listener| tasks.0.spawn(socks5::accept_loop(socks5.clone(), listener)))
+        .collect();
     for listener in listeners {
         let local = listener.config().local_address;
         let all = running.xmpp_listeners.iter().chain(&running.http_listeners);
@@ -134,6 +156,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tasks.0.spawn(recount_accounts(running.clone())),
         tasks.0.spawn(watch_disk(running.clone())),
         tasks.0.spawn(flush_presence_batches(node.clone())),
+        tasks.0.spawn(socks5::sweep(socks5)),
     ];
     running.ready.store(true, Ordering::Relaxed);
     greeting.iter().for_each(|line| output::line(line));
@@ -365,6 +388,7 @@ fn listener_line(kind: ListenerKind, address: std::net::SocketAddr) -> String {
         ListenerKind::C2s => format!("clients        {address}"),
         ListenerKind::C2sTls => format!("clients, TLS   {address}"),
         ListenerKind::Https => format!("HTTPS          https://{address}/"),
+        ListenerKind::Socks5Proxy => format!("file transfer  {address}"),
         _ => format!("HTTP           http://{address}/"),
     }
 }

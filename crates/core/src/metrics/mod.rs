@@ -16,6 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 use stanza::StanzaKind;
 
+use crate::host::Host;
 use crate::shared_stanza::QueueClass;
 
 pub use families::{CountFamily, HistogramFamily, MICROSECOND, StripedAtomic, StripedCounter};
@@ -236,6 +237,11 @@ impl Metrics {
             self.stanzas_dropped.clone(),
         );
         registry.register(
+            "throng_service_stanzas",
+            "Stanzas to services, by the module that provides the service",
+            self.service_stanzas.clone(),
+        );
+        registry.register(
             "throng_session_queue_full",
             "Times a session queue was full: the oldest presence is dropped, messages are stored offline or \
              returned to their sender",
@@ -321,6 +327,13 @@ impl Metrics {
     /// Counts stanzas to clients.
     pub fn stanza_out(&self, kind: StanzaKind) {
         self.stanzas[1][kind_index(kind)].inc();
+    }
+
+    /// Prints the counters of these services from the start, so that their first increase is visible.
+    pub(crate) fn know_services<'a>(&self, hosts: impl Iterator<Item = &'a Arc<Host>>) {
+        for service in hosts.flat_map(|host| &host.services) {
+            KINDS.iter().for_each(|kind| self.service_stanzas.add([service.feature, kind], 0));
+        }
     }
 
     /// Counts a routed stanza.

@@ -1,6 +1,6 @@
 """Scenarios of slixmpp for extensions of a running node, one function each; settings as in harness.py.
 
-XEP-0012, 0049, 0050 with 0133, 0054, 0055 with 0059, 0077, 0115, 0128, 0157, 0191, 0198, 0215, 0280, 0352. The first user
+XEP-0012, 0049, 0050 with 0133, 0054, 0055 with 0059, 0065, 0077, 0115, 0128, 0157, 0191, 0198, 0215, 0280, 0352. The first user
 is an administrator of the node. Not implemented: what slixmpp does not support (SASL2 and its extensions; see xmppjs).
 """
 
@@ -318,6 +318,50 @@ async def what_is_offered(stage):
     check(wanted - offered <= {"urn:xmpp:extdisco:2"}, f"not offered: {sorted(wanted - offered)}")
 
 
+class Received:
+    """What a client receives over a bytestream."""
+
+    def __init__(self, client):
+        self.data = bytearray()
+        self._changed = asyncio.Event()
+        self.closed = asyncio.get_running_loop().create_future()
+        client.add_event_handler("socks5_data", self._add)
+        client.add_event_handler("socks5_closed", lambda _: self.closed.done() or self.closed.set_result(True))
+
+    def _add(self, data):
+        self.data += data
+        self._changed.set()
+
+    async def size(self, wanted):
+        while len(self.data) < wanted:
+            self._changed.clear()
+            await asyncio.wait_for(self._changed.wait(), PATIENCE)
+
+
+async def file_transfer_through_the_proxy(stage):
+    """XEP-0065: the proxy is found by discovery, relays a megabyte each way, and is activated by the requester only."""
+    a, b = await stage.pair()
+    for client in (a, b):
+        client.register_plugin("xep_0065")
+    b.plugin["xep_0065"].auto_accept = True
+    at_a, at_b = Received(a), Received(b)
+    accepted = asyncio.get_running_loop().create_future()
+    b.add_event_handler("socks5_stream", lambda stream: accepted.done() or accepted.set_result(stream))
+    sent = bytes(range(256)) * 4096
+    outgoing = await asyncio.wait_for(a.plugin["xep_0065"].handshake(b.boundjid, sid="file-1"), PATIENCE)
+    incoming = await asyncio.wait_for(accepted, PATIENCE)
+    await outgoing.write(sent)
+    await at_b.size(len(sent))
+    await incoming.write(sent[::-1])
+    await at_a.size(len(sent))
+    check(bytes(at_b.data) == sent and bytes(at_a.data) == sent[::-1], "the bytes have changed on the way")
+    outgoing.transport.close()
+    await asyncio.wait_for(at_b.closed, PATIENCE)
+    proxy = f"proxy.{a.boundjid.domain}"
+    for client, sid in ((a, "file-1"), (b, "file-2")):
+        await refused("item-not-found", client.plugin["xep_0065"].activate(proxy, sid, b.boundjid, timeout=PATIENCE))
+
+
 class Cut:
     """Loses a client's connection without a word."""
 
@@ -419,6 +463,7 @@ SCENARIOS = [
     administration,
     message_of_the_day,
     change_the_password,
+    file_transfer_through_the_proxy,
     a_lost_connection_is_resumed,
     a_session_that_never_comes_back_leaves_its_messages,
     foreign_sessions_are_not_resumed,

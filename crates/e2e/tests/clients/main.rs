@@ -224,7 +224,7 @@ impl ClientsNode {
     fn start_in(space: Option<String>, address: Ipv4Addr, name: &str, certificate: Certificate) -> Self {
         let mut node = throng_e2e::NodeProcess::new_in_netns(space, name);
         let folder = &node.folder;
-        let [starttls, tls, http, https] = ports::free();
+        let [starttls, tls, http, https, proxy] = ports::free();
         let files = match certificate {
             Certificate::Signed => {
                 sign_certificate(folder);
@@ -240,7 +240,8 @@ impl ClientsNode {
              [[listen]]\nkind = 'c2s'\naddress = '{address}:{starttls}'\ntls = 'required'\n\n\
              [[listen]]\nkind = 'c2s-tls'\naddress = '{address}:{tls}'\n\n\
              [[listen]]\nkind = 'http'\naddress = '{address}:{http}'\n\n\
-             [[listen]]\nkind = 'https'\naddress = '{address}:{https}'\n\n{files}",
+             [[listen]]\nkind = 'https'\naddress = '{address}:{https}'\n\n\
+             [[listen]]\nkind = 'socks5-proxy'\naddress = '{address}:{proxy}'\n\n[modules]\nproxy65 = true\n\n{files}",
             folder.display(),
             USERS[0]
         );

@@ -215,7 +215,10 @@ impl TlsConfig {
             ListenerKind::C2sTls => &loaded.clients_direct,
             ListenerKind::S2s => &loaded.servers,
             ListenerKind::S2sTls => &loaded.servers_direct,
-            ListenerKind::Component | ListenerKind::Http | ListenerKind::Https => &loaded.http,
+            ListenerKind::Component
+            | ListenerKind::Http
+            | ListenerKind::Https
+            | ListenerKind::Socks5Proxy => &loaded.http,
         }
         .clone()
     }

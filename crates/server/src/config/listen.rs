@@ -78,9 +78,11 @@ pub(super) fn listeners(root: &mut ConfigSection) -> Vec<ListenConfig> {
     list.into_iter().filter_map(listener).collect()
 }
 
-/// The TLS policy of a listener without one. Nothing can eavesdrop between a browser and HTTP on the same machine.
+/// The TLS policy of a listener without one. A SOCKS5 proxy has no TLS (XEP-0065, section 11.1). Nothing can eavesdrop between a browser and HTTP on the same machine.
 fn default_tls_policy(kind: ListenerKind, address: SocketAddr) -> TlsPolicy {
-    if kind == ListenerKind::Http && address.ip().is_loopback() {
+    if kind == ListenerKind::Socks5Proxy {
+        TlsPolicy::Off
+    } else if kind == ListenerKind::Http && address.ip().is_loopback() {
         TlsPolicy::Optional
     } else {
         TlsPolicy::Required
@@ -93,6 +95,7 @@ fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
         Some("c2s-tls") => Some(ListenerKind::C2sTls),
         Some("http") => Some(ListenerKind::Http),
         Some("https") => Some(ListenerKind::Https),
+        Some("socks5-proxy") => Some(ListenerKind::Socks5Proxy),
         Some(other @ ("s2s" | "component")) => {
             section.fault(
                 "kind",
@@ -103,12 +106,12 @@ fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
         Some(other) => {
             section.fault(
                 "kind",
-                format!("[[listen]] kind must be c2s, c2s-tls, http or https, not \"{other}\""),
+                format!("[[listen]] kind must be c2s, c2s-tls, http, https or socks5-proxy, not \"{other}\""),
             );
             None
         }
         None => {
-            section.fault("kind", "[[listen]] requires a kind: c2s, c2s-tls, http or https");
+            section.fault("kind", "[[listen]] requires a kind: c2s, c2s-tls, http, https or socks5-proxy");
             None
         }
     };
@@ -131,6 +134,9 @@ fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
                 "a c2s-tls listener always uses TLS; use kind = \"c2s\" for a listener without",
             );
         }
+        (Some(ListenerKind::Socks5Proxy), Some(TlsPolicy::Required | TlsPolicy::Optional)) => {
+            section.fault("tls", "a socks5-proxy listener has no TLS; remove the key");
+        }
         (Some(ListenerKind::Https), Some(TlsPolicy::Off | TlsPolicy::Optional)) => {
             section.fault(
                 "tls",
@@ -141,6 +147,9 @@ fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
     }
     let allow_plain_without_tls = section.bool("allow_plain_without_tls").unwrap_or(false);
     let proxy_protocol = section.bool("proxy_protocol").unwrap_or(false);
+    if proxy_protocol && kind == Some(ListenerKind::Socks5Proxy) {
+        section.fault("proxy_protocol", "a socks5-proxy listener reads no PROXY header; remove the key");
+    }
     section.finish();
     let (kind, address) = (kind?, parsed?);
     let tls = written.unwrap_or_else(|| default_tls_policy(kind, address));
