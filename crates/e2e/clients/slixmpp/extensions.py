@@ -344,6 +344,9 @@ async def file_transfer_through_the_proxy(stage):
     for client in (a, b):
         client.register_plugin("xep_0065")
     b.plugin["xep_0065"].auto_accept = True
+    # Requests are delivered to a resource for those who may see its presence.
+    b.say(None, a.boundjid.full)
+    await a.presence(None, b.boundjid.full)
     at_a, at_b = Received(a), Received(b)
     accepted = asyncio.get_running_loop().create_future()
     b.add_event_handler("socks5_stream", lambda stream: accepted.done() or accepted.set_result(stream))

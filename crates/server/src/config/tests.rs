@@ -300,3 +300,49 @@ fn http_errors_are_reported() {
     assert!(errors(&format!("{listen}tls = 'off'")).contains("an https listener always uses TLS"));
     assert!(errors(&format!("{listen}proxy_protocol = true")).contains("trusted_proxies is empty"));
 }
+
+#[test]
+fn a_socks5_proxy_has_neither_tls_nor_a_proxy_header() {
+    let listen = "[[listen]]\nkind = 'socks5-proxy'\naddress = '127.0.0.1:7777'\n";
+    let config = NodeConfig::from_text(listen).unwrap();
+    assert_eq!((config.listen[0].kind.name(), config.listen[0].tls), ("socks5-proxy", TlsPolicy::Off));
+    assert!(NodeConfig::from_text(&format!("{listen}tls = 'off'")).is_ok());
+    assert!(errors(&format!("{listen}tls = 'required'")).contains("a socks5-proxy listener has no TLS"));
+    assert!(errors(&format!("{listen}proxy_protocol = true")).contains("reads no PROXY header"));
+}
+
+#[test]
+fn a_socks5_proxy_and_its_module_need_each_other() {
+    let listen = "[[listen]]\nkind = 'socks5-proxy'\naddress = '127.0.0.1:7777'\n";
+    let warnings = |text: &str| crate::socks5::warnings(&NodeConfig::from_text(text).unwrap()).concat();
+    assert_eq!(warnings(""), "");
+    assert_eq!(warnings(&format!("{listen}[modules]\nproxy65 = true\n")), "");
+    assert_eq!(
+        warnings(listen),
+        "a [[listen]] of kind socks5-proxy is of no use without the module proxy65; enable it under [modules]"
+    );
+    assert_eq!(
+        warnings("[modules]\nproxy65 = true\n"),
+        "the module proxy65 of localhost cannot relay anything without a listener; add a [[listen]] of kind \
+         socks5-proxy"
+    );
+}
+
+#[test]
+fn addresses_of_services_are_checked_for_all_domains() {
+    let build = |text: &str| {
+        let config = NodeConfig::from_text(text).unwrap();
+        let built = crate::assemble::build_hosts(&config, &throng_core::feature_state::FeatureState::default());
+        built.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let hosts = "hosts = ['a.org', 'b.org']\n";
+    assert_eq!(build(&format!("{hosts}[modules]\nproxy65 = true\n")), Ok(()));
+    for (address, want) in [
+        ("b.org", "b.org is a domain of accounts"),
+        ("proxy.c.org", "modules.proxy65 of a.org has it"),
+        ("a b", "is not a valid address of a service"),
+    ] {
+        let error = build(&format!("{hosts}[modules.proxy65]\naddress = '{address}'\n")).unwrap_err();
+        assert!(error.contains(want), "{error}");
+    }
+}
