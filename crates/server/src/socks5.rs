@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Result;
 use base::clock::Clock;
 use jid::JidRef;
-use net::socks5::{ActivationRefusal, BytestreamLimits, Destination, Socks5Proxy};
+use net::socks5::{ActivationRefusal, BytestreamDestination, BytestreamLimits, Socks5Proxy};
 use net::{ConnectionLimiter, ConnectionLimits, Listener, ListenerKind};
 use throng_core::bytestream_relay::{BytestreamRelay, RelayLimits, RelayRefusal, SharedBytestreamRelay};
 use throng_core::{Host, Node};
@@ -122,7 +122,8 @@ impl BytestreamRelay for Socks5Frontend {
             bytes_per_second: limits.bytes_per_second,
             idle_seconds: limits.idle_seconds,
         };
-        let done = self.proxy.activate(Destination::new(destination), (service, user.as_str()), &limits);
+        let done =
+            self.proxy.activate(BytestreamDestination::new(destination), (service, user.as_str()), &limits);
         done.map_err(|refusal| match refusal {
             ActivationRefusal::NotConnected => RelayRefusal::NotConnected,
             ActivationRefusal::OneParty => RelayRefusal::OneParty,

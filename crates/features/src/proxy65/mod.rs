@@ -7,8 +7,8 @@
 //!
 //! # Pitfalls
 //!
-//! The destination is computed from the address that sent the request, so a wrong requester cannot be told from a bytestream
-//! that does not exist: both are `item-not-found`.
+//! The destination is computed from the address that sent the request, so a wrong requester cannot be distinguished
+//! from a bytestream that does not exist: both are `item-not-found`.
 
 #[cfg(test)]
 mod tests;

@@ -22,16 +22,16 @@ const DIGEST_BYTES: usize = 20;
 
 /// The destination of a bytestream: the SHA-1 digest of its id and both addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Destination([u8; DIGEST_BYTES]);
+pub struct BytestreamDestination([u8; DIGEST_BYTES]);
 
-impl Destination {
+impl BytestreamDestination {
     /// From the digest.
-    pub const fn new(digest: [u8; DIGEST_BYTES]) -> Destination {
-        Destination(digest)
+    pub const fn new(digest: [u8; DIGEST_BYTES]) -> BytestreamDestination {
+        BytestreamDestination(digest)
     }
 
     /// From exactly 40 hexadecimal digits.
-    fn from_hex(text: &[u8]) -> Option<Destination> {
+    fn from_hex(text: &[u8]) -> Option<BytestreamDestination> {
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let mut digest = [0; DIGEST_BYTES];
         let (pairs, rest) = text.as_chunks::<2>();
@@ -41,7 +41,7 @@ impl Destination {
         for (byte, [high, low]) in digest.iter_mut().zip(pairs) {
             *byte = digit(*high)? << 4 | digit(*low)?;
         }
-        Some(Destination(digest))
+        Some(BytestreamDestination(digest))
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Reply {
 /// Result of reading a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<T> {
-    /// So many bytes are missing at least.
+    /// At least this many bytes are missing.
     Need(usize),
     /// The message is complete.
     Done(T),
@@ -81,7 +81,7 @@ pub(super) fn read_greeting(bytes: &[u8]) -> Step<bool> {
 }
 
 /// Reads a request: its destination, or the reason for refusing it.
-pub(super) fn read_request(bytes: &[u8]) -> Step<Result<Destination, Reply>> {
+pub(super) fn read_request(bytes: &[u8]) -> Step<Result<BytestreamDestination, Reply>> {
     let &[version, command, _, address_type, length, ref rest @ ..] = bytes else {
         let valid = bytes.first().is_none_or(|version| *version == VERSION);
         return if valid { Step::Need(5 - bytes.len()) } else { Step::Invalid };
@@ -98,7 +98,9 @@ pub(super) fn read_request(bytes: &[u8]) -> Step<Result<Destination, Reply>> {
     let length = usize::from(length);
     match rest.split_at_checked(length) {
         // XEP-0065, section 10.1: the port may be ignored.
-        Some((name, [_, _, ..])) => Step::Done(Destination::from_hex(name).ok_or(Reply::NotAllowed)),
+        Some((name, [_, _, ..])) => {
+            Step::Done(BytestreamDestination::from_hex(name).ok_or(Reply::NotAllowed))
+        }
         _ => Step::Need((length + 2).saturating_sub(rest.len())),
     }
 }

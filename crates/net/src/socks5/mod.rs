@@ -20,5 +20,5 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use handshake::Destination;
+pub use handshake::BytestreamDestination;
 pub use table::{ActivationRefusal, BytestreamLimits, Socks5Counts, Socks5Outcome, Socks5Proxy};

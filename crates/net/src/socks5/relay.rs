@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use base::clock::Millis;
 use tokio::net::TcpStream;
 
-use super::handshake::{self, Destination, Reply, Step};
+use super::handshake::{self, BytestreamDestination, Reply, Step};
 use super::table::{Alarm, Grant, Party, PendingBytestream, Socks5Outcome, Socks5Proxy};
 use crate::connection_limits::ConnectionPermit;
 use crate::stream::byte_stream::{AnyByteStream, ByteStream};
@@ -61,7 +61,7 @@ impl Socks5Proxy {
         &self,
         socket: &mut AnyByteStream,
         alarm: &Alarm,
-    ) -> Result<Destination, Socks5Outcome> {
+    ) -> Result<BytestreamDestination, Socks5Outcome> {
         let deadline = self.0.clock.now().plus(HANDSHAKE_MILLIS.min(self.pairing_millis()));
         let mut bytes = Vec::with_capacity(64);
         if !self.read(socket, &mut bytes, handshake::read_greeting, alarm, deadline).await? {
@@ -154,7 +154,7 @@ impl Socks5Proxy {
 /// A bytestream before its activation, in the task of the first party.
 struct Waiting<'a> {
     proxy: &'a Socks5Proxy,
-    destination: Destination,
+    destination: BytestreamDestination,
     pending: Arc<PendingBytestream>,
     parties: Vec<(Party, usize)>,
     expires: Millis,
@@ -165,7 +165,7 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     fn new(
         proxy: &'a Socks5Proxy,
-        destination: Destination,
+        destination: BytestreamDestination,
         pending: Arc<PendingBytestream>,
         party: Party,
         expires: Millis,

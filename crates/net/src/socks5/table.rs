@@ -10,7 +10,7 @@ use base::clock::{Clock, Millis};
 use base::token_bucket::TokenBucket;
 use parking_lot::Mutex;
 
-use super::handshake::Destination;
+use super::handshake::BytestreamDestination;
 use crate::connection_limits::ConnectionPermit;
 use crate::stream::byte_stream::AnyByteStream;
 
@@ -122,7 +122,7 @@ pub(super) struct ProxyState {
 #[derive(Default)]
 struct BytestreamTable {
     addresses: Vec<SocketAddr>,
-    waiting: HashMap<Destination, Arc<PendingBytestream>>,
+    waiting: HashMap<BytestreamDestination, Arc<PendingBytestream>>,
     active: usize,
     users: HashMap<Box<str>, Arc<Usage>>,
     services: HashMap<Box<str>, Arc<Usage>>,
@@ -279,7 +279,7 @@ impl Socks5Proxy {
     /// The reason; a bytestream that waits then continues to wait.
     pub fn activate(
         &self,
-        destination: Destination,
+        destination: BytestreamDestination,
         (service, user): (&str, &str),
         limits: &BytestreamLimits,
     ) -> Result<(), ActivationRefusal> {
@@ -359,7 +359,7 @@ impl Socks5Proxy {
     /// A third is returned.
     pub(super) fn join(
         &self,
-        destination: Destination,
+        destination: BytestreamDestination,
         party: Party,
         alarm: &Arc<Alarm>,
     ) -> Result<Option<(Arc<PendingBytestream>, Party)>, Party> {
@@ -382,7 +382,7 @@ impl Socks5Proxy {
 
     /// Records that a party of a pending bytestream left. True if none is left, and the bytestream is removed; false
     /// also if it was activated meanwhile.
-    pub(super) fn leave(&self, destination: Destination, pending: &Arc<PendingBytestream>) -> bool {
+    pub(super) fn leave(&self, destination: BytestreamDestination, pending: &Arc<PendingBytestream>) -> bool {
         let mut table = self.0.table.lock();
         let mut state = pending.state.lock();
         if state.activated.is_some() {
@@ -396,7 +396,11 @@ impl Socks5Proxy {
     }
 
     /// Removes a bytestream that was not activated in time. False if it was activated meanwhile.
-    pub(super) fn expire(&self, destination: Destination, pending: &Arc<PendingBytestream>) -> bool {
+    pub(super) fn expire(
+        &self,
+        destination: BytestreamDestination,
+        pending: &Arc<PendingBytestream>,
+    ) -> bool {
         let mut table = self.0.table.lock();
         if pending.state.lock().activated.is_some() {
             return false;
@@ -426,7 +430,7 @@ impl BytestreamTable {
         usage
     }
 
-    fn remove(&mut self, destination: Destination, pending: &Arc<PendingBytestream>) {
+    fn remove(&mut self, destination: BytestreamDestination, pending: &Arc<PendingBytestream>) {
         if self.waiting.get(&destination).is_some_and(|found| Arc::ptr_eq(found, pending)) {
             self.waiting.remove(&destination);
         }

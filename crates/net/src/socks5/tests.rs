@@ -13,9 +13,9 @@ use crate::stream::byte_stream::AnyByteStream;
 
 const NAME: &str = "0123456789abcdef0123456789abcdef01234567";
 
-fn destination() -> Destination {
+fn destination() -> BytestreamDestination {
     let digit = |n: usize| u8::from_str_radix(&NAME[2 * n..2 * n + 2], 16).unwrap();
-    Destination::new(std::array::from_fn(digit))
+    BytestreamDestination::new(std::array::from_fn(digit))
 }
 
 /// A proxy, its clock and the tasks of its connections.
@@ -168,7 +168,7 @@ fn every_digit_of_the_destination_counts() {
             let mut digest: [u8; 20] =
                 std::array::from_fn(|n| u8::from_str_radix(&NAME[2 * n..2 * n + 2], 16).unwrap());
             digest[at] ^= bit;
-            let other = Destination::new(digest);
+            let other = BytestreamDestination::new(digest);
             let done = stage.proxy.activate(other, ("s", "u"), &BytestreamLimits::default());
             assert_eq!(done, Err(ActivationRefusal::NotConnected), "byte {at}");
         }

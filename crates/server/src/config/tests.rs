@@ -332,7 +332,8 @@ fn a_socks5_proxy_and_its_module_need_each_other() {
 fn addresses_of_services_are_checked_for_all_domains() {
     let build = |text: &str| {
         let config = NodeConfig::from_text(text).unwrap();
-        let built = crate::assemble::build_hosts(&config, &throng_core::feature_state::FeatureState::default());
+        let built =
+            crate::assemble::build_hosts(&config, &throng_core::feature_state::FeatureState::default());
         built.map(|_| ()).map_err(|error| error.to_string())
     };
     let hosts = "hosts = ['a.org', 'b.org']\n";
