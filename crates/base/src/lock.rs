@@ -43,15 +43,19 @@ pub mod rank {
     pub const CERTIFICATE_FILES: u8 = 11;
     /// The loaded certificates.
     pub const CERTIFICATES: u8 = 12;
+    /// The table of bytestreams.
+    pub const BYTESTREAM_TABLE: u8 = 13;
+    /// A bytestream that waits for its activation.
+    pub const PENDING_BYTESTREAM: u8 = 14;
     /// A lock under which nothing but metrics and the log is locked.
-    pub const LEAF: u8 = 13;
+    pub const LEAF: u8 = 15;
     /// The counters of a label.
-    pub const METRIC_LABELS: u8 = 14;
+    pub const METRIC_LABELS: u8 = 16;
     /// The last lines of the log.
-    pub const LOG: u8 = 15;
+    pub const LOG: u8 = 17;
 
     /// Names by rank, as in `docs/locks.md`.
-    pub const NAMES: [&str; 16] = [
+    pub const NAMES: [&str; 18] = [
         "active configuration",
         "registry of metrics",
         "recipient queues of offline delivery",
@@ -65,6 +69,8 @@ pub mod rank {
         "shard of the deadlines of HTTP connections",
         "state of certificate files",
         "loaded certificates",
+        "table of bytestreams",
+        "pending bytestream",
         "leaf lock",
         "counters of a label",
         "last lines of the log",

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use base::lock::LeafMutex;
 use jid::JidRef;
-use parking_lot::Mutex;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::NodeLimits;
 use throng_core::host::EnabledFeature;
@@ -14,8 +14,8 @@ use super::*;
 /// Listens at port 7625, and knows one bytestream.
 #[derive(Default)]
 struct RecordedRelay {
-    refuses: Mutex<Option<RelayRefusal>>,
-    activated: Mutex<Vec<String>>,
+    refuses: LeafMutex<Option<RelayRefusal>>,
+    activated: LeafMutex<Vec<String>>,
     closed: bool,
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Waker};
 
 use base::clock::{Clock, Millis};
+use base::lock::{LeafMutex, RankedMutex, rank};
 use base::token_bucket::TokenBucket;
-use parking_lot::Mutex;
 
 use super::handshake::BytestreamDestination;
 use crate::connection_limits::ConnectionPermit;
@@ -112,7 +112,7 @@ pub struct Socks5Proxy(pub(super) Arc<ProxyState>);
 
 pub(super) struct ProxyState {
     pub(super) clock: Arc<dyn Clock>,
-    table: Mutex<BytestreamTable>,
+    table: RankedMutex<BytestreamTable, { rank::BYTESTREAM_TABLE }>,
     pairing_millis: AtomicU64,
     activated: AtomicU64,
     pub(super) bytes: AtomicU64,
@@ -134,7 +134,7 @@ struct BytestreamTable {
 #[derive(Default)]
 pub(super) struct Alarm {
     at: AtomicU64,
-    waker: Mutex<Option<Waker>>,
+    waker: LeafMutex<Option<Waker>>,
 }
 
 impl Alarm {
@@ -149,9 +149,8 @@ impl Alarm {
 
     /// Wakes the task now.
     fn ring(&self) {
-        if let Some(waker) = self.waker.lock().take() {
-            waker.wake();
-        }
+        let waker = self.waker.lock().take();
+        waker.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -164,7 +163,7 @@ pub(super) struct Party {
 /// A bytestream that is not active yet. The task of the first party owns both sockets.
 pub(super) struct PendingBytestream {
     pub(super) alarm: Arc<Alarm>,
-    state: Mutex<PendingState>,
+    state: RankedMutex<PendingState, { rank::PENDING_BYTESTREAM }>,
 }
 
 #[derive(Default)]
@@ -179,12 +178,12 @@ struct PendingState {
 /// What one user or one service has in use.
 pub(super) struct Usage {
     sessions: AtomicU64,
-    bucket: Mutex<(u32, TokenBucket)>,
+    bucket: LeafMutex<(u32, TokenBucket)>,
 }
 
 impl Usage {
     fn new() -> Usage {
-        Usage { sessions: AtomicU64::new(0), bucket: Mutex::new((0, TokenBucket::unlimited())) }
+        Usage { sessions: AtomicU64::new(0), bucket: LeafMutex::new((0, TokenBucket::unlimited())) }
     }
 
     /// Sets the rate in bytes per second; the burst is one second. 0 is unlimited. An unchanged rate keeps its level.
@@ -246,7 +245,7 @@ impl Socks5Proxy {
     pub fn new(clock: Arc<dyn Clock>) -> Socks5Proxy {
         Socks5Proxy(Arc::new(ProxyState {
             clock,
-            table: Mutex::default(),
+            table: RankedMutex::default(),
             pairing_millis: AtomicU64::new(60_000),
             activated: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -374,7 +373,7 @@ impl Socks5Proxy {
             pending.alarm.ring();
             return Ok(None);
         }
-        let state = Mutex::new(PendingState { parties: 1, ..PendingState::default() });
+        let state = RankedMutex::new(PendingState { parties: 1, ..PendingState::default() });
         let pending = Arc::new(PendingBytestream { alarm: alarm.clone(), state });
         table.waiting.insert(destination, pending.clone());
         Ok(Some((pending, party)))
