@@ -1,5 +1,5 @@
-//! Lists the files of `scenarios/` for `tests/scenarios.rs`, which has a test for each: a scenario that is added runs without
-//! an entry in a list.
+//! Lists the files of `scenarios/` for `tests/scenarios.rs`, which has a test for each: a scenario that is added runs
+//! without an entry in a list.
 //!
 //! # Pitfalls
 //!

@@ -321,10 +321,10 @@ async fn add(
     }
     command(&api, &caller, "add-user", &jid, &more).await?;
     let mut response = (StatusCode::CREATED, axum::Json(account_json(&api, &jid).await?)).into_response();
-    if let Ok(place) =
+    if let Ok(location) =
         HeaderValue::from_str(&format!("/api/v1/accounts/{}", sessions::percent_encode_segment(jid.as_str())))
     {
-        response.headers_mut().insert(header::LOCATION, place);
+        response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
 }

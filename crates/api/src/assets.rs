@@ -46,11 +46,11 @@ impl CompressedAsset {
     }
 
     /// Response to a request with these headers, for a page with this policy.
-    pub(crate) fn response(&self, policy: &'static str, asked: &HeaderMap) -> Response {
-        let said =
-            |name: HeaderName| asked.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let known = etag_matches(said(header::IF_NONE_MATCH), &self.etag);
-        let packed = !self.gzip.is_empty() && accepts_gzip(said(header::ACCEPT_ENCODING));
+    pub(crate) fn response(&self, policy: &'static str, headers: &HeaderMap) -> Response {
+        let value =
+            |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let known = etag_matches(value(header::IF_NONE_MATCH), &self.etag);
+        let packed = !self.gzip.is_empty() && accepts_gzip(value(header::ACCEPT_ENCODING));
         let mut response = match (known, packed) {
             (true, _) => StatusCode::NOT_MODIFIED.into_response(),
             (false, true) => self.gzip.clone().into_response(),
@@ -100,10 +100,11 @@ fn etag_matches(tags: &str, etag: &str) -> bool {
 
 /// JSON response, compressed where that is worth it and the client accepts it. Not for responses that contain secrets
 /// beside text that the client chose (BREACH).
-pub(crate) fn json_response(value: &Value, asked: &HeaderMap) -> Response {
+pub(crate) fn json_response(value: &Value, headers: &HeaderMap) -> Response {
     let plain = value.to_string().into_bytes();
-    let said = asked.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let packed = (plain.len() > MIN_GZIP_BYTES && accepts_gzip(said)).then(|| {
+    let accept_encoding =
+        headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let packed = (plain.len() > MIN_GZIP_BYTES && accepts_gzip(accept_encoding)).then(|| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::new(4));
         encoder.write_all(&plain).and_then(|()| encoder.finish()).ok()
     });
@@ -131,8 +132,8 @@ mod tests {
     #[test]
     fn large_data_is_compressed_for_clients_that_accept_gzip() {
         let packed = |count: u32, accepts: Option<&'static str>| {
-            let asked = accepts.map(|it| (header::ACCEPT_ENCODING, HeaderValue::from_static(it)));
-            let response = json_response(&Value::from_iter(0..count), &asked.into_iter().collect());
+            let headers = accepts.map(|it| (header::ACCEPT_ENCODING, HeaderValue::from_static(it)));
+            let response = json_response(&Value::from_iter(0..count), &headers.into_iter().collect());
             assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json");
             response.headers().get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip")
         };

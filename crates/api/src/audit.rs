@@ -46,7 +46,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "from": text("The client's IP address, if known."),
             "what": text("The command, or an action such as `sign-in`."),
             "on": text("The target."),
-            "outcome": text("`done`, the condition of the error, or `given up`."),
+            "outcome": text("`done`, the condition of the error, or `cancelled`."),
         },
     });
     vec![(

@@ -69,8 +69,8 @@ async fn redirect() -> Response {
     (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, HeaderValue::from_static("chat/"))]).into_response()
 }
 
-async fn index(asked: HeaderMap) -> Response {
-    asset_response(page(LIBRARY), &asked)
+async fn index(headers: HeaderMap) -> Response {
+    asset_response(page(LIBRARY), &headers)
 }
 
 /// The page for a build with or without the library.
@@ -79,8 +79,8 @@ fn page(library: &[u8]) -> &'static str {
 }
 
 /// Settings that the page cannot know: the domain of an address that was typed without one.
-async fn settings(State(api): State<Arc<Api>>, uri: Uri, asked: HeaderMap) -> Response {
-    let host = uri.host().or_else(|| asked.get(header::HOST).and_then(|host| host.to_str().ok()));
+async fn settings(State(api): State<Arc<Api>>, uri: Uri, headers: HeaderMap) -> Response {
+    let host = uri.host().or_else(|| headers.get(header::HOST).and_then(|host| host.to_str().ok()));
     let domain = domain(&api.node, host.unwrap_or_default());
     ([(header::CACHE_CONTROL, "no-cache")], Json(serde_json::json!({ "domain": domain }))).into_response()
 }
@@ -102,13 +102,13 @@ fn domain(node: &Node, host: &str) -> Option<String> {
     named.or_else(only).map(|host| host.jid.domain().to_owned())
 }
 
-async fn file(Path(path): Path<String>, asked: HeaderMap) -> Response {
-    asset_response(&path, &asked)
+async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
+    asset_response(&path, &headers)
 }
 
-fn asset_response(path: &str, asked: &HeaderMap) -> Response {
+fn asset_response(path: &str, headers: &HeaderMap) -> Response {
     match ASSETS.iter().find(|file| file.path == path) {
-        Some(file) => file.response(CONTENT_SECURITY_POLICY, asked),
+        Some(file) => file.response(CONTENT_SECURITY_POLICY, headers),
         None => (StatusCode::NOT_FOUND, "file not found\n").into_response(),
     }
 }
@@ -123,17 +123,17 @@ mod tests {
     }
 
     #[test]
-    fn every_file_that_the_page_asks_for_is_there() {
+    fn every_file_referenced_by_the_page_is_served() {
         let named = |text: &'static str, before: &str| -> Vec<&'static str> {
             text.split(before).skip(1).filter_map(|rest| rest.split('"').next()).collect()
         };
-        let mut asked = named(text("index.html"), " src=\"");
-        asked.extend(named(text("index.html"), "<link rel=\"stylesheet\" href=\""));
+        let mut referenced = named(text("index.html"), " src=\"");
+        referenced.extend(named(text("index.html"), "<link rel=\"stylesheet\" href=\""));
         for (path, _) in FILES.iter().filter(|(path, _)| path.ends_with(".js")) {
-            asked.extend(named(text(path), " from \"./"));
+            referenced.extend(named(text(path), " from \"./"));
         }
-        assert!(asked.len() >= 9, "{asked:?}");
-        for name in asked {
+        assert!(referenced.len() >= 9, "{referenced:?}");
+        for name in referenced {
             assert!(
                 name == "strophe.js" || FILES.iter().any(|(path, _)| *path == name),
                 "{name} is not served"
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_library_the_page_says_what_to_do() {
+    fn without_the_library_the_page_explains_the_fix() {
         assert!(text(page(b"")).contains("chat/fetch.sh"));
         assert!(text(page(b"code")).contains("id=\"sign-in\""));
     }

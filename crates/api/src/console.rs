@@ -101,9 +101,9 @@ async fn file(Path(path): Path<String>, headers: HeaderMap) -> Response {
     asset_response(&path, &headers)
 }
 
-fn asset_response(path: &str, asked: &HeaderMap) -> Response {
+fn asset_response(path: &str, headers: &HeaderMap) -> Response {
     match ASSETS.iter().find(|file| file.path == path) {
-        Some(file) => file.response(CONTENT_SECURITY_POLICY, asked),
+        Some(file) => file.response(CONTENT_SECURITY_POLICY, headers),
         None => (StatusCode::NOT_FOUND, "file not found\n").into_response(),
     }
 }
@@ -128,12 +128,12 @@ mod tests {
         }
     }
 
-    fn asked(name: HeaderName, value: &str) -> HeaderMap {
+    fn header_map(name: HeaderName, value: &str) -> HeaderMap {
         HeaderMap::from_iter([(name, HeaderValue::from_str(value).unwrap())])
     }
 
     #[test]
-    fn every_file_of_the_folder_is_inside_and_known_to_the_page() {
+    fn every_console_file_is_embedded_and_referenced_by_the_page() {
         let mut there = BTreeSet::new();
         walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../console"), "", &mut there);
         let inside: BTreeSet<String> = FILES.iter().map(|(path, _)| (*path).to_owned()).collect();
@@ -196,11 +196,11 @@ mod tests {
 
         let etag = headers[header::ETAG].to_str().unwrap().to_owned();
         for tags in [etag.clone(), format!("W/{etag}"), format!("\"x\", {etag}")] {
-            let response = asset_response("index.html", &asked(header::IF_NONE_MATCH, &tags));
+            let response = asset_response("index.html", &header_map(header::IF_NONE_MATCH, &tags));
             assert_eq!(response.status(), StatusCode::NOT_MODIFIED, "{tags}");
         }
         assert_eq!(
-            asset_response("index.html", &asked(header::IF_NONE_MATCH, "\"x\"")).status(),
+            asset_response("index.html", &header_map(header::IF_NONE_MATCH, "\"x\"")).status(),
             StatusCode::OK
         );
     }
@@ -215,7 +215,7 @@ mod tests {
             ("br", false),
             ("", false),
         ] {
-            let response = asset_response("app/main.js", &asked(header::ACCEPT_ENCODING, accepted));
+            let response = asset_response("app/main.js", &header_map(header::ACCEPT_ENCODING, accepted));
             assert_eq!(response.headers().contains_key(header::CONTENT_ENCODING), packed, "{accepted}");
         }
     }

@@ -55,8 +55,8 @@ pub(crate) fn request_authority(uri: &Uri, headers: &HeaderMap) -> Option<Author
 fn answer(links: Vec<LinkRelation>, kind: &'static str, write: fn(&[LinkRelation]) -> String) -> Response {
     let open = (header::ACCESS_CONTROL_ALLOW_ORIGIN, "*");
     if links.is_empty() {
-        let why = "no public URL with TLS is known: send the request over https, or set [http] public_url\n";
-        return (StatusCode::NOT_FOUND, [open], why).into_response();
+        let text = "no public URL with TLS is known: send the request over https, or set [http] public_url\n";
+        return (StatusCode::NOT_FOUND, [open], text).into_response();
     }
     let fields =
         [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "max-age=300"), (header::VARY, "Host"), open];
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_valid_authority_is_taken_as_host() {
+    fn only_a_valid_authority_is_accepted_as_host() {
         let of = |value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, value.parse().unwrap());

@@ -210,15 +210,15 @@ mod tests {
         if std::env::var_os("THRONG_BLESS").is_some() {
             std::fs::write(golden(), &text).unwrap();
         }
-        let kept = std::fs::read_to_string(golden()).unwrap_or_default();
+        let golden_text = std::fs::read_to_string(golden()).unwrap_or_default();
         assert!(
-            kept == text,
+            golden_text == text,
             "golden/openapi.json is outdated: THRONG_BLESS=1 cargo test -p throng-api openapi"
         );
     }
 
     #[test]
-    fn every_reference_leads_somewhere_and_every_schema_is_used() {
+    fn every_reference_resolves_and_every_schema_is_used() {
         let document = document(&crate::operations(), crate::schemas());
         let text = document.to_string();
         for used in text.split("\"#/components/responses/").skip(1) {

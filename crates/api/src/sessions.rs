@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_become_one_segment() {
+    fn addresses_are_encoded_as_one_path_segment() {
         assert_eq!(percent_encode_segment("a.b@example.org/x ü"), "a.b@example.org%2Fx%20%C3%BC");
     }
 }

@@ -97,11 +97,11 @@ fn domain_json(name: &str, totals: &DomainTotals, before: Option<DomainTotals>, 
         _ => Value::Null,
     };
     rates.insert("sessions_opened".to_owned(), rate(totals.opened, before.map(|b| b.opened)));
-    for (way, names) in KINDS.iter().enumerate() {
+    for (direction, names) in KINDS.iter().enumerate() {
         for (kind, name) in names.iter().enumerate() {
-            let count = totals.stanzas[way][kind];
+            let count = totals.stanzas[direction][kind];
             about.insert((*name).to_owned(), count.into());
-            rates.insert((*name).to_owned(), rate(count, before.map(|b| b.stanzas[way][kind])));
+            rates.insert((*name).to_owned(), rate(count, before.map(|b| b.stanzas[direction][kind])));
         }
     }
     about.insert("rates".to_owned(), rates.into());

@@ -6,14 +6,14 @@ use common::{ADMIN, ApiFixture, ApiRequest, PASSWORD, api_request, signed_in_use
 use serde_json::json;
 use throng_api::auth::TokenScope;
 
-async fn status(world: &ApiFixture, ask: ApiRequest<'_>) -> u16 {
-    ask.send_to(world).await.status.as_u16()
+async fn status(fixture: &ApiFixture, ask: ApiRequest<'_>) -> u16 {
+    ask.send_to(fixture).await.status.as_u16()
 }
 
 #[tokio::test]
 async fn an_administrator_signs_in_and_out() {
-    let world = ApiFixture::new(&[]).await;
-    let answer = world.try_sign_in(ADMIN, PASSWORD).await;
+    let fixture = ApiFixture::new(&[]).await;
+    let answer = fixture.try_sign_in(ADMIN, PASSWORD).await;
     let cookie = answer.header("set-cookie").to_owned();
     for part in ["; Path=/", "; HttpOnly", "; SameSite=Strict", "; Secure", "; Max-Age=43200"] {
         assert!(cookie.contains(part), "{cookie}");
@@ -21,64 +21,68 @@ async fn an_administrator_signs_in_and_out() {
     assert_eq!(answer.header("cache-control"), "no-store");
     assert_eq!(answer.json()["jid"], ADMIN);
     assert_eq!(answer.json()["scopes"], json!(["admin"]));
-    let who = signed_in_user(&answer);
+    let user = signed_in_user(&answer);
     let about =
-        api_request("GET /api/v1/session").header("cookie", format!("x=y; throng_session={}", who.cookie));
-    assert_eq!(about.send_to(&world).await.json()["csrf"], who.csrf, "a page that is loaded again learns it");
-    let gone = api_request("DELETE /api/v1/session").signed_in_as(&who).send_to(&world).await;
+        api_request("GET /api/v1/session").header("cookie", format!("x=y; throng_session={}", user.cookie));
+    assert_eq!(
+        about.send_to(&fixture).await.json()["csrf"],
+        user.csrf,
+        "a page that is loaded again learns it"
+    );
+    let gone = api_request("DELETE /api/v1/session").signed_in_as(&user).send_to(&fixture).await;
     assert_eq!(gone.status, 204);
     assert!(gone.header("set-cookie").contains("Max-Age=0"));
-    let after = api_request("GET /api/v1/session").signed_in_as(&who).send_to(&world).await;
+    let after = api_request("GET /api/v1/session").signed_in_as(&user).send_to(&fixture).await;
     assert_eq!(after.problem(), (401, "not-authorized".to_owned()));
-    let (log, _) = world.engine.node.audit.newest(10);
+    let (log, _) = fixture.engine.node.audit.newest(10);
     let done: Vec<_> = log.iter().map(|e| (e.actor.as_str(), e.action.as_str(), e.from.as_str())).collect();
     assert_eq!(done, [(ADMIN, "sign-in", "192.0.2.7"), (ADMIN, "sign-out", "192.0.2.7")]);
 }
 
 #[tokio::test]
 async fn a_plain_connection_gets_a_cookie_that_it_can_send_back() {
-    let world = ApiFixture::new(&[]).await;
+    let fixture = ApiFixture::new(&[]).await;
     let mut request = api_request("POST /api/v1/session").json(json!({ "jid": ADMIN, "password": PASSWORD }));
     request.peer.secure = false;
-    assert!(!request.send_to(&world).await.header("set-cookie").contains("Secure"));
+    assert!(!request.send_to(&fixture).await.header("set-cookie").contains("Secure"));
 }
 
 #[tokio::test]
 async fn only_administrators_sign_in() {
-    let world = ApiFixture::new(&[]).await;
-    world.account("juliet@example.com", "sunrise").await;
-    let wrong = world.try_sign_in(ADMIN, "wrong").await;
+    let fixture = ApiFixture::new(&[]).await;
+    fixture.account("juliet@example.com", "sunrise").await;
+    let wrong = fixture.try_sign_in(ADMIN, "wrong").await;
     assert_eq!(wrong.problem(), (401, "not-authorized".to_owned()));
-    let nobody = world.try_sign_in("nobody@example.com", "wrong").await;
+    let nobody = fixture.try_sign_in("nobody@example.com", "wrong").await;
     assert_eq!((wrong.text, wrong.status), (nobody.text, nobody.status), "nothing tells who has an account");
     for other in ["admin@elsewhere.example", "example.com", "admin@example.com/x", "", "@", "a@b@c"] {
-        assert_eq!(world.try_sign_in(other, PASSWORD).await.status, 401, "{other}");
+        assert_eq!(fixture.try_sign_in(other, PASSWORD).await.status, 401, "{other}");
     }
-    assert_eq!(world.try_sign_in("juliet@example.com", "wrong").await.status, 401);
-    let user = world.try_sign_in("juliet@example.com", "sunrise").await;
+    assert_eq!(fixture.try_sign_in("juliet@example.com", "wrong").await.status, 401);
+    let user = fixture.try_sign_in("juliet@example.com", "sunrise").await;
     assert_eq!(user.problem(), (403, "forbidden".to_owned()));
     let admin = jid::Jid::parse(ADMIN).unwrap();
-    world.engine.stores.accounts.set_disabled(admin.as_ref(), true).await.unwrap();
-    assert_eq!(world.try_sign_in(ADMIN, PASSWORD).await.problem(), (403, "forbidden".to_owned()));
+    fixture.engine.stores.accounts.set_disabled(admin.as_ref(), true).await.unwrap();
+    assert_eq!(fixture.try_sign_in(ADMIN, PASSWORD).await.problem(), (403, "forbidden".to_owned()));
 }
 
 #[tokio::test]
-async fn guessing_is_throttled_as_over_xmpp() {
-    let world = ApiFixture::new(&[]).await;
-    let limit = world.engine.node.limits().login_failures_per_address_and_account;
+async fn password_guessing_is_throttled_as_over_xmpp() {
+    let fixture = ApiFixture::new(&[]).await;
+    let limit = fixture.engine.node.limits().login_failures_per_address_and_account;
     for _ in 0..limit {
-        assert_eq!(world.try_sign_in(ADMIN, "guess").await.status, 401);
+        assert_eq!(fixture.try_sign_in(ADMIN, "guess").await.status, 401);
     }
-    let limited = world.try_sign_in(ADMIN, PASSWORD).await;
+    let limited = fixture.try_sign_in(ADMIN, PASSWORD).await;
     assert_eq!(limited.problem(), (429, "policy-violation".to_owned()));
     assert!(!limited.headers.contains_key("set-cookie"));
     // Other addresses are unaffected, and this one may try again after the window.
     let body = json!({ "jid": ADMIN, "password": PASSWORD });
-    assert_eq!(status(&world, api_request("POST /api/v1/session").json(body).from("192.0.2.8")).await, 201);
-    world.engine.advance(600);
-    world.sign_in().await;
+    assert_eq!(status(&fixture, api_request("POST /api/v1/session").json(body).from("192.0.2.8")).await, 201);
+    fixture.engine.advance(600);
+    fixture.sign_in().await;
     // One guess for each of many accounts.
-    let tried = async |n: u32| world.try_sign_in(&format!("user{n}@example.com"), "guess").await.status;
+    let tried = async |n: u32| fixture.try_sign_in(&format!("user{n}@example.com"), "guess").await.status;
     let mut count = 0;
     while tried(count).await == 401 {
         count += 1;
@@ -88,13 +92,13 @@ async fn guessing_is_throttled_as_over_xmpp() {
 }
 
 #[tokio::test]
-async fn of_guesses_in_parallel_only_as_many_as_the_limit_are_answered() {
-    let world = ApiFixture::new(&[]).await;
-    let limit = world.engine.node.limits().login_failures_per_address_and_account as usize;
+async fn parallel_guesses_are_answered_up_to_the_limit() {
+    let fixture = ApiFixture::new(&[]).await;
+    let limit = fixture.engine.node.limits().login_failures_per_address_and_account as usize;
     // Eight at a time, since further requests are asked to retry.
     let mut answers = Vec::new();
     for _ in 0..limit / 2 {
-        let guesses = (0..8).map(|_| world.try_sign_in(ADMIN, "guess"));
+        let guesses = (0..8).map(|_| fixture.try_sign_in(ADMIN, "guess"));
         answers
             .extend(store::conformance::join_all(guesses.collect()).await.into_iter().map(|got| got.status));
     }
@@ -104,7 +108,7 @@ async fn of_guesses_in_parallel_only_as_many_as_the_limit_are_answered() {
 
 #[tokio::test]
 async fn the_request_body_must_be_small_json() {
-    let world = ApiFixture::new(&[]).await;
+    let fixture = ApiFixture::new(&[]).await;
     let post = || api_request("POST /api/v1/session");
     for (request, expected) in [
         (post(), 415),
@@ -116,93 +120,93 @@ async fn the_request_body_must_be_small_json() {
         (post().json(json!({ "jid": ADMIN, "password": PASSWORD, "more": 1 })), 400),
         (post().json(json!({ "jid": ADMIN, "password": "x".repeat(4_000) })), 400),
     ] {
-        let answer = request.send_to(&world).await;
+        let answer = request.send_to(&fixture).await;
         assert_eq!(answer.problem().0, expected, "{answer:?}");
         assert!(!answer.text.contains(PASSWORD));
     }
-    assert_eq!(status(&world, api_request("PUT /api/v1/session")).await, 405);
+    assert_eq!(status(&fixture, api_request("PUT /api/v1/session")).await, 405);
 }
 
 #[tokio::test]
 async fn cross_site_requests_are_refused() {
-    let world = ApiFixture::new(&[]).await;
-    let who = world.sign_in().await;
+    let fixture = ApiFixture::new(&[]).await;
+    let user = fixture.sign_in().await;
     let body = json!({ "jid": ADMIN, "password": PASSWORD });
     let evil = || ("origin", "https://evil.example");
     let (name, value) = evil();
-    let sign_in = api_request("POST /api/v1/session").json(body).header(name, value).send_to(&world).await;
+    let sign_in = api_request("POST /api/v1/session").json(body).header(name, value).send_to(&fixture).await;
     assert_eq!(sign_in.problem(), (403, "forbidden".to_owned()));
     for (name, value) in
         [evil(), ("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site"), ("origin", "null")]
     {
         for line in ["GET /api/v1/session", "DELETE /api/v1/session"] {
-            let answer = api_request(line).signed_in_as(&who).header(name, value).send_to(&world).await;
+            let answer = api_request(line).signed_in_as(&user).header(name, value).send_to(&fixture).await;
             assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{line} {name} {value}");
         }
     }
-    let cookie = format!("throng_session={}", who.cookie);
-    for token in [None, Some(""), Some("x"), Some(&who.csrf[1..]), Some(&who.cookie)] {
+    let cookie = format!("throng_session={}", user.cookie);
+    for token in [None, Some(""), Some("x"), Some(&user.csrf[1..]), Some(&user.cookie)] {
         let mut request = api_request("DELETE /api/v1/session").header("cookie", cookie.clone());
         if let Some(token) = token {
             request = request.header("x-csrf-token", token);
         }
-        assert_eq!(request.send_to(&world).await.problem(), (403, "forbidden".to_owned()), "{token:?}");
+        assert_eq!(request.send_to(&fixture).await.problem(), (403, "forbidden".to_owned()), "{token:?}");
     }
     // None of this ended the session.
     let own =
-        api_request("DELETE /api/v1/session").signed_in_as(&who).header("origin", "https://console.example");
-    assert_eq!(status(&world, own.header("sec-fetch-site", "same-origin")).await, 204);
+        api_request("DELETE /api/v1/session").signed_in_as(&user).header("origin", "https://console.example");
+    assert_eq!(status(&fixture, own.header("sec-fetch-site", "same-origin")).await, 204);
 }
 
 #[tokio::test]
 async fn forged_cookies_are_rejected() {
-    let world = ApiFixture::new(&[]).await;
-    let who = world.sign_in().await;
-    let flipped = format!("{}{}", &who.cookie[..21], if who.cookie.ends_with('A') { 'Q' } else { 'A' });
-    for forged in ["", "x", &"x".repeat(10_000), &flipped, &who.csrf] {
+    let fixture = ApiFixture::new(&[]).await;
+    let user = fixture.sign_in().await;
+    let flipped = format!("{}{}", &user.cookie[..21], if user.cookie.ends_with('A') { 'Q' } else { 'A' });
+    for forged in ["", "x", &"x".repeat(10_000), &flipped, &user.csrf] {
         let request = api_request("GET /api/v1/session").header("cookie", format!("throng_session={forged}"));
-        assert_eq!(request.send_to(&world).await.problem(), (401, "not-authorized".to_owned()));
+        assert_eq!(request.send_to(&fixture).await.problem(), (401, "not-authorized".to_owned()));
     }
     // A neighbouring site that sets cookies for us does not lock users out.
-    let both = format!("throng_session=x; throng_session={}", who.cookie);
-    assert_eq!(status(&world, api_request("GET /api/v1/session").header("cookie", both)).await, 200);
+    let both = format!("throng_session=x; throng_session={}", user.cookie);
+    assert_eq!(status(&fixture, api_request("GET /api/v1/session").header("cookie", both)).await, 200);
 }
 
 #[tokio::test]
 async fn a_session_ends_when_its_account_changes() {
-    let world = ApiFixture::new(&[]).await;
-    let node = &world.engine.node;
+    let fixture = ApiFixture::new(&[]).await;
+    let node = &fixture.engine.node;
     let admin = jid::Jid::parse(ADMIN).unwrap();
-    let about = |who| api_request("GET /api/v1/session").signed_in_as(who);
+    let about = |user| api_request("GET /api/v1/session").signed_in_as(user);
     // Idle timeout.
-    let who = world.sign_in().await;
-    world.engine.clock.advance(60 * 60 * 1000);
-    assert_eq!(status(&world, about(&who)).await, 401);
+    let user = fixture.sign_in().await;
+    fixture.engine.clock.advance(60 * 60 * 1000);
+    assert_eq!(status(&fixture, about(&user)).await, 401);
     // No administrator any more.
-    let who = world.sign_in().await;
+    let user = fixture.sign_in().await;
     node.set_admins([]);
-    assert_eq!(status(&world, about(&who)).await, 401);
+    assert_eq!(status(&fixture, about(&user)).await, 401);
     node.set_admins([admin.clone()]);
-    assert_eq!(status(&world, about(&who)).await, 401, "it does not come back");
+    assert_eq!(status(&fixture, about(&user)).await, 401, "it does not come back");
     // A changed password is noticed within 15 seconds.
-    let who = world.sign_in().await;
-    world.engine.stores.accounts.set_credentials(admin.as_ref(), b"other").await.unwrap();
-    world.engine.clock.advance(15_000);
-    assert_eq!(status(&world, about(&who)).await, 401);
-    let who = signed_in_user(&world.try_sign_in(ADMIN, "other").await);
-    world.engine.stores.accounts.set_disabled(admin.as_ref(), true).await.unwrap();
-    world.engine.clock.advance(15_000);
-    assert_eq!(status(&world, about(&who)).await, 401);
+    let user = fixture.sign_in().await;
+    fixture.engine.stores.accounts.set_credentials(admin.as_ref(), b"other").await.unwrap();
+    fixture.engine.clock.advance(15_000);
+    assert_eq!(status(&fixture, about(&user)).await, 401);
+    let user = signed_in_user(&fixture.try_sign_in(ADMIN, "other").await);
+    fixture.engine.stores.accounts.set_disabled(admin.as_ref(), true).await.unwrap();
+    fixture.engine.clock.advance(15_000);
+    assert_eq!(status(&fixture, about(&user)).await, 401);
 }
 
 #[tokio::test]
 async fn a_token_authenticates_with_its_own_scopes() {
-    let world = ApiFixture::new(&[]).await;
-    let secret = world.token("backup", &[TokenScope::Read, TokenScope::Accounts]).await;
+    let fixture = ApiFixture::new(&[]).await;
+    let secret = fixture.token("backup", &[TokenScope::Read, TokenScope::Accounts]).await;
     let about = api_request("GET /api/v1/session")
         .bearer(&secret)
         .header("origin", "https://evil.example")
-        .send_to(&world)
+        .send_to(&fixture)
         .await;
     assert_eq!(
         about.json(),
@@ -217,19 +221,22 @@ async fn a_token_authenticates_with_its_own_scopes() {
         ("authorization", format!("Bearer {}", "x".repeat(9_000))),
     ] {
         // A cookie beside a wrong token is ignored.
-        let who = world.sign_in().await;
-        let answer =
-            api_request("GET /api/v1/session").signed_in_as(&who).header(name, value).send_to(&world).await;
+        let user = fixture.sign_in().await;
+        let answer = api_request("GET /api/v1/session")
+            .signed_in_as(&user)
+            .header(name, value)
+            .send_to(&fixture)
+            .await;
         assert_eq!(answer.problem(), (401, "not-authorized".to_owned()));
         assert!(answer.header("www-authenticate").starts_with("Bearer"));
     }
-    world.api.tokens.remove("backup").await.unwrap();
-    assert_eq!(status(&world, api_request("GET /api/v1/session").bearer(&secret)).await, 401);
+    fixture.api.tokens.remove("backup").await.unwrap();
+    assert_eq!(status(&fixture, api_request("GET /api/v1/session").bearer(&secret)).await, 401);
 }
 
 #[tokio::test]
-async fn a_bare_name_is_of_the_default_domain() {
-    let world = ApiFixture::new(&[]).await;
-    let who = world.try_sign_in("Admin", PASSWORD).await;
-    assert_eq!(who.json()["jid"], ADMIN);
+async fn a_name_without_domain_belongs_to_the_default_domain() {
+    let fixture = ApiFixture::new(&[]).await;
+    let user = fixture.try_sign_in("Admin", PASSWORD).await;
+    assert_eq!(user.json()["jid"], ADMIN);
 }

@@ -1,12 +1,13 @@
 //! Clocks: a monotonic count of milliseconds and the wall clock, passed in as a value.
 //!
-//! [`SystemClock`] is the only clock of the server; clippy rejects `Instant::now` and `SystemTime::now` everywhere else. The load
-//! generator, the benches and the process metrics read clocks of their own. [`ManualClock`] stands still until a test moves it.
+//! [`SystemClock`] is the only clock of the server; clippy rejects `Instant::now` and `SystemTime::now` everywhere
+//! else. The load generator, the benches and the process metrics read clocks of their own. [`ManualClock`] stands still
+//! until a test moves it.
 //!
 //! # Pitfalls
 //!
-//! [`Clock::now`] is for durations and timeouts, [`Clock::unix_millis`] for timestamps that leave the process. The wall clock
-//! may jump back; never subtract two of its readings.
+//! [`Clock::now`] is for durations and timeouts, [`Clock::unix_millis`] for timestamps that leave the process. The wall
+//! clock may jump back; never subtract two of its readings.
 
 use std::fmt;
 use std::ops::Add;
@@ -63,7 +64,8 @@ pub trait Clock: Send + Sync {
     /// Wall clock: milliseconds since 1970-01-01T00:00:00Z. May jump.
     fn unix_millis(&self) -> u64;
 
-    /// [`Clock::now`] in microseconds, for durations below a millisecond. A clock may have no finer resolution than that.
+    /// [`Clock::now`] in microseconds, for durations below a millisecond. A clock may have no finer resolution than
+    /// that.
     fn now_micros(&self) -> u64 {
         self.now().0.saturating_mul(1000)
     }
@@ -148,8 +150,8 @@ impl ManualClock {
         self.unix.fetch_add(ms, Ordering::SeqCst);
     }
 
-    /// Advances the monotonic clock to `to` and the wall clock by the same amount. Does nothing if `to` is in the past: a
-    /// monotonic clock cannot go back.
+    /// Advances the monotonic clock to `to` and the wall clock by the same amount. Does nothing if `to` is in the past:
+    /// a monotonic clock cannot go back.
     pub fn set(&self, to: Millis) {
         let ahead = to.0.saturating_sub(self.now.fetch_max(to.0, Ordering::SeqCst));
         self.unix.fetch_add(ahead, Ordering::SeqCst);
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn system_clock_starts_near_zero_and_never_goes_back() {
+    fn the_system_clock_starts_near_zero_and_is_monotonic() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let first = clock.now();
         assert!(first.0 < 60_000);

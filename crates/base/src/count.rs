@@ -1,8 +1,8 @@
 //! Counters and histograms for metrics that many threads write and few read.
 //!
-//! A [`Counter`] has a separate cell for each of a few threads, so that counting on the stanza path never waits for another
-//! core's cache line. A [`Histogram`] has fixed buckets and no lock; percentiles come from a [`HistogramSnapshot`], and those
-//! of an interval from the difference of two.
+//! A [`Counter`] has a separate cell for each of a few threads, so that counting on the stanza path never waits for
+//! another core's cache line. A [`Histogram`] has fixed buckets and no lock; percentiles come from a
+//! [`HistogramSnapshot`], and those of an interval from the difference of two.
 //!
 //! Not implemented: names and labels, which belong to the code that exports the metrics.
 //!
@@ -141,8 +141,8 @@ impl HistogramSnapshot {
         }
     }
 
-    /// The quantile for this share of all values, interpolated linearly within its bucket. Values above the last bound count as
-    /// that bound. `None` without values.
+    /// The quantile for this share of all values, interpolated linearly within its bucket. Values above the last bound
+    /// count as that bound. `None` without values.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let total = self.count();
         if total == 0 {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_lost_however_many_threads_count() {
+    fn concurrent_increments_are_all_counted() {
         let counter = Counter::new();
         std::thread::scope(|scope| {
             for _ in 0..20 {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_counted_in_the_bucket_whose_bound_it_does_not_exceed() {
+    fn a_value_is_counted_in_the_first_bucket_with_a_sufficient_bound() {
         let histogram = Histogram::new(&[10, 20]);
         for value in [0, 10, 11, 20, 21, 1_000] {
             histogram.record(value);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_of_two_snapshots_is_what_came_between() {
+    fn the_difference_of_two_snapshots_covers_the_values_in_between() {
         let histogram = Histogram::new(LATENCY_BUCKETS_MICROS);
         histogram.record(15);
         let before = histogram.snapshot();

@@ -1,12 +1,12 @@
 //! Random ids and random bytes from the operating system.
 //!
-//! Ids are used where they must not be guessable (streams, sessions, tokens, nonces): 80 bits each, in the lower-case base32
-//! alphabet of RFC 4648, section 6, which survives case folding and needs no XML escapes.
+//! Ids are used where they must not be guessable (streams, sessions, tokens, nonces): 80 bits each, in the lower-case
+//! base32 alphabet of RFC 4648, section 6, which survives case folding and needs no XML escapes.
 //!
 //! Ids that must only be unique and in order are [`crate::TimeOrderedId`].
 //!
-//! Not implemented: a generator in user space. One system call per id is cheap enough and leaves no state that a fork or a
-//! snapshot could repeat.
+//! Not implemented: a generator in user space. One system call per id is cheap enough and leaves no state that a fork
+//! or a snapshot could repeat.
 
 use ring::rand::{SecureRandom, SystemRandom};
 

@@ -1,7 +1,7 @@
 //! Foundations of every other crate: time, tasks, random and time-ordered ids, secrets, token buckets and counters.
 //!
-//! Nothing here depends on XMPP or on a runtime: time and tasks are traits ([`clock::Clock`], [`spawn::Spawner`]) that programs
-//! implement and tests replace.
+//! Nothing here depends on XMPP or on a runtime: time and tasks are traits ([`clock::Clock`], [`spawn::Spawner`]) that
+//! programs implement and tests replace.
 //!
 //! Not implemented: anything used by only one crate. A file belongs here only while two crates use it.
 

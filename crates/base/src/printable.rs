@@ -1,8 +1,9 @@
-//! Escaping for logs: text chosen by clients must not end a line, move a terminal's cursor, or change the text direction.
+//! Escaping for logs: text chosen by clients must not end a line, move a terminal's cursor, or change the text
+//! direction.
 //!
 //! Replaced by an escape such as `\n` or `\u{202e}`: control characters (Unicode category Cc), line and paragraph
-//! separators, and format characters that are invisible or change the direction (Unicode Standard Annex 9, "Trojan Source",
-//! CVE-2021-42574). Zero-width joiners stay: emoji and several scripts need them.
+//! separators, and format characters that are invisible or change the direction (Unicode Standard Annex 9, "Trojan
+//! Source", CVE-2021-42574). Zero-width joiners stay: emoji and several scripts need them.
 //!
 //! Not implemented: confusable letters.
 //!
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_seen_stays_as_it_is() {
+    fn printable_text_is_unchanged() {
         for text in
             ["", "romeo@example.net/orchard", "Žluťoučký kůň", "日本語", "👩\u{200d}💻", "שלום", "a\\b\"c\""]
         {
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_line_or_moves_a_cursor_is_escaped() {
+    fn line_ends_and_control_characters_are_escaped() {
         for (text, expected) in [
             ("a\nb\r\tc", "a\\nb\\r\\tc"),
             ("\x1b[2J\x07", "\\u{1b}[2J\\u{7}"),
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_between_characters_after_it_was_escaped() {
+    fn long_text_is_truncated_between_characters_after_escaping() {
         assert_eq!(printable(&"x".repeat(9_999), 512), format!("{}…", "x".repeat(512)));
         assert_eq!(printable(&"日".repeat(9_999), 512).len(), 510 + "…".len());
         assert_eq!(printable(&"\n".repeat(9_999), 5), "\\n\\n…");

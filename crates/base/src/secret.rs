@@ -1,7 +1,7 @@
 //! Secrets: not printable, wiped from freed memory, and compared in constant time.
 //!
-//! Not implemented: `Display`, `serde`, `Hash` and order. A secret is read only through [`Secret::expose`], so that every use
-//! can be found by name.
+//! Not implemented: `Display`, `serde`, `Hash` and order. A secret is read only through [`Secret::expose`], so that
+//! every use can be found by name.
 //!
 //! # Pitfalls
 //!
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn comparison_sees_every_byte_and_the_length() {
+    fn comparison_covers_every_byte_and_the_length() {
         assert!(constant_time_eq(b"", b""));
         assert!(constant_time_eq(b"abc", b"abc"));
         for other in [&b"xbc"[..], b"axc", b"abx", b"ab", b"abcd", b""] {

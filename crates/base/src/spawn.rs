@@ -1,7 +1,7 @@
 //! Task spawning for crates without a runtime: a trait that the program implements.
 //!
-//! Not implemented: a runtime. The program's implementation owns every task, so that shutdown can wait for them and tests can
-//! run them by hand.
+//! Not implemented: a runtime. The program's implementation owns every task, so that shutdown can wait for them and
+//! tests can run them by hand.
 //!
 //! # Pitfalls
 //!

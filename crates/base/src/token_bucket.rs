@@ -1,7 +1,7 @@
 //! [`TokenBucket`]: a rate limiter in 24 bytes of plain data, for stanzas, bytes, logins and connections.
 //!
-//! It has no timer and no clock: the caller passes the time. Arithmetic is in whole thousandths of a token, so rounding never
-//! loses tokens.
+//! It has no timer and no clock: the caller passes the time. Arithmetic is in whole thousandths of a token, so rounding
+//! never loses tokens.
 //!
 //! # Pitfalls
 //!
@@ -21,8 +21,8 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket. `rate_per_s` is in tokens per second, `burst` the maximum level. With a rate of zero it never refills;
-    /// with a burst of zero only amounts of zero pass.
+    /// A full bucket. `rate_per_s` is in tokens per second, `burst` the maximum level. With a rate of zero it never
+    /// refills; with a burst of zero only amounts of zero pass.
     pub const fn new(rate_per_s: u32, burst: u32) -> TokenBucket {
         TokenBucket { rate: rate_per_s, burst, level: burst as i64 * 1000, at: Millis::ZERO }
     }
@@ -59,8 +59,8 @@ impl TokenBucket {
         }
     }
 
-    /// Milliseconds from `now` until [`TokenBucket::try_take`] of `n` would pass; zero if it would pass now, `u64::MAX` if
-    /// never. After [`TokenBucket::charge`], use `n` = 0: the time until the debt is paid.
+    /// Milliseconds from `now` until [`TokenBucket::try_take`] of `n` would pass; zero if it would pass now, `u64::MAX`
+    /// if never. After [`TokenBucket::charge`], use `n` = 0: the time until the debt is paid.
     pub fn millis_until(&self, n: u32, now: Millis) -> u64 {
         if self.is_unlimited() {
             return 0;
@@ -100,8 +100,8 @@ impl TokenBucket {
         }
     }
 
-    /// As [`TokenBucket::carry`] from a level that several buckets share, but with no more debt than `single` has: the sum of
-    /// what several have spent takes the burst, and only the debt of a single one delays.
+    /// As [`TokenBucket::carry`] from a level that several buckets share, but with no more debt than `single` has: the
+    /// sum of what several have spent takes the burst, and only the debt of a single one delays.
     pub fn carry_shared(&mut self, shared: &TokenBucket, single: &TokenBucket, now: Millis) {
         if !self.is_unlimited() && !shared.is_unlimited() {
             let (mut shared, mut single) = (*shared, *single);
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_burst_passes_at_once_and_then_the_rate() {
+    fn the_burst_passes_immediately_and_then_the_rate() {
         let mut meter = TokenBucket::new(10, 3);
         assert!((0..3).all(|_| meter.try_take(1, Millis(0))));
         assert!(!meter.try_take(1, Millis(99)));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_burst_passes_when_full_and_leaves_a_debt() {
+    fn a_full_bucket_admits_more_than_its_burst_and_goes_into_debt() {
         let mut meter = TokenBucket::new(10, 10);
         assert!(meter.try_take(25, Millis(0)));
         assert_eq!(meter.available(Millis(0)), 0);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_is_paid_off_over_time() {
+    fn a_debt_is_repaid_over_time() {
         let mut meter = TokenBucket::new(1000, 100);
         meter.charge(600, Millis(0));
         assert_eq!(meter.millis_until(0, Millis(0)), 500);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_meter_has_spent_is_not_there_again() {
+    fn a_replacement_bucket_does_not_refill_spent_tokens() {
         let mut earlier = TokenBucket::new(10, 100);
         earlier.charge(130, Millis(0));
         let mut later = TokenBucket::new(10, 100);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_buckets_have_spent_is_a_sum_of_which_only_single_debts_delay() {
+    fn spending_of_several_buckets_is_summed_but_only_single_debts_delay() {
         let spent = |n| {
             let mut bucket = TokenBucket::new(10, 100);
             bucket.charge(n, Millis(0));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_goes_back_gives_nothing() {
+    fn time_that_goes_backwards_adds_no_tokens() {
         let mut meter = TokenBucket::new(1000, 10);
         assert!(meter.try_take(10, Millis(1000)));
         assert!(!meter.try_take(1, Millis(500)));

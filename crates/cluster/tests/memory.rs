@@ -36,7 +36,7 @@ fn undelivered(recorder: &InboxRecorder) -> Vec<String> {
 }
 
 #[test]
-fn a_short_cut_loses_nothing_that_is_kept() {
+fn a_short_partition_loses_no_reliable_envelope() {
     for seed in 0..20 {
         let bus = Bus::new(seed, STORM);
         let (a, received_a) = join(&bus, "a");
@@ -65,7 +65,7 @@ fn a_short_cut_loses_nothing_that_is_kept() {
 }
 
 #[test]
-fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
+fn a_long_partition_returns_reliable_envelopes_and_drops_others() {
     for seed in 0..20 {
         let bus = Bus::new(seed, STORM);
         let (a, received_a) = join(&bus, "a");
@@ -102,7 +102,7 @@ fn a_long_cut_gives_back_what_is_kept_and_forgets_the_other() {
 }
 
 #[test]
-fn a_crash_is_found_out_and_a_new_life_starts_from_nothing() {
+fn a_crash_is_detected_and_a_new_incarnation_starts_empty() {
     let bus = Bus::new(1, STORM);
     let (a, received_a) = join(&bus, "a");
     let (b, _) = join(&bus, "b");
@@ -127,7 +127,7 @@ fn a_crash_is_found_out_and_a_new_life_starts_from_nothing() {
 }
 
 #[test]
-fn a_node_that_is_back_before_anyone_noticed_is_a_new_life() {
+fn a_node_that_restarts_before_detection_is_a_new_incarnation() {
     let bus = Bus::new(1, NetworkFaults::default());
     let (a, received_a) = join(&bus, "a");
     let (b, received_b) = join(&bus, "b");
@@ -173,7 +173,7 @@ fn a_full_queue_refuses_an_envelope() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn the_same_seed_repeats_the_run() {
     let run = |seed| {
         let bus = Bus::new(seed, STORM);
         let nodes = ["a", "b", "c"].map(|name| join(&bus, name));

@@ -212,8 +212,8 @@ impl AccountState {
             return in_order;
         };
         let after = change.after.as_ref().map(|item| Contact { hash, id, subscription: item.subscription });
-        let place = self.contacts.binary_search_by_key(&(hash, id), Contact::key);
-        match (place, after) {
+        let position = self.contacts.binary_search_by_key(&(hash, id), Contact::key);
+        match (position, after) {
             (Ok(at), Some(contact)) => self.contacts[at] = contact,
             (Ok(at), None) => {
                 let mut list = std::mem::take(&mut self.contacts).into_vec();
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn contacts_with_the_same_hash_stay_apart() {
+    fn contacts_with_the_same_hash_are_distinguished() {
         let same = 0xC0_11_1D_ED;
         let number = |n| AddressId::new(n).unwrap();
         let mut state = AccountState::default();

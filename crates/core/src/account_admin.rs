@@ -133,12 +133,12 @@ impl Node {
     }
 
     /// Ends the session with this address, or all sessions of a bare address; returns their number.
-    pub fn end_sessions(self: &Arc<Self>, jid: JidRef<'_>, why: &StreamError) -> usize {
+    pub fn end_sessions(self: &Arc<Self>, jid: JidRef<'_>, reason: &StreamError) -> usize {
         let Some(account) = self.routing_table.find(jid) else { return 0 };
         let mut ended = 0;
         for session in account.sessions() {
             if jid.resource().is_none_or(|r| r == session.resource()) {
-                session.outbox.close(why.clone());
+                session.outbox.close(reason.clone());
                 self.end_session(&session);
                 ended += 1;
             }

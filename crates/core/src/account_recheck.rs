@@ -148,11 +148,11 @@ impl AccountRechecks {
     }
 
     fn take_due(&self, now: u32) -> Vec<FailedRecheck> {
-        let mut waiting = self.waiting.lock();
-        if waiting.is_empty() {
+        let mut rechecks = self.waiting.lock();
+        if rechecks.is_empty() {
             return Vec::new();
         }
-        waiting.extract_if(.., |failed| failed.due <= now).collect()
+        rechecks.extract_if(.., |failed| failed.due <= now).collect()
     }
 }
 
@@ -201,12 +201,12 @@ impl Node {
                     return;
                 }
                 tracing::warn!(%account, %error, attempts, "cannot recheck an account; ending its sessions");
-                let why = ServerError::from(error).stream();
+                let reason = ServerError::from(error).stream();
                 match &outdated {
-                    Outdated::Login(session, _) => node.close_and_end(session, why),
+                    Outdated::Login(session, _) => node.close_and_end(session, reason),
                     Outdated::Roster(reload) => {
                         for session in reload.account.sessions() {
-                            node.close_and_end(&session, why.clone());
+                            node.close_and_end(&session, reason.clone());
                         }
                     }
                 }
@@ -234,9 +234,9 @@ impl Node {
                         self.refresh_blocklist(account, &blocked, before);
                     }
                     _ => {
-                        let why = StreamError::new(StreamCondition::NotAuthorized)
+                        let reason = StreamError::new(StreamCondition::NotAuthorized)
                             .text("the account was removed, disabled or changed");
-                        self.close_and_end(session, why);
+                        self.close_and_end(session, reason);
                     }
                 }
             }
@@ -257,8 +257,8 @@ impl Node {
         Ok(())
     }
 
-    fn close_and_end(self: &Arc<Self>, session: &Arc<Session>, why: StreamError) {
-        session.outbox.close(why);
+    fn close_and_end(self: &Arc<Self>, session: &Arc<Session>, reason: StreamError) {
+        session.outbox.close(reason);
         self.end_session(session);
     }
 }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_reported_during_a_read_repeats_it_and_starts_no_other() {
+    fn a_change_reported_during_a_read_repeats_that_read_only() {
         let (reloads, juliet, romeo) = (RosterReloads::default(), account(), account());
         let mut reload = reloads.begin(juliet.clone()).unwrap();
         assert!(reloads.begin(juliet.clone()).is_none(), "the read has not begun, so it covers this change");

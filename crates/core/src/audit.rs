@@ -41,7 +41,7 @@ pub struct AuditEntry {
     pub action: String,
     /// The subject of the action.
     pub subject: String,
-    /// `done`, the condition of the error, or `given up`.
+    /// `done`, the condition of the error, or `cancelled`.
     pub outcome: String,
 }
 
@@ -82,21 +82,21 @@ impl Audit {
 
 impl Node {
     /// Writes one line. `outcome` is `done` or a condition.
-    pub fn audit(&self, caller: &Caller, what: &str, on: &str, outcome: &str) {
-        let (who, what, on, outcome) =
-            (truncate(caller.name()), truncate(what), truncate(on), truncate(outcome));
-        let (who, what, on, outcome) = (&*who, &*what, &*on, &*outcome);
+    pub fn audit(&self, caller: &Caller, action: &str, subject: &str, outcome: &str) {
+        let (actor, action, subject, outcome) =
+            (truncate(caller.name()), truncate(action), truncate(subject), truncate(outcome));
+        let (actor, action, subject, outcome) = (&*actor, &*action, &*subject, &*outcome);
         let (interface, from) = (caller.interface, &*truncate(&caller.from));
         self.metrics.commands.inc([interface, if outcome == "done" { "done" } else { "failed" }]);
-        tracing::info!(target: "throng::audit", who, interface, from, command = what, on, outcome, "command");
+        tracing::info!(target: "throng::audit", who = actor, interface, from, command = action, on = subject, outcome, "command");
         self.audit.push(AuditEntry {
             number: 0,
             at: self.clock.unix_millis(),
-            actor: who.to_owned(),
+            actor: actor.to_owned(),
             interface,
             from: from.to_owned(),
-            action: what.to_owned(),
-            subject: on.to_owned(),
+            action: action.to_owned(),
+            subject: subject.to_owned(),
             outcome: outcome.to_owned(),
         });
     }
@@ -110,14 +110,14 @@ fn truncate(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn entry(what: &str) -> AuditEntry {
+    fn entry(action: &str) -> AuditEntry {
         AuditEntry {
             number: 0,
             at: 0,
             actor: "operator".into(),
             interface: "socket",
             from: String::new(),
-            action: what.into(),
+            action: action.into(),
             subject: String::new(),
             outcome: "done".into(),
         }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_and_cannot_look_like_another_entry() {
+    fn texts_are_truncated_and_cannot_forge_another_entry() {
         assert_eq!(truncate(&"x".repeat(9_999)), format!("{}…", "x".repeat(MAX_TEXT_BYTES)));
         assert_eq!(truncate("romeo@a.org\n\u{1b}[1A\u{202e}"), "romeo@a.org\\n\\u{1b}[1A\\u{202e}");
     }

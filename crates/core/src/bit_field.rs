@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_field_holds_its_own_values_and_leaves_the_others_alone() {
+    fn writing_a_field_does_not_change_the_others() {
         const LOW: BitField32 = BitField32::lowest(1);
         const MIDDLE: BitField32 = LOW.then(5);
         const HIGH: BitField32 = MIDDLE.then(26);

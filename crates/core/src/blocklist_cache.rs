@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_stays_bounded_under_many_accounts_or_long_lists() {
+    fn the_cache_is_bounded_for_many_accounts_and_long_lists() {
         let known = BlocklistCache::new(AddressHasher::new([1; 16]));
         for n in 0..2 * MAX_ENTRIES {
             known.insert(jid(&format!("user{n}@x")).as_ref(), None, 0);

@@ -329,8 +329,8 @@ impl State {
             failed: SmallVec::new(),
         };
         let number = entry.generation << INDEX_BITS | index;
-        if let Some(place) = self.slots.get_mut(index as usize) {
-            *place = Some(entry);
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            *slot = Some(entry);
         }
         self.by_key.insert(key, index);
         number
@@ -374,7 +374,7 @@ mod tests {
         state.release(first);
         assert!(state.get(first).is_none(), "nobody has it and nobody knows it");
         let second = state.acquire("b", 3);
-        assert_eq!(first % MAX_ENTRIES as u32, second % MAX_ENTRIES as u32, "the place is used again");
+        assert_eq!(first % MAX_ENTRIES as u32, second % MAX_ENTRIES as u32, "the slot is reused");
         assert!(state.get(first).is_none() && state.get(second).is_some() && state.get(0).is_none());
         state.release(first);
         assert!(state.get(second).is_some(), "an old number takes nothing from a new one");
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_and_a_set_that_is_too_large_is_not_kept() {
+    fn bytes_are_bounded_and_an_oversized_set_is_not_cached() {
         let clients = CapsCache::default();
         known(&clients, "large", MAX_SET_BYTES + 1, 1);
         assert_eq!(clients.usage(), (1, 0));

@@ -128,7 +128,7 @@ mod tests {
         [DeliveryMark::Delivered, DeliveryMark::Delayed, DeliveryMark::Requested, DeliveryMark::ServerError];
 
     #[test]
-    fn each_mark_and_the_recipients_are_read_back_alone() {
+    fn each_mark_and_the_recipient_count_are_independent() {
         for set in MARKS {
             for sessions in [0, 1, 2, u32::MAX as usize] {
                 let state = AtomicDeliveryState::new(DeliveryState::NEW);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn releasing_counts_down_and_keeps_the_marks() {
+    fn releasing_decrements_the_count_and_preserves_the_marks() {
         let state = AtomicDeliveryState::new(DeliveryState::NEW.with(DeliveryMark::Delayed));
         state.add_recipients(2);
         assert_eq!([state.release_recipient().recipients(), state.release_recipient().recipients()], [2, 1]);

@@ -104,21 +104,21 @@ impl DiscoInfo {
         extra.identities.sort();
         extra.forms.sort();
         let all = features.flat_map(|f| f.disco.iter());
-        let pick = |want: fn(&DiscoFeature) -> Option<&'static str>| {
-            let mut list: Vec<&'static str> = all.clone().filter_map(want).collect();
+        let collect_features = |select: fn(&DiscoFeature) -> Option<&'static str>| {
+            let mut list: Vec<&'static str> = all.clone().filter_map(select).collect();
             list.sort_unstable();
             list.dedup();
             list
         };
         let server = DiscoInfo {
             identities: std::mem::take(&mut extra.identities),
-            features: pick(|d| if let DiscoFeature::Server(var) = d { Some(var) } else { None }),
+            features: collect_features(|d| if let DiscoFeature::Server(var) = d { Some(var) } else { None }),
             forms: std::mem::take(&mut extra.forms),
             alias_nodes: Vec::new(),
         };
         let account = DiscoInfo {
             identities: vec![DiscoIdentity { category: "account", kind: "registered", name: "" }],
-            features: pick(|d| if let DiscoFeature::Account(var) = d { Some(var) } else { None }),
+            features: collect_features(|d| if let DiscoFeature::Account(var) = d { Some(var) } else { None }),
             forms: Vec::new(),
             alias_nodes: Vec::new(),
         };

@@ -324,10 +324,10 @@ impl FeatureBuilder<'_> {
     pub fn stream_management(
         &mut self,
         management: crate::session::StreamManagementConfig,
-        late: crate::host::AddDelay,
+        add_delay: crate::host::AddDelay,
     ) {
         self.parts.stream_management = Some(management);
-        self.parts.add_delay = Some(late);
+        self.parts.add_delay = Some(add_delay);
     }
 
     /// A handler for an element on the stream that is not a stanza.

@@ -81,11 +81,11 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn counters_of_domains_are_kept_and_bounded() {
-        let kept = FeatureState::default();
-        let first = kept.domain_counters("d0.org");
+    fn domain_counters_are_retained_and_bounded() {
+        let state = FeatureState::default();
+        let first = state.domain_counters("d0.org");
         let all: Vec<_> = (0..domain_counters::MAX_DOMAINS + 2)
-            .map(|n| kept.domain_counters(&format!("d{n}.org")))
+            .map(|n| state.domain_counters(&format!("d{n}.org")))
             .collect();
         assert!(Arc::ptr_eq(&first, &all[0]));
         assert!(!Arc::ptr_eq(&all[0], &all[1]));
@@ -93,19 +93,19 @@ mod tests {
             Arc::ptr_eq(&all[domain_counters::MAX_DOMAINS], &all[domain_counters::MAX_DOMAINS + 1]),
             "the rest share one set"
         );
-        assert!(Arc::ptr_eq(&all[1], &kept.clone().domain_counters("d1.org")), "a reload finds them again");
+        assert!(Arc::ptr_eq(&all[1], &state.clone().domain_counters("d1.org")), "a reload finds them again");
     }
 
     #[test]
-    fn a_state_is_made_once_for_each_domain_feature_and_type() {
-        let kept = FeatureState::default();
-        kept.get_or_create("a.org", "offline", || AtomicU32::new(1)).store(7, Ordering::Relaxed);
-        let again = kept.clone().get_or_create("a.org", "offline", || AtomicU32::new(1));
+    fn state_is_created_once_for_each_domain_feature_and_type() {
+        let state = FeatureState::default();
+        state.get_or_create("a.org", "offline", || AtomicU32::new(1)).store(7, Ordering::Relaxed);
+        let again = state.clone().get_or_create("a.org", "offline", || AtomicU32::new(1));
         assert_eq!(again.load(Ordering::Relaxed), 7);
         for (domain, owner) in [("b.org", "offline"), ("a.org", "caps")] {
-            let other = kept.get_or_create(domain, owner, || AtomicU32::new(1));
+            let other = state.get_or_create(domain, owner, || AtomicU32::new(1));
             assert_eq!(other.load(Ordering::Relaxed), 1, "{domain} {owner}");
         }
-        assert_eq!(*kept.get_or_create("a.org", "offline", || 5_u8), 5);
+        assert_eq!(*state.get_or_create("a.org", "offline", || 5_u8), 5);
     }
 }

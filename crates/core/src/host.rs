@@ -134,7 +134,7 @@ impl Host {
         domain: &str,
         enabled: &[EnabledFeature],
         limits: &NodeLimits,
-        kept: &FeatureState,
+        feature_state: &FeatureState,
     ) -> Result<Host, HostError> {
         let jid = Jid::parse(domain).ok().filter(|j| j.as_ref().is_domain());
         let jid = jid.ok_or_else(|| HostError::InvalidDomain(domain.to_owned()))?;
@@ -155,7 +155,7 @@ impl Host {
                 options,
                 domain: jid.as_ref().as_str(),
                 limits,
-                feature_state: kept,
+                feature_state,
                 parts: &mut parts,
             });
             let requests: Vec<IqKey> = parts.iq[before..].iter().map(|(key, ..)| *key).collect();
@@ -212,10 +212,10 @@ impl Host {
         }
         let common = enabled.iter().map(|e| e.feature).filter(|feature| feature.service.is_none());
         let services = services.build(&common.flat_map(service_variables).collect::<Vec<_>>())?;
-        let traffic = kept.domain_counters(jid.as_ref().as_str());
+        let domain_counters = feature_state.domain_counters(jid.as_ref().as_str());
         Ok(Host {
             jid,
-            domain_counters: traffic,
+            domain_counters,
             hooks,
             iq,
             commands,

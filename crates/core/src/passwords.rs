@@ -120,7 +120,7 @@ mod tests {
     //# Although service provisioning is out of scope for this document, XMPP servers that allow password-based
     //# authentication SHOULD enforce minimal criteria for password strength to help prevent dictionary attacks.
     #[test]
-    fn a_policy_says_what_a_password_lacks() {
+    fn a_policy_reports_what_a_password_lacks() {
         let policy = PasswordPolicy::default();
         let check = |password: &str| policy.check("juliet", &Secret::new(password));
         assert_eq!(check("R0m30&juli"), Ok(()));

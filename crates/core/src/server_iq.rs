@@ -70,24 +70,24 @@ impl PendingIqs {
         self.len() == 0
     }
 
-    fn insert(&self, id: String, asked: PendingIq) -> bool {
+    fn insert(&self, id: String, request: PendingIq) -> bool {
         let mut all = self.0.lock();
-        let of_session =
-            all.values().filter(|a| Arc::ptr_eq(&a.session, &asked.session)).take(MAX_PENDING_PER_SESSION);
-        if all.len() >= MAX_PENDING || of_session.count() >= MAX_PENDING_PER_SESSION {
+        let pending_of_session =
+            all.values().filter(|a| Arc::ptr_eq(&a.session, &request.session)).take(MAX_PENDING_PER_SESSION);
+        if all.len() >= MAX_PENDING || pending_of_session.count() >= MAX_PENDING_PER_SESSION {
             return false;
         }
-        all.insert(id, asked);
+        all.insert(id, request);
         true
     }
 
     /// Removes the request to this session with this id.
     fn take_handler(&self, session: &Arc<Session>, id: &str) -> Option<ReplyHandler> {
         let mut all = self.0.lock();
-        if !all.get(id).is_some_and(|asked| Arc::ptr_eq(&asked.session, session)) {
+        if !all.get(id).is_some_and(|request| Arc::ptr_eq(&request.session, session)) {
             return None;
         }
-        all.remove(id).map(|asked| asked.on_reply)
+        all.remove(id).map(|request| request.on_reply)
     }
 
     /// Removes requests that have expired or whose session has ended.
@@ -99,8 +99,8 @@ impl PendingIqs {
         if all.is_empty() {
             return Vec::new();
         }
-        let expired = all.extract_if(|_, asked| asked.deadline <= now || asked.session.is_ended());
-        expired.map(|(_, asked)| asked).collect()
+        let expired = all.extract_if(|_, request| request.deadline <= now || request.session.is_ended());
+        expired.map(|(_, request)| request).collect()
     }
 }
 
@@ -122,12 +122,12 @@ impl Node {
             w.end();
         });
         let Some(stanza) = stanza else { return false };
-        let asked = PendingIq {
+        let request = PendingIq {
             session: session.clone(),
             deadline: self.seconds().saturating_add(TIMEOUT_SECONDS),
             on_reply: then,
         };
-        if !self.pending_iqs.insert(id, asked) {
+        if !self.pending_iqs.insert(id, request) {
             return false;
         }
         effects.send(session, Some(stanza));
@@ -154,8 +154,8 @@ impl Node {
     /// Expires unanswered requests; called once a second.
     pub(crate) fn expire_pending_iqs(self: &Arc<Self>, now: u32) {
         let mut effects = Effects::default();
-        for asked in self.pending_iqs.take_expired(now) {
-            (asked.on_reply)(self, ServerIqReply::NoReply, &mut effects);
+        for request in self.pending_iqs.take_expired(now) {
+            (request.on_reply)(self, ServerIqReply::NoReply, &mut effects);
         }
         if !effects.is_empty() {
             self.perform(effects);

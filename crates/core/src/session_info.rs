@@ -62,9 +62,9 @@ struct State {
 }
 
 impl InfoRequestBatch {
-    fn answer(&self, place: usize, info: Option<SessionInfo>) {
+    fn answer(&self, index: usize, info: Option<SessionInfo>) {
         let mut state = self.0.lock();
-        if let Some(answer) = state.answers.get_mut(place) {
+        if let Some(answer) = state.answers.get_mut(index) {
             *answer = info;
         }
         state.missing = state.missing.saturating_sub(1);
@@ -96,37 +96,33 @@ impl Node {
     /// Requests the information of these sessions. Detached sessions, and those beyond the limit of the node,
     /// are not asked.
     pub fn request_session_info(&self, sessions: &[Arc<Session>]) -> SessionInfoFuture {
-        let round = Arc::new(InfoRequestBatch::default());
-        round.0.lock().answers = vec![None; sessions.len()];
+        let batch = Arc::new(InfoRequestBatch::default());
+        batch.0.lock().answers = vec![None; sessions.len()];
         let now = self.seconds();
         let mut outboxes = Vec::with_capacity(sessions.len());
         {
             let mut all = self.session_info_requests.0.lock();
-            for (place, session) in sessions.iter().enumerate() {
+            for (index, session) in sessions.iter().enumerate() {
                 let outbox = &session.outbox;
                 if all.len() >= MAX_PENDING || session.is_ended() || outbox.is_detached() {
                     continue;
                 }
-                round.0.lock().missing += 1;
-                let waiting = PendingInfoRequest {
-                    batch: round.clone(),
-                    index: place,
-                    since: now,
-                    outbox: outbox.clone(),
-                };
-                all.entry(outbox.id).or_default().push(waiting);
+                batch.0.lock().missing += 1;
+                let request =
+                    PendingInfoRequest { batch: batch.clone(), index, since: now, outbox: outbox.clone() };
+                all.entry(outbox.id).or_default().push(request);
                 outboxes.push(outbox.clone());
             }
         }
         outboxes.iter().for_each(|outbox| outbox.request_info());
-        SessionInfoFuture(round)
+        SessionInfoFuture(batch)
     }
 
     /// Records the answer of a connection's task; none if there is no connection.
     pub fn answer_session_info(&self, outbox: &Outbox, info: Option<SessionInfo>) {
-        let asked = self.session_info_requests.0.lock().remove(&outbox.id);
-        for waiting in asked.into_iter().flatten() {
-            waiting.batch.answer(waiting.index, info.clone());
+        let requests = self.session_info_requests.0.lock().remove(&outbox.id);
+        for request in requests.into_iter().flatten() {
+            request.batch.answer(request.index, info.clone());
         }
     }
 
@@ -136,14 +132,14 @@ impl Node {
         if all.is_empty() {
             return;
         }
-        let (mut late, mut ring) = (Vec::new(), Vec::new());
+        let (mut expired, mut to_signal) = (Vec::new(), Vec::new());
         all.retain(|_, list| {
-            late.extend(list.extract_if(.., |w| now.saturating_sub(w.since) >= TIMEOUT_SECONDS));
-            ring.extend(list.first().map(|w| w.outbox.clone()));
+            expired.extend(list.extract_if(.., |w| now.saturating_sub(w.since) >= TIMEOUT_SECONDS));
+            to_signal.extend(list.first().map(|w| w.outbox.clone()));
             !list.is_empty()
         });
         drop(all);
-        ring.iter().for_each(|outbox| outbox.request_info());
-        late.iter().for_each(|w| w.batch.answer(w.index, None));
+        to_signal.iter().for_each(|outbox| outbox.request_info());
+        expired.iter().for_each(|w| w.batch.answer(w.index, None));
     }
 }

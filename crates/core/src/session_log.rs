@@ -110,7 +110,7 @@ struct LineBudget {
 }
 
 impl LineBudget {
-    fn take(&mut self, now: u32, what: usize) -> bool {
+    fn take(&mut self, now: u32, kind: usize) -> bool {
         if self.second != now {
             (self.second, self.written) = (now, 0);
         }
@@ -121,7 +121,7 @@ impl LineBudget {
         if self.skipped == [0, 0] {
             self.since = now;
         }
-        self.skipped[what] += 1;
+        self.skipped[kind] += 1;
         false
     }
 
@@ -150,8 +150,8 @@ impl SessionLog {
         resumed: bool,
     ) {
         if tracing::enabled!(target: TARGET, Level::INFO) && self.budget.lock().take(now, 0) {
-            let what = if resumed { "session resumed" } else { "logged in" };
-            tracing::info!(target: TARGET, jid = %session.jid, mechanism, transport, %peer, "{what}");
+            let event = if resumed { "session resumed" } else { "logged in" };
+            tracing::info!(target: TARGET, jid = %session.jid, mechanism, transport, %peer, "{event}");
         }
     }
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_of_an_address_are_a_line_at_once_and_then_one_a_minute() {
+    fn failures_of_an_address_are_logged_immediately_and_then_once_a_minute() {
         let mut failures = Failures::default();
         assert_eq!(failures.add(100, failed("192.0.2.1")).unwrap().count, 1);
         for second in 100..159 {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_of_logins_is_counted_instead_of_written() {
+    fn logins_above_the_limit_are_counted_instead_of_logged() {
         let mut budget = LineBudget::default();
         let written = (0..1_000).filter(|_| budget.take(7, 0)).count();
         assert_eq!(written, LINES_PER_SECOND as usize);

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_message_knows_its_number() {
+    fn a_stored_message_carries_its_store_number() {
         let stanza = SharedStanza::from_store(b"<message/>", 7).unwrap();
         assert_eq!((stanza.stored(), stanza.is_shared(), stanza.is_delayed()), (Some(7), false, false));
         assert!(stanza.release_copy());

@@ -1,12 +1,12 @@
 //! Global allocator of tests that have a budget: counts the allocations and bytes of each thread.
 //!
-//! A test program that uses one of these functions has this allocator. Bytes are as requested, without the rounding of the
-//! system's allocator. A reallocation is one allocation, and its bytes are the difference.
+//! A test program that uses one of these functions has this allocator. Bytes are as requested, without the rounding of
+//! the system's allocator. A reallocation is one allocation, and its bytes are the difference.
 //!
 //! # Pitfalls
 //!
-//! A value that is freed on another thread than the one that allocated it lowers the count of the wrong thread. A test with
-//! several threads can only use the number of allocations.
+//! A value that is freed on another thread than the one that allocated it lowers the count of the wrong thread. A test
+//! with several threads can only use the number of allocations.
 #![allow(unsafe_code, reason = "a global allocator cannot be written without it")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -85,17 +85,17 @@ unsafe impl GlobalAlloc for CountingAllocator {
         unsafe { System.alloc_zeroed(layout) }
     }
 
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         record(-signed(layout.size()));
         // SAFETY: the caller upholds the contract of `dealloc`.
-        unsafe { System.dealloc(place, layout) }
+        unsafe { System.dealloc(pointer, layout) }
     }
 
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         record(signed(size) - signed(layout.size()));
         // SAFETY: the caller upholds the contract of `realloc`.
-        unsafe { System.realloc(place, layout, size) }
+        unsafe { System.realloc(pointer, layout, size) }
     }
 }
 

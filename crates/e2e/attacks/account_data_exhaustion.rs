@@ -11,7 +11,7 @@
 
 use testkit::server::{ReceivedElement, StreamClient};
 
-use crate::support::{ask, assert_alive, start_wire};
+use crate::support::{ask, assert_alive, start_server};
 
 async fn fill(
     client: &mut StreamClient,
@@ -29,9 +29,9 @@ async fn fill(
 
 #[tokio::test]
 async fn private_values_are_bounded_in_number_and_size() {
-    let wire = start_wire();
-    wire.create_user("romeo").await;
-    let mut romeo = wire.login("romeo", "x").await;
+    let server = start_server();
+    server.create_user("romeo").await;
+    let mut romeo = server.login("romeo", "x").await;
     let (taken, refused) = fill(&mut romeo, 2_000, |n| {
         format!("<query xmlns='jabber:iq:private'><a xmlns='urn:flood:{n}'>x</a></query>")
     })
@@ -56,9 +56,9 @@ async fn private_values_are_bounded_in_number_and_size() {
 
 #[tokio::test]
 async fn blocklists_are_bounded() {
-    let wire = start_wire();
-    wire.create_user("romeo").await;
-    let mut romeo = wire.login("romeo", "x").await;
+    let server = start_server();
+    server.create_user("romeo").await;
+    let mut romeo = server.login("romeo", "x").await;
     let (taken, _) = fill(&mut romeo, 200, |n| {
         let items: String = (0..100).map(|m| format!("<item jid='u{n}-{m}@example.net'/>")).collect();
         format!("<block xmlns='urn:xmpp:blocking'>{items}</block>")
@@ -78,9 +78,9 @@ async fn blocklists_are_bounded() {
 
 #[tokio::test]
 async fn contacts_and_their_groups_are_bounded() {
-    let wire = start_wire();
-    wire.create_user("romeo").await;
-    let mut romeo = wire.login("romeo", "x").await;
+    let server = start_server();
+    server.create_user("romeo").await;
+    let mut romeo = server.login("romeo", "x").await;
     let groups = |count: usize| (0..count).map(|n| format!("<group>g{n}</group>")).collect::<String>();
     for item in [
         format!("<item jid='a@example.net'>{}</item>", groups(5_000)),
@@ -105,9 +105,9 @@ async fn contacts_and_their_groups_are_bounded() {
 
 #[tokio::test]
 async fn vcards_are_bounded() {
-    let wire = start_wire();
-    wire.create_user("romeo").await;
-    let mut romeo = wire.login("romeo", "x").await;
+    let server = start_server();
+    server.create_user("romeo").await;
+    let mut romeo = server.login("romeo", "x").await;
     for card in [
         format!("<PHOTO><TYPE>image/png</TYPE><BINVAL>{}</BINVAL></PHOTO>", "QUFB".repeat(50_000)),
         "<EMAIL><USERID>a@b</USERID></EMAIL>".repeat(4_000),
@@ -122,14 +122,14 @@ async fn vcards_are_bounded() {
 
 #[tokio::test]
 async fn resources_are_bounded_and_existing_ones_stay() {
-    let wire = start_wire();
-    wire.create_user("romeo").await;
-    let limit = usize::from(wire.node.limits().sessions_per_account);
+    let server = start_server();
+    server.create_user("romeo").await;
+    let limit = usize::from(server.node.limits().sessions_per_account);
     let mut all = Vec::new();
     for n in 0..limit {
-        all.push(wire.login("romeo", &format!("r{n}")).await);
+        all.push(server.login("romeo", &format!("r{n}")).await);
     }
-    let mut one_more = wire.connect();
+    let mut one_more = server.connect();
     one_more.open().await;
     one_more.authenticate(sasl::Mechanism::ScramSha1, "romeo", testkit::server::PASSWORD).await.unwrap();
     one_more.open().await;

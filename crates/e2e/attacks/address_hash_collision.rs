@@ -13,7 +13,7 @@
 
 use testkit::server::StreamClient;
 
-use crate::support::{ask, bare, befriend, start_wire};
+use crate::support::{ask, bare, befriend, start_server};
 
 /// The 64-bit FNV-1a hash of both is 0x13d1292628146d0f.
 const CONTACT: &str = "c4wqycgar3xuc";
@@ -57,13 +57,13 @@ async fn reaches(client: &mut StreamClient, victim: &mut StreamClient) -> bool {
 
 #[tokio::test]
 async fn a_name_with_the_hash_of_a_contact_is_no_contact() {
-    let wire = start_wire();
+    let server = start_server();
     for user in ["juliet", CONTACT, MALLORY] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    let mut juliet = wire.login("juliet", "balcony").await;
-    let mut contact = wire.login(CONTACT, "one").await;
-    let mut mallory = wire.login(MALLORY, "other").await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    let mut contact = server.login(CONTACT, "one").await;
+    let mut mallory = server.login(MALLORY, "other").await;
     for client in [&mut juliet, &mut contact, &mut mallory] {
         client.send("<presence/>").await;
         client.sync().await;

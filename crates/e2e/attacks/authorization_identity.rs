@@ -16,16 +16,16 @@ use testkit::server::{PASSWORD, STREAM_HEADER, TestServer, TlsClientSettings};
 
 use crate::support::ClientTransport;
 
-async fn wire() -> TestServer {
-    let wire = ClientTransport::Tcp.start();
-    wire.create_user("mallory").await;
-    wire.create_user_with_password("juliet", "another password").await;
-    wire
+async fn server() -> TestServer {
+    let server = ClientTransport::Tcp.start();
+    server.create_user("mallory").await;
+    server.create_user_with_password("juliet", "another password").await;
+    server
 }
 
 #[tokio::test]
-async fn nobody_acts_for_somebody_else_with_plain() {
-    let wire = wire().await;
+async fn plain_cannot_assume_the_identity_of_another_user() {
+    let server = server().await;
     let p = PASSWORD;
     for message in [
         format!("juliet@example.com\0mallory\0{p}"),
@@ -41,7 +41,7 @@ async fn nobody_acts_for_somebody_else_with_plain() {
         format!("\0mallory,a=juliet\0{p}"),
         format!("\0mallory\n\0{p}"),
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.start_tls(&TlsClientSettings::default()).await;
         client.open().await;
@@ -52,8 +52,8 @@ async fn nobody_acts_for_somebody_else_with_plain() {
 }
 
 #[tokio::test]
-async fn nobody_acts_for_somebody_else_with_scram() {
-    let wire = wire().await;
+async fn scram_cannot_assume_the_identity_of_another_user() {
+    let server = server().await;
     for authzid in [
         "juliet@example.com",
         "juliet",
@@ -62,7 +62,7 @@ async fn nobody_acts_for_somebody_else_with_scram() {
         "",
         "\u{202e}juliet@example.com",
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         let mut scram =
             ScramClient::new(ScramHash::Sha1, Gs2::None, "mallory", PASSWORD).with_authzid(authzid);
@@ -83,7 +83,7 @@ async fn nobody_acts_for_somebody_else_with_scram() {
 
 #[tokio::test]
 async fn scram_messages_with_a_second_identity_are_refused() {
-    let wire = wire().await;
+    let server = server().await;
     for first in [
         "n,,n=juliet,n=mallory,r=fyko+d2lbbFgONRv9qkxdawL",
         "n,,n=mallory,a=juliet,r=fyko+d2lbbFgONRv9qkxdawL",
@@ -93,7 +93,7 @@ async fn scram_messages_with_a_second_identity_are_refused() {
         "n,,n=mallory=00,r=fyko+d2lbbFgONRv9qkxdawL",
         "n,a=a,a=b,n=mallory,r=fyko+d2lbbFgONRv9qkxdawL",
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.auth(Mechanism::ScramSha1, first.as_bytes()).await;
         let answer = client.element().await;
@@ -103,8 +103,8 @@ async fn scram_messages_with_a_second_identity_are_refused() {
 
 #[tokio::test]
 async fn sasl2_ignores_the_from_of_the_stream_header() {
-    let wire = wire().await;
-    let mut client = wire.connect();
+    let server = server().await;
+    let mut client = server.connect();
     let header = STREAM_HEADER.replace("to='example.com'", "to='example.com' from='juliet@example.com'");
     client.open().await;
     client.start_tls(&TlsClientSettings::default()).await;

@@ -17,22 +17,22 @@ const LAUGHS: &str =
 
 #[tokio::test]
 async fn a_document_type_before_the_header_ends_the_stream() {
-    let wire = ClientTransport::Tcp.start();
-    let mut client = wire.connect();
+    let server = ClientTransport::Tcp.start();
+    let mut client = server.connect();
     client.send(format!("<?xml version='1.0'?>{LAUGHS}")).await;
     client.expect_stream_error(StreamCondition::RestrictedXml).await;
 }
 
 #[tokio::test]
-async fn neither_types_nor_entities_are_taken_within_a_stream() {
+async fn document_types_and_entities_within_a_stream_are_rejected() {
     for attack in [
         LAUGHS,
         "<message to='juliet@example.com'><body>&lol;</body></message>",
         "<message to='juliet@example.com'><body a='&lol;'/></message>",
         "<message to='juliet@example.com'><!DOCTYPE a><body/></message>",
     ] {
-        let wire = ClientTransport::Tcp.start();
-        let (mut romeo, mut juliet) = pair(&wire).await;
+        let server = ClientTransport::Tcp.start();
+        let (mut romeo, mut juliet) = pair(&server).await;
         romeo.send(attack).await;
         romeo.expect_stream_error(StreamCondition::RestrictedXml).await;
         assert_eq!(juliet.sync().await, [], "{attack}");
@@ -40,7 +40,7 @@ async fn neither_types_nor_entities_are_taken_within_a_stream() {
 }
 
 #[test]
-fn websocket_and_bosh_take_neither() {
+fn websocket_and_bosh_reject_document_types_and_entities() {
     let program = ProgramUnderAttack::start("laughs", "", "");
     let open = "<open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='localhost' version='1.0'/>";
     for attack in [

@@ -10,7 +10,7 @@
 
 use testkit::server::{ReceivedElement, StreamClient};
 
-use crate::support::{ask, assert_alive, assert_well_formed, friends, start_wire};
+use crate::support::{ask, assert_alive, assert_well_formed, friends, start_server};
 
 async fn answers(client: &mut StreamClient, stanzas: &[String]) -> Vec<String> {
     for stanza in stanzas {
@@ -22,9 +22,9 @@ async fn answers(client: &mut StreamClient, stanzas: &[String]) -> Vec<String> {
 
 #[tokio::test]
 async fn a_block_is_not_observable() {
-    let wire = start_wire();
-    let (mut romeo, mut juliet) = friends(&wire).await;
-    let mut tablet = wire.login("romeo", "tablet").await;
+    let server = start_server();
+    let (mut romeo, mut juliet) = friends(&server).await;
+    let mut tablet = server.login("romeo", "tablet").await;
     tablet.send("<presence/>").await;
     tablet.sync().await;
     ask(
@@ -47,7 +47,7 @@ async fn a_block_is_not_observable() {
     juliet.send("<presence type='unavailable'/>").await;
     juliet.send("<presence><status>secret again</status></presence>").await;
     juliet.sync().await;
-    let mut phone = wire.login("juliet", "phone").await;
+    let mut phone = server.login("juliet", "phone").await;
     phone.send("<presence/>").await;
     phone.sync().await;
     for client in [&mut romeo, &mut tablet] {

@@ -26,7 +26,7 @@ fn swollen(attributes: &str, namespace: usize) -> String {
 }
 
 #[test]
-fn a_prefix_of_the_wrapper_does_not_swell_a_request() {
+fn a_namespace_prefix_of_the_wrapper_does_not_amplify_a_request() {
     let program = ProgramUnderAttack::start("bosh-prefix", "", "");
     let creation = "rid='1' to='localhost' ver='1.6' wait='1' hold='1' xml:lang='en'";
     let begun = post(&program, &format!("<body {creation} xmlns='{NS}'/>"));

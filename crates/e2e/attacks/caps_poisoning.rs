@@ -12,7 +12,7 @@
 
 use testkit::server::{ReceivedElement, StreamClient};
 
-use crate::support::{bare, pair, start_wire};
+use crate::support::{bare, pair, start_server};
 
 // The example of XEP-0115 section 5.2.
 const HASH: &str = "QgayPKawpkPSDYmwT/WM94uAlu0=";
@@ -56,8 +56,8 @@ async fn mismatching_features_are_not_cached() {
         GOOD.repeat(2),
     ];
     for lie in lies {
-        let wire = start_wire();
-        let (mut mallory, mut juliet) = pair(&wire).await;
+        let server = start_server();
+        let (mut mallory, mut juliet) = pair(&server).await;
         let asked = announce(&mut mallory, "hash='sha-1'").await;
         assert_eq!(asked.len(), 1, "the first with a hash is asked: {asked:?}");
         answer(&mut mallory, &asked[0], &lie).await;
@@ -65,15 +65,15 @@ async fn mismatching_features_are_not_cached() {
         let asked = announce(&mut juliet, "hash='sha-1'").await;
         assert_eq!(asked.len(), 1, "{lie}: the lie was believed");
         answer(&mut juliet, &asked[0], GOOD).await;
-        let mut third = wire.login("juliet", "third").await;
+        let mut third = server.login("juliet", "third").await;
         assert_eq!(announce(&mut third, "hash='sha-1'").await, [], "{lie}: a verified answer is kept");
     }
 }
 
 #[tokio::test]
 async fn missing_or_unsupported_hashes_are_not_queried() {
-    let wire = start_wire();
-    let (mut mallory, _juliet) = pair(&wire).await;
+    let server = start_server();
+    let (mut mallory, _juliet) = pair(&server).await;
     for extra in ["", "ext='evil'", "hash=''", "hash='md2'", "hash='none'"] {
         assert_eq!(announce(&mut mallory, extra).await, [], "{extra}");
     }

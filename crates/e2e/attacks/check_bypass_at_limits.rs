@@ -24,9 +24,9 @@ fn prefixes(count: usize) -> String {
 
 #[tokio::test]
 async fn no_check_is_skipped_at_a_limit() {
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, mut juliet) = friends(&wire).await;
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, mut juliet) = friends(&server).await;
         let to = "juliet@example.com/balcony";
         for more in [attributes(), prefixes(31)] {
             romeo
@@ -41,22 +41,22 @@ async fn no_check_is_skipped_at_a_limit() {
                 ))
                 .await;
             let errors = romeo.sync().await;
-            assert_eq!(errors.len(), 1, "{way:?}: {errors:?}");
-            assert_eq!(errors[0].condition().as_deref(), Some("forbidden"), "{way:?}: {errors:?}");
+            assert_eq!(errors.len(), 1, "{transport:?}: {errors:?}");
+            assert_eq!(errors[0].condition().as_deref(), Some("forbidden"), "{transport:?}: {errors:?}");
             let arrived = juliet.sync().await;
-            assert_eq!(arrived.len(), 1, "{way:?}: {arrived:?}");
+            assert_eq!(arrived.len(), 1, "{transport:?}: {arrived:?}");
             assert_well_formed(&arrived[0].0);
-            assert!(!arrived[0].has("forged") && arrived[0].has("<stanza-id "), "{way:?}: {arrived:?}");
+            assert!(!arrived[0].has("forged") && arrived[0].has("<stanza-id "), "{transport:?}: {arrived:?}");
         }
     }
 }
 
 #[tokio::test]
 async fn nothing_is_lost_at_a_limit() {
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, _juliet) = friends(&wire).await;
-        wire.create_user("nurse").await;
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, _juliet) = friends(&server).await;
+        server.create_user("nurse").await;
         for more in [attributes(), prefixes(32)] {
             romeo
                 .send(format!(
@@ -64,29 +64,29 @@ async fn nothing_is_lost_at_a_limit() {
                 ))
                 .await;
         }
-        assert!(romeo.sync().await.is_empty(), "{way:?}");
-        let mut nurse = wire.login("nurse", "room").await;
+        assert!(romeo.sync().await.is_empty(), "{transport:?}");
+        let mut nurse = server.login("nurse", "room").await;
         nurse.send("<presence/>").await;
         let mut received = nurse.sync().await;
         received.extend(nurse.sync().await);
         let kept: Vec<_> = received.iter().filter(|one| one.has("<body>kept</body>")).collect();
-        assert_eq!(kept.len(), 2, "{way:?}: {received:?}");
+        assert_eq!(kept.len(), 2, "{transport:?}: {received:?}");
         kept.iter().for_each(|one| assert_well_formed(&one.0));
     }
 }
 
 #[tokio::test]
 async fn a_request_with_prefixes_of_its_stanza_is_answered() {
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, _juliet) = friends(&wire).await;
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, _juliet) = friends(&server).await;
         for to in ["nobody@example.com", "example.com", "juliet@example.com/gone"] {
             let quotes = "'".repeat(20_000);
             for (id, written) in [("1", "'1'".to_owned()), (&*quotes, format!("\"{quotes}\""))] {
                 let declared = prefixes(32);
                 let request = format!("<iq to='{to}' type='get' id={written}{declared}><p7:q p8:k=''/></iq>");
                 let answer = ask(&mut romeo, id, &request).await;
-                assert_eq!(answer.attr("type").as_deref(), Some("error"), "{way:?} {to}");
+                assert_eq!(answer.attr("type").as_deref(), Some("error"), "{transport:?} {to}");
                 assert_well_formed(&answer.0);
             }
         }

@@ -21,10 +21,10 @@ use crate::support::ClientTransport;
 #[tokio::test]
 async fn only_an_exact_bare_address_is_an_identity() {
     let authority = ClientAuthority::new();
-    let wire =
+    let server =
         TestServerConfig { client_authority: Some(authority.pem()), ..ClientTransport::Tcp.setup() }.start();
-    wire.create_user("juliet").await;
-    wire.create_user("mallory").await;
+    server.create_user("juliet").await;
+    server.create_user("mallory").await;
     for (name, authzid) in [
         ("*@example.com", Some("juliet@example.com")),
         ("*", Some("juliet@example.com")),
@@ -44,7 +44,7 @@ async fn only_an_exact_bare_address_is_an_identity() {
         ("mallory@example.com,juliet@example.com", None),
         ("mallory@example.com juliet@example.com", None),
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         let tls =
             TlsClientSettings { identity: Some(authority.issue(&[name])), ..TlsClientSettings::default() };
@@ -66,10 +66,10 @@ async fn only_an_exact_bare_address_is_an_identity() {
 #[tokio::test]
 async fn a_certificate_of_an_untrusted_authority_is_refused() {
     let (ours, theirs) = (ClientAuthority::new(), ClientAuthority::new());
-    let wire =
+    let server =
         TestServerConfig { client_authority: Some(ours.pem()), ..ClientTransport::Tcp.setup() }.start();
-    wire.create_user("juliet").await;
-    let mut client = wire.connect();
+    server.create_user("juliet").await;
+    let mut client = server.connect();
     client.open().await;
     let tls = TlsClientSettings {
         identity: Some(theirs.issue(&["juliet@example.com"])),

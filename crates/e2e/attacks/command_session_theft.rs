@@ -23,16 +23,16 @@ async fn command(client: &mut StreamClient, to: &str, attributes: &str, form: &s
 
 #[tokio::test]
 async fn a_session_id_grants_no_access() {
-    let wire =
+    let server =
         TestServerConfig { domains: vec!["example.com", "other.example"], ..ClientTransport::Tcp.setup() }
             .start();
     for user in ["boss", "mallory", "boss@other.example"] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    wire.node.set_admins([wire.address("boss")]);
-    let mut boss = wire.login("boss", "laptop").await;
-    let mut other_client = wire.login("boss", "other").await;
-    let mut mallory = wire.login("mallory", "x").await;
+    server.node.set_admins([server.address("boss")]);
+    let mut boss = server.login("boss", "laptop").await;
+    let mut other_client = server.login("boss", "other").await;
+    let mut mallory = server.login("mallory", "x").await;
     let form = "<x xmlns='jabber:x:data' type='submit'><field var='accountjid'><value>evil@example.com</value></field>\
                 <field var='password'><value>C4lliope+co</value></field><field var='password-verify'><value>C4lliope+co</value></field></x>";
     let begun = command(&mut boss, "example.com", "action='execute'", "").await;
@@ -59,11 +59,11 @@ async fn a_session_id_grants_no_access() {
     let wrong =
         command(&mut other_client, "example.com", &format!("sessionid='{id}' action='complete'"), form).await;
     assert_eq!(wrong.attr("type").as_deref(), Some("error"), "{}", wrong.0);
-    let evil = wire.address("evil");
-    assert!(!wire.stores.accounts.exists(evil.as_ref()).await.unwrap());
+    let evil = server.address("evil");
+    assert!(!server.stores.accounts.exists(evil.as_ref()).await.unwrap());
     let done = command(&mut boss, "example.com", &format!("sessionid='{id}' action='complete'"), form).await;
     assert!(done.has("completed"), "{}", done.0);
-    assert!(wire.stores.accounts.exists(evil.as_ref()).await.unwrap());
+    assert!(server.stores.accounts.exists(evil.as_ref()).await.unwrap());
     // Commands that a user may not execute are not listed.
     let items =
         "<query xmlns='http://jabber.org/protocol/disco#items' node='http://jabber.org/protocol/commands'/>";

@@ -20,16 +20,16 @@ use crate::support::ClientTransport;
 //# An XMPP server implementation or administrative function MUST ensure that any JID assigned during account
 //# provisioning
 #[tokio::test]
-async fn a_name_that_is_taken_is_taken_in_every_spelling() {
+async fn a_registered_name_is_reserved_in_every_spelling() {
     let options = vec![
         ("registration", "open", OptionValue::Bool(true)),
         ("registration", "allow_without_tls", OptionValue::Bool(true)),
         ("registration", "accounts_per_hour_per_address", OptionValue::Int(100_000)),
     ];
-    let wire = TestServerConfig { options, ..ClientTransport::Tcp.setup() }.start();
-    wire.create_user("juliet").await;
-    wire.create_user("stra\u{df}e").await;
-    wire.create_user("k\u{e9}vin").await;
+    let server = TestServerConfig { options, ..ClientTransport::Tcp.setup() }.start();
+    server.create_user("juliet").await;
+    server.create_user("stra\u{df}e").await;
+    server.create_user("k\u{e9}vin").await;
     for name in [
         "Juliet",
         "JULIET",
@@ -65,7 +65,7 @@ async fn a_name_that_is_taken_is_taken_in_every_spelling() {
         "ⅉuliet",
         "juliet\u{fe0f}",
     ] {
-        let mut client = wire.connect_from(&format!("10.0.{}.1", name.len()));
+        let mut client = server.connect_from(&format!("10.0.{}.1", name.len()));
         client.open().await;
         let escaped = name.replace('\0', "");
         client
@@ -86,20 +86,20 @@ async fn a_name_that_is_taken_is_taken_in_every_spelling() {
         panic!("{name:?} was registered as {made}");
     }
     // The password of the existing account is still the only valid one.
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     assert!(client.authenticate(sasl::Mechanism::ScramSha1, "JULIET", "C4lliope+co").await.is_err());
     client.authenticate(sasl::Mechanism::ScramSha1, "JULIET", PASSWORD).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_domain_is_the_same_in_every_spelling_or_none() {
-    let wire = ClientTransport::Tcp.start();
+async fn every_spelling_of_a_domain_is_the_same_domain_or_invalid() {
+    let server = ClientTransport::Tcp.start();
     for user in ["romeo", "juliet"] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    let mut romeo = wire.login("romeo", "x").await;
-    let mut juliet = wire.login("juliet", "x").await;
+    let mut romeo = server.login("romeo", "x").await;
+    let mut juliet = server.login("juliet", "x").await;
     for (domain, ours) in [
         ("EXAMPLE.com", true),
         ("example.com.", true),

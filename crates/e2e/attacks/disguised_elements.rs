@@ -41,9 +41,9 @@ async fn forged_elements_are_removed_in_every_spelling() {
         "<stanza-id xmlns='urn:xmpp:sid:0' by='juliet@example.com.' id='forged'/>".to_owned(),
         "<stanza-id xmlns='urn:xmpp:sid:0' by=' juliet@example.com ' id='forged'/>".to_owned(),
     ];
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, mut juliet) = friends(&wire).await;
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, mut juliet) = friends(&server).await;
         for attack in &attacks {
             romeo
                 .send(format!(
@@ -59,14 +59,14 @@ async fn forged_elements_are_removed_in_every_spelling() {
                 let message = document.root_element().first_element_child().unwrap();
                 for child in message.children().filter(roxmltree::Node::is_element) {
                     let ns = child.tag_name().namespace().unwrap_or_default();
-                    assert_ne!(ns, "urn:xmpp:carbons:2", "{way:?} {attack}: {}", seen.0);
+                    assert_ne!(ns, "urn:xmpp:carbons:2", "{transport:?} {attack}: {}", seen.0);
                     if ns == "urn:xmpp:sid:0" && child.tag_name().name() == "stanza-id" {
                         let by = child.attribute("by").unwrap_or_default();
                         let same =
                             jid::parse(by).is_ok_and(|by| by.as_ref().as_str() == "juliet@example.com");
                         assert!(
                             !same || child.attribute("id") != Some("forged"),
-                            "{way:?} {attack}: {}",
+                            "{transport:?} {attack}: {}",
                             seen.0
                         );
                     }

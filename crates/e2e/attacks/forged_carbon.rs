@@ -15,9 +15,9 @@ use crate::support::{ClientTransport, assert_well_formed, friends};
 
 #[tokio::test]
 async fn forged_carbons_are_not_delivered() {
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, mut juliet) = friends(&wire).await;
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, mut juliet) = friends(&server).await;
         juliet.send("<iq type='set' id='on'><enable xmlns='urn:xmpp:carbons:2'/></iq>").await;
         juliet.sync().await;
         for kind in ["received", "sent"] {
@@ -34,7 +34,7 @@ async fn forged_carbons_are_not_delivered() {
         romeo.sync().await;
         for ReceivedElement(text) in juliet.sync().await {
             assert_well_formed(&text);
-            assert!(!text.contains("urn:xmpp:carbons:2"), "{way:?}: {text}");
+            assert!(!text.contains("urn:xmpp:carbons:2"), "{transport:?}: {text}");
         }
     }
 }

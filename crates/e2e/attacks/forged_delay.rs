@@ -14,9 +14,9 @@ use crate::support::{ClientTransport, assert_well_formed, friends};
 
 #[tokio::test]
 async fn forged_delay_stamps_of_this_server_are_removed() {
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, mut juliet) = friends(&wire).await;
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, mut juliet) = friends(&server).await;
         let stamp = "stamp='2002-09-10T23:08:25Z'";
         let mut forged = Vec::new();
         for from in ["example.com", "EXAMPLE.com", "juliet@example.com", "juliet@example.com/x"] {
@@ -41,11 +41,11 @@ async fn forged_delay_stamps_of_this_server_are_removed() {
         romeo.sync().await;
         let seen = juliet.sync().await;
         let arrived = seen.iter().filter(|seen| seen.name() == "message").count();
-        assert_eq!(arrived, 2 * forged.len(), "{way:?}: they arrive without it");
+        assert_eq!(arrived, 2 * forged.len(), "{transport:?}: they arrive without it");
         for seen in seen {
             assert_well_formed(&seen.0);
             for part in ["delay", "occupant-id", "urn:xmpp:mam"] {
-                assert!(!seen.0.contains(part), "{way:?}: {}", seen.0);
+                assert!(!seen.0.contains(part), "{transport:?}: {}", seen.0);
             }
         }
     }

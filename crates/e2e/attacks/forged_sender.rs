@@ -15,7 +15,7 @@ use crate::support::{ClientTransport, bare, friends};
 
 #[tokio::test]
 async fn every_stanza_carries_the_address_of_its_sender() {
-    for way in ClientTransport::ALL {
+    for transport in ClientTransport::ALL {
         for from in [
             "from='juliet@example.com'",
             "from='juliet@example.com/balcony'",
@@ -30,8 +30,8 @@ async fn every_stanza_carries_the_address_of_its_sender() {
             "xmlns:x='jabber:client' x:from='juliet@example.com'",
             "FROM='juliet@example.com'",
         ] {
-            let wire = way.start();
-            let (mut romeo, mut juliet) = friends(&wire).await;
+            let server = transport.start();
+            let (mut romeo, mut juliet) = friends(&server).await;
             let payload =
                 "<query xmlns='jabber:iq:roster'><item jid='evil@example.com' subscription='both'/></query>";
             for stanza in [
@@ -58,7 +58,7 @@ async fn every_stanza_carries_the_address_of_its_sender() {
                 let sender = seen.attr("from").unwrap_or_default();
                 let push = seen.name() == "iq" && (sender.is_empty() || sender == own);
                 let real = sender == "romeo@example.com/orchard" || sender == "romeo@example.com";
-                assert!(real || push && !seen.has("evil@"), "{way:?} {from}: {}", seen.0);
+                assert!(real || push && !seen.has("evil@"), "{transport:?} {from}: {}", seen.0);
             }
         }
     }

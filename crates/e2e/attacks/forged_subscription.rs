@@ -10,14 +10,14 @@
 //! Right: a subscription needs the owner's own `subscribed` to a request, or a pre-approval; nobody reads or writes
 //! another user's roster.
 
-use crate::support::{ask, pair, start_wire};
+use crate::support::{ask, pair, start_server};
 
 const GET: &str = "<iq type='get' id='g'><query xmlns='jabber:iq:roster'/></iq>";
 
 #[tokio::test]
-async fn nobody_grants_themselves_a_subscription() {
-    let wire = start_wire();
-    let (mut romeo, mut juliet) = pair(&wire).await;
+async fn a_user_cannot_grant_itself_a_subscription() {
+    let server = start_server();
+    let (mut romeo, mut juliet) = pair(&server).await;
     for client in [&mut romeo, &mut juliet] {
         client.send("<presence/>").await;
         client.sync().await;
@@ -46,7 +46,7 @@ async fn nobody_grants_themselves_a_subscription() {
             break;
         }
         if attack.contains("from='juliet") {
-            romeo = wire.login("romeo", "orchard").await;
+            romeo = server.login("romeo", "orchard").await;
             continue;
         }
         romeo.sync().await;
@@ -74,10 +74,10 @@ async fn nobody_grants_themselves_a_subscription() {
 //# contact's available resource(s) for approval or denial by the contact.
 #[tokio::test]
 async fn a_third_party_cannot_answer_a_subscription_request() {
-    let wire = start_wire();
-    let (mut romeo, mut juliet) = pair(&wire).await;
-    wire.create_user("mallory").await;
-    let mut mallory = wire.login("mallory", "x").await;
+    let server = start_server();
+    let (mut romeo, mut juliet) = pair(&server).await;
+    server.create_user("mallory").await;
+    let mut mallory = server.login("mallory", "x").await;
     for client in [&mut romeo, &mut juliet, &mut mallory] {
         client.send("<presence/>").await;
         client.sync().await;

@@ -11,24 +11,24 @@
 
 use testkit::server::run_until_idle;
 
-use crate::support::{ask, friends, pair, read_until_end, start_wire};
+use crate::support::{ask, friends, pair, read_until_end, start_server};
 
 #[tokio::test]
-async fn a_silent_client_is_not_kept_alive_by_others() {
-    let wire = start_wire();
-    let (mut mallory, mut victim) = pair(&wire).await;
-    let limits = wire.node.limits();
+async fn an_idle_client_is_not_kept_alive_by_other_users() {
+    let server = start_server();
+    let (mut mallory, mut victim) = pair(&server).await;
+    let limits = server.node.limits();
     // A client that responds is not pinged again.
     for _ in 0..limits.idle_ping_seconds.div_ceil(30) {
         mallory.sync().await;
-        wire.advance(30).await;
+        server.advance(30).await;
     }
     mallory.sync().await;
     let question = victim.element().await;
     assert!(question.has("urn:xmpp:ping"), "{}", question.0);
     let id = question.attr("id").unwrap();
     for from in ["", "from='juliet@example.com/balcony'", "from='juliet@example.com'", "from='example.com'"] {
-        let mut attacker = wire.login("romeo", "other").await;
+        let mut attacker = server.login("romeo", "other").await;
         for to in ["to='juliet@example.com/balcony'", "to='example.com'", "to='juliet@example.com'", ""] {
             let _ = attacker.try_send(format!("<iq type='result' {from} {to} id='{id}'/>")).await;
         }
@@ -36,7 +36,7 @@ async fn a_silent_client_is_not_kept_alive_by_others() {
     }
     for _ in 0..=limits.ping_timeout_seconds.div_ceil(20) {
         mallory.sync().await;
-        wire.advance(20).await;
+        server.advance(20).await;
     }
     let seen = read_until_end(&mut victim).await;
     assert!(seen.iter().any(|one| one.has("connection-timeout")), "{seen:?}");
@@ -44,10 +44,10 @@ async fn a_silent_client_is_not_kept_alive_by_others() {
 
 #[tokio::test]
 async fn a_response_carries_the_address_of_its_real_sender() {
-    let wire = start_wire();
-    let (mut romeo, mut juliet) = friends(&wire).await;
-    wire.create_user("mallory").await;
-    let mut mallory = wire.login("mallory", "x").await;
+    let server = start_server();
+    let (mut romeo, mut juliet) = friends(&server).await;
+    server.create_user("mallory").await;
+    let mut mallory = server.login("mallory", "x").await;
     romeo.send("<iq type='get' id='secret-1' to='juliet@example.com/balcony'><query xmlns='jabber:iq:version'/></iq>").await;
     run_until_idle().await;
     let reply = |id: &str| {
@@ -83,8 +83,8 @@ async fn a_response_carries_the_address_of_its_real_sender() {
 //# of type "error" in response to a roster push then it SHOULD ignore the error.
 #[tokio::test]
 async fn unsolicited_responses_have_no_effect() {
-    let wire = start_wire();
-    let (mut romeo, mut juliet) = pair(&wire).await;
+    let server = start_server();
+    let (mut romeo, mut juliet) = pair(&server).await;
     for to in [
         "",
         "to='example.com'",

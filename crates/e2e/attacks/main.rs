@@ -1,8 +1,9 @@
 //! Attack suite: hostile clients over TCP, WebSocket, BOSH and HTTP, one file for each case.
 //!
-//! The opening comment of a case has a title as its first sentence and three paragraphs: `Done: ` is the attack, `Rule: ` the
-//! requirement and its source, `Right: ` the correct behaviour. A case is deterministic, waits only for responses, is bounded,
-//! and takes about a second. A case that is added needs a file and a line below, in alphabetical order.
+//! The opening comment of a case has a title as its first sentence and three paragraphs: `Done: ` is the attack, `Rule:
+//! ` the requirement and its source, `Right: ` the correct behaviour. A case is deterministic, waits only for
+//! responses, is bounded, and takes about a second. A case that is added needs a file and a line below, in alphabetical
+//! order.
 //!
 //! # Pitfalls
 //!

@@ -13,15 +13,15 @@
 
 use testkit::server::TestServerConfig;
 
-use crate::support::{ClientTransport, start_wire};
+use crate::support::{ClientTransport, start_server};
 
 #[tokio::test]
 async fn one_sender_is_limited_to_its_share_of_the_offline_store() {
-    let wire = start_wire();
+    let server = start_server();
     for user in ["juliet", "nurse", "attacker"] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    let (mut attacker, mut nurse) = (wire.login("attacker", "1").await, wire.login("nurse", "1").await);
+    let (mut attacker, mut nurse) = (server.login("attacker", "1").await, server.login("nurse", "1").await);
     let mut kept = 0;
     let mut refused = 0;
     for size in [100_000, 10] {
@@ -43,7 +43,7 @@ async fn one_sender_is_limited_to_its_share_of_the_offline_store() {
     assert!(kept <= 5 << 20 && kept > 4 << 20 && refused > 600, "{kept} {refused}");
     nurse.send("<message to='juliet@example.com' type='chat' id='nurse'><body>Madam!</body></message>").await;
     assert_eq!(nurse.sync().await, []);
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send("<presence/>").await;
     loop {
         let seen = juliet.element().await;
@@ -61,11 +61,11 @@ async fn a_large_message_reaches_its_recipient_while_the_budgets_are_full() {
         backlog_bytes_per_sender: 1_000,
         ..throng_core::NodeLimits::default()
     };
-    let wire = TestServerConfig { limits, ..ClientTransport::Tcp.setup() }.start();
+    let server = TestServerConfig { limits, ..ClientTransport::Tcp.setup() }.start();
     for user in ["juliet", "attacker"] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    let mut attacker = wire.login("attacker", "1").await;
+    let mut attacker = server.login("attacker", "1").await;
     let body = "x".repeat(100_000);
     for n in 0..5 {
         attacker
@@ -75,7 +75,7 @@ async fn a_large_message_reaches_its_recipient_while_the_budgets_are_full() {
             .await;
     }
     assert_eq!(attacker.sync().await, []);
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send("<presence/>").await;
     let mut ids = Vec::new();
     while ids.len() < 5 {
@@ -85,5 +85,5 @@ async fn a_large_message_reaches_its_recipient_while_the_budgets_are_full() {
         }
     }
     assert_eq!(ids, ["0", "1", "2", "3", "4"]);
-    assert_eq!(wire.node.backlog.bytes(), 0);
+    assert_eq!(server.node.backlog.bytes(), 0);
 }

@@ -32,12 +32,12 @@ fn authenticate(mechanism: &str, initial: &[u8]) -> String {
 }
 
 /// Open streams, each with its last message.
-async fn prepared(wire: &TestServer, way: &str) -> (Vec<StreamClient>, Vec<String>) {
+async fn prepared(server: &TestServer, mechanism: &str) -> (Vec<StreamClient>, Vec<String>) {
     let (mut clients, mut last) = (Vec::new(), Vec::new());
     for n in 0..GUESSES {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
-        last.push(match way {
+        last.push(match mechanism {
             "SCRAM" => {
                 let mut scram = ScramClient::new(ScramHash::Sha256, Gs2::None, "juliet", guess(n));
                 client.auth(Mechanism::ScramSha256, &scram.client_first()).await;
@@ -61,11 +61,11 @@ async fn prepared(wire: &TestServer, way: &str) -> (Vec<StreamClient>, Vec<Strin
 async fn parallel_password_guesses_are_limited_like_sequential_ones() {
     let mut setup = ClientTransport::Tcp.setup();
     setup.policy.allow_plain_without_tls = true;
-    let wire = setup.start();
-    wire.create_user("juliet").await;
-    let limit = wire.node.limits().login_failures_per_address_and_account as usize;
-    for way in ["SCRAM", "PLAIN", "PLAIN of SASL2", "FAST"] {
-        let (mut clients, last) = prepared(&wire, way).await;
+    let server = setup.start();
+    server.create_user("juliet").await;
+    let limit = server.node.limits().login_failures_per_address_and_account as usize;
+    for mechanism in ["SCRAM", "PLAIN", "PLAIN of SASL2", "FAST"] {
+        let (mut clients, last) = prepared(&server, mechanism).await;
         for (client, last) in clients.iter_mut().zip(&last) {
             client.send(last).await;
         }
@@ -75,12 +75,12 @@ async fn parallel_password_guesses_are_limited_like_sequential_ones() {
             match answer.condition().as_deref() {
                 Some("not-authorized") => answered += 1,
                 Some("temporary-auth-failure") => {}
-                _ => panic!("{way}: {}", answer.0),
+                _ => panic!("{mechanism}: {}", answer.0),
             }
         }
-        assert_eq!(answered, limit, "{way}");
+        assert_eq!(answered, limit, "{mechanism}");
         drop(clients);
-        wire.advance(wire.node.limits().login_window_seconds).await;
-        wire.login("juliet", "balcony").await;
+        server.advance(server.node.limits().login_window_seconds).await;
+        server.login("juliet", "balcony").await;
     }
 }

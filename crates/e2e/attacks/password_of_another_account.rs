@@ -17,17 +17,17 @@ use crate::support::{ClientTransport, ask};
 #[tokio::test]
 async fn only_the_owner_changes_password_and_account() {
     let options = vec![("registration", "open", OptionValue::Bool(true))];
-    let wire = TestServerConfig {
+    let server = TestServerConfig {
         domains: vec!["example.com", "other.example"],
         options,
         ..ClientTransport::Tcp.setup()
     }
     .start();
     for user in ["mallory", "juliet", "boss", "mallory@other.example"] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    wire.node.set_admins([wire.address("boss")]);
-    let mut mallory = wire.connect();
+    server.node.set_admins([server.address("boss")]);
+    let mut mallory = server.connect();
     mallory.open().await;
     mallory.start_tls(&TlsClientSettings::default()).await;
     mallory.open().await;
@@ -61,9 +61,9 @@ async fn only_the_owner_changes_password_and_account() {
         assert!(to.contains('@') || !answer.has("C4lliope"), "a password comes back: {}", answer.0);
     }
     for user in ["mallory", "juliet", "boss"] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.authenticate(Mechanism::ScramSha1, user, PASSWORD).await.expect(user);
     }
-    assert!(!wire.stores.accounts.exists(wire.address("new").as_ref()).await.unwrap());
+    assert!(!server.stores.accounts.exists(server.address("new").as_ref()).await.unwrap());
 }

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use sasl::Mechanism;
 use testkit::server::PASSWORD;
 
-use crate::support::{ProgramUnderAttack, start_wire};
+use crate::support::{ProgramUnderAttack, start_server};
 
 const MANY: usize = 64;
 
@@ -50,19 +50,19 @@ fn attribute(text: &str, name: &str) -> String {
 //# are unique for all time, only for as long as the server is continuously running).
 #[tokio::test]
 async fn stream_identifiers_are_unpredictable() {
-    let wire = start_wire();
+    let server = start_server();
     let (mut streams, mut nonces, mut resources, mut sessions) = (vec![], vec![], vec![], vec![]);
     for n in 0..MANY {
         let user = format!("user{n}");
-        wire.create_user(&user).await;
-        let mut client = wire.connect();
+        server.create_user(&user).await;
+        let mut client = server.connect();
         streams.push(client.open().await.0.attr("id").unwrap());
         client.auth(Mechanism::ScramSha1, b"n,,n=romeo,r=abcdefghijklmnop").await;
         let challenge = sasl::encoding::decode_response(&client.element().await.text()).unwrap();
         let challenge = String::from_utf8(challenge).unwrap();
         let nonce = challenge.strip_prefix("r=abcdefghijklmnop").unwrap().split(',').next().unwrap();
         nonces.push(nonce.to_owned());
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.authenticate(Mechanism::ScramSha1, &user, PASSWORD).await.unwrap();
         client.open().await;

@@ -10,11 +10,11 @@
 
 use testkit::server::{ReceivedElement, StreamClient, TestServer};
 
-use crate::support::{ClientTransport, ask, befriend, start_wire};
+use crate::support::{ClientTransport, ask, befriend, start_server};
 
-async fn available(wire: &TestServer, name: &str) -> StreamClient {
-    wire.create_user(name).await;
-    let mut client = wire.login(name, "x").await;
+async fn available(server: &TestServer, name: &str) -> StreamClient {
+    server.create_user(name).await;
+    let mut client = server.login(name, "x").await;
     client.send("<presence/>").await;
     client.sync().await;
     client
@@ -32,29 +32,30 @@ fn of<'a>(seen: &'a [ReceivedElement], user: &str) -> Vec<&'a ReceivedElement> {
 //# not authorized to know such information.
 #[tokio::test]
 async fn a_non_contact_receives_only_directed_presence_and_its_end() {
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, mut mallory) = (available(&wire, "romeo").await, available(&wire, "mallory").await);
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, mut mallory) =
+            (available(&server, "romeo").await, available(&server, "mallory").await);
         romeo.send("<presence to='mallory@example.com'><status>hello</status></presence>").await;
         romeo.send("<presence><show>away</show><status>secret</status></presence>").await;
         romeo.send("<presence to='nobody@example.com'/>").await;
         romeo.sync().await;
         let seen = mallory.sync().await;
-        assert_eq!(of(&seen, "romeo@").len(), 1, "{way:?}: {seen:?}");
+        assert_eq!(of(&seen, "romeo@").len(), 1, "{transport:?}: {seen:?}");
         romeo.send("<presence type='unavailable'><status>good bye</status></presence>").await;
         romeo.send("<presence><status>back</status></presence>").await;
         romeo.sync().await;
         let seen = mallory.sync().await;
         let kinds: Vec<_> = of(&seen, "romeo@").iter().map(|one| one.attr("type")).collect();
-        assert_eq!(kinds, [Some("unavailable".to_owned())], "{way:?}");
-        assert!(seen.iter().all(|one| !one.has("back") && !one.has("secret")), "{way:?}: {seen:?}");
+        assert_eq!(kinds, [Some("unavailable".to_owned())], "{transport:?}");
+        assert!(seen.iter().all(|one| !one.has("back") && !one.has("secret")), "{transport:?}: {seen:?}");
     }
 }
 
 #[tokio::test]
 async fn a_cancelled_subscription_ends_at_once() {
-    let wire = start_wire();
-    let (mut romeo, mut mallory) = (available(&wire, "romeo").await, available(&wire, "mallory").await);
+    let server = start_server();
+    let (mut romeo, mut mallory) = (available(&server, "romeo").await, available(&server, "mallory").await);
     befriend(&mut romeo, &mut mallory).await;
     romeo.send("<presence type='unsubscribed' to='mallory@example.com'/>").await;
     romeo.sync().await;
@@ -97,11 +98,11 @@ async fn a_cancelled_subscription_ends_at_once() {
 //# A user's server MUST NOT leak the user's network availability to entities who are not authorized to know the
 //# user's presence.
 #[tokio::test]
-async fn nobody_learns_whether_an_account_is_there_or_connected() {
-    let wire = start_wire();
-    let mut mallory = available(&wire, "mallory").await;
-    let _online = available(&wire, "online").await;
-    wire.create_user("offline").await;
+async fn existence_and_availability_of_an_account_are_not_disclosed() {
+    let server = start_server();
+    let mut mallory = available(&server, "mallory").await;
+    let _online = available(&server, "online").await;
+    server.create_user("offline").await;
     let mut answers = Vec::new();
     for name in ["online", "offline", "nobody"] {
         let mut all = Vec::new();

@@ -25,21 +25,21 @@ async fn only_the_credentials_are_read_before_authentication() {
     // Clients above a limit cause no read of the store.
     setup.limits.login_failures_per_address_and_account = 1_000_000;
     setup.limits.login_failures_per_account = 1_000_000;
-    let wire = setup.start();
-    user_with_large_roster(&wire, "rich").await;
-    wire.create_user("poor").await;
-    wire.create_user("barred").await;
-    wire.stores.accounts.set_disabled(wire.address("barred").as_ref(), true).await.unwrap();
+    let server = setup.start();
+    user_with_large_roster(&server, "rich").await;
+    server.create_user("poor").await;
+    server.create_user("barred").await;
+    server.stores.accounts.set_disabled(server.address("barred").as_ref(), true).await.unwrap();
 
-    for way in ["SCRAM", "PLAIN", "FAST", "FAST with a resource"] {
+    for mechanism in ["SCRAM", "PLAIN", "FAST", "FAST with a resource"] {
         let mut seen = Vec::new();
         for user in USERS {
             let mut clients = Vec::new();
-            wire.store_calls();
+            server.store_calls();
             for _ in 0..ATTEMPTS {
-                let mut client = wire.connect();
+                let mut client = server.connect();
                 client.open().await;
-                match way {
+                match mechanism {
                     "SCRAM" => {
                         let first =
                             ScramClient::new(ScramHash::Sha1, Gs2::None, user, "guess").client_first();
@@ -47,7 +47,7 @@ async fn only_the_credentials_are_read_before_authentication() {
                     }
                     "PLAIN" => client.auth(Mechanism::Plain, &plain(None, user, "guess")).await,
                     _ => {
-                        let bind = if way == "FAST" { "" } else { "<bind xmlns='urn:xmpp:bind:0'/>" };
+                        let bind = if mechanism == "FAST" { "" } else { "<bind xmlns='urn:xmpp:bind:0'/>" };
                         let proof = encoding::encode_challenge(&hashed_token(user, "guess", &[]));
                         client
                             .send(format!(
@@ -60,16 +60,16 @@ async fn only_the_credentials_are_read_before_authentication() {
                     }
                 }
                 let answer = client.element().await;
-                assert_eq!(answer.name(), if way == "SCRAM" { "challenge" } else { "failure" });
+                assert_eq!(answer.name(), if mechanism == "SCRAM" { "challenge" } else { "failure" });
                 clients.push(client);
             }
-            seen.push(wire.store_calls());
+            seen.push(server.store_calls());
         }
         for calls in &seen {
-            assert_eq!(*calls, ["logins.secrets"; ATTEMPTS], "{way}");
+            assert_eq!(*calls, ["logins.secrets"; ATTEMPTS], "{mechanism}");
         }
     }
-    wire.store_calls();
-    wire.login("rich", "balcony").await;
-    assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"]);
+    server.store_calls();
+    server.login("rich", "balcony").await;
+    assert_eq!(server.store_calls(), ["logins.secrets", "logins.login"]);
 }

@@ -18,14 +18,14 @@ use crate::support::{ClientTransport, assert_alive, enable_resumption, resume};
 const BURST: usize = 50;
 
 /// A node that answers [`BURST`] requests at once and five a second, with both users.
-async fn start(way: ClientTransport) -> TestServer {
-    let mut setup = way.setup();
+async fn start(transport: ClientTransport) -> TestServer {
+    let mut setup = transport.setup();
     setup.limits = NodeLimits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..NodeLimits::default() };
-    let wire = setup.start();
+    let server = setup.start();
     for user in ["mallory", "juliet"] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    wire
+    server
 }
 
 fn requests(count: usize) -> String {
@@ -47,20 +47,20 @@ async fn flood(client: &mut StreamClient, count: usize) -> usize {
 
 #[tokio::test]
 async fn reconnecting_does_not_refill_the_burst() {
-    for way in ClientTransport::ALL {
-        let wire = start(way).await;
-        let mut mallory = wire.login("mallory", "cellar").await;
+    for transport in ClientTransport::ALL {
+        let server = start(transport).await;
+        let mut mallory = server.login("mallory", "cellar").await;
         assert_eq!(
             flood(&mut mallory, BURST * 2).await,
             BURST + 1,
-            "{way:?}: a burst, and one that makes the debt"
+            "{transport:?}: a burst, and one that makes the debt"
         );
         let mut earlier = Vec::new();
         for resource in ["cellar", "cellar", "attic", "roof"] {
             earlier.push(mallory);
-            mallory = wire.login("mallory", resource).await;
-            assert_eq!(flood(&mut mallory, BURST).await, 0, "{way:?}: {resource}");
-            let close = if way == ClientTransport::WebSocket {
+            mallory = server.login("mallory", resource).await;
+            assert_eq!(flood(&mut mallory, BURST).await, 0, "{transport:?}: {resource}");
+            let close = if transport == ClientTransport::WebSocket {
                 "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>"
             } else {
                 "</stream:stream>"
@@ -69,26 +69,26 @@ async fn reconnecting_does_not_refill_the_burst() {
             run_until_idle().await;
         }
         drop(earlier);
-        let mut juliet = wire.login("juliet", "balcony").await;
-        assert_eq!(flood(&mut juliet, BURST).await, BURST, "{way:?}");
+        let mut juliet = server.login("juliet", "balcony").await;
+        assert_eq!(flood(&mut juliet, BURST).await, BURST, "{transport:?}");
         assert_alive(&mut juliet).await;
         drop(mallory);
-        wire.advance(60).await;
-        let mut mallory = wire.login("mallory", "cellar").await;
-        assert_eq!(flood(&mut mallory, BURST).await, BURST, "{way:?}: it is there again");
+        server.advance(60).await;
+        let mut mallory = server.login("mallory", "cellar").await;
+        assert_eq!(flood(&mut mallory, BURST).await, BURST, "{transport:?}: it is there again");
     }
 }
 
 #[tokio::test]
 async fn resuming_does_not_refill_the_burst() {
-    let wire = start(ClientTransport::Tcp).await;
-    let mut mallory = wire.login("mallory", "cellar").await;
+    let server = start(ClientTransport::Tcp).await;
+    let mut mallory = server.login("mallory", "cellar").await;
     let previd = enable_resumption(&mut mallory).await;
     assert_eq!(flood(&mut mallory, BURST * 2).await, BURST + 1);
     for _ in 0..3 {
         drop(mallory);
         run_until_idle().await;
-        let (client, answer) = resume(&wire, "mallory", &previd).await;
+        let (client, answer) = resume(&server, "mallory", &previd).await;
         mallory = client;
         assert_eq!(answer.name(), "resumed");
         run_until_idle().await;
@@ -101,14 +101,14 @@ async fn resuming_does_not_refill_the_burst() {
 #[tokio::test]
 async fn many_sessions_that_reconnect_do_not_get_a_burst_each() {
     const SESSIONS: usize = 8;
-    for way in ClientTransport::ALL {
-        let wire = start(way).await;
+    for transport in ClientTransport::ALL {
+        let server = start(transport).await;
         let mut answered = Vec::new();
         for _round in 0..4 {
             let mut sessions = Vec::new();
             let mut answers = 0;
             for n in 0..SESSIONS {
-                let mut mallory = wire.login("mallory", &format!("cellar {n}")).await;
+                let mut mallory = server.login("mallory", &format!("cellar {n}")).await;
                 answers += flood(&mut mallory, BURST).await;
                 sessions.push(mallory);
             }
@@ -116,13 +116,13 @@ async fn many_sessions_that_reconnect_do_not_get_a_burst_each() {
             drop(sessions);
             run_until_idle().await;
             // The time in which one session's burst is refilled.
-            wire.advance(BURST as u32 / 5).await;
+            server.advance(BURST as u32 / 5).await;
         }
-        assert_eq!(answered[0], SESSIONS * BURST, "{way:?}: each client of a user has its burst");
+        assert_eq!(answered[0], SESSIONS * BURST, "{transport:?}: each client of a user has its burst");
         for again in &answered[1..] {
-            assert!(*again <= BURST, "{way:?}: {answered:?}: all together one burst at most");
+            assert!(*again <= BURST, "{transport:?}: {answered:?}: all together one burst at most");
         }
-        let mut juliet = wire.login("juliet", "balcony").await;
-        assert_eq!(flood(&mut juliet, BURST).await, BURST, "{way:?}");
+        let mut juliet = server.login("juliet", "balcony").await;
+        assert_eq!(flood(&mut juliet, BURST).await, BURST, "{transport:?}");
     }
 }

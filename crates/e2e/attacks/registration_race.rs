@@ -25,10 +25,10 @@ fn setup() -> TestServerConfig {
 
 #[tokio::test]
 async fn one_of_many_concurrent_registrations_succeeds() {
-    let wire = setup().start();
+    let server = setup().start();
     let mut all = Vec::new();
     for _ in 0..50 {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         all.push(client);
     }
@@ -49,16 +49,16 @@ async fn one_of_many_concurrent_registrations_succeeds() {
         }
     }
     assert_eq!(made.len(), 1, "{made:?}");
-    assert!(wire.stores.accounts.exists(wire.address("hamlet").as_ref()).await.unwrap());
+    assert!(server.stores.accounts.exists(server.address("hamlet").as_ref()).await.unwrap());
 }
 
 #[tokio::test]
 async fn a_recreated_account_inherits_nothing() {
-    let wire = setup().start();
-    wire.create_user("romeo").await;
-    wire.create_user("hamlet").await;
-    let mut romeo = wire.login("romeo", "x").await;
-    let mut old = wire.login("hamlet", "old").await;
+    let server = setup().start();
+    server.create_user("romeo").await;
+    server.create_user("hamlet").await;
+    let mut romeo = server.login("romeo", "x").await;
+    let mut old = server.login("hamlet", "old").await;
     old.send("<presence/>").await;
     ask(
         &mut old,
@@ -81,14 +81,14 @@ async fn a_recreated_account_inherits_nothing() {
     run_until_idle().await;
     romeo.send("<message to='hamlet@example.com' type='chat'><body>secret</body></message>").await;
     romeo.sync().await;
-    let mut last = wire.login("hamlet", "last").await;
+    let mut last = server.login("hamlet", "last").await;
     last.send("<iq type='set' id='gone'><query xmlns='jabber:iq:register'><remove/></query></iq>").await;
     let _ = crate::support::read_until_end(&mut last).await;
     run_until_idle().await;
     romeo.send("<message to='hamlet@example.com' type='chat'><body>secret to nobody</body></message>").await;
     romeo.sync().await;
-    wire.create_user_with_password("hamlet", "C4lliope+co").await;
-    let mut new = wire.connect();
+    server.create_user_with_password("hamlet", "C4lliope+co").await;
+    let mut new = server.connect();
     new.open().await;
     assert!(new.authenticate(Mechanism::ScramSha256, "hamlet", PASSWORD).await.is_err());
     new.authenticate(Mechanism::ScramSha256, "hamlet", "C4lliope+co").await.expect("a login");

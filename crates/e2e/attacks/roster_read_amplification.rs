@@ -13,7 +13,7 @@
 
 use testkit::server::StreamClient;
 
-use crate::support::{start_wire, user_with_large_roster};
+use crate::support::{start_server, user_with_large_roster};
 
 const QUESTIONS: &[&str] = &[
     "<presence type='probe' to='ADDRESS' id='1'/>",
@@ -30,19 +30,19 @@ const QUESTIONS: &[&str] = &[
 
 #[tokio::test]
 async fn a_probe_reads_one_contact() {
-    let wire = start_wire();
-    user_with_large_roster(&wire, "juliet").await;
-    wire.create_user("mallory").await;
-    let mut mallory = wire.login("mallory", "cellar").await;
+    let server = start_server();
+    user_with_large_roster(&server, "juliet").await;
+    server.create_user("mallory").await;
+    let mut mallory = server.login("mallory", "cellar").await;
     mallory.send("<presence/>").await;
     warm(&mut mallory).await;
     for question in QUESTIONS.iter().chain(&["<presence type='subscribe' to='ADDRESS' id='11'/>"]) {
         let mut seen = Vec::new();
         for address in ["juliet@example.com", "nobody@example.com"] {
-            wire.store_calls();
+            server.store_calls();
             mallory.send(question.replace("ADDRESS", address)).await;
             mallory.sync().await;
-            seen.push(wire.store_calls());
+            seen.push(server.store_calls());
         }
         for calls in &seen {
             assert!(!calls.contains(&"roster.get"), "{question}: {calls:?}");
@@ -76,25 +76,25 @@ const OWNERS: [&str; 3] = ["nurse@example.com", "juliet@example.com", "nobody@ex
 async fn a_query_costs_the_same_whether_or_not_the_account_is_connected() {
     for query in QUERIES {
         // A new node for each query, so that its caches are empty.
-        let wire = start_wire();
+        let server = start_server();
         for user in ["juliet", "nurse", "mallory"] {
-            wire.create_user(user).await;
+            server.create_user(user).await;
         }
-        let mut nurse = wire.login("nurse", "balcony").await;
+        let mut nurse = server.login("nurse", "balcony").await;
         nurse.send("<presence/>").await;
         nurse.sync().await;
-        let mut mallory = wire.login("mallory", "cellar").await;
+        let mut mallory = server.login("mallory", "cellar").await;
         warm(&mut mallory).await;
         let mut rounds = Vec::new();
         for round in ["first", "second"] {
             let mut seen = Vec::new();
             for address in OWNERS {
-                wire.store_calls();
+                server.store_calls();
                 mallory.send(query.replace("ADDRESS", address)).await;
                 let answers: Vec<String> = mallory.sync().await.into_iter().map(|seen| seen.0).collect();
                 let refused = answers.iter().all(|answer| answer.contains("type='error'"));
                 assert!(refused && answers.len() == usize::from(query.starts_with("<iq")), "{answers:?}");
-                seen.push((answers.concat().replace(address, "ADDRESS"), wire.store_calls()));
+                seen.push((answers.concat().replace(address, "ADDRESS"), server.store_calls()));
             }
             assert_eq!(seen[0], seen[1], "{query}, {round}: tells who is connected");
             assert_eq!(seen[1], seen[2], "{query}, {round}: tells who exists");
@@ -108,29 +108,34 @@ async fn a_query_costs_the_same_whether_or_not_the_account_is_connected() {
 async fn a_blocked_sender_does_not_learn_who_is_connected() {
     for stanza in QUERIES.iter().chain(&["<message type='chat' to='ADDRESS' id='1'><body>x</body></message>"])
     {
-        let wire = start_wire();
+        let server = start_server();
         for user in ["juliet", "nurse", "mallory"] {
-            wire.create_user(user).await;
+            server.create_user(user).await;
         }
-        let mallory = vec![wire.address("mallory")];
+        let mallory = vec![server.address("mallory")];
         for owner in ["juliet", "nurse"] {
-            let (owner, none) = (wire.address(owner), store::Unblock::These(Vec::new()));
-            wire.stores.blocklists.update_blocklist(owner.as_ref(), mallory.clone(), none, 9).await.unwrap();
+            let (owner, none) = (server.address(owner), store::Unblock::These(Vec::new()));
+            server
+                .stores
+                .blocklists
+                .update_blocklist(owner.as_ref(), mallory.clone(), none, 9)
+                .await
+                .unwrap();
         }
-        let mut nurse = wire.login("nurse", "balcony").await;
+        let mut nurse = server.login("nurse", "balcony").await;
         nurse.send("<presence/>").await;
         nurse.sync().await;
-        let mut mallory = wire.login("mallory", "cellar").await;
+        let mut mallory = server.login("mallory", "cellar").await;
         warm(&mut mallory).await;
         for round in ["first", "second"] {
             let mut seen = Vec::new();
             for address in &OWNERS[..2] {
-                wire.store_calls();
+                server.store_calls();
                 mallory.send(stanza.replace("ADDRESS", address)).await;
                 let answers = mallory.sync().await.into_iter().map(|answer| {
                     (answer.name(), answer.condition(), answer.attr("from").map(|a| a.replace(address, "")))
                 });
-                seen.push((answers.collect::<Vec<_>>(), wire.store_calls()));
+                seen.push((answers.collect::<Vec<_>>(), server.store_calls()));
             }
             assert_eq!(seen[0], seen[1], "{stanza}, {round}: tells who is connected");
         }

@@ -14,13 +14,13 @@ use sasl::client::{Gs2, ScramClient};
 use sasl::{Mechanism, ScramHash};
 use testkit::server::{PASSWORD, StreamClient, TestServer, TlsClientSettings};
 
-use crate::support::start_wire;
+use crate::support::start_server;
 
 /// Modification of the client's last message.
 type Change = Box<dyn Fn(String) -> String>;
 
-async fn encrypted(wire: &TestServer) -> StreamClient {
-    let mut client = wire.connect();
+async fn encrypted(server: &TestServer) -> StreamClient {
+    let mut client = server.connect();
     client.open().await;
     client.start_tls(&TlsClientSettings::default()).await;
     let (_, features) = client.open().await;
@@ -58,12 +58,12 @@ async fn end(
 //# provides channel bindings
 #[tokio::test]
 async fn a_removed_or_foreign_channel_binding_is_refused() {
-    let wire = start_wire();
-    wire.create_user("romeo").await;
-    let other_binding = encrypted(&wire).await.binding("tls-exporter").to_vec();
+    let server = start_server();
+    server.create_user("romeo").await;
+    let other_binding = encrypted(&server).await.binding("tls-exporter").to_vec();
     let bound = |name: &str, data: &[u8]| Gs2::Bound { name: name.to_owned(), data: data.to_vec() };
     let plus = Mechanism::ScramSha256Plus;
-    let mut client = encrypted(&wire).await;
+    let mut client = encrypted(&server).await;
     let (own, end_point) =
         (client.binding("tls-exporter").to_vec(), client.binding("tls-server-end-point").to_vec());
     for (gs2, mechanism, what) in [
@@ -78,7 +78,7 @@ async fn a_removed_or_foreign_channel_binding_is_refused() {
         (bound("tls-exporter", b""), plus, "no data"),
         (bound("", &own), plus, "no type"),
     ] {
-        let mut client = encrypted(&wire).await;
+        let mut client = encrypted(&server).await;
         let seen = end(&mut client, mechanism, gs2, |last| last).await;
         assert_eq!(seen, "failure", "{what}");
     }
@@ -87,8 +87,8 @@ async fn a_removed_or_foreign_channel_binding_is_refused() {
 
 #[tokio::test]
 async fn an_altered_final_message_is_refused() {
-    let wire = start_wire();
-    wire.create_user("romeo").await;
+    let server = start_server();
+    server.create_user("romeo").await;
     let none = BASE64_STANDARD.encode("n,,");
     let changes: [(&str, Change); 6] = [
         ("another nonce", Box::new(|last: String| last.replacen("r=", "r=x", 1))),
@@ -105,7 +105,7 @@ async fn an_altered_final_message_is_refused() {
         ("a proof of nothing", Box::new(|last: String| format!("{},p=", last.split(",p=").next().unwrap()))),
     ];
     for (what, change) in changes {
-        let mut client = encrypted(&wire).await;
+        let mut client = encrypted(&server).await;
         let seen = end(&mut client, Mechanism::ScramSha256, Gs2::None, change).await;
         assert_eq!(seen, "failure", "{what}");
     }

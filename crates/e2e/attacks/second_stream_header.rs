@@ -27,8 +27,8 @@ async fn a_second_stream_header_or_end_tag_ends_the_stream() {
         "<resumed xmlns='urn:xmpp:sm:3' h='0' previd='x'/>",
         "<x:stream xmlns:x='http://etherx.jabber.org/streams'/>",
     ] {
-        let wire = ClientTransport::Tcp.start();
-        let (mut romeo, mut juliet) = pair(&wire).await;
+        let server = ClientTransport::Tcp.start();
+        let (mut romeo, mut juliet) = pair(&server).await;
         // A stream header within the stream is an unclosed element; its children are not stanzas.
         let _ = romeo.try_send(format!("{odd}{MESSAGE}</stream:stream>")).await;
         let seen = read_until_end(&mut romeo).await;
@@ -41,9 +41,9 @@ async fn a_second_stream_header_or_end_tag_ends_the_stream() {
 
 #[tokio::test]
 async fn stream_elements_within_a_stanza_stay_in_it() {
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, mut juliet) = friends(&wire).await;
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, mut juliet) = friends(&server).await;
         for inner in [
             "<stream:stream xmlns:stream='http://etherx.jabber.org/streams'>x</stream:stream>",
             "<stream:error xmlns:stream='http://etherx.jabber.org/streams'><conflict xmlns='urn:ietf:params:xml:ns:xmpp-streams'/></stream:error>",
@@ -56,8 +56,8 @@ async fn stream_elements_within_a_stanza_stay_in_it() {
                 .await;
             romeo.sync().await;
             let seen = crate::support::assert_alive(&mut juliet).await;
-            assert_eq!(seen.len(), 1, "{way:?} {inner}: {seen:?}");
-            assert_eq!(seen[0].name(), "message", "{way:?} {inner}");
+            assert_eq!(seen.len(), 1, "{transport:?} {inner}: {seen:?}");
+            assert_eq!(seen[0].name(), "message", "{transport:?} {inner}");
         }
     }
 }

@@ -134,61 +134,61 @@ const ATTRIBUTES: &[&str] = &[
 ];
 const BLANKS: &[&str] = &[" ", "  ", "\n", "\t", "\r\n", " \n ", "", "\u{a0}"];
 
-fn element(dice: &mut TestRng, depth: usize, out: &mut String) {
+fn element(rng: &mut TestRng, depth: usize, out: &mut String) {
     // Prefixes are mostly declared; otherwise hardly any stanza would be valid.
-    let declared = dice.roll(4) != 0;
-    let name = dice.pick(if declared { &NAMES[..9] } else { NAMES });
+    let declared = rng.roll(4) != 0;
+    let name = rng.pick(if declared { &NAMES[..9] } else { NAMES });
     let _ = write!(out, "<{name}");
     if declared {
         out.push_str(
             " xmlns:b='urn:b' xmlns:p=\"urn:&#112;\" xmlns:stream=\"http://etherx.jabber.org/streams\"",
         );
     }
-    for _ in 0..dice.roll(3) {
-        let blank = if dice.roll(12) == 0 { dice.pick(BLANKS) } else { " " };
-        let equals = dice.pick(&["=", "=", "=", " = ", "\n=", "=\t"]);
-        let quote = dice.pick(&["'", "\""]);
-        let attribute = if dice.roll(3) == 0 { dice.pick(ATTRIBUTES) } else { dice.pick(&ATTRIBUTES[..7]) };
-        let value = if dice.roll(8) == 0 { dice.pick(VALUES) } else { dice.pick(&VALUES[..16]) };
+    for _ in 0..rng.roll(3) {
+        let blank = if rng.roll(12) == 0 { rng.pick(BLANKS) } else { " " };
+        let equals = rng.pick(&["=", "=", "=", " = ", "\n=", "=\t"]);
+        let quote = rng.pick(&["'", "\""]);
+        let attribute = if rng.roll(3) == 0 { rng.pick(ATTRIBUTES) } else { rng.pick(&ATTRIBUTES[..7]) };
+        let value = if rng.roll(8) == 0 { rng.pick(VALUES) } else { rng.pick(&VALUES[..16]) };
         let _ = write!(out, "{blank}{attribute}{equals}{quote}{value}{quote}");
     }
-    if dice.roll(4) == 0 {
-        out.push_str(dice.pick(&["/>", " />", "\n/>"]));
+    if rng.roll(4) == 0 {
+        out.push_str(rng.pick(&["/>", " />", "\n/>"]));
         return;
     }
-    out.push_str(dice.pick(&[">", ">", " >", "\n>"]));
-    for _ in 0..dice.roll(4) {
-        if depth < 4 && dice.roll(2) == 0 {
-            element(dice, depth + 1, out);
+    out.push_str(rng.pick(&[">", ">", " >", "\n>"]));
+    for _ in 0..rng.roll(4) {
+        if depth < 4 && rng.roll(2) == 0 {
+            element(rng, depth + 1, out);
         } else {
-            let texts = if dice.roll(8) == 0 { TEXTS } else { &TEXTS[..24] };
-            out.push_str(dice.pick(texts));
+            let texts = if rng.roll(8) == 0 { TEXTS } else { &TEXTS[..24] };
+            out.push_str(rng.pick(texts));
         }
     }
-    let _ = write!(out, "</{name}{}>", dice.pick(&["", "", "", " ", "\n"]));
+    let _ = write!(out, "</{name}{}>", rng.pick(&["", "", "", " ", "\n"]));
 }
 
-fn stanza(dice: &mut TestRng) -> String {
+fn stanza(rng: &mut TestRng) -> String {
     let mut out = "<message type='chat' to='juliet@example.com/balcony'".to_owned();
-    if dice.roll(4) == 0 {
-        let _ = write!(out, " {}='{}'", dice.pick(&ATTRIBUTES[..10]), dice.pick(&VALUES[..12]));
+    if rng.roll(4) == 0 {
+        let _ = write!(out, " {}='{}'", rng.pick(&ATTRIBUTES[..10]), rng.pick(&VALUES[..12]));
     }
     out.push('>');
-    for _ in 0..=dice.roll(3) {
-        element(dice, 1, &mut out);
+    for _ in 0..=rng.roll(3) {
+        element(rng, 1, &mut out);
     }
     out.push_str("</message>");
     // One in six is damaged: a piece is removed, doubled, or moved.
-    if dice.roll(6) == 0 {
+    if rng.roll(6) == 0 {
         let edges: Vec<usize> = out.char_indices().map(|(at, _)| at).collect();
-        let (from, to) = (edges[dice.roll(edges.len())], edges[dice.roll(edges.len())]);
+        let (from, to) = (edges[rng.roll(edges.len())], edges[rng.roll(edges.len())]);
         let (from, to) = (from.min(to), from.max(to).min(from.min(to) + 12));
         let to = (to..=out.len()).find(|at| out.is_char_boundary(*at)).unwrap();
         let piece = out[from..to].to_owned();
-        if dice.roll(2) == 0 {
+        if rng.roll(2) == 0 {
             out.replace_range(from..to, "");
         } else {
-            out.insert_str(edges[dice.roll(edges.len())], &piece);
+            out.insert_str(edges[rng.roll(edges.len())], &piece);
         }
     }
     out
@@ -236,13 +236,13 @@ fn describe_difference(node: Node<'_, '_>, root: bool, out: &mut String) {
     out.push_str("</>");
 }
 
-async fn agree(way: ClientTransport, seed: u64) {
-    let wire = way.start();
-    let (mut romeo, mut juliet) = pair(&wire).await;
-    let mut dice = TestRng(fastrand::Rng::with_seed(seed));
+async fn agree(transport: ClientTransport, seed: u64) {
+    let server = transport.start();
+    let (mut romeo, mut juliet) = pair(&server).await;
+    let mut rng = TestRng(fastrand::Rng::with_seed(seed));
     let (mut arrived, mut refused) = (0, 0);
     for _ in 0..CASES {
-        let sent = stanza(&mut dice);
+        let sent = stanza(&mut rng);
         let before = meaning(&sent);
         let open = romeo.try_send(&sent).await.is_ok()
             && romeo.try_send("<iq type='get' id='done'><ping xmlns='urn:xmpp:ping'/></iq>").await.is_ok();
@@ -272,7 +272,7 @@ async fn agree(way: ClientTransport, seed: u64) {
         match (&before, &seen[..]) {
             (Ok(before), [one]) => {
                 let after = meaning(&one.0).unwrap_or_else(|error| panic!("{error}: {}", one.0));
-                assert_eq!(*before, after, "{way:?}\nsent: {sent}\ncame: {}", one.0);
+                assert_eq!(*before, after, "{transport:?}\nsent: {sent}\ncame: {}", one.0);
                 arrived += 1;
             }
             (_, []) => refused += 1,
@@ -281,12 +281,12 @@ async fn agree(way: ClientTransport, seed: u64) {
                 let after = meaning(&one.0).unwrap_or_else(|error| panic!("{error}: {}", one.0));
                 let mut heads = sent.match_indices('>').map(|(at, _)| meaning(&sent[..=at]));
                 let whole = heads.any(|head| head.as_ref() == Ok(&after));
-                assert!(whole, "{way:?}: {error}, and it was let in\nsent: {sent}\ncame: {}", one.0);
+                assert!(whole, "{transport:?}: {error}, and it was let in\nsent: {sent}\ncame: {}", one.0);
             }
-            _ => panic!("{way:?}: {} stanzas came of one\nsent: {sent}\ncame: {seen:?}", seen.len()),
+            _ => panic!("{transport:?}: {} stanzas came of one\nsent: {sent}\ncame: {seen:?}", seen.len()),
         }
         if !alive || before.is_err() {
-            romeo = wire.login("romeo", "orchard").await;
+            romeo = server.login("romeo", "orchard").await;
         }
     }
     assert!(arrived > CASES / 6 && refused > CASES / 6, "{arrived} arrived, {refused} were refused");

@@ -34,9 +34,9 @@ const POISONS: &[&str] = &[
 
 #[tokio::test]
 async fn nothing_that_expat_rejects_is_delivered() {
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, mut juliet) = pair(&wire).await;
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, mut juliet) = pair(&server).await;
         for poison in POISONS {
             let message = format!("<message to='juliet@example.com/balcony'>{poison}</message>");
             let _ = romeo.try_send(message).await;
@@ -44,12 +44,12 @@ async fn nothing_that_expat_rejects_is_delivered() {
             // Over BOSH the whole request may be refused before the stream receives it.
             let error = stream_error(&received);
             assert!(
-                error.as_deref() == Some("policy-violation") || way == ClientTransport::Bosh,
-                "{way:?} {poison}: {received:?}"
+                error.as_deref() == Some("policy-violation") || transport == ClientTransport::Bosh,
+                "{transport:?} {poison}: {received:?}"
             );
-            assert!(assert_alive(&mut juliet).await.is_empty(), "{way:?} {poison}");
-            romeo = wire.login("romeo", "orchard").await;
+            assert!(assert_alive(&mut juliet).await.is_empty(), "{transport:?} {poison}");
+            romeo = server.login("romeo", "orchard").await;
         }
-        assert_eq!(juliet.try_receive().await, None::<ReceivedEvent>, "{way:?}");
+        assert_eq!(juliet.try_receive().await, None::<ReceivedEvent>, "{transport:?}");
     }
 }

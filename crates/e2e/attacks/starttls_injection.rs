@@ -11,7 +11,7 @@
 use sasl::Mechanism;
 use testkit::server::{ReceivedEvent, STREAM_HEADER, TlsClientSettings};
 
-use crate::support::start_wire;
+use crate::support::start_server;
 
 const STARTTLS: &str = "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>";
 
@@ -27,9 +27,9 @@ async fn plaintext_pipelined_after_starttls_is_discarded() {
         "<iq type='set' id='evil'><query xmlns='jabber:iq:register'>".to_owned(),
         " \n".to_owned(),
     ] {
-        let wire = start_wire();
-        wire.create_user("romeo").await;
-        let mut client = wire.connect();
+        let server = start_server();
+        server.create_user("romeo").await;
+        let mut client = server.connect();
         client.open().await;
         client.send(format!("{STARTTLS}{injected}")).await;
         // The server may end the stream immediately; it must not keep the injected input.

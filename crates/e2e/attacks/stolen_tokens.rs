@@ -17,8 +17,8 @@ use crate::support::ClientTransport;
 const FAST: &str = "<fast xmlns='urn:xmpp:fast:0' count='1'/>";
 const PHONE: &str = "d4565fa7-4d72-4749-b3d3-740edbf87770";
 
-async fn encrypted(wire: &TestServer, domain: &str) -> StreamClient {
-    let mut client = wire.connect();
+async fn encrypted(server: &TestServer, domain: &str) -> StreamClient {
+    let mut client = server.connect();
     client.open().await;
     client.start_tls(&TlsClientSettings::default()).await;
     client.open_with(&testkit::server::STREAM_HEADER.replace("example.com", domain)).await;
@@ -42,8 +42,8 @@ async fn authenticate(
     client.element().await
 }
 
-async fn issue(wire: &TestServer, mechanism: HtMechanism) -> String {
-    let mut client = encrypted(wire, "example.com").await;
+async fn issue(server: &TestServer, mechanism: HtMechanism) -> String {
+    let mut client = encrypted(server, "example.com").await;
     let request = format!("<request-token xmlns='urn:xmpp:fast:0' mechanism='{}'/>", mechanism.name());
     let success =
         authenticate(&mut client, "PLAIN", &sasl::client::plain(None, "juliet", PASSWORD), PHONE, &request)
@@ -59,8 +59,8 @@ struct TokenLogin<'a> {
     mechanism: HtMechanism,
 }
 
-async fn login(wire: &TestServer, token: &str, how: &TokenLogin<'_>) -> String {
-    let mut client = encrypted(wire, how.domain).await;
+async fn login(server: &TestServer, token: &str, how: &TokenLogin<'_>) -> String {
+    let mut client = encrypted(server, how.domain).await;
     let data = match how.mechanism {
         HtMechanism::Exporter => client.binding("tls-exporter").to_vec(),
         HtMechanism::EndPoint => client.binding("tls-server-end-point").to_vec(),
@@ -72,13 +72,13 @@ async fn login(wire: &TestServer, token: &str, how: &TokenLogin<'_>) -> String {
 
 #[tokio::test]
 async fn a_token_is_bound_to_user_domain_client_and_channel() {
-    let wire =
+    let server =
         TestServerConfig { domains: vec!["example.com", "other.example"], ..ClientTransport::Tcp.setup() }
             .start();
     for user in ["juliet", "mallory", "juliet@other.example"] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    let token = issue(&wire, HtMechanism::Exporter).await;
+    let token = issue(&server, HtMechanism::Exporter).await;
     let right =
         TokenLogin { user: "juliet", domain: "example.com", device: PHONE, mechanism: HtMechanism::Exporter };
     let other = "d4565fa7-4d72-4749-b3d3-740edbf87771";
@@ -89,28 +89,28 @@ async fn a_token_is_bound_to_user_domain_client_and_channel() {
         ("without a binding", TokenLogin { mechanism: HtMechanism::Unbound, ..right }),
         ("another binding", TokenLogin { mechanism: HtMechanism::EndPoint, ..right }),
     ] {
-        assert_eq!(login(&wire, &token, &wrong).await, "failure", "{what}");
+        assert_eq!(login(&server, &token, &wrong).await, "failure", "{what}");
     }
     // A recorded login is useless on another connection.
-    let mut client = encrypted(&wire, "example.com").await;
+    let mut client = encrypted(&server, "example.com").await;
     let recorded = sasl::client::hashed_token("juliet", &token, client.binding("tls-exporter"));
     let name = HtMechanism::Exporter.name();
     assert_eq!(authenticate(&mut client, name, &recorded, PHONE, FAST).await.name(), "success");
-    let mut client = encrypted(&wire, "example.com").await;
+    let mut client = encrypted(&server, "example.com").await;
     assert_eq!(authenticate(&mut client, name, &recorded, PHONE, FAST).await.name(), "failure");
-    assert_eq!(login(&wire, &token, &right).await, "success");
+    assert_eq!(login(&server, &token, &right).await, "success");
     let stored = Credentials::derive("another", 64, b"another salt 123").unwrap().encode();
-    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
-    assert_eq!(login(&wire, &token, &right).await, "failure", "after a new password");
+    server.stores.accounts.set_credentials(server.address("juliet").as_ref(), &stored).await.unwrap();
+    assert_eq!(login(&server, &token, &right).await, "failure", "after a new password");
 }
 
 #[tokio::test]
 async fn tokens_of_a_disabled_account_are_refused() {
-    let wire = ClientTransport::Tcp.start();
-    wire.create_user("juliet").await;
-    let token = issue(&wire, HtMechanism::Exporter).await;
-    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
+    let server = ClientTransport::Tcp.start();
+    server.create_user("juliet").await;
+    let token = issue(&server, HtMechanism::Exporter).await;
+    server.stores.accounts.set_disabled(server.address("juliet").as_ref(), true).await.unwrap();
     let right =
         TokenLogin { user: "juliet", domain: "example.com", device: PHONE, mechanism: HtMechanism::Exporter };
-    assert_eq!(login(&wire, &token, &right).await, "failure");
+    assert_eq!(login(&server, &token, &right).await, "failure");
 }

@@ -20,27 +20,27 @@ async fn resume(client: &mut StreamClient, id: &str) -> testkit::server::Receive
 
 #[tokio::test]
 async fn only_the_owner_resumes_a_session() {
-    for way in ClientTransport::ALL {
-        let wire = way.start();
-        let (mut romeo, mut juliet) = pair(&wire).await;
-        wire.create_user("mallory").await;
+    for transport in ClientTransport::ALL {
+        let server = transport.start();
+        let (mut romeo, mut juliet) = pair(&server).await;
+        server.create_user("mallory").await;
         juliet.send("<presence/>").await;
         juliet.sync().await;
         juliet.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
         let id = juliet.element().await.attr("id").expect("an identifier");
-        let mut thief = wire.connect();
+        let mut thief = server.connect();
         let mut steal = async || {
-            thief = wire.connect();
+            thief = server.connect();
             thief.open().await;
             thief.authenticate(Mechanism::ScramSha1, "mallory", PASSWORD).await.expect("a login");
             thief.open().await;
             let answer = resume(&mut thief, &id).await;
-            assert_eq!(answer.name(), "failed", "{way:?}: {}", answer.0);
-            assert_eq!(answer.condition().as_deref(), Some("item-not-found"), "{way:?}");
-            assert!(answer.attr("h").is_none(), "{way:?}: {}", answer.0);
+            assert_eq!(answer.name(), "failed", "{transport:?}: {}", answer.0);
+            assert_eq!(answer.condition().as_deref(), Some("item-not-found"), "{transport:?}");
+            assert!(answer.attr("h").is_none(), "{transport:?}: {}", answer.0);
             thief.bind("x").await.expect("a session of one's own");
-            assert!(thief.jid.starts_with("mallory@"), "{way:?}: {}", thief.jid);
-            assert_eq!(thief.sync().await, [], "{way:?}");
+            assert!(thief.jid.starts_with("mallory@"), "{transport:?}: {}", thief.jid);
+            assert_eq!(thief.sync().await, [], "{transport:?}");
         };
         steal().await;
         // The connection is lost, and a message waits in the detached session.
@@ -49,11 +49,11 @@ async fn only_the_owner_resumes_a_session() {
         romeo.send("<message to='juliet@example.com' type='chat'><body>secret</body></message>").await;
         romeo.sync().await;
         steal().await;
-        let mut juliet = wire.connect();
+        let mut juliet = server.connect();
         juliet.open().await;
         juliet.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.expect("a login");
         juliet.open().await;
-        assert_eq!(resume(&mut juliet, &id).await.name(), "resumed", "{way:?}");
+        assert_eq!(resume(&mut juliet, &id).await.name(), "resumed", "{transport:?}");
         let mut all = String::new();
         while !all.contains("secret") {
             all += &juliet.element().await.0;
@@ -62,9 +62,9 @@ async fn only_the_owner_resumes_a_session() {
 }
 
 #[tokio::test]
-async fn malformed_resumption_ids_find_nothing() {
-    let wire = ClientTransport::Tcp.start();
-    wire.create_user("mallory").await;
+async fn malformed_resumption_ids_are_rejected() {
+    let server = ClientTransport::Tcp.start();
+    server.create_user("mallory").await;
     for id in [
         "",
         "x",
@@ -74,7 +74,7 @@ async fn malformed_resumption_ids_find_nothing() {
         &"A".repeat(5_000),
         "' or 1=1 --",
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.authenticate(Mechanism::ScramSha1, "mallory", PASSWORD).await.expect("a login");
         client.open().await;

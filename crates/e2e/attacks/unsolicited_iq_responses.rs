@@ -12,7 +12,7 @@
 
 use testkit::server::{StreamClient, TestServer, run_until_idle};
 
-use crate::support::{ask, enable_resumption, friends, resume, start_wire};
+use crate::support::{ask, enable_resumption, friends, resume, start_server};
 
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 
@@ -36,28 +36,28 @@ async fn flood(attacker: &mut StreamClient) {
     assert_eq!(attacker.sync().await, []);
 }
 
-async fn unsubscribed_sender(wire: &TestServer) -> StreamClient {
-    wire.create_user("attacker").await;
-    wire.login("attacker", "street").await
+async fn unsubscribed_sender(server: &TestServer) -> StreamClient {
+    server.create_user("attacker").await;
+    server.login("attacker", "street").await
 }
 
 #[tokio::test]
 async fn a_detached_session_survives_and_receives_the_requested_response() {
-    let wire = start_wire();
-    let (mut romeo, mut juliet) = friends(&wire).await;
-    let mut attacker = unsubscribed_sender(&wire).await;
+    let server = start_server();
+    let (mut romeo, mut juliet) = friends(&server).await;
+    let mut attacker = unsubscribed_sender(&server).await;
     let id = enable_resumption(&mut juliet).await;
     juliet.send("<iq to='romeo@example.com/orchard' type='get' id='asked'><q xmlns='u:q'/></iq>").await;
     assert_eq!(romeo.element().await.attr("id").as_deref(), Some("asked"));
     drop(juliet);
     run_until_idle().await;
     flood(&mut attacker).await;
-    let most = u64::from(wire.node.limits().queue_control_bytes) / 2;
-    assert!(wire.node.backlog.bytes() <= most, "{}", wire.node.backlog.bytes());
+    let most = u64::from(server.node.limits().queue_control_bytes) / 2;
+    assert!(server.node.backlog.bytes() <= most, "{}", server.node.backlog.bytes());
     romeo.send("<iq to='juliet@example.com/balcony' type='result' id='asked'><q xmlns='u:q'/></iq>").await;
     romeo.sync().await;
-    assert_eq!(wire.node.routing_table.sessions(), 3, "the session waits");
-    let (mut juliet, answer) = resume(&wire, "juliet", &id).await;
+    assert_eq!(server.node.routing_table.sessions(), 3, "the session waits");
+    let (mut juliet, answer) = resume(&server, "juliet", &id).await;
     assert_eq!(answer.name(), "resumed");
     let (mut handled, mut asked) = (0, false);
     while !asked {
@@ -74,17 +74,17 @@ async fn a_detached_session_survives_and_receives_the_requested_response() {
 
 #[tokio::test]
 async fn a_slow_client_is_not_disconnected_by_unsolicited_responses() {
-    let wire = start_wire();
+    let server = start_server();
     for user in ["juliet", "nurse"] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    let mut attacker = unsubscribed_sender(&wire).await;
-    let mut juliet = wire.connect_with(4096);
+    let mut attacker = unsubscribed_sender(&server).await;
+    let mut juliet = server.connect_with(4096);
     juliet.login("juliet", "balcony").await;
     flood(&mut attacker).await;
     // It reads again and receives the response to its own request without a stream error.
     let answer =
         ask(&mut juliet, "own", "<iq type='get' id='own'><query xmlns='jabber:iq:roster'/></iq>").await;
     assert_eq!(answer.attr("type").as_deref(), Some("result"));
-    assert_eq!(wire.node.routing_table.sessions(), 2);
+    assert_eq!(server.node.routing_table.sessions(), 2);
 }

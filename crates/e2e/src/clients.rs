@@ -1,5 +1,5 @@
-//! Foreign client programs that the tests run: their scripts, and the folders into which `clients/setup.sh` installs what they
-//! need.
+//! Foreign client programs that the tests run: their scripts, and the folders into which `clients/setup.sh` installs
+//! what they need.
 //!
 //! # Pitfalls
 //!

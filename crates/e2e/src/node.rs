@@ -4,8 +4,8 @@
 //!
 //! # Pitfalls
 //!
-//! Commands run on this side of a network namespace. They reach a node in another namespace through its admin socket, which is
-//! a file; that node's ports cannot be reached.
+//! Commands run on this side of a network namespace. They reach a node in another namespace through its admin socket,
+//! which is a file; that node's ports cannot be reached.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;

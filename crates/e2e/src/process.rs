@@ -2,8 +2,8 @@
 //!
 //! # Pitfalls
 //!
-//! The id of a process that has been waited for may be another process's; signals are sent only to processes that are still
-//! held.
+//! The id of a process that has been waited for may be another process's; signals are sent only to processes that are
+//! still held.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output};

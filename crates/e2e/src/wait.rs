@@ -2,8 +2,8 @@
 //!
 //! # Pitfalls
 //!
-//! A test must be correct because of what it observed, not because it waited long enough. The pause between two polls only
-//! yields the processor to the other processes.
+//! A test must be correct because of what it observed, not because it waited long enough. The pause between two polls
+//! only yields the processor to the other processes.
 
 use std::time::Duration;
 

@@ -159,7 +159,7 @@ fn message(to: &str, text: &str) -> String {
 }
 
 #[test]
-fn two_clients_talk_over_two_connections_each() {
+fn two_clients_exchange_messages_over_two_connections_each() {
     let node = BoshNode::start("talk", "");
     let (mut romeo, mut juliet) = (node.client("romeo"), node.client("juliet"));
     let mut waits = node.connect();

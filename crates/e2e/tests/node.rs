@@ -457,7 +457,7 @@ async fn round_trips() {
         version: "test",
     });
     // The harness provides its port and clients; the service belongs to the test.
-    let wire = testkit::server::TestServer::new();
+    let test_server = testkit::server::TestServer::new();
     let secret = base::Secret::new(*b"secret");
     let policy = testkit::server::TestServerConfig::default().policy;
     let service = streams::C2sContext::new(node.clone(), None, policy, &secret, "example.com".to_owned());
@@ -466,14 +466,15 @@ async fn round_trips() {
     let mut warm = false;
     for (user, contacts) in [("none", 0), ("many", 150), ("none", 0)] {
         for mechanism in [sasl::Mechanism::ScramSha1, sasl::Mechanism::ScramSha256] {
-            let (stream, pipe) = net::Stream::memory(wire.port.clone(), testkit::server::PIPE_BYTES);
-            let permit = wire.connection_limiter.try_acquire(Ipv4Addr::LOCALHOST.into()).expect("room");
+            let (stream, pipe) = net::Stream::memory(test_server.port.clone(), testkit::server::PIPE_BYTES);
+            let permit =
+                test_server.connection_limiter.try_acquire(Ipv4Addr::LOCALHOST.into()).expect("room");
             tokio::runtime::Handle::current().spawn(streams::C2sConnection::new(
                 stream,
                 permit,
                 service.clone(),
             ));
-            let mut client = wire.client_over(pipe);
+            let mut client = test_server.client_over(pipe);
             client.open().await;
             let before = database.round_trips();
             client.finish_login(mechanism, user, "x").await;

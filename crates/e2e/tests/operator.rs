@@ -58,7 +58,7 @@ fn folder_listing(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
 }
 
 #[test]
-fn commands_make_no_database_where_there_is_none() {
+fn commands_do_not_create_a_missing_database() {
     let node = node("nowhere");
     let empty = TempFolder::new("nowhere-else");
     let before = folder_listing(&node.folder);
@@ -111,7 +111,7 @@ fn commands_make_no_database_where_there_is_none() {
 }
 
 #[test]
-fn the_address_is_checked_before_a_password_is_asked_for() {
+fn the_address_is_validated_before_the_password_prompt() {
     let mut node = node("address");
     node.add_account(&format!("romeo@{DOMAIN}"), "x");
     for running in [false, true] {
@@ -290,7 +290,7 @@ fn check_names_all_errors_by_line_and_column() {
 }
 
 #[test]
-fn serve_says_which_administrator_has_no_account_and_hints_with_the_configuration() {
+fn serve_lists_administrators_without_an_account_with_a_command_hint() {
     let mut node = node("boss");
     node.start();
     let said = node.log();
@@ -312,7 +312,7 @@ fn serve_says_which_administrator_has_no_account_and_hints_with_the_configuratio
 }
 
 #[test]
-fn the_fingerprint_of_a_self_signed_certificate_is_the_same_everywhere() {
+fn the_fingerprint_of_a_self_signed_certificate_is_consistent() {
     let mut node = node("print");
     node.start();
     let file = node.folder.join("data/tls/self-signed-cert.pem");
@@ -335,7 +335,7 @@ fn the_fingerprint_of_a_self_signed_certificate_is_the_same_everywhere() {
 }
 
 #[test]
-fn status_has_one_column_units_and_the_count_of_accounts_as_it_is() {
+fn status_prints_one_column_with_units_and_the_current_number_of_accounts() {
     let mut node = node("status");
     node.start();
     let figure = |name: &str| {

@@ -7,7 +7,7 @@ use streams::{NegotiationPolicy, TlsPolicy};
 use testkit::server::{ReceivedElement, StreamClient, TestServer, TestServerConfig};
 use throng_core::feature::OptionValue;
 
-fn wire(options: &[(&'static str, OptionValue)], tls: TlsPolicy) -> TestServer {
+fn server(options: &[(&'static str, OptionValue)], tls: TlsPolicy) -> TestServer {
     let default = TestServerConfig::default();
     let options = options.iter().map(|(key, value)| ("registration", *key, value.clone())).collect();
     let policy = NegotiationPolicy { tls, ..default.policy.clone() };
@@ -15,7 +15,7 @@ fn wire(options: &[(&'static str, OptionValue)], tls: TlsPolicy) -> TestServer {
 }
 
 fn open() -> TestServer {
-    wire(
+    server(
         &[("open", OptionValue::Bool(true)), ("allow_without_tls", OptionValue::Bool(true))],
         TlsPolicy::Optional,
     )
@@ -32,8 +32,8 @@ async fn set(client: &mut StreamClient, name: &str, password: &str) -> ReceivedE
 
 #[tokio::test]
 async fn an_account_is_registered_and_used_on_one_stream() {
-    let wire = open();
-    let mut client = wire.connect();
+    let server = open();
+    let mut client = server.connect();
     let (_, features) = client.open().await;
     assert!(features.has("<register xmlns='http://jabber.org/features/iq-register'/>"), "{}", features.0);
     client.send(GET).await;
@@ -51,13 +51,13 @@ async fn an_account_is_registered_and_used_on_one_stream() {
     let twice = set(&mut client, "hamlet", "C4lliope+co").await;
     assert_eq!(twice.condition().as_deref(), Some("conflict"));
     assert!(!twice.has("C4lliope"), "{}", twice.0);
-    assert!(wire.stores.accounts.exists(wire.address("hamlet").as_ref()).await.unwrap());
+    assert!(server.stores.accounts.exists(server.address("hamlet").as_ref()).await.unwrap());
 }
 
 #[tokio::test]
 async fn pipelined_requests_before_login_are_answered_in_order() {
-    let wire = open();
-    let mut client = wire.connect();
+    let server = open();
+    let mut client = server.connect();
     client.open().await;
     let all: String = (0..3)
         .map(|n| {
@@ -75,7 +75,7 @@ async fn pipelined_requests_before_login_are_answered_in_order() {
 
 #[tokio::test]
 async fn other_requests_before_login_end_the_stream() {
-    let wire = open();
+    let server = open();
     for stanza in [
         "<iq type='get' id='1'><query xmlns='jabber:iq:roster'/></iq>",
         "<iq type='get' id='1'><query xmlns='jabber:iq:registers'/></iq>",
@@ -83,7 +83,7 @@ async fn other_requests_before_login_end_the_stream() {
         "<message><query xmlns='jabber:iq:register'/></message>",
         "<presence/>",
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.send(stanza).await;
         client.expect_stream_error(StreamCondition::NotAuthorized).await;
@@ -91,9 +91,9 @@ async fn other_requests_before_login_end_the_stream() {
 }
 
 #[tokio::test]
-async fn broken_requests_are_refused_and_the_stream_goes_on() {
-    let wire = open();
-    let mut client = wire.connect();
+async fn malformed_requests_are_refused_and_the_stream_continues() {
+    let server = open();
+    let mut client = server.connect();
     client.open().await;
     for (stanza, condition) in [
         ("<iq type='get'><query xmlns='jabber:iq:register'/></iq>", "bad-request"),
@@ -117,8 +117,8 @@ async fn broken_requests_are_refused_and_the_stream_goes_on() {
 
 #[tokio::test]
 async fn a_flood_before_the_login_is_rate_limited_and_times_out() {
-    let wire = open();
-    let mut client = wire.connect();
+    let server = open();
+    let mut client = server.connect();
     client.open().await;
     let mut refused = 0;
     for _ in 0..60 {
@@ -126,18 +126,18 @@ async fn a_flood_before_the_login_is_rate_limited_and_times_out() {
         refused += usize::from(client.element().await.condition().as_deref() == Some("policy-violation"));
     }
     assert_eq!(refused, 40, "20 are answered");
-    let mut neighbour = wire.connect();
+    let mut neighbour = server.connect();
     neighbour.open().await;
     neighbour.send(GET).await;
     assert!(neighbour.element().await.condition().is_none());
-    wire.advance(40).await;
+    server.advance(40).await;
     client.expect_stream_error(StreamCondition::ConnectionTimeout).await;
 }
 
 #[tokio::test]
 async fn registration_is_refused_where_it_is_disabled() {
-    let wire = wire(&[], TlsPolicy::Optional);
-    let mut client = wire.connect();
+    let server = server(&[], TlsPolicy::Optional);
+    let mut client = server.connect();
     let (_, features) = client.open().await;
     assert!(!features.has("iq-register"));
     client.send(GET).await;
@@ -148,13 +148,13 @@ async fn registration_is_refused_where_it_is_disabled() {
 
 #[tokio::test]
 async fn where_tls_is_required_registration_needs_starttls() {
-    let wire = wire(&[("open", OptionValue::Bool(true))], TlsPolicy::Required);
-    let mut client = wire.connect();
+    let server = server(&[("open", OptionValue::Bool(true))], TlsPolicy::Required);
+    let mut client = server.connect();
     let (_, features) = client.open().await;
     assert!(!features.has("iq-register"));
     client.send(GET).await;
     client.expect_stream_error(StreamCondition::NotAuthorized).await;
-    let optional = self::wire(&[("open", OptionValue::Bool(true))], TlsPolicy::Optional);
+    let optional = self::server(&[("open", OptionValue::Bool(true))], TlsPolicy::Optional);
     let mut client = optional.connect();
     client.open().await;
     client.send(GET).await;

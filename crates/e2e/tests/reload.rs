@@ -149,7 +149,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_reload_reaches_live_sessions_and_reports_what_needs_a_restart() {
+fn a_reload_applies_to_live_sessions_and_reports_settings_that_need_a_restart() {
     let both = "hosts = ['a.test', 'b.test']\n";
     let node = ReloadNode::start("reload", both, &["romeo@a.test", "juliet@b.test"]);
     let mut romeo = SocketClient::login(&node, "romeo@a.test");

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_rooms_and_archives_say_is_removed() {
+    fn elements_reserved_for_rooms_and_archives_are_removed() {
         for forged in [
             "<occupant-id xmlns='urn:xmpp:occupant-id:0' id='dd72603deec90a38ba552f7c68cbcc61bca202cd'/>",
             "<result xmlns='urn:xmpp:mam:2' queryid='f27' id='28482-98726-73623'><forwarded xmlns='urn:xmpp:forward:0'/></result>",

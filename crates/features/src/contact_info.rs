@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn section_3_the_form_has_what_is_configured() {
+    fn section_3_the_form_lists_the_configured_addresses() {
         let engine = engine(&[
             ("abuse", &["mailto:abuse@shakespeare.lit", "xmpp:abuse@shakespeare.lit"]),
             ("status", &["https://status.shakespeare.lit"]),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_of_the_capabilities_counts_the_form() {
+    fn the_capabilities_hash_covers_the_form() {
         let feature = |engine: &TestNode| engine.node.host("example.com").unwrap().stream_features.clone();
         let (without, with) = (engine(&[]), engine(&[("admin", &["mailto:xmpp@example.com"])]));
         assert_ne!(feature(&without), feature(&with));

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn section_3_1_the_server_answers_for_ones_own_account() {
+    fn section_3_1_the_server_answers_for_the_users_own_account() {
         let engine = engine();
         let romeo = engine.connect("romeo@example.net", "orchard");
         assert_same(&ask(&romeo, "", "info"), &[reply(&romeo, "", ACCOUNT)]);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn section_8_only_those_who_see_the_presence_see_the_account() {
+    fn section_8_only_presence_subscribers_can_query_the_account() {
         let engine = engine();
         engine.add_contact("juliet", "romeo@example.net", Subscription::FROM);
         let romeo = engine.connect("romeo@example.net", "orchard");

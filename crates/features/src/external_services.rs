@@ -94,18 +94,18 @@ impl Service {
     /// Parses `type:host[:port][?transport=udp|tcp]`, with an IPv6 address in brackets.
     fn parse(text: &str) -> Option<Service> {
         let (kind, rest) = text.split_once(':')?;
-        let (place, transport) = match rest.split_once('?') {
+        let (address, transport) = match rest.split_once('?') {
             None => (rest, None),
-            Some((place, query)) => (place, Some(query.strip_prefix("transport=")?)),
+            Some((address, query)) => (address, Some(query.strip_prefix("transport=")?)),
         };
-        let (host, port) = match place.strip_prefix('[') {
+        let (host, port) = match address.strip_prefix('[') {
             Some(v6) => {
                 let (host, port) = v6.split_once(']')?;
                 host.parse::<std::net::Ipv6Addr>().ok()?;
                 (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
             }
-            None => match place.split_once(':') {
-                None => (place, None),
+            None => match address.split_once(':') {
+                None => (address, None),
                 Some((host, port)) => (host, Some(port)),
             },
         };
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_end_and_can_be_checked_with_the_secret_alone() {
+    fn credentials_expire_and_are_verifiable_with_the_secret_alone() {
         let key = CredentialKey(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, b"logen"));
         // printf 1433895918:506f6c | openssl dgst -sha1 -hmac logen -binary | base64
         assert_eq!(key.sign("1433895918:506f6c"), VECTOR);

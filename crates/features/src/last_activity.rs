@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn section_4_a_resource_answers_for_itself() {
+    fn section_4_a_query_of_a_resource_is_answered_by_that_resource() {
         let engine = engine();
         let romeo = engine.connect("romeo@example.net", "orchard");
         let juliet = engine.connect("juliet", "balcony");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_never_logged_in_is_not_found_and_guests_leave_no_trace() {
+    fn a_user_who_never_logged_in_is_not_found_and_guests_are_not_recorded() {
         let engine = engine();
         let romeo = engine.connect("romeo@example.net", "orchard");
         assert!(ask(&romeo, "to='juliet@example.com'").contains("<item-not-found "));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_and_a_session_cost_the_store_nothing() {
+    fn logins_and_sessions_need_no_store_access() {
         let engine = engine();
         engine.store_calls();
         let juliet = engine.connect("juliet", "balcony");

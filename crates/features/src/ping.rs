@@ -1,8 +1,8 @@
 //! XMPP Ping: XEP-0199 2.0.1, sections 4.1 (server to client), 4.2 (client to server) and 4.3 (server to server).
 //!
-//! The server answers for itself and its services, for the sender's account, and for another account to users who may see its
-//! presence. It also pings idle clients: the engine detects the idle client, this feature only builds the ping. The
-//! client's answer, result or error, resets the idle timer and has no other effect.
+//! The server answers for itself and its services, for the sender's account, and for another account to users who may
+//! see its presence. It also pings idle clients: the engine detects the idle client, this feature only builds the ping.
+//! The client's answer, result or error, resets the idle timer and has no other effect.
 //!
 //! Not implemented: sections 4.4 and 4.5 need no code, since a ping to a full address is routed like any other
 //! request.
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc_6121_section_8_5_1_only_who_may_see_an_account_is_answered_for_it() {
+    fn rfc_6121_section_8_5_1_only_users_who_may_see_an_account_get_its_reply() {
         let engine = TestNode::new(&[&FEATURE]);
         for user in ["juliet", "romeo@example.net", "nurse", "friend", "paris"] {
             engine.create_user(user);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_can_be_switched_off() {
+    fn the_keep_alive_ping_can_be_disabled() {
         let engine = TestNode::with_options(&FEATURE, &[("idle_probe", OptionValue::Bool(false))]);
         assert!(engine.node.host("example.com").unwrap().keep_alive_ping.is_none());
     }

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_of_the_elements_around_come_along() {
+    fn prefixes_declared_on_enclosing_elements_are_preserved() {
         let (_engine, hamlet) = engine();
         let set = "<iq type='set' id='1' xmlns:e='exodus:prefs'><query xmlns='jabber:iq:private'>\
                    <e:exodus e:a='1'><e:b/></e:exodus></query></iq>";
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn several_values_are_stored_together_or_not_at_all() {
+    fn several_values_are_stored_atomically() {
         let (_engine, hamlet) = engine();
         assert_same(&hamlet.request(&iq("set", "<a xmlns='u:a'>1</a><b xmlns='u:a'>2</b>")), &[DONE]);
         assert_same(&hamlet.request(&iq("get", "<b xmlns='u:a'/>")), &[result("<b xmlns='u:a'>2</b>")]);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_cannot_store() {
+    fn a_guest_cannot_store_private_elements() {
         let (engine, _) = engine();
         let guest = engine.connect_anonymous("guest", "x");
         let answer = guest.request(&iq("set", "<a xmlns='u:a'/>"));

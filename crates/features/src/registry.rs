@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn each_feature_alone_makes_a_working_host() {
+    fn each_feature_works_without_the_others() {
         assert_routes_messages(&BTreeSet::new());
         for feature in ALL {
             let mut names = BTreeSet::from([feature.name]);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn all_features_but_one_make_a_working_host() {
+    fn each_feature_can_be_left_out() {
         assert_routes_messages(&ALL.iter().map(|f| f.name).collect());
         for without in ALL {
             let names = ALL.iter().map(|f| f.name).filter(|name| {
@@ -325,12 +325,12 @@ mod tests {
     }
 
     #[test]
-    fn golden_files_are_fresh() {
+    fn golden_files_are_current() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
         for (name, fresh) in crate::codegen::docs::golden_files().unwrap() {
-            let kept = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+            let current = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
             assert!(
-                kept == fresh,
+                current == fresh,
                 "golden/{name} has changed; if that is meant, run `cargo xtask codegen`. It is now:\n{fresh}"
             );
         }

@@ -102,9 +102,9 @@ fn answer(rights: &Arc<StatisticsAccess>, request: &IqRequest<'_>) -> Result<IqF
     }
     let tree = request.tree()?;
     let query = tree.root().child("query", Ns::Stats).ok_or(StanzaCondition::BadRequest)?;
-    let asked = query.child_elements().filter(|c| c.is("stat", Ns::Stats)).filter_map(|c| c.attr("name"));
-    let asked: Vec<String> = asked.take(MAX_STATS).map(|name| name.into_owned()).collect();
-    if asked.is_empty() {
+    let requested = query.child_elements().filter(|c| c.is("stat", Ns::Stats)).filter_map(|c| c.attr("name"));
+    let requested: Vec<String> = requested.take(MAX_STATS).map(|name| name.into_owned()).collect();
+    if requested.is_empty() {
         return Ok(IqFlow::result(|w| {
             w.start_ns("query", Ns::Stats);
             for (name, _) in STATISTICS.iter().filter(|(name, _)| rights.may_read(all, name)) {
@@ -118,7 +118,7 @@ fn answer(rights: &Arc<StatisticsAccess>, request: &IqRequest<'_>) -> Result<IqF
         let mut out = Vec::with_capacity(256);
         let mut w = Writer::new(&mut out);
         w.start_ns("query", Ns::Stats);
-        for name in &asked {
+        for name in &requested {
             let known = STATISTICS.iter().find(|(n, _)| n == name);
             w.start("stat").attr("name", name);
             let failed = match known {

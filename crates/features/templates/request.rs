@@ -1,7 +1,7 @@
 //! Example Feature: XEP-0000 0.0.0, section 1.
 //!
-//! TODO(example_feature): state what the server does and what it does not implement (`Not implemented: …`); what a reader
-//! of the specification gets wrong goes under a heading `# Pitfalls`.
+//! TODO(example_feature): state what the server does and what it does not implement (`Not implemented: …`); what a
+//! reader of the specification gets wrong goes under a heading `# Pitfalls`.
 
 use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};

@@ -62,7 +62,7 @@ fn cost(to: &str, rounds: usize, managed: bool) -> usize {
 
 /// The same with carbons enabled on both sides; each client takes its copy out of its queue.
 #[test]
-fn a_copy_for_other_clients_costs_one_allocation_and_the_list_that_it_is_in() {
+fn a_carbon_copy_costs_two_allocations() {
     const ROUNDS: usize = 1000;
     let engine = TestNode::new(ALL);
     engine.create_user("romeo@example.net");

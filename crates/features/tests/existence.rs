@@ -24,7 +24,7 @@ fn engine(modules: BTreeMap<String, ModuleConfig>) -> TestNode {
 }
 
 #[test]
-fn an_account_that_may_not_be_known_answers_every_request_like_a_missing_one() {
+fn a_hidden_account_answers_every_request_like_a_missing_one() {
     let all = throng_features::registry::ALL.iter().map(|feature| {
         let registered = feature.default_on || feature.name == "external_services";
         (feature.name.to_owned(), ModuleConfig::Switch(registered))

@@ -35,7 +35,7 @@ fn a_connected_session_follows_each_reload() {
 }
 
 #[test]
-fn a_domain_that_is_gone_ends_its_sessions_and_no_others() {
+fn removing_a_domain_ends_its_sessions_and_no_others() {
     let engine = TestNode::start(&modules(&[]), NodeLimits::default());
     for user in ["juliet", "romeo@example.net"] {
         engine.create_user(user);
@@ -48,8 +48,8 @@ fn a_domain_that_is_gone_ends_its_sessions_and_no_others() {
     romeo.send("<presence/>");
     juliet.recv();
     assert_eq!(engine.reload(&["example.com"], &modules(&[])), 1);
-    let wish = romeo.session.outbox.close_reason().expect("an end");
-    assert_eq!(wish.condition, StreamCondition::HostGone);
+    let reason = romeo.session.outbox.close_reason().expect("an end");
+    assert_eq!(reason.condition, StreamCondition::HostGone);
     assert_eq!(juliet.session.outbox.close_reason(), None);
     romeo.close();
     let received = juliet.recv().concat();

@@ -1,5 +1,5 @@
-//! Benchmark of parsing, in nanoseconds per call, for each path: `cargo bench -p throng-jid`. Prints the best of nine rounds,
-//! because on a shared machine the others include the load of other processes.
+//! Benchmark of parsing, in nanoseconds per call, for each path: `cargo bench -p throng-jid`. Prints the best of nine
+//! rounds, because on a shared machine the others include the load of other processes.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark prints and measures time")]
 
 use std::hint::black_box;

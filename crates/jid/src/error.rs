@@ -1,7 +1,7 @@
 //! Address errors: why a text is not an address (RFC 7622).
 //!
-//! They name the part and the rule, not the character, because they end in `<jid-malformed/>` (RFC 6120, section 8.3.3.8) or
-//! in a log line and must not echo hostile input.
+//! They name the part and the rule, not the character, because they end in `<jid-malformed/>` (RFC 6120, section
+//! 8.3.3.8) or in a log line and must not echo hostile input.
 //!
 //! # Pitfalls
 //!

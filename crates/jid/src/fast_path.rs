@@ -1,8 +1,8 @@
 //! Fast path: recognises ASCII parts already in normal form by comparing byte ranges.
 //!
-//! For ASCII the profiles of RFC 7622 reduce to small sets: width mapping, normalisation and the bidi rule do nothing, and
-//! case mapping affects only `A`-`Z`. A part that passes here is exactly what the slow path in `prep` would return; the tests
-//! of `prep` compare the two.
+//! For ASCII the profiles of RFC 7622 reduce to small sets: width mapping, normalisation and the bidi rule do nothing,
+//! and case mapping affects only `A`-`Z`. A part that passes here is exactly what the slow path in `prep` would return;
+//! the tests of `prep` compare the two.
 //!
 //! # Pitfalls
 //!
@@ -10,8 +10,8 @@
 
 use crate::MAX_PART;
 
-/// Whether `part` is an ASCII localpart in normal form: the ASCII7 set of RFC 8264, section 9.11, without the characters
-/// excluded by RFC 7622, section 3.3.1, and without capitals.
+/// Whether `part` is an ASCII localpart in normal form: the ASCII7 set of RFC 8264, section 9.11, without the
+/// characters excluded by RFC 7622, section 3.3.1, and without capitals.
 #[inline]
 pub(crate) fn local(part: &[u8]) -> bool {
     !part.is_empty() && part.len() <= MAX_PART && part.iter().fold(true, |good, &b| good & local_byte(b))
@@ -31,16 +31,16 @@ pub(crate) fn resource(part: &[u8]) -> bool {
         && part.iter().fold(true, |good, &b| good & matches!(b, b' '..=b'~'))
 }
 
-/// Whether `part` is a domain in normal form made of lower-case NR-LDH labels (RFC 5890, section 2.3.1). IPv4 addresses have
-/// that form too. A-labels and IP literals do not; they take the slow path.
+/// Whether `part` is a domain in normal form made of lower-case NR-LDH labels (RFC 5890, section 2.3.1). IPv4 addresses
+/// have that form too. A-labels and IP literals do not; they take the slow path.
 #[inline]
 pub(crate) fn domain(part: &[u8]) -> bool {
     let (Some(&first), Some(&last)) = (part.first(), part.last()) else { return false };
     if part.len() > MAX_LABEL {
         return labels(part);
     }
-    // A name of at most 63 octets has no label that is too long. Empty labels and hyphens at the edge of a label need two
-    // adjacent characters out of `-` and `.`; so does `--`, which only the slow loop can decide.
+    // A name of at most 63 octets has no label that is too long. Empty labels and hyphens at the edge of a label need
+    // two adjacent characters out of `-` and `.`; so does `--`, which only the slow loop can decide.
     let good = part.iter().fold(true, |good, &b| good & ldh_or_dot(b));
     let pairs = part.windows(2).fold(false, |bad, two| bad | (is_mark(two[0]) & is_mark(two[1])));
     if good & !pairs & !is_mark(first) & !is_mark(last) { true } else { labels(part) }

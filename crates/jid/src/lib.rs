@@ -4,16 +4,17 @@
 //! jid = [ localpart "@" ] domainpart [ "/" resourcepart ]        1 to 1023 octets each
 //! ```
 //!
-//! [`parse`] is the entry point for addresses in stanzas: text already in normal form is returned borrowed, and if it is ASCII
-//! too (nearly always) nothing is allocated and no table is read. [`Jid`] owns an address in 24 bytes and one allocation;
-//! [`JidRef`] borrows one. Both compare, order and hash by their text alone, so either can look up the other in a map.
+//! [`parse`] is the entry point for addresses in stanzas: text already in normal form is returned borrowed, and if it
+//! is ASCII too (nearly always) nothing is allocated and no table is read. [`Jid`] owns an address in 24 bytes and one
+//! allocation; [`JidRef`] borrows one. Both compare, order and hash by their text alone, so either can look up the
+//! other in a map.
 //!
 //! Not implemented: URIs (RFC 5122), escaping (XEP-0106, a matter of display), the MUC nickname rules (XEP-0045).
 //!
 //! # Pitfalls
 //!
-//! The separators are located before any mapping (section 3.1), because mapping can produce them. Afterwards only the resource
-//! can contain `@` or `/`, so two offsets can be recovered from the text.
+//! The separators are located before any mapping (section 3.1), because mapping can produce them. Afterwards only the
+//! resource can contain `@` or `/`, so two offsets can be recovered from the text.
 
 mod error;
 mod fast_path;
@@ -126,12 +127,12 @@ impl<'a> RawParts<'a> {
         let local = self.local.map(local).transpose()?;
         let domain = domain(self.domain)?;
         let resource = self.resource.map(resource).transpose()?;
-        let kept = |part: &Option<Cow<'a, str>>| !matches!(part, Some(Cow::Owned(_)));
+        let is_unchanged = |part: &Option<Cow<'a, str>>| !matches!(part, Some(Cow::Owned(_)));
         match (domain, self.resource) {
             // A domain that only lost its final dot is still a contiguous part of the input.
             (Cow::Borrowed(domain), rest)
-                if kept(&local)
-                    && kept(&resource)
+                if is_unchanged(&local)
+                    && is_unchanged(&resource)
                     && (rest.is_none() || domain.len() == self.domain.len()) =>
             {
                 Ok(ParsedJid::Borrowed(RawParts { domain, ..*self }.as_normalised(text)))

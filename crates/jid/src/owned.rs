@@ -40,8 +40,8 @@ impl Jid {
         Ok(Jid::join(local.as_deref(), &domain, resource.as_deref()))
     }
 
-    /// Reads an address stored by another server or an older version: parts that RFC 7622 rejects but RFC 6122 allowed keep
-    /// their RFC 6122 form.
+    /// Reads an address stored by another server or an older version: parts that RFC 7622 rejects but RFC 6122 allowed
+    /// keep their RFC 6122 form.
     ///
     /// Only for storage: such an address must not be accepted from a stream.
     ///

@@ -1,14 +1,14 @@
 //! The PRECIS string classes (RFC 8264, section 4) for current Unicode versions.
 //!
-//! `precis-core` stops at Unicode 6.3, like the IANA tables. It treats everything newer as unassigned, which would reject every
-//! emoji since 2014 in a chat nickname. RFC 8264, section 8, is an algorithm over the properties of any Unicode version, so
-//! code points that `precis-core` considers unassigned go through the same algorithm again, with the newer tables of
-//! `unicode-properties`.
+//! `precis-core` stops at Unicode 6.3, like the IANA tables. It treats everything newer as unassigned, which would
+//! reject every emoji since 2014 in a chat nickname. RFC 8264, section 8, is an algorithm over the properties of any
+//! Unicode version, so code points that `precis-core` considers unassigned go through the same algorithm again, with
+//! the newer tables of `unicode-properties`.
 //!
 //! # Pitfalls
 //!
-//! The order of the tests in `newer_derived_property` is that of RFC 8264, section 8. Sets without code points assigned after
-//! 6.3 (exceptions, ASCII7, join controls, old Hangul) are omitted.
+//! The order of the tests in `newer_derived_property` is that of RFC 8264, section 8. Sets without code points assigned
+//! after 6.3 (exceptions, ASCII7, join controls, old Hangul) are omitted.
 
 use std::borrow::Cow;
 
@@ -26,9 +26,9 @@ pub(crate) enum PrecisClass {
 }
 
 impl PrecisClass {
-    /// Whether every character of `label` is in the class, context rules included. Equivalent to [`StringClass::allows`], but
-    /// evaluates each whole-label rule once: evaluated for each of two thousand Arabic digits, they took 14 ms for one hostile
-    /// address.
+    /// Whether every character of `label` is in the class, context rules included. Equivalent to
+    /// [`StringClass::allows`], but evaluates each whole-label rule once: evaluated for each of two thousand Arabic
+    /// digits, they took 14 ms for one hostile address.
     pub(crate) fn permits(self, label: &str) -> Result<(), Error> {
         self.allows(collapse_whole_label_rules(label))
     }
@@ -40,9 +40,9 @@ fn collapse_whole_label_rules(label: &str) -> Cow<'_, str> {
     if label.chars().filter(|c| whole_label_rule(*c).is_some()).nth(1).is_none() {
         return Cow::Borrowed(label);
     }
-    let mut asked = [false; 3];
+    let mut seen = [false; 3];
     let neutral = |c| match whole_label_rule(c) {
-        Some(rule) if std::mem::replace(&mut asked[rule], true) => 'a',
+        Some(rule) if std::mem::replace(&mut seen[rule], true) => 'a',
         _ => c,
     };
     Cow::Owned(label.chars().map(neutral).collect())
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn context_rules_hold_wherever_the_character_stands() {
+    fn context_rules_apply_at_every_position() {
         let allows = |label: &str| {
             let permitted = PrecisClass::Identifier.permits(label).is_ok();
             assert_eq!(permitted, PrecisClass::Identifier.allows(label).is_ok(), "{label:?}");

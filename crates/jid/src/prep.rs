@@ -13,9 +13,9 @@
 //!
 //! # Pitfalls
 //!
-//! One pass of a profile is not always stable, because normalisation can produce characters to map. The profiles therefore run
-//! until the result is stable, as RFC 8264, section 7, advises; otherwise two servers could store different addresses for one
-//! account.
+//! One pass of a profile is not always stable, because normalisation can produce characters to map. The profiles
+//! therefore run until the result is stable, as RFC 8264, section 7, advises; otherwise two servers could store
+//! different addresses for one account.
 
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
@@ -93,8 +93,8 @@ fn idna_name(text: &str) -> Result<Cow<'_, str>, JidError> {
 
 /// The normal form of a resourcepart: what a client requests when binding, or a nickname in a room.
 ///
-/// Borrowed if the text is already in normal form. Spaces are preserved, also at the edges: example 18 of RFC 7622 lists a
-/// leading space as invalid, but no rule of the RFC or of OpaqueString forbids it, and other servers send it.
+/// Borrowed if the text is already in normal form. Spaces are preserved, also at the edges: example 18 of RFC 7622
+/// lists a leading space as invalid, but no rule of the RFC or of OpaqueString forbids it, and other servers send it.
 pub fn prepare_resource(text: &str) -> Result<Cow<'_, str>, JidError> {
     if fast_path::resource(text.as_bytes()) {
         return Ok(Cow::Borrowed(text));

@@ -2,8 +2,8 @@
 //!
 //! # Pitfalls
 //!
-//! An offset of 0 means "no such part". It is never a valid offset, because neither the localpart nor the bare address is ever
-//! empty.
+//! An offset of 0 means "no such part". It is never a valid offset, because neither the localpart nor the bare address
+//! is ever empty.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -30,8 +30,8 @@ impl<'a> JidRef<'a> {
         JidRef { text, at: at as u16, slash: slash as u16 }
     }
 
-    /// An address from storage that was written by this crate: only the separators and lengths are checked, so that a roster
-    /// loads at memory speed. `None` if it cannot be one.
+    /// An address from storage that was written by this crate: only the separators and lengths are checked, so that a
+    /// roster loads at memory speed. `None` if it cannot be one.
     ///
     /// Never use it for external text: use [`crate::parse`], or [`Jid::from_stored`] for foreign databases.
     pub fn from_normalised(text: &'a str) -> Option<JidRef<'a>> {

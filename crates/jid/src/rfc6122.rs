@@ -1,11 +1,12 @@
 //! Stored addresses that follow the older rules of RFC 6122 (Nodeprep, Nameprep, Resourceprep).
 //!
-//! RFC 7622, section 1, warns that addresses valid under RFC 6122 may be invalid: Nodeprep allowed symbols (`♚@example.com`),
-//! and IDNA2003 allowed domains that IDNA2008 rejects. Accounts and roster items imported from an older server must stay
-//! readable, or their owners lose them. Addresses in stanzas must never be accepted by these rules.
+//! RFC 7622, section 1, warns that addresses valid under RFC 6122 may be invalid: Nodeprep allowed symbols
+//! (`♚@example.com`), and IDNA2003 allowed domains that IDNA2008 rejects. Accounts and roster items imported from an
+//! older server must stay readable, or their owners lose them. Addresses in stanzas must never be accepted by these
+//! rules.
 //!
-//! Each part is prepared by RFC 7622 first. Only a rejected part is tried with the older profile, so an address valid under
-//! both has one form only.
+//! Each part is prepared by RFC 7622 first. Only a rejected part is tried with the older profile, so an address valid
+//! under both has one form only.
 //!
 //! # Pitfalls
 //!

@@ -1,4 +1,5 @@
-//! Test that the fast path does not allocate: parsing an ASCII address in normal form, splitting it, and its part functions.
+//! Test that the fast path does not allocate: parsing an ASCII address in normal form, splitting it, and its part
+//! functions.
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::hint::black_box;
@@ -29,7 +30,7 @@ fn the_fast_path_allocates_nothing() {
 }
 
 #[test]
-fn keeping_an_address_is_one_allocation() {
+fn an_owned_address_is_one_allocation() {
     let jid = parse("juliet@example.com/balcony").unwrap();
     assert_eq!(count(|| jid.as_ref().to_jid()), 1);
     assert_eq!(count(|| Jid::parse(black_box("juliet@example.com/balcony"))), 1);

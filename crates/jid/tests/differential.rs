@@ -1,7 +1,7 @@
 //! Differential test of 100 000 generated and mutated addresses against the `jid` crate of xmpp-rs.
 //!
-//! That crate implements RFC 6122 with stringprep tables of Unicode 3.2 and checks domains by UTS 46; ours implements RFC 7622.
-//! Where the two differ on a part, one of the reasons below must apply to that part, or the test fails.
+//! That crate implements RFC 6122 with stringprep tables of Unicode 3.2 and checks domains by UTS 46; ours implements
+//! RFC 7622. Where the two differ on a part, one of the reasons below must apply to that part, or the test fails.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failed check ends the test")]
 
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use xmpp_jid::{DomainPart, NodePart, ResourcePart};
 const SEED: u64 = 0x7622;
 const ADDRESSES: usize = 100_000;
 
-struct Dice(fastrand::Rng);
+struct TextGenerator(fastrand::Rng);
 
-impl Dice {
+impl TextGenerator {
     fn roll(&mut self, sides: usize) -> usize {
         self.0.usize(..sides)
     }
@@ -90,14 +90,14 @@ impl Dice {
         let mut text: Vec<char> =
             [self.pick(&LOCALS), self.pick(&DOMAINS), self.pick(&RESOURCES)].concat().chars().collect();
         for _ in 0..self.roll(4) {
-            let place = self.roll(text.len() + 1);
+            let position = self.roll(text.len() + 1);
             match self.roll(8) {
-                0 if place < text.len() => {
-                    text.remove(place);
+                0 if position < text.len() => {
+                    text.remove(position);
                 }
-                1 if place < text.len() => text[place] = self.character(),
+                1 if position < text.len() => text[position] = self.character(),
                 2 => text.extend(std::iter::repeat_n(self.character(), 300 + self.roll(900))),
-                _ => text.insert(place, self.character()),
+                _ => text.insert(position, self.character()),
             }
         }
         text.into_iter().collect()
@@ -234,7 +234,8 @@ fn domain(text: &str, ours: Result<&str, JidError>, theirs: Option<&str>) -> Opt
             // UTS 46 ignores the Hangul fillers since Unicode 15.1; Nameprep keeps them.
             let mut theirs = theirs.replace('\u{1160}', "");
             if newer_than_stringprep(text) {
-                // Nameprep folds before it normalises, and its table has no newer letter such as U+1D31, which becomes an `E`.
+                // Nameprep folds before it normalises, and its table has no newer letter such as U+1D31, which becomes
+                // an `E`.
                 theirs = theirs.to_lowercase();
             }
             let theirs = &*theirs;
@@ -257,11 +258,11 @@ fn domain(text: &str, ours: Result<&str, JidError>, theirs: Option<&str>) -> Opt
 
 #[test]
 fn differences_from_xmpp_rs_have_reasons() {
-    let mut dice = Dice(fastrand::Rng::with_seed(SEED));
+    let mut generator = TextGenerator(fastrand::Rng::with_seed(SEED));
     let mut reasons: BTreeMap<&str, (usize, String)> = BTreeMap::new();
     let (mut same, mut legal) = (0, 0);
     for _ in 0..ADDRESSES {
-        let text = dice.address();
+        let text = generator.address();
         let ours = parse(&text).map(|jid| jid.into_jid().to_string());
         let theirs = xmpp_jid::Jid::new(&text).map(|jid| jid.to_string());
         legal += usize::from(ours.is_ok());
@@ -287,17 +288,17 @@ fn differences_from_xmpp_rs_have_reasons() {
                            raw: &str,
                            ours: Result<&str, JidError>,
                            theirs: Option<&str>,
-                           why: Option<&'static str>| {
+                           reason: Option<&'static str>| {
             if ours.ok() == theirs {
                 return;
             }
-            let why = why.unwrap_or("unexplained");
+            let reason = reason.unwrap_or("unexplained");
             let example = format!("{part} {raw:?}: ours {ours:?}, theirs {theirs:?}");
-            if why == "unexplained" {
+            if reason == "unexplained" {
                 println!("{example:.3000}");
             }
             explained += 1;
-            reasons.entry(why).or_insert((0, example)).0 += 1;
+            reasons.entry(reason).or_insert((0, example)).0 += 1;
         };
         if let Some(raw) = raw_local {
             let (ours, theirs) = (prepare_local(raw), NodePart::new(raw).ok());
@@ -324,8 +325,8 @@ fn differences_from_xmpp_rs_have_reasons() {
         }
     }
     println!("{ADDRESSES} addresses, {legal} legal, {same} alike");
-    for (why, (count, example)) in &reasons {
-        println!("{count:6}  {why}  e.g. {}", example.chars().take(160).collect::<String>());
+    for (reason, (count, example)) in &reasons {
+        println!("{count:6}  {reason}  e.g. {}", example.chars().take(160).collect::<String>());
     }
     assert!(!reasons.contains_key("unexplained"), "seed {SEED:#x}");
     assert!(

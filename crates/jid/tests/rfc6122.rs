@@ -33,7 +33,7 @@ fn resources_are_mapped_by_resourceprep() {
 }
 
 #[test]
-fn what_both_accept_has_the_form_of_rfc_7622() {
+fn addresses_valid_under_both_have_the_form_of_rfc_7622() {
     assert_eq!(
         Jid::from_stored("fu\u{df}ball@FU\u{df}BALL.example").unwrap().as_str(),
         "fu\u{df}ball@fu\u{df}ball.example"
@@ -42,7 +42,7 @@ fn what_both_accept_has_the_form_of_rfc_7622() {
 }
 
 #[test]
-fn what_neither_rfc_accepts_is_refused() {
+fn addresses_valid_under_neither_rfc_are_refused() {
     for wrong in [
         "",
         "@b",

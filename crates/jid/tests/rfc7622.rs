@@ -282,7 +282,7 @@ fn parts_can_be_taken_and_replaced() {
 }
 
 #[test]
-fn addresses_find_one_another_in_maps() {
+fn equal_addresses_are_equal_map_keys() {
     use std::collections::{BTreeMap, HashMap};
     let jid = Jid::parse("a@b/c").unwrap();
     let hashed = HashMap::from([(jid.clone(), 1)]);

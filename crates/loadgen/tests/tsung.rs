@@ -74,9 +74,9 @@ fn compare(name: &str, accepted: bool) {
                 "{name} is not the same after a journey as JSON"
             );
         }
-        Err(mistakes) => {
-            for mistake in mistakes {
-                let _ = writeln!(found, "{mistake}");
+        Err(errors) => {
+            for error in errors {
+                let _ = writeln!(found, "{error}");
             }
         }
     }

@@ -25,7 +25,7 @@ const LIMIT: usize = 512;
 /// A listener that answers every request immediately.
 struct FuzzHandler {
     http: Arc<HttpShared>,
-    gate: ConnectionLimiter,
+    limiter: ConnectionLimiter,
     seen: Mutex<Vec<HandledRequest>>,
 }
 
@@ -57,7 +57,7 @@ impl HttpHandler for FuzzHandler {
     }
 
     fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit> {
-        self.gate.try_acquire(remote.peer.ip()).ok()
+        self.limiter.try_acquire(remote.peer.ip()).ok()
     }
 
     fn websocket(&self, _: Stream, _: ConnectionPermit) {
@@ -74,13 +74,14 @@ pub(crate) fn run(bytes: &[u8], size: usize) -> (Vec<HandledRequest>, String) {
     let clock = Arc::new(ManualClock::new());
     let settings = HttpSettings { bosh_body_bytes: Some(LIMIT), gzip: false, ..HttpSettings::default() };
     let http = HttpShared::new(settings, clock.clone());
-    let site = Arc::new(FuzzHandler { http, gate: ConnectionLimiter::default(), seen: Mutex::default() });
+    let handler =
+        Arc::new(FuzzHandler { http, limiter: ConnectionLimiter::default(), seen: Mutex::default() });
     let port = Arc::new(ListenerConfig::new(ListenerKind::Http, "127.0.0.1:5280".parse().unwrap()));
     let (stream, mut pipe) = Stream::memory(port, 1 << 20);
-    let permit = site.gate.try_acquire("127.0.0.1".parse().unwrap()).unwrap();
-    let mut connection = Some(HttpConnection::new(stream, permit, site.clone()));
-    let mut said = Vec::new();
-    let mut turn = |connection: &mut Option<HttpConnection<FuzzHandler>>, pipe: &mut Pipe| {
+    let permit = handler.limiter.try_acquire("127.0.0.1".parse().unwrap()).unwrap();
+    let mut connection = Some(HttpConnection::new(stream, permit, handler.clone()));
+    let mut output = Vec::new();
+    let mut poll_once = |connection: &mut Option<HttpConnection<FuzzHandler>>, pipe: &mut Pipe| {
         let mut cx = Context::from_waker(Waker::noop());
         // Twice as many as the fair share of steps could need.
         for _ in 0..8 {
@@ -92,24 +93,24 @@ pub(crate) fn run(bytes: &[u8], size: usize) -> (Vec<HandledRequest>, String) {
         }
         let mut buffer = [0; 4096];
         while let Poll::Ready(count @ 1..) = pipe.poll_read(&mut cx, &mut buffer) {
-            said.extend_from_slice(&buffer[..count]);
+            output.extend_from_slice(&buffer[..count]);
         }
     };
     for piece in bytes.chunks(size.max(1)) {
         let _ = pipe.poll_write(&mut Context::from_waker(Waker::noop()), piece);
-        turn(&mut connection, &mut pipe);
+        poll_once(&mut connection, &mut pipe);
     }
     for _ in 0..200 {
         clock.advance(1000);
-        site.http.sweep();
-        turn(&mut connection, &mut pipe);
+        handler.http.sweep();
+        poll_once(&mut connection, &mut pipe);
     }
     assert!(connection.is_none(), "every connection ends by its deadlines");
-    assert_eq!(site.gate.counts().connections, 0);
-    let said = String::from_utf8(said).unwrap();
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 "), "{said}");
-    let seen = site.seen.lock().clone();
-    (seen, said)
+    assert_eq!(handler.limiter.counts().connections, 0);
+    let output = String::from_utf8(output).unwrap();
+    assert!(output.is_empty() || output.starts_with("HTTP/1.1 "), "{output}");
+    let seen = handler.seen.lock().clone();
+    (seen, output)
 }
 
 /// Panics if a property is violated.

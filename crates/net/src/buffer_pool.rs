@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn surplus_is_not_hoarded() {
+    fn blocks_above_the_limit_are_not_pooled() {
         let mut pool = BufferPool::default();
         let blocks: Vec<_> = (0..100).map(|_| pool.take(10)).collect();
         blocks.into_iter().for_each(|block| pool.recycle(block));

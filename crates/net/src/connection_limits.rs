@@ -95,9 +95,9 @@ struct LimiterState {
 impl ConnectionLimiter {
     /// A limiter with these limits.
     pub fn new(limits: ConnectionLimits) -> ConnectionLimiter {
-        let gate = ConnectionLimiter::default();
-        gate.set_limits(limits);
-        gate
+        let limiter = ConnectionLimiter::default();
+        limiter.set_limits(limits);
+        limiter
     }
 
     /// Changes the limits. Existing connections stay.
@@ -347,29 +347,29 @@ mod tests {
     //# If an entity attempts to connect but the maximum number of connection attempts has been reached, the
     //# receiving server MUST NOT allow the new connection to proceed.
     #[test]
-    fn an_address_that_comes_too_fast_is_refused_and_others_are_not() {
-        let gate = ConnectionLimiter::new(ConnectionLimits {
+    fn an_address_above_its_rate_is_refused_and_others_are_not() {
+        let limiter = ConnectionLimiter::new(ConnectionLimits {
             new_per_second: 2,
             new_burst: 3,
             ..ConnectionLimits::default()
         });
-        let enter = |text: &str, ms: u64| gate.try_acquire_at(address(text), Millis(ms)).is_ok();
+        let enter = |text: &str, ms: u64| limiter.try_acquire_at(address(text), Millis(ms)).is_ok();
         let all: Vec<bool> = (0..5).map(|_| enter("192.0.2.1", 1000)).collect();
         assert_eq!(all, [true, true, true, false, false]);
         assert!(enter("192.0.2.2", 1000));
         assert!(enter("192.0.2.1", 1500));
         assert!(!enter("192.0.2.1", 1500));
-        assert_eq!((gate.counts().refused_rate, gate.counts().connections), (3, 0));
-        gate.set_limits(ConnectionLimits { new_per_second: 5, ..ConnectionLimits::default() });
+        assert_eq!((limiter.counts().refused_rate, limiter.counts().connections), (3, 0));
+        limiter.set_limits(ConnectionLimits { new_per_second: 5, ..ConnectionLimits::default() });
         assert!(enter("192.0.2.1", 1500), "a changed rate begins anew");
-        gate.set_limits(ConnectionLimits::default());
-        assert!((0..100).all(|_| gate.try_acquire(address("192.0.2.1")).is_ok()));
+        limiter.set_limits(ConnectionLimits::default());
+        assert!((0..100).all(|_| limiter.try_acquire(address("192.0.2.1")).is_ok()));
     }
 
     #[test]
-    fn a_rate_may_leave_loopback_alone() {
-        let comes = |gate: &ConnectionLimiter, text: &str| {
-            (0..9).filter(|_| gate.try_acquire(address(text)).is_ok()).count()
+    fn a_rate_may_exempt_loopback() {
+        let admitted = |limiter: &ConnectionLimiter, text: &str| {
+            (0..9).filter(|_| limiter.try_acquire(address(text)).is_ok()).count()
         };
         for (new_on_loopback, passed) in [(false, 9), (true, 1)] {
             let limits = ConnectionLimits {
@@ -379,9 +379,9 @@ mod tests {
                 ..ConnectionLimits::default()
             };
             for local in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
-                assert!(comes(&ConnectionLimiter::new(limits), local) >= passed, "{local}");
+                assert!(admitted(&ConnectionLimiter::new(limits), local) >= passed, "{local}");
                 assert!(
-                    new_on_loopback || comes(&ConnectionLimiter::new(limits), "192.0.2.1") < 9,
+                    new_on_loopback || admitted(&ConnectionLimiter::new(limits), "192.0.2.1") < 9,
                     "others are counted"
                 );
             }
@@ -419,76 +419,78 @@ mod tests {
     //# server MUST NOT allow the new connection to proceed.
     #[test]
     fn each_limit_refuses_and_frees() {
-        let gate = ConnectionLimiter::new(ConnectionLimits {
+        let limiter = ConnectionLimiter::new(ConnectionLimits {
             connections: 3,
             per_address: 2,
             ..ConnectionLimits::default()
         });
-        let first = gate.try_acquire(address("192.0.2.1")).unwrap();
-        let _second = gate.try_acquire(address("::ffff:192.0.2.1")).unwrap();
-        assert_eq!(gate.try_acquire(address("192.0.2.1")).unwrap_err(), ConnectionRefusal::AddressLimit);
-        let _third = gate.try_acquire(address("192.0.2.2")).unwrap();
-        assert_eq!(gate.try_acquire(address("192.0.2.3")).unwrap_err(), ConnectionRefusal::TotalLimit);
+        let first = limiter.try_acquire(address("192.0.2.1")).unwrap();
+        let _second = limiter.try_acquire(address("::ffff:192.0.2.1")).unwrap();
+        assert_eq!(limiter.try_acquire(address("192.0.2.1")).unwrap_err(), ConnectionRefusal::AddressLimit);
+        let _third = limiter.try_acquire(address("192.0.2.2")).unwrap();
+        assert_eq!(limiter.try_acquire(address("192.0.2.3")).unwrap_err(), ConnectionRefusal::TotalLimit);
         drop(first);
-        let _again = gate.try_acquire(address("192.0.2.1")).unwrap();
-        let counts = gate.counts();
+        let _again = limiter.try_acquire(address("192.0.2.1")).unwrap();
+        let counts = limiter.counts();
         assert_eq!((counts.connections, counts.refused_full, counts.refused_address), (3, 1, 1));
     }
 
     #[test]
     fn a_proxied_connection_counts_for_its_client() {
-        let gate = ConnectionLimiter::new(ConnectionLimits {
+        let limiter = ConnectionLimiter::new(ConnectionLimits {
             connections: 3,
             per_address: 1,
             ..ConnectionLimits::default()
         });
-        let mut first = gate.try_acquire_proxied().unwrap();
-        let mut second = gate.try_acquire_proxied().unwrap();
+        let mut first = limiter.try_acquire_proxied().unwrap();
+        let mut second = limiter.try_acquire_proxied().unwrap();
         first.set_client_address(address("192.0.2.1")).unwrap();
         assert_eq!(
             second.set_client_address(address("192.0.2.1")).unwrap_err(),
             ConnectionRefusal::AddressLimit
         );
         second.set_client_address(address("192.0.2.2")).unwrap();
-        let _third = gate.try_acquire_proxied().unwrap();
-        assert_eq!(gate.try_acquire_proxied().unwrap_err(), ConnectionRefusal::TotalLimit);
+        let _third = limiter.try_acquire_proxied().unwrap();
+        assert_eq!(limiter.try_acquire_proxied().unwrap_err(), ConnectionRefusal::TotalLimit);
         drop((first, second));
-        assert!(gate.0.addresses.lock().is_empty());
-        let gate =
+        assert!(limiter.0.addresses.lock().is_empty());
+        let limiter =
             ConnectionLimiter::new(ConnectionLimits { new_per_second: 1, ..ConnectionLimits::default() });
-        let enter = || gate.try_acquire_proxied().unwrap().set_client_address(address("192.0.2.1"));
+        let enter = || limiter.try_acquire_proxied().unwrap().set_client_address(address("192.0.2.1"));
         assert_eq!((enter(), enter()), (Ok(()), Err(ConnectionRefusal::AddressRate)));
     }
 
     #[test]
     fn ipv6_counts_by_network() {
-        let gate = ConnectionLimiter::new(ConnectionLimits { per_address: 1, ..ConnectionLimits::default() });
-        let _first = gate.try_acquire(address("2001:db8:1:2::1")).unwrap();
-        assert!(gate.try_acquire(address("2001:db8:1:2:ffff::2")).is_err());
-        assert!(gate.try_acquire(address("2001:db8:1:3::1")).is_ok());
+        let limiter =
+            ConnectionLimiter::new(ConnectionLimits { per_address: 1, ..ConnectionLimits::default() });
+        let _first = limiter.try_acquire(address("2001:db8:1:2::1")).unwrap();
+        assert!(limiter.try_acquire(address("2001:db8:1:2:ffff::2")).is_err());
+        assert!(limiter.try_acquire(address("2001:db8:1:3::1")).is_ok());
     }
 
     #[test]
     fn dropped_permits_leave_no_entry() {
-        let gate = ConnectionLimiter::new(ConnectionLimits { per_address: 5, ..ConnectionLimits::default() });
-        drop((0..100_u8).map(|n| gate.try_acquire(IpAddr::from([192, 0, 2, n]))).collect::<Vec<_>>());
-        assert!(gate.0.addresses.lock().is_empty());
-        assert_eq!(gate.counts(), ConnectionCounts::default());
+        let limiter =
+            ConnectionLimiter::new(ConnectionLimits { per_address: 5, ..ConnectionLimits::default() });
+        drop((0..100_u8).map(|n| limiter.try_acquire(IpAddr::from([192, 0, 2, n]))).collect::<Vec<_>>());
+        assert!(limiter.0.addresses.lock().is_empty());
+        assert_eq!(limiter.counts(), ConnectionCounts::default());
     }
 
     #[test]
     fn the_limit_per_address_may_change_while_connections_exist() {
-        let gate = ConnectionLimiter::new(ConnectionLimits::default());
-        let before = gate.try_acquire(address("192.0.2.1")).unwrap();
-        gate.set_limits(ConnectionLimits { per_address: 1, ..ConnectionLimits::default() });
-        let after = gate.try_acquire(address("192.0.2.1")).unwrap();
+        let limiter = ConnectionLimiter::new(ConnectionLimits::default());
+        let before = limiter.try_acquire(address("192.0.2.1")).unwrap();
+        limiter.set_limits(ConnectionLimits { per_address: 1, ..ConnectionLimits::default() });
+        let after = limiter.try_acquire(address("192.0.2.1")).unwrap();
         drop(before);
         assert!(
-            gate.try_acquire(address("192.0.2.1")).is_err(),
+            limiter.try_acquire(address("192.0.2.1")).is_err(),
             "the uncounted one took the counted one's place"
         );
         drop(after);
-        assert!(gate.try_acquire(address("192.0.2.1")).is_ok());
+        assert!(limiter.try_acquire(address("192.0.2.1")).is_ok());
     }
 
     #[test]
@@ -503,16 +505,16 @@ mod tests {
         let woken = Arc::new(Woken(AtomicU32::new(0)));
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
-        let gate =
+        let limiter =
             ConnectionLimiter::new(ConnectionLimits { unauthenticated: 1, ..ConnectionLimits::default() });
-        assert!(gate.poll_capacity(&mut cx).is_ready());
-        let mut permit = gate.try_acquire(address("192.0.2.1")).unwrap();
-        assert!(gate.poll_capacity(&mut cx).is_pending());
-        assert!(gate.poll_capacity(&mut cx).is_pending());
+        assert!(limiter.poll_capacity(&mut cx).is_ready());
+        let mut permit = limiter.try_acquire(address("192.0.2.1")).unwrap();
+        assert!(limiter.poll_capacity(&mut cx).is_pending());
+        assert!(limiter.poll_capacity(&mut cx).is_pending());
         permit.mark_authenticated();
         permit.mark_authenticated();
         assert_eq!(woken.0.load(SeqCst), 1);
-        assert!(gate.poll_capacity(&mut cx).is_ready());
-        assert_eq!((gate.counts().connections, gate.counts().unauthenticated), (1, 0));
+        assert!(limiter.poll_capacity(&mut cx).is_ready());
+        assert_eq!((limiter.counts().connections, limiter.counts().unauthenticated), (1, 0));
     }
 }

@@ -121,14 +121,14 @@ impl Listener {
     pub fn bind(
         kind: ListenerKind,
         address: SocketAddr,
-        gate: ConnectionLimiter,
+        limiter: ConnectionLimiter,
         change: impl FnOnce(&mut ListenerConfig),
     ) -> Result<Listener, NetError> {
         let socket = bind_socket(address).map_err(|error| bind_error(address, &error))?;
         let local = socket.local_addr().map_err(|error| bind_error(address, &error))?;
         let mut port = ListenerConfig::new(kind, local);
         change(&mut port);
-        Ok(Listener { socket, config: ListenerConfigCell::new(port), limiter: gate, counts: Arc::default() })
+        Ok(Listener { socket, config: ListenerConfigCell::new(port), limiter, counts: Arc::default() })
     }
 
     /// Settings for new connections.

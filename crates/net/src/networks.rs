@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_end_where_they_say() {
+    fn prefixes_cover_exactly_their_network() {
         let mut networks = Networks::NONE;
         for text in ["10.0.0.0/8", "192.0.2.7", "2001:db8:1::/48", "::1"] {
             networks.add(text).unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_a_network_too() {
+    fn a_prefix_of_zero_covers_all_addresses() {
         let mut networks = Networks::NONE;
         networks.add("0.0.0.0/0").unwrap();
         assert!(networks.contains("192.0.2.1".parse().unwrap()));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_networks_are_reported() {
         for text in [
             "",
             "localhost",

@@ -4,8 +4,8 @@
 //! and HTTP, so exactly its bytes are read from the socket: a TLS record may follow. Of the TLVs only `PP2_TYPE_SSL` is
 //! read: whether the client's connection is encrypted.
 //!
-//! Own code, because the libraries do not say how many bytes are missing, so that reading and its limit would stay here:
-//! proxy-header 0.1 also accepts any byte after `PROXY`, ppp 2.3 brings a second version of thiserror.
+//! Own code, because the libraries do not say how many bytes are missing, so that reading and its limit would stay
+//! here: proxy-header 0.1 also accepts any byte after `PROXY`, ppp 2.3 brings a second version of thiserror.
 //!
 //! Not implemented: UNIX sockets and datagrams as clients, checksums (`PP2_TYPE_CRC32C`), names of certificates.
 //!
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn version_one_has_no_second_reading() {
+    fn version_one_is_parsed_unambiguously() {
         for line in [
             "GET / HTTP/1.1\r\n\r\n",
             "PROXY TCP4 192.0.2.1 198.51.100.1 56324\r\n",

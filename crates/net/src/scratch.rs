@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_holder_never_sees_the_first_ones_bytes() {
+    fn a_scratch_buffer_never_exposes_bytes_of_its_previous_user() {
         let mut scratch = Scratch::new();
         let (mut first, mut second) = (0, 0);
         assert!(scratch.acquire(&mut first).unwrap());
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn holdings_of_two_threads_never_have_the_same_number() {
+    fn scratch_buffers_of_two_threads_have_different_numbers() {
         let (mut here, mut there) = (Scratch::new(), Scratch::new());
         let mut holding = 0;
         here.acquire(&mut holding).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nested_loan_is_a_different_scratch() {
+    fn a_nested_use_gets_a_different_scratch_buffer() {
         with_scratch(|outer| {
             outer.output.push(1);
             with_scratch(|inner| assert!(inner.output.is_empty()));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_ends_the_room() {
+    fn a_scratch_buffer_grows_up_to_its_limit() {
         let (mut input, mut pool) = (InputBuffer::default(), BufferPool::default());
         input.append(&[1; 5000], &mut pool);
         assert!(!input.spare_capacity(5001, &mut pool).is_empty());

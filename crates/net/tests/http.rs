@@ -54,14 +54,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_mean_the_same_at_any_cut(size in 1..60_u8, pieces in prop::collection::vec(select(&PIECES[..]), 0..14)) {
+    fn any_input_is_parsed_the_same_at_every_split(size in 1..60_u8, pieces in prop::collection::vec(select(&PIECES[..]), 0..14)) {
         let mut data = vec![size];
         data.extend(pieces.concat().into_bytes());
         check(&data);
     }
 
     #[test]
-    fn whole_requests_with_noise_between_them(
+    fn valid_requests_with_garbage_in_between(
         size in 1..60_u8,
         good in prop::collection::vec(select(&WHOLE[..]), 0..8),
         noise in prop::collection::vec(any::<u8>(), 0..40),
@@ -76,9 +76,9 @@ proptest! {
 
     #[test]
     fn every_good_request_is_answered(size in 1..200_usize, good in prop::collection::vec(select(&WHOLE[..]), 0..12)) {
-        let (seen, said) = run(good.concat().as_bytes(), size);
+        let (seen, output) = run(good.concat().as_bytes(), size);
         let posts = good.iter().filter(|text| text.starts_with("POST")).count();
         prop_assert_eq!(seen, vec![HandledRequest::Body(b"<body/>".to_vec()); posts]);
-        prop_assert_eq!(said.matches("HTTP/1.1 2").count(), good.len());
+        prop_assert_eq!(output.matches("HTTP/1.1 2").count(), good.len());
     }
 }

@@ -14,8 +14,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 fn listen(kind: ListenerKind, limits: ConnectionLimits) -> (Listener, ConnectionLimiter) {
-    let gate = ConnectionLimiter::new(limits);
-    (Listener::bind(kind, any_address(), gate.clone(), |_| {}).unwrap(), gate)
+    let limiter = ConnectionLimiter::new(limits);
+    (Listener::bind(kind, any_address(), limiter.clone(), |_| {}).unwrap(), limiter)
 }
 
 async fn connect(listener: &Listener) -> TcpStream {
@@ -24,7 +24,7 @@ async fn connect(listener: &Listener) -> TcpStream {
 
 #[tokio::test]
 async fn an_accepted_socket_becomes_a_stream() {
-    let (listener, gate) = listen(ListenerKind::C2s, ConnectionLimits::default());
+    let (listener, limiter) = listen(ListenerKind::C2s, ConnectionLimits::default());
     let mut client = connect(&listener).await;
     let accepted = listener.accept().await;
     assert!(accepted.socket.nodelay().unwrap(), "TCP_NODELAY is no longer inherited");
@@ -38,9 +38,9 @@ async fn an_accepted_socket_becomes_a_stream() {
     assert_eq!((info.listener.kind, info.transport, info.secure), (ListenerKind::C2s, Transport::Tcp, false));
     write(&mut client, b"<stream:stream xmlns:stream='http://etherx.jabber.org/streams'>").await;
     assert!(matches!(next(&mut server).await, Ok(OwnedEvent::Open(_))));
-    assert_eq!(gate.counts().connections, 1);
+    assert_eq!(limiter.counts().connections, 1);
     drop(permit);
-    assert_eq!(gate.counts().connections, 0);
+    assert_eq!(limiter.counts().connections, 0);
     assert_eq!(listener.counts().accepted(), 1);
 }
 
@@ -60,7 +60,7 @@ async fn a_direct_tls_port_starts_with_a_handshake() {
 
 #[tokio::test]
 async fn errors_name_the_address_and_the_fix() {
-    let (listener, gate) = listen(ListenerKind::C2s, ConnectionLimits::default());
+    let (listener, limiter) = listen(ListenerKind::C2s, ConnectionLimits::default());
     let taken = listener.config().local_address;
     let cases = [
         (taken, format!("address in use: another program listens on {taken};")),
@@ -70,20 +70,20 @@ async fn errors_name_the_address_and_the_fix() {
         ),
     ];
     for (address, part) in cases {
-        let error = Listener::bind(ListenerKind::C2s, address, gate.clone(), |_| {}).unwrap_err();
+        let error = Listener::bind(ListenerKind::C2s, address, limiter.clone(), |_| {}).unwrap_err();
         assert!(matches!(&error, NetError::InvalidConfig(text) if text.starts_with(&part)), "{error}");
     }
 }
 
 #[tokio::test]
-async fn an_address_can_be_bound_again_at_once() {
-    let (listener, gate) = listen(ListenerKind::C2s, ConnectionLimits::default());
+async fn an_address_can_be_bound_again_immediately() {
+    let (listener, limiter) = listen(ListenerKind::C2s, ConnectionLimits::default());
     let address = listener.config().local_address;
     let client = connect(&listener).await;
     // The server closes first, so the old connection stays in TIME_WAIT.
     drop(listener.accept().await);
     drop((client, listener));
-    Listener::bind(ListenerKind::C2s, address, gate, |_| {}).unwrap();
+    Listener::bind(ListenerKind::C2s, address, limiter, |_| {}).unwrap();
 }
 
 //= https://www.rfc-editor.org/rfc/rfc6120#section-13.12
@@ -96,7 +96,7 @@ async fn an_address_can_be_bound_again_at_once() {
 //# server MUST NOT allow the new connection to proceed.
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed() {
-    let (listener, gate) =
+    let (listener, limiter) =
         listen(ListenerKind::C2s, ConnectionLimits { connections: 1, ..ConnectionLimits::default() });
     let _first = connect(&listener).await;
     let first = listener.accept().await;
@@ -112,13 +112,13 @@ async fn connections_beyond_the_limit_are_closed() {
     drop(first);
     let _third = connect(&listener).await;
     waiting.await;
-    assert_eq!(gate.counts().refused_full, 1);
+    assert_eq!(limiter.counts().refused_full, 1);
     assert_eq!(listener.counts().accepted(), 3);
 }
 
 #[tokio::test]
-async fn unauthenticated_connections_hold_up_the_rest() {
-    let (listener, gate) =
+async fn accepting_pauses_at_the_unauthenticated_limit() {
+    let (listener, limiter) =
         listen(ListenerKind::C2s, ConnectionLimits { unauthenticated: 1, ..ConnectionLimits::default() });
     let _clients = (connect(&listener).await, connect(&listener).await);
     let mut first = listener.accept().await;
@@ -131,5 +131,5 @@ async fn unauthenticated_connections_hold_up_the_rest() {
     }
     first.permit.mark_authenticated();
     let _second = second.await;
-    assert_eq!((gate.counts().connections, gate.counts().unauthenticated), (2, 1));
+    assert_eq!((limiter.counts().connections, limiter.counts().unauthenticated), (2, 1));
 }

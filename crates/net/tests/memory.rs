@@ -60,7 +60,7 @@ async fn heap(make: impl AsyncFn(throng_net::SharedListenerConfig) -> StreamPair
 }
 
 #[tokio::test]
-async fn an_idle_tls_stream_owns_little() {
+async fn an_idle_tls_stream_is_small() {
     // Warm up: lazily created objects do not belong to the stream.
     drop(settle(tls(port(|_| {})).await).await);
     let (plain, tls13, tls12) = (heap(tcp).await, heap(tls).await, heap(tls12).await);
@@ -80,7 +80,7 @@ async fn an_idle_tls_stream_owns_little() {
 }
 
 #[tokio::test]
-async fn an_idle_websocket_owns_little_more_than_tcp() {
+async fn an_idle_websocket_is_little_larger_than_tcp() {
     drop(settle(websocket_deflate(port(|_| {})).await).await);
     let (plain, framed, compressed) = (heap(tcp).await, heap(websocket).await, heap(websocket_deflate).await);
     println!(

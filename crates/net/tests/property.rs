@@ -74,17 +74,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pieces_and_whole_give_the_same_events(data in stream()) {
+    fn fragmented_input_gives_the_same_events(data in stream()) {
         body::check(&data);
     }
 
     #[test]
-    fn frames_in_pieces_and_whole_give_the_same_events(data in frames()) {
+    fn fragmented_frames_give_the_same_events(data in frames()) {
         websocket::check(&data);
     }
 
     #[test]
-    fn any_bytes_in_pieces_and_whole_give_the_same_end(data in prop::collection::vec(any::<u8>(), 0..60)) {
+    fn fragmented_garbage_ends_the_same_way(data in prop::collection::vec(any::<u8>(), 0..60)) {
         websocket::check(&data);
     }
 }

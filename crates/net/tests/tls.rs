@@ -95,7 +95,7 @@ async fn tls_12_has_the_end_point_but_no_exporter() {
 }
 
 #[tokio::test]
-async fn alpn_is_for_xmpp_or_absent() {
+async fn alpn_must_be_xmpp_or_absent() {
     let accepted: &[(ListenerKind, &[&str], Option<&str>)] = &[
         (ListenerKind::C2sTls, &["xmpp-client"], Some("xmpp-client")),
         (ListenerKind::C2sTls, &["http/1.1", "xmpp-client"], Some("xmpp-client")),
@@ -131,7 +131,7 @@ async fn alpn_is_for_xmpp_or_absent() {
 //= type=test
 //# Support for the DNS-ID identifier type [PKIX] is REQUIRED in XMPP client and server software implementations.
 #[tokio::test]
-async fn the_name_that_is_asked_for_chooses_the_certificate() {
+async fn sni_selects_the_certificate() {
     let directory = CertificateDir::new();
     let plain = directory.certificate("plain", &["example.org", "conference.example.org"]);
     let wild = directory.certificate("wild", &["*.example.net"]);
@@ -164,7 +164,7 @@ async fn the_name_that_is_asked_for_chooses_the_certificate() {
 //# The receiving entity SHOULD choose which certificate to present based on the domainpart contained in the 'to'
 //# attribute of the initial stream header
 #[tokio::test]
-async fn the_stream_header_chooses_where_sni_does_not() {
+async fn without_sni_the_stream_header_selects_the_certificate() {
     let directory = CertificateDir::new();
     let files = [directory.certificate("a", &["a.example"]), directory.certificate("b", &["b.example"])];
     let config = TlsConfig::load(TlsSettings {
@@ -185,7 +185,7 @@ async fn the_stream_header_chooses_where_sni_does_not() {
 }
 
 #[tokio::test]
-async fn new_files_serve_new_connections_and_broken_ones_change_nothing() {
+async fn new_certificate_files_apply_to_new_connections_and_broken_ones_are_ignored() {
     let directory = CertificateDir::new();
     let first = directory.certificate("served", &["example.org"]);
     let config = TlsConfig::load(TlsSettings {
@@ -288,7 +288,7 @@ const NOW: u64 = 1_795_305_600;
 const DAY: u64 = 86_400;
 
 #[test]
-fn a_self_signed_certificate_says_what_it_is_and_is_valid_for_thirteen_months() {
+fn a_self_signed_certificate_is_recognised_and_valid_for_thirteen_months() {
     use x509_cert::der::Decode;
     let directory = CertificateDir::new();
     let names = ["example.org", "b\u{fc}cher.example", "192.0.2.1"];
@@ -334,7 +334,7 @@ fn a_self_signed_certificate_is_renewed_with_its_key_before_it_expires() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_renewed_is_kept_and_tried_again_after_an_hour() {
+fn a_failed_renewal_retains_the_certificate_and_is_retried_after_an_hour() {
     let directory = CertificateDir::new();
     let home = directory.0.join("home");
     let config = TlsConfig::load_at(self_signed(&home, &["example.org"]), NOW).unwrap();
@@ -352,7 +352,7 @@ fn a_certificate_that_cannot_be_renewed_is_kept_and_tried_again_after_an_hour() 
 }
 
 #[test]
-fn a_certificate_without_an_end_is_replaced_and_looking_writes_nothing() {
+fn a_certificate_without_expiry_is_replaced_and_inspection_writes_nothing() {
     let directory = CertificateDir::new();
     let endless = directory.certificate("endless", &["example.org"]);
     let home = directory.0.join("home");
@@ -402,7 +402,7 @@ async fn starttls_goes_from_plaintext_to_tls() {
 }
 
 #[tokio::test]
-async fn plaintext_behind_starttls_is_refused() {
+async fn plaintext_after_starttls_is_refused() {
     // In one read with it, and split, so that the rest is stashed when TLS begins.
     for (behind, parked) in
         [("<auth>now</auth>", false), ("<au", true), ("<auth>now</auth>", true), (" ", false)]
@@ -470,7 +470,7 @@ fn xmpp_address(text: &str) -> rcgen::SanType {
 }
 
 #[tokio::test]
-async fn a_client_certificate_gives_names_only_when_it_is_trusted() {
+async fn only_a_trusted_client_certificate_provides_names() {
     let directory = CertificateDir::new();
     let (ours, foreign) = (Authority::new(), Authority::new());
     let bundle = directory.0.join("authorities.pem");
@@ -534,7 +534,7 @@ async fn without_authorities_no_client_certificate_is_requested() {
 //# MUST receive a responding close_notify alert from the other party before terminating the underlying TCP
 //# connection
 #[tokio::test]
-async fn each_end_says_close_notify() {
+async fn both_sides_send_close_notify() {
     for version in [&TLS12, &TLS13] {
         let client = RustlsTestClient { version: Some(version), ..RustlsTestClient::default() };
         let (mut server, done, client) = connect(&CONFIG, ListenerKind::C2sTls, client).await;

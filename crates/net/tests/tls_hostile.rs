@@ -33,7 +33,7 @@ fn memory_tls() -> (Stream, throng_net::Pipe) {
 }
 
 #[tokio::test]
-async fn a_handshake_cut_at_any_byte_ends_quietly() {
+async fn a_handshake_interrupted_at_any_byte_ends_without_an_error() {
     let hello = hello();
     for cut in 0..=hello.len() {
         let (mut server, mut io) = memory_tls();
@@ -161,7 +161,7 @@ const DATA: u8 = 23;
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 1];
 
 #[tokio::test]
-async fn half_a_handshake_message_may_wait_while_we_write() {
+async fn a_partial_handshake_message_does_not_block_output() {
     let (mut server, mut forger) = Forger::connect().await;
     let half = [forger.record(DATA, OPEN.as_bytes()), forger.record(HANDSHAKE, &KEY_UPDATE[..3])].concat();
     write(&mut forger.io, &half).await;
@@ -177,7 +177,7 @@ async fn half_a_handshake_message_may_wait_while_we_write() {
 }
 
 #[tokio::test]
-async fn half_a_handshake_message_behind_bad_xml_does_no_harm() {
+async fn a_partial_handshake_message_after_bad_xml_is_harmless() {
     let (mut server, mut forger) = Forger::connect().await;
     let bytes = [forger.record(DATA, b"<!DOCTYPE x>"), forger.record(HANDSHAKE, &KEY_UPDATE[..3])].concat();
     for byte in &bytes {

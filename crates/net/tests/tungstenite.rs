@@ -240,7 +240,7 @@ proptest! {
 
     /// We are stricter and may stop earlier, but every element that we read must be read by the library too.
     #[test]
-    fn damage_makes_us_stop_and_not_read_something_else(
+    fn corrupted_frames_end_the_stream_without_other_events(
         pieces in pieces(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {

@@ -167,7 +167,7 @@ fn examples_of_rfc_7395() {
 
 /// RFC 7395, section 3.6.1.
 #[test]
-fn a_client_can_be_sent_elsewhere() {
+fn a_client_can_be_redirected() {
     let uri = "wss://otherendpoint.example/xmpp-bind?a&b";
     let settings = WebSocketSettings { see_other_uri: Some(uri.into()), ..WebSocketSettings::default() };
     let mut peer = Peer::with(&settings, |_| {});
@@ -178,7 +178,7 @@ fn a_client_can_be_sent_elsewhere() {
 }
 
 #[test]
-fn headers_may_be_written_in_any_way_that_xml_allows() {
+fn stream_headers_may_use_any_xml_syntax() {
     for open in [
         "<?xml version='1.0'?><open xmlns='urn:ietf:params:xml:ns:xmpp-framing' to='example.com' version='1.0'/>",
         "<f:open xmlns:f='urn:ietf:params:xml:ns:xmpp-framing'\tto='ex&#97;mple.com' version=\"1.0\"></f:open> \n",
@@ -203,7 +203,7 @@ fn headers_may_be_written_in_any_way_that_xml_allows() {
 }
 
 #[test]
-fn elements_are_given_what_the_header_would_have_declared() {
+fn elements_inherit_declarations_of_the_open_element() {
     let mut peer = Peer::open();
     for (text, expected) in [
         ("<iq/>", "<iq xmlns='jabber:client'/>"),
@@ -226,7 +226,7 @@ fn elements_are_given_what_the_header_would_have_declared() {
 }
 
 #[test]
-fn the_text_may_be_queued_in_any_pieces() {
+fn output_may_be_queued_in_fragments() {
     let text = "<?xml version='1.0'?><stream:stream xmlns='jabber:client' id='a>b'><message to='a@b'><body a='&gt;'>hé \
                 <![CDATA[</message>]]></body></message><r xmlns='urn:xmpp:sm:3'/>\n<stream:error/></stream:stream>";
     let mut whole = Peer::open();
@@ -258,7 +258,7 @@ fn output_may_be_deeper_than_accepted_input() {
 }
 
 #[test]
-fn pings_are_answered_also_between_fragments_and_behind_what_is_queued() {
+fn pings_are_answered_between_fragments_and_after_queued_output() {
     let mut peer = Peer::open();
     let mut bytes = frame(0x01, b"<me");
     bytes.extend(frame(0x89, b"one"));
@@ -289,7 +289,7 @@ fn pings_are_answered_also_between_fragments_and_behind_what_is_queued() {
 }
 
 #[test]
-fn a_flood_of_pings_costs_one_answer() {
+fn a_flood_of_pings_gets_one_answer() {
     let mut peer = Peer::open();
     assert_eq!(peer.feed(&frame(0x89, &[b'x'; 125]).repeat(10_000)), []);
     let frames = peer.frames();
@@ -347,7 +347,7 @@ fn refused(settings: &WebSocketSettings, bytes: &[u8]) -> (String, String) {
 
 /// RFC 6455, sections 5.1, 5.2, 5.4, 5.5 and 8.1; RFC 7395, sections 3.2 and 3.3.3.
 #[test]
-fn bad_input_ends_the_stream_with_the_right_code() {
+fn invalid_input_ends_the_stream_with_the_matching_close_code() {
     let plain = |first: u8, payload: &[u8]| {
         let mut out = vec![first, payload.len() as u8];
         out.extend(payload);
@@ -483,7 +483,7 @@ fn a_compressed_bomb_is_refused_and_garbage_too() {
 }
 
 #[test]
-fn the_answer_of_the_handshake_leaves_first_and_frames_behind_the_request_count() {
+fn the_handshake_response_is_sent_first_and_frames_after_the_request_are_read() {
     let (mut stream, pipe) = Stream::memory(port(|_| {}), 1 << 16);
     let mut cx = Context::from_waker(Waker::noop());
     let mut scratch = Scratch::new();

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn xep_0388_has_no_equals_sign_for_nothing() {
+    fn xep_0388_does_not_encode_empty_data_as_an_equals_sign() {
         assert_eq!(decode_sasl2(""), Ok(vec![]));
         assert_eq!(decode_sasl2("\n    SSdtIGJvcmVkIG5vdy4=\n  ").unwrap(), b"I'm bored now.");
         for wrong in ["=", "SSdt IGJv", "SSdt\nIGJv", "a"] {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_base64_is_an_incorrect_encoding() {
+    fn invalid_base64_is_an_incorrect_encoding() {
         for wrong in
             ["==", "a", "ab", "ab=", "abc", "ab c", "abcd\n", " abcd", "ab==cd==", "a-_b", "cf==", "é"]
         {

@@ -154,9 +154,9 @@ impl Exchange {
     }
 
     /// Completes [`ExchangeStep::NeedPasswordCheck`].
-    pub fn password_checked(&mut self, right: bool) -> ExchangeStep {
+    pub fn password_checked(&mut self, valid: bool) -> ExchangeStep {
         match self.take_state() {
-            ExchangeState::Password { username, authzid } if right => {
+            ExchangeState::Password { username, authzid } if valid => {
                 ExchangeStep::Done { username, authzid, additional: None }
             }
             ExchangeState::Password { .. } => self.failed(FailureReason::InvalidProof),

@@ -195,8 +195,8 @@ impl FastTokens {
             let known = slot.is_some_and(|slot| slot.mechanism == mechanism);
             let slot = slot.unwrap_or(FastToken::NONE);
             let text = key.token_text(account, client, &slot);
-            let right = constant_time_eq(initiator_proof(&text, data).expose(), proof);
-            if !(known & right) {
+            let proof_valid = constant_time_eq(initiator_proof(&text, data).expose(), proof);
+            if !(known & proof_valid) {
                 continue;
             }
             verdict = if slot.is_valid_at(now) {

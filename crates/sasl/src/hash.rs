@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_hides_itself_and_compares_by_content_and_length() {
+    fn a_key_is_not_printed_and_compares_by_content_and_length() {
         let key = KeyBytes::from_slice(b"abc");
         assert_eq!(format!("{key:?}"), "***");
         assert_eq!(key, KeyBytes::from_slice(b"abc"));

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_taken_apart_or_refused() {
+    fn messages_are_parsed_or_refused() {
         let message = [&b"juliet\0"[..], &[7; 32]].concat();
         assert_eq!(parse(&message).unwrap(), InitiatorMessage { username: "juliet".into(), proof: [7; 32] });
         // A proof may contain any byte, zero included.

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_keeps_what_was_put_in_and_lists_it_in_order() {
+    fn a_mechanism_set_lists_its_members_in_order() {
         let set: MechanismSet =
             [Mechanism::Plain, Mechanism::ScramSha1, Mechanism::ScramSha1Plus].into_iter().collect();
         let names: Vec<&str> = set.iter().map(Mechanism::name).collect();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_parts_are_taken_apart() {
+    fn the_three_parts_are_parsed() {
         let plain = parse(b"\0tim\0tanstaaftanstaaf").unwrap();
         assert_eq!((plain.authzid, plain.username.as_str()), (None, "tim"));
         assert_eq!(plain.password.expose(), b"tanstaaftanstaaf");
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn malformed_plain_messages_are_refused() {
         for message in [
             &b""[..],
             b"a",

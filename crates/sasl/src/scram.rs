@@ -160,8 +160,8 @@ impl AwaitingProof {
         let auth_message: [&[u8]; 2] = [self.auth_message.as_bytes(), last.without_proof.as_bytes()];
         // ClientProof is ClientKey XOR ClientSignature, so another XOR restores the ClientKey (RFC 5802, section 3).
         let client_key = self.hash.hmac(self.stored_key.expose(), &auth_message).xor(&proof);
-        let right = self.hash.digest(client_key.expose()) == self.stored_key;
-        if !(right & self.account_exists) {
+        let proof_valid = self.hash.digest(client_key.expose()) == self.stored_key;
+        if !(proof_valid & self.account_exists) {
             return Err(FailureReason::InvalidProof);
         }
         let signature = self.hash.hmac(self.server_key.expose(), &auth_message);

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_first_message_is_taken_apart() {
+    fn a_client_first_message_is_parsed() {
         let first = client_first(b"p=tls-exporter,a=a=2Cb,n=x=3Dy=2C,r=abc,z=1=2,Q=\xc3\xa9").unwrap();
         assert_eq!(first.header, "p=tls-exporter,a=a=2Cb,");
         assert_eq!(first.flag, CbindFlag::Bound("tls-exporter"));
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_final_message_is_taken_apart() {
+    fn a_client_final_message_is_parsed() {
         let last = client_final(b"c=biws,r=abc,x=1,p=cHJvb2Y=").unwrap();
         assert_eq!((last.binding, last.nonce, last.proof), ("biws", "abc", "cHJvb2Y="));
         assert_eq!(last.without_proof, "c=biws,r=abc,x=1");
     }
 
     #[test]
-    fn wrong_first_messages_are_refused_for_the_right_reason() {
+    fn invalid_first_messages_are_refused_with_the_reason() {
         use FailureReason::{ExtensionsNotSupported, InvalidEncoding, InvalidUsernameEncoding};
         for (message, reason) in [
             (&b""[..], InvalidEncoding),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_final_messages_are_refused_for_the_right_reason() {
+    fn invalid_final_messages_are_refused_with_the_reason() {
         use FailureReason::{ExtensionsNotSupported, InvalidEncoding};
         for (message, reason) in [
             (&b""[..], InvalidEncoding),

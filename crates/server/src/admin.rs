@@ -123,7 +123,7 @@ impl AdminHandler {
     }
 
     async fn dispatch(&self, request: AdminRequest) -> Result<AdminResponse> {
-        let said = |line: String| Ok(AdminResponse { lines: vec![line], ..AdminResponse::default() });
+        let one_line = |line: String| Ok(AdminResponse { lines: vec![line], ..AdminResponse::default() });
         match request {
             AdminRequest::Known { jid } => {
                 let jid = self.parse_account(&jid)?;
@@ -134,7 +134,7 @@ impl AdminHandler {
                 let jid = self.parse_account(&jid)?;
                 let credentials = self.derive_credentials(password).await?;
                 match self.stores.accounts.create(&jid, &credentials).await {
-                    Ok(_) => said(format!("{jid} added")),
+                    Ok(_) => one_line(format!("{jid} added")),
                     Err(error) if error.kind == store::StoreErrorKind::AlreadyExists => {
                         let hint = command_hint(self.config.as_deref(), "account passwd", jid.as_str());
                         bail!("{jid} already exists; change its password with: {hint}")
@@ -149,7 +149,7 @@ impl AdminHandler {
                 if !found.map_err(|e| anyhow!("{e}"))? {
                     return Err(no_such_account(self.config.as_deref(), jid.as_str()));
                 }
-                said(format!("the password of {jid} was changed"))
+                one_line(format!("the password of {jid} was changed"))
             }
             AdminRequest::Remove { jid } => {
                 let jid = self.parse_account(&jid)?;
@@ -162,7 +162,7 @@ impl AdminHandler {
                 {
                     node.account_removed(&host, jid.as_ref(), &removed.contacts);
                 }
-                said(format!("{jid} removed"))
+                one_line(format!("{jid} removed"))
             }
             AdminRequest::List { domain, after } => {
                 let page = Page::after(after, 1_000);
@@ -183,7 +183,7 @@ impl AdminHandler {
             }
             AdminRequest::Bulk { domain, prefix, from, count, password, ring } => {
                 let made = self.create_bulk(&domain, &prefix, from, count, password, ring).await?;
-                said(format!("{made} accounts added, {} already existed", count - made))
+                one_line(format!("{made} accounts added, {} already existed", count - made))
             }
             AdminRequest::Disable { jid, disabled } => {
                 let jid = self.parse_account(&jid)?;
@@ -199,7 +199,7 @@ impl AdminHandler {
                     },
                 };
                 done?;
-                said(format!("{jid} {}", if disabled { "disabled" } else { "enabled" }))
+                one_line(format!("{jid} {}", if disabled { "disabled" } else { "enabled" }))
             }
             AdminRequest::TokenAdd { .. } | AdminRequest::TokenList | AdminRequest::TokenRemove { .. } => {
                 crate::tokens::run(&self.tokens, request).await
@@ -479,7 +479,7 @@ mod tests {
     use super::ring_neighbours;
 
     #[test]
-    fn rings_are_mutual_and_of_the_right_size() {
+    fn ring_rosters_are_mutual_and_have_the_requested_size() {
         for (n, ring) in [(10, 3), (100, 50), (7, 2), (1000, 3), (12, 5), (301, 150)] {
             let all: Vec<Vec<usize>> = (0..n).map(|i| ring_neighbours(i, n, ring)).collect();
             for (i, list) in all.iter().enumerate() {

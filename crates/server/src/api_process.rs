@@ -33,11 +33,11 @@ impl ServerProcess for ApiProcess {
     }
 
     fn node_stats(&self) -> NodeStats {
-        let RunningNode { assembled, xmpp_limiter: gate, lag, .. } = &*self.running;
+        let RunningNode { assembled, xmpp_limiter: limiter, lag, .. } = &*self.running;
         let mut pool_wait = HistogramSnapshot::default();
         assembled.database.stats().pools.iter().for_each(|pool| pool_wait.merge(&pool.wait.snapshot()));
         let [bytes_in, bytes_out] = net::tcp_bytes();
-        let [(_, log_errors), (_, log_warnings), ..] = self.running.log_ring().counts();
+        let [(_, log_errors), (_, log_warnings), ..] = self.running.log_buffer().counts();
         NodeStats {
             cpu_seconds: proc_self::cpu_seconds(),
             memory_bytes: proc_self::resident_bytes(),
@@ -46,7 +46,7 @@ impl ServerProcess for ApiProcess {
             store_failed: assembled.store_metrics.failure_count(),
             store_in_flight: assembled.store_metrics.in_flight() as u64,
             pool_wait,
-            unauthenticated_connections: u64::from(gate.counts().unauthenticated),
+            unauthenticated_connections: u64::from(limiter.counts().unauthenticated),
             bytes_in,
             bytes_out,
             log_errors,
@@ -74,7 +74,7 @@ impl ServerProcess for ApiProcess {
     }
 
     fn log(&self) -> Arc<api::log::LogBuffer> {
-        self.running.log_ring().clone()
+        self.running.log_buffer().clone()
     }
 
     fn modules(&self) -> &'static [&'static Feature] {

@@ -27,7 +27,7 @@ pub(crate) struct AssembledNode {
     pub(crate) store_metrics: Arc<StoreMetrics>,
     pub(crate) keys: Arc<ScramKeyDeriver>,
     /// Feature state that survives reloads.
-    pub(crate) kept: FeatureState,
+    pub(crate) feature_state: FeatureState,
     pub(crate) registry: Arc<RankedMutex<Registry, { rank::METRICS_REGISTRY }>>,
     secret: Secret,
 }
@@ -48,11 +48,11 @@ pub(crate) async fn open_database(
 }
 
 /// Builds all hosts.
-pub(crate) fn build_hosts(config: &NodeConfig, kept: &FeatureState) -> Result<Hosts> {
+pub(crate) fn build_hosts(config: &NodeConfig, feature_state: &FeatureState) -> Result<Hosts> {
     let mut hosts = Hosts::new();
     for domain in &config.hosts {
         let enabled = features::registry::enable(&config.modules_of(domain)).map_err(|e| anyhow!("{e}"))?;
-        let host = Host::build_with(domain, &enabled, &config.limits, kept)?;
+        let host = Host::build_with(domain, &enabled, &config.limits, feature_state)?;
         hosts.insert(host.domain().to_owned(), Arc::new(host));
     }
     throng_core::domains::check_service_addresses(&hosts)?;
@@ -105,8 +105,8 @@ const ADDRESS_HASH_KEY_SETTING: &str = "address-hash-key";
 pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Result<AssembledNode> {
     std::fs::create_dir_all(&config.data_dir)
         .with_context(|| format!("cannot create the directory {}", config.data_dir.display()))?;
-    let kept = FeatureState::default();
-    let hosts = build_hosts(config, &kept)?;
+    let feature_state = FeatureState::default();
+    let hosts = build_hosts(config, &feature_state)?;
     let keys = ScramKeyDeriver::new(config.scram_iterations);
     let database = open_database(config, tasks, true).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -141,7 +141,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     });
     node.set_configured_admins(configured);
     let (registry, secret) = (Arc::new(RankedMutex::new(registry)), Secret::new(secret));
-    Ok(AssembledNode { node, database, store_metrics: operations, keys, kept, registry, secret })
+    Ok(AssembledNode { node, database, store_metrics: operations, keys, feature_state, registry, secret })
 }
 
 /// Loads the key of address hashes, and generates it at the first start. All nodes of one database share it.

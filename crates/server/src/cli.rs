@@ -15,14 +15,15 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum CliCommand {
-    /// Run a node. Without a configuration file: domain localhost, SQLite in ./data, an administrator account created at the
-    /// first start.
+    /// Run a node. Without a configuration file: domain localhost, SQLite in ./data, an administrator account created
+    /// at the first start.
     Serve {
         /// The configuration file (TOML).
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Validate the configuration, certificates, addresses and database. Exits with 1 and a list of errors if any is invalid.
+    /// Validate the configuration, certificates, addresses and database. Exits with 1 and a list of errors if any is
+    /// invalid.
     Check {
         /// The configuration file (TOML).
         #[arg(long, value_name = "FILE")]
@@ -31,8 +32,8 @@ pub(crate) enum CliCommand {
         #[arg(long)]
         compliance: bool,
     },
-    /// Apply changes of the configuration to the running node. Exits with 1, and changes nothing, if the configuration is
-    /// invalid.
+    /// Apply changes of the configuration to the running node. Exits with 1, and changes nothing, if the configuration
+    /// is invalid.
     Reload {
         /// The configuration file (TOML).
         #[arg(long, value_name = "FILE")]

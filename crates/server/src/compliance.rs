@@ -131,7 +131,7 @@ fn suites(config: &NodeConfig, enabled: &[EnabledFeature]) -> Vec<String> {
             for (spec, by) in found {
                 let (state, text) = match by {
                     Ok(by) => ("met", by),
-                    Err(why) => ("missing", why),
+                    Err(reason) => ("missing", reason),
                 };
                 lines.push(format!("  {state:<8}{level:<10}{:<34}{spec:<10}{text}", row.feature));
             }
@@ -161,8 +161,8 @@ fn provider(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Prov
     if modules.is_empty() && parts.is_empty() {
         return Err("not implemented".to_owned());
     }
-    if let Some(why) = settings(config, enabled, spec) {
-        return Err(why);
+    if let Some(reason) = settings(config, enabled, spec) {
+        return Err(reason);
     }
     let part = (!parts.is_empty()).then(|| format!("built in ({})", parts.join(", ")));
     let module = match modules.as_slice() {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn each_module_that_provides_a_row_is_missed_when_it_is_off() {
+    fn a_row_is_missing_if_its_module_is_disabled() {
         let mut tried = 0;
         for (_, rows) in &SUITES {
             for row in *rows {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn domains_that_differ_are_reported_apart() {
+    fn domains_with_different_results_are_reported_separately() {
         let all = lines("hosts = ['a.org', 'b.org', 'c.org']\n[host.'b.org'.modules]\ncaps = false\n");
         let heads: Vec<_> = all.iter().filter(|l| l.contains(".org")).map(String::as_str).collect();
         assert!(heads.len() == 2 && heads.contains(&"a.org, c.org") && heads.contains(&"b.org"), "{heads:?}");

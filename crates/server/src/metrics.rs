@@ -78,9 +78,9 @@ impl MetricWriter<'_> {
     ) -> Result<(), Error> {
         let help = format!("{help}.");
         let mut metric = self.0.encode_descriptor(name, &help, unit.as_ref(), kind)?;
-        let put = |place: &mut MetricEncoder<'_>, value: &f64| match kind {
-            MetricType::Counter => place.encode_counter::<NoLabelSet, _, u64>(value, None),
-            _ => place.encode_gauge(value),
+        let put = |encoder: &mut MetricEncoder<'_>, value: &f64| match kind {
+            MetricType::Counter => encoder.encode_counter::<NoLabelSet, _, u64>(value, None),
+            _ => encoder.encode_gauge(value),
         };
         for (labels, value) in values {
             // The encoding library writes braces around labels even where there are none.
@@ -193,12 +193,12 @@ fn domains(page: &mut MetricWriter<'_>, domains: &[(String, DomainTotals)]) -> R
 }
 
 fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
-    let gate = running.xmpp_limiter.counts();
+    let xmpp = running.xmpp_limiter.counts();
     page.gauge(
         "throng_connections_unauthenticated",
         None,
         "Connections that have no session yet",
-        &[(&[], f64::from(gate.unauthenticated))],
+        &[(&[], f64::from(xmpp.unauthenticated))],
     )?;
     let mut http = net::ConnectionCounts::default();
     for counts in running.http_listeners.iter().map(|listener_state| listener_state.limiter.counts()) {
@@ -209,10 +209,10 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
     let socks5 = running.socks5.limiter.counts();
     let labels =
         |listener| ["full", "address", "rate"].map(|reason| [("listener", listener), ("reason", reason)]);
-    let counts = |gate: &net::ConnectionCounts| [gate.refused_full, gate.refused_address, gate.refused_rate];
+    let counts = |xmpp: &net::ConnectionCounts| [xmpp.refused_full, xmpp.refused_address, xmpp.refused_rate];
     let (labels, counts) = (
         [labels("xmpp"), labels("http"), labels("socks5-proxy")].concat(),
-        [counts(&gate), counts(&http), counts(&socks5)].concat(),
+        [counts(&xmpp), counts(&http), counts(&socks5)].concat(),
     );
     let values: Vec<(Labels<'_>, f64)> =
         labels.iter().zip(counts).map(|(labels, n)| (&labels[..], n as f64)).collect();
@@ -221,7 +221,7 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
         "throng_listener_pauses",
         None,
         "Times a listener paused accepting because of limits.unauthenticated_connections",
-        &[(&[], gate.pauses as f64)],
+        &[(&[], xmpp.pauses as f64)],
     )?;
     let mut kinds: Vec<(&str, f64)> = Vec::new();
     for listener_state in running.xmpp_listeners.iter().chain(&running.http_listeners) {
@@ -475,7 +475,7 @@ fn runtime(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Err
         &[(&[], queued as f64)],
     )?;
     page.gauge("throng_runtime_workers", None, "Worker threads of the runtime", &[(&[], workers as f64)])?;
-    let lines = running.log_ring().counts();
+    let lines = running.log_buffer().counts();
     let labels = lines.map(|(level, _)| [("level", level)]);
     let values: Vec<(Labels<'_>, f64)> =
         labels.iter().zip(lines).map(|(l, (_, n))| (&l[..], n as f64)).collect();

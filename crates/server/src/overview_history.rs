@@ -27,22 +27,22 @@ pub(crate) fn history_path(data_dir: &Path) -> PathBuf {
 }
 
 /// Restores the history that an earlier process wrote.
-pub(crate) fn read(place: &Path, api: &Api) {
-    let found = match load(place) {
+pub(crate) fn read(path: &Path, api: &Api) {
+    let found = match load(path) {
         Ok(bytes) => api.restore_history(&bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
         Err(error) => Err(error),
     };
     if let Err(error) = found {
-        let file = place.display();
+        let file = path.display();
         tracing::warn!(%error, %file, "cannot read the saved metrics history of the overview; starting an \
          empty one");
     }
 }
 
-fn load(place: &Path) -> io::Result<Vec<u8>> {
+fn load(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = File::open(place)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    let read = File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if read as u64 > MAX_FILE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large"));
     }
@@ -50,21 +50,21 @@ fn load(place: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Writes the history, on a thread that may block on the disk.
-pub(crate) async fn write(place: &Path, api: &Arc<Api>) {
-    let (place, api) = (place.to_owned(), api.clone());
+pub(crate) async fn write(path: &Path, api: &Arc<Api>) {
+    let (path, api) = (path.to_owned(), api.clone());
     let work = tokio::task::spawn_blocking(move || {
         let Some(bytes) = api.save_history()? else { return Ok(()) };
-        write_file(&place, &bytes)
+        write_file(&path, &bytes)
     });
     if let Ok(Err(error)) = work.await {
         tracing::warn!(%error, "cannot save the metrics history of the overview");
     }
 }
 
-fn write_file(place: &Path, bytes: &[u8]) -> io::Result<()> {
-    let fresh = place.with_extension("history.new");
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&fresh)?;
+fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("history.new");
+    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
     file.write_all(bytes)?;
     drop(file);
-    fs::rename(&fresh, place)
+    fs::rename(&temporary, path)
 }

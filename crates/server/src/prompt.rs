@@ -66,10 +66,10 @@ impl Drop for EchoOff<'_> {
 }
 
 fn read_hidden(stdin: &Stdin, question: &str) -> Result<String> {
-    let silent = EchoOff::new(stdin)?;
+    let echo_off = EchoOff::new(stdin)?;
     output::question(question);
-    let typed = read_line(&mut silent.0.lock());
-    drop(silent);
+    let typed = read_line(&mut echo_off.0.lock());
+    drop(echo_off);
     typed
 }
 

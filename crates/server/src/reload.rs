@@ -144,22 +144,21 @@ impl RunningNode {
         (web, socks5): (Arc<HttpFrontend>, Arc<Socks5Frontend>),
         level: LogHandle,
     ) -> RunningNode {
-        let listener_state = |(listen, port, gate): (ListenConfig, ListenerConfigCell, ConnectionLimiter)| {
+        let build_state = |(listen, port, limiter): (ListenConfig, ListenerConfigCell, ConnectionLimiter)| {
             let service = LeafRwLock::new(assembled.service(&config, &listen, tls.clone()));
             let proxied = AtomicBool::new(listen.proxy_protocol);
-            Arc::new(ListenerState { listen, listener_config: port, limiter: gate, service, proxied })
+            Arc::new(ListenerState { listen, listener_config: port, limiter, service, proxied })
         };
-        let listeners = ports.into_iter().map(listener_state);
-        let (http_listeners, listeners) =
-            listeners.partition(|listener_state| listener_state.listen.is_http());
+        let listeners = ports.into_iter().map(build_state);
+        let (http_listeners, listeners) = listeners.partition(|listener| listener.listen.is_http());
         let state = RankedMutex::new(ActiveConfig { config, tls });
-        let gate = web.xmpp_limiter.clone();
+        let limiter = web.xmpp_limiter.clone();
         let (lag, ready) = (LagMonitor::default(), AtomicBool::new(false));
         let disk = Arc::new(DiskMonitor::new(assembled.database.path()));
         RunningNode {
             path,
             assembled,
-            xmpp_limiter: gate,
+            xmpp_limiter: limiter,
             xmpp_listeners: listeners,
             http_listeners,
             web,
@@ -175,7 +174,7 @@ impl RunningNode {
     }
 
     /// The buffer of the last log lines.
-    pub(crate) fn log_ring(&self) -> &Arc<api::log::LogBuffer> {
+    pub(crate) fn log_buffer(&self) -> &Arc<api::log::LogBuffer> {
         &self.log_handle.ring
     }
 
@@ -335,7 +334,7 @@ impl RunningNode {
                 Some(host) if same_modules && old.limits == new.limits => host,
                 _ => {
                     let enabled = features::registry::enable(&modules).map_err(|e| anyhow!("{e}"))?;
-                    Arc::new(Host::build_with(domain, &enabled, &new.limits, &self.assembled.kept)?)
+                    Arc::new(Host::build_with(domain, &enabled, &new.limits, &self.assembled.feature_state)?)
                 }
             };
             hosts.insert(domain.clone(), host);
@@ -431,12 +430,12 @@ fn changes_that_need_a_restart(old: &NodeConfig, file: &NodeConfig) -> Vec<Strin
     note(old.pool_size != file.pool_size, "[storage] pool_size");
     note(old.log.json != file.log.json, "[log] format");
     for listen in &file.listen {
-        let known = old.listen.iter().any(|l| is_same_listener(l, listen));
-        note(!known, &format!("[[listen]] {} {} was added", listen.kind.name(), listen.address));
+        let was_listed = old.listen.iter().any(|l| is_same_listener(l, listen));
+        note(!was_listed, &format!("[[listen]] {} {} was added", listen.kind.name(), listen.address));
     }
     for listen in &old.listen {
-        let kept = file.listen.iter().any(|l| is_same_listener(l, listen));
-        note(!kept, &format!("[[listen]] {} {} was removed", listen.kind.name(), listen.address));
+        let still_listed = file.listen.iter().any(|l| is_same_listener(l, listen));
+        note(!still_listed, &format!("[[listen]] {} {} was removed", listen.kind.name(), listen.address));
     }
     list
 }
@@ -513,8 +512,8 @@ pub(crate) fn command(config: Option<&std::path::Path>) -> Result<()> {
     crate::runtime::start()?.block_on(async {
         let stream = crate::admin::connect(&socket).await;
         let mut stream = stream.with_context(|| crate::admin::not_running(&socket, config))?;
-        let asked = crate::admin::send_request(&mut stream, &crate::admin::AdminRequest::Reload).await;
-        let answer = asked.context("nothing was changed")?;
+        let response = crate::admin::send_request(&mut stream, &crate::admin::AdminRequest::Reload).await;
+        let answer = response.context("nothing was changed")?;
         for line in answer.lines {
             crate::output::line(&line);
         }

@@ -69,45 +69,45 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     }
     let assembled = assemble::assemble(&config, &tasks).await?;
     let tls = assemble::load_tls(&config)?;
-    let seen = StartupNotes {
+    let notes = StartupNotes {
         password: create_first_administrator(&config, &assembled).await?,
         admins_without_account: crate::accounts::admins_without_account(&config, &assembled.node.stores)
             .await,
         certificates: tls.as_ref().map_or_else(Vec::new, |tls| tls.certificates()),
     };
 
-    let gate = ConnectionLimiter::new(assemble::connection_limits(&config.limits));
-    let (mut places, mut listeners, mut ports) = (Vec::new(), Vec::new(), Vec::new());
+    let limiter = ConnectionLimiter::new(assemble::connection_limits(&config.limits));
+    let (mut listener_lines, mut listeners, mut ports) = (Vec::new(), Vec::new(), Vec::new());
     let socks5 = Socks5Frontend::new(&assembled.node, assembled.node.clock.clone(), &config);
     let mut socks5_listeners = Vec::new();
     for listen in &config.listen {
         if listen.kind == ListenerKind::Socks5Proxy {
             let listener = socks5.bind(listen.address)?;
             let local = listener.config().local_address;
-            places.push(listener_line(listen.kind, local));
+            listener_lines.push(listener_line(listen.kind, local));
             tracing::info!(kind = listen.kind.name(), address = %local, "listening");
             socks5_listeners.push(listener);
             continue;
         }
         // Operators must get in on one listener when clients have exhausted another.
-        let gate = if listen.is_http() {
+        let limiter = if listen.is_http() {
             ConnectionLimiter::new(reload::http_connection_limits(&config))
         } else {
-            gate.clone()
+            limiter.clone()
         };
-        let listener = Listener::bind(listen.kind, listen.address, gate.clone(), |port| {
+        let listener = Listener::bind(listen.kind, listen.address, limiter.clone(), |port| {
             streams::set_stanza_limits(port, &config.limits);
         })?;
         let local = listener.config().local_address;
-        places.push(listener_line(listen.kind, local));
+        listener_lines.push(listener_line(listen.kind, local));
         tracing::info!(kind = listen.kind.name(), address = %local, "listening");
-        ports.push((listen.clone(), listener.config_cell(), gate));
+        ports.push((listen.clone(), listener.config_cell(), limiter));
         listeners.push(listener);
     }
     assembled.node.presence_batcher.set_delay(config.http.presence_delay);
     socks5::warnings(&config).iter().for_each(|warning| tracing::warn!("{warning}"));
-    let web = HttpFrontend::new(&config.http, assembled.node.clock.clone(), gate.clone(), tasks.0.clone());
-    let greeting = startup_banner(&config, &places, &seen);
+    let web = HttpFrontend::new(&config.http, assembled.node.clock.clone(), limiter.clone(), tasks.0.clone());
+    let banner = startup_banner(&config, &listener_lines, &notes);
     let saved = overview_history::history_path(&config.data_dir);
     let admin_stores = assembled.node.stores.clone();
     let running = Arc::new(RunningNode::new(
@@ -159,7 +159,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tasks.0.spawn(socks5::sweep(socks5)),
     ];
     running.ready.store(true, Ordering::Relaxed);
-    greeting.iter().for_each(|line| output::line(line));
+    banner.iter().for_each(|line| output::line(line));
 
     let end = loop {
         tokio::select! {
@@ -196,7 +196,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
 
 async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web: Arc<HttpFrontend>) {
     let runtime = tokio::runtime::Handle::current();
-    let place = listener_state
+    let http_handler = listener_state
         .listen
         .is_http()
         .then(|| Arc::new(HttpListenerHandler { web: web.clone(), listener: listener_state.clone() }));
@@ -204,17 +204,17 @@ async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web
         let accepted = listener.accept_proxied(|| listener_state.is_proxied()).await;
         if listener_state.is_proxied() {
             // The PROXY header may take a while.
-            let (listener_state, web, place, inner) =
-                (listener_state.clone(), web.clone(), place.clone(), runtime.clone());
+            let (listener_state, web, http_handler, inner) =
+                (listener_state.clone(), web.clone(), http_handler.clone(), runtime.clone());
             runtime.spawn(async move {
                 if let Some((stream, permit)) =
                     web::accept_proxied(accepted, &listener_state, &web.http).await
                 {
-                    serve_connection(stream, permit, &listener_state, place.as_ref(), &inner);
+                    serve_connection(stream, permit, &listener_state, http_handler.as_ref(), &inner);
                 }
             });
         } else if let Some((stream, permit)) = web::into_stream(accepted, &listener_state) {
-            serve_connection(stream, permit, &listener_state, place.as_ref(), &runtime);
+            serve_connection(stream, permit, &listener_state, http_handler.as_ref(), &runtime);
         }
     }
 }
@@ -224,11 +224,11 @@ fn serve_connection(
     stream: Stream,
     permit: ConnectionPermit,
     listener_state: &ListenerState,
-    place: Option<&Arc<HttpListenerHandler>>,
+    http_handler: Option<&Arc<HttpListenerHandler>>,
     runtime: &tokio::runtime::Handle,
 ) {
-    match place {
-        Some(place) => place.serve(stream, permit),
+    match http_handler {
+        Some(http_handler) => http_handler.serve(stream, permit),
         None => {
             runtime.spawn(C2sConnection::new(stream, permit, listener_state.service()));
         }
@@ -394,17 +394,17 @@ fn listener_line(kind: ListenerKind, address: std::net::SocketAddr) -> String {
 }
 
 /// Startup message with the addresses of the node.
-fn startup_banner(config: &NodeConfig, places: &[String], seen: &StartupNotes) -> Vec<String> {
+fn startup_banner(config: &NodeConfig, listener_lines: &[String], notes: &StartupNotes) -> Vec<String> {
     let mut lines = vec![format!("Throng {} serves {}", env!("CARGO_PKG_VERSION"), config.hosts.join(", "))];
-    lines.extend(places.iter().map(|place| format!("  {place}")));
-    for one in &seen.certificates {
+    lines.extend(listener_lines.iter().map(|line| format!("  {line}")));
+    for one in &notes.certificates {
         lines.extend(describe_certificate(one).into_iter().map(|line| format!("  {line}")));
     }
-    if let (Some(password), Some(admin)) = (&seen.password, config.admins.first()) {
+    if let (Some(password), Some(admin)) = (&notes.password, config.admins.first()) {
         lines.push(format!("  administrator  {admin}, password {password} (shown only this once)"));
     }
     let path = config.path.as_deref();
-    for admin in &seen.admins_without_account {
+    for admin in &notes.admins_without_account {
         lines.push(format!("  administrator  {admin} has no account; add it with:"));
         lines.push(format!("                 {}", command_hint(path, "account add", admin.as_str())));
     }

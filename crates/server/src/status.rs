@@ -105,7 +105,7 @@ pub(crate) fn format_date(seconds: u64) -> String {
 pub(crate) fn status_json(running: &Arc<RunningNode>) -> Value {
     let node = &running.assembled.node;
     let [[messages_in, presence_in, iq_in], [messages_out, presence_out, iq_out]] = node.metrics.stanzas();
-    let (gate, lag) = (running.xmpp_limiter.counts(), running.lag.sweep_lag());
+    let (connections, lag) = (running.xmpp_limiter.counts(), running.lag.sweep_lag());
     let metrics = &node.metrics;
     let mut failures: BTreeMap<&str, u64> = BTreeMap::new();
     for ([_, reason], count) in metrics.login_failures.all() {
@@ -127,7 +127,7 @@ pub(crate) fn status_json(running: &Arc<RunningNode>) -> Value {
         "accounts": running.accounts().values().sum::<u64>(),
         "domains": node.hosts().iter().map(|h| h.domain().to_owned()).collect::<Vec<_>>().join(", "),
         "connections": node.outboxes.len(),
-        "unauthenticated_connections": gate.unauthenticated,
+        "unauthenticated_connections": connections.unauthenticated,
         "streams": streams,
         "sessions": node.routing_table.sessions(),
         "accounts_online": node.routing_table.accounts(),
@@ -149,7 +149,7 @@ pub(crate) fn status_json(running: &Arc<RunningNode>) -> Value {
         "presence_dropped": metrics.stanzas_dropped.get(["presence", "queue-full"]),
         "queue_full": metrics.session_queue_full.get(["message"]),
         "rate_limited": nonzero(&metrics.rate_limited),
-        "connections_refused": refused_by_reason(&gate).into_iter().collect::<BTreeMap<_, _>>(),
+        "connections_refused": refused_by_reason(&connections).into_iter().collect::<BTreeMap<_, _>>(),
         "stream_errors": nonzero(&metrics.stream_errors),
         "sweep_lag_ms": millis(lag.last),
         "sweep_lag_max_ms": millis(lag.worst),
@@ -179,13 +179,17 @@ fn certificate_json(one: &net::tls::CertificateSummary) -> Value {
 }
 
 /// Refused connections by reason.
-pub(crate) fn refused_by_reason(gate: &ConnectionCounts) -> [(&'static str, u64); 3] {
-    [("full", gate.refused_full), ("address", gate.refused_address), ("rate", gate.refused_rate)]
+pub(crate) fn refused_by_reason(connections: &ConnectionCounts) -> [(&'static str, u64); 3] {
+    [
+        ("full", connections.refused_full),
+        ("address", connections.refused_address),
+        ("rate", connections.refused_rate),
+    ]
 }
 
 /// The non-zero counts of a label.
-fn nonzero(tally: &CountFamily<1>) -> BTreeMap<&'static str, u64> {
-    tally.all().into_iter().filter(|(_, count)| *count > 0).map(|([label], count)| (label, count)).collect()
+fn nonzero(family: &CountFamily<1>) -> BTreeMap<&'static str, u64> {
+    family.all().into_iter().filter(|(_, count)| *count > 0).map(|([label], count)| (label, count)).collect()
 }
 
 fn millis(span: Duration) -> f64 {

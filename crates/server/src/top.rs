@@ -46,9 +46,9 @@ pub(crate) fn command(config: Option<&Path>, once: bool) -> Result<()> {
     let mut screen = AlternateScreen::open().context("cannot use the terminal; try --once")?;
     loop {
         screen.show(&render(&history, terminal_size()))?;
-        let asked = node.clock.now();
-        while node.clock.now().since(asked) < 1000 {
-            let left = 1000 - node.clock.now().since(asked);
+        let requested_at = node.clock.now();
+        while node.clock.now().since(requested_at) < 1000 {
+            let left = 1000 - node.clock.now().since(requested_at);
             if wait_for_input(left, Some(std::io::stdin())) && quits(&read_keys()) {
                 return Ok(());
             }

@@ -291,7 +291,7 @@ mod tests {
     //= type=test
     //# The "defined-condition" MUST correspond to one of the stanza error conditions defined under Section 8.3.3.
     #[test]
-    fn names_are_found_again() {
+    fn names_map_to_their_condition() {
         assert_eq!(StanzaCondition::ALL.len(), 22);
         assert_eq!(StreamCondition::ALL.len(), 25);
         for c in StanzaCondition::ALL {

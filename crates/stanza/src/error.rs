@@ -137,7 +137,8 @@ pub struct StreamError {
     pub condition: StreamCondition,
     /// One sentence for a human reader, in English.
     pub text: Option<Cow<'static, str>>,
-    /// Application-specific condition (RFC 6120, section 4.9.4): one element with its namespace declared, ready to send.
+    /// Application-specific condition (RFC 6120, section 4.9.4): one element with its namespace declared, ready to
+    /// send.
     pub application_condition: Option<Box<str>>,
 }
 
@@ -247,7 +248,7 @@ mod tests {
     //= type=test
     //# Naturally, the entity MUST NOT include the original data if it not well-formed XML
     #[test]
-    fn every_reply_to_what_was_admitted_can_be_read() {
+    fn every_reply_to_an_admitted_stanza_can_be_read() {
         let scope = NamespaceContext::client();
         let prefixes: String = (0..32).map(|i| format!(" xmlns:p{i}='u:{i}'")).collect();
         let attributes: String = (0..29).map(|i| format!(" a{i}=''")).collect();

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_noted_and_the_inner_bytes_are_found() {
+    fn the_body_is_recorded_and_the_inner_bytes_are_found() {
         let text = "<message to='a@b'><body>hi</body><active xmlns='http://jabber.org/protocol/chatstates'/></message>";
         let h = head(text);
         assert!(h.has_body);

@@ -1,7 +1,7 @@
 //! The three stanza kinds and their types: RFC 6120, section 8.2; RFC 6121, sections 4.7.1 and 5.2.2.
 //!
-//! An unknown message type counts as `normal` (RFC 6121, section 5.2.2). An unknown presence or IQ type is an error, which
-//! the caller answers with `bad-request`.
+//! An unknown message type counts as `normal` (RFC 6121, section 5.2.2). An unknown presence or IQ type is an error,
+//! which the caller answers with `bad-request`.
 
 /// Message types (RFC 6121, section 5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,8 +121,8 @@ impl StanzaKind {
         }
     }
 
-    /// Kind and type from element name and `type` attribute; `None` for an unknown name, `Some(Err(()))` for a type that
-    /// the kind does not have.
+    /// Kind and type from element name and `type` attribute; `None` for an unknown name, `Some(Err(()))` for a type
+    /// that the kind does not have.
     #[allow(clippy::result_unit_err, reason = "the only error is an unknown type; the caller has the text")]
     pub fn parse(name: &str, ty: Option<&str>) -> Option<Result<StanzaKind, ()>> {
         Some(match name {

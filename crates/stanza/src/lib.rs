@@ -1,8 +1,8 @@
 //! Stanzas as values: heads, types, error conditions, stream headers and small payloads (RFC 6120, sections 4 and 8;
 //! RFC 6121, sections 3 to 5).
 //!
-//! A stanza stays the bytes that arrived; a [`Head`] is the result of one pass over them. This crate knows neither sessions
-//! nor sockets nor storage.
+//! A stanza stays the bytes that arrived; a [`Head`] is the result of one pass over them. This crate knows neither
+//! sessions nor sockets nor storage.
 //!
 //! # Pitfalls
 //!

@@ -1,17 +1,17 @@
 //! Classification of messages as a set of bits: the one place that distinguishes a text from a typing notification.
 //!
-//! Carbons, client state indication, offline storage and archives use it instead of inspecting messages themselves. It covers
-//! chat states (XEP-0085 2.1), receipts (XEP-0184 1.4.0), markers (XEP-0333 1.0.0), corrections (XEP-0308 1.2.1), replies
-//! (XEP-0461 0.2.1), encryption (XEP-0380 0.4.0 and its methods), invitations (XEP-0045, XEP-0249), calls (XEP-0353), events
-//! (XEP-0060), carbon copies (XEP-0280) and hints (XEP-0334).
+//! Carbons, client state indication, offline storage and archives use it instead of inspecting messages themselves. It
+//! covers chat states (XEP-0085 2.1), receipts (XEP-0184 1.4.0), markers (XEP-0333 1.0.0), corrections (XEP-0308
+//! 1.2.1), replies (XEP-0461 0.2.1), encryption (XEP-0380 0.4.0 and its methods), invitations (XEP-0045, XEP-0249),
+//! calls (XEP-0353), events (XEP-0060), carbon copies (XEP-0280) and hints (XEP-0334).
 //!
 //! Not implemented: policy, which the users of this module define. Messages of type error often repeat the original's
 //! children; whether those count is up to the caller (XEP-0334, section 5: hints in errors do not).
 //!
 //! # Pitfalls
 //!
-//! A message with a body and without hints is classified by its [`Head`] alone. A receipt then counts as a request and a
-//! marker as *markable*, because their element names are not known; beside a body nothing depends on the difference.
+//! A message with a body and without hints is classified by its [`Head`] alone. A receipt then counts as a request and
+//! a marker as *markable*, because their element names are not known; beside a body nothing depends on the difference.
 
 use xml::{Event, Limits, NamespaceContext, Ns, Reader};
 
@@ -19,7 +19,8 @@ use crate::head::Head;
 use crate::kind::{MessageType, StanzaKind};
 use crate::payload_set::{PayloadNs, PayloadSet};
 
-/// Classification of a message by its children. Children without meaning of their own (thread, ids, delay, nick) set no bit.
+/// Classification of a message by its children. Children without meaning of their own (thread, ids, delay, nick) set no
+/// bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageTraits(pub u32);
 
@@ -78,7 +79,8 @@ traits! {
     STORE = 21,
     /// Anything else. Not detected beside a body.
     OTHER = 22,
-    /// The message cannot be parsed again. Policing handlers refuse it; all others treat it as a message without known content.
+    /// The message cannot be parsed again. Policing handlers refuse it; all others treat it as a message without known
+    /// content.
     UNREADABLE = 23,
 }
 
@@ -309,7 +311,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_child_is_what_it_is_alone_and_in_company() {
+    fn each_child_has_the_same_traits_alone_and_among_others() {
         for (one, expect) in TABLE {
             assert_eq!(of(one), *expect, "{one}");
             for (other, with) in TABLE {
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_body_the_head_gives_the_same_traits() {
+    fn the_head_of_a_message_with_a_body_gives_the_same_traits() {
         let blur = |c: MessageTraits| {
             let named = [(C::RECEIPT, C::REQUEST), (C::MARKER, C::MARKABLE)];
             let c = named

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_admitted_has_room_for_the_longest_addresses() {
+    fn an_admitted_stanza_has_room_for_the_longest_addresses() {
         // Each part as long as RFC 7622 allows, in characters whose escaped form is longest.
         let longest = format!("{}@{}/{}", "l".repeat(1023), "d".repeat(1023), "'".repeat(1023));
         let length = usize::from(Limits::DEFAULT.start_tag_bytes);

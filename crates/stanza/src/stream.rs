@@ -1,7 +1,7 @@
 //! Stream headers, features and closing tags: RFC 6120, sections 4.2 to 4.7.
 //!
-//! The response header is written as one string because all later output depends on its prefixes: the default namespace is
-//! `jabber:client`, the prefix of the stream namespace is always `stream`.
+//! The response header is written as one string because all later output depends on its prefixes: the default namespace
+//! is `jabber:client`, the prefix of the stream namespace is always `stream`.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! Property test on 20 000 generated and mutated stanzas: reading, rewriting and extending never panics, and the result reads
-//! back with the head that the rewriting returned (RFC 6120, section 8.1.2.1).
+//! Property test on 20 000 generated and mutated stanzas: reading, rewriting and extending never panics, and the result
+//! reads back with the head that the rewriting returned (RFC 6120, section 8.1.2.1).
 //!
 //! The same property runs in `fuzz/`, without a seed.
 //!
@@ -112,7 +112,7 @@ fn spoil(random: &mut Random, text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_rewritten_reads_back_the_same() {
+fn rewritten_stanzas_read_back_the_same() {
     let mut random = Random(fastrand::Rng::with_seed(6121));
     let (mut good, mut spoiled) = (0, 0);
     for _ in 0..10_000 {

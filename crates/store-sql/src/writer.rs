@@ -384,7 +384,7 @@ async fn commit_batch(
         }
     };
     let outcome = run_transaction(&mut conn, jobs, &mut finished).await;
-    let kept = match &outcome {
+    let committed = match &outcome {
         Ok(()) => {
             context.commits.fetch_add(1, Ordering::Relaxed);
             context.commit_time.record(context.clock.now_micros().saturating_sub(begun));
@@ -406,7 +406,7 @@ async fn commit_batch(
     for result in finished {
         result.complete(fault.as_ref());
     }
-    kept
+    committed
 }
 
 async fn run_transaction(

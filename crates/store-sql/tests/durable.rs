@@ -84,10 +84,10 @@ fn acknowledged_writes_survive_a_kill() {
         let login = stores.logins.login(ann, secrets.revision).await.unwrap().unwrap();
         let waiting = stores.offline.fetch(ann, Page::first(1_000_000), 0).await.unwrap().items;
         assert_eq!(waiting.len(), login.offline_messages as usize, "the counter agrees with the rows");
-        let kept: std::collections::HashSet<String> =
+        let stored: std::collections::HashSet<String> =
             waiting.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()).collect();
         for text in &acknowledged {
-            assert!(kept.contains(text), "{text} was acknowledged and is gone");
+            assert!(stored.contains(text), "{text} was acknowledged and is gone");
         }
         let rounds = acknowledged.len() / 4;
         assert!(login.roster.len() >= rounds, "{} >= {rounds}", login.roster.len());

@@ -47,7 +47,7 @@ fn message(owner: store::AddressId, text: &str) -> OfflineMessage {
 /// Two terms: the longer one matches every account and the other none, so a scan finds nothing and skips every
 /// account.
 #[test]
-fn a_search_that_passes_over_too_many_ends_after_a_number_of_steps() {
+fn a_search_that_skips_too_many_rows_ends_at_the_step_limit() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
@@ -231,7 +231,7 @@ fn writes_fail_when_the_database_stays_held() {
 }
 
 #[test]
-fn a_write_that_missed_its_turn_is_not_done_later() {
+fn a_write_that_missed_its_deadline_is_not_executed_later() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let options =
@@ -283,7 +283,7 @@ async fn look<T>(call: &mut StoreFuture<'_, T>) -> Poll<Result<T, StoreError>> {
 
 /// The reported result is what was done, also when the deadline passes while the transaction is open.
 #[test]
-fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
+fn failed_writes_are_not_stored_and_stored_writes_do_not_fail() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let deadline = Duration::from_millis(50);
@@ -322,7 +322,7 @@ fn a_write_that_failed_was_not_kept_and_one_that_was_kept_did_not_fail() {
 /// Many writes against a deadline that passes in the middle of the work: a write reported as successful is found
 /// once, a write reported as failed is not found.
 #[test]
-fn overload_leaves_nothing_in_doubt() {
+fn every_write_under_overload_has_a_definite_result() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let options =
@@ -358,18 +358,23 @@ fn overload_leaves_nothing_in_doubt() {
         // Every request accepted before the deadlines is done by then: the writer works in order.
         while stores.server_kv.put("x", b"").await.is_err() {}
         let waiting = stores.offline.fetch(ann, Page::first(u32::MAX), 0).await.unwrap().items;
-        let mut kept: Vec<String> =
+        let mut stored: Vec<String> =
             waiting.into_iter().map(|waiting| String::from_utf8(waiting.stanza).unwrap()).collect();
-        kept.sort_unstable();
+        stored.sort_unstable();
         confirmed.sort_unstable();
-        assert!(kept == confirmed, "{failed} failed, {} did not, {} were kept", confirmed.len(), kept.len());
+        assert!(
+            stored == confirmed,
+            "{failed} failed, {} did not, {} were kept",
+            confirmed.len(),
+            stored.len()
+        );
         database.close().await;
         patient.close().await;
     });
 }
 
 #[test]
-fn a_full_queue_refuses_at_once() {
+fn a_full_queue_refuses_immediately() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let options = DatabaseOptions { max_queued: 4, ..DatabaseOptions::default() };
@@ -426,7 +431,7 @@ fn queued_bytes_are_bounded() {
 }
 
 #[test]
-fn a_closed_database_has_written_everything_and_says_so() {
+fn a_closed_database_has_written_everything_and_refuses_writes() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
@@ -464,7 +469,7 @@ fn a_closed_database_has_written_everything_and_says_so() {
 }
 
 #[test]
-fn a_damaged_account_hurts_nobody_else() {
+fn a_damaged_account_affects_no_other() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
@@ -498,7 +503,7 @@ fn a_damaged_account_hurts_nobody_else() {
 }
 
 #[test]
-fn a_storm_of_logouts_is_few_writes() {
+fn many_logouts_share_few_writes() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let options = DatabaseOptions {
@@ -545,7 +550,7 @@ fn a_storm_of_logouts_is_few_writes() {
 }
 
 #[test]
-fn logouts_that_could_not_be_written_are_written_later() {
+fn failed_logout_writes_are_retried() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let options = DatabaseOptions {

@@ -83,7 +83,7 @@ fn wrong_addresses_are_refused_in_one_sentence() {
 }
 
 #[test]
-fn databases_of_others_are_refused() {
+fn databases_of_other_programs_are_refused() {
     let directory = TempDir::new();
     runtime().block_on(script(&directory.file(), "CREATE TABLE account (x)"));
     let (kind, text) = refused(&directory, "sqlite:DIR/throng.db");
@@ -161,7 +161,7 @@ fn inspecting_a_database_changes_nothing_and_reports_what_opening_would_do() {
 }
 
 #[test]
-fn a_database_is_made_only_where_that_is_allowed() {
+fn a_database_is_created_only_if_permitted() {
     let directory = TempDir::new();
     let options = DatabaseOptions { create: false, ..DatabaseOptions::default() };
     let missing =
@@ -198,7 +198,7 @@ fn locked_databases_are_refused() {
 
 #[cfg(unix)]
 #[test]
-fn the_file_is_its_owners_alone() {
+fn the_database_file_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let directory = TempDir::new();
     runtime().block_on(async {
@@ -236,7 +236,7 @@ fn reopening_changes_nothing() {
 }
 
 #[test]
-fn two_programs_may_open_a_fresh_database_at_once() {
+fn two_programs_may_create_the_database_concurrently() {
     let directory = TempDir::new();
     runtime().block_on(async {
         let opened = store::conformance::join_all(

@@ -1,12 +1,13 @@
-//! Key-value storage per account: private XML storage (XEP-0049 1.2) and small state of features, such as the last message
-//! of the day that an account has seen.
+//! Key-value storage per account: private XML storage (XEP-0049 1.2) and small state of features, such as the last
+//! message of the day that an account has seen.
 //!
-//! Features choose the keys and start them with a namespace, so that they cannot collide. Keys are compared byte by byte.
+//! Features choose the keys and start them with a namespace, so that they cannot collide. Keys are compared byte by
+//! byte.
 //!
 //! # Pitfalls
 //!
-//! The limits of a `put` cover all values of the account, whichever feature stored them. A feature that bounds its own value
-//! passes [`AccountKvLimits::UNLIMITED`].
+//! The limits of a `put` cover all values of the account, whichever feature stored them. A feature that bounds its own
+//! value passes [`AccountKvLimits::UNLIMITED`].
 
 use jid::JidRef;
 
@@ -25,8 +26,8 @@ pub struct AccountKvLimits {
 }
 
 impl AccountKvLimits {
-    /// For a feature with a fixed number of values that has checked their size: what other features store must not prevent its
-    /// `put`.
+    /// For a feature with a fixed number of values that has checked their size: what other features store must not
+    /// prevent its `put`.
     pub const UNLIMITED: AccountKvLimits = AccountKvLimits { entries: u32::MAX, bytes: u32::MAX };
 }
 
@@ -46,8 +47,8 @@ pub trait AccountKv: Send + Sync {
     /// The value, if any.
     fn get(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, Option<Vec<u8>>>;
 
-    /// Inserts or replaces values, all or none; of duplicate keys the last one counts. An account already over its limits may
-    /// still replace values by smaller ones. Keys over [`MAX_KEY_BYTES`] fail with `TooLarge`.
+    /// Inserts or replaces values, all or none; of duplicate keys the last one counts. An account already over its
+    /// limits may still replace values by smaller ones. Keys over [`MAX_KEY_BYTES`] fail with `TooLarge`.
     fn put(
         &self,
         owner: JidRef<'_>,

@@ -1,12 +1,12 @@
 //! Accounts: creation, removal, listing, and credentials.
 //!
-//! RFC 6120, section 13.8, leaves the storage of credentials to the server; here they are opaque bytes. XEP-0077 and the
-//! console both use these calls.
+//! RFC 6120, section 13.8, leaves the storage of credentials to the server; here they are opaque bytes. XEP-0077 and
+//! the console both use these calls.
 //!
 //! # Pitfalls
 //!
-//! A removed account may be created again while a client still holds the old roster version. Versions therefore start from the
-//! time of creation, never from 0.
+//! A removed account may be created again while a client still holds the old roster version. Versions therefore start
+//! from the time of creation, never from 0.
 
 use std::sync::Arc;
 
@@ -63,8 +63,8 @@ pub struct RemovedAccount {
     pub contacts: Vec<RosterItem>,
 }
 
-/// First roster version and message number of an account. A later account of the same name starts above every number of the
-/// earlier one, provided that one had fewer than 1024 changes per millisecond. Fits 53 bits until 2248.
+/// First roster version and message number of an account. A later account of the same name starts above every number of
+/// the earlier one, provided that one had fewer than 1024 changes per millisecond. Fits 53 bits until 2248.
 pub const fn first_sequence_number(created_at: u64) -> u64 {
     created_at << 10
 }
@@ -74,19 +74,19 @@ pub trait Accounts: Send + Sync {
     /// Creates an account with an empty roster. Fails with `AlreadyExists`.
     fn create(&self, account: &Jid, credentials: &[u8]) -> StoreFuture<'_, AddressId>;
 
-    /// Creates accounts in chunks of one transaction each; the results are in the order of the input. After a failure the
-    /// call may be repeated with the same input: existing accounts are not changed.
+    /// Creates accounts in chunks of one transaction each; the results are in the order of the input. After a failure
+    /// the call may be repeated with the same input: existing accounts are not changed.
     fn create_bulk(&self, accounts: Vec<NewAccount>) -> StoreFuture<'_, Vec<CreateOutcome>>;
 
     /// Removes an account and all its data in this store. `None` if it did not exist.
     fn remove(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<RemovedAccount>>;
 
-    /// Replaces the credentials and clears the [`crate::LoginTokens`], which must not outlive a changed password. False if the
-    /// account does not exist.
+    /// Replaces the credentials and clears the [`crate::LoginTokens`], which must not outlive a changed password. False
+    /// if the account does not exist.
     fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> StoreFuture<'_, bool>;
 
-    /// Replaces the credentials by others for the same password (XEP-0480) if they still equal `expected`; the tokens stay.
-    /// False if they differ or the account does not exist.
+    /// Replaces the credentials by others for the same password (XEP-0480) if they still equal `expected`; the tokens
+    /// stay. False if they differ or the account does not exist.
     fn upgrade_credentials(
         &self,
         account: JidRef<'_>,

@@ -1,7 +1,7 @@
 //! Address dictionary: a 32-bit id for every bare address known to the service.
 //!
-//! Accounts, contacts and subscribers are referenced by id, on disk and in memory. Ids are never reused, not even after their
-//! address was removed, because other nodes and caches may still hold them.
+//! Accounts, contacts and subscribers are referenced by id, on disk and in memory. Ids are never reused, not even after
+//! their address was removed, because other nodes and caches may still hold them.
 //!
 //! # Pitfalls
 //!
@@ -41,7 +41,8 @@ impl fmt::Debug for AddressId {
 
 /// The dictionary of bare addresses. A full address is reduced to its bare part before lookup or storage.
 pub trait AddressDictionary: Send + Sync {
-    /// The addresses with these ids, in no particular order; unknown ids are omitted. One round trip for every 10 000 ids.
+    /// The addresses with these ids, in no particular order; unknown ids are omitted. One round trip for every 10 000
+    /// ids.
     fn resolve(&self, ids: &[AddressId]) -> StoreFuture<'_, Vec<(AddressId, Jid)>>;
 
     /// The id of an address, assigned if it had none. Repeated calls return the same id.

@@ -1,8 +1,8 @@
 //! Blocklists: the addresses that an account blocks (XEP-0191 1.3).
 //!
-//! A list is small and read at every login, so it is one opaque value next to the credentials and part of [`crate::Login`];
-//! [`encode`] and [`decode`] define its only format. It may contain bare addresses, full addresses and domains
-//! (section 3.1.1); their meaning is up to the caller.
+//! A list is small and read at every login, so it is one opaque value next to the credentials and part of
+//! [`crate::Login`]; [`encode`] and [`decode`] define its only format. It may contain bare addresses, full addresses
+//! and domains (section 3.1.1); their meaning is up to the caller.
 //!
 //! ```text
 //! list = [jid *(LF jid)]        normalised addresses in the order of adding; no address contains a line feed
@@ -57,9 +57,9 @@ pub trait Blocklists: Send + Sync {
     /// The list in insertion order; empty for an account that does not exist.
     fn blocklist(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<Jid>>;
 
-    /// Removes `remove` from the list, then appends the addresses of `add` that are not listed, in one transaction. Returns
-    /// [`BlocklistOutcome::Full`] if it would add an address and the list would exceed `limit` addresses; a list already too
-    /// long (after the limit was lowered) may still shrink.
+    /// Removes `remove` from the list, then appends the addresses of `add` that are not listed, in one transaction.
+    /// Returns [`BlocklistOutcome::Full`] if it would add an address and the list would exceed `limit` addresses; a
+    /// list already too long (after the limit was lowered) may still shrink.
     fn update_blocklist(
         &self,
         owner: JidRef<'_>,
@@ -99,9 +99,9 @@ pub fn apply_update(list: Vec<Jid>, add: Vec<Jid>, remove: &Unblock, limit: u32)
         }
     };
     let mut there: HashSet<Jid> = list.iter().cloned().collect();
-    let kept = list.len();
+    let remaining = list.len();
     list.extend(add.into_iter().filter(|jid| there.insert(jid.clone())));
-    if list.len() > kept && (list.len() > limit as usize || encoded_len(&list) > MAX_BLOCKLIST_BYTES) {
+    if list.len() > remaining && (list.len() > limit as usize || encoded_len(&list) > MAX_BLOCKLIST_BYTES) {
         return None;
     }
     let added = list.iter().filter(|jid| !before.contains(*jid)).cloned().collect();

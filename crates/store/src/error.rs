@@ -1,7 +1,7 @@
 //! Storage errors, and whether a retry can help.
 //!
-//! A failed write was not stored and will not be, whatever the kind, so its sender may be informed. The only exception is a
-//! backend that crashed during the write.
+//! A failed write was not stored and will not be, whatever the kind, so its sender may be informed. The only exception
+//! is a backend that crashed during the write.
 //!
 //! # Pitfalls
 //!

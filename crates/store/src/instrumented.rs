@@ -1,15 +1,15 @@
 //! Instrumented backend: wraps any backend and measures the latency and the failures of each operation.
 //!
-//! [`instrument`] wraps a bundle; [`StoreMetrics`] holds the metrics. Latency runs from the call to its result, so it includes
-//! waiting for a connection and for the writer. An operation cancelled by its caller counts as in flight until then and is not
-//! timed.
+//! [`instrument`] wraps a bundle; [`StoreMetrics`] holds the metrics. Latency runs from the call to its result, so it
+//! includes waiting for a connection and for the writer. An operation cancelled by its caller counts as in flight until
+//! then and is not timed.
 //!
 //! Not implemented: [`LastSeen::set`], which only queues a write.
 //!
 //! # Pitfalls
 //!
-//! The names in the list below are label values, so renaming one breaks dashboards. A new trait method must be added to the
-//! list; the compiler reports a missing one.
+//! The names in the list below are label values, so renaming one breaks dashboards. A new trait method must be added to
+//! the list; the compiler reports a missing one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,13 +1,14 @@
-//! Last activity: when an account was last online and its last status (XEP-0012 2.0, section 4; last login of XEP-0133).
+//! Last activity: when an account was last online and its last status (XEP-0012 2.0, section 4; last login of
+//! XEP-0133).
 //!
-//! Thousands of clients log out in the same second when a network fails, so callers do not wait for writes: they are batched,
-//! only the newest per account is written, and they reach the disk within about a second. `kill -9` loses that second; an
-//! orderly shutdown loses nothing.
+//! Thousands of clients log out in the same second when a network fails, so callers do not wait for writes: they are
+//! batched, only the newest per account is written, and they reach the disk within about a second. `kill -9` loses that
+//! second; an orderly shutdown loses nothing.
 //!
 //! # Pitfalls
 //!
-//! `set` never fails and never waits. If more than [`MAX_PENDING_ACCOUNTS`] accounts have pending writes, further ones are
-//! dropped.
+//! `set` never fails and never waits. If more than [`MAX_PENDING_ACCOUNTS`] accounts have pending writes, further ones
+//! are dropped.
 
 use jid::JidRef;
 

@@ -1,15 +1,15 @@
-//! Storage contract: one small trait per kind of data, their value types, a memory backend, and the conformance suite that
-//! every backend must pass.
+//! Storage contract: one small trait per kind of data, their value types, a memory backend, and the conformance suite
+//! that every backend must pass.
 //!
-//! It contains neither SQL nor XMPP protocol logic: the roster is the data of RFC 6121, section 2, with the states of its
-//! appendix A as bits; stanzas, credentials, tokens and vCards are opaque bytes.
+//! It contains neither SQL nor XMPP protocol logic: the roster is the data of RFC 6121, section 2, with the states of
+//! its appendix A as bits; stanzas, credentials, tokens and vCards are opaque bytes.
 //!
 //! Not implemented: message archives.
 //!
 //! # Pitfalls
 //!
-//! The futures borrow only the store. Arguments passed by reference are copied before the method returns, so a caller may drop
-//! them immediately.
+//! The futures borrow only the store. Arguments passed by reference are copied before the method returns, so a caller
+//! may drop them immediately.
 
 pub mod account_kv;
 pub mod accounts;
@@ -56,8 +56,9 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 
 /// One backend, trait by trait. Cloning copies a reference count per field.
 ///
-/// The fields may point to different backends (authentication separate from user data), but `logins` must see the writes of
-/// `accounts`, `roster`, `offline`, `blocklists` and `tokens`, and `user_search` those of `accounts` and `vcards`.
+/// The fields may point to different backends (authentication separate from user data), but `logins` must see the
+/// writes of `accounts`, `roster`, `offline`, `blocklists` and `tokens`, and `user_search` those of `accounts` and
+/// `vcards`.
 #[derive(Clone)]
 pub struct Stores {
     /// Reads of a login, in two round trips.

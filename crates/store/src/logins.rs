@@ -1,12 +1,13 @@
-//! Reads of a login: first what authenticates the client, and after authentication everything that a session needs until its
-//! first roster result.
+//! Reads of a login: first what authenticates the client, and after authentication everything that a session needs
+//! until its first roster result.
 //!
-//! The design promises two database round trips per login, so these are two calls. They are separate because unauthenticated
-//! clients can trigger the first: its cost does not depend on whether the account exists, and its result is small. Where the
-//! proof comes with the request (XEP-0484) and needs no password hash, [`Logins::prove`] combines both.
+//! The design promises two database round trips per login, so these are two calls. They are separate because
+//! unauthenticated clients can trigger the first: its cost does not depend on whether the account exists, and its
+//! result is small. Where the proof comes with the request (XEP-0484) and needs no password hash, [`Logins::prove`]
+//! combines both.
 //!
-//! Between the calls an account may be removed, recreated or get another password. The second call names the revision of the
-//! proved credentials and returns nothing if the account has others.
+//! Between the calls an account may be removed, recreated or get another password. The second call names the revision
+//! of the proved credentials and returns nothing if the account has others.
 //!
 //! # Pitfalls
 //!
@@ -51,8 +52,8 @@ pub struct Login {
     pub photo: Option<PhotoHash>,
 }
 
-/// Verifies a proof against the stored data, `None` for no account; true if the client is authenticated. Called once unless
-/// the store fails. It must not block: other logins wait for it.
+/// Verifies a proof against the stored data, `None` for no account; true if the client is authenticated. Called once
+/// unless the store fails. It must not block: other logins wait for it.
 pub type ProofFn = Box<dyn FnOnce(Option<&AccountSecrets>) -> bool + Send>;
 
 /// Result of [`Logins::prove`].
@@ -64,8 +65,8 @@ pub struct LoginAttempt {
     pub login: Option<Result<Option<Login>, StoreError>>,
 }
 
-/// The lowest revision, and that of accounts older than revisions. All have the same number of digits, so that the length of
-/// a row reveals nothing.
+/// The lowest revision, and that of accounts older than revisions. All have the same number of digits, so that the
+/// length of a row reveals nothing.
 pub const LOWEST_REVISION: u64 = 1 << 61;
 
 /// First revision of a new account's credentials. Random, so that a recreated account has different ones.
@@ -84,17 +85,17 @@ pub fn judge(proof: ProofFn, secrets: Option<&AccountSecrets>) -> Result<bool, S
 
 /// Account reads for logins.
 pub trait Logins: Send + Sync {
-    /// Authentication data of the account with this bare address, or `None`. One database round trip, which may be shared;
-    /// the work does not depend on whether the account exists or on its other data.
+    /// Authentication data of the account with this bare address, or `None`. One database round trip, which may be
+    /// shared; the work does not depend on whether the account exists or on its other data.
     fn secrets(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountSecrets>>;
 
     /// Initial data of a session, or `None` if the account is gone or has credentials of another revision. Only for
-    /// authenticated clients. One database round trip, which may be shared; a large roster ([`crate::roster::is_large`]) takes
-    /// another and fails with `TooLarge` beyond [`crate::roster::MAX_ROSTER_BYTES`]. Whether the account is disabled never
-    /// depends on its roster.
+    /// authenticated clients. One database round trip, which may be shared; a large roster
+    /// ([`crate::roster::is_large`]) takes another and fails with `TooLarge` beyond
+    /// [`crate::roster::MAX_ROSTER_BYTES`]. Whether the account is disabled never depends on its roster.
     fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>>;
 
-    /// [`Logins::secrets`], followed by [`Logins::login`] if `proof` authenticates the client. Nothing else is read before the
-    /// proof.
+    /// [`Logins::secrets`], followed by [`Logins::login`] if `proof` authenticates the client. Nothing else is read
+    /// before the proof.
     fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>>;
 }

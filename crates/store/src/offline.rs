@@ -56,8 +56,8 @@ impl Quota {
         held.messages < self.messages as u64 && held.bytes.saturating_add(size) <= self.bytes
     }
 
-    /// Whether the usage of one sender must be read before storing a stanza of this size: if the total is small enough, no
-    /// sender can exceed its share.
+    /// Whether the usage of one sender must be read before storing a stanza of this size: if the total is small enough,
+    /// no sender can exceed its share.
     pub fn needs_sender_usage(&self, sender: u64, held: QuotaUsage, size: u64) -> bool {
         sender != 0 && self.sender_percent < 100 && !self.sender_share().has_room(held, size)
     }
@@ -117,11 +117,12 @@ pub struct StoredMessage {
 /// Storage of offline messages.
 pub trait Offline: Send + Sync {
     /// Stores messages in this order in one transaction and returns one result per message once they are durable. The
-    /// unexpired messages of an account are limited by `quota`. After an error none of them is stored, and the call may be
-    /// repeated.
+    /// unexpired messages of an account are limited by `quota`. After an error none of them is stored, and the call may
+    /// be repeated.
     fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> StoreFuture<'_, Vec<AppendOutcome>>;
 
-    /// Messages that have not expired at `now` (milliseconds since 1970), oldest first. The cursor is the sequence number.
+    /// Messages that have not expired at `now` (milliseconds since 1970), oldest first. The cursor is the sequence
+    /// number.
     fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>>;
 
     /// Removes all messages up to and including this sequence number; returns how many there were.

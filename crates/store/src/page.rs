@@ -1,7 +1,7 @@
 //! Cursor-based paging, the same for every list.
 //!
-//! No specification; features map XEP-0059 onto it. Cursors are keys, not offsets, so that rows inserted or removed between
-//! two pages neither duplicate nor hide others.
+//! No specification; features map XEP-0059 onto it. Cursors are keys, not offsets, so that rows inserted or removed
+//! between two pages neither duplicate nor hide others.
 //!
 //! Not implemented: paging backwards.
 
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_knows_whether_there_is_more() {
+    fn a_page_reports_whether_there_is_more() {
         let cut = |n: u64, limit| Paged::from_rows((1..=n).collect(), Page::after(0, limit), |k| *k);
         assert_eq!(cut(3, 2), Paged { items: vec![1, 2], next: Some(2) });
         assert_eq!(cut(2, 2), Paged { items: vec![1, 2], next: None });

@@ -6,8 +6,8 @@
 //!
 //! # Pitfalls
 //!
-//! An entry without [`Subscription::IN_ROSTER`] is a shadow. It is returned with the roster, because probes and logins need
-//! it, but must never be shown to the client.
+//! An entry without [`Subscription::IN_ROSTER`] is a shadow. It is returned with the roster, because probes and logins
+//! need it, but must never be shown to the client.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -179,8 +179,8 @@ impl RosterItem {
         (texts + self.request.as_ref().map_or(0, Vec::len)) as u64 + ENTRY_OVERHEAD_BYTES
     }
 
-    /// Whether the contact must be notified when the owner's account is removed (RFC 6121, section 3): there is a subscription
-    /// or a request in either direction.
+    /// Whether the contact must be notified when the owner's account is removed (RFC 6121, section 3): there is a
+    /// subscription or a request in either direction.
     pub fn has_subscription_or_request(&self) -> bool {
         let bits = Subscription::BOTH | Subscription::PENDING_OUT | Subscription::PENDING_IN;
         self.subscription.0 & bits.0 != 0
@@ -228,8 +228,8 @@ pub struct RosterSize {
     pub contacts: u32,
     /// Entries with [`Subscription::PENDING_IN`].
     pub requests: u32,
-    /// Approximate bytes of addresses and labels; backends differ in the overhead of a label. Stanzas of requests are not
-    /// included; they are limited by number and size.
+    /// Approximate bytes of addresses and labels; backends differ in the overhead of a label. Stanzas of requests are
+    /// not included; they are limited by number and size.
     pub bytes: u64,
 }
 
@@ -282,24 +282,26 @@ pub struct BulkRoster {
 
 /// Rosters, addressed by the owner's id.
 ///
-/// Every change visible to clients increments the owner's version. Versions of one owner never repeat, not even after the
-/// account was removed and created again. Changes to shadows and to unanswered requests leave the version unchanged.
+/// Every change visible to clients increments the owner's version. Versions of one owner never repeat, not even after
+/// the account was removed and created again. Changes to shadows and to unanswered requests leave the version
+/// unchanged.
 pub trait Roster: Send + Sync {
-    /// The whole roster. Fails with `NotFound` if the owner has no account, and with `TooLarge` beyond [`MAX_ROSTER_BYTES`].
+    /// The whole roster. Fails with `NotFound` if the owner has no account, and with `TooLarge` beyond
+    /// [`MAX_ROSTER_BYTES`].
     fn get(&self, owner: AddressId) -> StoreFuture<'_, RosterSnapshot>;
 
     /// One entry, without reading the others. Fails with `NotFound` if the owner has no account.
     fn entry(&self, owner: AddressId, contact: &Jid) -> StoreFuture<'_, RosterEntry>;
 
-    /// State of one contact, by bare addresses, in one round trip and without reading other entries. `NONE` if there is no
-    /// entry or no account. For checks such as whether the contact may see the owner's presence.
+    /// State of one contact, by bare addresses, in one round trip and without reading other entries. `NONE` if there is
+    /// no entry or no account. For checks such as whether the contact may see the owner's presence.
     fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> StoreFuture<'_, Subscription>;
 
     /// Size of the roster, without reading its texts. Fails with `NotFound` if the owner has no account.
     fn size(&self, owner: AddressId) -> StoreFuture<'_, RosterSize>;
 
-    /// Reads one entry, calls `change` and stores its decision, in one transaction. Fails with `NotFound` if the owner has no
-    /// account; `change` is not called then.
+    /// Reads one entry, calls `change` and stores its decision, in one transaction. Fails with `NotFound` if the owner
+    /// has no account; `change` is not called then.
     fn update(
         &self,
         owner: AddressId,

@@ -1,8 +1,8 @@
 //! Login tokens (XEP-0484, FAST) and other data that a password change must invalidate: one opaque value per account.
 //!
-//! The value is part of [`crate::AccountSecrets`] and updated by a closure inside the transaction, so that two concurrent
-//! logins cannot both consume a token. [`crate::Accounts::set_credentials`] clears it in the same transaction;
-//! [`crate::Accounts::upgrade_credentials`] leaves it. Its format is defined by the caller.
+//! The value is part of [`crate::AccountSecrets`] and updated by a closure inside the transaction, so that two
+//! concurrent logins cannot both consume a token. [`crate::Accounts::set_credentials`] clears it in the same
+//! transaction; [`crate::Accounts::upgrade_credentials`] leaves it. Its format is defined by the caller.
 //!
 //! # Pitfalls
 //!
@@ -37,8 +37,8 @@ pub trait LoginTokens: Send + Sync {
     /// Reads the value, calls `change` and stores its result, in one transaction.
     ///
     /// A login names the `revision` of the credentials that it proved ([`crate::AccountSecrets::revision`]): nothing is
-    /// changed if the account is disabled or has other credentials. Otherwise a proof with an old password would yield a
-    /// token that outlives it. `None` changes the tokens of any existing account.
+    /// changed if the account is disabled or has other credentials. Otherwise a proof with an old password would yield
+    /// a token that outlives it. `None` changes the tokens of any existing account.
     fn update_tokens(
         &self,
         owner: JidRef<'_>,

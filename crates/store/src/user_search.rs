@@ -1,9 +1,9 @@
 //! User search (XEP-0055 1.3) over any number of accounts, in pages for XEP-0059 1.0.
 //!
-//! Terms are prefixes. Texts and terms are first folded into keys ([`search_key`]): case is ignored, accents are not, and
-//! there are no wildcards. Results are ordered by one key: that of the longest term's field, of the user name without a term,
-//! and the smallest matching key for a term over all fields. A backend can therefore read one index in order and stop after a
-//! page. [`SearchPlan`] is this decision, shared by all backends.
+//! Terms are prefixes. Texts and terms are first folded into keys ([`search_key`]): case is ignored, accents are not,
+//! and there are no wildcards. Results are ordered by one key: that of the longest term's field, of the user name
+//! without a term, and the smallest matching key for a term over all fields. A backend can therefore read one index in
+//! order and stop after a page. [`SearchPlan`] is this decision, shared by all backends.
 //!
 //! Not implemented: words in the middle of a text, and fields beyond the six of XEP-0055.
 //!
@@ -95,8 +95,8 @@ pub struct UserSearchPage {
 
 /// User search.
 pub trait UserSearch: Send + Sync {
-    /// One page of the matching users of a domain. Fails with `NotFound` if the cursor is invalid, and with `TooBroad` if too
-    /// many rows would have to be skipped.
+    /// One page of the matching users of a domain. Fails with `NotFound` if the cursor is invalid, and with `TooBroad`
+    /// if too many rows would have to be skipped.
     fn search(
         &self,
         domain: &str,
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn any_takes_the_smallest_key_that_matches() {
+    fn a_search_over_all_fields_uses_the_smallest_matching_key() {
         let query = UserQuery { any: Some("Ro".into()), ..UserQuery::default() };
         assert_eq!(query.plan().sort_key(&["romeo", "aaa", "rob", "", "", "roz"]), Some("rob"));
         assert_eq!(query.plan().sort_key(&["juliet", "aaa", "", "", "", ""]), None);

@@ -65,8 +65,8 @@ pub trait Vcards: Send + Sync {
     /// The card, if any.
     fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<Vec<u8>>>;
 
-    /// Inserts or replaces the card together with its searchable texts and the hash of its photo; without a card all of them
-    /// are removed. False if the account does not exist.
+    /// Inserts or replaces the card together with its searchable texts and the hash of its photo; without a card all of
+    /// them are removed. False if the account does not exist.
     fn put(
         &self,
         owner: JidRef<'_>,

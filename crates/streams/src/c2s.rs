@@ -46,7 +46,7 @@ pub(crate) enum ConnectionPhase {
     Negotiating(Box<Negotiation>),
     Bound(Arc<Session>),
     Closing(Closing),
-    Over,
+    Finished,
 }
 
 /// Action of the connection after a phase was polled.
@@ -69,9 +69,9 @@ pub(crate) enum PhaseOutcome {
 
 impl C2sConnection {
     /// Creates the connection for an accepted stream.
-    pub fn new(stream: Stream, permit: ConnectionPermit, service: Arc<C2sContext>) -> C2sConnection {
+    pub fn new(stream: Stream, permit: ConnectionPermit, context: Arc<C2sContext>) -> C2sConnection {
         let outbox = Arc::new(Outbox::new());
-        let node = &service.node;
+        let node = &context.node;
         let deadline = node.seconds().saturating_add(node.limits().negotiation_timeout_seconds);
         outbox.set_deadline(deadline);
         node.outboxes.add(outbox.clone());
@@ -79,7 +79,7 @@ impl C2sConnection {
             ConnectionPhase::Negotiating(Box::new(Negotiation::new(deadline, node.clock.now_micros())));
         C2sConnection {
             stream,
-            context: service,
+            context,
             outbox,
             phase,
             pending_stanza: None,
@@ -101,7 +101,7 @@ impl C2sConnection {
                     self.poll_bound(&session, cx, scratch)
                 }
                 ConnectionPhase::Closing(_) => self.close(cx, scratch),
-                ConnectionPhase::Over => return Poll::Ready(()),
+                ConnectionPhase::Finished => return Poll::Ready(()),
             };
             match next {
                 PhaseOutcome::Again => {}
@@ -119,7 +119,7 @@ impl C2sConnection {
                     false => self.close_after_flush(CONNECTION_LOST),
                 },
                 PhaseOutcome::TransportClosed => match self.detach_session() {
-                    true => self.set_phase(ConnectionPhase::Over),
+                    true => self.set_phase(ConnectionPhase::Finished),
                     false => self.abort(),
                 },
                 PhaseOutcome::PeerUnresponsive(error) => match self.detach_session() {
@@ -177,8 +177,8 @@ impl C2sConnection {
         self.phase = phase;
     }
 
-    /// Detaches the session when the connection has become unusable. True if it was detached or ended; the connection then
-    /// has an outbox without a session. False if the session was not resumable and is still attached.
+    /// Detaches the session when the connection has become unusable. True if it was detached or ended; the connection
+    /// then has an outbox without a session. False if the session was not resumable and is still attached.
     fn detach_session(&mut self) -> bool {
         let ConnectionPhase::Bound(session) = &self.phase else { return false };
         if session.outbox.management_terms().is_none_or(|terms| terms.resume_seconds == 0)
@@ -240,7 +240,7 @@ impl C2sConnection {
     /// Ends the session of a connection whose transport is closed.
     fn abort(&mut self) {
         self.drop_session(CONNECTION_LOST);
-        self.set_phase(ConnectionPhase::Over);
+        self.set_phase(ConnectionPhase::Finished);
     }
 
     /// Ends the session. Stanzas left in its outbox are rerouted.
@@ -304,9 +304,9 @@ impl Future for C2sConnection {
 impl Drop for C2sConnection {
     /// Ends the session also when the task is dropped at shutdown of the runtime.
     fn drop(&mut self) {
-        if !matches!(self.phase, ConnectionPhase::Over | ConnectionPhase::Closing(_)) {
+        if !matches!(self.phase, ConnectionPhase::Finished | ConnectionPhase::Closing(_)) {
             self.drop_session("stopped");
-            self.set_phase(ConnectionPhase::Over);
+            self.set_phase(ConnectionPhase::Finished);
         }
     }
 }

@@ -29,11 +29,11 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    pub(crate) fn new(service: &C2sContext, outbox: &std::sync::Arc<Outbox>) -> Closing {
-        let deadline = service.node.seconds().saturating_add(CLOSE_TIMEOUT_SECONDS);
+    pub(crate) fn new(context: &C2sContext, outbox: &std::sync::Arc<Outbox>) -> Closing {
+        let deadline = context.node.seconds().saturating_add(CLOSE_TIMEOUT_SECONDS);
         outbox.set_deadline(deadline);
         // Registered again after `drop_session` removed it: only the sweep's deadline is needed.
-        service.node.outboxes.add(outbox.clone());
+        context.node.outboxes.add(outbox.clone());
         Closing { deadline, write_closed: false, discarded: 0 }
     }
 }
@@ -46,31 +46,31 @@ impl C2sConnection {
         if !closing.write_closed {
             match self.stream.poll_shutdown(cx, scratch) {
                 Poll::Ready(Ok(())) => closing.write_closed = true,
-                Poll::Ready(Err(_)) => return self.over(),
+                Poll::Ready(Err(_)) => return self.finish(),
                 Poll::Pending => {}
             }
         }
         if late {
-            return self.over();
+            return self.finish();
         }
         if closing.write_closed {
             loop {
                 match self.stream.poll_discard(cx, scratch) {
-                    Poll::Ready(Ok(0) | Err(_)) => return self.over(),
+                    Poll::Ready(Ok(0) | Err(_)) => return self.finish(),
                     Poll::Ready(Ok(count)) => closing.discarded += count,
                     Poll::Pending => break,
                 }
                 if closing.discarded > MAX_DISCARDED_BYTES {
-                    return self.over();
+                    return self.finish();
                 }
             }
         }
         PhaseOutcome::Sleep
     }
 
-    fn over(&mut self) -> PhaseOutcome {
+    fn finish(&mut self) -> PhaseOutcome {
         self.context.node.outboxes.remove(&self.outbox);
-        self.phase = ConnectionPhase::Over;
+        self.phase = ConnectionPhase::Finished;
         PhaseOutcome::Again
     }
 }

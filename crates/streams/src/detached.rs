@@ -26,7 +26,7 @@ pub(crate) struct DetachedSession {
     session: Arc<Session>,
     /// Pending handling of the last stanza.
     pending_stanza: Option<BoxFuture<'static, ()>>,
-    over: bool,
+    ended: bool,
 }
 
 impl DetachedSession {
@@ -34,30 +34,26 @@ impl DetachedSession {
     pub(crate) fn start(
         node: &Arc<Node>,
         session: &Arc<Session>,
-        waiting: Option<BoxFuture<'static, ()>>,
+        pending_stanza: Option<BoxFuture<'static, ()>>,
     ) -> bool {
-        let detached = DetachedSession {
-            node: node.clone(),
-            session: session.clone(),
-            pending_stanza: waiting,
-            over: false,
-        };
-        let kept = node.detach_session(session);
-        if kept {
+        let detached =
+            DetachedSession { node: node.clone(), session: session.clone(), pending_stanza, ended: false };
+        let resumable = node.detach_session(session);
+        if resumable {
             node.metrics.sessions_detached.inc();
             tracing::debug!(jid = %session.jid, "connection lost, session detached");
             node.spawner.spawn("detached session", Box::pin(detached));
         }
-        kept
+        resumable
     }
 
     fn end(&mut self, reason: &str) {
-        if std::mem::replace(&mut self.over, true) {
+        if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        if let Some(waiting) = self.pending_stanza.take() {
+        if let Some(pending_stanza) = self.pending_stanza.take() {
             // The stanza was accepted on a working stream, so its handling completes.
-            self.node.spawner.spawn("last stanza", waiting);
+            self.node.spawner.spawn("last stanza", pending_stanza);
         }
         crate::c2s::log_session_end(&self.node, &self.session, reason);
         self.node.end_session(&self.session);
@@ -73,8 +69,8 @@ impl Future for DetachedSession {
         let outbox = this.session.outbox.clone();
         // Registered first, so that every later event wakes the task again.
         let closing = outbox.register_waker(cx);
-        if let Some(waiting) = &mut this.pending_stanza {
-            match std::panic::catch_unwind(AssertUnwindSafe(|| waiting.as_mut().poll(cx))) {
+        if let Some(pending_stanza) = &mut this.pending_stanza {
+            match std::panic::catch_unwind(AssertUnwindSafe(|| pending_stanza.as_mut().poll(cx))) {
                 Ok(Poll::Pending) => {}
                 Ok(Poll::Ready(())) => {
                     this.pending_stanza = None;
@@ -87,23 +83,23 @@ impl Future for DetachedSession {
                 }
             }
         }
-        if !this.over
+        if !this.ended
             && !closing
             && outbox.takeover_requested()
             && this.pending_stanza.is_none()
             && outbox.hand_over()
         {
-            this.over = true;
+            this.ended = true;
         }
         if outbox.info_requested() {
             this.node.answer_session_info(&outbox, None);
         }
-        let late = outbox.deadline_elapsed() && this.node.seconds() >= outbox.deadline();
-        if !this.over && (closing || late) {
-            let wish = outbox.close_reason();
-            this.end(wish.as_ref().map_or("resumption timeout", |error| error.condition.as_str()));
+        let timed_out = outbox.deadline_elapsed() && this.node.seconds() >= outbox.deadline();
+        if !this.ended && (closing || timed_out) {
+            let reason = outbox.close_reason();
+            this.end(reason.as_ref().map_or("resumption timeout", |error| error.condition.as_str()));
         }
-        if this.over { Poll::Ready(()) } else { Poll::Pending }
+        if this.ended { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -69,17 +69,17 @@ impl C2sConnection {
         let info = self.stream.info();
         let limits = self.context.node.limits();
         let left = self.outbox.deadline().saturating_sub(now);
-        let waits = session.flags.has(flags::STREAM_MANAGEMENT)
+        let awaits_ack = session.flags.has(flags::STREAM_MANAGEMENT)
             && (self.outbox.ack_requested_at().is_some() || self.outbox.is_ack_stalled());
-        let silent = match (self.write_stalled_since, self.ping_sent) {
+        let idle_seconds = match (self.write_stalled_since, self.ping_sent) {
             (0, true) => Some(
                 limits.idle_ping_seconds.saturating_add(limits.ping_timeout_seconds.saturating_sub(left)),
             ),
-            (0, false) if !waits => Some(limits.idle_ping_seconds.saturating_sub(left)),
+            (0, false) if !awaits_ack => Some(limits.idle_ping_seconds.saturating_sub(left)),
             _ => None,
         };
         let transport = info.transport.name();
-        SessionInfo { peer: info.peer, transport, secure: info.secure, idle_seconds: silent }
+        SessionInfo { peer: info.peer, transport, secure: info.secure, idle_seconds }
     }
 
     /// Hands the session over to the connection that requested it, once the stanza being handled is complete. `None` if
@@ -124,8 +124,8 @@ impl C2sConnection {
         let limits = self.context.node.limits();
         let mut deadline = now.saturating_add(limits.idle_ping_seconds);
         if session.flags.has(flags::STREAM_MANAGEMENT) {
-            if let Some(asked) = self.outbox.ack_requested_at() {
-                deadline = deadline.min(asked.saturating_add(limits.ping_timeout_seconds));
+            if let Some(requested_at) = self.outbox.ack_requested_at() {
+                deadline = deadline.min(requested_at.saturating_add(limits.ping_timeout_seconds));
             } else if self.outbox.is_ack_stalled() {
                 deadline = deadline.min(now.saturating_add(ACK_RETRY_SECONDS));
             }
@@ -207,13 +207,13 @@ impl C2sConnection {
         if until == 0 {
             return false;
         }
-        let over = now >= until;
-        if over {
+        let expired = now >= until;
+        if expired {
             self.throttled_until = 0;
         }
         let idle = now.saturating_add(self.context.node.limits().idle_ping_seconds);
-        self.outbox.set_deadline(if over { idle } else { until });
-        !over
+        self.outbox.set_deadline(if expired { idle } else { until });
+        !expired
     }
 
     /// Writes queued stanzas.
@@ -249,11 +249,11 @@ impl C2sConnection {
                 }
                 Poll::Ready(Err(error)) => return self.on_transport_error(error),
                 Poll::Pending => {
-                    // A slow peer is not a dead one: each byte that it accepts restarts the timeout.
+                    // Each byte that the peer accepts restarts the timeout, because the peer is slow but connected.
                     if self.write_stalled_since == 0 || self.stream.unsent() < before {
                         self.write_stalled_since = now.max(1);
-                        let patience = self.context.node.limits().write_stall_timeout_seconds;
-                        self.outbox.set_deadline(now.saturating_add(patience));
+                        let timeout_seconds = self.context.node.limits().write_stall_timeout_seconds;
+                        self.outbox.set_deadline(now.saturating_add(timeout_seconds));
                     }
                 }
             }
@@ -288,8 +288,8 @@ impl C2sConnection {
                 && let Some(terms) = self.outbox.management_terms()
             {
                 self.stream.queue(stream_management::request(terms), scratch);
-                let patience = self.context.node.limits().ping_timeout_seconds;
-                self.outbox.set_deadline(self.outbox.deadline().min(now.saturating_add(patience)));
+                let timeout_seconds = self.context.node.limits().ping_timeout_seconds;
+                self.outbox.set_deadline(self.outbox.deadline().min(now.saturating_add(timeout_seconds)));
             }
             taken
         })
@@ -348,7 +348,7 @@ impl C2sConnection {
             && self
                 .outbox
                 .ack_requested_at()
-                .is_some_and(|asked| now.saturating_sub(asked) >= limits.ping_timeout_seconds)
+                .is_some_and(|requested_at| now.saturating_sub(requested_at) >= limits.ping_timeout_seconds)
         {
             return Some(PhaseOutcome::PeerUnresponsive(
                 StreamError::new(StreamCondition::ConnectionTimeout)

@@ -6,8 +6,8 @@ use stanza::StreamCondition;
 use testkit::server::{PASSWORD, TestServer, TestServerConfig};
 use throng_core::NodeLimits;
 
-async fn authenticated(wire: &TestServer, user: &str) -> testkit::server::StreamClient {
-    let mut client = wire.connect();
+async fn authenticated(server: &TestServer, user: &str) -> testkit::server::StreamClient {
+    let mut client = server.connect();
     client.open().await;
     client.authenticate(sasl::Mechanism::ScramSha1, user, PASSWORD).await.unwrap();
     client.open().await;
@@ -15,14 +15,14 @@ async fn authenticated(wire: &TestServer, user: &str) -> testkit::server::Stream
 }
 
 async fn one() -> TestServer {
-    let wire = TestServer::new();
-    wire.create_user("juliet").await;
-    wire
+    let server = TestServer::new();
+    server.create_user("juliet").await;
+    server
 }
 
 #[tokio::test]
 async fn section_7_1_stanzas_before_a_resource_end_the_stream() {
-    let wire = one().await;
+    let server = one().await;
     for stanza in [
         "<message to='romeo@example.com'><body>x</body></message>",
         "<presence/>",
@@ -30,7 +30,7 @@ async fn section_7_1_stanzas_before_a_resource_end_the_stream() {
         "<iq type='get' id='1'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>",
         "<iq type='set' id='1'><unbind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>",
     ] {
-        let mut client = authenticated(&wire, "juliet").await;
+        let mut client = authenticated(&server, "juliet").await;
         client.send(stanza).await;
         client.expect_stream_error(StreamCondition::NotAuthorized).await;
     }
@@ -42,8 +42,8 @@ async fn section_7_1_stanzas_before_a_resource_end_the_stream() {
 //# stanza error (Section 8.3.3.10).
 #[tokio::test]
 async fn section_7_1_a_stream_has_one_resource() {
-    let wire = one().await;
-    let mut client = wire.login("juliet", "balcony").await;
+    let server = one().await;
+    let mut client = server.login("juliet", "balcony").await;
     for to in ["", "to='example.com'"] {
         client
             .send(format!("<iq type='set' id='2' {to}><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>"))
@@ -52,18 +52,18 @@ async fn section_7_1_a_stream_has_one_resource() {
         assert_eq!(answer.condition().as_deref(), Some("not-allowed"), "{}", answer.0);
         assert_eq!(answer.attr("id").as_deref(), Some("2"));
     }
-    assert_eq!(wire.node.routing_table.sessions(), 1);
+    assert_eq!(server.node.routing_table.sessions(), 1);
 }
 
 #[tokio::test]
-async fn section_7_6_1_the_server_makes_a_resource() {
-    let wire = one().await;
+async fn section_7_6_1_the_server_generates_a_resource() {
+    let server = one().await;
     let mut made = std::collections::HashSet::new();
     for body in [
         "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>",
         "<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'><resource/></bind>",
     ] {
-        let mut client = authenticated(&wire, "juliet").await;
+        let mut client = authenticated(&server, "juliet").await;
         client.send(format!("<iq type='set' id='tn281v37'>{body}</iq>")).await;
         let answer = client.element().await;
         assert_eq!(
@@ -86,13 +86,13 @@ async fn section_7_6_1_the_server_makes_a_resource() {
 //= type=test
 //# The server SHOULD accept the client-submitted resourcepart.
 #[tokio::test]
-async fn section_7_7_1_the_client_names_a_resource() {
-    let wire = one().await;
-    for (asked, bound) in
+async fn section_7_7_1_the_client_requests_a_resource() {
+    let server = one().await;
+    for (requested, bound) in
         [("balcony", "balcony"), ("a b", "a b"), ("&lt;&amp;&gt;", "<&>"), ("Ŝambro", "Ŝambro")]
     {
-        let mut client = authenticated(&wire, "juliet").await;
-        assert_eq!(client.bind(asked).await.unwrap(), format!("juliet@example.com/{bound}"));
+        let mut client = authenticated(&server, "juliet").await;
+        assert_eq!(client.bind(requested).await.unwrap(), format!("juliet@example.com/{bound}"));
         client.sync().await;
     }
 }
@@ -103,9 +103,9 @@ async fn section_7_7_1_the_client_names_a_resource() {
 //# resourcepart so that it is in conformance.
 #[tokio::test]
 async fn section_7_7_2_1_a_bad_resource_may_be_followed_by_a_good_one() {
-    let wire = one().await;
-    let mut client = authenticated(&wire, "juliet").await;
-    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(wire.node.limits().resourcepart_bytes) + 1)] {
+    let server = one().await;
+    let mut client = authenticated(&server, "juliet").await;
+    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(server.node.limits().resourcepart_bytes) + 1)] {
         let error = client.bind(bad).await.unwrap_err();
         assert_eq!(
             (error.condition().as_deref(), error.error_type().as_deref()),
@@ -129,9 +129,9 @@ async fn section_7_7_3_retries_are_limited() {
     assert!((5..=10).contains(&default));
     for attempts in [1, 6, default] {
         let limits = NodeLimits { bind_attempts: attempts, ..NodeLimits::default() };
-        let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
-        wire.create_user("juliet").await;
-        let mut client = authenticated(&wire, "juliet").await;
+        let server = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+        server.create_user("juliet").await;
+        let mut client = authenticated(&server, "juliet").await;
         for _ in 0..attempts {
             assert_eq!(
                 client.bind("\u{E000}").await.unwrap_err().condition().as_deref(),
@@ -139,7 +139,7 @@ async fn section_7_7_3_retries_are_limited() {
             );
         }
         assert_eq!(client.bind("balcony").await.unwrap(), "juliet@example.com/balcony", "{attempts}");
-        let mut client = authenticated(&wire, "juliet").await;
+        let mut client = authenticated(&server, "juliet").await;
         for _ in 0..=attempts {
             assert_eq!(
                 client.bind("\u{E000}").await.unwrap_err().condition().as_deref(),
@@ -153,12 +153,12 @@ async fn section_7_7_3_retries_are_limited() {
 #[tokio::test]
 async fn failed_resumptions_and_refused_binds_count_together() {
     let limits = NodeLimits { bind_attempts: 5, ..NodeLimits::default() };
-    let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
-    wire.create_user("juliet").await;
+    let server = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+    server.create_user("juliet").await;
     let sm = "xmlns='urn:xmpp:sm:3'";
     let resume = format!("<resume {sm} previd='00112233445566778899aabbccddeeff:balcony' h='0'/>");
     for refused in [&resume, &format!("<enable {sm}/>"), &format!("<r {sm}/>")] {
-        let mut client = authenticated(&wire, "juliet").await;
+        let mut client = authenticated(&server, "juliet").await;
         client.bind("\u{E000}").await.unwrap_err();
         for _ in 0..4 {
             client.send(refused).await;
@@ -169,7 +169,7 @@ async fn failed_resumptions_and_refused_binds_count_together() {
         client.expect_stream_error(StreamCondition::PolicyViolation).await;
     }
     // A client that resumes in vain still has its retries.
-    let mut client = authenticated(&wire, "juliet").await;
+    let mut client = authenticated(&server, "juliet").await;
     for _ in 0..5 {
         client.send(&resume).await;
         assert_eq!(client.element().await.name(), "failed");
@@ -182,17 +182,17 @@ async fn failed_resumptions_and_refused_binds_count_together() {
 //# The server has experienced a misconfiguration or other internal error that prevents it from processing the
 //# stanza; the associated error type SHOULD be "cancel".
 #[tokio::test]
-async fn section_8_3_3_6_a_store_that_fails_lets_the_client_bind_later() {
-    let wire = one().await;
-    let mut client = authenticated(&wire, "juliet").await;
-    wire.set_store_failing(true);
+async fn section_8_3_3_6_after_a_store_failure_the_client_can_bind_again() {
+    let server = one().await;
+    let mut client = authenticated(&server, "juliet").await;
+    server.set_store_failing(true);
     let error = client.bind("balcony").await.unwrap_err();
     assert_eq!(
         (error.condition().as_deref(), error.error_type().as_deref()),
         (Some("internal-server-error"), Some("wait"))
     );
     assert!(error.has("the account is temporarily unavailable; try again later"));
-    wire.set_store_failing(false);
+    server.set_store_failing(false);
     client.bind("balcony").await.unwrap();
 }
 
@@ -214,11 +214,11 @@ async fn section_8_3_3_6_a_store_that_fails_lets_the_client_bind_later() {
 #[tokio::test]
 async fn section_7_6_2_1_too_many_resources_fail_with_resource_constraint() {
     let limits = NodeLimits { sessions_per_account: 2, ..NodeLimits::default() };
-    let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
-    wire.create_user("juliet").await;
-    let mut first = wire.login("juliet", "a").await;
-    let mut second = wire.login("juliet", "b").await;
-    let mut third = authenticated(&wire, "juliet").await;
+    let server = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+    server.create_user("juliet").await;
+    let mut first = server.login("juliet", "a").await;
+    let mut second = server.login("juliet", "b").await;
+    let mut third = authenticated(&server, "juliet").await;
     let error = third.bind("c").await.unwrap_err();
     assert_eq!(
         (error.condition().as_deref(), error.error_type().as_deref()),
@@ -240,12 +240,12 @@ async fn section_7_6_2_1_too_many_resources_fail_with_resource_constraint() {
 //# service policy
 #[tokio::test]
 async fn section_7_7_2_2_the_older_stream_of_a_resource_ends_with_conflict() {
-    let wire = one().await;
-    let mut old = wire.login("juliet", "balcony").await;
-    let mut new = wire.login("juliet", "balcony").await;
+    let server = one().await;
+    let mut old = server.login("juliet", "balcony").await;
+    let mut new = server.login("juliet", "balcony").await;
     old.expect_stream_error(StreamCondition::Conflict).await;
     new.sync().await;
-    assert_eq!(wire.node.routing_table.sessions(), 1);
+    assert_eq!(server.node.routing_table.sessions(), 1);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc6120#section-4.3.6
@@ -253,18 +253,18 @@ async fn section_7_7_2_2_the_older_stream_of_a_resource_ends_with_conflict() {
 //# The server MUST ensure that the resulting JID (including localpart
 #[tokio::test]
 async fn section_7_7_2_2_resources_are_compared_after_preparation() {
-    let wire = one().await;
+    let server = one().await;
     // U+00A0 is a space in the profile of resources (RFC 8265, section 4.2.1).
-    let mut old = wire.login("juliet", "a b").await;
-    let new = wire.login("juliet", "a\u{A0}b").await;
+    let mut old = server.login("juliet", "a b").await;
+    let new = server.login("juliet", "a\u{A0}b").await;
     assert_eq!(new.jid, "juliet@example.com/a b");
     old.expect_stream_error(StreamCondition::Conflict).await;
 }
 
 #[tokio::test]
 async fn a_bind_request_without_an_id_is_refused() {
-    let wire = one().await;
-    let mut client = authenticated(&wire, "juliet").await;
+    let server = one().await;
+    let mut client = authenticated(&server, "juliet").await;
     client.send("<iq type='set'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>").await;
     assert_eq!(client.element().await.condition().as_deref(), Some("bad-request"));
     client.bind("balcony").await.unwrap();
@@ -272,8 +272,8 @@ async fn a_bind_request_without_an_id_is_refused() {
 
 #[tokio::test]
 async fn bind_with_a_prefix_of_the_stream_header() {
-    let wire = one().await;
-    let mut client = wire.connect();
+    let server = one().await;
+    let mut client = server.connect();
     client.open().await;
     client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client
@@ -288,14 +288,14 @@ async fn bind_with_a_prefix_of_the_stream_header() {
 
 #[tokio::test]
 async fn sasl_after_success_and_another_domain_after_success() {
-    let wire =
+    let server =
         TestServerConfig { domains: vec!["example.com", "example.net"], ..TestServerConfig::default() }
             .start();
-    wire.create_user("juliet").await;
-    let mut client = authenticated(&wire, "juliet").await;
+    server.create_user("juliet").await;
+    let mut client = authenticated(&server, "juliet").await;
     client.auth(sasl::Mechanism::ScramSha1, b"n,,n=juliet,r=abcdefghijklmnop").await;
     client.expect_stream_error(StreamCondition::PolicyViolation).await;
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client.restart();
@@ -305,45 +305,45 @@ async fn sasl_after_success_and_another_domain_after_success() {
 
 #[tokio::test]
 async fn a_login_and_a_bind_query_the_store_once_each() {
-    let wire = one().await;
-    wire.store_calls();
-    let mut client = wire.login("juliet", "balcony").await;
+    let server = one().await;
+    server.store_calls();
+    let mut client = server.login("juliet", "balcony").await;
     client.sync().await;
-    assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"]);
+    assert_eq!(server.store_calls(), ["logins.secrets", "logins.login"]);
 }
 
 #[tokio::test]
 async fn section_7_1_a_request_that_must_be_refused_reads_no_roster() {
     // An authenticated client that never binds would hold the roster until the negotiation deadline.
     let limits = NodeLimits { sessions_per_account: 1, ..NodeLimits::default() };
-    let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
-    wire.create_user("juliet").await;
-    let mut client = authenticated(&wire, "juliet").await;
-    wire.store_calls();
-    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(wire.node.limits().resourcepart_bytes) + 1)] {
+    let server = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+    server.create_user("juliet").await;
+    let mut client = authenticated(&server, "juliet").await;
+    server.store_calls();
+    for bad in ["\u{200E}\u{E000}", &"x".repeat(usize::from(server.node.limits().resourcepart_bytes) + 1)] {
         let error = client.bind(bad).await.unwrap_err();
         assert_eq!(error.condition().as_deref(), Some("bad-request"));
     }
-    assert_eq!(wire.store_calls(), Vec::<&str>::new());
-    let mut other = wire.login("juliet", "orchard").await;
-    wire.store_calls();
+    assert_eq!(server.store_calls(), Vec::<&str>::new());
+    let mut other = server.login("juliet", "orchard").await;
+    server.store_calls();
     assert_eq!(client.bind("balcony").await.unwrap_err().condition().as_deref(), Some("resource-constraint"));
-    assert_eq!(wire.store_calls(), Vec::<&str>::new());
+    assert_eq!(server.store_calls(), Vec::<&str>::new());
     // The connected resource may be replaced.
     client.bind("orchard").await.unwrap();
-    assert_eq!(wire.store_calls(), ["logins.login"]);
+    assert_eq!(server.store_calls(), ["logins.login"]);
     other.expect_stream_error(StreamCondition::Conflict).await;
 }
 
 #[tokio::test]
 async fn bound_streams_no_longer_count_as_unauthenticated() {
-    let wire = one().await;
-    let _early = wire.connect();
-    let mut client = authenticated(&wire, "juliet").await;
-    assert_eq!(wire.connection_limiter.counts().unauthenticated, 2);
+    let server = one().await;
+    let _early = server.connect();
+    let mut client = authenticated(&server, "juliet").await;
+    assert_eq!(server.connection_limiter.counts().unauthenticated, 2);
     client.bind("balcony").await.unwrap();
     assert_eq!(
-        (wire.connection_limiter.counts().unauthenticated, wire.connection_limiter.counts().connections),
+        (server.connection_limiter.counts().unauthenticated, server.connection_limiter.counts().connections),
         (1, 2)
     );
 }

@@ -28,39 +28,39 @@ static SM: Feature = Feature {
 
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
-struct World {
-    wire: TestServer,
+struct BoshFixture {
+    server: TestServer,
     sessions: Arc<BoshSessionTable>,
 }
 
-impl World {
-    async fn new(change: impl FnOnce(&mut TestServerConfig)) -> World {
+impl BoshFixture {
+    async fn new(change: impl FnOnce(&mut TestServerConfig)) -> BoshFixture {
         let mut setup = TestServerConfig { features: vec![&SM], ..TestServerConfig::default() };
         change(&mut setup);
-        let wire = setup.start();
-        wire.create_user("juliet").await;
-        wire.create_user("romeo").await;
-        let (service, gate) = (wire.context.clone(), wire.connection_limiter.clone());
+        let server = setup.start();
+        server.create_user("juliet").await;
+        server.create_user("romeo").await;
+        let (service, gate) = (server.context.clone(), server.connection_limiter.clone());
         let start = Box::new(move |stream: net::Stream| {
             let Ok(pass) = gate.try_acquire(stream.info().peer.ip()) else { return false };
             tokio::runtime::Handle::current().spawn(C2sConnection::new(stream, pass, service.clone()));
             true
         });
-        let sessions = BoshSessionTable::new(BoshSettings::default(), wire.clock.clone(), start);
-        World { wire, sessions }
+        let sessions = BoshSessionTable::new(BoshSettings::default(), server.clock.clone(), start);
+        BoshFixture { server, sessions }
     }
 
     fn origin(&self, secure: bool) -> RequestSource {
         RequestSource {
             peer: SocketAddr::from(([192, 0, 2, 1], 4711)),
-            listener: self.wire.port.clone(),
+            listener: self.server.port.clone(),
             secure,
         }
     }
 
     async fn pass(&self, seconds: u32) {
         for _ in 0..seconds {
-            self.wire.advance(1).await;
+            self.server.advance(1).await;
             self.sessions.sweep();
         }
         run_until_idle().await;
@@ -80,7 +80,7 @@ impl World {
         run_until_idle().await;
         let created = poll(&mut first).expect("an answer");
         let sid = created.split("sid='").nth(1).map(|rest| rest[..32].to_owned()).unwrap_or_default();
-        Web { world: self, secure, sid, rid: 1000, held: Vec::new(), created }
+        Web { fixture: self, secure, sid, rid: 1000, held: Vec::new(), created }
     }
 
     /// Logs in, binds a resource and becomes available.
@@ -106,7 +106,7 @@ fn poll(exchange: &mut PendingResponse) -> Option<String> {
 
 /// BOSH client.
 struct Web<'w> {
-    world: &'w World,
+    fixture: &'w BoshFixture,
     secure: bool,
     sid: String,
     rid: u64,
@@ -119,7 +119,8 @@ impl Web<'_> {
         self.rid += 1;
         let body =
             format!("<body rid='{}' sid='{}' {attributes} xmlns='{NS}'>{payload}</body>", self.rid, self.sid);
-        self.held.push(self.world.sessions.handle_request(self.world.origin(self.secure), body.as_bytes()));
+        self.held
+            .push(self.fixture.sessions.handle_request(self.fixture.origin(self.secure), body.as_bytes()));
     }
 
     fn send(&mut self, payload: &str) {
@@ -163,9 +164,9 @@ impl Web<'_> {
 
 #[tokio::test]
 async fn a_bosh_user_exchanges_messages_with_a_tcp_user() {
-    let world = World::new(|_| {}).await;
-    let mut juliet = world.wire.login("juliet", "balcony").await;
-    let mut romeo = world.login("romeo").await;
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut juliet = fixture.server.login("juliet", "balcony").await;
+    let mut romeo = fixture.login("romeo").await;
     assert!(!romeo.created.contains("starttls"), "encryption is HTTP's: {}", romeo.created);
     let got =
         romeo.ask("<message to='juliet@example.com/balcony' type='chat'><body>hi</body></message>").await;
@@ -189,31 +190,31 @@ async fn a_bosh_user_exchanges_messages_with_a_tcp_user() {
 
 #[tokio::test]
 async fn a_client_that_disappears_leaves_no_session() {
-    let world = World::new(|_| {}).await;
-    let mut romeo = world.login("romeo").await;
-    assert_eq!(world.wire.node.routing_table.sessions(), 1);
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut romeo = fixture.login("romeo").await;
+    assert_eq!(fixture.server.node.routing_table.sessions(), 1);
     romeo.send_with("type='terminate'", "<presence type='unavailable'/>");
     let got = romeo.receive().await;
     assert!(got.starts_with("<body type='terminate' xmlns"), "{got}");
     assert!(romeo.held.is_empty(), "all requests are answered");
-    assert_eq!((world.wire.node.routing_table.sessions(), world.sessions.counts().sessions), (0, 0));
+    assert_eq!((fixture.server.node.routing_table.sessions(), fixture.sessions.counts().sessions), (0, 0));
 }
 
 #[tokio::test]
 async fn undelivered_messages_survive_the_end_of_the_session() {
-    let world = World::new(|_| {}).await;
-    let mut juliet = world.wire.login("juliet", "balcony").await;
-    let mut romeo = world.login("romeo").await;
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut juliet = fixture.server.login("juliet", "balcony").await;
+    let mut romeo = fixture.login("romeo").await;
     // The connection breaks.
     romeo.held.clear();
     juliet
         .send("<message to='romeo@example.com/web' type='chat' id='1'><body>art thou</body></message>")
         .await;
     run_until_idle().await;
-    world.pass(59).await;
-    assert_eq!(world.wire.node.routing_table.sessions(), 2);
-    world.pass(3).await;
-    assert_eq!(world.wire.node.routing_table.sessions(), 1, "the session is over");
+    fixture.pass(59).await;
+    assert_eq!(fixture.server.node.routing_table.sessions(), 2);
+    fixture.pass(3).await;
+    assert_eq!(fixture.server.node.routing_table.sessions(), 1, "the session is over");
     // There is no offline storage in this test, so the sender receives an error.
     let bounce = juliet.element().await;
     assert_eq!(
@@ -225,18 +226,18 @@ async fn undelivered_messages_survive_the_end_of_the_session() {
 
 #[tokio::test]
 async fn presence_is_batched_and_nothing_else_is_delayed() {
-    let world = World::new(|_| {}).await;
-    let gather = &world.wire.node.presence_batcher;
+    let fixture = BoshFixture::new(|_| {}).await;
+    let gather = &fixture.server.node.presence_batcher;
     gather.set_delay(500);
-    let mut juliet = world.wire.login("juliet", "balcony").await;
-    let mut romeo = world.login("romeo").await;
+    let mut juliet = fixture.server.login("juliet", "balcony").await;
+    let mut romeo = fixture.login("romeo").await;
     let to = "to='romeo@example.com/web'";
     for text in ["<show>away</show>", "<show>dnd</show>"] {
         juliet.send(&format!("<presence {to}>{text}</presence>")).await;
         assert_eq!(romeo.receive().await, "");
     }
-    world.wire.advance(1).await;
-    gather.flush_due(world.wire.clock.now());
+    fixture.server.advance(1).await;
+    gather.flush_due(fixture.server.clock.now());
     let got = romeo.receive().await;
     assert!(got.contains("dnd") && got.matches("<presence").count() == 1, "only the newest counts: {got}");
     romeo.send("");
@@ -257,45 +258,45 @@ async fn presence_is_batched_and_nothing_else_is_delayed() {
     juliet.send(&format!("<presence {to}><x xmlns='http://jabber.org/protocol/muc#user'/></presence>")).await;
     assert!(romeo.receive().await.contains("muc#user"));
     romeo.send("");
-    let mut other = world.wire.login("romeo", "phone").await;
+    let mut other = fixture.server.login("romeo", "phone").await;
     other.send("<presence to='romeo@example.com/web'/>").await;
     assert!(romeo.receive().await.contains("from='romeo@example.com/phone'"));
     // Presence that was already delivered is not due again.
-    world.wire.advance(1).await;
-    gather.flush_due(world.wire.clock.now());
+    fixture.server.advance(1).await;
+    gather.flush_due(fixture.server.clock.now());
     assert_eq!(romeo.ask("").await, "");
 }
 
 #[tokio::test]
 async fn an_idle_client_is_not_pinged() {
-    let world = World::new(|setup| {
+    let fixture = BoshFixture::new(|setup| {
         setup.limits.idle_ping_seconds = 20;
         setup.limits.ping_timeout_seconds = 5;
     })
     .await;
-    let mut romeo = world.login("romeo").await;
+    let mut romeo = fixture.login("romeo").await;
     for _ in 0..3 {
-        world.pass(60).await;
+        fixture.pass(60).await;
         assert_eq!(romeo.receive().await, format!("<body xmlns='{NS}'/>"));
         romeo.send("");
     }
-    assert_eq!(world.wire.node.routing_table.sessions(), 1);
+    assert_eq!(fixture.server.node.routing_table.sessions(), 1);
 }
 
 /// XEP-0198 over BOSH, and from BOSH to TCP.
 #[tokio::test]
 async fn a_lost_session_is_resumed_elsewhere() {
-    let world = World::new(|_| {}).await;
-    let mut juliet = world.wire.login("juliet", "balcony").await;
-    let mut romeo = world.login("romeo").await;
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut juliet = fixture.server.login("juliet", "balcony").await;
+    let mut romeo = fixture.login("romeo").await;
     let enabled = romeo.ask("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
     let id = enabled.split(" id='").nth(1).expect("an identifier").split('\'').next().unwrap().to_owned();
     juliet.send("<message to='romeo@example.com/web' type='chat'><body>wherefore</body></message>").await;
     run_until_idle().await;
-    world.pass(62).await;
-    assert_eq!(world.sessions.counts().sessions, 0, "the BOSH session is over");
-    assert_eq!(world.wire.node.routing_table.sessions(), 2, "the XMPP session is not");
-    let mut web = world.open("example.com", true).await;
+    fixture.pass(62).await;
+    assert_eq!(fixture.sessions.counts().sessions, 0, "the BOSH session is over");
+    assert_eq!(fixture.server.node.routing_table.sessions(), 2, "the XMPP session is not");
+    let mut web = fixture.open("example.com", true).await;
     web.authenticate("romeo").await;
     let resumed = web.ask(&format!("<resume xmlns='urn:xmpp:sm:3' previd='{id}' h='0'/>")).await;
     assert!(resumed.contains("<resumed") && resumed.contains("wherefore"), "{resumed}");
@@ -303,32 +304,32 @@ async fn a_lost_session_is_resumed_elsewhere() {
 
 #[tokio::test]
 async fn stream_errors_end_the_session() {
-    let world = World::new(|_| {}).await;
-    let mut web = world.open("nowhere.example", true).await;
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut web = fixture.open("nowhere.example", true).await;
     assert!(web.created.contains("type='terminate' condition='host-unknown'"), "{}", web.created);
-    web = world.open("example.com", true).await;
+    web = fixture.open("example.com", true).await;
     let got = web.ask("<message to='juliet@example.com'/>").await;
     assert!(got.contains("condition='remote-stream-error'") && got.contains("<not-authorized"), "{got}");
     // A second session with the same resource replaces the first.
-    let mut first = world.login("romeo").await;
-    let _second = world.login("romeo").await;
+    let mut first = fixture.login("romeo").await;
+    let _second = fixture.login("romeo").await;
     let got = first.receive().await;
     assert!(got.contains("condition='remote-stream-error'") && got.contains("<conflict"), "{got}");
 }
 
 #[tokio::test]
 async fn where_tls_is_required_a_plaintext_client_cannot_log_in() {
-    let world = World::new(|setup| setup.policy.tls = TlsPolicy::Required).await;
-    let web = world.open("example.com", false).await;
+    let fixture = BoshFixture::new(|setup| setup.policy.tls = TlsPolicy::Required).await;
+    let web = fixture.open("example.com", false).await;
     assert!(!web.created.contains("<mechanism>"), "{}", web.created);
-    assert!(world.open("example.com", true).await.created.contains("<mechanism>PLAIN"));
+    assert!(fixture.open("example.com", true).await.created.contains("<mechanism>PLAIN"));
 }
 
 #[tokio::test]
-async fn a_node_that_drains_tells_its_clients() {
-    let world = World::new(|_| {}).await;
-    let mut romeo = world.login("romeo").await;
-    world.wire.node.outboxes.close_all(&stanza::StreamCondition::SystemShutdown.into());
+async fn a_draining_node_notifies_its_clients() {
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut romeo = fixture.login("romeo").await;
+    fixture.server.node.outboxes.close_all(&stanza::StreamCondition::SystemShutdown.into());
     let got = romeo.receive().await;
     assert!(got.contains("type='terminate' condition='system-shutdown'"), "{got}");
 }
@@ -336,9 +337,9 @@ async fn a_node_that_drains_tells_its_clients() {
 /// XEP-0124, section 12: each answer comes immediately, with the results of its own request.
 #[tokio::test]
 async fn a_polling_client_logs_in_and_receives() {
-    let world = World::new(|_| {}).await;
-    let mut juliet = world.wire.login("juliet", "balcony").await;
-    let mut romeo = world.open_with("example.com", true, "wait='0' hold='0'").await;
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut juliet = fixture.server.login("juliet", "balcony").await;
+    let mut romeo = fixture.open_with("example.com", true, "wait='0' hold='0'").await;
     romeo.authenticate("romeo").await;
     let bind = "<iq type='set' id='b' xmlns='jabber:client'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>\
                 <resource>web</resource></bind></iq>";
@@ -346,9 +347,9 @@ async fn a_polling_client_logs_in_and_receives() {
     assert!(bound.contains("<jid>romeo@example.com/web</jid>"), "{bound}");
     assert_eq!(romeo.ask("<presence/>").await, format!("<body xmlns='{NS}'/>"));
     juliet.send("<message to='romeo@example.com/web' type='chat'><body>thou</body></message>").await;
-    world.pass(30).await;
+    fixture.pass(30).await;
     assert!(romeo.ask("").await.contains("<body>thou</body>"), "it waited for the next request");
-    world.pass(30).await;
+    fixture.pass(30).await;
     assert_eq!(romeo.ask("").await, format!("<body xmlns='{NS}'/>"));
-    assert_eq!(world.wire.node.routing_table.sessions(), 2);
+    assert_eq!(fixture.server.node.routing_table.sessions(), 2);
 }

@@ -75,11 +75,12 @@ async fn failed_login(mut client: StreamClient, user: &str, password: &str) -> S
 async fn a_failure_after_the_proof_names_the_account() {
     let (sender, lines) = mpsc::sync_channel(8);
     let _default = tracing::subscriber::set_default(FailureLog(sender));
-    let wire = TestServerConfig { features: MODULES.iter().collect(), ..TestServerConfig::default() }.start();
-    wire.create_user("juliet").await;
-    let juliet = wire.address("juliet");
+    let server =
+        TestServerConfig { features: MODULES.iter().collect(), ..TestServerConfig::default() }.start();
+    server.create_user("juliet").await;
+    let juliet = server.address("juliet");
     let disabled = async |disabled| {
-        wire.stores.accounts.set_disabled(juliet.as_ref(), disabled).await.unwrap();
+        server.stores.accounts.set_disabled(juliet.as_ref(), disabled).await.unwrap();
     };
 
     let changed = juliet.clone();
@@ -91,7 +92,7 @@ async fn a_failure_after_the_proof_names_the_account() {
 
     // The first failure of an address is logged at once.
     let attempt = async |address: &str, user: &str, password: &str| {
-        let condition = failed_login(wire.connect_from(address), user, password).await;
+        let condition = failed_login(server.connect_from(address), user, password).await;
         let [user, logged] = lines.try_recv().expect("a line at once");
         assert_eq!((logged, lines.try_recv().ok()), (condition.clone(), None), "{address}");
         (user, condition)
@@ -105,7 +106,7 @@ async fn a_failure_after_the_proof_names_the_account() {
     let refused = attempt("192.0.2.3", "juliet", PASSWORD).await;
     assert_eq!(refused, juliet_failed("account-disabled"), "disabled before the login");
     disabled(false).await;
-    wire.after_proof(change);
+    server.after_proof(change);
     let revoked = attempt("192.0.2.4", "juliet", PASSWORD).await;
     assert_eq!(revoked, juliet_failed("not-authorized"), "changed between the proof and the session");
 }

@@ -14,9 +14,9 @@ use tokio::io::AsyncWriteExt;
 async fn start() -> TestServer {
     let setup = TestServerConfig::default();
     let policy = NegotiationPolicy { allow_plain_without_tls: true, ..setup.policy.clone() };
-    let wire = TestServerConfig { policy, ..setup }.start();
-    wire.create_user("juliet").await;
-    wire
+    let server = TestServerConfig { policy, ..setup }.start();
+    server.create_user("juliet").await;
+    server
 }
 
 /// A whole session in one write: login, resource, a message to itself that uses all of XML's syntax, the end.
@@ -54,16 +54,16 @@ async fn answers(client: &mut testkit::server::StreamClient) -> Vec<String> {
 //# Security Warning: A server MUST NOT process a partial stanza and MUST NOT attach meaning to the transmission
 //# timing of any part of a stanza (before receipt of the closing tag).
 #[tokio::test]
-async fn every_cut_into_two_means_the_same() {
-    let wire = start().await;
+async fn a_stream_split_at_any_byte_is_the_same() {
+    let server = start().await;
     let text = session();
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.send(&text).await;
     let whole = answers(&mut client).await;
     assert_eq!(whole.len(), 8, "{whole:#?}");
     assert!(whole[6].contains("<![CDATA[</message>]]>") && whole[7] == "close");
     for cut in 1..text.len() {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         let (first, second) = text.as_bytes().split_at(cut);
         client.send(first).await;
         run_until_idle().await;
@@ -74,12 +74,12 @@ async fn every_cut_into_two_means_the_same() {
 
 #[tokio::test]
 async fn a_session_sent_byte_by_byte_works() {
-    let wire = start().await;
+    let server = start().await;
     let text = session();
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.send(&text).await;
     let whole = answers(&mut client).await;
-    let mut client = wire.connect();
+    let mut client = server.connect();
     for byte in text.bytes() {
         client.send([byte]).await;
         tokio::task::yield_now().await;
@@ -89,9 +89,9 @@ async fn a_session_sent_byte_by_byte_works() {
 
 #[tokio::test]
 async fn a_session_through_a_pipe_of_one_byte_works() {
-    let wire = start().await;
+    let server = start().await;
     for _ in 0..2 {
-        let mut client = wire.connect_with(1);
+        let mut client = server.connect_with(1);
         client.login("juliet", "x").await;
         client.send("<message to='juliet@example.com/x' id='1'><body>é</body></message>").await;
         assert_eq!(client.element().await.all("body"), ["é"]);
@@ -102,9 +102,9 @@ async fn a_session_through_a_pipe_of_one_byte_works() {
 
 #[tokio::test]
 async fn tls_through_small_pipes_works() {
-    let wire = start().await;
+    let server = start().await;
     for capacity in [1, 7, 100] {
-        let mut client = wire.connect_with(capacity);
+        let mut client = server.connect_with(capacity);
         client.open().await;
         client.start_tls(&TlsClientSettings::default()).await;
         client.open().await;
@@ -114,14 +114,14 @@ async fn tls_through_small_pipes_works() {
 }
 
 /// Feeds the other end of a connection with a part of the input, then drops it.
-async fn truncated(wire: &TestServer, bytes: &[u8], half_close: bool) {
-    let (connection, mut pipe): (_, Pipe) = wire.connection(PIPE_BYTES);
+async fn truncated(server: &TestServer, bytes: &[u8], half_close: bool) {
+    let (connection, mut pipe): (_, Pipe) = server.connection(PIPE_BYTES);
     tokio::runtime::Handle::current().spawn(connection);
     assert!(pipe.write_all(bytes).await.is_ok());
     run_until_idle().await;
     if half_close {
         pipe.close();
-        let mut client = wire.client_over(pipe);
+        let mut client = server.client_over(pipe);
         client.read_to_end().await;
     }
 }
@@ -131,15 +131,15 @@ async fn truncated(wire: &TestServer, bytes: &[u8], half_close: bool) {
 //# Security Warning: A server MUST NOT process a partial stanza and MUST NOT attach meaning to the transmission
 //# timing of any part of a stanza (before receipt of the closing tag).
 #[tokio::test]
-async fn a_connection_cut_at_any_byte_leaves_nothing() {
-    let wire = start().await;
+async fn a_connection_lost_at_any_byte_leaves_no_state() {
+    let server = start().await;
     let text = session();
     for half_close in [false, true] {
         for cut in 0..text.len() {
-            truncated(&wire, &text.as_bytes()[..cut], half_close).await;
-            run_until(|| wire.node.outboxes.is_empty()).await;
+            truncated(&server, &text.as_bytes()[..cut], half_close).await;
+            run_until(|| server.node.outboxes.is_empty()).await;
             assert_eq!(
-                (wire.node.routing_table.sessions(), wire.connection_limiter.counts().connections),
+                (server.node.routing_table.sessions(), server.connection_limiter.counts().connections),
                 (0, 0),
                 "cut at {cut}"
             );
@@ -149,8 +149,8 @@ async fn a_connection_cut_at_any_byte_leaves_nothing() {
 
 #[tokio::test]
 async fn a_large_stanza_in_small_pieces_arrives_whole() {
-    let wire = start().await;
-    let mut client = wire.connect();
+    let server = start().await;
+    let mut client = server.connect();
     client.login("juliet", "x").await;
     let body = "0123456789".repeat(20_000);
     let stanza = format!("<message to='juliet@example.com/x'><body>{body}</body></message>");

@@ -25,30 +25,30 @@ fn peak_since(then: isize) -> usize {
 
 /// Two clients that chat while others misbehave.
 struct Chat {
-    wire: TestServer,
+    server: TestServer,
     romeo: StreamClient,
     nurse: StreamClient,
-    said: u32,
+    sent: u32,
 }
 
 impl Chat {
     async fn start(change: impl FnOnce(&mut TestServerConfig)) -> Chat {
         let mut setup = TestServerConfig::default();
         change(&mut setup);
-        let wire = setup.start();
+        let server = setup.start();
         for user in ["juliet", "romeo", "nurse"] {
-            wire.create_user(user).await;
+            server.create_user(user).await;
         }
-        let (romeo, nurse) = (wire.login("romeo", "orchard").await, wire.login("nurse", "kitchen").await);
-        let mut chat = Chat { wire, romeo, nurse, said: 0 };
+        let (romeo, nurse) = (server.login("romeo", "orchard").await, server.login("nurse", "kitchen").await);
+        let mut chat = Chat { server, romeo, nurse, sent: 0 };
         chat.assert_still_works().await;
         chat
     }
 
     /// Exchanges a message in each direction.
     async fn assert_still_works(&mut self) {
-        self.said += 1;
-        let id = self.said.to_string();
+        self.sent += 1;
+        let id = self.sent.to_string();
         let (romeo, nurse) = (&mut self.romeo, &mut self.nurse);
         romeo
             .send(format!("<message to='nurse@example.com/kitchen' id='{id}'><body>a</body></message>"))
@@ -62,14 +62,14 @@ impl Chat {
 
     /// A stream before the choice of a mechanism. Small pipes, so that they count little.
     async fn unauthenticated_client(&self) -> StreamClient {
-        let mut client = self.wire.connect_with(4096);
+        let mut client = self.server.connect_with(4096);
         client.open().await;
         client
     }
 
     /// A stream with a bound resource.
     async fn juliet(&self) -> StreamClient {
-        let mut client = self.wire.connect_with(4096);
+        let mut client = self.server.connect_with(4096);
         client.login("juliet", "balcony").await;
         client
     }
@@ -128,7 +128,7 @@ async fn section_11_1_restricted_xml() {
         "<?php x ?>",
         "<stream:stream to='&x;' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>",
     ] {
-        let client = chat.wire.connect_with(4096);
+        let client = chat.server.connect_with(4096);
         chat.refuses(client, input.as_bytes(), C::RestrictedXml, 160 * 1024).await;
     }
 }
@@ -229,7 +229,7 @@ async fn section_11_6_not_utf_8_and_characters_that_xml_does_not_have() {
     }
     // Another encoding from the first byte.
     for input in [&b"\xff\xfe<\0?\0x\0m\0l\0"[..], b"\xfe\xff\0<\0?\0x\0m\0l", b"<\0?\0x\0m\0l\0"] {
-        let client = chat.wire.connect_with(4096);
+        let client = chat.server.connect_with(4096);
         chat.refuses(client, input, C::UnsupportedEncoding, 160 * 1024).await;
     }
 }
@@ -246,7 +246,7 @@ async fn section_11_6_not_utf_8_and_characters_that_xml_does_not_have() {
 #[tokio::test]
 async fn section_4_9_3_14_limits() {
     let mut chat = Chat::start(|_| {}).await;
-    let NodeLimits { stanza_bytes, negotiation_bytes, .. } = **chat.wire.node.limits();
+    let NodeLimits { stanza_bytes, negotiation_bytes, .. } = **chat.server.node.limits();
     let fill = |count: u32| "x".repeat(count as usize);
     let nested = |count: usize| format!("{}{}", "<a>".repeat(count), "</a>".repeat(count)).into_bytes();
     let attributes = |count: usize| {
@@ -273,7 +273,7 @@ async fn section_4_9_3_14_limits() {
         chat.refuses(chat.unauthenticated_client().await, &input, C::PolicyViolation, 192 * 1024).await;
     }
     // The same for a header.
-    let client = chat.wire.connect_with(4096);
+    let client = chat.server.connect_with(4096);
     let header = format!("<stream:stream to='{}' xmlns='jabber:client'>", fill(2 * negotiation_bytes));
     chat.refuses(client, header.as_bytes(), C::PolicyViolation, 192 * 1024).await;
     // Authenticated clients may send more. The block of an unfinished stanza is at most 512 kB, and there may be two
@@ -318,7 +318,7 @@ async fn section_4_9_3_12_stanzas_before_authentication() {
         chat.refuses(chat.unauthenticated_client().await, input.as_bytes(), C::NotAuthorized, 160 * 1024)
             .await;
         // The same in one packet with the header.
-        let mut client = chat.wire.connect_with(4096);
+        let mut client = chat.server.connect_with(4096);
         client.send(format!("{STREAM_HEADER}{input}")).await;
         client.header().await;
         assert_eq!(client.element().await.name(), "features");
@@ -346,19 +346,19 @@ async fn section_4_9_3_9_forged_from() {
 async fn one_byte_per_second_does_not_extend_negotiation() {
     let mut chat = Chat::start(|_| {}).await;
     let then = reset_peak();
-    let mut slow = chat.wire.connect_with(4096);
+    let mut slow = chat.server.connect_with(4096);
     for byte in STREAM_HEADER.bytes() {
         if slow.try_send([byte]).await.is_err() {
             break;
         }
-        chat.wire.advance(1).await;
+        chat.server.advance(1).await;
     }
-    assert!(STREAM_HEADER.len() as u32 > chat.wire.node.limits().negotiation_timeout_seconds);
+    assert!(STREAM_HEADER.len() as u32 > chat.server.node.limits().negotiation_timeout_seconds);
     slow.expect_stream_error(C::ConnectionTimeout).await;
     let mut juliet = chat.juliet().await;
     for byte in message(&"x".repeat(900)) {
         juliet.send([byte]).await;
-        chat.wire.advance(1).await;
+        chat.server.advance(1).await;
     }
     juliet.sync().await;
     assert!(peak_since(then) <= 256 * 1024, "{}", peak_since(then));
@@ -370,8 +370,8 @@ async fn one_byte_per_second_does_not_extend_negotiation() {
 #[tokio::test]
 async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     let mut chat = Chat::start(|_| {}).await;
-    let limits = NodeLimits::clone(&chat.wire.node.limits());
-    let mut deaf = chat.wire.connect_with(4096);
+    let limits = NodeLimits::clone(&chat.server.node.limits());
+    let mut deaf = chat.server.connect_with(4096);
     deaf.login("juliet", "balcony").await;
     let then = reset_peak();
     let body = "x".repeat(1000);
@@ -395,12 +395,12 @@ async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     assert!(used > bound / 2 && used < bound * 2, "{used}");
     assert!(bounced > 0, "the sender gets an error");
     chat.assert_still_works().await;
-    chat.wire.advance(limits.write_stall_timeout_seconds + 1).await;
-    assert_eq!(chat.wire.node.routing_table.sessions(), 2, "the deaf one is gone");
+    chat.server.advance(limits.write_stall_timeout_seconds + 1).await;
+    assert_eq!(chat.server.node.routing_table.sessions(), 2, "the deaf one is gone");
     // Undelivered messages return to the sender, for there is no offline storage in this node.
     assert!(chat.nurse.sync().await.len() > 250);
     // The final output waits for three seconds, then the memory is free.
-    chat.wire.advance(3).await;
+    chat.server.advance(3).await;
     drop(deaf);
     chat.assert_still_works().await;
     let left = live_bytes() - then;
@@ -415,7 +415,7 @@ async fn a_burst_leaves_no_memory_allocated() {
     let mut chat = Chat::start(|_| {}).await;
     let mut idle = Vec::new();
     for n in 0..SESSIONS {
-        idle.push(chat.wire.login("juliet", &format!("r{n}")).await);
+        idle.push(chat.server.login("juliet", &format!("r{n}")).await);
     }
     let burst = "<message to='nurse@example.com/kitchen'/>".repeat(500);
     let mut then = 0;
@@ -438,7 +438,7 @@ async fn a_burst_leaves_no_memory_allocated() {
     assert!(grown < 64, "{grown} bytes a session");
     let all: usize = idle.len();
     drop(idle);
-    run_until(|| chat.wire.node.routing_table.sessions() == 2).await;
+    run_until(|| chat.server.node.routing_table.sessions() == 2).await;
     let each = (then - live_bytes()) / all as isize;
     // Includes the client's half: pipe, buffers, addresses.
     println!("{each} bytes were given back by each session and its client");
@@ -449,7 +449,7 @@ async fn a_burst_leaves_no_memory_allocated() {
 #[tokio::test]
 async fn a_client_that_sends_requests_and_never_reads_is_not_read_from() {
     let mut chat = Chat::start(|_| {}).await;
-    let mut deaf = chat.wire.connect_with(4096);
+    let mut deaf = chat.server.connect_with(4096);
     deaf.login("juliet", "balcony").await;
     let then = reset_peak();
     let request = format!("<iq type='get' id='1'><x xmlns='u:x'>{}</x></iq>", "x".repeat(1500));
@@ -471,17 +471,17 @@ async fn a_client_that_sends_requests_and_never_reads_is_not_read_from() {
     assert!(sent < 500, "{sent} requests were read");
     assert!(used < 1024 * 1024, "{used}");
     chat.assert_still_works().await;
-    chat.wire.advance(chat.wire.node.limits().write_stall_timeout_seconds + 1).await;
-    assert_eq!(chat.wire.node.routing_table.sessions(), 2);
+    chat.server.advance(chat.server.node.limits().write_stall_timeout_seconds + 1).await;
+    assert_eq!(chat.server.node.routing_table.sessions(), 2);
 }
 
 /// Input of an unauthenticated client that does not read our answers is not read either.
 #[tokio::test]
 async fn an_unauthenticated_client_that_never_reads_is_not_read_from() {
     let limits = NodeLimits { sessions_per_account: 0, ..NodeLimits::default() };
-    let wire = TestServerConfig { limits, ..TestServerConfig::default() }.start();
-    wire.create_user("juliet").await;
-    let mut client = wire.connect_with(4096);
+    let server = TestServerConfig { limits, ..TestServerConfig::default() }.start();
+    server.create_user("juliet").await;
+    let mut client = server.connect_with(4096);
     client.open().await;
     client.authenticate(sasl::Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client.open().await;
@@ -500,9 +500,9 @@ async fn an_unauthenticated_client_that_never_reads_is_not_read_from() {
     }
     let used = peak_since(then);
     assert!(used < 256 * 1024, "{used}");
-    wire.advance(wire.node.limits().negotiation_timeout_seconds).await;
-    wire.advance(3).await;
-    assert_eq!(wire.node.outboxes.len(), 0);
+    server.advance(server.node.limits().negotiation_timeout_seconds).await;
+    server.advance(3).await;
+    assert_eq!(server.node.outboxes.len(), 0);
 }
 
 async fn write(pipe: &mut Pipe, text: &str) {
@@ -518,14 +518,14 @@ async fn ten_thousand_unauthenticated_connections() {
     let then = reset_peak();
     let mut pipes = Vec::with_capacity(MANY);
     for _ in 0..MANY {
-        let (connection, pipe) = chat.wire.connection(32 * 1024);
+        let (connection, pipe) = chat.server.connection(32 * 1024);
         tokio::runtime::Handle::current().spawn(connection);
         pipes.push(pipe);
     }
-    run_until(|| chat.wire.node.outboxes.len() == MANY + 2).await;
+    run_until(|| chat.server.node.outboxes.len() == MANY + 2).await;
     let each = |then: isize| (live_bytes() - then) / MANY as isize;
     let silent = each(then);
-    assert_eq!(chat.wire.connection_limiter.counts().unauthenticated, MANY as u32);
+    assert_eq!(chat.server.connection_limiter.counts().unauthenticated, MANY as u32);
     chat.assert_still_works().await;
     let mut answer = vec![0; 4096];
     for pipe in &mut pipes {
@@ -554,13 +554,13 @@ async fn ten_thousand_unauthenticated_connections() {
     assert!(unfinished <= 40 * 1024, "{unfinished}");
     chat.assert_still_works().await;
     // All time out together, receive the error, and leave nothing behind.
-    chat.wire.advance(chat.wire.node.limits().negotiation_timeout_seconds).await;
+    chat.server.advance(chat.server.node.limits().negotiation_timeout_seconds).await;
     let pipe = pipes.first_mut().unwrap();
     let count = pipe.read(&mut answer).await.unwrap();
     assert!(String::from_utf8_lossy(&answer[..count]).contains("<connection-timeout"));
     drop(pipes);
     run_until(|| {
-        (chat.wire.node.outboxes.len(), chat.wire.connection_limiter.counts().unauthenticated) == (2, 0)
+        (chat.server.node.outboxes.len(), chat.server.connection_limiter.counts().unauthenticated) == (2, 0)
     })
     .await;
     chat.assert_still_works().await;
@@ -599,7 +599,7 @@ async fn garbage_instead_of_tls_is_bounded_and_closed() {
         assert!(peak_since(then) <= 256 * 1024, "{}", peak_since(then));
         chat.assert_still_works().await;
     }
-    assert_eq!(chat.wire.node.routing_table.sessions(), 2);
+    assert_eq!(chat.server.node.routing_table.sessions(), 2);
 }
 
 /// Valid TLS with invalid XML inside.
@@ -612,7 +612,7 @@ async fn bad_xml_inside_tls_ends_the_stream() {
         (message(&"x".repeat(300_000)), C::PolicyViolation),
         (b"\xff".to_vec(), C::NotWellFormed),
     ] {
-        let mut client = chat.wire.connect_with(4096);
+        let mut client = chat.server.connect_with(4096);
         client.open().await;
         client.start_tls(&TlsClientSettings::default()).await;
         client.open().await;
@@ -626,7 +626,7 @@ async fn bad_xml_inside_tls_ends_the_stream() {
 async fn the_condition_arrives_over_tcp() {
     let mut chat = Chat::start(|_| {}).await;
     for _ in 0..20 {
-        let mut client = chat.wire.connect_tcp().await;
+        let mut client = chat.server.connect_tcp().await;
         client.open().await;
         client.try_send(message(&"x".repeat(400_000))).await.expect("a connection that is not reset");
         client.expect_stream_error(C::PolicyViolation).await;
@@ -637,7 +637,7 @@ async fn the_condition_arrives_over_tcp() {
 /// A valid session with a few bytes changed, many times: it ends in order or continues, and no other session is
 /// affected.
 #[tokio::test]
-async fn mutated_sessions_end_in_order_and_never_panic() {
+async fn mutated_sessions_end_cleanly_and_never_panic() {
     let mut chat = Chat::start(|setup| {
         setup.policy = NegotiationPolicy { allow_plain_without_tls: true, ..setup.policy.clone() };
     })
@@ -666,7 +666,7 @@ async fn mutated_sessions_end_in_order_and_never_panic() {
                 _ => input.insert(at, b"<>&'\"/=:x \0\xff"[next(12)]),
             }
         }
-        let mut client = chat.wire.connect_with(8192);
+        let mut client = chat.server.connect_with(8192);
         let _ = client.try_send(&input).await;
         client.half_close().await;
         let rest = client.read_to_end().await;
@@ -680,6 +680,6 @@ async fn mutated_sessions_end_in_order_and_never_panic() {
     assert!(whole > 10 && cut > 10, "{whole} {cut}");
     chat.assert_still_works().await;
     run_until_idle().await;
-    assert_eq!(chat.wire.node.routing_table.sessions(), 2);
+    assert_eq!(chat.server.node.routing_table.sessions(), 2);
     assert!(!matches!(chat.romeo.try_receive().await, Some(ReceivedEvent::Eof)));
 }

@@ -69,44 +69,44 @@ fn done() -> u32 {
 async fn start(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
     let mut setup = TestServerConfig { certificates: false, ..TestServerConfig::default() };
     change(&mut setup);
-    let wire = setup.start();
-    wire.create_user("juliet").await;
-    wire.create_user("romeo").await;
-    wire
+    let server = setup.start();
+    server.create_user("juliet").await;
+    server.create_user("romeo").await;
+    server
 }
 
-fn nothing_left(wire: &TestServer) {
-    assert_eq!((wire.node.outboxes.len(), wire.node.routing_table.sessions()), (0, 0));
-    assert_eq!(wire.connection_limiter.counts().connections, 0);
+fn nothing_left(server: &TestServer) {
+    assert_eq!((server.node.outboxes.len(), server.node.routing_table.sessions()), (0, 0));
+    assert_eq!(server.connection_limiter.counts().connections, 0);
 }
 
 #[tokio::test]
-async fn negotiation_has_a_limit_of_time_at_every_step() {
-    let wire = start(|_| {}).await;
-    let seconds = wire.node.limits().negotiation_timeout_seconds;
-    let mut silent = wire.connect();
-    let mut opened = wire.connect();
+async fn every_step_of_negotiation_has_a_timeout() {
+    let server = start(|_| {}).await;
+    let seconds = server.node.limits().negotiation_timeout_seconds;
+    let mut silent = server.connect();
+    let mut opened = server.connect();
     opened.open().await;
-    let mut challenged = wire.connect();
+    let mut challenged = server.connect();
     challenged.open().await;
     challenged.auth(sasl::Mechanism::ScramSha1, b"n,,n=juliet,r=abcdefghijklmnop").await;
     challenged.element().await;
-    let mut authenticated = wire.connect();
+    let mut authenticated = server.connect();
     authenticated.open().await;
     authenticated
         .authenticate(sasl::Mechanism::ScramSha1, "juliet", testkit::server::PASSWORD)
         .await
         .unwrap();
     authenticated.open().await;
-    wire.advance(seconds - 1).await;
+    server.advance(seconds - 1).await;
     opened.send(" ").await;
-    wire.advance(1).await;
+    server.advance(1).await;
     for client in [&mut silent, &mut opened, &mut challenged, &mut authenticated] {
         client.expect_stream_error(StreamCondition::ConnectionTimeout).await;
     }
     drop((silent, opened, challenged, authenticated));
     run_until_idle().await;
-    nothing_left(&wire);
+    nothing_left(&server);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc6120#section-4.6.4
@@ -123,51 +123,51 @@ async fn negotiation_has_a_limit_of_time_at_every_step() {
 //# 6120), XEP-0199, or TCP keepalives.
 #[tokio::test]
 async fn section_4_6_4_a_silent_client_is_pinged_and_then_closed() {
-    let wire = start(|setup| setup.features = vec![&PROBE]).await;
-    let (idle, ping) = (wire.node.limits().idle_ping_seconds, wire.node.limits().ping_timeout_seconds);
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(|setup| setup.features = vec![&PROBE]).await;
+    let (idle, ping) = (server.node.limits().idle_ping_seconds, server.node.limits().ping_timeout_seconds);
+    let mut juliet = server.login("juliet", "balcony").await;
     for _ in 0..3 {
-        wire.advance(idle - 1).await;
-        wire.advance(1).await;
+        server.advance(idle - 1).await;
+        server.advance(1).await;
         assert_eq!(juliet.element().await.attr("id").as_deref(), Some("alive"));
         // Any stanza shows that the client is alive.
-        wire.advance(ping - 1).await;
+        server.advance(ping - 1).await;
         juliet.send("<iq type='result' id='alive'/>").await;
         run_until_idle().await;
     }
-    wire.advance(idle).await;
+    server.advance(idle).await;
     juliet.element().await;
     // White space shows that the connection is alive, not that the stream is.
     juliet.send(" ").await;
-    wire.advance(ping - 1).await;
-    assert_eq!(wire.node.routing_table.sessions(), 1);
-    wire.advance(1).await;
+    server.advance(ping - 1).await;
+    assert_eq!(server.node.routing_table.sessions(), 1);
+    server.advance(1).await;
     juliet.expect_stream_error(StreamCondition::ConnectionTimeout).await;
 }
 
 #[tokio::test]
 async fn stanzas_postpone_the_keep_alive_ping() {
-    let wire = start(|setup| setup.features = vec![&PROBE]).await;
-    let idle = wire.node.limits().idle_ping_seconds;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(|setup| setup.features = vec![&PROBE]).await;
+    let idle = server.node.limits().idle_ping_seconds;
+    let mut juliet = server.login("juliet", "balcony").await;
     for _ in 0..5 {
-        wire.advance(idle - 1).await;
+        server.advance(idle - 1).await;
         assert_eq!(juliet.sync().await, [], "not asked");
     }
 }
 
 #[tokio::test]
-async fn without_a_keep_alive_ping_silence_is_allowed() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
-    wire.advance(wire.node.limits().idle_ping_seconds * 3).await;
+async fn without_a_keep_alive_ping_idle_clients_stay_connected() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    server.advance(server.node.limits().idle_ping_seconds * 3).await;
     assert_eq!(juliet.sync().await, []);
 }
 
 #[tokio::test]
-async fn section_4_4_answers_leave_before_the_stream_closes() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+async fn section_4_4_responses_are_sent_before_the_stream_closes() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     let mut all = String::new();
     for n in 0..300 {
         all.push_str(&format!("<iq type='get' id='{n}'><x xmlns='u:x'/></iq>"));
@@ -193,14 +193,14 @@ async fn section_4_4_answers_leave_before_the_stream_closes() {
 //# termination of the TCP connection) upon detecting a stream-related error condition. Section: Section 4.9. Roles:
 //# Client MUST, Server MUST.
 #[tokio::test]
-async fn section_4_9_1_1_answers_leave_before_an_error() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+async fn section_4_9_1_1_responses_are_sent_before_an_error() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send("<iq type='get' id='1'><x xmlns='u:x'/></iq><!-- found by the scanner -->").await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
     juliet.expect_stream_error(StreamCondition::RestrictedXml).await;
     // The error is detected by the reader.
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send("<iq type='get' id='1'><x xmlns='u:x'/></iq><iq></presence>").await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("1"));
     juliet.expect_stream_error(StreamCondition::NotWellFormed).await;
@@ -212,9 +212,9 @@ async fn section_4_9_1_1_answers_leave_before_an_error() {
 //# connections, the entity that sends the closing stream tag MUST behave as follows:
 #[tokio::test]
 async fn section_4_4_queued_messages_are_delivered_before_the_stream_ends() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    let mut romeo = server.login("romeo", "orchard").await;
     romeo.send("<message to='juliet@example.com/balcony' id='1'/>").await;
     romeo.sync().await;
     juliet.send("</stream:stream>").await;
@@ -224,9 +224,9 @@ async fn section_4_4_queued_messages_are_delivered_before_the_stream_ends() {
 
 #[tokio::test]
 async fn section_4_4_what_comes_after_the_closing_tag_is_ignored() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    let mut romeo = server.login("romeo", "orchard").await;
     juliet.send("</stream:stream><message to='romeo@example.com/orchard'/>").await;
     assert_eq!(juliet.receive().await, ReceivedEvent::Close);
     assert_eq!(romeo.sync().await, []);
@@ -234,17 +234,17 @@ async fn section_4_4_what_comes_after_the_closing_tag_is_ignored() {
 
 #[tokio::test]
 async fn section_4_6_1_a_connection_that_is_cut_ends_the_session() {
-    let wire = start(|_| {}).await;
+    let server = start(|_| {}).await;
     for over_tcp in [false, true] {
-        let mut juliet = if over_tcp { wire.connect_tcp().await } else { wire.connect() };
+        let mut juliet = if over_tcp { server.connect_tcp().await } else { server.connect() };
         juliet.login("juliet", "balcony").await;
-        let mut watch = wire.login("romeo", "orchard").await;
+        let mut watch = server.login("romeo", "orchard").await;
         drop(juliet);
         // A request to the lost resource is answered only once the session has ended.
         loop {
             watch.send("<iq type='get' id='1' to='juliet@example.com/balcony'><x xmlns='u:x'/></iq>").await;
             watch.element().await;
-            if wire.node.routing_table.sessions() == 1 {
+            if server.node.routing_table.sessions() == 1 {
                 break;
             }
             run_until_idle().await;
@@ -253,23 +253,23 @@ async fn section_4_6_1_a_connection_that_is_cut_ends_the_session() {
         watch.expect_end().await;
         drop(watch);
         run_until_idle().await;
-        nothing_left(&wire);
+        nothing_left(&server);
     }
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_end_its_side_is_left_after_a_moment() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
-    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+async fn a_peer_that_does_not_close_its_direction_is_disconnected_after_a_timeout() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     run_until_idle().await;
     assert_eq!(
-        (wire.node.outboxes.len(), wire.node.routing_table.sessions()),
+        (server.node.outboxes.len(), server.node.routing_table.sessions()),
         (1, 0),
         "the session ends at once"
     );
-    wire.advance(3).await;
-    nothing_left(&wire);
+    server.advance(3).await;
+    nothing_left(&server);
     assert!(juliet.read_to_end().await.ends_with("</stream:stream>"));
 }
 
@@ -285,14 +285,14 @@ async fn flood(juliet: &mut StreamClient, count: u32, body: usize) {
 }
 
 #[tokio::test]
-async fn a_pause_in_reading_loses_nothing() {
-    let wire = start(|setup| setup.limits.queue_sender_percent = 100).await;
-    let mut romeo = wire.connect_with(1024);
+async fn a_client_that_pauses_reading_loses_nothing() {
+    let server = start(|setup| setup.limits.queue_sender_percent = 100).await;
+    let mut romeo = server.connect_with(1024);
     romeo.login("romeo", "orchard").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     // 900 kB in total: less than the queue may hold, more than a transport may.
     flood(&mut juliet, 800, 1000).await;
-    wire.advance(wire.node.limits().write_stall_timeout_seconds - 1).await;
+    server.advance(server.node.limits().write_stall_timeout_seconds - 1).await;
     for n in 0..800 {
         assert_eq!(romeo.element().await.attr("id"), Some(n.to_string()));
     }
@@ -301,39 +301,39 @@ async fn a_pause_in_reading_loses_nothing() {
 
 #[tokio::test]
 async fn a_receiver_that_never_reads_is_closed_and_one_that_reads_slowly_is_not() {
-    let wire = start(|_| {}).await;
-    let patience = wire.node.limits().write_stall_timeout_seconds;
-    let mut romeo = wire.connect_with(1024);
+    let server = start(|_| {}).await;
+    let timeout_seconds = server.node.limits().write_stall_timeout_seconds;
+    let mut romeo = server.connect_with(1024);
     romeo.login("romeo", "orchard").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     flood(&mut juliet, 200, 200).await;
     let mut read = 0;
     while read < 60 {
-        wire.advance(patience / 2).await;
-        assert_eq!(wire.node.routing_table.sessions(), 2, "after {read}");
+        server.advance(timeout_seconds / 2).await;
+        assert_eq!(server.node.routing_table.sessions(), 2, "after {read}");
         for _ in 0..5 {
             assert_eq!(romeo.element().await.attr("id"), Some(read.to_string()));
             read += 1;
         }
         run_until_idle().await;
     }
-    wire.advance(patience).await;
-    assert_eq!(wire.node.routing_table.sessions(), 1, "not read for {patience} s");
+    server.advance(timeout_seconds).await;
+    assert_eq!(server.node.routing_table.sessions(), 1, "not read for {timeout_seconds} s");
     juliet.sync().await;
 }
 
 /// Larger than a client's stanza may be: stanzas that the server makes itself, such as a large roster.
 #[tokio::test]
 async fn a_response_larger_than_a_client_stanza_fits_the_queue() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.connect_with(1024);
+    let server = start(|_| {}).await;
+    let mut juliet = server.connect_with(1024);
     juliet.login("juliet", "balcony").await;
-    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
     let session = account.session("balcony").unwrap();
     let text = format!("<iq type='result' id='1'><x xmlns='u:x'>{}</x></iq>", "x".repeat(900_000));
     for _ in 0..2 {
         let frame = SharedStanza::parse(text.as_bytes()).unwrap();
-        assert!(wire.node.enqueue(&session, frame, ToRewrite::Full));
+        assert!(server.node.enqueue(&session, frame, ToRewrite::Full));
     }
     for _ in 0..2 {
         assert!(juliet.element().await.0.len() > 900_000);
@@ -343,14 +343,14 @@ async fn a_response_larger_than_a_client_stanza_fits_the_queue() {
 
 #[tokio::test]
 async fn a_close_request_reaches_a_connection_that_cannot_write() {
-    let wire = start(|_| {}).await;
-    let mut romeo = wire.connect_with(1024);
+    let server = start(|_| {}).await;
+    let mut romeo = server.connect_with(1024);
     romeo.login("romeo", "orchard").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     flood(&mut juliet, 200, 1000).await;
-    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     run_until_idle().await;
-    assert_eq!(wire.node.routing_table.sessions(), 0);
+    assert_eq!(server.node.routing_table.sessions(), 0);
     // A client that resumes reading still receives the output buffer, then the reason; the sender may receive errors
     // for the rest.
     for client in [&mut juliet, &mut romeo] {
@@ -369,21 +369,21 @@ async fn a_close_request_reaches_a_connection_that_cannot_write() {
     }
     drop((romeo, juliet));
     run_until_idle().await;
-    nothing_left(&wire);
+    nothing_left(&server);
 }
 
 #[tokio::test]
-async fn a_connection_that_cannot_write_at_all_is_cut_after_a_moment() {
-    let wire = start(|_| {}).await;
-    let mut romeo = wire.connect_with(1024);
+async fn a_connection_that_cannot_write_is_closed_after_a_timeout() {
+    let server = start(|_| {}).await;
+    let mut romeo = server.connect_with(1024);
     romeo.login("romeo", "orchard").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     flood(&mut juliet, 200, 1000).await;
     drop(juliet);
-    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     run_until_idle().await;
-    wire.advance(3).await;
-    nothing_left(&wire);
+    server.advance(3).await;
+    nothing_left(&server);
     drop(romeo);
 }
 
@@ -391,9 +391,9 @@ async fn a_connection_that_cannot_write_at_all_is_cut_after_a_moment() {
 //= type=test
 //# it MUST suspend processing of subsequent data until it has processed the request.
 #[tokio::test]
-async fn nothing_is_read_while_a_stanza_waits() {
-    let wire = start(|setup| setup.features = vec![&SLOW]).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+async fn input_is_not_read_while_a_stanza_waits() {
+    let server = start(|setup| setup.features = vec![&SLOW]).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send("<message to='example.com'><body>slow</body></message>").await;
     juliet.send("<iq type='get' id='after'><x xmlns='u:x'/></iq>").await;
     run_until_idle().await;
@@ -404,20 +404,20 @@ async fn nothing_is_read_while_a_stanza_waits() {
 }
 
 #[tokio::test]
-async fn a_stanza_that_waits_is_finished_though_its_stream_ends() {
-    let wire = start(|setup| setup.features = vec![&SLOW]).await;
+async fn a_waiting_stanza_is_completed_although_its_stream_ends() {
+    let server = start(|setup| setup.features = vec![&SLOW]).await;
     let slow = "<message to='example.com'><body>slow</body></message>";
     // The client closes its stream after the stanza.
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send(format!("{slow}</stream:stream>")).await;
     run_until_idle().await;
-    assert_eq!((wire.node.routing_table.sessions(), done()), (1, 0));
+    assert_eq!((server.node.routing_table.sessions(), done()), (1, 0));
     GATE.with(|gate| gate.add_permits(1));
     juliet.expect_end().await;
     assert_eq!(done(), 1);
     drop(juliet);
     // The client's connection breaks.
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send(slow).await;
     run_until_idle().await;
     drop(juliet);
@@ -425,10 +425,10 @@ async fn a_stanza_that_waits_is_finished_though_its_stream_ends() {
     run_until_idle().await;
     assert_eq!(done(), 2);
     // The server ends the stream.
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send(slow).await;
     run_until_idle().await;
-    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     juliet.expect_stream_error(StreamCondition::SystemShutdown).await;
     assert_eq!(done(), 2);
     GATE.with(|gate| gate.add_permits(1));
@@ -436,18 +436,18 @@ async fn a_stanza_that_waits_is_finished_though_its_stream_ends() {
     assert_eq!(done(), 3);
     drop(juliet);
     run_until_idle().await;
-    nothing_left(&wire);
+    nothing_left(&server);
 }
 
 #[tokio::test]
 async fn section_4_9_3_8_a_panic_ends_one_stream_only() {
-    let wire = start(|setup| setup.features = vec![&SLOW]).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let server = start(|setup| setup.features = vec![&SLOW]).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    let mut romeo = server.login("romeo", "orchard").await;
     juliet.send("<message to='romeo@example.com/orchard'><body>panic later</body></message>").await;
     juliet.expect_stream_error(StreamCondition::InternalServerError).await;
     romeo.sync().await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.sync().await;
 }
 
@@ -467,16 +467,16 @@ impl Future for Counting {
 
 #[tokio::test]
 async fn an_idle_connection_is_not_polled() {
-    let wire = start(|setup| setup.features = vec![&PROBE]).await;
-    let (connection, there) = wire.connection(testkit::server::PIPE_BYTES);
+    let server = start(|setup| setup.features = vec![&PROBE]).await;
+    let (connection, there) = server.connection(testkit::server::PIPE_BYTES);
     let polls = Arc::new(AtomicU32::new(0));
     tokio::runtime::Handle::current().spawn(Counting { connection, polls: polls.clone() });
-    let mut juliet = wire.client_over(there);
+    let mut juliet = server.client_over(there);
     juliet.login("juliet", "balcony").await;
     juliet.sync().await;
     run_until_idle().await;
     let before = polls.load(Ordering::SeqCst);
-    wire.advance(wire.node.limits().idle_ping_seconds - 1).await;
+    server.advance(server.node.limits().idle_ping_seconds - 1).await;
     assert_eq!(polls.load(Ordering::SeqCst), before, "599 sweeps, and nobody woke up");
     juliet.send("<message to='juliet@example.com/balcony'/>").await;
     juliet.element().await;
@@ -484,7 +484,7 @@ async fn an_idle_connection_is_not_polled() {
     let after = polls.load(Ordering::SeqCst);
     assert!(after - before <= 3, "{} polls for one stanza in and one out", after - before);
     // A receiver that does not read is polled at most once a second, and only when a deadline has elapsed.
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut romeo = server.login("romeo", "orchard").await;
     for _ in 0..300 {
         romeo
             .send(format!("<message to='juliet@example.com/balcony'>{}</message>", "<x/>".repeat(250)))
@@ -493,7 +493,7 @@ async fn an_idle_connection_is_not_polled() {
     romeo.sync().await;
     run_until_idle().await;
     let before = polls.load(Ordering::SeqCst);
-    wire.advance(wire.node.limits().write_stall_timeout_seconds - 1).await;
+    server.advance(server.node.limits().write_stall_timeout_seconds - 1).await;
     assert_eq!(polls.load(Ordering::SeqCst), before);
 }
 
@@ -507,9 +507,9 @@ impl Wake for Woken {
 /// One poll handles a bounded number of stanzas, then yields to other tasks and schedules another poll.
 #[tokio::test]
 async fn a_flood_yields_to_other_tasks() {
-    let wire = start(|_| {}).await;
-    let (mut connection, there) = wire.connection(1 << 20);
-    let mut juliet = wire.client_over(there);
+    let server = start(|_| {}).await;
+    let (mut connection, there) = server.connection(1 << 20);
+    let mut juliet = server.client_over(there);
     let woken = Arc::new(Woken(AtomicU32::new(0)));
     let waker = Waker::from(woken.clone());
     let mut cx = Context::from_waker(&waker);
@@ -542,36 +542,36 @@ async fn a_flood_yields_to_other_tasks() {
 }
 
 #[tokio::test]
-async fn a_dropped_task_leaves_nothing_behind() {
-    let wire = start(|_| {}).await;
-    let (connection, there) = wire.connection(testkit::server::PIPE_BYTES);
+async fn a_dropped_task_leaves_no_session() {
+    let server = start(|_| {}).await;
+    let (connection, there) = server.connection(testkit::server::PIPE_BYTES);
     let task = tokio::runtime::Handle::current().spawn(connection);
-    let mut juliet = wire.client_over(there);
+    let mut juliet = server.client_over(there);
     juliet.login("juliet", "balcony").await;
     task.abort();
     run_until_idle().await;
-    nothing_left(&wire);
-    let (connection, _there) = wire.connection(testkit::server::PIPE_BYTES);
+    nothing_left(&server);
+    let (connection, _there) = server.connection(testkit::server::PIPE_BYTES);
     drop(connection);
-    nothing_left(&wire);
+    nothing_left(&server);
 }
 
 #[tokio::test]
 async fn an_account_that_is_removed_ends_its_streams() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
-    let host = wire.node.host("example.com").unwrap();
-    wire.node.account_removed(&host, wire.address("juliet").as_ref(), &[]);
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    let host = server.node.host("example.com").unwrap();
+    server.node.account_removed(&host, server.address("juliet").as_ref(), &[]);
     juliet.expect_stream_error(StreamCondition::NotAuthorized).await;
 }
 
 #[tokio::test]
-async fn many_sessions_come_and_go_without_a_leak() {
+async fn many_sessions_start_and_end_without_a_leak() {
     let limits = NodeLimits { sessions_per_account: 500, ..NodeLimits::default() };
-    let wire = start(|setup| setup.limits = limits).await;
+    let server = start(|setup| setup.limits = limits).await;
     let mut clients = Vec::new();
     for n in 0..200 {
-        clients.push(wire.login("juliet", &format!("r{n}")).await);
+        clients.push(server.login("juliet", &format!("r{n}")).await);
     }
     for (n, client) in clients.iter_mut().enumerate() {
         match n % 3 {
@@ -583,5 +583,5 @@ async fn many_sessions_come_and_go_without_a_leak() {
     drop(clients);
     run_until_idle().await;
     run_until_idle().await;
-    nothing_left(&wire);
+    nothing_left(&server);
 }

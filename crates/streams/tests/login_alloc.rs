@@ -39,8 +39,8 @@ static MODULES: [Feature; 3] = [
 async fn a_reconnect_stays_within_its_allocation_budget() {
     let mut setup = TestServerConfig { features: MODULES.iter().collect(), ..TestServerConfig::default() };
     setup.policy.allow_plain_without_tls = true;
-    let wire = setup.start();
-    wire.create_user("juliet").await;
+    let server = setup.start();
+    server.create_user("juliet").await;
     let authenticate = |mechanism: &str, initial: &[u8], more: &str| {
         let initial = sasl::encoding::encode_challenge(initial);
         format!(
@@ -49,7 +49,7 @@ async fn a_reconnect_stays_within_its_allocation_budget() {
         )
     };
     let ask = "<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.send(authenticate("PLAIN", &sasl::client::plain(None, "juliet", PASSWORD), ask)).await;
     client.header().await;
     client.element().await;
@@ -60,7 +60,7 @@ async fn a_reconnect_stays_within_its_allocation_budget() {
     let mut counts = Vec::new();
     for _ in 0..5 {
         // It replaces the previous session, as a reconnect does.
-        let mut client = wire.connect();
+        let mut client = server.connect();
         let before = allocations();
         client.send(&flight).await;
         client.header().await;

@@ -72,10 +72,10 @@ const NS: &str = "xmlns='urn:xmpp:sm:3'";
 async fn start(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
     let mut setup = TestServerConfig { features: vec![&SM, &SLOW], ..TestServerConfig::default() };
     change(&mut setup);
-    let wire = setup.start();
-    wire.create_user("juliet").await;
-    wire.create_user("romeo").await;
-    wire
+    let server = setup.start();
+    server.create_user("juliet").await;
+    server.create_user("romeo").await;
+    server
 }
 
 fn failed(condition: &str) -> String {
@@ -94,8 +94,8 @@ async fn enable(client: &mut StreamClient) -> String {
     enabled.attr("id").expect("an identifier")
 }
 
-async fn authenticated(wire: &TestServer, user: &str) -> StreamClient {
-    let mut client = wire.connect();
+async fn authenticated(server: &TestServer, user: &str) -> StreamClient {
+    let mut client = server.connect();
     client.open().await;
     client.authenticate(Mechanism::ScramSha1, user, PASSWORD).await.unwrap();
     client.open().await;
@@ -126,16 +126,16 @@ fn number(seen: &ReceivedElement, name: &str) -> u32 {
 //= type=test
 //# The SM-ID SHOULD NOT be longer than 4000 bytes.
 #[tokio::test]
-async fn section_3_enabling_says_where_and_how_long() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+async fn section_3_enabled_contains_location_and_timeout() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send(format!("<enable {NS} resume='1' max='60'/>")).await;
     let enabled = juliet.element().await;
     assert_eq!(enabled.attr("max").as_deref(), Some("60"));
     assert_eq!(enabled.attr("location").as_deref(), Some("[2001:db8::1]:5222"));
     assert!(enabled.attr("id").is_some_and(|id| id.len() < 4000));
     for (max, granted) in [("1000000", "300"), ("0", "300"), ("-1", "300"), ("x", "300")] {
-        let mut other = wire.login("romeo", "").await;
+        let mut other = server.login("romeo", "").await;
         other.send(format!("<enable {NS} resume='true' max='{max}'/>")).await;
         assert_eq!(other.element().await.attr("max").as_deref(), Some(granted), "{max}");
     }
@@ -143,8 +143,8 @@ async fn section_3_enabling_says_where_and_how_long() {
 
 #[tokio::test]
 async fn the_order_of_negotiation_is_enforced() {
-    let wire = start(|_| {}).await;
-    let mut client = wire.connect();
+    let server = start(|_| {}).await;
+    let mut client = server.connect();
     client.open().await;
     for element in ["enable", "resume", "r", "a"] {
         client.send(format!("<{element} {NS}/>")).await;
@@ -184,15 +184,15 @@ async fn the_order_of_negotiation_is_enforced() {
 //# error condition of <feature-not-implemented/>.
 #[tokio::test]
 async fn resumption_and_the_module_can_be_switched_off() {
-    let wire = start(|setup| setup.features = vec![&ONLY_ACKS]).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(|setup| setup.features = vec![&ONLY_ACKS]).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send(format!("<enable {NS} resume='true'/>")).await;
     juliet.expect(&format!("<enabled {NS}/>")).await;
-    let mut romeo = authenticated(&wire, "romeo").await;
+    let mut romeo = authenticated(&server, "romeo").await;
     romeo.send(format!("<resume {NS} previd='x' h='0'/>")).await;
     romeo.expect(&failed("feature-not-implemented")).await;
-    let wire = start(|setup| setup.features = vec![]).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(|setup| setup.features = vec![]).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     juliet.send(format!("<enable {NS}/>")).await;
     juliet.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
 }
@@ -216,15 +216,15 @@ async fn resumption_and_the_module_can_be_switched_off() {
 //# the local entity SHOULD generate an undefined-condition stream error that includes a <handled-count-too-high/>
 //# element
 #[tokio::test]
-async fn section_6_a_count_that_is_too_high_or_none_ends_the_stream() {
+async fn section_6_an_excessive_or_missing_count_ends_the_stream() {
     for (element, condition, more) in [
         ("<a xmlns='urn:xmpp:sm:3' h='1'/>", StreamCondition::UndefinedCondition, "h='1' send-count='0'"),
         ("<a xmlns='urn:xmpp:sm:3' h='4294967295'/>", StreamCondition::UndefinedCondition, "send-count='0'"),
         ("<a xmlns='urn:xmpp:sm:3'/>", StreamCondition::BadFormat, ""),
         ("<a xmlns='urn:xmpp:sm:3' h='x'/>", StreamCondition::BadFormat, ""),
     ] {
-        let wire = start(|_| {}).await;
-        let mut juliet = wire.login("juliet", "balcony").await;
+        let server = start(|_| {}).await;
+        let mut juliet = server.login("juliet", "balcony").await;
         let id = enable(&mut juliet).await;
         juliet.send(element).await;
         assert_eq!(juliet.element().await.name(), "a");
@@ -233,8 +233,8 @@ async fn section_6_a_count_that_is_too_high_or_none_ends_the_stream() {
         assert!(more.is_empty() || error.has("<handled-count-too-high xmlns='urn:xmpp:sm:3'"));
         // A protocol violation ends the session.
         run_until_idle().await;
-        assert_eq!(wire.node.routing_table.sessions(), 0);
-        let mut again = authenticated(&wire, "juliet").await;
+        assert_eq!(server.node.routing_table.sessions(), 0);
+        let mut again = authenticated(&server, "juliet").await;
         assert_eq!(resume(&mut again, &id, 0).await.condition().as_deref(), Some("item-not-found"));
     }
 }
@@ -250,10 +250,10 @@ async fn section_6_a_count_that_is_too_high_or_none_ends_the_stream() {
 //# any condition other than a timeout.
 #[tokio::test]
 async fn a_count_too_high_in_resume_ends_only_the_new_stream() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
-    let mut thief = authenticated(&wire, "juliet").await;
+    let mut thief = authenticated(&server, "juliet").await;
     thief.send(format!("<resume {NS} previd='{id}' h='1'/>")).await;
     let error = thief.expect_stream_error(StreamCondition::UndefinedCondition).await;
     assert!(error.has("<handled-count-too-high "));
@@ -267,24 +267,24 @@ async fn a_count_too_high_in_resume_ends_only_the_new_stream() {
 //# it MUST return a <failed/> element, which SHOULD include an error condition of <item-not-found/>.
 #[tokio::test]
 async fn the_resumption_id_of_another_account_is_not_found() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
     // Romeo has the same resource, with a stream of his own.
-    let mut romeo = wire.login("romeo", "balcony").await;
+    let mut romeo = server.login("romeo", "balcony").await;
     enable(&mut romeo).await;
-    let mut thief = authenticated(&wire, "romeo").await;
+    let mut thief = authenticated(&server, "romeo").await;
     assert_eq!(resume(&mut thief, &id, 0).await.0.replace('"', "'"), failed("item-not-found"));
     // A wrong token for the right resource.
     let wrong = id.replace(|c: char| c.is_ascii_hexdigit(), "0");
-    let mut own = authenticated(&wire, "juliet").await;
+    let mut own = authenticated(&server, "juliet").await;
     assert_eq!(resume(&mut own, &wrong, 0).await.condition().as_deref(), Some("item-not-found"));
     // Nothing is revealed about a stream that has ended.
     drop(juliet);
     run_until_idle().await;
-    wire.advance(301).await;
-    let mut thief = authenticated(&wire, "romeo").await;
-    let mut own = authenticated(&wire, "juliet").await;
+    server.advance(301).await;
+    let mut thief = authenticated(&server, "romeo").await;
+    let mut own = authenticated(&server, "juliet").await;
     assert_eq!(resume(&mut thief, &id, 0).await.attr("h"), None);
     assert_eq!(resume(&mut own, &id, 0).await.attr("h").as_deref(), Some("0"));
 }
@@ -295,9 +295,9 @@ async fn the_resumption_id_of_another_account_is_not_found() {
 //# attribute set to the SM-ID of the former stream and MUST also include an 'h' attribute set to the sequence
 //# number of the last handled stanza sent over the former stream from the client to the server
 #[tokio::test]
-async fn a_stanza_counts_as_handled_once_it_is_safe() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+async fn a_stanza_counts_as_handled_after_it_is_queued_or_stored() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
     juliet.send("<message id='1' to='romeo@example.com' type='headline'/><message id='slow'/>").await;
     juliet.send(format!("<r {NS}/>")).await;
@@ -306,7 +306,7 @@ async fn a_stanza_counts_as_handled_once_it_is_safe() {
     // Broken while the second stanza is being handled: resumption waits for it.
     drop(juliet);
     run_until_idle().await;
-    let mut again = authenticated(&wire, "juliet").await;
+    let mut again = authenticated(&server, "juliet").await;
     again.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
     run_until_idle().await;
     assert_eq!(again.try_receive().await, None);
@@ -320,15 +320,15 @@ async fn a_stanza_counts_as_handled_once_it_is_safe() {
 //# at this time, the server SHOULD send a 'conflict' stream error and close that stream.
 #[tokio::test]
 async fn a_live_stream_is_taken_over_after_its_pending_stanza() {
-    let wire = start(|_| {}).await;
-    let mut old = wire.login("juliet", "balcony").await;
+    let server = start(|_| {}).await;
+    let mut old = server.login("juliet", "balcony").await;
     let id = enable(&mut old).await;
     old.send("<message id='slow'/><message to='romeo@example.com' type='headline'/>").await;
     run_until_idle().await;
-    let mut new = authenticated(&wire, "juliet").await;
+    let mut new = authenticated(&server, "juliet").await;
     new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
     // A second request to resume replaces the first.
-    let mut newest = authenticated(&wire, "juliet").await;
+    let mut newest = authenticated(&server, "juliet").await;
     newest.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
     assert_eq!(new.element().await.condition().as_deref(), Some("item-not-found"));
     GATE.with(|gate| gate.add_permits(1));
@@ -336,24 +336,24 @@ async fn a_live_stream_is_taken_over_after_its_pending_stanza() {
     old.expect_stream_error(StreamCondition::Conflict).await;
     // The connection that came too late may still bind.
     new.bind("other").await.unwrap();
-    assert_eq!(wire.node.routing_table.sessions(), 2);
+    assert_eq!(server.node.routing_table.sessions(), 2);
     drop((old, new, newest));
     run_until_idle().await;
     // The session without stream management has ended, the other is detached.
-    assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (1, 1));
+    assert_eq!((server.node.routing_table.sessions(), server.node.outboxes.len()), (1, 1));
 }
 
 #[tokio::test]
 async fn a_cancelled_takeover_leaves_the_session_unchanged() {
-    let wire = start(|_| {}).await;
-    let mut old = wire.login("juliet", "balcony").await;
+    let server = start(|_| {}).await;
+    let mut old = server.login("juliet", "balcony").await;
     let id = enable(&mut old).await;
     old.send("<message id='slow'/>").await;
     run_until_idle().await;
-    let mut new = authenticated(&wire, "juliet").await;
+    let mut new = authenticated(&server, "juliet").await;
     new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
-    let seconds = wire.node.limits().negotiation_timeout_seconds;
-    wire.advance(seconds).await;
+    let seconds = server.node.limits().negotiation_timeout_seconds;
+    server.advance(seconds).await;
     new.expect_stream_error(StreamCondition::ConnectionTimeout).await;
     drop(new);
     GATE.with(|gate| gate.add_permits(1));
@@ -363,20 +363,20 @@ async fn a_cancelled_takeover_leaves_the_session_unchanged() {
     // The same with a detached session.
     drop(old);
     run_until_idle().await;
-    let mut new = authenticated(&wire, "juliet").await;
+    let mut new = authenticated(&server, "juliet").await;
     new.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
     drop(new);
     run_until_idle().await;
-    assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (1, 1));
-    let mut last = authenticated(&wire, "juliet").await;
+    assert_eq!((server.node.routing_table.sessions(), server.node.outboxes.len()), (1, 1));
+    let mut last = authenticated(&server, "juliet").await;
     assert_eq!(resume(&mut last, &id, 0).await.name(), "resumed");
 }
 
 #[tokio::test]
 async fn a_session_goes_from_tcp_to_tls_and_back() {
-    let wire = start(|_| {}).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
-    let mut juliet = wire.connect_tcp().await;
+    let server = start(|_| {}).await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut juliet = server.connect_tcp().await;
     juliet.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
     for round in 0..3 {
@@ -384,9 +384,9 @@ async fn a_session_goes_from_tcp_to_tls_and_back() {
         romeo.send(format!("<message to='juliet@example.com/balcony' id='{round}'/>")).await;
         romeo.sync().await;
         if round == 1 {
-            juliet = wire.connect_tcp().await;
+            juliet = server.connect_tcp().await;
         } else {
-            juliet = wire.connect_direct().await;
+            juliet = server.connect_direct().await;
             juliet.handshake(&TlsClientSettings::default()).await.unwrap();
         }
         juliet.open().await;
@@ -397,7 +397,7 @@ async fn a_session_goes_from_tcp_to_tls_and_back() {
         assert_eq!(juliet.element().await.name(), "r");
     }
     assert_eq!(
-        (wire.connection_limiter.counts().connections, wire.connection_limiter.counts().unauthenticated),
+        (server.connection_limiter.counts().connections, server.connection_limiter.counts().unauthenticated),
         (2, 0)
     );
 }
@@ -409,9 +409,9 @@ async fn a_session_goes_from_tcp_to_tls_and_back() {
 //# limited amount of time.
 #[tokio::test]
 async fn a_session_that_is_not_resumed_ends_at_its_timeout_and_with_the_node() {
-    let wire = start(|_| {}).await;
+    let server = start(|_| {}).await;
     for (how, seconds) in [("time", 300), ("wish", 0), ("shutdown", 0), ("farewell", 0)] {
-        let mut juliet = wire.login("juliet", "balcony").await;
+        let mut juliet = server.login("juliet", "balcony").await;
         let id = enable(&mut juliet).await;
         if how == "farewell" {
             juliet.send("</stream:stream>").await;
@@ -421,24 +421,24 @@ async fn a_session_that_is_not_resumed_ends_at_its_timeout_and_with_the_node() {
         drop(juliet);
         run_until_idle().await;
         if how != "farewell" {
-            assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (1, 1), "{how}");
+            assert_eq!((server.node.routing_table.sessions(), server.node.outboxes.len()), (1, 1), "{how}");
         }
         match how {
             "time" => {
-                wire.advance(seconds - 1).await;
-                assert_eq!(wire.node.routing_table.sessions(), 1);
-                wire.advance(1).await;
+                server.advance(seconds - 1).await;
+                assert_eq!(server.node.routing_table.sessions(), 1);
+                server.advance(1).await;
             }
             "wish" => {
-                let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+                let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
                 account.session("balcony").unwrap().outbox.close(StreamCondition::NotAuthorized.into());
             }
-            "shutdown" => wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into()),
+            "shutdown" => server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into()),
             _ => {}
         }
         run_until_idle().await;
-        assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (0, 0), "{how}");
-        let mut again = authenticated(&wire, "juliet").await;
+        assert_eq!((server.node.routing_table.sessions(), server.node.outboxes.len()), (0, 0), "{how}");
+        let mut again = authenticated(&server, "juliet").await;
         let answer = resume(&mut again, &id, 0).await;
         assert_eq!(
             (answer.condition().as_deref(), number(&answer, "h")),
@@ -451,29 +451,29 @@ async fn a_session_that_is_not_resumed_ends_at_its_timeout_and_with_the_node() {
 
 #[tokio::test]
 async fn a_peer_that_does_not_acknowledge_is_lost_and_may_resume() {
-    let wire = start(|_| {}).await;
-    let patience = wire.node.limits().ping_timeout_seconds;
-    let mut romeo = wire.login("romeo", "orchard").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(|_| {}).await;
+    let timeout_seconds = server.node.limits().ping_timeout_seconds;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
     romeo.send("<message to='juliet@example.com/balcony' id='1'/>").await;
     romeo.sync().await;
     assert_eq!(juliet.element().await.name(), "message");
     assert_eq!(juliet.element().await.name(), "r");
     // Sending a stanza is not an acknowledgement.
-    wire.advance(patience - 1).await;
+    server.advance(timeout_seconds - 1).await;
     juliet.send("<message to='romeo@example.com' type='headline'/>").await;
     run_until_idle().await;
-    wire.advance(1).await;
+    server.advance(1).await;
     juliet.expect_stream_error(StreamCondition::ConnectionTimeout).await;
-    assert_eq!(wire.node.routing_table.sessions(), 2);
-    let mut again = authenticated(&wire, "juliet").await;
+    assert_eq!(server.node.routing_table.sessions(), 2);
+    let mut again = authenticated(&server, "juliet").await;
     assert_eq!(number(&resume(&mut again, &id, 0).await, "h"), 1);
     assert_eq!(again.element().await.attr("id").as_deref(), Some("1"));
     assert_eq!(again.element().await.name(), "r");
     again.send(format!("<a {NS} h='1'/>")).await;
     run_until_idle().await;
-    wire.advance(patience + 1).await;
+    server.advance(timeout_seconds + 1).await;
     // An acknowledgement ends the wait: no more requests until the connection is idle for long.
     again.send(format!("<r {NS}/>")).await;
     again.expect(&format!("<a {NS} h='1'/>")).await;
@@ -481,9 +481,9 @@ async fn a_peer_that_does_not_acknowledge_is_lost_and_may_resume() {
 
 #[tokio::test]
 async fn a_peer_busy_with_a_large_message_gets_one_ack_request_until_it_makes_progress() {
-    let wire = start(|_| {}).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(|_| {}).await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     enable(&mut juliet).await;
     let body = "x".repeat(30_000);
     romeo
@@ -502,7 +502,7 @@ async fn a_peer_busy_with_a_large_message_gets_one_ack_request_until_it_makes_pr
     romeo.send("<message to='juliet@example.com/balcony' id='2'/>").await;
     romeo.sync().await;
     for _ in 0..3 {
-        wire.advance(ACK_RETRY_SECONDS).await;
+        server.advance(ACK_RETRY_SECONDS).await;
         assert_eq!(juliet.element().await.name(), "r");
         juliet.send(format!("<a {NS} h='0'/>")).await;
         run_until_idle().await;
@@ -511,18 +511,18 @@ async fn a_peer_busy_with_a_large_message_gets_one_ack_request_until_it_makes_pr
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("2"));
     assert_eq!(juliet.element().await.name(), "r");
     // A client that does not answer is lost as before.
-    wire.advance(wire.node.limits().ping_timeout_seconds).await;
+    server.advance(server.node.limits().ping_timeout_seconds).await;
     juliet.expect_stream_error(StreamCondition::ConnectionTimeout).await;
 }
 
 #[tokio::test]
 async fn unacked_stanzas_are_bounded_and_do_not_affect_other_sessions() {
-    let wire = start(|setup| {
+    let server = start(|setup| {
         setup.limits = NodeLimits { queue_message_bytes: 30_000, ..NodeLimits::default() };
     })
     .await;
-    let mut romeo = wire.login("romeo", "orchard").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
     let body = "x".repeat(1000);
     let chat = |id: u32| {
@@ -536,7 +536,7 @@ async fn unacked_stanzas_are_bounded_and_do_not_affect_other_sessions() {
     }
     assert!(refused.len() > 40);
     assert!(refused.iter().all(|r| r.condition().as_deref() == Some("service-unavailable")));
-    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
     let outbox = account.session("balcony").unwrap().outbox.clone();
     assert!(outbox.unacked_bytes() <= 20_000 + 1300, "{}", outbox.unacked_bytes());
     assert!(outbox.queued_bytes() <= 30_000);
@@ -568,73 +568,73 @@ async fn unacked_stanzas_are_bounded_and_do_not_affect_other_sessions() {
     let ids: Vec<u32> = refused.iter().map(|r| number(r, "id")).collect();
     assert!(ids.is_sorted() && ids[0] > 0, "{ids:?}");
     run_until_idle().await;
-    let waiting = wire.node.backlog.bytes();
+    let waiting = server.node.backlog.bytes();
     assert!((10_000..=15_000).contains(&waiting), "one sender has half of the queue: {waiting}");
-    let mut again = authenticated(&wire, "juliet").await;
+    let mut again = authenticated(&server, "juliet").await;
     resume(&mut again, &id, u32::try_from(got).unwrap()).await;
     for id in 0..ids[0] {
         assert_eq!(number(&again.element().await, "id"), id);
     }
     run_until_idle().await;
-    assert_eq!(wire.node.backlog.bytes(), 0);
+    assert_eq!(server.node.backlog.bytes(), 0);
 }
 
 #[tokio::test]
 async fn a_full_account_evicts_its_oldest_detached_session() {
-    let wire =
+    let server =
         start(|setup| setup.limits = NodeLimits { sessions_per_account: 3, ..NodeLimits::default() }).await;
     let mut ids = Vec::new();
     for resource in ["a", "b", "c", "d"] {
-        let mut juliet = wire.login("juliet", resource).await;
+        let mut juliet = server.login("juliet", resource).await;
         ids.push(enable(&mut juliet).await);
         drop(juliet);
         run_until_idle().await;
     }
-    assert_eq!((wire.node.routing_table.sessions(), wire.node.outboxes.len()), (3, 3));
+    assert_eq!((server.node.routing_table.sessions(), server.node.outboxes.len()), (3, 3));
     for (id, found) in ids.iter().zip(["failed", "resumed", "resumed", "resumed"]) {
-        assert_eq!(resume(&mut authenticated(&wire, "juliet").await, id, 0).await.name(), found);
+        assert_eq!(resume(&mut authenticated(&server, "juliet").await, id, 0).await.name(), found);
     }
 }
 
 #[tokio::test]
 async fn a_resumed_stream_is_active_again() {
-    let wire = start(|_| {}).await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
-    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
     let session = account.session("balcony").unwrap();
     session.flags.set(flags::INACTIVE | flags::CARBONS);
     drop(juliet);
     run_until_idle().await;
     assert!(session.flags.has(flags::INACTIVE | flags::STREAM_MANAGEMENT));
-    let mut juliet = authenticated(&wire, "juliet").await;
+    let mut juliet = authenticated(&server, "juliet").await;
     assert_eq!(resume(&mut juliet, &id, 0).await.name(), "resumed");
     assert!(
         !session.flags.has(flags::INACTIVE) && session.flags.has(flags::CARBONS | flags::STREAM_MANAGEMENT)
     );
-    assert_eq!(wire.node.metrics.sessions_resumed.get(), 1);
+    assert_eq!(server.node.metrics.sessions_resumed.get(), 1);
 }
 
 #[tokio::test]
 async fn a_storm_of_resumptions_queries_the_store_once_each() {
-    let wire = start(|_| {}).await;
+    let server = start(|_| {}).await;
     let mut ids = Vec::new();
     for n in 0..20 {
-        let mut client = wire.login("juliet", &format!("r{n}")).await;
+        let mut client = server.login("juliet", &format!("r{n}")).await;
         ids.push(enable(&mut client).await);
     }
     run_until_idle().await;
-    wire.store_calls();
+    server.store_calls();
     let mut waiting = Vec::new();
     for id in &ids {
-        let mut client = authenticated(&wire, "juliet").await;
+        let mut client = authenticated(&server, "juliet").await;
         client.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
         waiting.push(client);
     }
     for client in &mut waiting {
         assert_eq!(client.element().await.name(), "resumed");
     }
-    let calls = wire.store_calls();
+    let calls = server.store_calls();
     assert_eq!(calls.len(), ids.len(), "a login each and nothing else: {calls:?}");
 }
 
@@ -695,8 +695,8 @@ impl Juliet {
         }
     }
 
-    async fn resume(&mut self, wire: &TestServer) {
-        let mut client = authenticated(wire, "juliet").await;
+    async fn resume(&mut self, server: &TestServer) {
+        let mut client = authenticated(server, "juliet").await;
         let answer = resume(&mut client, &self.id, self.received).await;
         assert_eq!(answer.name(), "resumed", "{}", answer.0);
         self.acknowledged(number(&answer, "h"));
@@ -709,9 +709,9 @@ impl Juliet {
 
 async fn act(seed: u64, capacity: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let wire = start(|setup| setup.certificates = false).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
-    let mut client = wire.connect_with(capacity);
+    let server = start(|setup| setup.certificates = false).await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut client = server.connect_with(capacity);
     client.login("juliet", "balcony").await;
     let id = enable(&mut client).await;
     let mut juliet = Juliet {
@@ -745,14 +745,14 @@ async fn act(seed: u64, capacity: usize) {
             // Break the connection, with data in transit in both directions.
             7 => juliet.client = None,
             // Resume, possibly while the old connection is alive.
-            8 => juliet.resume(&wire).await,
+            8 => juliet.resume(&server).await,
             _ => run_until_idle().await,
         }
         while let Some(ReceivedEvent::Element(message)) = romeo.try_receive().await {
             seen.push(number(&message, "id"));
         }
     }
-    juliet.resume(&wire).await;
+    juliet.resume(&server).await;
     for _ in 0..20 {
         run_until_idle().await;
         juliet.receive(1000).await;
@@ -782,14 +782,14 @@ async fn after_any_disconnect_each_side_receives_all_stanzas_once_in_order() {
 /// Every position of a break among few stanzas in each direction: `there` stanzas were sent to Juliet, who has read
 /// `read` of them, and she has sent `back`, of which the server has read all or, broken at the same moment, maybe none.
 #[tokio::test]
-async fn resumption_after_any_cut_loses_nothing() {
+async fn resumption_after_any_disconnect_loses_nothing() {
     for there in 0..4_u32 {
         for read in 0..=there {
             for back in 0..4_u32 {
                 for wait in [false, true] {
-                    let wire = start(|setup| setup.certificates = false).await;
-                    let mut romeo = wire.login("romeo", "orchard").await;
-                    let mut client = wire.login("juliet", "balcony").await;
+                    let server = start(|setup| setup.certificates = false).await;
+                    let mut romeo = server.login("romeo", "orchard").await;
+                    let mut client = server.login("juliet", "balcony").await;
                     let id = enable(&mut client).await;
                     let mut juliet = Juliet {
                         tight: false,
@@ -817,7 +817,7 @@ async fn resumption_after_any_cut_loses_nothing() {
                     }
                     juliet.client = None;
                     run_until_idle().await;
-                    juliet.resume(&wire).await;
+                    juliet.resume(&server).await;
                     run_until_idle().await;
                     juliet.receive(100).await;
                     assert_eq!(juliet.got, (0..there).collect::<Vec<_>>());
@@ -833,19 +833,19 @@ async fn resumption_after_any_cut_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_cut_socket_is_like_a_cut_pipe() {
-    let wire = start(|_| {}).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
-    let mut juliet = wire.connect_tcp().await;
+async fn a_broken_socket_is_handled_like_a_broken_pipe() {
+    let server = start(|_| {}).await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut juliet = server.connect_tcp().await;
     juliet.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
     romeo.send("<message to='juliet@example.com/balcony' type='chat' id='0'/>").await;
     romeo.sync().await;
     drop(juliet);
-    run_until(|| wire.node.metrics.sessions_detached.get() == 1).await;
+    run_until(|| server.node.metrics.sessions_detached.get() == 1).await;
     romeo.send("<message to='juliet@example.com/balcony' type='chat' id='1'/>").await;
     romeo.sync().await;
-    let mut again = authenticated(&wire, "juliet").await;
+    let mut again = authenticated(&server, "juliet").await;
     assert_eq!(resume(&mut again, &id, 0).await.name(), "resumed");
     for id in ["0", "1"] {
         assert_eq!(again.element().await.attr("id").as_deref(), Some(id));
@@ -855,10 +855,10 @@ async fn a_cut_socket_is_like_a_cut_pipe() {
 #[tokio::test]
 async fn section_5_a_stream_that_lost_presence_while_detached_cannot_be_resumed() {
     for lost in [false, true] {
-        let wire = start(|_| {}).await;
-        let mut juliet = wire.login("juliet", "balcony").await;
+        let server = start(|_| {}).await;
+        let mut juliet = server.login("juliet", "balcony").await;
         let id = enable(&mut juliet).await;
-        let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+        let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
         let session = account.session("balcony").unwrap();
         drop(juliet);
         run_until_idle().await;
@@ -867,11 +867,11 @@ async fn section_5_a_stream_that_lost_presence_while_detached_cannot_be_resumed(
             let presence =
                 format!("<presence from='friend{n}@example.com/1'><status>{status}</status></presence>");
             // As a broadcast to subscribers.
-            wire.node.enqueue(&session, SharedStanza::parse(presence.as_bytes()).unwrap(), ToRewrite::Bare);
+            server.node.enqueue(&session, SharedStanza::parse(presence.as_bytes()).unwrap(), ToRewrite::Bare);
         }
         run_until_idle().await;
-        assert_eq!(wire.node.routing_table.sessions(), usize::from(!lost));
-        let mut again = authenticated(&wire, "juliet").await;
+        assert_eq!(server.node.routing_table.sessions(), usize::from(!lost));
+        let mut again = authenticated(&server, "juliet").await;
         let answer = resume(&mut again, &id, 0).await;
         if lost {
             assert_eq!(answer.condition().as_deref(), Some("item-not-found"));

@@ -14,8 +14,8 @@ fn header(attributes: &str) -> String {
 
 #[tokio::test]
 async fn section_4_2_a_header_is_answered_with_a_header_and_features() {
-    let wire = TestServer::new();
-    let mut client = wire.connect();
+    let server = TestServer::new();
+    let mut client = server.connect();
     client.send(header("from='juliet@example.com' to='example.com' version='1.0' xml:lang='en'")).await;
     let answer = client.header().await;
     assert_eq!(answer.name(), "stream");
@@ -27,9 +27,9 @@ async fn section_4_2_a_header_is_answered_with_a_header_and_features() {
 
 #[tokio::test]
 async fn section_4_3_2_features_before_and_after_authentication() {
-    let wire = TestServer::new();
-    wire.create_user("juliet").await;
-    let mut client = wire.connect();
+    let server = TestServer::new();
+    server.create_user("juliet").await;
+    let mut client = server.connect();
     let (_, features) = client.open().await;
     assert_eq!(features.children(), ["starttls", "mechanisms"]);
     client.authenticate(sasl::Mechanism::ScramSha256, "juliet", testkit::server::PASSWORD).await.unwrap();
@@ -44,8 +44,8 @@ async fn section_4_3_2_features_before_and_after_authentication() {
 //# connections, the entity that sends the closing stream tag MUST behave as follows:
 #[tokio::test]
 async fn section_4_4_a_closing_tag_is_answered_before_the_connection_ends() {
-    let wire = TestServer::new();
-    let mut client = wire.connect();
+    let server = TestServer::new();
+    let mut client = server.connect();
     client.open().await;
     client.send("</stream:stream>").await;
     assert_eq!(client.receive().await, ReceivedEvent::Close);
@@ -53,9 +53,9 @@ async fn section_4_4_a_closing_tag_is_answered_before_the_connection_ends() {
 }
 
 #[tokio::test]
-async fn section_4_4_a_header_and_an_end_in_one_packet() {
-    let wire = TestServer::new();
-    let mut client = wire.connect();
+async fn section_4_4_a_header_and_a_closing_tag_in_one_packet() {
+    let server = TestServer::new();
+    let mut client = server.connect();
     client.send(format!("{STREAM_HEADER}</stream:stream>")).await;
     client.header().await;
     client.element().await;
@@ -75,11 +75,11 @@ async fn section_4_4_a_header_and_an_end_in_one_packet() {
 //# Feature: stream-attribute-response-from. Description: Include a 'from' attribute in the response stream header.
 //# Section: Section 4.7.1. Roles: Client N/A, Server MUST.
 #[tokio::test]
-async fn section_4_7_1_from_is_the_domain_that_was_asked_for() {
-    let wire =
+async fn section_4_7_1_from_is_the_requested_domain() {
+    let server =
         TestServerConfig { domains: vec!["example.com", "example.net"], ..TestServerConfig::default() }
             .start();
-    let mut client = wire.connect();
+    let mut client = server.connect();
     let (answer, _) = client.open_with(&header("to='EXAMPLE.net' version='1.0'")).await;
     assert_eq!(answer.attr("from").as_deref(), Some("example.net"));
 }
@@ -104,7 +104,7 @@ async fn section_4_7_1_from_is_the_domain_that_was_asked_for() {
 //# Section: Section 4.7.2. Roles: Client N/A, Server SHOULD.
 #[tokio::test]
 async fn section_4_7_2_to_is_the_bare_address_of_from() {
-    let wire = TestServer::new();
+    let server = TestServer::new();
     for (from, expected) in [
         ("from='juliet@example.com'", Some("juliet@example.com")),
         ("from='juliet@example.com/balcony'", Some("juliet@example.com")),
@@ -112,7 +112,7 @@ async fn section_4_7_2_to_is_the_bare_address_of_from() {
         // Not a valid address, so there is nothing to send back.
         ("from='@@'", None),
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         let (answer, _) = client.open_with(&header(&format!("to='example.com' version='1.0' {from}"))).await;
         assert_eq!(answer.attr("to").as_deref(), expected, "{from}");
     }
@@ -123,29 +123,29 @@ async fn section_4_7_2_to_is_the_bare_address_of_from() {
 //# Interoperability Note: It is possible that implementations based on [RFC3920] will not include the 'to' address
 //# on stream headers; an entity SHOULD be liberal in accepting such stream headers.
 #[tokio::test]
-async fn section_4_7_2_without_to_the_only_domain_is_meant() {
-    let wire = TestServer::new();
-    let mut client = wire.connect();
+async fn section_4_7_2_without_to_the_only_domain_is_used() {
+    let server = TestServer::new();
+    let mut client = server.connect();
     let (answer, _) = client.open_with(&header("version='1.0'")).await;
     assert_eq!(answer.attr("from").as_deref(), Some("example.com"));
 }
 
 #[tokio::test]
 async fn section_4_9_3_7_without_to_among_several_domains() {
-    let wire =
+    let server =
         TestServerConfig { domains: vec!["example.com", "example.net"], ..TestServerConfig::default() }
             .start();
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.send(header("version='1.0'")).await;
     client.expect_stream_error(StreamCondition::ImproperAddressing).await;
 }
 
 #[tokio::test]
 async fn section_4_7_3_ids_differ_and_a_clients_id_is_ignored() {
-    let wire = TestServer::new();
+    let server = TestServer::new();
     let mut ids = std::collections::HashSet::new();
     for _ in 0..100 {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         let (answer, _) = client.open_with(&header("to='example.com' version='1.0' id='mine'")).await;
         let id = answer.attr("id").unwrap();
         assert!(id.len() >= 16 && id != "mine", "{id}");
@@ -154,31 +154,32 @@ async fn section_4_7_3_ids_differ_and_a_clients_id_is_ignored() {
 }
 
 #[tokio::test]
-async fn section_4_7_4_the_language_is_one_that_we_speak() {
-    let wire = TestServer::new();
-    for (asked, answered) in [
+async fn section_4_7_4_the_language_is_a_supported_one() {
+    let server = TestServer::new();
+    for (requested, answered) in [
         ("", "en"),
         ("xml:lang='en-GB'", "en-GB"),
         ("xml:lang='EN'", "EN"),
         ("xml:lang='de'", "en"),
         ("xml:lang='english'", "en"),
     ] {
-        let mut client = wire.connect();
-        let (answer, _) = client.open_with(&header(&format!("to='example.com' version='1.0' {asked}"))).await;
-        assert_eq!(answer.attr("xml:lang").as_deref(), Some(answered), "{asked}");
+        let mut client = server.connect();
+        let (answer, _) =
+            client.open_with(&header(&format!("to='example.com' version='1.0' {requested}"))).await;
+        assert_eq!(answer.attr("xml:lang").as_deref(), Some(answered), "{requested}");
     }
 }
 
 #[tokio::test]
 async fn section_4_7_5_the_answer_is_version_1_0_and_lower_versions_are_refused() {
-    let wire = TestServer::new();
+    let server = TestServer::new();
     for version in ["1.0", "1.1", "1.13", "2.0", "01.0"] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         let (answer, _) = client.open_with(&header(&format!("to='example.com' version='{version}'"))).await;
         assert_eq!(answer.attr("version").as_deref(), Some("1.0"), "the lower of both, for {version}");
     }
     for version in ["", "version='0.9'", "version='one'", "version='1'", "version=''", "version='-1.0'"] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.send(header(&format!("to='example.com' {version}"))).await;
         client.expect_stream_error(StreamCondition::UnsupportedVersion).await;
     }
@@ -203,13 +204,13 @@ async fn section_4_7_5_the_answer_is_version_1_0_and_lower_versions_are_refused(
 //# declaration. Section: Section 4.8.1. Roles: Client MUST, Server MUST.
 #[tokio::test]
 async fn section_4_8_1_a_wrong_stream_namespace_is_an_error() {
-    let wire = TestServer::new();
+    let server = TestServer::new();
     for header in [
         "<stream:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:stream='urn:wrong'>",
         "<stream to='example.com' version='1.0' xmlns='jabber:client'>",
         "<stream to='example.com' version='1.0'>",
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.send(header).await;
         client.expect_stream_error(StreamCondition::InvalidNamespace).await;
     }
@@ -221,9 +222,9 @@ async fn section_4_8_1_a_wrong_stream_namespace_is_an_error() {
 //# the same for the initial stream and the response stream so that both streams are qualified consistently.
 #[tokio::test]
 async fn section_4_8_3_a_wrong_content_namespace_is_an_error() {
-    let wire = TestServer::new();
+    let server = TestServer::new();
     for ns in ["xmlns='jabber:server'", "xmlns='http://etherx.jabber.org/streams'", ""] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client
             .send(format!(
                 "<stream:stream to='example.com' version='1.0' {ns} xmlns:stream='http://etherx.jabber.org/streams'>"
@@ -239,9 +240,9 @@ async fn section_4_8_3_a_wrong_content_namespace_is_an_error() {
 //# close the stream with an <invalid-namespace/> stream error (Section 4.9.3.10).
 #[tokio::test]
 async fn section_4_8_3_a_stanza_in_another_content_namespace() {
-    let wire = TestServer::new();
-    wire.create_user("juliet").await;
-    let mut client = wire.login("juliet", "balcony").await;
+    let server = TestServer::new();
+    server.create_user("juliet").await;
+    let mut client = server.login("juliet", "balcony").await;
     client.send("<message xmlns='jabber:server' to='juliet@example.com'/>").await;
     client.expect_stream_error(StreamCondition::InvalidNamespace).await;
 }
@@ -252,8 +253,8 @@ async fn section_4_8_3_a_stanza_in_another_content_namespace() {
 //# stream with a stream error, which SHOULD be <bad-namespace-prefix/>
 #[tokio::test]
 async fn section_4_8_5_another_prefix_for_the_stream_namespace() {
-    let wire = TestServer::new();
-    let mut client = wire.connect();
+    let server = TestServer::new();
+    let mut client = server.connect();
     let (_, features) = client
         .open_with("<s:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:s='http://etherx.jabber.org/streams'>")
         .await;
@@ -274,13 +275,13 @@ async fn section_4_8_5_another_prefix_for_the_stream_namespace() {
 //# It MUST NOT be interpreted programmatically by an application.
 #[tokio::test]
 async fn section_4_9_1_1_an_error_of_the_client_closes_the_stream() {
-    let wire = TestServer::new();
-    wire.create_user("juliet").await;
+    let server = TestServer::new();
+    server.create_user("juliet").await;
     let error =
         "<stream:error><undefined-condition xmlns='urn:ietf:params:xml:ns:xmpp-streams'/></stream:error>";
-    let mut early = wire.connect();
+    let mut early = server.connect();
     early.open().await;
-    let mut bound = wire.login("juliet", "balcony").await;
+    let mut bound = server.login("juliet", "balcony").await;
     for client in [&mut early, &mut bound] {
         client.send(error).await;
         client.expect_end().await;
@@ -306,8 +307,8 @@ async fn section_4_9_1_1_an_error_of_the_client_closes_the_stream() {
 //# Client MUST, Server MUST.
 #[tokio::test]
 async fn section_4_9_1_2_an_error_in_the_header_is_preceded_by_a_header() {
-    let wire = TestServer::new();
-    let mut client = wire.connect();
+    let server = TestServer::new();
+    let mut client = server.connect();
     client
         .send("<stream:stream to='example.com' version='1.0' xmlns='jabber:client' xmlns:stream='urn:wrong'>")
         .await;
@@ -323,14 +324,14 @@ async fn section_4_9_1_2_an_error_in_the_header_is_preceded_by_a_header() {
 //# stream MUST be either an authoritative FQDN for the receiving entity or the empty string.
 #[tokio::test]
 async fn section_4_9_1_3_an_unknown_host_is_answered_from_a_known_one() {
-    let wire = TestServer::new();
+    let server = TestServer::new();
     for to in ["unknown.example", "juliet@example.com", "example.com/resource"] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.send(header(&format!("to='{to}' version='1.0'"))).await;
         assert_eq!(client.header().await.attr("from").as_deref(), Some("example.com"));
         client.expect_stream_error(StreamCondition::HostUnknown).await;
     }
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.send(header("to='not a domain' version='1.0'")).await;
     client.expect_stream_error(StreamCondition::ImproperAddressing).await;
 }
@@ -353,8 +354,8 @@ async fn section_4_9_1_3_an_unknown_host_is_answered_from_a_known_one() {
 //# XML character data that is intended to be presented to a human user.
 #[tokio::test]
 async fn section_4_9_2_an_error_has_a_text_in_a_language() {
-    let wire = TestServer::new();
-    let mut client = wire.connect();
+    let server = TestServer::new();
+    let mut client = server.connect();
     client.send(header("to='unknown.example' version='1.0'")).await;
     let error = client.expect_stream_error(StreamCondition::HostUnknown).await;
     assert_eq!(error.children(), ["host-unknown", "text"]);
@@ -363,8 +364,8 @@ async fn section_4_9_2_an_error_has_a_text_in_a_language() {
 
 #[tokio::test]
 async fn section_4_9_3_1_a_root_other_than_stream_is_bad_format() {
-    let wire = TestServer::new();
-    let mut client = wire.connect();
+    let server = TestServer::new();
+    let mut client = server.connect();
     client
         .send("<stream:flow to='example.com' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>")
         .await;
@@ -377,8 +378,8 @@ async fn section_4_9_3_1_a_root_other_than_stream_is_bad_format() {
 //# stream with a stream error, which SHOULD be <bad-namespace-prefix/>
 #[tokio::test]
 async fn section_4_9_3_2_a_missing_prefix_declaration_is_bad_namespace_prefix() {
-    let wire = TestServer::new();
-    let mut client = wire.connect();
+    let server = TestServer::new();
+    let mut client = server.connect();
     client.send("<stream:stream to='example.com' version='1.0' xmlns='jabber:client'>").await;
     client.expect_stream_error(StreamCondition::BadNamespacePrefix).await;
 }
@@ -388,9 +389,9 @@ async fn section_4_9_3_2_a_missing_prefix_declaration_is_bad_namespace_prefix() 
 //# However, the more specific errors are RECOMMENDED.
 #[tokio::test]
 async fn section_4_9_3_13_no_xml_at_all() {
-    let wire = TestServer::new();
+    let server = TestServer::new();
     for garbage in ["GET / HTTP/1.1\r\n\r\n", "hello", "< stream>", "</stream:stream>"] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.send(garbage).await;
         client.expect_stream_error(StreamCondition::NotWellFormed).await;
     }
@@ -398,20 +399,20 @@ async fn section_4_9_3_13_no_xml_at_all() {
 
 #[tokio::test]
 async fn section_4_9_3_20_shutdown_closes_every_stream() {
-    let wire = TestServer::new();
-    wire.create_user("juliet").await;
-    let mut silent = wire.connect();
-    let mut open = wire.connect();
+    let server = TestServer::new();
+    server.create_user("juliet").await;
+    let mut silent = server.connect();
+    let mut open = server.connect();
     open.open().await;
-    let mut bound = wire.login("juliet", "balcony").await;
-    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    let mut bound = server.login("juliet", "balcony").await;
+    server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     for client in [&mut silent, &mut open, &mut bound] {
         client.expect_stream_error(StreamCondition::SystemShutdown).await;
     }
     drop((silent, open, bound));
     testkit::server::run_until_idle().await;
     assert_eq!(
-        (wire.node.outboxes.len(), wire.connection_limiter.counts().connections),
+        (server.node.outboxes.len(), server.connection_limiter.counts().connections),
         (0, 0),
         "nothing is left"
     );
@@ -426,7 +427,7 @@ async fn section_4_9_3_20_shutdown_closes_every_stream() {
 //# it MUST close the stream with a stream error, which SHOULD be <unsupported-encoding/>
 #[tokio::test]
 async fn section_11_5_an_xml_declaration_may_be_absent_and_must_be_right() {
-    let wire = TestServer::new();
+    let server = TestServer::new();
     let plain = header("to='example.com' version='1.0'");
     for start in [
         "",
@@ -434,7 +435,7 @@ async fn section_11_5_an_xml_declaration_may_be_absent_and_must_be_right() {
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n",
         "<?xml version='1.0' encoding='utf-8'?>",
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open_with(&format!("{start}{plain}")).await;
     }
     for (start, condition) in [
@@ -443,7 +444,7 @@ async fn section_11_5_an_xml_declaration_may_be_absent_and_must_be_right() {
         ("<!DOCTYPE stream><?xml version='1.0'?>", StreamCondition::RestrictedXml),
         ("<!-- hello -->", StreamCondition::RestrictedXml),
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.send(format!("{start}{plain}")).await;
         client.expect_stream_error(condition).await;
     }

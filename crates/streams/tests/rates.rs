@@ -35,13 +35,13 @@ static RESUME: Feature = Feature {
     ..Feature::EMPTY
 };
 
-async fn wire(limits: NodeLimits) -> TestServer {
-    let wire =
+async fn server(limits: NodeLimits) -> TestServer {
+    let server =
         TestServerConfig { limits, features: vec![&PROBE, &RESUME], ..TestServerConfig::default() }.start();
     for name in ["romeo", "juliet"] {
-        wire.create_user(name).await;
+        server.create_user(name).await;
     }
-    wire
+    server
 }
 
 /// Ids of the answers available now.
@@ -70,21 +70,22 @@ fn pings(range: std::ops::Range<u32>) -> String {
 //# SHOULD NOT process the stanza and instead SHOULD return a <policy-violation/> stanza error
 #[tokio::test]
 async fn too_many_stanzas_are_read_later_in_order_and_none_is_lost() {
-    let wire = wire(NodeLimits { stanzas_per_second: 5, stanzas_burst: 10, ..NodeLimits::default() }).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server =
+        server(NodeLimits { stanzas_per_second: 5, stanzas_burst: 10, ..NodeLimits::default() }).await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     romeo.send(pings(0..40)).await;
     let mut got = answers(&mut romeo).await;
     // The eleventh is the one that incurs the debt.
     assert_eq!(got.len(), 11, "{got:?}");
     juliet.sync().await;
     for _ in 0..3 {
-        wire.advance(1).await;
+        server.advance(1).await;
         let more = answers(&mut romeo).await;
         assert!((4..=6).contains(&more.len()), "five a second: {more:?}");
         got.extend(more);
     }
-    wire.advance(10).await;
+    server.advance(10).await;
     got.extend(answers(&mut romeo).await);
     assert_eq!(got, (0..40).map(|n| n.to_string()).collect::<Vec<_>>());
 }
@@ -95,17 +96,17 @@ async fn too_many_stanzas_are_read_later_in_order_and_none_is_lost() {
 //# connected client or peer server to use in a given time period.
 #[tokio::test]
 async fn too_many_bytes_are_read_later() {
-    let wire =
-        wire(NodeLimits { bytes_per_second: 1_000, bytes_burst: 2_000, ..NodeLimits::default() }).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let server =
+        server(NodeLimits { bytes_per_second: 1_000, bytes_burst: 2_000, ..NodeLimits::default() }).await;
+    let mut romeo = server.login("romeo", "orchard").await;
     let big = format!("<iq type='get' id='big'><nothing xmlns='urn:x'>{}</nothing></iq>", "x".repeat(6_000));
     romeo.send(&big).await;
     romeo.send(pings(0..1)).await;
     // A stanza larger than the burst is read, and charged afterwards.
     assert_eq!(answers(&mut romeo).await, ["big"]);
-    wire.advance(3).await;
+    server.advance(3).await;
     assert_eq!(answers(&mut romeo).await, [""; 0]);
-    wire.advance(3).await;
+    server.advance(3).await;
     assert_eq!(answers(&mut romeo).await, ["0"]);
 }
 
@@ -113,14 +114,14 @@ async fn too_many_bytes_are_read_later() {
 async fn a_throttled_session_does_not_count_as_idle() {
     let limits =
         NodeLimits { bytes_per_second: 100, bytes_burst: 100, idle_ping_seconds: 5, ..NodeLimits::default() };
-    let wire = wire(limits).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let server = server(limits).await;
+    let mut romeo = server.login("romeo", "orchard").await;
     let big = format!("<iq type='get' id='big'><nothing xmlns='urn:x'>{}</nothing></iq>", "x".repeat(4_000));
     romeo.send(&big).await;
     answers(&mut romeo).await;
-    wire.advance(30).await;
+    server.advance(30).await;
     assert_eq!(answers(&mut romeo).await, [""; 0], "no question while it may not answer");
-    wire.advance(30).await;
+    server.advance(30).await;
     assert_eq!(answers(&mut romeo).await, ["alive"], "but after that");
 }
 
@@ -131,8 +132,8 @@ async fn floods_of_presence_are_refused_with_the_time_to_wait() {
         presence_broadcasts_burst: 2,
         ..NodeLimits::default()
     };
-    let wire = wire(limits).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let server = server(limits).await;
+    let mut romeo = server.login("romeo", "orchard").await;
     for n in 0..3 {
         romeo.send(format!("<presence id='{n}'/>")).await;
     }
@@ -143,27 +144,27 @@ async fn floods_of_presence_are_refused_with_the_time_to_wait() {
     assert_eq!(refused[0].condition().as_deref(), Some("policy-violation"));
     assert_eq!(refused[0].error_type().as_deref(), Some("wait"));
     assert!(refused[0].has("try again in 10 s"));
-    wire.advance(10).await;
+    server.advance(10).await;
     romeo.send("<presence id='4'/>").await;
     let seen = romeo.sync().await;
     assert!(seen.iter().all(|s| s.attr("type").as_deref() != Some("error")));
 }
 
 #[tokio::test]
-async fn a_reload_reaches_streams_that_are_open() {
-    let wire = wire(NodeLimits::default()).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+async fn a_reload_applies_to_open_streams() {
+    let server = server(NodeLimits::default()).await;
+    let mut romeo = server.login("romeo", "orchard").await;
     romeo.send(pings(0..30)).await;
     assert_eq!(answers(&mut romeo).await.len(), 30);
-    wire.node.set_limits(NodeLimits { stanzas_per_second: 2, stanzas_burst: 3, ..NodeLimits::default() });
+    server.node.set_limits(NodeLimits { stanzas_per_second: 2, stanzas_burst: 3, ..NodeLimits::default() });
     // The limits are checked with each batch that arrives.
     romeo.send(pings(0..1)).await;
     answers(&mut romeo).await;
     romeo.send(pings(1..20)).await;
     let slow = answers(&mut romeo).await.len();
     assert!(slow < 6, "{slow}");
-    wire.node.set_limits(NodeLimits::default());
-    wire.advance(2).await;
+    server.node.set_limits(NodeLimits::default());
+    server.advance(2).await;
     assert_eq!(answers(&mut romeo).await.len(), 19 - slow);
 }
 
@@ -171,8 +172,8 @@ async fn a_reload_reaches_streams_that_are_open() {
 async fn floods_of_roster_changes_are_refused() {
     let limits =
         NodeLimits { roster_changes_per_minute: 60, roster_changes_burst: 1, ..NodeLimits::default() };
-    let wire = wire(limits).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let server = server(limits).await;
+    let mut romeo = server.login("romeo", "orchard").await;
     let set = |n: u32| {
         format!("<iq type='set' id='s{n}'><query xmlns='jabber:iq:roster'><item jid='j{n}@x'/></query></iq>")
     };
@@ -189,10 +190,10 @@ fn few() -> NodeLimits {
 }
 
 #[tokio::test]
-async fn a_client_that_reconnects_begins_with_what_it_had_left() {
-    let wire = wire(few()).await;
+async fn a_reconnecting_client_starts_with_its_remaining_tokens() {
+    let server = server(few()).await;
     for how in ["closed", "lost", "replaced"] {
-        let mut romeo = wire.login("romeo", "orchard").await;
+        let mut romeo = server.login("romeo", "orchard").await;
         romeo.send(pings(0..10)).await;
         assert_eq!(answers(&mut romeo).await.len(), 10, "{how}: a full burst");
         let mut earlier = None;
@@ -205,7 +206,7 @@ async fn a_client_that_reconnects_begins_with_what_it_had_left() {
             run_until_idle().await;
         }
         for round in 0..3 {
-            let mut romeo = wire.login("romeo", "orchard").await;
+            let mut romeo = server.login("romeo", "orchard").await;
             romeo.send(pings(0..10)).await;
             let count = answers(&mut romeo).await.len();
             // The first round incurs the debt, with which the next one begins.
@@ -213,18 +214,18 @@ async fn a_client_that_reconnects_begins_with_what_it_had_left() {
         }
         drop(earlier);
         run_until_idle().await;
-        wire.advance(10).await;
+        server.advance(10).await;
     }
 }
 
 #[tokio::test]
-async fn sessions_of_an_account_that_reconnect_have_one_burst_between_them() {
+async fn reconnecting_sessions_of_an_account_share_one_burst() {
     for resumed in [false, true] {
-        let wire = wire(few()).await;
+        let server = server(few()).await;
         let mut ids = Vec::new();
         let mut clients = Vec::new();
         for resource in ["a", "b", "c", "d"] {
-            let mut client = wire.login("romeo", resource).await;
+            let mut client = server.login("romeo", resource).await;
             if resumed {
                 client.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
                 ids.push(client.element().await.attr("id").unwrap());
@@ -236,10 +237,10 @@ async fn sessions_of_an_account_that_reconnect_have_one_burst_between_them() {
         drop(clients);
         run_until_idle().await;
         // Enough to refill the burst of one of them.
-        wire.advance(2).await;
+        server.advance(2).await;
         let mut clients = Vec::new();
         for (at, resource) in ["a", "b", "c", "d"].into_iter().enumerate() {
-            let mut client = wire.connect();
+            let mut client = server.connect();
             if let Some(id) = ids.get(at) {
                 client.open().await;
                 client.authenticate(Mechanism::ScramSha1, "romeo", PASSWORD).await.unwrap();
@@ -255,23 +256,23 @@ async fn sessions_of_an_account_that_reconnect_have_one_burst_between_them() {
             clients.push(client);
         }
         // They are delayed by their own debts only.
-        wire.advance(1).await;
+        server.advance(1).await;
         for client in &mut clients {
             assert!((4..=6).contains(&answers(client).await.len()), "five a second");
         }
         drop(clients);
         run_until_idle().await;
-        wire.advance(20).await;
-        let mut client = wire.login("romeo", "a").await;
+        server.advance(20).await;
+        let mut client = server.login("romeo", "a").await;
         client.send(pings(0..30)).await;
         assert_eq!(answers(&mut client).await.len(), 11, "the burst is refilled");
     }
 }
 
 #[tokio::test]
-async fn a_stream_that_is_resumed_goes_on_with_its_rates() {
-    let wire = wire(few()).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+async fn a_resumed_stream_continues_with_its_rates() {
+    let server = server(few()).await;
+    let mut romeo = server.login("romeo", "orchard").await;
     romeo.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
     let id = romeo.element().await.attr("id").unwrap();
     romeo.send(pings(0..30)).await;
@@ -284,7 +285,7 @@ async fn a_stream_that_is_resumed_goes_on_with_its_rates() {
             None
         };
         run_until_idle().await;
-        romeo = wire.connect();
+        romeo = server.connect();
         romeo.open().await;
         romeo.authenticate(Mechanism::ScramSha1, "romeo", PASSWORD).await.unwrap();
         romeo.open().await;
@@ -295,16 +296,16 @@ async fn a_stream_that_is_resumed_goes_on_with_its_rates() {
         assert_eq!(answers(&mut romeo).await, [""; 0], "in debt since before");
         drop(before);
     }
-    wire.advance(1).await;
+    server.advance(1).await;
     assert!(!answers(&mut romeo).await.is_empty());
 }
 
 #[tokio::test]
 async fn other_sessions_of_the_account_and_other_accounts_keep_their_rates() {
-    let wire = wire(few()).await;
-    let mut phone = wire.login("romeo", "phone").await;
-    let mut laptop = wire.login("romeo", "laptop").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = server(few()).await;
+    let mut phone = server.login("romeo", "phone").await;
+    let mut laptop = server.login("romeo", "laptop").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     phone.send(pings(0..30)).await;
     assert_eq!(answers(&mut phone).await.len(), 11);
     drop(phone);
@@ -316,12 +317,12 @@ async fn other_sessions_of_the_account_and_other_accounts_keep_their_rates() {
 }
 
 #[tokio::test]
-async fn an_idle_session_does_not_inherit_what_a_session_that_ended_has_spent() {
-    let wire = wire(few()).await;
-    let mut laptop = wire.login("romeo", "laptop").await;
-    wire.advance(wire.node.limits().idle_ping_seconds).await;
+async fn an_idle_session_does_not_inherit_the_spending_of_an_ended_one() {
+    let server = server(few()).await;
+    let mut laptop = server.login("romeo", "laptop").await;
+    server.advance(server.node.limits().idle_ping_seconds).await;
     assert_eq!(answers(&mut laptop).await, ["alive"], "its full buckets were dropped");
-    let mut phone = wire.login("romeo", "phone").await;
+    let mut phone = server.login("romeo", "phone").await;
     phone.send(pings(0..10)).await;
     assert_eq!(answers(&mut phone).await.len(), 10, "not in debt, so that the end of its connection is read");
     drop(phone);
@@ -331,21 +332,21 @@ async fn an_idle_session_does_not_inherit_what_a_session_that_ended_has_spent() 
 }
 
 #[tokio::test]
-async fn default_rates_cost_nothing_on_loopback_and_nothing_while_a_session_is_idle() {
-    let wire = wire(NodeLimits::with_rates()).await;
+async fn default_rates_need_no_memory_on_loopback_or_while_idle() {
+    let server = server(NodeLimits::with_rates()).await;
     let has_rates = || {
         let account =
-            wire.node.routing_table.find(Jid::parse("romeo@example.com").unwrap().as_ref()).unwrap();
+            server.node.routing_table.find(Jid::parse("romeo@example.com").unwrap().as_ref()).unwrap();
         account.session("orchard").unwrap().rates(|_| ()).is_some()
     };
-    let mut near = wire.login("romeo", "orchard").await;
+    let mut near = server.login("romeo", "orchard").await;
     near.sync().await;
     assert!(!has_rates());
-    let mut far = wire.connect_from("192.0.2.7");
+    let mut far = server.connect_from("192.0.2.7");
     far.login("romeo", "orchard").await;
     far.sync().await;
     assert!(has_rates());
-    wire.advance(wire.node.limits().idle_ping_seconds).await;
+    server.advance(server.node.limits().idle_ping_seconds).await;
     assert_eq!(answers(&mut far).await, ["alive"]);
     assert!(!has_rates(), "buckets that are full need no memory");
 }

@@ -16,16 +16,16 @@ const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
 async fn juliet(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
     let mut setup = TestServerConfig::default();
     change(&mut setup);
-    let wire = setup.start();
-    wire.create_user("juliet").await;
-    wire
+    let server = setup.start();
+    server.create_user("juliet").await;
+    server
 }
 
 async fn encrypted(
-    wire: &TestServer,
+    server: &TestServer,
     tls: TlsClientSettings,
 ) -> (StreamClient, testkit::server::ReceivedElement) {
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     client.start_tls(&tls).await;
     let (_, features) = client.open().await;
@@ -59,10 +59,10 @@ async fn fails(client: &mut StreamClient, element: &str) -> String {
 //# mechanism SHOULD prefer the channel binding variant (e.g., preferring "SCRAM-SHA-1-PLUS" over "SCRAM-SHA-1").
 #[tokio::test]
 async fn section_6_3_3_mechanisms_in_order_of_strength() {
-    let wire = juliet(|_| {}).await;
-    let (_, features) = wire.connect().open().await;
+    let server = juliet(|_| {}).await;
+    let (_, features) = server.connect().open().await;
     assert_eq!(features.all("mechanism"), ["SCRAM-SHA-512", "SCRAM-SHA-256", "SCRAM-SHA-1"]);
-    let (_, features) = encrypted(&wire, TlsClientSettings::default()).await;
+    let (_, features) = encrypted(&server, TlsClientSettings::default()).await;
     assert_eq!(
         features.all("mechanism"),
         [
@@ -79,27 +79,27 @@ async fn section_6_3_3_mechanisms_in_order_of_strength() {
 
 #[tokio::test]
 async fn xep_0440_the_channel_binding_types_are_announced() {
-    let wire = juliet(|_| {}).await;
-    let (_, features) = encrypted(&wire, TlsClientSettings::default()).await;
+    let server = juliet(|_| {}).await;
+    let (_, features) = encrypted(&server, TlsClientSettings::default()).await;
     assert!(features.has("urn:xmpp:sasl-cb:0"));
     assert!(features.has("type='tls-exporter'") && features.has("type='tls-server-end-point'"));
     // RFC 9266, section 3: not with TLS 1.2 (no extended master secret is requested there).
     let (_, features) =
-        encrypted(&wire, TlsClientSettings { tls12: true, ..TlsClientSettings::default() }).await;
+        encrypted(&server, TlsClientSettings { tls12: true, ..TlsClientSettings::default() }).await;
     assert!(features.has("type='tls-server-end-point'"));
 }
 
 #[tokio::test]
 async fn every_mechanism_logs_in_over_tls() {
-    let wire = juliet(|_| {}).await;
+    let server = juliet(|_| {}).await;
     for mechanism in Mechanism::ALL {
         if matches!(mechanism, Mechanism::External | Mechanism::Anonymous) {
             continue;
         }
-        let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+        let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
         client.finish_login(mechanism, "juliet", mechanism.name()).await;
         assert_eq!(client.jid, format!("juliet@example.com/{}", mechanism.name()));
-        let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+        let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
         let failed = client.authenticate(mechanism, "juliet", "wrong").await;
         assert_eq!(failed, Err("not-authorized".to_owned()), "{mechanism:?}");
     }
@@ -107,8 +107,8 @@ async fn every_mechanism_logs_in_over_tls() {
 
 #[tokio::test]
 async fn plus_binds_to_the_certificate_too() {
-    let wire = juliet(|_| {}).await;
-    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+    let server = juliet(|_| {}).await;
+    let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
     client.scram(Mechanism::ScramSha256Plus, "tls-server-end-point", "juliet", PASSWORD).await.unwrap();
 }
 
@@ -118,8 +118,8 @@ async fn plus_binds_to_the_certificate_too() {
 //# RECOMMENDED to use them
 #[tokio::test]
 async fn section_6_4_2_no_initial_response() {
-    let wire = juliet(|_| {}).await;
-    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+    let server = juliet(|_| {}).await;
+    let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
     client.send(format!("<auth {SASL} mechanism='PLAIN'/>")).await;
     let challenge = client.element().await;
     assert_eq!((challenge.name().as_str(), challenge.text().as_str()), ("challenge", ""));
@@ -133,13 +133,13 @@ async fn section_6_4_2_no_initial_response() {
 //# RECOMMENDED to use them
 #[tokio::test]
 async fn section_6_4_2_a_zero_length_initial_response_is_an_equals_sign() {
-    let wire = juliet(|setup| setup.policy.allow_anonymous = true).await;
-    let mut client = wire.connect();
+    let server = juliet(|setup| setup.policy.allow_anonymous = true).await;
+    let mut client = server.connect();
     client.open().await;
     client.send(format!("<auth {SASL} mechanism='ANONYMOUS'>=</auth>")).await;
     assert_eq!(client.element().await.name(), "success");
     // For SCRAM an empty message is malformed.
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     assert_eq!(
         fails(&mut client, &format!("<auth {SASL} mechanism='SCRAM-SHA-1'>=</auth>")).await,
@@ -153,19 +153,19 @@ async fn section_6_4_2_a_zero_length_initial_response_is_an_equals_sign() {
 //# requested SASL mechanism.
 #[tokio::test]
 async fn section_6_4_2_another_auth_replaces_the_handshake_and_counts() {
-    let wire = juliet(|_| {}).await;
-    let mut client = wire.connect();
+    let server = juliet(|_| {}).await;
+    let mut client = server.connect();
     client.open().await;
     let first = sasl::client::ScramClient::new(sasl::ScramHash::Sha1, sasl::client::Gs2::None, "juliet", "x")
         .client_first();
-    for _ in 0..wire.node.limits().auth_attempts - 1 {
+    for _ in 0..server.node.limits().auth_attempts - 1 {
         client.auth(Mechanism::ScramSha1, &first).await;
         assert_eq!(client.element().await.name(), "challenge");
     }
     client.authenticate(Mechanism::ScramSha256, "juliet", PASSWORD).await.unwrap();
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
-    for _ in 0..wire.node.limits().auth_attempts {
+    for _ in 0..server.node.limits().auth_attempts {
         client.auth(Mechanism::ScramSha1, &first).await;
         assert_eq!(client.element().await.name(), "challenge");
     }
@@ -179,8 +179,8 @@ async fn section_6_4_2_another_auth_replaces_the_handshake_and_counts() {
 //# 'urn:ietf:params:xml:ns:xmpp-sasl' namespace and containing an <aborted/> child element.
 #[tokio::test]
 async fn section_6_4_4_an_aborted_exchange_fails_with_aborted() {
-    let wire = juliet(|_| {}).await;
-    let mut client = wire.connect();
+    let server = juliet(|_| {}).await;
+    let mut client = server.connect();
     client.open().await;
     client.auth(Mechanism::ScramSha1, b"n,,n=juliet,r=abcdefghijklmnop").await;
     client.element().await;
@@ -202,10 +202,10 @@ async fn section_6_4_4_an_aborted_exchange_fails_with_aborted() {
 //# MUST limit the number of retries allowed during SASL authentication
 #[tokio::test]
 async fn section_6_4_5_retries_are_allowed_and_limited() {
-    let wire = juliet(|_| {}).await;
-    let limit = wire.node.limits().auth_attempts;
+    let server = juliet(|_| {}).await;
+    let limit = server.node.limits().auth_attempts;
     assert!((2..=5).contains(&limit), "the RFC names 2 to 5");
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     for _ in 1..limit {
         assert_eq!(
@@ -215,7 +215,7 @@ async fn section_6_4_5_retries_are_allowed_and_limited() {
     }
     client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
 
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     for _ in 0..limit {
         assert_eq!(
@@ -229,8 +229,8 @@ async fn section_6_4_5_retries_are_allowed_and_limited() {
 #[tokio::test]
 async fn attempts_before_tls_are_counted_after_it() {
     let limits = NodeLimits { auth_attempts: 2, ..NodeLimits::default() };
-    let wire = juliet(|setup| setup.limits = limits).await;
-    let mut client = wire.connect();
+    let server = juliet(|setup| setup.limits = limits).await;
+    let mut client = server.connect();
     client.open().await;
     client.authenticate(Mechanism::ScramSha1, "juliet", "wrong").await.unwrap_err();
     client.start_tls(&TlsClientSettings::default()).await;
@@ -241,15 +241,15 @@ async fn attempts_before_tls_are_counted_after_it() {
 
 #[tokio::test]
 async fn section_6_4_6_success_begins_a_new_stream() {
-    let wire = juliet(|_| {}).await;
-    let mut client = wire.connect();
+    let server = juliet(|_| {}).await;
+    let mut client = server.connect();
     let (before, _) = client.open().await;
     client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     let (after, features) = client.open().await;
     assert_ne!(before.attr("id"), after.attr("id"));
     assert!(features.has("urn:ietf:params:xml:ns:xmpp-bind"));
     // The header may come in one packet with what follows.
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
     client.restart();
@@ -265,14 +265,14 @@ async fn section_6_4_6_success_begins_a_new_stream() {
 }
 
 #[tokio::test]
-async fn section_6_4_6_the_old_stream_is_gone_after_success() {
-    let wire = juliet(|_| {}).await;
+async fn section_6_4_6_the_old_stream_ends_with_success() {
+    let server = juliet(|_| {}).await;
     for (rest, condition) in [
         ("<presence>", StreamCondition::BadFormat),
         ("<presence/>", StreamCondition::InvalidXml),
         ("</stream:stream>", StreamCondition::NotWellFormed),
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
         client.restart();
@@ -283,9 +283,9 @@ async fn section_6_4_6_the_old_stream_is_gone_after_success() {
 
 #[tokio::test]
 async fn section_6_5_2_account_disabled_is_reported_only_after_the_right_password() {
-    let wire = juliet(|_| {}).await;
-    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
-    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+    let server = juliet(|_| {}).await;
+    server.stores.accounts.set_disabled(server.address("juliet").as_ref(), true).await.unwrap();
+    let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
     for mechanism in [Mechanism::ScramSha1, Mechanism::Plain] {
         assert_eq!(client.authenticate(mechanism, "juliet", "wrong").await, Err("not-authorized".into()));
         assert_eq!(client.authenticate(mechanism, "juliet", PASSWORD).await, Err("account-disabled".into()));
@@ -294,26 +294,26 @@ async fn section_6_5_2_account_disabled_is_reported_only_after_the_right_passwor
 
 #[tokio::test]
 async fn section_6_5_4_plain_without_tls_fails_with_encryption_required() {
-    let wire = juliet(|_| {}).await;
-    let mut client = wire.connect();
+    let server = juliet(|_| {}).await;
+    let mut client = server.connect();
     client.open().await;
     let plain = format!("<auth {SASL} mechanism='PLAIN'>AGp1bGlldAByMG0zMG15cjBtMzA=</auth>");
     assert_eq!(fails(&mut client, &plain).await, "encryption-required");
     // Where TLS is unavailable, the mechanism is unknown.
-    let wire = juliet(|setup| setup.policy.tls = TlsPolicy::Off).await;
-    let mut client = wire.connect();
+    let server = juliet(|setup| setup.policy.tls = TlsPolicy::Off).await;
+    let mut client = server.connect();
     client.open().await;
     assert_eq!(fails(&mut client, &plain).await, "invalid-mechanism");
 }
 
 #[tokio::test]
-async fn plain_without_tls_where_the_listener_says_so() {
-    let wire = juliet(|setup| {
+async fn plain_without_tls_if_the_listener_permits_it() {
+    let server = juliet(|setup| {
         setup.policy =
             NegotiationPolicy { tls: TlsPolicy::Off, allow_plain_without_tls: true, ..setup.policy.clone() };
     })
     .await;
-    let mut client = wire.connect();
+    let mut client = server.connect();
     let (_, features) = client.open().await;
     assert!(features.all("mechanism").contains(&"PLAIN".to_owned()));
     client.finish_login(Mechanism::Plain, "juliet", "balcony").await;
@@ -321,8 +321,8 @@ async fn plain_without_tls_where_the_listener_says_so() {
 
 #[tokio::test]
 async fn section_6_5_5_bad_base64_fails_with_incorrect_encoding() {
-    let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
-    let mut client = wire.connect();
+    let server = juliet(|setup| setup.limits.auth_attempts = 100).await;
+    let mut client = server.connect();
     client.open().await;
     // Section 13.9.1: foreign characters, padding in the middle, bits after the end.
     for bad in ["%%%", "biws bj1q", "=AAA", "BBBB=CCC", "YQ=", "YR==", "YWI\nYWI="] {
@@ -347,8 +347,8 @@ async fn section_6_5_5_bad_base64_fails_with_incorrect_encoding() {
 //# the receiving entity MUST return an <invalid-authzid/> SASL error as described under Section 6.5.6.
 #[tokio::test]
 async fn section_6_5_6_a_foreign_authzid_fails_with_invalid_authzid() {
-    let wire = juliet(|_| {}).await;
-    wire.create_user("romeo").await;
+    let server = juliet(|_| {}).await;
+    server.create_user("romeo").await;
     let plain = |authzid: &str| sasl::client::plain(Some(authzid), "juliet", PASSWORD);
     for (authzid, expected) in [
         ("romeo@example.com", "invalid-authzid"),
@@ -356,7 +356,7 @@ async fn section_6_5_6_a_foreign_authzid_fails_with_invalid_authzid() {
         ("@@", "invalid-authzid"),
         ("juliet@example.com", ""),
     ] {
-        let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+        let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
         client.auth(Mechanism::Plain, &plain(authzid)).await;
         let answer = client.element().await;
         assert_eq!(answer.condition().unwrap_or_default(), expected, "{authzid}");
@@ -377,8 +377,8 @@ async fn section_6_5_6_a_foreign_authzid_fails_with_invalid_authzid() {
 //# Roles: Client MUST, Server MUST.
 #[tokio::test]
 async fn section_6_5_7_an_unknown_mechanism_fails_with_invalid_mechanism() {
-    let wire = juliet(|_| {}).await;
-    let mut client = wire.connect();
+    let server = juliet(|_| {}).await;
+    let mut client = server.connect();
     client.open().await;
     for mechanism in ["", "mechanism=''", "mechanism='CRAM-MD5'", "mechanism='scram-sha-1'"] {
         assert_eq!(
@@ -386,7 +386,7 @@ async fn section_6_5_7_an_unknown_mechanism_fails_with_invalid_mechanism() {
             "invalid-mechanism"
         );
     }
-    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+    let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
     for mechanism in ["EXTERNAL", "ANONYMOUS"] {
         let auth = format!("<auth {SASL} mechanism='{mechanism}'>=</auth>");
         assert_eq!(fails(&mut client, &auth).await, "invalid-mechanism", "not offered: {mechanism}");
@@ -402,8 +402,8 @@ async fn section_6_5_7_an_unknown_mechanism_fails_with_invalid_mechanism() {
 //# Roles: Client MUST, Server MUST.
 #[tokio::test]
 async fn section_6_5_8_unexpected_elements_fail_with_malformed_request() {
-    let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
-    let mut client = wire.connect();
+    let server = juliet(|setup| setup.limits.auth_attempts = 100).await;
+    let mut client = server.connect();
     client.open().await;
     let long = sasl::encoding::encode_challenge(&[b'a'; 9_000]);
     for (element, text) in [("response", "biws"), ("auth", "YQ=="), ("auth", "biws"), ("auth", long.as_str())]
@@ -412,7 +412,7 @@ async fn section_6_5_8_unexpected_elements_fail_with_malformed_request() {
         assert_eq!(fails(&mut client, &sent).await, "malformed-request", "{element} {text}");
     }
     for element in ["challenge", "success", "failure", "mechanisms"] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.send(format!("<{element} {SASL}/>")).await;
         client.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
@@ -426,8 +426,8 @@ async fn section_6_5_8_unexpected_elements_fail_with_malformed_request() {
 //# communicated in an appropriate child element of the <failure/> element as defined under Section 6.5).
 #[tokio::test]
 async fn section_6_5_10_unknown_accounts_are_indistinguishable() {
-    let wire = juliet(|_| {}).await;
-    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+    let server = juliet(|_| {}).await;
+    let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
     let mut challenges = Vec::new();
     for user in ["nobody", "nobody", "juliet"] {
         let mut scram =
@@ -447,8 +447,8 @@ async fn section_6_5_10_unknown_accounts_are_indistinguishable() {
 
 #[tokio::test]
 async fn user_names_that_are_no_addresses_fail_like_others() {
-    let wire = juliet(|setup| setup.limits.auth_attempts = 100).await;
-    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
+    let server = juliet(|setup| setup.limits.auth_attempts = 100).await;
+    let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
     let long = "x".repeat(2000);
     for user in ["a@b", "a/b", "a b", "\u{10FFFF}", &long] {
         for mechanism in [Mechanism::ScramSha1, Mechanism::Plain] {
@@ -459,17 +459,17 @@ async fn user_names_that_are_no_addresses_fail_like_others() {
 }
 
 #[tokio::test]
-async fn section_6_5_11_temporary_failure_when_the_store_is_away() {
-    let wire = juliet(|_| {}).await;
-    let (mut client, _) = encrypted(&wire, TlsClientSettings::default()).await;
-    wire.set_store_failing(true);
+async fn section_6_5_11_temporary_failure_if_the_store_fails() {
+    let server = juliet(|_| {}).await;
+    let (mut client, _) = encrypted(&server, TlsClientSettings::default()).await;
+    server.set_store_failing(true);
     for mechanism in [Mechanism::ScramSha1, Mechanism::Plain] {
         assert_eq!(
             client.authenticate(mechanism, "juliet", PASSWORD).await,
             Err("temporary-auth-failure".into())
         );
     }
-    wire.set_store_failing(false);
+    server.set_store_failing(false);
     client.finish_login(Mechanism::ScramSha1, "juliet", "balcony").await;
 }
 
@@ -485,9 +485,9 @@ async fn section_6_5_11_temporary_failure_when_the_store_is_away() {
 //# provisioning
 #[tokio::test]
 async fn names_and_passwords_are_prepared() {
-    let wire = juliet(|_| {}).await;
-    wire.create_user_with_password("nurse", "I\u{AD}X").await;
-    let mut client = wire.connect();
+    let server = juliet(|_| {}).await;
+    server.create_user_with_password("nurse", "I\u{AD}X").await;
+    let mut client = server.connect();
     client.open().await;
     // RFC 4013, section 3: soft hyphens are removed. RFC 7622 folds the case of the name.
     client.authenticate(Mechanism::ScramSha1, "NURSE", "IX").await.unwrap();
@@ -496,11 +496,11 @@ async fn names_and_passwords_are_prepared() {
 }
 
 #[tokio::test]
-async fn anonymous_users_have_an_address_of_their_own() {
-    let wire = juliet(|setup| setup.policy.allow_anonymous = true).await;
+async fn anonymous_users_have_unique_addresses() {
+    let server = juliet(|setup| setup.policy.allow_anonymous = true).await;
     let mut seen = std::collections::HashSet::new();
     for _ in 0..3 {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         let (_, features) = client.open().await;
         assert_eq!(features.all("mechanism").last().map(String::as_str), Some("ANONYMOUS"));
         client.finish_login(Mechanism::Anonymous, "", "here").await;
@@ -508,32 +508,32 @@ async fn anonymous_users_have_an_address_of_their_own() {
         client.sync().await;
         assert!(seen.insert(client.jid.clone()));
     }
-    assert_eq!(wire.store_calls(), Vec::<&str>::new(), "the store is not called for them");
+    assert_eq!(server.store_calls(), Vec::<&str>::new(), "the store is not called for them");
 }
 
 #[tokio::test]
 async fn xep_0178_a_client_certificate_logs_in() {
     let authority = ClientAuthority::new();
-    let wire = juliet(|setup| setup.client_authority = Some(authority.pem())).await;
-    wire.create_user("romeo").await;
+    let server = juliet(|setup| setup.client_authority = Some(authority.pem())).await;
+    server.create_user("romeo").await;
     let shows = |addresses: &[&str]| TlsClientSettings {
         identity: Some(authority.issue(addresses)),
         ..TlsClientSettings::default()
     };
     for old in [false, true] {
         let tls = TlsClientSettings { tls12: old, ..shows(&["juliet@example.com"]) };
-        let (mut client, features) = encrypted(&wire, tls).await;
+        let (mut client, features) = encrypted(&server, tls).await;
         assert_eq!(features.all("mechanism")[0], "EXTERNAL", "section 6.3.4: first");
         client.finish_login(Mechanism::External, "", "balcony").await;
         assert_eq!(client.jid, "juliet@example.com/balcony");
     }
     // Without a certificate that names an account of this host, EXTERNAL is not offered.
     for tls in [TlsClientSettings::default(), shows(&["juliet@example.net"]), shows(&[])] {
-        let (_, features) = encrypted(&wire, tls).await;
+        let (_, features) = encrypted(&server, tls).await;
         assert!(!features.all("mechanism").contains(&"EXTERNAL".to_owned()));
     }
     // Two identities: the client selects one.
-    let (mut client, _) = encrypted(&wire, shows(&["juliet@example.com", "romeo@example.com"])).await;
+    let (mut client, _) = encrypted(&server, shows(&["juliet@example.com", "romeo@example.com"])).await;
     for (authzid, condition) in [
         (None, "invalid-authzid"),
         (Some("nurse@example.com"), "invalid-authzid"),
@@ -545,10 +545,10 @@ async fn xep_0178_a_client_certificate_logs_in() {
     client.open().await;
     assert_eq!(client.bind("x").await.unwrap(), "romeo@example.com/x");
     // Certificates for an account that does not exist, and for one that is disabled.
-    let (mut client, _) = encrypted(&wire, shows(&["nobody@example.com"])).await;
+    let (mut client, _) = encrypted(&server, shows(&["nobody@example.com"])).await;
     assert_eq!(client.authenticate(Mechanism::External, "", "").await, Err("not-authorized".into()));
-    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
-    let (mut client, _) = encrypted(&wire, shows(&["juliet@example.com"])).await;
+    server.stores.accounts.set_disabled(server.address("juliet").as_ref(), true).await.unwrap();
+    let (mut client, _) = encrypted(&server, shows(&["juliet@example.com"])).await;
     assert_eq!(client.authenticate(Mechanism::External, "", "").await, Err("account-disabled".into()));
     assert_eq!(
         client.authenticate(Mechanism::ScramSha1, "romeo", PASSWORD).await,
@@ -559,10 +559,10 @@ async fn xep_0178_a_client_certificate_logs_in() {
 
 #[tokio::test]
 async fn a_changed_password_takes_effect_immediately() {
-    let wire = juliet(|_| {}).await;
+    let server = juliet(|_| {}).await;
     let stored = Credentials::derive("new", 64, b"another salt 123").unwrap().encode();
-    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
-    let mut client = wire.connect();
+    server.stores.accounts.set_credentials(server.address("juliet").as_ref(), &stored).await.unwrap();
+    let mut client = server.connect();
     client.open().await;
     client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap_err();
     client.authenticate(Mechanism::ScramSha1, "juliet", "new").await.unwrap();

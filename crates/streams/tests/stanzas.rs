@@ -11,12 +11,12 @@ use testkit::server::{
 use throng_streams::{NegotiationPolicy, TlsPolicy};
 
 async fn lovers() -> (TestServer, StreamClient, StreamClient) {
-    let wire = TestServer::new();
-    wire.create_user("juliet").await;
-    wire.create_user("romeo").await;
-    let juliet = wire.login("juliet", "balcony").await;
-    let romeo = wire.login("romeo", "orchard").await;
-    (wire, juliet, romeo)
+    let server = TestServer::new();
+    server.create_user("juliet").await;
+    server.create_user("romeo").await;
+    let juliet = server.login("juliet", "balcony").await;
+    let romeo = server.login("romeo", "orchard").await;
+    (server, juliet, romeo)
 }
 
 /// Sends one stanza and returns the answer.
@@ -36,14 +36,14 @@ fn pair(condition: &str, kind: &str) -> (String, String) {
 
 /// Section 9.1, step by step: the examples are sent as they are, and the output has the meaning of the examples.
 #[tokio::test]
-async fn section_9_1_the_whole_walkthrough() {
+async fn section_9_1_the_complete_example() {
     let setup =
         TestServerConfig { domains: vec!["im.example.com", "example.net"], ..TestServerConfig::default() };
     let policy = NegotiationPolicy { tls: TlsPolicy::Required, ..setup.policy.clone() };
-    let wire = TestServerConfig { policy, ..setup }.start();
-    wire.create_user("juliet").await;
-    wire.create_user("romeo@example.net").await;
-    let mut romeo = wire.connect();
+    let server = TestServerConfig { policy, ..setup }.start();
+    server.create_user("juliet").await;
+    server.create_user("romeo@example.net").await;
+    let mut romeo = server.connect();
     romeo.open_with(&STREAM_HEADER.replace("example.com", "example.net")).await;
     romeo.start_tls(&TlsClientSettings::default()).await;
     romeo.open_with(&STREAM_HEADER.replace("example.com", "example.net")).await;
@@ -54,7 +54,7 @@ async fn section_9_1_the_whole_walkthrough() {
     // Section 9.1.1: TLS.
     let header = "<stream:stream from='juliet@im.example.com' to='im.example.com' version='1.0' xml:lang='en' \
                   xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>";
-    let mut juliet = wire.connect();
+    let mut juliet = server.connect();
     let (answer, features) = juliet.open_with(header).await;
     for (name, value) in
         [("from", "im.example.com"), ("to", "juliet@im.example.com"), ("version", "1.0"), ("xml:lang", "en")]
@@ -116,7 +116,7 @@ async fn section_9_1_the_whole_walkthrough() {
     // Section 9.1.5: close.
     juliet.send("</stream:stream>").await;
     juliet.expect_end().await;
-    assert_eq!(wire.node.routing_table.sessions(), 1);
+    assert_eq!(server.node.routing_table.sessions(), 1);
 }
 
 //= https://www.rfc-editor.org/rfc/rfc6121#section-3.1.2
@@ -164,7 +164,7 @@ async fn section_8_1_2_1_the_server_stamps_from() {
 
 #[tokio::test]
 async fn section_4_9_3_9_a_foreign_from_ends_the_stream() {
-    let (wire, _, mut romeo) = lovers().await;
+    let (server, _, mut romeo) = lovers().await;
     for from in [
         "romeo@example.com",
         "romeo@example.com/orchard",
@@ -173,7 +173,7 @@ async fn section_4_9_3_9_a_foreign_from_ends_the_stream() {
         "@@",
         "",
     ] {
-        let mut juliet = wire.login("juliet", "balcony").await;
+        let mut juliet = server.login("juliet", "balcony").await;
         juliet
             .send(format!(
                 "<message from='{from}' to='romeo@example.com/orchard'><body>forged</body></message>"
@@ -197,7 +197,7 @@ async fn section_4_9_3_9_a_foreign_from_ends_the_stream() {
 //# Feature: stanza-attribute-id. Description: Support the common 'id' attribute for all stanza kinds. Section:
 //# Section 8.1.3. Roles: Client MUST, Server MUST.
 #[tokio::test]
-async fn section_8_1_3_ids_come_back_as_they_were() {
+async fn section_8_1_3_ids_are_returned_unchanged() {
     let (_wire, mut juliet, _romeo) = lovers().await;
     for id in ["a", "&lt;&apos;&quot;&amp;", "ünïcode", " ", "x"] {
         juliet.send(format!("<iq type='get' id='{id}'><x xmlns='u:x'/></iq>")).await;
@@ -218,8 +218,8 @@ async fn section_8_1_5_languages_are_passed_on() {
 }
 
 #[tokio::test]
-async fn section_8_2_3_what_an_iq_must_have() {
-    let (wire, mut juliet, mut romeo) = lovers().await;
+async fn section_8_2_3_required_parts_of_an_iq() {
+    let (server, mut juliet, mut romeo) = lovers().await;
     for stanza in [
         "<iq type='get'><x xmlns='u:x'/></iq>",
         "<iq id='1'><x xmlns='u:x'/></iq>",
@@ -240,7 +240,7 @@ async fn section_8_2_3_what_an_iq_must_have() {
     // A request that no feature handles, and one that the recipient may handle.
     let answer = ask(&mut juliet, "<iq type='get' id='7'><x xmlns='u:x'/></iq>").await;
     assert_eq!(error(&answer), pair("service-unavailable", "cancel"));
-    let mut chamber = wire.login("juliet", "chamber").await;
+    let mut chamber = server.login("juliet", "chamber").await;
     juliet.send("<iq type='get' id='8' to='juliet@example.com/chamber'><x xmlns='u:x'/></iq>").await;
     assert_eq!(chamber.element().await.attr("id").as_deref(), Some("8"));
     chamber.send("<iq type='result' id='8' to='juliet@example.com/balcony'/>").await;
@@ -316,16 +316,16 @@ async fn section_8_4_unknown_attributes_and_children_are_passed_on() {
 
 #[tokio::test]
 async fn section_4_8_5_prefixes_of_the_header_do_not_leak() {
-    let wire = TestServer::new();
-    wire.create_user("juliet").await;
-    wire.create_user("romeo").await;
-    let mut juliet = wire.connect();
+    let server = TestServer::new();
+    server.create_user("juliet").await;
+    server.create_user("romeo").await;
+    let mut juliet = server.connect();
     juliet.open().await;
     juliet.authenticate(Mechanism::ScramSha1, "juliet", testkit::server::PASSWORD).await.unwrap();
     let header = STREAM_HEADER.replace("xmlns='", "xmlns:foo='urn:example:foo' xmlns='");
     juliet.open_with(&header).await;
     juliet.bind("balcony").await.unwrap();
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut romeo = server.login("romeo", "orchard").await;
     juliet
         .send("<message to='romeo@example.com/orchard'><foo:bar foo:a='1'><foo:c/></foo:bar></message>")
         .await;
@@ -351,7 +351,7 @@ async fn section_4_8_5_prefixes_of_the_header_do_not_leak() {
 //# close the stream with a stream error
 #[tokio::test]
 async fn section_4_8_4_arbitrary_elements_end_the_stream() {
-    let (wire, _, _) = lovers().await;
+    let (server, _, _) = lovers().await;
     for element in [
         "<foo/>",
         "<foo xmlns='urn:x'/>",
@@ -360,7 +360,7 @@ async fn section_4_8_4_arbitrary_elements_end_the_stream() {
         "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>",
         "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'/>",
     ] {
-        let mut juliet = wire.login("juliet", "balcony").await;
+        let mut juliet = server.login("juliet", "balcony").await;
         juliet.send(element).await;
         juliet.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
     }
@@ -413,7 +413,7 @@ async fn section_10_5_stanzas_to_unknown_recipients_are_answered() {
 }
 
 #[tokio::test]
-async fn whitespace_between_stanzas_means_nothing() {
+async fn whitespace_between_stanzas_is_ignored() {
     let (_wire, mut juliet, mut romeo) = lovers().await;
     juliet.send(" \n\t <message to='romeo@example.com/orchard' id='1'/> \r\n <message to='romeo@example.com/orchard' id='2'/>  ").await;
     for id in ["1", "2"] {
@@ -439,7 +439,7 @@ async fn a_message_to_oneself_is_delivered() {
 //# If the server receives a message stanza with no 'to' attribute, it MUST treat the message as if the 'to' address
 //# were the bare JID <localpart@domainpart> of the sending entity.
 #[tokio::test]
-async fn section_10_3_1_a_message_without_to_is_for_the_own_account() {
+async fn section_10_3_1_a_message_without_to_is_for_the_senders_account() {
     let (_wire, mut juliet, _romeo) = lovers().await;
     // No resource has sent presence, so it bounces, with its original address.
     let answer = ask(&mut juliet, "<message id='1' type='chat'><body>x</body></message>").await;

@@ -19,8 +19,8 @@ fn with(tls: TlsPolicy) -> TestServer {
 
 #[tokio::test]
 async fn section_5_3_1_required_tls_is_the_only_feature() {
-    let wire = with(TlsPolicy::Required);
-    let mut client = wire.connect();
+    let server = with(TlsPolicy::Required);
+    let mut client = server.connect();
     let (_, features) = client.open().await;
     testkit::assert_same(
         &[&features.0],
@@ -40,8 +40,8 @@ async fn section_5_3_1_required_tls_is_the_only_feature() {
 //# or an equivalent security layer.
 #[tokio::test]
 async fn section_5_3_1_optional_tls_is_offered_with_mechanisms() {
-    let wire = with(TlsPolicy::Optional);
-    let (_, features) = wire.connect().open().await;
+    let server = with(TlsPolicy::Optional);
+    let (_, features) = server.connect().open().await;
     assert_eq!(features.children(), ["starttls", "mechanisms"]);
     assert!(!features.has("<required/>"));
     assert!(!features.has("PLAIN"), "section 13.8.3: not without TLS");
@@ -49,14 +49,14 @@ async fn section_5_3_1_optional_tls_is_offered_with_mechanisms() {
 
 #[tokio::test]
 async fn section_5_3_1_no_tls_is_not_offered() {
-    let wire = with(TlsPolicy::Off);
-    assert_eq!(wire.connect().open().await.1.children(), ["mechanisms"]);
+    let server = with(TlsPolicy::Off);
+    assert_eq!(server.connect().open().await.1.children(), ["mechanisms"]);
     let setup = TestServerConfig { certificates: false, ..TestServerConfig::default() };
     assert_eq!(setup.start().connect().open().await.1.children(), ["mechanisms"]);
 }
 
 /// Asserts what follows the encrypted header: new id, no STARTTLS, mechanisms with channel binding, a login.
-async fn goes_on_encrypted(wire: &TestServer, mut client: StreamClient, old_id: Option<String>) {
+async fn goes_on_encrypted(server: &TestServer, mut client: StreamClient, old_id: Option<String>) {
     let (header, features) = client.open().await;
     assert_ne!(header.attr("id"), old_id, "section 5.4.3.3: a new stream ID");
     assert_eq!(features.children(), ["mechanisms", "sasl-channel-binding"]);
@@ -65,16 +65,16 @@ async fn goes_on_encrypted(wire: &TestServer, mut client: StreamClient, old_id: 
     client.sync().await;
     client.send("</stream:stream>").await;
     client.expect_end().await;
-    assert_eq!(wire.node.routing_table.sessions(), 0);
+    assert_eq!(server.node.routing_table.sessions(), 0);
 }
 
 #[tokio::test]
 async fn section_5_4_starttls_leads_to_an_encrypted_login() {
     for old in [false, true] {
         for over_tcp in [false, true] {
-            let wire = with(TlsPolicy::Required);
-            wire.create_user("juliet").await;
-            let mut client = if over_tcp { wire.connect_tcp().await } else { wire.connect() };
+            let server = with(TlsPolicy::Required);
+            server.create_user("juliet").await;
+            let mut client = if over_tcp { server.connect_tcp().await } else { server.connect() };
             let (header, _) = client.open().await;
             client.start_tls(&TlsClientSettings { tls12: old, ..TlsClientSettings::default() }).await;
             if old {
@@ -93,7 +93,7 @@ async fn section_5_4_starttls_leads_to_an_encrypted_login() {
                 client.open().await;
                 client.bind("balcony").await.unwrap();
             } else {
-                goes_on_encrypted(&wire, client, header.attr("id")).await;
+                goes_on_encrypted(&server, client, header.attr("id")).await;
             }
         }
     }
@@ -104,11 +104,11 @@ async fn section_5_4_starttls_leads_to_an_encrypted_login() {
 //# If the failure case occurs, the receiving entity MUST return a <failure/> element qualified by the 'urn:ietf
 #[tokio::test]
 async fn section_5_4_2_2_where_tls_is_not_offered_it_fails() {
-    for wire in [
+    for server in [
         with(TlsPolicy::Off),
         TestServerConfig { certificates: false, ..TestServerConfig::default() }.start(),
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.send(STARTTLS).await;
         client.expect(FAILURE).await;
@@ -118,8 +118,8 @@ async fn section_5_4_2_2_where_tls_is_not_offered_it_fails() {
 
 #[tokio::test]
 async fn section_5_4_2_2_a_second_starttls_fails() {
-    let wire = with(TlsPolicy::Optional);
-    let mut client = wire.connect();
+    let server = with(TlsPolicy::Optional);
+    let mut client = server.connect();
     client.open().await;
     client.start_tls(&TlsClientSettings::default()).await;
     client.open().await;
@@ -138,8 +138,8 @@ async fn section_5_4_2_2_a_second_starttls_fails() {
 //# Client MUST, Server MUST.
 #[tokio::test]
 async fn section_5_3_4_other_elements_before_required_tls() {
-    let wire = with(TlsPolicy::Required);
-    let mut client = wire.connect();
+    let server = with(TlsPolicy::Required);
+    let mut client = server.connect();
     client.open().await;
     client.auth(Mechanism::Plain, b"\0juliet\0r0m30myr0m30").await;
     let failure = client.element().await;
@@ -163,12 +163,12 @@ async fn section_5_3_4_other_elements_before_required_tls() {
 //# The entities MUST NOT send any further XML data until the TLS negotiation is complete.
 #[tokio::test]
 async fn section_5_4_3_1_plaintext_after_starttls_is_never_trusted() {
-    let wire = with(TlsPolicy::Required);
-    wire.create_user("juliet").await;
+    let server = with(TlsPolicy::Required);
+    server.create_user("juliet").await;
     for injected in
         [STREAM_HEADER, "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='ANONYMOUS'/>", " "]
     {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.send(format!("{STARTTLS}{injected}")).await;
         // Closed without an error: an injecting attacker learns nothing, and no TLS follows.
@@ -185,9 +185,9 @@ async fn section_5_4_3_1_plaintext_after_starttls_is_never_trusted() {
 //# failure has occurred at the TLS layer, not the XMPP layer as described under Section 13.3).
 #[tokio::test]
 async fn section_5_4_3_2_a_failed_handshake_ends_without_a_closing_tag() {
-    let wire = with(TlsPolicy::Required);
+    let server = with(TlsPolicy::Required);
     for over_tcp in [false, true] {
-        let mut client = if over_tcp { wire.connect_tcp().await } else { wire.connect() };
+        let mut client = if over_tcp { server.connect_tcp().await } else { server.connect() };
         client.open().await;
         client.send(STARTTLS).await;
         client.expect("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
@@ -207,13 +207,13 @@ async fn section_5_4_3_2_a_failed_handshake_ends_without_a_closing_tag() {
 //# The receiving entity MUST discard any information transmitted in layers above TCP that it obtained from the
 //# initiating entity in an insecure manner before TLS took effect
 #[tokio::test]
-async fn section_5_4_3_3_what_was_said_in_plaintext_is_forgotten() {
-    let wire =
+async fn section_5_4_3_3_information_received_in_plaintext_is_discarded() {
+    let server =
         TestServerConfig { domains: vec!["example.com", "example.net"], ..TestServerConfig::default() }
             .start();
-    wire.create_user("juliet").await;
+    server.create_user("juliet").await;
     // An exchange that began in plaintext cannot be completed under TLS, even if it is correct.
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     let mut scram = sasl::client::ScramClient::new(
         sasl::ScramHash::Sha1,
@@ -229,7 +229,7 @@ async fn section_5_4_3_3_what_was_said_in_plaintext_is_forgotten() {
     client.send(format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{last}</response>")).await;
     assert_eq!(client.element().await.condition().as_deref(), Some("malformed-request"));
     // The domain may differ from the plaintext header's, and so may the language.
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open_with(&STREAM_HEADER.replace("to='example.com'", "to='example.net' xml:lang='en-GB'")).await;
     client.start_tls(&TlsClientSettings::default()).await;
     let (header, _) = client.open().await;
@@ -238,27 +238,27 @@ async fn section_5_4_3_3_what_was_said_in_plaintext_is_forgotten() {
 }
 
 #[tokio::test]
-async fn an_unfinished_handshake_ends_with_the_time_for_negotiation() {
-    let wire = with(TlsPolicy::Required);
-    let mut client = wire.connect();
+async fn an_unfinished_handshake_ends_at_the_negotiation_timeout() {
+    let server = with(TlsPolicy::Required);
+    let mut client = server.connect();
     client.open().await;
     client.send(STARTTLS).await;
     client.expect("<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
     client.send(b"\x16\x03\x01").await;
-    wire.advance(wire.node.limits().negotiation_timeout_seconds).await;
+    server.advance(server.node.limits().negotiation_timeout_seconds).await;
     assert_eq!(client.read_to_end().await, "");
 }
 
 #[tokio::test]
 async fn xep_0368_direct_tls_logs_in() {
-    let wire = with(TlsPolicy::Required);
-    wire.create_user("juliet").await;
+    let server = with(TlsPolicy::Required);
+    server.create_user("juliet").await;
     for alpn in [vec![], vec!["xmpp-client"], vec!["h2", "xmpp-client"]] {
-        let mut client = wire.connect_direct().await;
+        let mut client = server.connect_direct().await;
         client.handshake(&TlsClientSettings { alpn, ..TlsClientSettings::default() }).await.unwrap();
-        goes_on_encrypted(&wire, client, None).await;
+        goes_on_encrypted(&server, client, None).await;
     }
-    let mut wrong = wire.connect_direct().await;
+    let mut wrong = server.connect_direct().await;
     let refused =
         wrong.handshake(&TlsClientSettings { alpn: vec!["h2"], ..TlsClientSettings::default() }).await;
     assert!(refused.unwrap_err().to_string().contains("NoApplicationProtocol"));
@@ -266,8 +266,8 @@ async fn xep_0368_direct_tls_logs_in() {
 
 #[tokio::test]
 async fn xep_0368_plaintext_on_a_tls_port_gets_a_tls_alert() {
-    let wire = with(TlsPolicy::Required);
-    let mut client = wire.connect_direct().await;
+    let server = with(TlsPolicy::Required);
+    let mut client = server.connect_direct().await;
     client.send(STREAM_HEADER).await;
     let rest = client.read_to_end().await;
     assert!(rest.starts_with('\u{15}') && !rest.contains("stream"), "{rest:?}");
@@ -275,9 +275,9 @@ async fn xep_0368_plaintext_on_a_tls_port_gets_a_tls_alert() {
 
 #[tokio::test]
 async fn an_unknown_element_in_the_tls_namespace_ends_the_stream() {
-    let wire = with(TlsPolicy::Required);
+    let server = with(TlsPolicy::Required);
     for name in ["proceed", "failure", "start"] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.send(format!("<{name} xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>")).await;
         client.expect_stream_error(StreamCondition::UnsupportedStanzaType).await;
@@ -285,14 +285,14 @@ async fn an_unknown_element_in_the_tls_namespace_ends_the_stream() {
 }
 
 #[tokio::test]
-async fn a_client_that_closes_instead_of_a_handshake_leaves_nothing() {
-    let wire = with(TlsPolicy::Required);
-    let mut client = wire.connect();
+async fn a_client_that_closes_instead_of_a_handshake_leaves_no_state() {
+    let server = with(TlsPolicy::Required);
+    let mut client = server.connect();
     client.open().await;
     client.send(STARTTLS).await;
     client.element().await;
     client.half_close().await;
     assert_eq!(client.receive().await, ReceivedEvent::Eof);
     testkit::server::run_until_idle().await;
-    assert_eq!(wire.node.outboxes.len(), 0);
+    assert_eq!(server.node.outboxes.len(), 0);
 }

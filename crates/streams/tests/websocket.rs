@@ -26,10 +26,10 @@ const FRAMED_OPEN: &str =
 const CLOSE: &str = "<close xmlns='urn:ietf:params:xml:ns:xmpp-framing'/>";
 
 async fn start(setup: TestServerConfig) -> TestServer {
-    let wire = TestServerConfig { features: vec![&SM], ..setup }.start();
-    wire.create_user("juliet").await;
-    wire.create_user("romeo").await;
-    wire
+    let server = TestServerConfig { features: vec![&SM], ..setup }.start();
+    server.create_user("juliet").await;
+    server.create_user("romeo").await;
+    server
 }
 
 /// A short client frame.
@@ -61,8 +61,8 @@ async fn rest(pipe: &mut net::Pipe) -> Vec<(u8, String)> {
 
 #[tokio::test]
 async fn starttls_is_neither_offered_nor_accepted() {
-    let wire = start(TestServerConfig::default()).await;
-    let mut client = wire.connect_websocket();
+    let server = start(TestServerConfig::default()).await;
+    let mut client = server.connect_websocket();
     let (_, features) = client.open().await;
     assert!(!features.has("starttls"), "{features:?}");
     assert!(features.has(">SCRAM-SHA-256<") && !features.has(">PLAIN<") && !features.has("urn:xmpp:sasl:2"));
@@ -70,8 +70,8 @@ async fn starttls_is_neither_offered_nor_accepted() {
     client.expect("<failure xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>").await;
     client.expect_end().await;
     // Encryption below the WebSocket counts as TLS.
-    let wire = start(TestServerConfig { websocket: true, ..TestServerConfig::default() }).await;
-    let mut client = wire.connect();
+    let server = start(TestServerConfig { websocket: true, ..TestServerConfig::default() }).await;
+    let mut client = server.connect();
     let (_, features) = client.open().await;
     assert!(!features.has("starttls") && features.has(">PLAIN<"));
     client.authenticate(Mechanism::Plain, "juliet", PASSWORD).await.unwrap();
@@ -81,8 +81,8 @@ async fn starttls_is_neither_offered_nor_accepted() {
 async fn where_tls_is_required_a_plain_websocket_cannot_log_in() {
     let mut setup = TestServerConfig::default();
     setup.policy.tls = TlsPolicy::Required;
-    let wire = start(setup).await;
-    let mut client = wire.connect_websocket();
+    let server = start(setup).await;
+    let mut client = server.connect_websocket();
     client.send(STREAM_HEADER).await;
     let error = client.expect_stream_error(StreamCondition::PolicyViolation).await;
     assert!(error.has("wss"), "{error:?}");
@@ -93,9 +93,9 @@ async fn where_tls_is_required_a_plain_websocket_cannot_log_in() {
 
 #[tokio::test]
 async fn messages_cross_between_websocket_and_tcp() {
-    let wire = start(TestServerConfig::default()).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
-    let mut juliet = wire.connect_websocket();
+    let server = start(TestServerConfig::default()).await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut juliet = server.connect_websocket();
     juliet.login("juliet", "balcony").await;
     juliet
         .send("<message xmlns='jabber:client' to='romeo@example.com/orchard'><body>Ay me!</body></message>")
@@ -115,16 +115,16 @@ async fn enabled(client: &mut StreamClient) -> String {
 /// RFC 7395, section 3.10: the same stream on another connection, on any transport.
 #[tokio::test]
 async fn a_session_moves_from_tcp_to_websocket_and_back() {
-    let wire = start(TestServerConfig::default()).await;
-    let mut romeo = wire.login("romeo", "orchard").await;
-    let mut juliet = wire.login("juliet", "balcony").await;
+    let server = start(TestServerConfig::default()).await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut juliet = server.login("juliet", "balcony").await;
     let id = enabled(&mut juliet).await;
     for (turn, websocket) in [(0, true), (1, true), (2, false)] {
         drop(juliet);
         run_until_idle().await;
         romeo.send(format!("<message to='juliet@example.com/balcony' id='m{turn}'><body/></message>")).await;
         romeo.sync().await;
-        juliet = if websocket { wire.connect_websocket() } else { wire.connect() };
+        juliet = if websocket { server.connect_websocket() } else { server.connect() };
         juliet.open().await;
         juliet.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
         juliet.open().await;
@@ -137,15 +137,15 @@ async fn a_session_moves_from_tcp_to_websocket_and_back() {
 /// RFC 7395, section 3.6: without `<close/>` the session is detached if resumption is enabled, otherwise it ends.
 #[tokio::test]
 async fn the_closing_handshake_alone_is_a_lost_connection() {
-    let wire = start(TestServerConfig::default()).await;
-    let mut pipe = wire.connect_frames();
+    let server = start(TestServerConfig::default()).await;
+    let mut pipe = server.connect_frames();
     pipe.write_all(&frame(0x81, FRAMED_OPEN.as_bytes())).await.unwrap();
     run_until_idle().await;
     pipe.write_all(&frame(0x88, b"\x03\xe9bye")).await.unwrap();
     let frames = rest(&mut pipe).await;
     assert_eq!(frames.last(), Some(&(0x88, "1001".to_owned())), "{frames:?}");
     run_until_idle().await;
-    assert_eq!(wire.connection_limiter.counts().connections, 0, "the connection is over");
+    assert_eq!(server.connection_limiter.counts().connections, 0, "the connection is over");
 }
 
 #[tokio::test]
@@ -160,8 +160,8 @@ async fn an_error_is_a_message_after_the_header_and_the_close_code_follows() {
         (frame(0x81, FRAMED_OPEN.replace("xmpp-framing", "xmpp-x").as_bytes()), "invalid-namespace", "1000"),
         (frame(0x81, FRAMED_OPEN.replace("example.com", "elsewhere").as_bytes()), "host-unknown", "1000"),
     ] {
-        let wire = start(TestServerConfig::default()).await;
-        let mut pipe = wire.connect_frames();
+        let server = start(TestServerConfig::default()).await;
+        let mut pipe = server.connect_frames();
         pipe.write_all(&bytes).await.unwrap();
         let frames = rest(&mut pipe).await;
         let [(0x81, open), (0x81, error), (0x81, close), (0x88, end)] = &frames[..] else {
@@ -180,11 +180,11 @@ async fn an_error_is_a_message_after_the_header_and_the_close_code_follows() {
 /// RFC 7395, section 3.6, and RFC 6455, section 7.4.1, for a server that shuts down.
 #[tokio::test]
 async fn the_server_closes_the_stream_and_then_the_websocket() {
-    let wire = start(TestServerConfig::default()).await;
-    let mut pipe = wire.connect_frames();
+    let server = start(TestServerConfig::default()).await;
+    let mut pipe = server.connect_frames();
     pipe.write_all(&frame(0x81, FRAMED_OPEN.as_bytes())).await.unwrap();
     run_until_idle().await;
-    wire.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
     let frames = rest(&mut pipe).await;
     let [.., (0x81, error), (0x81, close), (0x88, code)] = &frames[..] else { panic!("{frames:?}") };
     assert!(error.contains("<system-shutdown "), "{error}");

@@ -1,8 +1,8 @@
 //! TLS 1.3 records after the handshake (RFC 8446, sections 4.6, 5 and 6), over ring, for clients with many connections.
 //!
-//! rustls performs the handshake and reports its secrets to a [`SecretCapture`]. A [`RecordLayer`] made of them replaces
-//! rustls: half a kilobyte for each connection instead of 4 kB. The crate is bytes in and bytes out; sockets belong to
-//! its caller.
+//! rustls performs the handshake and reports its secrets to a [`SecretCapture`]. A [`RecordLayer`] made of them
+//! replaces rustls: half a kilobyte for each connection instead of 4 kB. The crate is bytes in and bytes out; sockets
+//! belong to its caller.
 //!
 //! Not implemented: handshakes, TLS 1.2, servers.
 //!

@@ -189,7 +189,8 @@ impl RecordLayer {
         self.seal(ALERT, &[1, 0], sealed)
     }
 
-    /// Opens all complete records, in place; responses and alerts are then in `sealed`. `sink` receives application data.
+    /// Opens all complete records, in place; responses and alerts are then in `sealed`. `sink` receives application
+    /// data.
     ///
     /// # Errors
     /// The connection has failed; an alert for the peer is in `sealed`.

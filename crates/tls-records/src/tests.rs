@@ -80,7 +80,7 @@ fn whole_records_are_opened_and_the_rest_is_left() {
 }
 
 #[test]
-fn padding_is_taken_off() {
+fn padding_is_removed() {
     let mut pair = Pair::new();
     // The outer type is the last nonzero byte: text with its type and trailing zeros, sealed as type 0.
     let padded = pair.seal(&[(0, b"text\0\x17\0\0\0")]);
@@ -105,7 +105,7 @@ fn the_largest_record_is_opened_and_a_larger_one_refused() {
 }
 
 #[test]
-fn what_does_not_belong_ends_the_connection() {
+fn unexpected_records_end_the_connection() {
     for records in [
         &[(20, &b"\x01"[..])][..],
         &[(HANDSHAKE, b"")],
@@ -136,7 +136,7 @@ fn what_does_not_belong_ends_the_connection() {
 }
 
 #[test]
-fn forged_repeated_and_missing_records_are_noticed() {
+fn forged_repeated_and_missing_records_are_detected() {
     let bad = (Error::DecryptError, AlertDescription::BadRecordMac);
     let sample = Pair::new().seal(&[(APPLICATION_DATA, b"text")]);
     for place in 5..sample.len() {
@@ -158,7 +158,7 @@ fn forged_repeated_and_missing_records_are_noticed() {
 }
 
 #[test]
-fn tickets_come_whole_joined_and_in_pieces() {
+fn tickets_are_read_complete_joined_and_fragmented() {
     let ticket = [&[4, 0, 0, 9][..], &[7; 9]].concat();
     let mut pair = Pair::new();
     let two = [ticket.clone(), ticket.clone()].concat();
@@ -175,8 +175,8 @@ fn tickets_come_whole_joined_and_in_pieces() {
 #[test]
 fn keys_change_on_an_update_and_are_updated_on_request() {
     let mut pair = Pair::new();
-    for (asked, turn) in [(0, b"0"), (1, b"1"), (1, b"2"), (0, b"3")] {
-        let mut records = pair.seal(&[(APPLICATION_DATA, turn), (HANDSHAKE, &[24, 0, 0, 1, asked])]);
+    for (requested, turn) in [(0, b"0"), (1, b"1"), (1, b"2"), (0, b"3")] {
+        let mut records = pair.seal(&[(APPLICATION_DATA, turn), (HANDSHAKE, &[24, 0, 0, 1, requested])]);
         // The peer switches its own keys after the update it sent, as it would after one it received.
         pair.there.update_own_keys().unwrap();
         records.extend(pair.seal(&[(APPLICATION_DATA, b"after")]));
@@ -212,7 +212,7 @@ fn alerts_are_ends_or_errors() {
 }
 
 #[test]
-fn a_record_that_does_not_fit_makes_room_once() {
+fn a_record_that_does_not_fit_compacts_the_buffer_once() {
     let mut pair = Pair::new();
     let mut sealed = SealedBuffer::new();
     for _ in 0..5 {

@@ -1,4 +1,5 @@
-//! Benchmark of one chat message: scanning, validating, reading its attributes; compared with quick-xml in the same run.
+//! Benchmark of one chat message: scanning, validating, reading its attributes; compared with quick-xml in the same
+//! run.
 //!
 //! Run with `cargo bench -p throng-xml`. Each result is the best of many rounds, in nanoseconds per message.
 //!

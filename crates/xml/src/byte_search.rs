@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_a_plain_search_finds() {
+    fn the_search_agrees_with_a_naive_search() {
         // Word arithmetic can confuse a needle with bytes of adjacent value.
         let mut text: Vec<u8> = (0..400u32).map(|i| (i * 7 % 13 + 55) as u8 ^ ((i % 3) as u8) << 7).collect();
         text.extend_from_slice(b"<;<=<>'\"&\x01\0\x80");

@@ -4,8 +4,9 @@
 //!
 //! # Pitfalls
 //!
-//! Limits are `policy-violation`, never `not-well-formed`: a peer that exceeds one has sent valid XML. So has a peer whose
-//! names only the fifth edition of XML 1.0 allows, because section 4.9.3.13 refers to the rules of `[XML]`, that edition.
+//! Limits are `policy-violation`, never `not-well-formed`: a peer that exceeds one has sent valid XML. So has a peer
+//! whose names only the fifth edition of XML 1.0 allows, because section 4.9.3.13 refers to the rules of `[XML]`, that
+//! edition.
 
 /// A construct that XML has and XMPP forbids (RFC 6120, section 11.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,8 +68,8 @@ pub enum Error {
     /// A namespace name is not a URI (Namespaces in XML 1.0, section 2.2). That breaks no rule of well-formedness.
     #[error("a namespace name is no URI")]
     BadNamespaceName,
-    /// A name that only the fifth edition of XML 1.0 allows. RFC 6120 cites that edition, so such a name is well-formed;
-    /// rejecting it is a policy, for clients that implement the fourth edition.
+    /// A name that only the fifth edition of XML 1.0 allows. RFC 6120 cites that edition, so such a name is
+    /// well-formed; rejecting it is a policy, for clients that implement the fourth edition.
     #[error("a name that only the fifth edition of XML 1.0 allows")]
     NameOfFifthEdition,
     /// The stream header itself uses a prefix that it does not declare.
@@ -95,8 +96,8 @@ pub enum StreamErrorKind {
     NotWellFormed,
     /// `<restricted-xml/>`, section 4.9.3.18.
     RestrictedXml,
-    /// `<policy-violation/>`, section 4.9.3.14: a limit of this server, a namespace name that is not a URI, or a name that only
-    /// the fifth edition of XML 1.0 allows.
+    /// `<policy-violation/>`, section 4.9.3.14: a limit of this server, a namespace name that is not a URI, or a name
+    /// that only the fifth edition of XML 1.0 allows.
     PolicyViolation,
     /// `<bad-namespace-prefix/>`, section 4.9.3.2.
     BadNamespacePrefix,
@@ -120,8 +121,8 @@ impl Error {
             | Error::NameOfFifthEdition => StreamErrorKind::PolicyViolation,
             Error::Restricted(_) => StreamErrorKind::RestrictedXml,
             // Section 11.3: data that is not namespace-well-formed ends the stream with not-well-formed.
-            // Section 11.6 and XML 1.0, section 4.3.3, treat invalid UTF-8 the same way: unsupported-encoding is for a peer
-            // that declares or shows that it uses another encoding.
+            // Section 11.6 and XML 1.0, section 4.3.3, treat invalid UTF-8 the same way: unsupported-encoding is for a
+            // peer that declares or shows that it uses another encoding.
             Error::NotWellFormed(_) | Error::BadNamespace(_) | Error::BadUtf8 | Error::BadCharacter => {
                 StreamErrorKind::NotWellFormed
             }

@@ -4,8 +4,8 @@
 //!
 //! # Pitfalls
 //!
-//! A literal carriage return or, in attributes, a line end or tab does not survive a reader, so both escaping functions turn
-//! them into references. Characters that XML cannot represent become U+FFFD.
+//! A literal carriage return or, in attributes, a line end or tab does not survive a reader, so both escaping functions
+//! turn them into references. Characters that XML cannot represent become U+FFFD.
 
 use std::borrow::Cow;
 
@@ -25,8 +25,8 @@ pub fn attr(value: &str, out: &mut Vec<u8>) {
     write(value, out, true);
 }
 
-/// Appends `=` and a quoted value, copied verbatim from another attribute. Such a value contains at most one kind of quote,
-/// so it needs no escaping and keeps its length.
+/// Appends `=` and a quoted value, copied verbatim from another attribute. Such a value contains at most one kind of
+/// quote, so it needs no escaping and keeps its length.
 pub fn raw_attr_value(raw: &str, out: &mut Vec<u8>) {
     let quote = if memchr(b'\'', raw.as_bytes()).is_some() { b'"' } else { b'\'' };
     out.extend_from_slice(&[b'=', quote]);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_the_same() {
+    fn escaped_text_reads_back_the_same() {
         for s in ["", "plain", "a<b>&c\"d'e", "x\r\ny\rz\n\t", "é😀\u{FFFD}", "]]>"] {
             assert_eq!(unescape(&written(s, false)).unwrap(), s);
             assert_eq!(unescape_attr(&written(s, true)).unwrap(), s);

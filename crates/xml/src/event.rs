@@ -154,8 +154,8 @@ impl<'a> StartTag<'a> {
         self.iter(false)
     }
 
-    /// The namespace declarations in document order. `name` is the declared prefix and `prefix` is `xmlns`; for the default
-    /// namespace `name` is `xmlns` and there is no prefix.
+    /// The namespace declarations in document order. `name` is the declared prefix and `prefix` is `xmlns`; for the
+    /// default namespace `name` is `xmlns` and there is no prefix.
     pub fn declarations(&self) -> Attrs<'_, 'a> {
         self.iter(true)
     }

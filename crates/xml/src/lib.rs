@@ -1,8 +1,8 @@
 //! XML for streams: finds the elements of a stream, validates, reads and writes them (RFC 6120, sections 4.8 and 11).
 //!
-//! A [`Scanner`] finds the end of an element, a [`Reader`] validates and reads it, and a [`Tree`] is built only for random
-//! access. Only [`Tree`], [`normalise()`], [`Writer`], a [`NamespaceContext`] for an unusual header, and values with references
-//! allocate.
+//! A [`Scanner`] finds the end of an element, a [`Reader`] validates and reads it, and a [`Tree`] is built only for
+//! random access. Only [`Tree`], [`normalise()`], [`Writer`], a [`NamespaceContext`] for an unusual header, and values
+//! with references allocate.
 //!
 //! Not implemented: DTDs, comments, processing instructions, encodings other than UTF-8. XMPP forbids them.
 //!

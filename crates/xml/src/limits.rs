@@ -1,8 +1,8 @@
 //! Bounds on the cost of one element. RFC 6120, section 13.12, requires them; the values are this server's.
 //!
-//! A server adds to what it received: addresses, ids, times, an element around it. [`Limits::DEFAULT`] bounds what a peer may
-//! send, [`Limits::CEILING`] what can be read. The difference leaves room for such additions, so that an admitted element can
-//! be read again in every form that the server gives it.
+//! A server adds to what it received: addresses, ids, times, an element around it. [`Limits::DEFAULT`] bounds what a
+//! peer may send, [`Limits::CEILING`] what can be read. The difference leaves room for such additions, so that an
+//! admitted element can be read again in every form that the server gives it.
 //!
 //! Not implemented: rates and totals per stream, which belong to the transport.
 //!
@@ -40,7 +40,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Limits for authenticated peers: 256 kB, 64 deep, 64 attributes, 32 declarations, names of 256 bytes, a start tag of 32 kB.
+    /// Limits for authenticated peers: 256 kB, 64 deep, 64 attributes, 32 declarations, names of 256 bytes, a start tag
+    /// of 32 kB.
     pub const DEFAULT: Limits = Limits {
         element_bytes: 262_144,
         depth: 64,

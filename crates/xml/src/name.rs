@@ -41,7 +41,8 @@ pub(crate) fn is_space(byte: u8) -> bool {
     CLASS[usize::from(byte)] & SPACE != 0
 }
 
-/// Whether this byte is allowed in a namespace name: unreserved, reserved and `%` (RFC 3986, section 2), or beyond ASCII.
+/// Whether this byte is allowed in a namespace name: unreserved, reserved and `%` (RFC 3986, section 2), or beyond
+/// ASCII.
 pub(crate) fn is_uri_byte(byte: u8) -> bool {
     CLASS[usize::from(byte)] & URI != 0
 }

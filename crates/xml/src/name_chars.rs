@@ -1,7 +1,7 @@
 //! Name characters beyond ASCII: XML 1.0 (fourth edition), Appendix B.
 //!
-//! The fifth edition allows every name of the fourth and more. Expat and the clients built on it implement only the fourth
-//! edition and fail on other names, so these tables are the intersection.
+//! The fifth edition allows every name of the fourth and more. Expat and the clients built on it implement only the
+//! fourth edition and fail on other names, so these tables are the intersection.
 //!
 //! Not implemented: characters beyond the Basic Multilingual Plane; the fourth edition allows none in names.
 //!
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_in_order_and_apart() {
+    fn ranges_are_sorted_and_disjoint() {
         for ranges in [&NAME_START_RANGES[..], &NAME_EXTRA_RANGES[..]] {
             assert!(ranges.iter().all(|(first, last)| first <= last));
             assert!(ranges.windows(2).all(|pair| u32::from(pair[0].1) + 1 < u32::from(pair[1].0)));

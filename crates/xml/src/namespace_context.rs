@@ -4,8 +4,8 @@
 //!
 //! # Pitfalls
 //!
-//! The context is not forwarded with a stanza. A stanza that depends on one must be normalised before it leaves its stream
-//! (section 4.8.4).
+//! The context is not forwarded with a stanza. A stanza that depends on one must be normalised before it leaves its
+//! stream (section 4.8.4).
 
 use crate::{Error, Limits, Namespace, Ns, Reader};
 
@@ -48,8 +48,8 @@ impl NamespaceContext {
         NamespaceContext { default: Some(default), stream: false, extra: None }
     }
 
-    /// The declarations in the start tag of a stream. Allocates only for declarations other than a known default namespace and
-    /// the usual `stream` prefix.
+    /// The declarations in the start tag of a stream. Allocates only for declarations other than a known default
+    /// namespace and the usual `stream` prefix.
     pub fn from_open_tag(bytes: &[u8], limits: &Limits) -> Result<NamespaceContext, Error> {
         let start = Reader::open_tag(bytes, limits)?;
         let mut scope = NamespaceContext::empty();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn other_declarations_are_kept() {
+    fn other_declarations_are_preserved() {
         let s =
             scope("<s:stream xmlns='urn:x' xmlns:s='http://etherx.jabber.org/streams' xmlns:d='a&amp;b'>");
         assert_eq!(s.default_namespace().text, "urn:x");

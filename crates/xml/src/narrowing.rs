@@ -1,7 +1,7 @@
 //! Conversions from `usize` to narrower integers, for values that the reader's limits bound.
 //!
-//! Not implemented: an error. Every value is bounded before it is narrowed. A value that is too large all the same saturates:
-//! no lookup finds the maximum, whereas a wrapped value would be a valid offset.
+//! Not implemented: an error. Every value is bounded before it is narrowed. A value that is too large all the same
+//! saturates: no lookup finds the maximum, whereas a wrapped value would be a valid offset.
 
 /// An offset into an element of at most [`Limits::element_bytes`](crate::Limits) bytes, a `u32`.
 #[inline(always)]

@@ -10,9 +10,9 @@
 use crate::{Error, Event, Limits, MAX_DEPTH, Namespace, NamespaceContext, Ns, Reader, StartTag, escape};
 
 /// Appends the element in `bytes` to `out` in portable form: no prefixes on elements, every default namespace declared
-/// where it changes, every attribute prefix declared on its own element. A root in a content namespace (`jabber:client`,
-/// `jabber:server` or a component's) is written without declaration, for a reader whose default is `jabber:client`; so are
-/// its direct children in the same namespace. On error `out` is unchanged.
+/// where it changes, every attribute prefix declared on its own element. A root in a content namespace
+/// (`jabber:client`, `jabber:server` or a component's) is written without declaration, for a reader whose default is
+/// `jabber:client`; so are its direct children in the same namespace. On error `out` is unchanged.
 pub fn normalise(
     bytes: &[u8],
     scope: &NamespaceContext,
@@ -63,7 +63,8 @@ fn write(bytes: &[u8], scope: &NamespaceContext, limits: &Limits, out: &mut Vec<
                 if text.is_cdata() {
                     escape::text(&text.unescape(), out);
                 } else {
-                    // A bare > is allowed in text, but not after a section that ended with ]] and is text in the output.
+                    // A bare > is allowed in text, but not after a section that ended with ]] and is text in the
+                    // output.
                     for (i, piece) in text.raw().split('>').enumerate() {
                         out.extend_from_slice(if i > 0 { b"&gt;" } else { b"" });
                         out.extend_from_slice(piece.as_bytes());

@@ -1,12 +1,12 @@
-//! Validating pull reader for one complete element: XML 1.0 (fourth edition), Namespaces in XML 1.0 (third edition), and
-//! the restrictions of RFC 6120, section 11.
+//! Validating pull reader for one complete element: XML 1.0 (fourth edition), Namespaces in XML 1.0 (third edition),
+//! and the restrictions of RFC 6120, section 11.
 //!
 //! Not implemented: finding the end of the element, which the [`Scanner`](crate::Scanner) does.
 //!
 //! # Pitfalls
 //!
-//! The reader does not allocate: open elements and declarations live in arrays sized by the hard limits of `limits.rs`, about
-//! 900 bytes on the stack. Moving and copying the reader and its events is a large part of its cost, so run
+//! The reader does not allocate: open elements and declarations live in arrays sized by the hard limits of `limits.rs`,
+//! about 900 bytes on the stack. Moving and copying the reader and its events is a large part of its cost, so run
 //! `cargo bench -p throng-xml` before making either larger.
 
 use memchr::memchr;
@@ -102,8 +102,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next event, or `None` after the element; only then is the whole element known to be valid. After an error every
-    /// call fails.
+    /// The next event, or `None` after the element; only then is the whole element known to be valid. After an error
+    /// every call fails.
     #[allow(
         clippy::should_implement_trait,
         reason = "an Iterator would yield Option<Result>, which reads worse here"
@@ -154,8 +154,8 @@ impl<'a> Reader<'a> {
         Ok(Some(event))
     }
 
-    /// Reads to the end of the innermost open element and validates what it skips. Right after `StartTag` that is the element
-    /// just opened.
+    /// Reads to the end of the innermost open element and validates what it skips. Right after `StartTag` that is the
+    /// element just opened.
     pub fn skip(&mut self) -> Result<(), Error> {
         let outside = self.depth.saturating_sub(1);
         while self.depth > outside {
@@ -176,8 +176,8 @@ impl<'a> Reader<'a> {
         self.pos
     }
 
-    /// Whether the element declares every namespace that it uses: the root has no prefix and every prefix is declared inside.
-    /// The default namespace and `xml` do not count. Meaningful once `next` has returned `None`.
+    /// Whether the element declares every namespace that it uses: the root has no prefix and every prefix is declared
+    /// inside. The default namespace and `xml` do not count. Meaningful once `next` has returned `None`.
     pub const fn is_self_contained(&self) -> bool {
         self.portable
     }
@@ -361,8 +361,8 @@ impl<'a> Reader<'a> {
         })))
     }
 
-    /// Whether the attribute name at `name_at` also occurs between `from` and itself. Reads the preceding attributes again,
-    /// which only names with the same mark require.
+    /// Whether the attribute name at `name_at` also occurs between `from` and itself. Reads the preceding attributes
+    /// again, which only names with the same mark require.
     #[cold]
     fn is_duplicate_attribute(&self, from: usize, name_at: usize, q: QName) -> bool {
         let name = &self.text.as_bytes()[name_at..q.end];
@@ -392,7 +392,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Records a namespace declaration (Namespaces in XML 1.0, sections 2.2 and 3). An empty prefix declares the default.
+    /// Records a namespace declaration (Namespaces in XML 1.0, sections 2.2 and 3). An empty prefix declares the
+    /// default.
     fn declare(&mut self, prefix_at: usize, prefix_end: usize, at: usize, end: usize) -> Result<(), Error> {
         const RESERVED: Error = Error::BadNamespace("a reserved prefix or namespace");
         if end - at > MAX_NAMESPACE_BYTES {
@@ -529,8 +530,8 @@ fn equals(bytes: &[u8], mut at: usize) -> Result<usize, Error> {
 }
 
 /// Whether a namespace name consists of URI characters (RFC 3986, section 2) and characters beyond ASCII. Namespaces in
-/// XML 1.0, section 2.2, requires a URI reference. Expat joins namespace and local name with a separator chosen by its user
-/// among the other characters (clients use a space, `}` or `|`), and fails on a namespace name that contains it.
+/// XML 1.0, section 2.2, requires a URI reference. Expat joins namespace and local name with a separator chosen by its
+/// user among the other characters (clients use a space, `}` or `|`), and fails on a namespace name that contains it.
 fn is_uri(raw: &str) -> bool {
     if !raw.contains('&') {
         return raw.bytes().all(name::is_uri_byte);
@@ -539,8 +540,8 @@ fn is_uri(raw: &str) -> bool {
     escape::UnescapedChars::new(raw, true).flatten().all(|c| u8::try_from(c).map_or(true, name::is_uri_byte))
 }
 
-/// Checks the production Char over UTF-8 bytes: no control characters but three, no U+FFFE and U+FFFF. Returns whether any
-/// of those three occurs.
+/// Checks the production Char over UTF-8 bytes: no control characters but three, no U+FFFE and U+FFFF. Returns whether
+/// any of those three occurs.
 fn check_characters(bytes: &[u8]) -> Result<bool, Error> {
     let mut control = false;
     let mut space = false;

@@ -1,12 +1,12 @@
 //! Scanner for element boundaries in a byte stream (RFC 6120, sections 4 and 11).
 //!
-//! Not implemented: anything inside an element but its nesting. The [`Reader`](crate::Reader) validates names, attributes,
-//! references, characters and end tags, so an `Element` is not yet known to be well-formed.
+//! Not implemented: anything inside an element but its nesting. The [`Reader`](crate::Reader) validates names,
+//! attributes, references, characters and end tags, so an `Element` is not yet known to be well-formed.
 //!
 //! # Pitfalls
 //!
-//! The scanner owns no bytes. It remembers how far it has scanned the *same* bytes, so after dropping exactly `skip` bytes
-//! the caller must pass the remaining bytes again, unchanged, with more appended.
+//! The scanner owns no bytes. It remembers how far it has scanned the *same* bytes, so after dropping exactly `skip`
+//! bytes the caller must pass the remaining bytes again, unchanged, with more appended.
 
 use memchr::memchr;
 
@@ -134,8 +134,8 @@ impl Scanner {
         *self = if self.fragment { Scanner::fragment() } else { Scanner::new() };
     }
 
-    /// Scans for the next boundary. `input[0]` is the first byte not yet consumed. An error is final: it is returned until
-    /// [`restart`](Scanner::restart).
+    /// Scans for the next boundary. `input[0]` is the first byte not yet consumed. An error is final: it is returned
+    /// until [`restart`](Scanner::restart).
     pub fn scan(&mut self, input: &[u8], limits: &Limits) -> Result<ScanOutcome, Error> {
         let result = self.advance(input, limits);
         if let Err(error) = result {

@@ -4,8 +4,8 @@
 //!
 //! # Pitfalls
 //!
-//! A node costs 64 bytes, so a hostile element costs about twenty times its size while the tree lives. Build a tree only of
-//! elements whose content is needed.
+//! A node costs 64 bytes, so a hostile element costs about twenty times its size while the tree lives. Build a tree
+//! only of elements whose content is needed.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -273,8 +273,8 @@ impl<'t> TreeNode<'t> {
         }
     }
 
-    /// The element as a standalone document that can be stored without its context: namespaces inherited from enclosing elements
-    /// are declared on it. Allocates only if necessary.
+    /// The element as a standalone document that can be stored without its context: namespaces inherited from enclosing
+    /// elements are declared on it. Allocates only if necessary.
     ///
     /// # Errors
     /// When the result would exceed the limits.

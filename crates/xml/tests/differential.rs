@@ -1,8 +1,9 @@
-//! Differential test: on 100 000 generated and mutated streams this crate, rxml and quick-xml must agree on validity and
-//! content.
+//! Differential test: on 100 000 generated and mutated streams this crate, rxml and quick-xml must agree on validity
+//! and content.
 //!
-//! rxml is strict, so it must agree both ways. quick-xml is lax by design: what it rejects must be rejected here, and what
-//! is accepted here it must read with the same content. Each known difference is a branch of `excused`, with its reason.
+//! rxml is strict, so it must agree both ways. quick-xml is lax by design: what it rejects must be rejected here, and
+//! what is accepted here it must read with the same content. Each known difference is a branch of `excused`, with its
+//! reason.
 //!
 //! # Pitfalls
 //!
@@ -185,7 +186,8 @@ fn excused(
             };
             input.split(|byte| *byte == b'<').any(|tag| defaults(tag) > 1)
         }
-        // RFC 6120, section 4.4, allows white space between elements; a CDATA section is rejected even if it holds only that.
+        // RFC 6120, section 4.4, allows white space between elements; a CDATA section is rejected even if it holds only
+        // that.
         (Ok(_), Err(Error::NotWellFormed("a CDATA section between elements"))) => true,
         // Namespaces in XML 1.0, section 3: no prefix may be bound to the namespace of xmlns; rxml allows it.
         (Ok(_), Err(Error::BadNamespace("a reserved prefix or namespace"))) => {

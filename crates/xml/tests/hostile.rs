@@ -36,7 +36,7 @@ fn refused_start(start: &[u8]) -> Error {
 }
 
 #[test]
-fn restricted_xml_is_refused_as_soon_as_it_is_seen() {
+fn restricted_xml_is_refused_immediately() {
     use Restriction::{Comment, Doctype, Entity, ProcessingInstruction};
     // All of these are incomplete: the error must not wait for the end of a construct.
     for (rest, restriction) in [
@@ -73,7 +73,7 @@ fn restricted_xml_is_refused_as_soon_as_it_is_seen() {
 //= type=test
 //# it MUST interpret that character as a zero width no-break space
 #[test]
-fn what_is_not_well_formed_is_refused() {
+fn xml_that_is_not_well_formed_is_refused() {
     for rest in [
         "text",
         "&amp;",
@@ -122,7 +122,7 @@ fn what_is_not_well_formed_is_refused() {
 }
 
 #[test]
-fn what_is_not_namespace_well_formed_is_refused() {
+fn xml_that_is_not_namespace_well_formed_is_refused() {
     for rest in [
         "<p:a/>",
         "<a p:b='1'/>",
@@ -148,9 +148,9 @@ fn what_is_not_namespace_well_formed_is_refused() {
     assert_eq!(refused_start(b"<stream:stream xmlns='jabber:client'>"), Error::BadNamespacePrefix);
 }
 
-/// RFC 6120, section 4.9.3.13, covers violations of XML and its namespaces. Namespaces in XML 1.0, section 2.2, requires a
-/// URI reference but not as a constraint of namespace-well-formedness, so the rejection is a policy (section 4.9.3.14).
-/// Expat fails on the character that joins the namespace name with a local name.
+/// RFC 6120, section 4.9.3.13, covers violations of XML and its namespaces. Namespaces in XML 1.0, section 2.2,
+/// requires a URI reference but not as a constraint of namespace-well-formedness, so the rejection is a policy (section
+/// 4.9.3.14). Expat fails on the character that joins the namespace name with a local name.
 #[test]
 fn section_4_9_3_14_a_namespace_name_that_is_no_uri_is_against_the_policy() {
     for rest in [
@@ -296,7 +296,7 @@ impl AddEnds for String {
 }
 
 #[test]
-fn what_is_just_within_the_limits_is_accepted() {
+fn elements_exactly_at_the_limits_are_accepted() {
     let accepted = |rest: String| {
         let input = format!("{HEADER}{rest}</stream:stream>");
         let result = read_stream(input.as_bytes(), &Limits::DEFAULT, || 4096);
@@ -317,8 +317,8 @@ fn what_is_just_within_the_limits_is_accepted() {
     accepted(format!("<a>{}</a>", "x".repeat(Limits::DEFAULT.element_bytes as usize - 7)));
 }
 
-/// Expat and the clients built on it accept only names of the fourth edition of XML 1.0. RFC 6120 cites the fifth, so such
-/// names are well-formed and rejected by policy (section 4.9.3.14).
+/// Expat and the clients built on it accept only names of the fourth edition of XML 1.0. RFC 6120 cites the fifth, so
+/// such names are well-formed and rejected by policy (section 4.9.3.14).
 #[test]
 fn rfc_6120_4_9_3_14_names_that_only_the_fifth_edition_allows_are_a_policy_violation() {
     for name in [
@@ -353,7 +353,7 @@ fn rfc_6120_4_9_3_13_names_of_no_edition_are_not_well_formed() {
 }
 
 #[test]
-fn an_accepted_element_can_be_read_with_what_a_server_adds() {
+fn an_accepted_element_can_be_read_with_the_servers_additions() {
     let (limits, scope) = (Limits::DEFAULT, NamespaceContext::client());
     let (depth, names) = (usize::from(limits.depth), usize::from(limits.attributes - limits.prefixes));
     let inner = format!(
@@ -390,7 +390,7 @@ fn an_error_is_final_until_restart() {
 }
 
 #[test]
-fn a_message_is_one_element_perhaps_behind_a_declaration() {
+fn a_message_is_one_element_optionally_after_a_declaration() {
     let limits = Limits::DEFAULT;
     let scan = |text: &str| Scanner::standalone().scan(text.as_bytes(), &limits);
     assert_eq!(scan("<a b='>'/>"), Ok(ScanOutcome::Element { start: 0, end: 10 }));
@@ -402,7 +402,7 @@ fn a_message_is_one_element_perhaps_behind_a_declaration() {
 }
 
 #[test]
-fn fragments_are_as_deep_as_the_limit_says_and_streams_as_a_reader_can_hold() {
+fn the_depth_limit_applies_to_fragments_and_streams() {
     let limits = Limits { depth: 200, ..Limits::DEFAULT };
     let deep = |depth: usize| [b"<a>".repeat(depth), b"</a>".repeat(depth)].concat();
     assert!(matches!(Scanner::fragment().scan(&deep(200), &limits), Ok(ScanOutcome::Element { .. })));
@@ -415,7 +415,7 @@ fn fragments_are_as_deep_as_the_limit_says_and_streams_as_a_reader_can_hold() {
 }
 
 #[test]
-fn a_caller_who_breaks_the_rules_gets_an_answer_and_no_panic() {
+fn misuse_by_the_caller_does_not_panic() {
     let mut scanner = Scanner::fragment();
     let limits = Limits::DEFAULT;
     assert_eq!(scanner.scan(b"<abcdefghijklmnop x='", &limits), Ok(ScanOutcome::More { skip: 0 }));

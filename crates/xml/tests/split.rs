@@ -1,4 +1,5 @@
-//! Tests that the content of a stream is independent of how it is split, and that no prefix of a valid stream is an error.
+//! Tests that the content of a stream is independent of how it is split, and that no prefix of a valid stream is an
+//! error.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -70,7 +71,7 @@ fn a_truncated_stream_is_unfinished_and_no_error() {
 
 /// The scanner examines each byte once: a stream in one-byte pieces takes about as many steps as bytes.
 #[test]
-fn keepalives_and_finished_elements_leave_nothing_behind() {
+fn keepalives_and_complete_elements_leave_no_state() {
     let mut scanner = Scanner::fragment();
     let limits = Limits::DEFAULT;
     for _ in 0..10_000 {

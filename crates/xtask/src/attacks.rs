@@ -74,7 +74,7 @@ mod tests {
     use super::table_row;
 
     #[test]
-    fn a_case_is_a_row_of_its_opening_comment() {
+    fn an_attack_becomes_a_table_row_from_its_opening_comment() {
         let text = "//! Bombs.\n//!\n//! Done: a `|` is\n//! sent.\n//!\n//! Rule: RFC 1.\n//!\n//! Right: no.\n\nuse x;\n//! Done: not this.\n";
         assert_eq!(
             table_row("bombs.rs", text),

@@ -1,7 +1,7 @@
 //! `cargo xtask codegen`: writes the generated files, or with `--check` reports which of them are stale.
 //!
-//! `features::codegen::docs`, [`crate::attacks`] and [`crate::compliance`] provide their contents; this file only knows their
-//! paths.
+//! `features::codegen::docs`, [`crate::attacks`] and [`crate::compliance`] provide their contents; this file only knows
+//! their paths.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -71,14 +71,14 @@ fn write_or_compare(files: Vec<(String, String)>, check: bool) -> anyhow::Result
     let root = root();
     let mut stale = Vec::new();
     for (path, text) in files {
-        let place = root.join(&path);
-        if std::fs::read_to_string(&place).is_ok_and(|kept| kept == text) {
+        let target = root.join(&path);
+        if std::fs::read_to_string(&target).is_ok_and(|current| current == text) {
             continue;
         }
         if !check {
-            let folder = place.parent().unwrap_or(&root);
+            let folder = target.parent().unwrap_or(&root);
             std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-            std::fs::write(&place, text).with_context(|| format!("cannot write {path}"))?;
+            std::fs::write(&target, text).with_context(|| format!("cannot write {path}"))?;
         }
         stale.push(path);
     }

@@ -1,8 +1,8 @@
 //! `cargo xtask new-feature NAME`: writes what a feature needs, so that the result builds and passes all checks.
 //!
-//! The feature's file and scenario are copies of `crates/features/templates`, which are built and tested as they are. The
-//! lines in the registry, in the list of modules and in the table of namespaces are inserted into the existing files. Then
-//! rustfmt and `cargo xtask codegen` run.
+//! The feature's file and scenario are copies of `crates/features/templates`, which are built and tested as they are.
+//! The lines in the registry, in the list of modules and in the table of namespaces are inserted into the existing
+//! files. Then rustfmt and `cargo xtask codegen` run.
 //!
 //! Not implemented: reading the specification. Values that the flags do not give are placeholders.
 //!
@@ -36,7 +36,8 @@ pub(crate) struct NewFeatureArgs {
     /// The namespace of the payload; absent: from the name. One that the server knows is not added again.
     #[arg(long, value_name = "URI")]
     namespace: Option<String>,
-    /// What the feature does: answer requests to the server, store a value for each account, or handle messages on their way.
+    /// What the feature does: answer requests to the server, store a value for each account, or handle messages on
+    /// their way.
     #[arg(long, value_enum, default_value = "request")]
     kind: FeatureKind,
 }
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn no_placeholder_of_the_templates_is_left() {
+    fn all_placeholders_of_the_templates_are_replaced() {
         for kind in [FeatureKind::Request, FeatureKind::Storage, FeatureKind::Message] {
             let files = written("getting_attention", None, kind);
             for path in [files[0].0.as_str(), files[3].0.as_str()] {
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_taken_or_no_identifiers_are_refused() {
+    fn existing_names_and_non_identifiers_are_refused() {
         let files =
             |name: &str| feature(name, None, FeatureKind::Request).and_then(|feature| feature.files(&root()));
         for name in ["", "Ping", "ping-2", "2ping", "ping_", "ping", "carbons", "rfc6121"] {

@@ -1,12 +1,11 @@
 //! `cargo xtask scenarios`: runs the scenarios of `e2e/scenarios` against a server on a port, Throng or another.
 //!
-//! Each scenario has its own users, `SCENARIO-USER@DOMAIN`, so that rosters are empty: use a server with fresh accounts.
-//! `--accounts` prints them; `--make COMMAND` creates each before it is needed, such as
-//! `--make 'throng account add --password {password} {jid}'` or
-//! `--make 'prosodyctl register {user} {domain} {password}'`.
+//! Each scenario has its own users, `SCENARIO-USER@DOMAIN`, so that rosters are empty: use a server with fresh
+//! accounts. `--accounts` prints them; `--make COMMAND` creates each before it is needed, such as `--make 'throng
+//! account add --password {password} {jid}'` or `--make 'prosodyctl register {user} {domain} {password}'`.
 //!
-//! Not implemented: scenarios that need time to pass or administrators, which are listed and skipped; the ordinary tests
-//! run them over memory.
+//! Not implemented: scenarios that need time to pass or administrators, which are listed and skipped; the ordinary
+//! tests run them over memory.
 //!
 //! # Pitfalls
 //!
@@ -21,7 +20,8 @@ use testkit::scenario::{RemoteServer, Scenario, ScenarioTarget, parse, run as ru
 /// The flags of `cargo xtask scenarios`.
 #[derive(clap::Args)]
 pub(crate) struct ScenariosArgs {
-    /// The server to run against: HOST:PORT of a client listener with STARTTLS or without TLS, or the URL of a WebSocket.
+    /// The server to run against: HOST:PORT of a client listener with STARTTLS or without TLS, or the URL of a
+    /// WebSocket.
     #[arg(long)]
     against: Option<String>,
     /// The domain of the accounts.

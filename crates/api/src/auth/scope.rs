@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn admin_is_everything_and_nothing_else_is() {
+    fn scope_admin_includes_all_scopes_and_no_other_scope_does() {
         for scope in TokenScope::ALL {
             assert!(Scopes::ALL.allow(scope));
             assert!(!Scopes::NONE.allow(scope));

@@ -6,8 +6,8 @@
 //!
 //! # Pitfalls
 //!
-//! A session outlives the check of the password. So it ends when it is idle, when it is old, when the account is no longer
-//! an administrator, and when its password changes ([`super::sign_in::is_still_valid`]).
+//! A session outlives the check of the password. So it ends when it is idle, when it is old, when the account is no
+//! longer an administrator, and when its password changes ([`super::sign_in::is_still_valid`]).
 
 use std::collections::HashMap;
 

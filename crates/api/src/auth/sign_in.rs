@@ -49,8 +49,8 @@ impl Drop for SignInPermit<'_> {
 impl SignInLimiter {
     fn try_acquire(&self) -> Option<SignInPermit<'_>> {
         let before = self.in_flight.fetch_add(1, Ordering::AcqRel);
-        let place = SignInPermit(&self.in_flight);
-        (before < MAX_CONCURRENT).then_some(place)
+        let permit = SignInPermit(&self.in_flight);
+        (before < MAX_CONCURRENT).then_some(permit)
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) async fn sign_in(
     let attempt = node.login_throttle.keys(peer.address, claimed, false);
     node.login_throttle.check(&node.limits(), node.seconds(), &attempt).map_err(limited)?;
     let limiter = &api.auth.sign_in_limiter;
-    let Some(place) = limiter.try_acquire() else {
+    let Some(permit) = limiter.try_acquire() else {
         return Err(Problem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "resource-constraint",
@@ -100,20 +100,20 @@ pub(crate) async fn sign_in(
         None => decoy_credentials(api).await?,
     };
     let keys = hash_secret(&stored);
-    let right = node.passwords.verify(stored, password).await && found.is_some();
-    drop(place);
+    let valid = node.passwords.verify(stored, password).await && found.is_some();
+    drop(permit);
     // Of parallel attempts only as many as the limit allows are answered.
-    node.login_throttle.check_and_record(&node.limits(), node.seconds(), &attempt, right).map_err(limited)?;
-    let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| right) else {
+    node.login_throttle.check_and_record(&node.limits(), node.seconds(), &attempt, valid).map_err(limited)?;
+    let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| valid) else {
         audit(api, peer, jid.as_ref(), "not-authorized");
         return Err(bad_credentials());
     };
     // At this point the password is proved, so the response may reveal the account's state.
     if found.disabled || !node.is_admin(jid.as_ref()) {
         audit(api, peer, Some(jid), "forbidden");
-        let why =
+        let reason =
             if found.disabled { "this account is disabled" } else { "this account is not an administrator" };
-        return Err(Problem::forbidden(why));
+        return Err(Problem::forbidden(reason));
     }
     audit(api, peer, Some(jid), "done");
     Ok(api.auth.sessions.create(jid.clone(), keys, node.clock.now()))

@@ -130,12 +130,12 @@ pub(super) async fn create_accounts(
     last: &mut LastDerivedKeys,
 ) -> Result<Vec<BulkOutcome>, CommandError> {
     let keys = derive_keys(node, &batch, last).await;
-    let (mut outcomes, mut accounts, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut outcomes, mut accounts, mut positions) = (Vec::new(), Vec::new(), Vec::new());
     for (at, (ready, keys)) in batch.iter().zip(keys).enumerate() {
         match keys {
             Ok(credentials) => {
                 accounts.push(NewAccount { jid: ready.jid.clone(), credentials });
-                places.push(at);
+                positions.push(at);
                 outcomes.push(BulkOutcome::Exists(ready.jid.clone()));
             }
             Err(text) => {
@@ -146,7 +146,7 @@ pub(super) async fn create_accounts(
     }
     let created = node.stores.accounts.create_bulk(accounts).await?;
     let mut new: Vec<(usize, AddressId)> = Vec::new();
-    for (at, created) in places.into_iter().zip(created) {
+    for (at, created) in positions.into_iter().zip(created) {
         if let CreateOutcome::New(id) = created {
             outcomes[at] = BulkOutcome::Created(batch[at].jid.clone());
             new.push((at, id));

@@ -147,7 +147,7 @@ async fn run(
         let text = "the content type must be application/x-ndjson";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad-request", text));
     }
-    let Some(place) = BulkCallPermit::try_acquire(&api) else {
+    let Some(permit) = BulkCallPermit::try_acquire(&api) else {
         return Err(CommandError::new(
             CommandErrorKind::Unavailable,
             "another bulk request is in progress; try again",
@@ -164,7 +164,7 @@ async fn run(
         line: 0,
         counts: BulkCounts::default(),
         finished: false,
-        _place: place,
+        _permit: permit,
     };
     let body = Body::from_stream(BulkResponseStream { idle: Some(Box::new(call)), work: None });
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], body).into_response())
@@ -176,8 +176,8 @@ struct BulkCallPermit(Arc<Api>);
 impl BulkCallPermit {
     fn try_acquire(api: &Arc<Api>) -> Option<BulkCallPermit> {
         let before = api.bulk.fetch_add(1, Ordering::AcqRel);
-        let place = BulkCallPermit(api.clone());
-        (before < MAX_CONCURRENT_CALLS).then_some(place)
+        let permit = BulkCallPermit(api.clone());
+        (before < MAX_CONCURRENT_CALLS).then_some(permit)
     }
 }
 
@@ -208,7 +208,7 @@ struct BulkCall {
     line: u64,
     counts: BulkCounts,
     finished: bool,
-    _place: BulkCallPermit,
+    _permit: BulkCallPermit,
 }
 
 impl BulkCall {
@@ -342,7 +342,7 @@ impl BulkCall {
 impl Drop for BulkCall {
     fn drop(&mut self) {
         if !self.finished {
-            self.audit("given up");
+            self.audit("cancelled");
         }
     }
 }

@@ -267,20 +267,20 @@ impl OverviewHistory {
         let before = std::mem::take(&mut self.0.lock().before);
         // The values are read under other locks, so not under this one.
         let point = (before.at != 0).then(|| values(node, stats, &before, &now));
-        let mut kept = self.0.lock();
+        let mut state = self.0.lock();
         if let Some(point) = point {
-            kept.add(second, point);
+            state.add(second, point);
         }
-        kept.before = now;
+        state.before = now;
     }
 
     fn answer(&self, since: Option<u64>) -> Value {
-        let kept = self.0.lock();
+        let state = self.0.lock();
         let hour = (POINTS as u64) * INTERVAL;
-        let since = since.unwrap_or(0).max(kept.last.saturating_sub(hour));
+        let since = since.unwrap_or(0).max(state.last.saturating_sub(hour));
         let series: BTreeMap<&str, Vec<Value>> =
-            SERIES.iter().enumerate().map(|(at, (name, _))| (*name, kept.after(at, since))).collect();
-        json!({ "now": kept.last, "interval": INTERVAL, "series": series })
+            SERIES.iter().enumerate().map(|(at, (name, _))| (*name, state.after(at, since))).collect();
+        json!({ "now": state.last, "interval": INTERVAL, "series": series })
     }
 }
 
@@ -399,23 +399,23 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_kept_and_a_reader_gets_only_new_points() {
-        let mut kept = HistoryState::default();
+    fn one_hour_is_retained_and_a_reader_gets_only_new_points() {
+        let mut state = HistoryState::default();
         for n in 0..POINTS as u64 + 10 {
-            kept.add(1_000 + n * INTERVAL, point(n as f32));
+            state.add(1_000 + n * INTERVAL, point(n as f32));
         }
         let last = 1_000 + (POINTS as u64 + 9) * INTERVAL;
-        assert_eq!((kept.last, kept.len), (last, POINTS));
-        let all = kept.after(0, 0);
+        assert_eq!((state.last, state.len), (last, POINTS));
+        let all = state.after(0, 0);
         assert_eq!((all.len(), &all[0], &all[POINTS - 1]), (POINTS, &json!(10), &json!(POINTS + 9)));
-        assert_eq!(kept.after(0, last - INTERVAL), [json!(POINTS + 9)]);
-        assert!(kept.after(0, last).is_empty() && kept.after(0, last + 100).is_empty());
-        assert!(kept.rings.iter().map(|ring| size_of_val(&**ring)).sum::<usize>() < 1 << 20);
+        assert_eq!(state.after(0, last - INTERVAL), [json!(POINTS + 9)]);
+        assert!(state.after(0, last).is_empty() && state.after(0, last + 100).is_empty());
+        assert!(state.rings.iter().map(|ring| size_of_val(&**ring)).sum::<usize>() < 1 << 20);
     }
 
     /// The page with everything else is 135 kB, and must stay below 300.
     #[tokio::test]
-    async fn an_hour_of_a_busy_node_is_small_on_the_wire() {
+    async fn the_compressed_history_of_a_busy_hour_is_small() {
         let history = OverviewHistory::default();
         let mut noise = fastrand::Rng::with_seed(1);
         for n in 0..POINTS as u64 {
@@ -430,23 +430,23 @@ mod tests {
             });
             history.0.lock().add(1_000 + n * INTERVAL, point);
         }
-        let asked = HeaderMap::from_iter([(axum::http::header::ACCEPT_ENCODING, "gzip".parse().unwrap())]);
-        let answer = assets::json_response(&history.answer(None), &asked);
+        let headers = HeaderMap::from_iter([(axum::http::header::ACCEPT_ENCODING, "gzip".parse().unwrap())]);
+        let answer = assets::json_response(&history.answer(None), &headers);
         let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         assert!(bytes.len() < 160_000, "{}", bytes.len());
     }
 
     #[test]
-    fn a_moment_without_a_point_is_a_gap_and_a_jump_of_the_clock_a_new_beginning() {
-        let mut kept = HistoryState::default();
-        kept.add(100, point(1.0));
-        kept.add(101, point(9.0));
-        kept.add(106, point(2.0));
-        assert_eq!(kept.after(3, 0), [json!(1), Value::Null, Value::Null, json!(2)]);
-        kept.add(50, point(3.0));
-        assert_eq!((kept.after(3, 0), kept.last), (vec![json!(3)], 50));
-        kept.add(1_000_000, point(4.0));
-        assert_eq!(kept.after(3, 0), [json!(4)]);
+    fn a_missed_interval_is_a_gap_and_a_clock_jump_restarts_the_history() {
+        let mut state = HistoryState::default();
+        state.add(100, point(1.0));
+        state.add(101, point(9.0));
+        state.add(106, point(2.0));
+        assert_eq!(state.after(3, 0), [json!(1), Value::Null, Value::Null, json!(2)]);
+        state.add(50, point(3.0));
+        assert_eq!((state.after(3, 0), state.last), (vec![json!(3)], 50));
+        state.add(1_000_000, point(4.0));
+        assert_eq!(state.after(3, 0), [json!(4)]);
     }
 
     #[test]

@@ -43,21 +43,21 @@ impl OverviewHistory {
     /// Serialises the history; `None` before the first sample.
     pub(crate) fn save(&self) -> io::Result<Option<Vec<u8>>> {
         let (head, values) = {
-            let kept = self.0.lock();
-            if kept.len == 0 {
+            let state = self.0.lock();
+            if state.len == 0 {
                 return Ok(None);
             }
             let head = SavedHeader {
                 format: FORMAT.to_owned(),
-                last: kept.last,
+                last: state.last,
                 interval: INTERVAL,
-                points: kept.len,
+                points: state.len,
                 series: SERIES.iter().map(|(name, _)| (*name).to_owned()).collect(),
             };
-            let mut values = Vec::with_capacity(SERIES.len() * kept.len * size_of::<f32>());
-            let first = kept.next + POINTS - kept.len;
-            for ring in &kept.rings {
-                let points = (first..first + kept.len).map(|at| ring[at % POINTS]);
+            let mut values = Vec::with_capacity(SERIES.len() * state.len * size_of::<f32>());
+            let first = state.next + POINTS - state.len;
+            for ring in &state.rings {
+                let points = (first..first + state.len).map(|at| ring[at % POINTS]);
                 points.for_each(|value| values.extend_from_slice(&value.to_le_bytes()));
             }
             (head, values)
@@ -81,13 +81,13 @@ impl OverviewHistory {
         if head.format != FORMAT || head.points > POINTS || head.series.len() > SERIES.len() * 2 {
             return Err(broken("its format is not supported"));
         }
-        let mut kept = HistoryState::default();
-        kept.clear();
+        let mut state = HistoryState::default();
+        state.clear();
         let mut values = vec![0_u8; head.points * size_of::<f32>()];
         for name in &head.series {
             file.read_exact(&mut values)?;
-            let place = SERIES.iter().position(|(known, _)| known == name);
-            let Some(ring) = place.and_then(|at| kept.rings.get_mut(at)) else { continue };
+            let index = SERIES.iter().position(|(known, _)| known == name);
+            let Some(ring) = index.and_then(|at| state.rings.get_mut(at)) else { continue };
             for (slot, value) in ring.iter_mut().zip(values.chunks_exact(size_of::<f32>())) {
                 *slot = value.try_into().map_or(f32::NAN, f32::from_le_bytes);
             }
@@ -96,15 +96,15 @@ impl OverviewHistory {
         if file.read(&mut [0])? != 0 {
             return Err(broken("its length does not match its header"));
         }
-        (kept.len, kept.next, kept.last) = (head.points, head.points % POINTS, head.last);
+        (state.len, state.next, state.last) = (head.points, head.points % POINTS, head.last);
         let hour = POINTS as u64 * INTERVAL;
         let recent = head.last <= now && now - head.last < hour && head.interval == INTERVAL;
         let mut current = self.0.lock();
         if !recent || current.len > 0 || head.points == 0 {
             return Ok(false);
         }
-        kept.before = std::mem::take(&mut current.before);
-        *current = kept;
+        state.before = std::mem::take(&mut current.before);
+        *current = state;
         Ok(true)
     }
 }
@@ -138,8 +138,8 @@ mod tests {
             assert!(after.restore(&before.save().unwrap().unwrap(), last + 7).unwrap());
             assert_eq!(after.answer(None), before.answer(None), "{count} points");
             after.0.lock().add(last + 3 * INTERVAL, [9.0; SERIES.len()]);
-            let kept = after.0.lock();
-            let tail: Vec<Value> = kept.after(0, last - INTERVAL);
+            let state = after.0.lock();
+            let tail: Vec<Value> = state.after(0, last - INTERVAL);
             assert_eq!(tail, [json!(count - 1), Value::Null, Value::Null, json!(9)]);
         }
     }
@@ -203,12 +203,12 @@ mod tests {
         [1.0_f32, 2.0, 3.0, 4.0].iter().for_each(|value| text.extend_from_slice(&value.to_le_bytes()));
         let history = OverviewHistory::default();
         assert!(history.restore(&packed(&text), 1_001).unwrap());
-        let kept = history.0.lock();
-        assert_eq!((kept.after(3, 0), kept.after(0, 0)), (vec![json!(3), json!(4)], vec![Value::Null; 2]));
+        let state = history.0.lock();
+        assert_eq!((state.after(3, 0), state.after(0, 0)), (vec![json!(3), json!(4)], vec![Value::Null; 2]));
     }
 
     #[test]
-    fn a_busy_hour_is_smaller_than_what_is_read() {
+    fn the_saved_history_of_a_busy_hour_is_below_the_read_limit() {
         let history = OverviewHistory::default();
         let mut noise = fastrand::Rng::with_seed(1);
         for n in 0..POINTS as u64 {

@@ -135,9 +135,9 @@ impl<'a> ApiRequest<'a> {
         self.header("content-type", kind)
     }
 
-    pub fn signed_in_as(self, who: &SignedInUser) -> ApiRequest<'a> {
-        self.header("cookie", format!("throng_session={}", who.cookie))
-            .header("x-csrf-token", who.csrf.clone())
+    pub fn signed_in_as(self, user: &SignedInUser) -> ApiRequest<'a> {
+        self.header("cookie", format!("throng_session={}", user.cookie))
+            .header("x-csrf-token", user.csrf.clone())
     }
 
     pub fn bearer(self, secret: &str) -> ApiRequest<'a> {
@@ -149,8 +149,8 @@ impl<'a> ApiRequest<'a> {
         self
     }
 
-    pub async fn send_to(self, world: &ApiFixture) -> ApiReply {
-        self.send_to_router(&world.router).await
+    pub async fn send_to(self, fixture: &ApiFixture) -> ApiReply {
+        self.send_to_router(&fixture.router).await
     }
 
     pub async fn send_to_router(self, router: &Router) -> ApiReply {
@@ -178,9 +178,9 @@ impl ApiFixture {
     pub async fn new(features: &[&'static Feature]) -> ApiFixture {
         let engine = TestNode::new(features);
         engine.node.set_admins([Jid::parse(ADMIN).unwrap()]);
-        let world = ApiFixture::of(engine);
-        world.account(ADMIN, PASSWORD).await;
-        world
+        let fixture = ApiFixture::of(engine);
+        fixture.account(ADMIN, PASSWORD).await;
+        fixture
     }
 
     pub fn of(engine: TestNode) -> ApiFixture {

@@ -40,8 +40,8 @@ pub struct CommandError {
 
 impl CommandError {
     /// An error; `text` is one sentence without a full stop.
-    pub fn new(why: CommandErrorKind, text: impl Into<Cow<'static, str>>) -> CommandError {
-        CommandError { kind: why, text: text.into() }
+    pub fn new(kind: CommandErrorKind, text: impl Into<Cow<'static, str>>) -> CommandError {
+        CommandError { kind, text: text.into() }
     }
 
     /// The caller is not allowed to do it.
@@ -121,9 +121,9 @@ impl From<StoreError> for CommandError {
             _ => {
                 let fault = ServerError::from(error);
                 tracing::warn!(cause = %fault.cause, "a command failed");
-                let why =
+                let kind =
                     if fault.retryable { CommandErrorKind::Unavailable } else { CommandErrorKind::Internal };
-                CommandError::new(why, fault.public_text)
+                CommandError::new(kind, fault.public_text)
             }
         }
     }

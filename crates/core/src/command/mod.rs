@@ -298,7 +298,7 @@ impl AuditLine {
 impl Drop for AuditLine {
     fn drop(&mut self) {
         if !self.done {
-            self.log_outcome("given up");
+            self.log_outcome("cancelled");
         }
     }
 }

@@ -95,7 +95,8 @@ enum Scope {
     Token,
 }
 
-/// Key of an entry of failures. The hash selects the set, and comes first because it nearly always decides a comparison.
+/// Key of an entry of failures. The hash selects the set, and comes first because it nearly always decides a
+/// comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FailureKey {
     hash: u64,
@@ -220,7 +221,7 @@ impl LoginThrottle {
         self.tables.lock().check(limits, now, keys)
     }
 
-    /// Whether the client may be answered if its secret was `right`; counts the answer in the same step.
+    /// Whether the client may be answered if its secret was `valid`; counts the answer in the same step.
     ///
     /// A wrong password, and an account that does not exist, count as a failure. A wrong token counts neither
     /// against the account nor against its password from this address, because it is not a guess of that
@@ -234,11 +235,11 @@ impl LoginThrottle {
         limits: &NodeLimits,
         now: u32,
         keys: &AttemptKeys,
-        right: bool,
+        valid: bool,
     ) -> Result<(), LoginLimit> {
         let mut tables = self.tables.lock();
         tables.check(limits, now, keys)?;
-        if right {
+        if valid {
             tables.record_success(now, keys);
         } else {
             tables.record_failure(limits.login_window_seconds, now, keys);
@@ -380,14 +381,14 @@ mod tests {
 
     const HERE: &str = "192.0.2.1";
 
-    struct World {
+    struct ThrottleFixture {
         guard: LoginThrottle,
         limits: NodeLimits,
         now: u32,
     }
 
-    impl World {
-        fn new() -> World {
+    impl ThrottleFixture {
+        fn new() -> ThrottleFixture {
             let limits = NodeLimits {
                 login_window_seconds: 600,
                 login_failures_per_address_and_account: 3,
@@ -396,7 +397,7 @@ mod tests {
                 login_failures_per_account: 8,
                 ..NodeLimits::default()
             };
-            World { guard: LoginThrottle::new(), limits, now: 100 }
+            ThrottleFixture { guard: LoginThrottle::new(), limits, now: 100 }
         }
         fn keys(&self, peer: &str, account: &str, token: bool) -> AttemptKeys {
             self.guard.keys(peer.parse().unwrap(), account, token)
@@ -407,8 +408,8 @@ mod tests {
         fn fail(&self, peer: &str, account: &str) -> Result<(), LoginLimit> {
             self.admit(peer, account, false)
         }
-        fn admit(&self, peer: &str, account: &str, right: bool) -> Result<(), LoginLimit> {
-            self.guard.check_and_record(&self.limits, self.now, &self.keys(peer, account, false), right)
+        fn admit(&self, peer: &str, account: &str, valid: bool) -> Result<(), LoginLimit> {
+            self.guard.check_and_record(&self.limits, self.now, &self.keys(peer, account, false), valid)
         }
         fn succeed(&self, peer: &str, account: &str) {
             self.admit(peer, account, true).unwrap();
@@ -416,8 +417,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_is_limited_until_the_window_is_over() {
-        let mut w = World::new();
+    fn a_pair_is_limited_until_the_window_ends() {
+        let mut w = ThrottleFixture::new();
         for _ in 0..3 {
             w.fail(HERE, "juliet@x").unwrap();
         }
@@ -432,7 +433,7 @@ mod tests {
 
     #[test]
     fn accounts_with_the_same_hash_are_counted_separately() {
-        let w = World::new();
+        let w = ThrottleFixture::new();
         let victim = w.keys(HERE, "juliet@x", false);
         let colliding = |peer: &str, account: &str| {
             let AttemptKeys { address_hash, account_hash, pair_hash, failures_hash, .. } = victim;
@@ -444,7 +445,7 @@ mod tests {
                 ..w.keys(peer, account, false)
             }
         };
-        let record = |keys: &AttemptKeys, right| w.guard.check_and_record(&w.limits, w.now, keys, right);
+        let record = |keys: &AttemptKeys, valid| w.guard.check_and_record(&w.limits, w.now, keys, valid);
         // Neither failures nor a success of the one apply to the other, also with a name that is too long for its text.
         let long = format!("{}@x", "m".repeat(200));
         for other in [colliding("192.0.2.9", "mallory@x"), colliding("192.0.2.10", &long)] {
@@ -466,23 +467,30 @@ mod tests {
     #[test]
     fn parallel_attempts_beyond_the_limit_are_refused() {
         // RFC 6120, section 13.12. All attempts passed the first check before any was answered.
-        for right in [0, 2, 3, 299] {
-            let w = World::new();
+        for correct_index in [0, 2, 3, 299] {
+            let w = ThrottleFixture::new();
             for _ in 0..300 {
                 w.check(HERE, "juliet@x").unwrap();
             }
-            let answers: Vec<_> = (0..300).map(|n| w.admit(HERE, "juliet@x", n == right)).collect();
-            let wrong =
-                answers.iter().enumerate().filter(|(n, answer)| *n != right && answer.is_ok()).count();
-            assert_eq!(answers[right].is_ok(), right < 3, "the right password is no way around the limit");
+            let answers: Vec<_> = (0..300).map(|n| w.admit(HERE, "juliet@x", n == correct_index)).collect();
+            let wrong = answers
+                .iter()
+                .enumerate()
+                .filter(|(n, answer)| *n != correct_index && answer.is_ok())
+                .count();
+            assert_eq!(
+                answers[correct_index].is_ok(),
+                correct_index < 3,
+                "the right password is no way around the limit"
+            );
             // After a success, the count restarts for that account and from that address only.
-            assert_eq!(wrong, if right < 3 { right + 3 } else { 3 });
+            assert_eq!(wrong, if correct_index < 3 { correct_index + 3 } else { 3 });
         }
     }
 
     #[test]
     fn users_behind_one_address_log_in_at_the_same_time() {
-        let w = World::new();
+        let w = ThrottleFixture::new();
         for n in 0..15_000 {
             w.check(HERE, &format!("user{n}@x")).unwrap();
         }
@@ -493,7 +501,7 @@ mod tests {
 
     #[test]
     fn success_clears_the_pair_but_not_the_address() {
-        let w = World::new();
+        let w = ThrottleFixture::new();
         w.fail(HERE, "mallory@x").unwrap();
         w.fail(HERE, "mallory@x").unwrap();
         w.succeed(HERE, "mallory@x");
@@ -512,7 +520,7 @@ mod tests {
 
     #[test]
     fn guessing_across_accounts_is_limited_and_known_neighbours_still_log_in() {
-        let w = World::new();
+        let w = ThrottleFixture::new();
         w.succeed(HERE, "neighbour@x");
         let tried = (0..100).take_while(|n| w.fail(HERE, &format!("user{n}@x")).is_ok()).count();
         assert!((4..=8).contains(&tried), "{tried} accounts where 5 are allowed");
@@ -525,11 +533,11 @@ mod tests {
 
     #[test]
     fn password_and_token_failures_are_counted_separately() {
-        let admit = |w: &World, token, right| {
-            w.guard.check_and_record(&w.limits, w.now, &w.keys(HERE, "juliet@x", token), right)
+        let admit = |w: &ThrottleFixture, token, valid| {
+            w.guard.check_and_record(&w.limits, w.now, &w.keys(HERE, "juliet@x", token), valid)
         };
         for guessed in [false, true] {
-            let w = World::new();
+            let w = ThrottleFixture::new();
             for _ in 0..3 {
                 admit(&w, guessed, false).unwrap();
             }
@@ -541,8 +549,8 @@ mod tests {
     }
 
     #[test]
-    fn an_attack_from_everywhere_does_not_lock_the_owner_out() {
-        let w = World::new();
+    fn a_distributed_attack_does_not_lock_the_owner_out() {
+        let w = ThrottleFixture::new();
         w.succeed("198.51.100.7", "juliet@x");
         let tried = (0..100).take_while(|n| w.fail(&format!("192.0.2.{n}"), "juliet@x").is_ok()).count();
         assert_eq!(tried, 8);
@@ -552,7 +560,7 @@ mod tests {
 
     #[test]
     fn one_ipv6_prefix_counts_as_one_address_and_loopback_is_exempt() {
-        let mut w = World::new();
+        let mut w = ThrottleFixture::new();
         w.limits.login_accounts_per_address = 100;
         for n in 0..10 {
             w.fail(&format!("2001:db8:1:2::{n:x}"), &format!("user{n}@x")).unwrap();
@@ -567,7 +575,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_addresses_uses_no_more_memory_and_does_not_evict_the_worst_offender() {
-        let w = World::new();
+        let w = ThrottleFixture::new();
         for _ in 0..3 {
             w.fail(HERE, "juliet@x").unwrap();
         }

@@ -193,16 +193,16 @@ mod tests {
 
     #[test]
     fn labels_are_counted_and_known_ones_are_printed_from_the_start() {
-        let tally = CountFamily::counter(["mechanism", "reason"], &[["PLAIN", "not-authorized"]]);
+        let family = CountFamily::counter(["mechanism", "reason"], &[["PLAIN", "not-authorized"]]);
         let mut registry = Registry::default();
-        registry.register("failures", "Failed logins", tally.clone());
+        registry.register("failures", "Failed logins", family.clone());
         assert!(
             text(&registry).contains("failures_total{mechanism=\"PLAIN\",reason=\"not-authorized\"} 0\n")
         );
-        tally.inc(["EXTERNAL", "aborted"]);
-        tally.add(["PLAIN", "not-authorized"], 3);
+        family.inc(["EXTERNAL", "aborted"]);
+        family.add(["PLAIN", "not-authorized"], 3);
         assert!(text(&registry).contains("failures_total{mechanism=\"EXTERNAL\",reason=\"aborted\"} 1\n"));
-        assert_eq!((tally.sum(), tally.get(["PLAIN", "not-authorized"])), (4, 3));
+        assert_eq!((family.sum(), family.get(["PLAIN", "not-authorized"])), (4, 3));
         let gauge = CountFamily::gauge(["transport"], &[]);
         registry.register("sessions", "Sessions", gauge.clone());
         gauge.add(["tcp"], 2);

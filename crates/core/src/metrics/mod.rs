@@ -252,7 +252,7 @@ impl Metrics {
             "Stanzas that a session queue did not accept, by the limit that was reached",
             self.stanzas_refused.clone(),
         );
-        for (name, help, tally) in [
+        for (name, help, family) in [
             ("throng_stanzas_bounced", "Stanzas returned to the sender with an error", &self.stanzas_bounced),
             ("throng_logins", "Successful logins", &self.logins),
             (
@@ -278,7 +278,7 @@ impl Metrics {
                 &self.rate_limited,
             ),
         ] {
-            registry.register(name, help, tally.clone());
+            registry.register(name, help, family.clone());
         }
         registry.register(
             "throng_commands",
@@ -337,8 +337,8 @@ impl Metrics {
     }
 
     /// Counts a routed stanza.
-    pub(crate) fn routed(&self, kind: StanzaKind, way: RouteOutcome) {
-        self.routed[way as usize][kind_index(kind)].inc();
+    pub(crate) fn routed(&self, kind: StanzaKind, outcome: RouteOutcome) {
+        self.routed[outcome as usize][kind_index(kind)].inc();
     }
 
     /// Stanzas since the start: messages, presence, IQs; from clients, then to clients.

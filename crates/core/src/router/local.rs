@@ -104,11 +104,11 @@ impl Node {
                 ChainResult::Stopped(verdict) => return self.apply_stop(&stanza, from, to, verdict, work),
                 ChainResult::Wait { next, later } => {
                     let (from, to) = (from.to_jid(), to.to_jid());
-                    let place = ChainPosition { host: host.clone(), index: next };
+                    let position = ChainPosition { host: host.clone(), index: next };
                     work.pending.push(Box::pin(async move {
                         let outcome = later.await;
                         let flow = outcome.flow;
-                        let then = Continuation::Incoming { stanza, from, to, place, handed_over, flow };
+                        let then = Continuation::Incoming { stanza, from, to, position, handed_over, flow };
                         ResumedChain { effects: outcome.effects, continuation: then }
                     }));
                     return;
@@ -448,8 +448,8 @@ impl Node {
                 let (from, to) = (from.to_jid(), to.to_jid());
                 work.pending.push(Box::pin(async move {
                     let outcome = later.await;
-                    let place = ChainPosition { host, index: next };
-                    let then = Continuation::Undelivered { stanza, from, to, place, flow: outcome.flow };
+                    let position = ChainPosition { host, index: next };
+                    let then = Continuation::Undelivered { stanza, from, to, position, flow: outcome.flow };
                     ResumedChain { effects: outcome.effects, continuation: then }
                 }));
             }
@@ -589,11 +589,11 @@ impl Node {
         // because the queueing time is not recorded.
         let sent = sent.or_else(|| session.flags.has(flags::STREAM_MANAGEMENT).then(|| self.seconds()));
         if let Some(sent) = sent.filter(|_| stanza.class() == QueueClass::Message)
-            && let Some(late) = host.add_delay
+            && let Some(add_delay) = host.add_delay
         {
             let ago = u64::from(self.seconds().saturating_sub(sent)) * 1000;
-            stanza =
-                late(&stanza, host.domain(), self.clock.unix_millis().saturating_sub(ago)).unwrap_or(stanza);
+            stanza = add_delay(&stanza, host.domain(), self.clock.unix_millis().saturating_sub(ago))
+                .unwrap_or(stanza);
         }
         // The resource is gone: the rules for an absent resource apply.
         match rules::decide(kind, address_form(to), ResourceSummary::default()) {

@@ -69,14 +69,14 @@ pub(crate) enum Continuation {
         session: Arc<Session>,
         stanza: SharedStanza,
         to: Option<Jid>,
-        place: ChainPosition,
+        position: ChainPosition,
         flow: Flow,
     },
     Incoming {
         stanza: SharedStanza,
         from: Jid,
         to: Jid,
-        place: ChainPosition,
+        position: ChainPosition,
         handed_over: Option<HandedOver>,
         flow: Flow,
     },
@@ -84,7 +84,7 @@ pub(crate) enum Continuation {
         stanza: SharedStanza,
         from: Jid,
         to: Jid,
-        place: ChainPosition,
+        position: ChainPosition,
         flow: Flow,
     },
     Event {
@@ -191,7 +191,7 @@ impl Node {
                     }
                 }
             }
-            Effect::Close(session, why) => session.outbox.close(why),
+            Effect::Close(session, reason) => session.outbox.close(reason),
             Effect::Available(session) => {
                 let host = Guard::into_inner(session.account.host());
                 if !host.stores_offline_messages {
@@ -205,38 +205,38 @@ impl Node {
 
     fn resume(self: &Arc<Self>, then: Continuation, work: &mut RoutingWork) {
         match then {
-            Continuation::Outgoing { session, stanza, to, place, flow } => match flow {
+            Continuation::Outgoing { session, stanza, to, position, flow } => match flow {
                 Flow::Stop(verdict) => {
                     self.apply_outgoing_stop(&session, &stanza, to.as_ref().map(Jid::as_ref), verdict, work)
                 }
                 _ => {
                     let to = to.as_ref().map(Jid::as_ref);
-                    self.outgoing(&place.host, &session, stanza, to, place.index, work);
+                    self.outgoing(&position.host, &session, stanza, to, position.index, work);
                 }
             },
-            Continuation::Incoming { stanza, from, to, place, handed_over, flow } => match flow {
+            Continuation::Incoming { stanza, from, to, position, handed_over, flow } => match flow {
                 Flow::Stop(verdict) => self.apply_stop(&stanza, from.as_ref(), to.as_ref(), verdict, work),
                 _ => {
                     work.handed_over = handed_over;
                     self.incoming_with_host(
-                        Some(&place.host),
+                        Some(&position.host),
                         stanza,
                         from.as_ref(),
                         to.as_ref(),
-                        place.index,
+                        position.index,
                         work,
                     );
                 }
             },
-            Continuation::Undelivered { stanza, from, to, place, flow } => match flow {
+            Continuation::Undelivered { stanza, from, to, position, flow } => match flow {
                 Flow::Stop(verdict) => self.apply_stop(&stanza, from.as_ref(), to.as_ref(), verdict, work),
                 _ => {
                     self.undelivered_with_host(
-                        Some(place.host),
+                        Some(position.host),
                         stanza,
                         from.as_ref(),
                         to.as_ref(),
-                        place.index,
+                        position.index,
                         work,
                     );
                 }
@@ -298,10 +298,11 @@ impl Node {
                 }
                 ChainResult::Wait { next, later } => {
                     let (session, to) = (session.clone(), to.map(|t| t.to_jid()));
-                    let place = ChainPosition { host: host.clone(), index: next };
+                    let position = ChainPosition { host: host.clone(), index: next };
                     work.pending.push(Box::pin(async move {
                         let outcome = later.await;
-                        let then = Continuation::Outgoing { session, stanza, to, place, flow: outcome.flow };
+                        let then =
+                            Continuation::Outgoing { session, stanza, to, position, flow: outcome.flow };
                         ResumedChain { effects: outcome.effects, continuation: then }
                     }));
                     return;

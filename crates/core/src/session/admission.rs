@@ -140,7 +140,11 @@ impl Inner {
 
     /// Decides on an item and makes room for it. An admitted item is added to the backlog.
     #[cold]
-    pub(super) fn admit(&mut self, item: &mut QueuedStanza, room: &AdmissionContext<'_>) -> QueueAdmission {
+    pub(super) fn admit(
+        &mut self,
+        item: &mut QueuedStanza,
+        context: &AdmissionContext<'_>,
+    ) -> QueueAdmission {
         let detached = self.is_detached();
         if self.queue.is_empty() && !detached {
             // The connection dequeues it immediately. A sender that waits for an empty queue must not be
@@ -148,13 +152,13 @@ impl Inner {
             self.stop_counting();
             return QueueAdmission::Admitted(0);
         }
-        // A full budget does not apply to a connected client that is only a little behind.
-        let (size, class, limits) = (item.size(), item.rank.class(), room.limits);
+        // A full budget does not apply to a connected client that is only slightly behind.
+        let (size, class, limits) = (item.size(), item.rank.class(), context.limits);
         let budgets_apply = detached || self.bytes.iter().sum::<u32>() + size > UNCOUNTED_QUEUE_BYTES;
-        let sender = self.count_queue(room, item);
+        let sender = self.count_queue(context, item);
         let own = sender == SENDER_EXEMPT;
-        let foreign = !own && !room.bypass_budgets;
-        let (mut shed, mut lossy) = (0, false);
+        let foreign = !own && !context.bypass_budgets;
+        let (mut dropped, mut lossy) = (0, false);
 
         // Before anything is dropped: room in the common share can be made for any smaller item.
         let common_share = limits.unsubscribed_share_bytes();
@@ -170,7 +174,7 @@ impl Inner {
                 let Some(count) = self.make_room_in_share(held + size - share, item, sender, share) else {
                     return rejected(ExceededLimit::SenderShare);
                 };
-                shed += count;
+                dropped += count;
             }
         }
 
@@ -180,7 +184,7 @@ impl Inner {
                 let Some(count) = self.make_room_for_unsubscribed(held + size - common_share, sender) else {
                     return rejected(ExceededLimit::SenderShare);
                 };
-                shed += count;
+                dropped += count;
             }
         }
 
@@ -193,13 +197,13 @@ impl Inner {
                 Rank::Message => return rejected(ExceededLimit::Queue),
                 Rank::UnsubscribedPresence if foreign => {
                     match self.make_room_for_unsubscribed(more, sender) {
-                        Some(count) => shed += count,
+                        Some(count) => dropped += count,
                         None => return rejected(ExceededLimit::Queue),
                     }
                 }
                 Rank::Presence | Rank::UnsubscribedPresence => {
                     match self.make_room_for_presence(more, size, sender, foreign, limits) {
-                        Some((count, little)) => (shed, lossy) = (shed + count, little),
+                        Some((count, of_small)) => (dropped, lossy) = (dropped + count, of_small),
                         None => return rejected(ExceededLimit::Queue),
                     }
                 }
@@ -207,10 +211,10 @@ impl Inner {
                     return rejected(ExceededLimit::Queue);
                 }
                 Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse => {
-                    shed += self.drop_responses(more, Rank::UnsolicitedResponse);
+                    dropped += self.drop_responses(more, Rank::UnsolicitedResponse);
                     if own && self.exceeds_limit(class, size, limit) {
                         let more = self.bytes[class.index()] + size - limit;
-                        shed += self.drop_responses(more, Rank::RequestedResponse);
+                        dropped += self.drop_responses(more, Rank::RequestedResponse);
                     }
                     if self.exceeds_limit(class, size, limit) {
                         return if own {
@@ -223,23 +227,23 @@ impl Inner {
             }
         }
 
-        let over = self.backlog_entry().and_then(|entry| entry.exceeded_budget(sender, size, limits));
-        if let Some(limit) = over.filter(|_| budgets_apply && !room.bypass_budgets) {
-            match self.make_room_in_budget(limit, item, sender, detached, room) {
-                Some((count, little)) => (shed, lossy) = (shed + count, lossy | little),
+        let exceeded = self.backlog_entry().and_then(|entry| entry.exceeded_budget(sender, size, limits));
+        if let Some(limit) = exceeded.filter(|_| budgets_apply && !context.bypass_budgets) {
+            match self.make_room_in_budget(limit, item, sender, detached, context) {
+                Some((count, of_small)) => (dropped, lossy) = (dropped + count, lossy | of_small),
                 None => return QueueAdmission::Rejected { limit, lossy },
             }
         }
-        if let (Some(entry), Some((_, owner))) = (self.backlog_entry(), room.backlog) {
+        if let (Some(entry), Some((_, owner))) = (self.backlog_entry(), context.backlog) {
             entry.add(item, owner);
         }
-        if lossy { QueueAdmission::Lossy(shed) } else { QueueAdmission::Admitted(shed) }
+        if lossy { QueueAdmission::Lossy(dropped) } else { QueueAdmission::Admitted(dropped) }
     }
 
     /// Adds the queue to the backlog, which numbers its senders, and returns the number of the item's sender.
-    fn count_queue(&mut self, room: &AdmissionContext<'_>, item: &QueuedStanza) -> u32 {
-        self.ensure_backlog_entry(room);
-        match (self.backlog_entry(), room.backlog) {
+    fn count_queue(&mut self, context: &AdmissionContext<'_>, item: &QueuedStanza) -> u32 {
+        self.ensure_backlog_entry(context);
+        match (self.backlog_entry(), context.backlog) {
             (Some(entry), Some((_, owner))) => entry.sender_of(item, owner),
             _ => SENDER_EXEMPT,
         }
@@ -270,7 +274,8 @@ impl Inner {
     }
 
     /// Makes room for a presence: drops unsubscribed presence first, then presence of its sender, then of the
-    /// senders with most, then the oldest. Returns how many, and whether senders with little are among them.
+    /// senders with most, then the oldest. Returns the number of dropped items, and whether some were of senders with
+    /// little queued.
     /// None if the sender itself would be one of those with most; nothing was removed then.
     fn make_room_for_presence(
         &mut self,
@@ -280,7 +285,7 @@ impl Inner {
         foreign: bool,
         limits: &NodeLimits,
     ) -> Option<(u32, bool)> {
-        let little = (limits.queue_bytes(QueueClass::Presence) / 16).max(SMALL_PRESENCE_BYTES);
+        let small_share = (limits.queue_bytes(QueueClass::Presence) / 16).max(SMALL_PRESENCE_BYTES);
         let unsubscribed = self.sum_bytes(|i| i.rank == Rank::UnsubscribedPresence);
         let mut held = HashMap::<u32, u32>::new();
         for item in self.queue.iter().filter(|item| item.rank == Rank::Presence) {
@@ -288,9 +293,9 @@ impl Inner {
         }
         let total = unsubscribed + held.values().sum::<u32>();
         let own = if foreign { held.remove(&sender).unwrap_or_default() } else { 0 };
-        held.retain(|other, held| *other > SENDER_EXEMPT && *held > little.max(size));
+        held.retain(|other, held| *other > SENDER_EXEMPT && *held > small_share.max(size));
         let enough = unsubscribed + own + held.values().sum::<u32>() >= more;
-        if total < more || foreign && size > little && !enough {
+        if total < more || foreign && size > small_share && !enough {
             return None;
         }
         let (mut count, mut freed) = (0, 0);
@@ -321,7 +326,7 @@ impl Inner {
         item: &QueuedStanza,
         sender: u32,
         detached: bool,
-        room: &AdmissionContext<'_>,
+        context: &AdmissionContext<'_>,
     ) -> Option<(u32, bool)> {
         let size = item.size();
         let counted = |i: &QueuedStanza| full != ExceededLimit::SenderBudget || i.sender == sender;
@@ -330,7 +335,7 @@ impl Inner {
                 let counted = |i: &QueuedStanza| i.rank == Rank::UnsubscribedPresence && counted(i);
                 (self.sum_bytes(counted) >= size).then(|| (self.drop_oldest(size, counted).0, false))
             }
-            // Others may have filled the budget; below the floor this must not end a resumable session.
+            // Others may have filled the budget; below the guaranteed amount this must not end a resumable session.
             Rank::Presence | Rank::UnsubscribedPresence
                 if full != ExceededLimit::SenderBudget
                     && detached
@@ -339,7 +344,7 @@ impl Inner {
                 Some((0, false))
             }
             Rank::Presence | Rank::UnsubscribedPresence if full != ExceededLimit::SenderBudget => {
-                self.make_room_for_presence(size, size, sender, sender != SENDER_EXEMPT, room.limits)
+                self.make_room_for_presence(size, size, sender, sender != SENDER_EXEMPT, context.limits)
             }
             Rank::Presence => {
                 let own = |i: &QueuedStanza| i.rank.class() == QueueClass::Presence && i.sender == sender;
@@ -348,25 +353,26 @@ impl Inner {
             Rank::Control | Rank::UnsolicitedResponse | Rank::RequestedResponse
                 if sender == SENDER_EXEMPT =>
             {
-                let shed = self.drop_responses(size, Rank::UnsolicitedResponse);
+                let dropped = self.drop_responses(size, Rank::UnsolicitedResponse);
                 // A connected client has its own limit for what it requests. For a detached one, budgets that
-                // others may have filled apply only above the floor.
-                let over =
-                    self.backlog_entry().and_then(|charge| charge.exceeded_budget(sender, size, room.limits));
-                if over.is_some() && detached {
+                // others may have filled apply only above the guaranteed amount.
+                let exceeded = self
+                    .backlog_entry()
+                    .and_then(|entry| entry.exceeded_budget(sender, size, context.limits));
+                if exceeded.is_some() && detached {
                     let own =
                         |i: &QueuedStanza| i.rank.class() == QueueClass::Control && i.sender == SENDER_EXEMPT;
                     if self.sum_bytes(own) + size > UNCOUNTED_QUEUE_BYTES {
                         return None;
                     }
                 }
-                Some((shed, false))
+                Some((dropped, false))
             }
             Rank::RequestedResponse => {
-                let unasked = |i: &QueuedStanza| {
+                let unsolicited = |i: &QueuedStanza| {
                     i.rank == Rank::UnsolicitedResponse && i.sender > SENDER_EXEMPT && counted(i)
                 };
-                (self.sum_bytes(unasked) >= size).then(|| (self.drop_oldest(size, unasked).0, false))
+                (self.sum_bytes(unsolicited) >= size).then(|| (self.drop_oldest(size, unsolicited).0, false))
             }
             Rank::Control | Rank::UnsolicitedResponse | Rank::Message | Rank::UnsubscribedPresence => None,
         }
@@ -387,15 +393,15 @@ impl Inner {
     fn drop_oldest(&mut self, bytes: u32, which: impl Fn(&QueuedStanza) -> bool) -> (u32, u32) {
         let (mut count, mut freed) = (0, 0);
         let Inner { queue, bytes: counts, rare, .. } = self;
-        let charge = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
+        let entry = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
         queue.retain(|item| {
             if freed >= bytes || !which(item) {
                 return true;
             }
             let size = item.size();
             counts[item.rank.class().index()] -= size;
-            if let Some(charge) = charge {
-                charge.sub(item);
+            if let Some(entry) = entry {
+                entry.sub(item);
             }
             (count, freed) = (count + 1, freed + size);
             false
@@ -413,29 +419,29 @@ impl Inner {
     }
 
     /// Adds the queue to the backlog, if it is not there. False if there is no backlog.
-    pub(super) fn ensure_backlog_entry(&mut self, room: &AdmissionContext<'_>) -> bool {
+    pub(super) fn ensure_backlog_entry(&mut self, context: &AdmissionContext<'_>) -> bool {
         if self.backlog_entry().is_some() {
             return true;
         }
-        let Some((ledger, owner)) = room.backlog else { return false };
-        let charge = BacklogEntry::new(ledger, owner);
-        self.queue.iter_mut().for_each(|item| charge.add(item, owner));
-        self.rare().backlog_entry = Some(charge);
+        let Some((backlog, owner)) = context.backlog else { return false };
+        let entry = BacklogEntry::new(backlog, owner);
+        self.queue.iter_mut().for_each(|item| entry.add(item, owner));
+        self.rare().backlog_entry = Some(entry);
         true
     }
 
     /// Sets the unacknowledged bytes of a detached session.
     pub(super) fn count_unacked(&mut self, bytes: u32) {
-        if let Some(charge) = self.rare.as_deref_mut().and_then(|rare| rare.backlog_entry.as_mut()) {
-            charge.set_unacked(bytes);
+        if let Some(entry) = self.rare.as_deref_mut().and_then(|rare| rare.backlog_entry.as_mut()) {
+            entry.set_unacked(bytes);
         }
     }
 
     /// Subtracts items that left the queue.
     pub(super) fn count_removed(&self, items: &[QueuedStanza]) {
-        let Some(charge) = self.backlog_entry() else { return };
+        let Some(entry) = self.backlog_entry() else { return };
         // Stanzas that are sent again were not in the queue, so the backlog does not contain them.
-        items.iter().filter(|item| item.sender != SENDER_UNCOUNTED).for_each(|item| charge.sub(item));
+        items.iter().filter(|item| item.sender != SENDER_UNCOUNTED).for_each(|item| entry.sub(item));
     }
 
     /// Stops counting a queue that its connection has emptied.
@@ -448,9 +454,9 @@ impl Inner {
     /// Releases everything that is counted for this outbox.
     pub(super) fn release_backlog_entry(&mut self) {
         let Some(rare) = self.rare.as_deref_mut() else { return };
-        let Some(charge) = rare.backlog_entry.take() else { return };
+        let Some(entry) = rare.backlog_entry.take() else { return };
         for item in &mut self.queue {
-            charge.sub(item);
+            entry.sub(item);
             item.sender = SENDER_UNCOUNTED;
         }
         self.drop_empty_rare();
@@ -476,34 +482,47 @@ mod tests {
     struct Queue {
         outbox: Outbox,
         owner: Jid,
-        ledger: Arc<Backlog>,
+        backlog: Arc<Backlog>,
         limits: NodeLimits,
     }
 
     impl Queue {
-        fn new(owner: &str, ledger: &Arc<Backlog>, limits: NodeLimits) -> Queue {
-            Queue { outbox: Outbox::new(), owner: Jid::parse(owner).unwrap(), ledger: ledger.clone(), limits }
+        fn new(owner: &str, backlog: &Arc<Backlog>, limits: NodeLimits) -> Queue {
+            Queue {
+                outbox: Outbox::new(),
+                owner: Jid::parse(owner).unwrap(),
+                backlog: backlog.clone(),
+                limits,
+            }
         }
-        fn room(&self) -> AdmissionContext<'_> {
+        fn context(&self) -> AdmissionContext<'_> {
             AdmissionContext {
                 limits: &self.limits,
-                backlog: Some((&self.ledger, self.owner.as_ref())),
+                backlog: Some((&self.backlog, self.owner.as_ref())),
                 bypass_budgets: false,
             }
         }
         fn push(&self, text: &str) -> PushOutcome {
             let stanza = SharedStanza::parse(text.as_bytes()).unwrap();
-            self.outbox.push_accounted(QueuedStanza::new(stanza, ToRewrite::None), Urgency::Now, &self.room())
+            self.outbox.push_accounted(
+                QueuedStanza::new(stanza, ToRewrite::None),
+                Urgency::Now,
+                &self.context(),
+            )
         }
-        fn push_asked(&self, text: &str) -> PushOutcome {
+        fn push_requested(&self, text: &str) -> PushOutcome {
             let stanza = SharedStanza::parse(text.as_bytes()).unwrap();
             stanza.mark_requested();
-            self.outbox.push_accounted(QueuedStanza::new(stanza, ToRewrite::None), Urgency::Now, &self.room())
+            self.outbox.push_accounted(
+                QueuedStanza::new(stanza, ToRewrite::None),
+                Urgency::Now,
+                &self.context(),
+            )
         }
         fn detach(&self) -> bool {
             let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false };
             self.outbox.enable_management(terms, [1; 16]);
-            self.outbox.detach(0, Some(&self.room()))
+            self.outbox.detach(0, Some(&self.context()))
         }
         fn ids(&self) -> String {
             let mut out = QueuedBatch::new();
@@ -539,20 +558,20 @@ mod tests {
             assert_eq!(taken, pushed, "half of it each, and the last quarter for nobody: {sender}");
         }
         // Responses and pushes of the server and a requested response are all admitted.
-        let mut shed = 0;
+        let mut dropped = 0;
         for id in 0..11 {
             let pushed = match id % 3 {
                 0 => queue.push(&result("example.com", id)),
                 1 => queue.push(&result("juliet@example.com", id)),
-                _ => queue.push_asked(&result("a@x/1", id)),
+                _ => queue.push_requested(&result("a@x/1", id)),
             };
             match pushed {
                 PushOutcome::Queued => {}
-                PushOutcome::DroppedOlder(count) => shed += count,
+                PushOutcome::DroppedOlder(count) => dropped += count,
                 other => panic!("{id}: {other:?}"),
             }
         }
-        assert_eq!((shed, queue.outbox.close_reason()), (8, None));
+        assert_eq!((dropped, queue.outbox.close_reason()), (8, None));
         assert_eq!(queue.ids(), "0 1 2 3 4 5 6 7 8 9 10");
     }
 
@@ -606,12 +625,12 @@ mod tests {
             backlog_bytes_per_sender: 1_500,
             ..NodeLimits::default()
         };
-        let ledger = Arc::new(Backlog::default());
+        let backlog = Arc::new(Backlog::default());
         let queues: Vec<Queue> = ["a@x", "a@x", "b@x", "c@x", "d@x", "e@x"]
-            .map(|owner| Queue::new(owner, &ledger, limits.clone()))
+            .map(|owner| Queue::new(owner, &backlog, limits.clone()))
             .into();
         assert!(queues.iter().all(Queue::detach));
-        assert_eq!(ledger.bytes(), 0, "a session with nothing costs nothing");
+        assert_eq!(backlog.bytes(), 0, "a session with nothing costs nothing");
         let fill = |queue: &Queue, sender: &str| {
             let mut full = None;
             while full.is_none() {
@@ -623,7 +642,7 @@ mod tests {
             full
         };
         assert_eq!(fill(&queues[0], "s@x/1"), Some(ExceededLimit::SenderBudget));
-        assert!((1_300..=1_500).contains(&ledger.bytes()));
+        assert!((1_300..=1_500).contains(&backlog.bytes()));
         assert_eq!(fill(&queues[2], "s@x/2"), Some(ExceededLimit::SenderBudget), "in all queues together");
         assert_eq!(fill(&queues[1], "t@x/1"), Some(ExceededLimit::SenderBudget));
         // The account's own stanzas count for the account.
@@ -635,14 +654,14 @@ mod tests {
             fill(&queues[5], sender);
         }
         assert_eq!(fill(&queues[5], "y@x"), Some(ExceededLimit::NodeBudget));
-        assert!((5_500..=6_000).contains(&ledger.bytes()), "{}", ledger.bytes());
-        // Presence is admitted up to the floor, because a session that loses it ends; responses are not.
+        assert!((5_500..=6_000).contains(&backlog.bytes()), "{}", backlog.bytes());
+        // Presence is admitted up to the guaranteed amount, because a session that loses it ends; responses are not.
         assert_eq!(queues[5].push("<presence from='y@x/1' id='1'/>"), PushOutcome::Queued);
         assert!(matches!(
             queues[5].push(&result("y@x/1", 1)),
             PushOutcome::LimitReached(ExceededLimit::NodeBudget)
         ));
-        // The server's stanzas cannot be rerouted, and others filled the budget: they pass up to the floor.
+        // The server's stanzas cannot be rerouted, and others filled the budget: they pass up to the guaranteed amount.
         assert_eq!(queues[1].push(&result("a@x", 1)), PushOutcome::Queued);
         // After a resumption or the end of a session, nothing remains in the backlog.
         queues[0].outbox.request_takeover(&[1; 16], 0, 1).unwrap();
@@ -653,14 +672,14 @@ mod tests {
             queue.outbox.close_and_drain();
         }
         drop(queues);
-        assert_eq!(ledger.bytes(), 0);
+        assert_eq!(backlog.bytes(), 0);
     }
 
     #[test]
     fn unacked_stanzas_count_while_the_session_is_detached() {
         let limits = NodeLimits { backlog_bytes_per_account: 100_000, ..NodeLimits::default() };
-        let ledger = Arc::new(Backlog::default());
-        let [one, other] = [(); 2].map(|()| Queue::new("a@x", &ledger, limits.clone()));
+        let backlog = Arc::new(Backlog::default());
+        let [one, other] = [(); 2].map(|()| Queue::new("a@x", &backlog, limits.clone()));
         let text = format!("<message from='b@x/1' id='m'><body>{}</body></message>", "x".repeat(20_000));
         for queue in [&one, &other] {
             queue.outbox.enable_management(
@@ -672,34 +691,34 @@ mod tests {
                 queue.ids();
             }
         }
-        assert_eq!(ledger.bytes(), 0, "their connections bound them");
+        assert_eq!(backlog.bytes(), 0, "their connections bound them");
         let waiting = one.outbox.unacked_bytes();
         assert!(one.detach());
-        assert_eq!(ledger.bytes(), u64::from(waiting));
+        assert_eq!(backlog.bytes(), u64::from(waiting));
         assert!(!other.detach(), "no room for a second one: it ends, and its messages go on");
-        assert_eq!(ledger.bytes(), u64::from(waiting));
+        assert_eq!(backlog.bytes(), u64::from(waiting));
         assert_eq!((one.outbox.close_and_drain().len(), other.outbox.close_and_drain().len()), (4, 4));
-        assert_eq!(ledger.bytes(), 0);
+        assert_eq!(backlog.bytes(), 0);
     }
 
     #[test]
     fn a_queue_that_grows_counts_until_it_is_read() {
-        let ledger = Arc::new(Backlog::default());
-        let queue = Queue::new("a@x", &ledger, NodeLimits::default());
+        let backlog = Arc::new(Backlog::default());
+        let queue = Queue::new("a@x", &backlog, NodeLimits::default());
         let text = format!("<message from='b@x/1' id='m'><body>{}</body></message>", "x".repeat(1000));
         let mut sizes = std::collections::BTreeSet::new();
         for _ in 0..100 {
             assert_eq!(queue.push(&text), PushOutcome::Queued);
-            sizes.insert(ledger.bytes() > 0);
-            assert!(ledger.bytes() == 0 || ledger.bytes() == u64::from(queue.outbox.queued_bytes()));
+            sizes.insert(backlog.bytes() > 0);
+            assert!(backlog.bytes() == 0 || backlog.bytes() == u64::from(queue.outbox.queued_bytes()));
         }
         assert_eq!(sizes.len(), 2);
         let mut cx = Context::from_waker(Waker::noop());
         let mut part = QueuedBatch::new();
         queue.outbox.dequeue(&mut cx, &mut part, 50_000, 0);
-        assert_eq!(ledger.bytes(), u64::from(queue.outbox.queued_bytes()));
+        assert_eq!(backlog.bytes(), u64::from(queue.outbox.queued_bytes()));
         queue.ids();
-        assert_eq!(ledger.bytes(), 0);
+        assert_eq!(backlog.bytes(), 0);
         assert!(queue.outbox.inner.lock().rare.is_none(), "and leaves nothing behind");
     }
 
@@ -709,22 +728,22 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_with_a_connection_takes_any_stanza_and_no_budget_counts_it() {
+    fn an_empty_connected_queue_accepts_any_stanza_outside_all_budgets() {
         let limits = NodeLimits {
             backlog_bytes: 1_000,
             backlog_bytes_per_account: 1_000,
             backlog_bytes_per_sender: 1_000,
             ..NodeLimits::default()
         };
-        let ledger = Arc::new(Backlog::default());
-        let queue = Queue::new("juliet@example.com", &ledger, limits);
+        let backlog = Arc::new(Backlog::default());
+        let queue = Queue::new("juliet@example.com", &backlog, limits);
         let message = large("message from='romeo@example.com/1' id='m'", "message", 100_000);
         for _ in 0..3 {
             assert_eq!(queue.push(&message), PushOutcome::Queued);
-            assert_eq!(ledger.bytes(), 0);
+            assert_eq!(backlog.bytes(), 0);
             assert_eq!(queue.push(&message), PushOutcome::LimitReached(ExceededLimit::SenderBudget));
             assert_eq!(queue.ids(), "m");
-            assert_eq!(ledger.bytes(), 0);
+            assert_eq!(backlog.bytes(), 0);
             assert!(queue.outbox.inner.lock().rare.is_none(), "a refusal leaves nothing behind");
         }
     }
@@ -735,13 +754,13 @@ mod tests {
             let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
             assert!(!detached || queue.detach());
             let answer = large("iq type='result' from='eve@x/1' id='1'", "iq", 262_000);
-            let taken = (0..8).filter(|_| queue.push_asked(&answer) == PushOutcome::Queued).count();
+            let taken = (0..8).filter(|_| queue.push_requested(&answer) == PushOutcome::Queued).count();
             assert_eq!(taken, 3, "half of the queue");
-            assert_eq!(queue.push_asked(&answer), PushOutcome::LimitReached(ExceededLimit::SenderShare));
+            assert_eq!(queue.push_requested(&answer), PushOutcome::LimitReached(ExceededLimit::SenderShare));
             for n in 0..8 {
                 let answer = large(&format!("iq type='result' from='e{n}@x/1' id='2'"), "iq", 262_000);
                 assert!(matches!(
-                    queue.push_asked(&answer),
+                    queue.push_requested(&answer),
                     PushOutcome::Queued | PushOutcome::LimitReached(ExceededLimit::Queue)
                 ));
             }
@@ -758,8 +777,8 @@ mod tests {
     #[test]
     fn a_full_budget_of_the_node_ends_no_session() {
         let limits = NodeLimits { backlog_bytes: 10_000, ..NodeLimits::default() };
-        let ledger = Arc::new(Backlog::default());
-        let [others, lost] = ["a@x", "juliet@example.com"].map(|o| Queue::new(o, &ledger, limits.clone()));
+        let backlog = Arc::new(Backlog::default());
+        let [others, lost] = ["a@x", "juliet@example.com"].map(|o| Queue::new(o, &backlog, limits.clone()));
         assert!(others.detach());
         let small = large("message from='b@x/1' id='m'", "message", 500);
         while others.push(&small) == PushOutcome::Queued {}
@@ -782,7 +801,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_presence_does_not_take_the_place_of_many_small_ones() {
+    fn a_large_presence_does_not_displace_many_small_ones() {
         let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
         assert!(queue.detach());
         let presence = |from: &str, size: usize| {
@@ -830,16 +849,17 @@ mod tests {
                     [1; 16],
                 );
             }
-            let kept = (0..1000).take_while(|n| presence(&queue, *n, 10_000) == PushOutcome::Queued).count();
-            assert!(kept > 16, "{kept}");
-            let wish = queue.outbox.close_reason().map(|wish| wish.condition);
+            let queued =
+                (0..1000).take_while(|n| presence(&queue, *n, 10_000) == PushOutcome::Queued).count();
+            assert!(queued > 16, "{queued}");
+            let reason = queue.outbox.close_reason().map(|reason| reason.condition);
             assert_eq!(
-                wish,
+                reason,
                 detached.then_some(StreamCondition::ResourceConstraint),
                 "one that is there goes on"
             );
             assert!(queue.outbox.request_takeover(&[1; 16], 0, 1).is_err());
-            assert!(!queue.outbox.detach(0, Some(&queue.room())));
+            assert!(!queue.outbox.detach(0, Some(&queue.context())));
         }
     }
 
@@ -849,7 +869,7 @@ mod tests {
             let text = large(&format!("presence from='{from}@x/1' id='{from}'"), "presence", size);
             let item = QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None);
             let item = if subscribed { item } else { item.from_unsubscribed() };
-            queue.outbox.push_accounted(item, Urgency::Now, &queue.room())
+            queue.outbox.push_accounted(item, Urgency::Now, &queue.context())
         };
         let limits = NodeLimits::default();
         let queue = Queue::new("juliet@example.com", &Arc::default(), limits.clone());
@@ -884,8 +904,8 @@ mod tests {
         assert_eq!(queue.outbox.close_reason(), None);
         queue.outbox.request_takeover(&[1; 16], 0, 1).expect("nothing that counts was lost");
         let left = queue.outbox.close_and_drain();
-        let kept = left.iter().filter(|left| left.item.rank == Rank::Presence).count();
-        assert_eq!(kept, 56, "all presence of contacts");
+        let queued = left.iter().filter(|left| left.item.rank == Rank::Presence).count();
+        assert_eq!(queued, 56, "all presence of contacts");
     }
 
     #[test]
@@ -896,7 +916,7 @@ mod tests {
         let push = |from: &str, size| {
             let text = large(&format!("presence from='{from}@x/1' id='{from}'"), "presence", size);
             let item = QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None);
-            queue.outbox.push_accounted(item.from_unsubscribed(), Urgency::Now, &queue.room())
+            queue.outbox.push_accounted(item.from_unsubscribed(), Urgency::Now, &queue.context())
         };
         for n in 0..3 {
             assert_eq!(push(&format!("s{n}"), 20_000), PushOutcome::Queued);
@@ -917,7 +937,7 @@ mod tests {
         assert!(queue.detach());
         let stanza = SharedStanza::parse(b"<presence from='a@x/1' id='1'/>").unwrap();
         let item = QueuedStanza::new(stanza, ToRewrite::None).from_unsubscribed();
-        let pushed = queue.outbox.push_accounted(item, Urgency::Now, &queue.room());
+        let pushed = queue.outbox.push_accounted(item, Urgency::Now, &queue.context());
         assert_eq!(pushed, PushOutcome::LimitReached(ExceededLimit::NodeBudget));
         assert_eq!(queue.outbox.close_reason(), None);
     }
@@ -925,9 +945,9 @@ mod tests {
     #[test]
     fn a_detached_session_that_lost_presence_ends_although_the_item_is_rejected() {
         let limits = NodeLimits { backlog_bytes_per_sender: 20_000, ..NodeLimits::default() };
-        let ledger = Arc::default();
+        let backlog = Arc::default();
         let [queue, other] = ["juliet@example.com", "nurse@example.com"]
-            .map(|owner| Queue::new(owner, &ledger, limits.clone()));
+            .map(|owner| Queue::new(owner, &backlog, limits.clone()));
         assert!(queue.detach() && other.detach());
         let presence = |queue: &Queue, from: &str, size: usize| {
             queue.push(&large(&format!("presence from='{from}@x/1' id='p'"), "presence", size))
@@ -935,15 +955,15 @@ mod tests {
         // One contact has used its budget elsewhere.
         assert_eq!(presence(&other, "eve", 15_000), PushOutcome::Queued);
         let fill = (0..1000).find(|n| {
-            let room = limits.queue_presence_bytes - queue.outbox.queued_bytes();
-            room < 10_500 || presence(&queue, &format!("f{n}"), 10_000) != PushOutcome::Queued
+            let free = limits.queue_presence_bytes - queue.outbox.queued_bytes();
+            free < 10_500 || presence(&queue, &format!("f{n}"), 10_000) != PushOutcome::Queued
         });
         assert!(fill.is_some_and(|count| count > 16) && queue.outbox.close_reason().is_none());
         // There is room in the queue only after a drop, and none in the budget.
         let pushed = presence(&queue, "eve", 12_000);
         assert_eq!(pushed, PushOutcome::LimitReached(ExceededLimit::SenderBudget));
-        let why = queue.outbox.close_reason().expect("a session that nobody can resume");
-        assert_eq!(why.condition, StreamCondition::ResourceConstraint);
+        let reason = queue.outbox.close_reason().expect("a session that nobody can resume");
+        assert_eq!(reason.condition, StreamCondition::ResourceConstraint);
     }
 
     #[test]
@@ -961,11 +981,11 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         assert_eq!(queue.outbox.poll_takeover(&mut cx, 1), std::task::Poll::Ready(false));
         assert!(queue.outbox.cancel_takeover(1), "nobody has it, so the caller ends it");
-        assert!(!queue.outbox.detach(0, Some(&queue.room())));
+        assert!(!queue.outbox.detach(0, Some(&queue.context())));
     }
 
     #[test]
-    fn presence_below_the_floor_is_not_lost_to_a_budget_that_others_filled() {
+    fn presence_within_the_guaranteed_amount_survives_a_budget_filled_by_others() {
         let limits = NodeLimits { backlog_bytes: 1, backlog_bytes_per_account: 1, ..NodeLimits::default() };
         let queue = Queue::new("juliet@example.com", &Arc::default(), limits);
         assert!(queue.detach());

@@ -7,7 +7,7 @@
 //! of one comparison.
 //!
 //! Others can fill the budgets of the node and of an account. So no budget ends a session with less than the
-//! floor of [`UNCOUNTED_QUEUE_BYTES`]; the number of sessions bounds the total of these.
+//! guaranteed [`UNCOUNTED_QUEUE_BYTES`]; the number of sessions bounds the total of these.
 //!
 //! Senders and accounts are bare addresses. A queued stanza holds the number of its sender, which the backlog
 //! gives to an address with counted bytes and takes back with the last of them; so two senders never share one.
@@ -34,7 +34,7 @@ use super::outbox::QueuedStanza;
 use crate::limits::NodeLimits;
 use crate::shared_stanza::SharedStanza;
 
-/// Bytes in the queue of a connected session that no budget counts. Also the floor below which a full budget
+/// Bytes in the queue of a connected session that no budget counts. Also the guaranteed amount: below it a full budget
 /// neither ends a session that loses its connection nor rejects presence and stanzas of the server.
 pub const UNCOUNTED_QUEUE_BYTES: u32 = 64 * 1024;
 /// Sender of a [`QueuedStanza`] that is not counted, or of one whose sender has no counted bytes.
@@ -42,8 +42,8 @@ pub(super) const SENDER_UNCOUNTED: u32 = 0;
 /// Sender of stanzas that no sender budget counts: the server and the account itself. A requested response is
 /// not exempt, because its sender chooses its size and time.
 pub(super) const SENDER_EXEMPT: u32 = 1;
-/// Number of the first party.
-const FIRST_PARTY: u32 = 2;
+/// Number of the address with the first index.
+const FIRST_NUMBER: u32 = 2;
 const SHARDS: usize = 16;
 
 /// The limit that rejected a stanza.
@@ -86,7 +86,7 @@ pub struct AdmissionContext<'a> {
 }
 
 /// An address with counted bytes.
-struct Party {
+struct CountedAddress {
     address: Box<str>,
     /// Bytes that it sent.
     sent: u64,
@@ -96,55 +96,58 @@ struct Party {
     outboxes: u32,
 }
 
-impl Party {
+impl CountedAddress {
     fn is_unused(&self) -> bool {
         self.sent == 0 && self.received == 0 && self.outboxes == 0
     }
 }
 
-/// Parties by index, and their indices by address.
+/// Addresses with counted bytes by index, and their indices by address.
 #[derive(Default)]
 struct Shard {
-    parties: Vec<Option<Party>>,
+    addresses: Vec<Option<CountedAddress>>,
     free: Vec<usize>,
     by_address: HashTable<usize>,
 }
 
 impl Shard {
     fn index_of(&self, hash: u64, address: &str) -> Option<usize> {
-        let is = |index: &usize| self.get(*index).is_some_and(|party| *party.address == *address);
+        let is = |index: &usize| self.get(*index).is_some_and(|counted| *counted.address == *address);
         self.by_address.find(hash, is).copied()
     }
 
-    fn get(&self, index: usize) -> Option<&Party> {
-        self.parties.get(index)?.as_ref()
+    fn get(&self, index: usize) -> Option<&CountedAddress> {
+        self.addresses.get(index)?.as_ref()
     }
 
-    fn get_mut(&mut self, index: usize) -> Option<&mut Party> {
-        self.parties.get_mut(index)?.as_mut()
+    fn get_mut(&mut self, index: usize) -> Option<&mut CountedAddress> {
+        self.addresses.get_mut(index)?.as_mut()
     }
 
     fn insert(&mut self, hasher: &RandomState, hash: u64, address: &str) -> usize {
-        let party = Some(Party { address: address.into(), sent: 0, received: 0, outboxes: 0 });
-        let index = self.free.pop().unwrap_or(self.parties.len());
-        match self.parties.get_mut(index) {
-            Some(vacant) => *vacant = party,
-            None => self.parties.push(party),
+        let counted = Some(CountedAddress { address: address.into(), sent: 0, received: 0, outboxes: 0 });
+        let index = self.free.pop().unwrap_or(self.addresses.len());
+        match self.addresses.get_mut(index) {
+            Some(vacant) => *vacant = counted,
+            None => self.addresses.push(counted),
         }
-        let Shard { parties, by_address, .. } = self;
+        let Shard { addresses, by_address, .. } = self;
         by_address.insert_unique(hash, index, |index| {
-            parties.get(*index).and_then(Option::as_ref).map_or(0, |party| hasher.hash_one(&*party.address))
+            addresses
+                .get(*index)
+                .and_then(Option::as_ref)
+                .map_or(0, |counted| hasher.hash_one(&*counted.address))
         });
         index
     }
 
     fn remove_unused(&mut self, hasher: &RandomState, index: usize) {
-        let Some(party) = self.get(index).filter(|party| party.is_unused()) else { return };
-        let hash = hasher.hash_one(&*party.address);
+        let Some(counted) = self.get(index).filter(|counted| counted.is_unused()) else { return };
+        let hash = hasher.hash_one(&*counted.address);
         if let Ok(found) = self.by_address.find_entry(hash, |other| *other == index) {
             found.remove();
         }
-        self.parties[index] = None;
+        self.addresses[index] = None;
         self.free.push(index);
         if self.by_address.is_empty() {
             *self = Shard::default();
@@ -172,32 +175,33 @@ impl Backlog {
         let hash = self.hasher.hash_one(address);
         let shard = shard_of(hash);
         let index = self.shards[shard].lock().index_of(hash, address)?;
-        party_number(shard, index)
+        number_at(shard, index)
     }
 
     /// Changes the counts of a bare address, which gets a number if it has none.
-    fn count_party(&self, address: &str, change: impl FnOnce(&mut Party)) -> u32 {
+    fn count_address(&self, address: &str, change: impl FnOnce(&mut CountedAddress)) -> u32 {
         let hash = self.hasher.hash_one(address);
         let shard = shard_of(hash);
-        let mut parties = self.shards[shard].lock();
-        let index =
-            parties.index_of(hash, address).unwrap_or_else(|| parties.insert(&self.hasher, hash, address));
-        match (party_number(shard, index), parties.get_mut(index)) {
-            (Some(number), Some(party)) => {
-                change(party);
+        let mut addresses = self.shards[shard].lock();
+        let index = addresses
+            .index_of(hash, address)
+            .unwrap_or_else(|| addresses.insert(&self.hasher, hash, address));
+        match (number_at(shard, index), addresses.get_mut(index)) {
+            (Some(number), Some(counted)) => {
+                change(counted);
                 number
             }
             _ => SENDER_EXEMPT,
         }
     }
 
-    fn with_party<T: Default>(&self, number: u32, f: impl FnOnce(&mut Party) -> T) -> T {
-        let Some(place) = number.checked_sub(FIRST_PARTY) else { return T::default() };
-        let place = place as usize;
-        let mut shard = self.shards[place % SHARDS].lock();
-        let Some(party) = shard.get_mut(place / SHARDS) else { return T::default() };
-        let result = f(party);
-        shard.remove_unused(&self.hasher, place / SHARDS);
+    fn with_number<T: Default>(&self, number: u32, f: impl FnOnce(&mut CountedAddress) -> T) -> T {
+        let Some(index) = number.checked_sub(FIRST_NUMBER) else { return T::default() };
+        let index = index as usize;
+        let mut shard = self.shards[index % SHARDS].lock();
+        let Some(counted) = shard.get_mut(index / SHARDS) else { return T::default() };
+        let result = f(counted);
+        shard.remove_unused(&self.hasher, index / SHARDS);
         result
     }
 
@@ -211,12 +215,12 @@ impl Backlog {
     ) -> Option<ExceededLimit> {
         let bytes = u64::from(bytes);
         if sender != SENDER_EXEMPT
-            && self.with_party(sender, |party| party.sent) + bytes
+            && self.with_number(sender, |counted| counted.sent) + bytes
                 > u64::from(limits.backlog_bytes_per_sender)
         {
             return Some(ExceededLimit::SenderBudget);
         }
-        if self.with_party(account, |party| party.received) + bytes
+        if self.with_number(account, |counted| counted.received) + bytes
             > u64::from(limits.backlog_bytes_per_account)
         {
             return Some(ExceededLimit::AccountBudget);
@@ -228,15 +232,15 @@ impl Backlog {
     fn add(&self, account: u32, sender: Option<&str>, bytes: u32) -> u32 {
         let bytes = u64::from(bytes);
         self.total.fetch_add(bytes, Ordering::Relaxed);
-        self.with_party(account, |party| party.received += bytes);
-        sender.map_or(SENDER_EXEMPT, |sender| self.count_party(sender, |party| party.sent += bytes))
+        self.with_number(account, |counted| counted.received += bytes);
+        sender.map_or(SENDER_EXEMPT, |sender| self.count_address(sender, |counted| counted.sent += bytes))
     }
 
     fn sub(&self, account: u32, sender: u32, bytes: u32) {
         let bytes = u64::from(bytes);
         self.total.fetch_sub(bytes, Ordering::Relaxed);
-        self.with_party(account, |party| party.received = party.received.saturating_sub(bytes));
-        self.with_party(sender, |party| party.sent = party.sent.saturating_sub(bytes));
+        self.with_number(account, |counted| counted.received = counted.received.saturating_sub(bytes));
+        self.with_number(sender, |counted| counted.sent = counted.sent.saturating_sub(bytes));
     }
 }
 
@@ -244,9 +248,9 @@ fn shard_of(hash: u64) -> usize {
     usize::try_from(hash % SHARDS as u64).unwrap_or_default()
 }
 
-/// Number of a party; `None` beyond 2^32, which [`NodeLimits::backlog_bytes`] does not permit.
-fn party_number(shard: usize, index: usize) -> Option<u32> {
-    u32::try_from(index.checked_mul(SHARDS)? + shard).ok()?.checked_add(FIRST_PARTY)
+/// Number of the address at an index; `None` beyond 2^32, which [`NodeLimits::backlog_bytes`] does not permit.
+fn number_at(shard: usize, index: usize) -> Option<u32> {
+    u32::try_from(index.checked_mul(SHARDS)? + shard).ok()?.checked_add(FIRST_NUMBER)
 }
 
 /// Bytes that one outbox has counted in the backlog: its queue, and the unacknowledged bytes of a detached
@@ -259,7 +263,7 @@ pub(super) struct BacklogEntry {
 
 impl BacklogEntry {
     pub(super) fn new(backlog: &Arc<Backlog>, owner: JidRef<'_>) -> BacklogEntry {
-        let account = backlog.count_party(owner.bare().as_str(), |party| party.outboxes += 1);
+        let account = backlog.count_address(owner.bare().as_str(), |counted| counted.outboxes += 1);
         BacklogEntry { backlog: backlog.clone(), account, unacked: 0 }
     }
 
@@ -301,7 +305,8 @@ impl BacklogEntry {
 impl Drop for BacklogEntry {
     fn drop(&mut self) {
         self.set_unacked(0);
-        self.backlog.with_party(self.account, |party| party.outboxes = party.outboxes.saturating_sub(1));
+        self.backlog
+            .with_number(self.account, |counted| counted.outboxes = counted.outboxes.saturating_sub(1));
     }
 }
 
@@ -349,12 +354,12 @@ mod tests {
         drop((a, b, c));
         assert!(backlog.shards.iter().all(|shard| {
             let shard = shard.lock();
-            shard.parties.capacity() == 0 && shard.by_address.is_empty()
+            shard.addresses.capacity() == 0 && shard.by_address.is_empty()
         }));
     }
 
     #[test]
-    fn addresses_with_the_same_hash_are_two_parties() {
+    fn addresses_with_the_same_hash_have_two_indices() {
         let hasher = RandomState::new();
         let mut shard = Shard::default();
         let (a, b) = (shard.insert(&hasher, 7, "a@x"), shard.insert(&hasher, 7, "b@x"));
@@ -363,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_many_parties_differ_and_are_used_again() {
+    fn numbers_of_many_addresses_differ_and_are_used_again() {
         let backlog = Arc::new(Backlog::default());
         let names: Vec<String> = (0..1000).map(|n| format!("s{n}@x")).collect();
         for _ in 0..2 {
@@ -371,7 +376,7 @@ mod tests {
             let mut unique = numbers.clone();
             unique.sort_unstable();
             unique.dedup();
-            assert_eq!((unique.len(), unique[0] >= FIRST_PARTY), (1000, true));
+            assert_eq!((unique.len(), unique[0] >= FIRST_NUMBER), (1000, true));
             assert!(unique[999] < 16_000, "{}", unique[999]);
             for (name, number) in names.iter().zip(numbers) {
                 assert_eq!(backlog.number_of(name), Some(number));

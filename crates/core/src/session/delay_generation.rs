@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_ends_its_own_delay_once() {
+    fn a_token_ends_its_own_delay_only_once() {
         let mut generation = DelayGeneration::default();
         assert!(!generation.is_running());
         let first = generation.start().unwrap();

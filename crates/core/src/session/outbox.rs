@@ -230,7 +230,7 @@ impl Outbox {
         &self,
         mut item: QueuedStanza,
         urgency: Urgency,
-        room: &AdmissionContext<'_>,
+        context: &AdmissionContext<'_>,
     ) -> PushOutcome {
         let size = item.size();
         let class = item.stanza.class();
@@ -248,8 +248,8 @@ impl Outbox {
             inner.drop_superseded(&item.stanza);
         }
         let (mut dropped, mut ends_session) = (0, false);
-        if inner.needs_admission_check(class, size, room.limits) {
-            match inner.admit(&mut item, room) {
+        if inner.needs_admission_check(class, size, context.limits) {
+            match inner.admit(&mut item, context) {
                 QueueAdmission::Admitted(count) => dropped = count,
                 QueueAdmission::Lossy(count) => {
                     dropped = count;
@@ -431,12 +431,12 @@ impl Outbox {
     }
 
     /// Requests that the connection's task closes the stream with this error. The first request counts.
-    pub fn close(&self, why: StreamError) {
+    pub fn close(&self, reason: StreamError) {
         let mut inner = self.inner.lock();
         if inner.close_reason.is_some() || inner.is_closed() {
             return;
         }
-        inner.close_reason = Some(Box::new(why));
+        inner.close_reason = Some(Box::new(reason));
         // No task owns the outbox, so a task that waits for the takeover must handle the close.
         let claimant = inner
             .management
@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_taken_in_order_and_the_rest_is_counted() {
+    fn a_partial_dequeue_preserves_order_and_counts_the_rest() {
         let outbox = Outbox::new();
         for n in 0..3 {
             outbox.push(item(&format!("<message id='{n}'/>")), Urgency::Now, &NodeLimits::default());
@@ -716,7 +716,7 @@ mod tests {
     }
 
     #[test]
-    fn delayed_stanzas_wake_nobody_and_only_the_newest_presence_of_a_sender_stays() {
+    fn delayed_stanzas_wake_no_task_and_only_the_newest_presence_of_a_sender_remains() {
         struct Count(AtomicU32);
         impl std::task::Wake for Count {
             fn wake(self: std::sync::Arc<Self>) {
@@ -746,7 +746,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_presence_goes_and_order_stays() {
+    fn the_oldest_presence_is_dropped_and_order_is_preserved() {
         let outbox = Outbox::new();
         for n in 0..5 {
             let pushed = outbox.push(item(&format!("<presence id='{n}'/>")), Urgency::Now, &limits());
@@ -784,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_batch_leaves_no_buffer_behind() {
+    fn a_small_batch_releases_its_buffer() {
         let outbox = Outbox::new();
         let mut batch = QueuedBatch::new();
         let fill = |n: usize| {

@@ -48,8 +48,8 @@ impl CreationTimes {
 
     /// Second in which an outbox was created; `now` if no sweep has run since.
     fn created_at(&self, id: u64, now: u32) -> u32 {
-        let place = self.0.partition_point(|(next, _)| *next <= id);
-        self.0.get(place).map_or(now, |(_, second)| *second)
+        let index = self.0.partition_point(|(next, _)| *next <= id);
+        self.0.get(index).map_or(now, |(_, second)| *second)
     }
 }
 
@@ -136,17 +136,17 @@ impl OutboxRegistry {
     /// Measures the queues; must be called regularly. Locks every queue once while there are few connections,
     /// otherwise a sixteenth of them at a time.
     pub fn measure_queues(&self) {
-        let turn = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
+        let shard_to_measure = self.next_shard.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let all = self.len() <= MEASURE_ALL_BELOW;
-        for (part, (shard, figures)) in self.shards.iter().zip(&self.queued_bytes).enumerate() {
-            if all || part == turn {
+        for (part, (shard, counters)) in self.shards.iter().zip(&self.queued_bytes).enumerate() {
+            if all || part == shard_to_measure {
                 let mut sum = [0_u64; 3];
                 for outbox in shard.lock().values() {
                     sum.iter_mut()
                         .zip(outbox.queued_bytes_by_class())
                         .for_each(|(sum, bytes)| *sum += u64::from(bytes));
                 }
-                figures.iter().zip(sum).for_each(|(figure, sum)| figure.store(sum, Ordering::Relaxed));
+                counters.iter().zip(sum).for_each(|(counter, sum)| counter.store(sum, Ordering::Relaxed));
             }
         }
     }
@@ -168,10 +168,10 @@ impl OutboxRegistry {
     }
 
     /// Requests that every connection closes its stream.
-    pub fn close_all(&self, why: &StreamError) {
+    pub fn close_all(&self, reason: &StreamError) {
         for shard in &self.shards {
             for outbox in shard.lock().values() {
-                outbox.close(why.clone());
+                outbox.close(reason.clone());
             }
         }
     }
@@ -188,24 +188,24 @@ mod tests {
 
     #[test]
     fn the_creation_time_follows_from_the_id() {
-        let mut births = CreationTimes::default();
-        assert_eq!(births.created_at(1, 7), 7);
-        births.record(1, 10);
-        births.record(4, 11); // 1, 2 and 3 are new
-        births.record(4, 12);
-        births.record(5, 13);
-        assert_eq!([1, 2, 3, 4, 5].map(|id| births.created_at(id, 20)), [11, 11, 11, 13, 20]);
+        let mut creation_times = CreationTimes::default();
+        assert_eq!(creation_times.created_at(1, 7), 7);
+        creation_times.record(1, 10);
+        creation_times.record(4, 11); // 1, 2 and 3 are new
+        creation_times.record(4, 12);
+        creation_times.record(5, 13);
+        assert_eq!([1, 2, 3, 4, 5].map(|id| creation_times.created_at(id, 20)), [11, 11, 11, 13, 20]);
     }
 
     #[test]
     fn the_table_of_creation_times_is_bounded_and_accurate_to_a_64th() {
-        let mut births = CreationTimes::default();
+        let mut creation_times = CreationTimes::default();
         for second in 1..=100_000u32 {
-            births.record(u64::from(second) * 3, second);
+            creation_times.record(u64::from(second) * 3, second);
         }
-        assert!(births.0.len() <= MAX_CREATION_TIMES);
+        assert!(creation_times.0.len() <= MAX_CREATION_TIMES);
         for made in [1u32, 10, 1_000, 50_000, 99_000, 99_999] {
-            let found = births.created_at(u64::from(made) * 3 - 1, 100_000);
+            let found = creation_times.created_at(u64::from(made) * 3 - 1, 100_000);
             let (age, error) = (100_000 - made, found.abs_diff(made));
             assert!(error <= age / 32 + 1, "{found} for {made}");
         }

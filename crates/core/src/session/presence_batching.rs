@@ -67,20 +67,20 @@ impl PresenceBatcher {
     /// Schedules the flush of this outbox.
     pub(crate) fn schedule(&self, outbox: &Arc<Outbox>, token: DelayToken, now: Millis) {
         let due = now.plus(u64::from(self.delay.load(Ordering::Relaxed)));
-        let mut waiting = self.waiting.lock();
-        waiting.queue.push_back((due, outbox.clone(), token));
-        let waker = waiting.waker.take();
-        drop(waiting);
+        let mut pending = self.waiting.lock();
+        pending.queue.push_back((due, outbox.clone(), token));
+        let waker = pending.waker.take();
+        drop(pending);
         waker.into_iter().for_each(Waker::wake);
     }
 
     /// Time at which the next outbox is due; pending while none waits. For one task.
     pub fn poll_due(&self, cx: &Context<'_>) -> Poll<Millis> {
-        let mut waiting = self.waiting.lock();
-        match waiting.queue.front() {
+        let mut pending = self.waiting.lock();
+        match pending.queue.front() {
             Some((due, ..)) => Poll::Ready(*due),
             None => {
-                waiting.waker = Some(cx.waker().clone());
+                pending.waker = Some(cx.waker().clone());
                 Poll::Pending
             }
         }
@@ -89,15 +89,15 @@ impl PresenceBatcher {
     /// Flushes the outboxes that are due.
     pub fn flush_due(&self, now: Millis) {
         loop {
-            let mut waiting = self.waiting.lock();
-            if waiting.queue.front().is_none_or(|(due, ..)| *due > now) {
-                if waiting.queue.is_empty() {
-                    waiting.queue.shrink_to(1024);
+            let mut pending = self.waiting.lock();
+            if pending.queue.front().is_none_or(|(due, ..)| *due > now) {
+                if pending.queue.is_empty() {
+                    pending.queue.shrink_to(1024);
                 }
                 return;
             }
-            let first = waiting.queue.pop_front();
-            drop(waiting);
+            let first = pending.queue.pop_front();
+            drop(pending);
             if let Some((_, outbox, token)) = first {
                 outbox.flush_delayed(token);
             }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn presence_leaves_after_the_delay_or_with_an_urgent_stanza() {
+    fn presence_is_sent_after_the_delay_or_with_an_urgent_stanza() {
         let (batcher, outbox, count) =
             (PresenceBatcher::default(), Arc::new(Outbox::new()), Arc::new(Count::default()));
         batcher.set_delay(500);

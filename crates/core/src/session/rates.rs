@@ -20,7 +20,7 @@
 //!
 //! Time is that of the node's sweep, in whole seconds, because the sweep also wakes throttled sessions. The
 //! refill of a second arrives in one step, so that with a burst below the rate the rate could never be reached;
-//! see [`meter`].
+//! see [`bucket`].
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -58,7 +58,7 @@ type Levels = [TokenBucket; 5];
 const PER_MINUTE_COST: u32 = 60;
 
 /// A bucket; without a rate it admits everything.
-fn meter(rate: u32, burst: u32, cost: u32, default: u32) -> TokenBucket {
+fn bucket(rate: u32, burst: u32, cost: u32, default: u32) -> TokenBucket {
     if rate == 0 {
         return TokenBucket::unlimited();
     }
@@ -79,8 +79,8 @@ fn limit_values(limits: &NodeLimits, local: bool) -> [u32; 10] {
         limits.roster_changes_per_minute,
         limits.roster_changes_burst,
     ];
-    for (pair, holds) in numbers.chunks_exact_mut(2).zip(limits.rates_on_loopback) {
-        if local && !holds {
+    for (pair, applies) in numbers.chunks_exact_mut(2).zip(limits.rates_on_loopback) {
+        if local && !applies {
             pair.fill(0);
         }
     }
@@ -88,7 +88,7 @@ fn limit_values(limits: &NodeLimits, local: bool) -> [u32; 10] {
 }
 
 impl SessionRates {
-    fn new(made_for: [u32; 10]) -> SessionRates {
+    fn new(configured_limits: [u32; 10]) -> SessionRates {
         let [
             stanzas,
             stanzas_burst,
@@ -100,34 +100,34 @@ impl SessionRates {
             one_burst,
             roster,
             roster_burst,
-        ] = made_for;
+        ] = configured_limits;
         SessionRates {
-            configured_limits: made_for,
-            stanzas: meter(stanzas, stanzas_burst, 1, 10),
-            bytes: meter(bytes, bytes_burst, 1, 10),
-            broadcasts: meter(all, all_burst, PER_MINUTE_COST, PER_MINUTE_COST),
-            directed: meter(one, one_burst, PER_MINUTE_COST, PER_MINUTE_COST),
-            roster: meter(roster, roster_burst, PER_MINUTE_COST, PER_MINUTE_COST),
+            configured_limits,
+            stanzas: bucket(stanzas, stanzas_burst, 1, 10),
+            bytes: bucket(bytes, bytes_burst, 1, 10),
+            broadcasts: bucket(all, all_burst, PER_MINUTE_COST, PER_MINUTE_COST),
+            directed: bucket(one, one_burst, PER_MINUTE_COST, PER_MINUTE_COST),
+            roster: bucket(roster, roster_burst, PER_MINUTE_COST, PER_MINUTE_COST),
             unspent: None,
         }
     }
 
     /// The buckets of a session that starts, with what earlier sessions of its account have left.
-    fn starting(made_for: [u32; 10], spent: &SpentRates, now: u32) -> SessionRates {
-        let mut rates = SessionRates::new(made_for);
-        for (at, (own, shared)) in rates.meters_mut().into_iter().zip(&spent.shared).enumerate() {
+    fn starting(configured_limits: [u32; 10], spent: &SpentRates, now: u32) -> SessionRates {
+        let mut rates = SessionRates::new(configured_limits);
+        for (at, (own, shared)) in rates.buckets_mut().into_iter().zip(&spent.shared).enumerate() {
             // Only stanzas and bytes are charged after the fact, so only these can be in debt.
             let single = spent.lowest.get(at).copied().unwrap_or_else(|| shared.filled());
             own.carry_shared(shared, &single, to_millis(now));
         }
-        rates.unspent = Some(Box::new(rates.meters().map(|meter| *meter)));
+        rates.unspent = Some(Box::new(rates.buckets().map(|bucket| *bucket)));
         rates
     }
 
     /// What was spent since the start, or since the last call.
     fn take_spent(&mut self, now: u32) -> SpentRates {
-        let left = self.meters().map(|meter| *meter);
-        let full = left.map(|meter| meter.filled());
+        let left = self.buckets().map(|bucket| *bucket);
+        let full = left.map(|bucket| bucket.filled());
         let before = self.unspent.replace(Box::new(left)).map_or(full, |unspent| *unspent);
         let mut shared = full;
         for ((shared, before), left) in shared.iter_mut().zip(&before).zip(&left) {
@@ -147,7 +147,7 @@ impl SessionRates {
         now: u32,
     ) -> Result<(), (&'static str, StanzaError)> {
         self.stanzas.charge(1, to_millis(now));
-        let (class, what, meter) = match head.kind {
+        let (class, what, bucket) = match head.kind {
             StanzaKind::Presence(PresenceType::Available) if head.to(bytes).is_none() => {
                 ("presence", "presence changes", &mut self.broadcasts)
             }
@@ -161,10 +161,10 @@ impl SessionRates {
             }
             _ => return Ok(()),
         };
-        if meter.try_take(PER_MINUTE_COST, to_millis(now)) {
+        if bucket.try_take(PER_MINUTE_COST, to_millis(now)) {
             return Ok(());
         }
-        let seconds = meter.millis_until(PER_MINUTE_COST, to_millis(now)).div_ceil(1000);
+        let seconds = bucket.millis_until(PER_MINUTE_COST, to_millis(now)).div_ceil(1000);
         let error = StanzaError::new(StanzaCondition::PolicyViolation).kind(ErrorType::Wait);
         Err((class, error.text(format!("too many {what}; try again in {seconds} s"))))
     }
@@ -184,23 +184,23 @@ impl SessionRates {
         (wait > 0).then(|| (class, now.saturating_add(wait).max(1)))
     }
 
-    fn meters(&self) -> [&TokenBucket; 5] {
+    fn buckets(&self) -> [&TokenBucket; 5] {
         [&self.stanzas, &self.bytes, &self.broadcasts, &self.directed, &self.roster]
     }
 
-    fn meters_mut(&mut self) -> [&mut TokenBucket; 5] {
+    fn buckets_mut(&mut self) -> [&mut TokenBucket; 5] {
         [&mut self.stanzas, &mut self.bytes, &mut self.broadcasts, &mut self.directed, &mut self.roster]
     }
 
     /// The second at which all buckets are full.
     fn full_at(&self, now: u32) -> u32 {
-        full_at(self.meters(), now)
+        full_at(self.buckets(), now)
     }
 
     /// Follows changed limits: the buckets keep the levels of the earlier ones.
     fn carry(&mut self, earlier: &SessionRates, now: u32) {
-        let mut unspent = self.meters().map(|meter| *meter);
-        for (own, earlier) in self.meters_mut().into_iter().zip(earlier.meters()) {
+        let mut unspent = self.buckets().map(|bucket| *bucket);
+        for (own, earlier) in self.buckets_mut().into_iter().zip(earlier.buckets()) {
             own.carry(earlier, to_millis(now));
         }
         if let Some(earlier) = &earlier.unspent {
@@ -212,8 +212,8 @@ impl SessionRates {
     }
 }
 
-fn full_at(meters: [&TokenBucket; 5], now: u32) -> u32 {
-    let wait = meters.map(|meter| meter.full_ms(to_millis(now))).into_iter().max();
+fn full_at(buckets: [&TokenBucket; 5], now: u32) -> u32 {
+    let wait = buckets.map(|bucket| bucket.full_ms(to_millis(now))).into_iter().max();
     now.saturating_add(seconds(wait.unwrap_or_default()))
 }
 
@@ -224,8 +224,9 @@ fn seconds(ms: u64) -> u32 {
 const SHARDS: usize = 16;
 /// Accounts stored in a shard. With [`MAX_ENTRY_BYTES`] 4.3 MB in total, whatever the accounts are called.
 const ACCOUNTS: usize = 1_024;
-/// Bytes of a stored account: the boxed buckets, and two places of the map, which is filled to half at least.
-const MAX_ENTRY_BYTES: usize = size_of::<Kept>() + 2 * (size_of::<(AddressId, Box<Kept>)>() + 1);
+/// Bytes of a stored account: the boxed buckets, and two slots of the map, which is at least half full.
+const MAX_ENTRY_BYTES: usize =
+    size_of::<AccountSpending>() + 2 * (size_of::<(AddressId, Box<AccountSpending>)>() + 1);
 
 const _: () = assert!(SHARDS * ACCOUNTS * MAX_ENTRY_BYTES <= 4_300_000);
 
@@ -266,12 +267,12 @@ pub struct AccountRates {
 
 #[derive(Default)]
 struct Shard {
-    accounts: HashMap<AddressId, Box<Kept>>,
+    accounts: HashMap<AddressId, Box<AccountSpending>>,
     /// Second at which refilled accounts were last removed.
     swept: u32,
 }
 
-struct Kept {
+struct AccountSpending {
     spent: SpentRates,
     full_at: u32,
 }
@@ -280,7 +281,7 @@ impl Shard {
     fn sweep(&mut self, now: u32) {
         if self.swept != now {
             self.swept = now;
-            self.accounts.retain(|_, kept| kept.full_at > now);
+            self.accounts.retain(|_, stored| stored.full_at > now);
             if self.accounts.is_empty() {
                 self.accounts = HashMap::new();
             }
@@ -303,24 +304,24 @@ impl AccountRates {
         }
         let mut shard = self.shard(account).lock();
         shard.sweep(now);
-        if let Some(kept) = shard.accounts.get_mut(&account) {
-            spent.add(&kept.spent, now);
-            **kept = Kept { full_at: spent.full_at(now), spent };
+        if let Some(stored) = shard.accounts.get_mut(&account) {
+            spent.add(&stored.spent, now);
+            **stored = AccountSpending { full_at: spent.full_at(now), spent };
             return;
         }
         if shard.accounts.len() >= ACCOUNTS {
-            let first = shard.accounts.iter().min_by_key(|(_, kept)| kept.full_at);
-            let Some((first, _)) = first.filter(|(_, kept)| kept.full_at < full_at) else { return };
+            let first = shard.accounts.iter().min_by_key(|(_, stored)| stored.full_at);
+            let Some((first, _)) = first.filter(|(_, stored)| stored.full_at < full_at) else { return };
             let first = *first;
             shard.accounts.remove(&first);
         }
-        shard.accounts.insert(account, Box::new(Kept { spent, full_at }));
+        shard.accounts.insert(account, Box::new(AccountSpending { spent, full_at }));
     }
 
     fn find(&self, account: AddressId, now: u32) -> Option<SpentRates> {
         let shard = self.shard(account).lock();
-        let kept = shard.accounts.get(&account).filter(|kept| kept.full_at > now)?;
-        Some(kept.spent.clone())
+        let stored = shard.accounts.get(&account).filter(|stored| stored.full_at > now)?;
+        Some(stored.spent.clone())
     }
 }
 
@@ -361,10 +362,10 @@ impl Node {
     fn set_rates(&self, session: &Session, local: bool, spent: Option<SpentRates>) {
         let wanted = limit_values(&self.limits(), local);
         let on = wanted.iter().step_by(2).any(|rate| *rate != 0);
-        let made_for = session.rates(|rates| rates.configured_limits);
-        match made_for {
+        let configured_limits = session.rates(|rates| rates.configured_limits);
+        match configured_limits {
             None if !on => return,
-            Some(made_for) if on && made_for == wanted => return,
+            Some(configured_limits) if on && configured_limits == wanted => return,
             _ => {}
         }
         let now = self.seconds();
@@ -394,8 +395,8 @@ impl Node {
         }
     }
 
-    /// As [`Node::keep_rates`], for a session without a connection: if it is resumed, it starts like another session, or
-    /// the sessions of an account could all be refilled while they are detached.
+    /// As [`Node::keep_rates`], for a session without a connection: if it is resumed, it starts like another session,
+    /// or the sessions of an account could all be refilled while they are detached.
     pub(crate) fn keep_detached_rates(&self, session: &Session) {
         self.keep_rates(session);
         session.with(|state| drop(state.rates.take()));
@@ -528,11 +529,11 @@ mod tests {
     }
 
     /// The buckets of a session that starts.
-    fn start(kept: &AccountRates, account: AddressId, now: u32) -> SessionRates {
-        let made_for = session().configured_limits;
-        kept.find(account, now).map_or_else(
-            || SessionRates::new(made_for),
-            |spent| SessionRates::starting(made_for, &spent, now),
+    fn start(account_rates: &AccountRates, account: AddressId, now: u32) -> SessionRates {
+        let configured_limits = session().configured_limits;
+        account_rates.find(account, now).map_or_else(
+            || SessionRates::new(configured_limits),
+            |spent| SessionRates::starting(configured_limits, &spent, now),
         )
     }
 
@@ -541,80 +542,84 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sessions_of_an_account_have_spent_is_summed_until_it_is_refilled() {
-        let kept = AccountRates::default();
+    fn spending_of_the_sessions_of_an_account_is_summed_until_it_is_refilled() {
+        let account_rates = AccountRates::default();
         let (a, b) = (account(0), account(1));
-        let left = |now| kept.find(a, now).map(|spent| spent.shared[1].available(to_millis(now)));
-        kept.keep(a, spent(0, 1), 1);
+        let left = |now| account_rates.find(a, now).map(|spent| spent.shared[1].available(to_millis(now)));
+        account_rates.keep(a, spent(0, 1), 1);
         assert_eq!(left(1), None, "full buckets need no memory");
-        kept.keep(a, spent(60, 1), 1);
-        kept.keep(a, spent(20, 1), 1);
-        assert_eq!((left(1), kept.find(b, 1).is_none()), (Some(20), true), "the sum, and nobody else's");
+        account_rates.keep(a, spent(60, 1), 1);
+        account_rates.keep(a, spent(20, 1), 1);
+        assert_eq!(
+            (left(1), account_rates.find(b, 1).is_none()),
+            (Some(20), true),
+            "the sum, and nobody else's"
+        );
         assert_eq!((left(2), left(8), left(9)), (Some(30), Some(90), None));
-        kept.keep(b, spent(1, 7), 7);
-        kept.keep(a, spent(150, 9), 9);
-        assert_eq!(start(&kept, a, 9).debt(9), Some(("bytes", 14)), "a debt is kept, too");
+        account_rates.keep(b, spent(1, 7), 7);
+        account_rates.keep(a, spent(150, 9), 9);
+        assert_eq!(start(&account_rates, a, 9).debt(9), Some(("bytes", 14)), "a debt is kept, too");
     }
 
     #[test]
-    fn sessions_that_reconnect_have_no_burst_until_all_of_them_have_paid() {
-        let kept = AccountRates::default();
+    fn reconnecting_sessions_have_no_burst_until_the_debt_of_all_is_repaid() {
+        let account_rates = AccountRates::default();
         let a = account(0);
         for _ in 0..10 {
-            kept.keep(a, spent(100, 1), 1);
+            account_rates.keep(a, spent(100, 1), 1);
         }
         // Ten seconds refill one burst of the ten.
         for now in [1, 11, 91] {
-            let rates = start(&kept, a, now);
+            let rates = start(&account_rates, a, now);
             assert_eq!(
                 (left(&rates, now), rates.debt(now)),
                 (0, None),
                 "no burst, but no debt of others either"
             );
         }
-        assert_eq!(left(&start(&kept, a, 96), 96), 50);
-        assert!(kept.find(a, 101).is_none());
+        assert_eq!(left(&start(&account_rates, a, 96), 96), 50);
+        assert!(account_rates.find(a, 101).is_none());
     }
 
     #[test]
     fn each_byte_is_charged_to_the_account_once() {
-        let kept = AccountRates::default();
+        let account_rates = AccountRates::default();
         let a = account(0);
-        kept.keep(a, spent(60, 1), 1);
+        account_rates.keep(a, spent(60, 1), 1);
         for _ in 0..5 {
             // What it began with was spent by another session.
-            let mut rates = start(&kept, a, 1);
+            let mut rates = start(&account_rates, a, 1);
             assert_eq!(left(&rates, 1), 40);
-            kept.keep(a, rates.take_spent(1), 1);
+            account_rates.keep(a, rates.take_spent(1), 1);
         }
-        let mut rates = start(&kept, a, 2);
+        let mut rates = start(&account_rates, a, 2);
         rates.charge_bytes(30, 2);
         for _ in 0..5 {
-            kept.keep(a, rates.take_spent(2), 2);
+            account_rates.keep(a, rates.take_spent(2), 2);
         }
-        assert_eq!(left(&start(&kept, a, 2), 2), 20);
+        assert_eq!(left(&start(&account_rates, a, 2), 2), 20);
         // Changed limits charge nothing either.
         let mut wider = SessionRates::new(session().configured_limits.map(|limit| limit * 2));
         wider.carry(&rates, 2);
-        kept.keep(a, wider.take_spent(2), 2);
-        assert_eq!(left(&start(&kept, a, 2), 2), 20);
+        account_rates.keep(a, wider.take_spent(2), 2);
+        assert_eq!(left(&start(&account_rates, a, 2), 2), 20);
     }
 
     #[test]
     fn a_flood_of_accounts_uses_no_more_memory_and_does_not_evict_the_largest_debt() {
-        let kept = AccountRates::default();
+        let account_rates = AccountRates::default();
         let a = account(0);
-        kept.keep(a, spent(5_000, 1), 1);
+        account_rates.keep(a, spent(5_000, 1), 1);
         for n in 0..SHARDS * ACCOUNTS * 2 {
-            kept.keep(account(n + 1), spent(50, 1), 1);
+            account_rates.keep(account(n + 1), spent(50, 1), 1);
         }
-        assert!(kept.find(a, 1).is_some());
-        let accounts = || kept.shards.iter().map(|shard| shard.lock().accounts.len());
+        assert!(account_rates.find(a, 1).is_some());
+        let accounts = || account_rates.shards.iter().map(|shard| shard.lock().accounts.len());
         assert!(accounts().all(|count| count == ACCOUNTS));
-        let places: usize = kept.shards.iter().map(|shard| shard.lock().accounts.capacity()).sum();
-        assert!(places <= 2 * SHARDS * ACCOUNTS, "{places}: see MAX_ENTRY_BYTES");
+        let capacity: usize = account_rates.shards.iter().map(|shard| shard.lock().accounts.capacity()).sum();
+        assert!(capacity <= 2 * SHARDS * ACCOUNTS, "{capacity}: see MAX_ENTRY_BYTES");
         for n in 0..SHARDS * 100 {
-            kept.keep(account(n + 1), spent(1, 60), 60);
+            account_rates.keep(account(n + 1), spent(1, 60), 60);
         }
         assert!(accounts().sum::<usize>() <= SHARDS * 100 + 1, "and the memory is released");
     }

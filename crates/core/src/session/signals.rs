@@ -162,7 +162,7 @@ mod tests {
     const SIGNALS: [Signal; 3] = [Signal::DeadlineElapsed, Signal::TakeoverRequested, Signal::InfoRequested];
 
     #[test]
-    fn each_signal_is_taken_once_and_leaves_the_others() {
+    fn each_signal_is_taken_once_and_preserves_the_others() {
         let signals = OutboxSignals::default();
         for raised in SIGNALS {
             signals.raise(raised);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_discarded_sample_leaves_the_signals() {
+    fn discarding_a_sample_preserves_the_signals() {
         let signals = OutboxSignals::default();
         signals.raise(Signal::InfoRequested);
         signals.start_sample(DeliverySample { class: QueueClass::Presence, read_at: SampleTime::of(9) });

@@ -93,10 +93,10 @@ struct UnackedStanza {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Holder {
+enum Owner {
     Connection,
     Detached,
-    Nobody,
+    None,
 }
 
 struct Claimant {
@@ -120,7 +120,7 @@ pub(super) struct StreamManagement {
     ack_request: AckRequest,
     /// A stanza that justifies a request was sent since the last one.
     wants_ack: bool,
-    holder: Holder,
+    owner: Owner,
     /// A stanza was dropped from the queue: delivery is incomplete, so the stream cannot be resumed (XEP-0198,
     /// section 5).
     lossy: bool,
@@ -248,7 +248,7 @@ impl StreamManagement {
 
     /// Whether a connection owns the outbox and notices a close request.
     pub(super) fn has_connection(&self) -> bool {
-        self.holder == Holder::Connection
+        self.owner == Owner::Connection
     }
 
     /// Records that a stanza was dropped. True if there is no connection, so that the session must end.
@@ -258,7 +258,7 @@ impl StreamManagement {
     }
 
     pub(super) fn is_unowned(&self) -> bool {
-        self.holder == Holder::Nobody
+        self.owner == Owner::None
     }
 }
 
@@ -304,7 +304,7 @@ impl Outbox {
             to_resend: 0,
             ack_request: AckRequest::Idle,
             wants_ack: false,
-            holder: Holder::Connection,
+            owner: Owner::Connection,
             lossy: false,
             claimant: None,
         }));
@@ -360,7 +360,7 @@ impl Outbox {
 
     /// Whether the session is detached and waits for a resumption.
     pub fn is_detached(&self) -> bool {
-        self.with_management(|ack| ack.holder == Holder::Detached).unwrap_or_default()
+        self.with_management(|ack| ack.owner == Owner::Detached).unwrap_or_default()
     }
 
     /// Records that the peer has handled `h` stanzas.
@@ -376,9 +376,9 @@ impl Outbox {
     }
 
     /// Detaches the outbox after its connection was lost. True if it may be resumed until the deadline. False
-    /// if presence was dropped from its queue, or if it holds more than the floor of [`UNCOUNTED_QUEUE_BYTES`]
+    /// if presence was dropped from its queue, or if it holds more than the guaranteed [`UNCOUNTED_QUEUE_BYTES`]
     /// and exceeds a budget.
-    pub fn detach(&self, now: u32, room: Option<&AdmissionContext<'_>>) -> bool {
+    pub fn detach(&self, now: u32, context: Option<&AdmissionContext<'_>>) -> bool {
         let mut inner = self.inner.lock();
         if !inner.stays_open() {
             return false;
@@ -390,21 +390,21 @@ impl Outbox {
         };
         let unacked = ack.unacked_bytes;
         let held = unacked + inner.bytes.iter().sum::<u32>();
-        if let Some(room) = room
+        if let Some(context) = context
             && held > 0
-            && inner.ensure_backlog_entry(room)
+            && inner.ensure_backlog_entry(context)
         {
             inner.count_unacked(0);
-            let over = inner
+            let exceeded = inner
                 .backlog_entry()
-                .and_then(|charge| charge.exceeded_budget(SENDER_EXEMPT, unacked, room.limits));
-            if over.is_some() && held > UNCOUNTED_QUEUE_BYTES {
+                .and_then(|entry| entry.exceeded_budget(SENDER_EXEMPT, unacked, context.limits));
+            if exceeded.is_some() && held > UNCOUNTED_QUEUE_BYTES {
                 return false;
             }
             inner.count_unacked(unacked);
         }
         let Some(ack) = inner.management.as_deref_mut() else { return false };
-        ack.holder = Holder::Detached;
+        ack.owner = Owner::Detached;
         ack.ack_request = ack.ack_request.after(AckEvent::ConnectionLost);
         self.signals.discard_sample();
         let deadline = now.saturating_add(ack.terms.resume_seconds);
@@ -421,15 +421,15 @@ impl Outbox {
         self.inner.lock().takeover_target(token, h).map(drop)
     }
 
-    /// Requests the takeover for connection `who`, whose peer has handled `h` stanzas. A request replaces an
+    /// Requests the takeover for this connection, whose peer has handled `h` stanzas. A request replaces an
     /// earlier one.
     ///
     /// # Errors
     /// If the token is wrong or `h` is impossible. Nothing has changed then.
-    pub fn request_takeover(&self, token: &[u8], h: u32, who: u64) -> Result<(), TakeoverError> {
+    pub fn request_takeover(&self, token: &[u8], h: u32, connection: u64) -> Result<(), TakeoverError> {
         let mut inner = self.inner.lock();
         let ack = inner.takeover_target(token, h)?;
-        let earlier = ack.claimant.replace(Box::new(Claimant { id: who, waker: None }));
+        let earlier = ack.claimant.replace(Box::new(Claimant { id: connection, waker: None }));
         self.signals.raise(Signal::TakeoverRequested);
         wake_task(inner);
         if let Some(waker) = earlier.and_then(|c| c.waker) {
@@ -439,22 +439,22 @@ impl Outbox {
     }
 
     /// True when the caller owns the outbox; false if it never will.
-    pub fn poll_takeover(&self, cx: &mut Context<'_>, who: u64) -> Poll<bool> {
+    pub fn poll_takeover(&self, cx: &mut Context<'_>, connection: u64) -> Poll<bool> {
         let mut inner = self.inner.lock();
         let stays_open = inner.stays_open();
         let Some(ack) = inner.management.as_deref_mut() else { return Poll::Ready(false) };
-        let Some(claimant) = ack.claimant.as_deref_mut().filter(|c| c.id == who) else {
+        let Some(claimant) = ack.claimant.as_deref_mut().filter(|c| c.id == connection) else {
             return Poll::Ready(false);
         };
         // Presence may have been dropped since the request.
         if !stays_open || ack.lossy {
             return Poll::Ready(false);
         }
-        if ack.holder != Holder::Nobody {
+        if ack.owner != Owner::None {
             claimant.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        ack.holder = Holder::Connection;
+        ack.owner = Owner::Connection;
         ack.claimant = None;
         inner.count_unacked(0);
         inner.stop_counting();
@@ -462,11 +462,11 @@ impl Outbox {
     }
 
     /// Withdraws a takeover request. True if the outbox has no owner: the caller must handle the session.
-    pub fn cancel_takeover(&self, who: u64) -> bool {
+    pub fn cancel_takeover(&self, connection: u64) -> bool {
         let free = self.with_management(|ack| {
-            if ack.claimant.as_ref().is_some_and(|c| c.id == who) {
+            if ack.claimant.as_ref().is_some_and(|c| c.id == connection) {
                 ack.claimant = None;
-                return ack.holder == Holder::Nobody;
+                return ack.owner == Owner::None;
             }
             false
         });
@@ -484,7 +484,7 @@ impl Outbox {
         self.signals.take(Signal::TakeoverRequested);
         let Some(ack) = inner.management.as_deref_mut() else { return false };
         let Some(claimant) = &mut ack.claimant else { return false };
-        ack.holder = Holder::Nobody;
+        ack.owner = Owner::None;
         let waker = claimant.waker.take();
         inner.waker = None;
         drop(inner);
@@ -522,15 +522,15 @@ impl Outbox {
     pub fn take_non_messages(&self, into: &mut QueuedBatch) {
         let mut inner = self.inner.lock();
         let Inner { queue, bytes, rare, .. } = &mut *inner;
-        let charge = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
+        let entry = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
         queue.retain(|item| {
             let class = item.stanza.class();
             if class == QueueClass::Message {
                 return true;
             }
             bytes[class.index()] -= item.size();
-            if let Some(charge) = charge {
-                charge.sub(item);
+            if let Some(entry) = entry {
+                entry.sub(item);
             }
             into.push(item.clone());
             false
@@ -561,19 +561,19 @@ impl EndedStreams {
 
     /// Stores the count of an outbox of the account with this hash.
     pub fn insert(&self, account: u64, token: [u8; TOKEN_BYTES], handled: u32) {
-        let mut places = self.0.lock();
-        if places.is_empty() {
-            places.resize_with(MAX_ENDED_STREAMS, || None);
+        let mut slots = self.0.lock();
+        if slots.is_empty() {
+            slots.resize_with(MAX_ENDED_STREAMS, || None);
         }
-        places[Self::slot(&token)] = Some(EndedStream { account, token, handled });
+        slots[Self::slot(&token)] = Some(EndedStream { account, token, handled });
     }
 
     /// The count, if it is known and belongs to the same account.
     pub fn get(&self, account: u64, token: &[u8]) -> Option<u32> {
-        let places = self.0.lock();
-        let record = places.get(Self::slot(token))?.as_ref()?;
-        let right = record.account == account && base::secret::constant_time_eq(&record.token, token);
-        right.then_some(record.handled)
+        let slots = self.0.lock();
+        let record = slots.get(Self::slot(token))?.as_ref()?;
+        let matches = record.account == account && base::secret::constant_time_eq(&record.token, token);
+        matches.then_some(record.handled)
     }
 }
 
@@ -680,7 +680,7 @@ mod tests {
     }
 
     #[test]
-    fn much_presence_alone_triggers_an_acknowledgement_request() {
+    fn a_large_amount_of_presence_triggers_an_acknowledgement_request() {
         let outbox = outbox(StreamManagementTerms { unacked_bytes: 100_000, ..TERMS });
         for n in 1..=REQUEST_ACK_STANZAS {
             push(&outbox, "<presence/>");
@@ -760,7 +760,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_outbox_returns_all_in_order_and_its_count_is_kept() {
+    fn a_closed_outbox_returns_all_stanzas_in_order_and_its_count_is_recorded() {
         let outbox = outbox(TERMS);
         for id in 0..6 {
             push(&outbox, &format!("<message id='{id}'/>"));

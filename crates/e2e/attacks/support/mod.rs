@@ -1,8 +1,9 @@
-//! Helpers of the attacks: nodes in this process, logged-in users, the program in its own process, and an independent XML
-//! reader.
+//! Helpers of the attacks: nodes in this process, logged-in users, the program in its own process, and an independent
+//! XML reader.
 //!
-//! Most cases use [`ClientTransport::start`]: a node in memory with all features and a clock that only the case advances. What only a
-//! process has (resident memory, log, ports, HTTP and its API) is tested with [`ProgramUnderAttack`].
+//! Most cases use [`ClientTransport::start`]: a node in memory with all features and a clock that only the case
+//! advances. What only a process has (resident memory, log, ports, HTTP and its API) is tested with
+//! [`ProgramUnderAttack`].
 //!
 //! # Pitfalls
 //!
@@ -48,21 +49,21 @@ impl ClientTransport {
 }
 
 /// A node with all features and default limits, clients over TCP.
-pub(crate) fn start_wire() -> TestServer {
+pub(crate) fn start_server() -> TestServer {
     ClientTransport::Tcp.start()
 }
 
 /// Logs in romeo and juliet with one resource each, unavailable and without subscriptions.
-pub(crate) async fn pair(wire: &TestServer) -> (StreamClient, StreamClient) {
+pub(crate) async fn pair(server: &TestServer) -> (StreamClient, StreamClient) {
     for user in ["romeo", "juliet"] {
-        wire.create_user(user).await;
+        server.create_user(user).await;
     }
-    (wire.login("romeo", "orchard").await, wire.login("juliet", "balcony").await)
+    (server.login("romeo", "orchard").await, server.login("juliet", "balcony").await)
 }
 
 /// Like [`pair`], but available and subscribed to each other; all resulting stanzas have been read.
-pub(crate) async fn friends(wire: &TestServer) -> (StreamClient, StreamClient) {
-    let (mut romeo, mut juliet) = pair(wire).await;
+pub(crate) async fn friends(server: &TestServer) -> (StreamClient, StreamClient) {
+    let (mut romeo, mut juliet) = pair(server).await;
     for client in [&mut romeo, &mut juliet] {
         client.send("<presence/>").await;
         client.sync().await;
@@ -86,11 +87,11 @@ pub(crate) async fn befriend(one: &mut StreamClient, other: &mut StreamClient) {
 }
 
 /// Creates a user with 5 000 contacts and 2 MB of names and groups.
-pub(crate) async fn user_with_large_roster(wire: &TestServer, name: &str) {
-    let owner = wire.create_user(name).await;
+pub(crate) async fn user_with_large_roster(server: &TestServer, name: &str) {
+    let owner = server.create_user(name).await;
     let mut items = Vec::new();
     for n in 0..5_000 {
-        let contact = wire.stores.addresses.intern(&wire.address(&format!("contact{n}"))).await.unwrap();
+        let contact = server.stores.addresses.intern(&server.address(&format!("contact{n}"))).await.unwrap();
         let (name, groups) = (Some("x".repeat(200)), vec!["y".repeat(200)]);
         items.push(BulkItem {
             contact,
@@ -99,7 +100,7 @@ pub(crate) async fn user_with_large_roster(wire: &TestServer, name: &str) {
             subscription: Subscription::BOTH | Subscription::IN_ROSTER,
         });
     }
-    wire.stores.roster.put_bulk(vec![BulkRoster { owner, items }]).await.unwrap();
+    server.stores.roster.put_bulk(vec![BulkRoster { owner, items }]).await.unwrap();
 }
 
 /// Enables stream management with resumption (XEP-0198); returns the identifier.
@@ -109,8 +110,8 @@ pub(crate) async fn enable_resumption(client: &mut StreamClient) -> String {
 }
 
 /// Resumes a stream of this user over a new connection with nothing acknowledged; returns the response.
-pub(crate) async fn resume(wire: &TestServer, user: &str, previd: &str) -> (StreamClient, ReceivedElement) {
-    let mut client = wire.connect();
+pub(crate) async fn resume(server: &TestServer, user: &str, previd: &str) -> (StreamClient, ReceivedElement) {
+    let mut client = server.connect();
     client.open().await;
     client.authenticate(Mechanism::ScramSha1, user, PASSWORD).await.expect("the password is right");
     client.open().await;

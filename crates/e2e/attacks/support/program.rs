@@ -2,8 +2,8 @@
 //!
 //! # Pitfalls
 //!
-//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first, or a stale binary is
-//! tested.
+//! Cargo does not build another package's binary for a test: run `cargo build -p throng-server` first, or a stale
+//! binary is tested.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};

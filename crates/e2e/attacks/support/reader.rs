@@ -1,5 +1,5 @@
-//! Reader of the server's output as another client sees it: an independent parser, resolved namespaces, and names of the
-//! fourth edition of XML 1.0.
+//! Reader of the server's output as another client sees it: an independent parser, resolved namespaces, and names of
+//! the fourth edition of XML 1.0.
 //!
 //! # Pitfalls
 //!
@@ -41,7 +41,7 @@ mod tests {
     use super::assert_well_formed;
 
     #[test]
-    fn the_reader_resolves_prefixes_and_knows_the_fourth_edition() {
+    fn the_reader_resolves_prefixes_and_checks_names_of_the_fourth_edition() {
         assert_well_formed(
             "<message xml:lang='en'><a:b xmlns:a='u:v' a:c='é'>\u{1F600}</a:b><été/></message>",
         );

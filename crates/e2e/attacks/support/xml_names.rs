@@ -1,8 +1,8 @@
-//! Names of XML 1.0, fourth edition, Appendix B, as expat reads them. RFC 6120 cites the fifth edition, but clients that
-//! use expat end the stream at a name that only the fifth edition allows.
+//! Names of XML 1.0, fourth edition, Appendix B, as expat reads them. RFC 6120 cites the fifth edition, but clients
+//! that use expat end the stream at a name that only the fifth edition allows.
 //!
-//! The ranges above ASCII were taken from expat 2.5 by asking it for each character, so that they share nothing with the
-//! server's own table.
+//! The ranges above ASCII were taken from expat 2.5 by asking it for each character, so that they share nothing with
+//! the server's own table.
 
 /// Whether this is an NCName of the fourth edition.
 pub(crate) fn is_name(name: &str) -> bool {

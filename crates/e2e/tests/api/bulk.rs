@@ -15,7 +15,7 @@ use throng_api::auth::TokenScope;
 use tower::ServiceExt as _;
 
 use crate::common::{ApiFixture, ApiReply, api_request};
-use crate::world;
+use crate::fixture;
 
 fn lines(answer: &ApiReply) -> Vec<Value> {
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -23,9 +23,9 @@ fn lines(answer: &ApiReply) -> Vec<Value> {
     answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-async fn send(world: &ApiFixture, secret: &str, query: &str, body: impl Into<Body>) -> ApiReply {
+async fn send(fixture: &ApiFixture, secret: &str, query: &str, body: impl Into<Body>) -> ApiReply {
     let line = format!("POST /api/v1/accounts/bulk{query}");
-    api_request(&line).bearer(secret).text("application/x-ndjson", body).send_to(world).await
+    api_request(&line).bearer(secret).text("application/x-ndjson", body).send_to(fixture).await
 }
 
 /// An account with the next `ring` accounts as contacts.
@@ -40,14 +40,14 @@ fn account(n: usize, of: usize, ring: usize) -> String {
 
 #[tokio::test]
 async fn ten_thousand_accounts_with_rosters_are_created_and_the_call_is_repeatable() {
-    let world = world().await;
-    let password_or_prompt = world.token("bulk", &[TokenScope::Accounts]).await;
+    let fixture = fixture().await;
+    let password_or_prompt = fixture.token("bulk", &[TokenScope::Accounts]).await;
     let body: String = (0..10_000).map(|n| account(n, 10_000, 24)).collect();
-    let first = lines(&send(&world, &password_or_prompt, "", body.clone()).await);
+    let first = lines(&send(&fixture, &password_or_prompt, "", body.clone()).await);
     assert_eq!(first.len(), 10_001);
     assert_eq!(first[7], json!({ "line": 8, "result": "created", "jid": "user7@example.com" }));
     assert_eq!(first[10_000], json!({ "result": "done", "created": 10_000, "exists": 0, "failed": 0 }));
-    let stores = &world.engine.stores;
+    let stores = &fixture.engine.stores;
     for n in [0, 4_999, 9_999] {
         let jid = Jid::parse(&format!("user{n}@example.com")).unwrap();
         let login = stores.logins.secrets(jid.as_ref()).await.unwrap().unwrap();
@@ -56,11 +56,11 @@ async fn ten_thousand_accounts_with_rosters_are_created_and_the_call_is_repeatab
         let item = &roster[0];
         assert_eq!((item.subscription.as_str(), item.groups.as_slice()), ("both", &["Ring".to_owned()][..]));
     }
-    let again = send(&world, &password_or_prompt, "?results=failed", body).await;
+    let again = send(&fixture, &password_or_prompt, "?results=failed", body).await;
     let again = lines(&again);
     assert_eq!(again.len(), 1);
     assert_eq!(again[0], json!({ "result": "done", "created": 0, "exists": 10_000, "failed": 0 }));
-    let (log, _) = world.engine.node.audit.newest(2);
+    let (log, _) = fixture.engine.node.audit.newest(2);
     let log: Vec<_> = log
         .iter()
         .map(|e| (e.actor.as_str(), e.action.as_str(), e.subject.as_str(), e.outcome.as_str()))
@@ -76,9 +76,9 @@ async fn ten_thousand_accounts_with_rosters_are_created_and_the_call_is_repeatab
 
 #[tokio::test]
 async fn invalid_accounts_do_not_stop_the_others() {
-    let world = world().await;
-    let password_or_prompt = world.token("bulk", &[TokenScope::Accounts]).await;
-    world.account("there@example.com", "old").await;
+    let fixture = fixture().await;
+    let password_or_prompt = fixture.token("bulk", &[TokenScope::Accounts]).await;
+    fixture.account("there@example.com", "old").await;
     let mut body = Vec::new();
     for line in [
         json!({ "jid": "a@example.com", "password": "one" }).to_string().into_bytes(),
@@ -103,7 +103,7 @@ async fn invalid_accounts_do_not_stop_the_others() {
         body.push(b'\n');
     }
     body.pop();
-    let results = lines(&send(&world, &password_or_prompt, "", body).await);
+    let results = lines(&send(&fixture, &password_or_prompt, "", body).await);
     let short: Vec<String> = results
         .iter()
         .map(|l| format!("{} {}", l["result"].as_str().unwrap(), l["condition"].as_str().unwrap_or_default()))
@@ -130,7 +130,7 @@ async fn invalid_accounts_do_not_stop_the_others() {
     );
     assert_eq!(results[13]["line"], 14, "a blank line is none");
     let jid = |text: &str| Jid::parse(text).unwrap();
-    let stores = &world.engine.stores;
+    let stores = &fixture.engine.stores;
     let there = stores.logins.secrets(jid("there@example.com").as_ref()).await.unwrap().unwrap();
     assert_eq!(there.credentials, b"old");
     let c = stores.logins.secrets(jid("c@example.net").as_ref()).await.unwrap().unwrap();
@@ -141,25 +141,25 @@ async fn invalid_accounts_do_not_stop_the_others() {
 
 #[tokio::test]
 async fn the_bulk_call_checks_scope_options_and_content_type() {
-    let world = world().await;
-    let reader = world.token("reader", &[TokenScope::Read]).await;
-    let password_or_prompt = world.token("bulk", &[TokenScope::Accounts]).await;
-    assert_eq!(send(&world, &reader, "", account(1, 2, 0)).await.problem().0, 403);
-    assert_eq!(send(&world, &password_or_prompt, "?results=none", account(1, 2, 0)).await.problem().0, 400);
+    let fixture = fixture().await;
+    let reader = fixture.token("reader", &[TokenScope::Read]).await;
+    let password_or_prompt = fixture.token("bulk", &[TokenScope::Accounts]).await;
+    assert_eq!(send(&fixture, &reader, "", account(1, 2, 0)).await.problem().0, 403);
+    assert_eq!(send(&fixture, &password_or_prompt, "?results=none", account(1, 2, 0)).await.problem().0, 400);
     let json = api_request("POST /api/v1/accounts/bulk")
         .bearer(&password_or_prompt)
         .text("application/json", account(1, 2, 0));
-    assert_eq!(json.send_to(&world).await.problem().0, 415);
-    let empty = lines(&send(&world, &password_or_prompt, "", "").await);
+    assert_eq!(json.send_to(&fixture).await.problem().0, 415);
+    let empty = lines(&send(&fixture, &password_or_prompt, "", "").await);
     assert_eq!(empty, [json!({ "result": "done", "created": 0, "exists": 0, "failed": 0 })]);
 }
 
 #[tokio::test]
 async fn a_store_that_fails_stops_the_call_with_a_last_line() {
-    let world = world().await;
-    let password_or_prompt = world.token("bulk", &[TokenScope::Accounts]).await;
-    world.engine.set_store_failing(true);
-    let results = lines(&send(&world, &password_or_prompt, "", account(1, 2, 0)).await);
+    let fixture = fixture().await;
+    let password_or_prompt = fixture.token("bulk", &[TokenScope::Accounts]).await;
+    fixture.engine.set_store_failing(true);
+    let results = lines(&send(&fixture, &password_or_prompt, "", account(1, 2, 0)).await);
     assert_eq!(
         (results.len(), &results[0]["result"], &results[0]["created"]),
         (1, &json!("stopped"), &json!(0))
@@ -182,15 +182,15 @@ impl futures_core::Stream for EndlessBody {
 
 #[tokio::test]
 async fn the_request_is_read_only_as_fast_as_the_response_and_a_disconnect_ends_it() {
-    let world = world().await;
-    let secret = world.token("bulk", &[TokenScope::Accounts]).await;
+    let fixture = fixture().await;
+    let secret = fixture.token("bulk", &[TokenScope::Accounts]).await;
     let taken = Arc::new(AtomicUsize::new(0));
     let start = |taken: &Arc<AtomicUsize>| {
         let request = Request::post("/api/v1/accounts/bulk")
             .header("authorization", format!("Bearer {secret}"))
             .header("content-type", "application/x-ndjson");
         let request = request.body(Body::from_stream(EndlessBody { taken: taken.clone() })).unwrap();
-        world.router.clone().oneshot(request)
+        fixture.router.clone().oneshot(request)
     };
     let mut answer = start(&taken).await.unwrap();
     assert_eq!(taken.load(Ordering::Relaxed), 0);
@@ -202,8 +202,8 @@ async fn the_request_is_read_only_as_fast_as_the_response_and_a_disconnect_ends_
     assert_eq!(other.status(), 200);
     assert_eq!(start(&taken).await.unwrap().status(), 503, "two at a time");
     drop((answer, other));
-    let (log, _) = world.engine.node.audit.newest(2);
-    assert!(log.iter().all(|e| e.outcome == "given up"), "{log:?}");
+    let (log, _) = fixture.engine.node.audit.newest(2);
+    assert!(log.iter().all(|e| e.outcome == "cancelled"), "{log:?}");
     assert_eq!(start(&taken).await.unwrap().status(), 200);
-    assert_eq!(world.engine.stores.accounts.count("example.com").await.unwrap(), 1_001);
+    assert_eq!(fixture.engine.stores.accounts.count("example.com").await.unwrap(), 1_001);
 }

@@ -12,7 +12,7 @@ use throng_api::auth::TokenScope;
 use throng_core::command::{Command, CommandField};
 
 use crate::common::{ADMIN, ApiFixture, api_request};
-use crate::world;
+use crate::fixture;
 
 type Values = &'static [(&'static str, &'static [&'static str])];
 
@@ -103,10 +103,10 @@ pub(crate) fn body(values: Values) -> Value {
     Value::Object(members.collect::<Map<_, _>>())
 }
 
-async fn http(world: &ApiFixture, secret: &str, name: &str, values: Values) -> CommandResult {
+async fn http(fixture: &ApiFixture, secret: &str, name: &str, values: Values) -> CommandResult {
     let line = format!("POST /api/v1/commands/{name}");
-    let answer = api_request(&line).bearer(secret).json(body(values)).send_to(world).await;
-    world.engine.run_tasks();
+    let answer = api_request(&line).bearer(secret).json(body(values)).send_to(fixture).await;
+    fixture.engine.run_tasks();
     if answer.status != 200 {
         return CommandResult::of(&answer.problem().1);
     }
@@ -195,17 +195,17 @@ fn unescape(text: &str) -> String {
 
 /// A node with a session of an administrator and one of a user.
 async fn begin() -> (ApiFixture, NodeClient, NodeClient) {
-    let world = world().await;
+    let fixture = fixture().await;
     for user in ["romeo", "juliet"] {
-        world.account(&format!("{user}@example.com"), "x").await;
+        fixture.account(&format!("{user}@example.com"), "x").await;
     }
-    let admin = world.engine.connect("admin", "console");
-    let romeo = world.engine.connect("romeo", "orchard");
-    (world, admin, romeo)
+    let admin = fixture.engine.connect("admin", "console");
+    let romeo = fixture.engine.connect("romeo", "orchard");
+    (fixture, admin, romeo)
 }
 
-fn commands(world: &ApiFixture) -> Vec<&'static Command> {
-    world.engine.node.host("example.com").unwrap().commands.iter().map(|entry| entry.command).collect()
+fn commands(fixture: &ApiFixture) -> Vec<&'static Command> {
+    fixture.engine.node.host("example.com").unwrap().commands.iter().map(|entry| entry.command).collect()
 }
 
 #[tokio::test]
@@ -241,22 +241,25 @@ async fn every_command_has_the_same_result_over_xmpp_and_http() {
 
 #[tokio::test]
 async fn unauthorised_callers_are_refused_on_every_interface() {
-    let (world, _admin, romeo) = begin().await;
-    let reader = world.token("nothing", &[TokenScope::Messages]).await;
-    for command in commands(&world) {
+    let (fixture, _admin, romeo) = begin().await;
+    let reader = fixture.token("nothing", &[TokenScope::Messages]).await;
+    for command in commands(&fixture) {
         let values = VALID_VALUES.iter().find(|(name, _)| *name == command.name).unwrap().1;
         let by_xmpp = xmpp(&romeo, command, values);
         assert_eq!(by_xmpp, CommandResult::Condition("forbidden".to_owned()), "{}", command.name);
         if command.needs() != TokenScope::Messages {
-            let by_http = http(&world, &reader, command.name, values).await;
+            let by_http = http(&fixture, &reader, command.name, values).await;
             assert_eq!(by_http, CommandResult::Condition("forbidden".to_owned()), "{}", command.name);
         }
     }
     assert!(romeo.session.is_available() || !romeo.session.is_ended());
     // The password of an ordinary user opens neither the console nor administrative functions.
-    assert_eq!(world.try_sign_in("romeo@example.com", "x").await.problem(), (403, "forbidden".to_owned()));
-    assert_eq!(world.engine.node.admins().iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(), [ADMIN]);
-    let (log, _) = world.engine.node.audit.newest(500);
+    assert_eq!(fixture.try_sign_in("romeo@example.com", "x").await.problem(), (403, "forbidden".to_owned()));
+    assert_eq!(
+        fixture.engine.node.admins().iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(),
+        [ADMIN]
+    );
+    let (log, _) = fixture.engine.node.audit.newest(500);
     for interface in ["xmpp", "http"] {
         let denied = log.iter().filter(|e| e.interface == interface && e.outcome == "forbidden").count();
         assert!(denied >= 20, "{denied} through {interface}");

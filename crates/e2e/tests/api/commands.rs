@@ -4,21 +4,21 @@ use serde_json::{Value, json};
 use throng_api::auth::TokenScope;
 
 use crate::common::{ADMIN, api_request};
-use crate::world;
+use crate::fixture;
 
 #[tokio::test]
 async fn commands_are_described_and_used() {
-    let world = world().await;
-    let who = world.sign_in().await;
-    let list = api_request("GET /api/v1/commands").signed_in_as(&who).send_to(&world).await.json();
+    let fixture = fixture().await;
+    let user = fixture.sign_in().await;
+    let list = api_request("GET /api/v1/commands").signed_in_as(&user).send_to(&fixture).await.json();
     let names: Vec<&str> =
         list["items"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
     for name in ["add-user", "announce", "set-motd", "get-online-users-list", "restart"] {
         assert!(names.contains(&name), "{name} is not in {names:?}");
     }
     let one = api_request("GET /api/v1/commands/change-password-policy")
-        .signed_in_as(&who)
-        .send_to(&world)
+        .signed_in_as(&user)
+        .send_to(&fixture)
         .await
         .json();
     assert_eq!(
@@ -27,7 +27,7 @@ async fn commands_are_described_and_used() {
     );
     assert_eq!(one["present"]["length"], json!(["8"]));
     // A form with nothing to edit is a valid answer too.
-    let motd = api_request("GET /api/v1/commands/edit-motd").signed_in_as(&who).send_to(&world).await;
+    let motd = api_request("GET /api/v1/commands/edit-motd").signed_in_as(&user).send_to(&fixture).await;
     assert_eq!((motd.status.as_u16(), &motd.json()["present"]), (200, &json!({ "text": [] })));
     let length = &one["input"][0];
     assert_eq!(
@@ -37,9 +37,9 @@ async fn commands_are_described_and_used() {
 
     let run = async |name: &str, body: Value| {
         api_request(&format!("POST /api/v1/commands/{name}"))
-            .signed_in_as(&who)
+            .signed_in_as(&user)
             .json(body)
-            .send_to(&world)
+            .send_to(&fixture)
             .await
     };
     let policy = json!({ "length": 12, "different": "5", "no-name": true });
@@ -51,14 +51,14 @@ async fn commands_are_described_and_used() {
     assert_eq!(run("get-user-roster", users).await.problem(), (404, "item-not-found".to_owned()));
     // An empty body is equivalent to no fields.
     let online =
-        api_request("POST /api/v1/commands/get-online-users-num").signed_in_as(&who).send_to(&world).await;
+        api_request("POST /api/v1/commands/get-online-users-num").signed_in_as(&user).send_to(&fixture).await;
     assert_eq!(online.json(), json!({ "number": 0 }));
 }
 
 #[tokio::test]
 async fn errors_name_the_condition_and_hide_secrets() {
-    let world = world().await;
-    let who = world.sign_in().await;
+    let fixture = fixture().await;
+    let user = fixture.sign_in().await;
     let secret = "s3cr3t-".repeat(600);
     for (name, body, expected) in [
         ("add-user", json!({ "user": "a@example.com" }), (400, "bad-request")),
@@ -77,29 +77,35 @@ async fn errors_name_the_condition_and_hide_secrets() {
         ("restart", json!({ "delay": 0 }), (400, "bad-request")),
     ] {
         let answer = api_request(&format!("POST /api/v1/commands/{name}"))
-            .signed_in_as(&who)
+            .signed_in_as(&user)
             .json(body.clone())
-            .send_to(&world)
+            .send_to(&fixture)
             .await;
         assert_eq!(answer.problem(), (expected.0, expected.1.to_owned()), "{name} {body:.80}");
         assert!(!answer.text.contains("s3cr3t"), "{}", answer.text);
     }
     let line = "POST /api/v1/commands/add-user?domain=elsewhere.example";
-    assert_eq!(api_request(line).signed_in_as(&who).json(json!({})).send_to(&world).await.problem().0, 404);
+    assert_eq!(
+        api_request(line).signed_in_as(&user).json(json!({})).send_to(&fixture).await.problem().0,
+        404
+    );
     let garbage = api_request("POST /api/v1/commands/add-user")
-        .signed_in_as(&who)
+        .signed_in_as(&user)
         .text("application/json", vec![0xff; 10]);
-    assert_eq!(garbage.send_to(&world).await.problem().0, 400);
+    assert_eq!(garbage.send_to(&fixture).await.problem().0, 400);
 }
 
 #[tokio::test]
 async fn no_command_changes_an_administrators_account_without_the_scope_admin() {
-    let world = world().await;
+    let fixture = fixture().await;
     // Configured as administrator but not in force; a change of the file would restore it.
     let named = jid::Jid::parse("former@example.com").unwrap();
-    world.engine.node.set_configured_admins([jid::Jid::parse(ADMIN).unwrap(), named]);
-    let list =
-        api_request("GET /api/v1/commands").signed_in_as(&world.sign_in().await).send_to(&world).await.json();
+    fixture.engine.node.set_configured_admins([jid::Jid::parse(ADMIN).unwrap(), named]);
+    let list = api_request("GET /api/v1/commands")
+        .signed_in_as(&fixture.sign_in().await)
+        .send_to(&fixture)
+        .await
+        .json();
     let mut tried = 0;
     for command in list["items"].as_array().unwrap() {
         let (name, scope) = (command["name"].as_str().unwrap(), command["scope"].as_str().unwrap());
@@ -109,7 +115,7 @@ async fn no_command_changes_an_administrators_account_without_the_scope_admin() 
         tried += 1;
         let scopes: Vec<TokenScope> =
             TokenScope::ALL.into_iter().filter(|scope| *scope != TokenScope::Admin).collect();
-        let secret = world.token(&format!("all-but-admin-{name}"), &scopes).await;
+        let secret = fixture.token(&format!("all-but-admin-{name}"), &scopes).await;
         for target in [ADMIN, "Admin@EXAMPLE.com", "admin@example.com/console", "former@example.com"] {
             let mut body = json!({});
             body[about["name"].as_str().unwrap()] = json!(target);
@@ -117,11 +123,11 @@ async fn no_command_changes_an_administrators_account_without_the_scope_admin() 
                 body[field["name"].as_str().unwrap()] = json!("mine now");
             }
             let line = format!("POST /api/v1/commands/{name}");
-            let answer = api_request(&line).bearer(&secret).json(body).send_to(&world).await;
+            let answer = api_request(&line).bearer(&secret).json(body).send_to(&fixture).await;
             assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{name} {target}");
             assert!(answer.text.contains("scope \\\"admin\\\""), "{}", answer.text);
         }
-        let (log, _) = world.engine.node.audit.newest(1);
+        let (log, _) = fixture.engine.node.audit.newest(1);
         assert_eq!((log[0].action.as_str(), log[0].outcome.as_str()), (name, "forbidden"));
     }
     assert!(tried >= 6, "{tried}");
@@ -129,11 +135,11 @@ async fn no_command_changes_an_administrators_account_without_the_scope_admin() 
 
 #[tokio::test]
 async fn a_token_for_accounts_does_not_become_an_administrator() {
-    let world = world().await;
+    let fixture = fixture().await;
     let former = jid::Jid::parse("former@example.com").unwrap();
-    world.engine.node.set_configured_admins([former]);
+    fixture.engine.node.set_configured_admins([former]);
     let accounts =
-        world.token("accounts", &[TokenScope::Accounts, TokenScope::Sessions, TokenScope::Read]).await;
+        fixture.token("accounts", &[TokenScope::Accounts, TokenScope::Sessions, TokenScope::Read]).await;
     let path = format!("/api/v1/accounts/{ADMIN}");
     for (line, body) in [
         (format!("PUT {path}/password"), json!({ "password": "mine now" })),
@@ -143,34 +149,37 @@ async fn a_token_for_accounts_does_not_become_an_administrator() {
         (format!("DELETE /api/v1/sessions/{ADMIN}%2Fx"), json!({})),
         ("POST /api/v1/accounts".to_owned(), json!({ "jid": "former@example.com", "password": "mine now" })),
     ] {
-        let answer = api_request(&line).bearer(&accounts).json(body).send_to(&world).await;
+        let answer = api_request(&line).bearer(&accounts).json(body).send_to(&fixture).await;
         assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{line}");
     }
     let bulk = "{\"jid\":\"former@example.com\",\"password\":\"mine now\"}\n{\"jid\":\"romeo@example.com\",\"password\":\"x\"}\n";
     let answer =
         api_request("POST /api/v1/accounts/bulk").bearer(&accounts).text("application/x-ndjson", bulk);
-    let text = answer.send_to(&world).await.text;
+    let text = answer.send_to(&fixture).await.text;
     assert!(text.contains("\"condition\":\"forbidden\"") && text.contains("\"created\":1"), "{text}");
-    assert_eq!(world.try_sign_in(ADMIN, "mine now").await.status, 401);
-    let admin = world.token("admin", &[TokenScope::Admin]).await;
+    assert_eq!(fixture.try_sign_in(ADMIN, "mine now").await.status, 401);
+    let admin = fixture.token("admin", &[TokenScope::Admin]).await;
     let done =
         api_request(&format!("PUT {path}/password")).bearer(&admin).json(json!({ "password": "a new one" }));
-    assert_eq!(done.send_to(&world).await.status, 204);
+    assert_eq!(done.send_to(&fixture).await.status, 204);
     let new = json!({ "jid": "former@example.com", "password": "a new one" });
     assert_eq!(
-        api_request("POST /api/v1/accounts").bearer(&admin).json(new).send_to(&world).await.status,
+        api_request("POST /api/v1/accounts").bearer(&admin).json(new).send_to(&fixture).await.status,
         201
     );
 }
 
 #[tokio::test]
 async fn each_command_requires_its_scope_of_a_token() {
-    let world = world().await;
-    let list =
-        api_request("GET /api/v1/commands").signed_in_as(&world.sign_in().await).send_to(&world).await.json();
+    let fixture = fixture().await;
+    let list = api_request("GET /api/v1/commands")
+        .signed_in_as(&fixture.sign_in().await)
+        .send_to(&fixture)
+        .await
+        .json();
     let mut secrets = Vec::new();
     for scope in TokenScope::ALL {
-        secrets.push((scope, world.token(scope.as_str(), &[scope]).await));
+        secrets.push((scope, fixture.token(scope.as_str(), &[scope]).await));
     }
     for command in list["items"].as_array().unwrap() {
         let name = command["name"].as_str().unwrap();
@@ -179,8 +188,11 @@ async fn each_command_requires_its_scope_of_a_token() {
         for (scope, secret) in &secrets {
             let line = format!("POST /api/v1/commands/{name}");
             // An unknown field: with permission the field check rejects it, so nothing is executed.
-            let answer =
-                api_request(&line).bearer(secret).json(json!({ "no such field": "x" })).send_to(&world).await;
+            let answer = api_request(&line)
+                .bearer(secret)
+                .json(json!({ "no such field": "x" }))
+                .send_to(&fixture)
+                .await;
             let may = *scope == TokenScope::Admin || scope.as_str() == needs;
             assert_eq!(answer.status.as_u16(), if may { 400 } else { 403 }, "{name} with {scope:?}");
         }

@@ -35,11 +35,11 @@ use testkit::TestNode;
 use throng_core::NodeLimits;
 
 /// A node with an administrator and all modules that are enabled by default.
-async fn world() -> ApiFixture {
+async fn fixture() -> ApiFixture {
     let enabled = features::registry::enable(&BTreeMap::new()).expect("the defaults");
     let engine = TestNode::start(&enabled, NodeLimits::default());
     engine.node.set_admins([Jid::parse(common::ADMIN).unwrap()]);
-    let world = ApiFixture::of(engine);
-    world.account(common::ADMIN, common::PASSWORD).await;
-    world
+    let fixture = ApiFixture::of(engine);
+    fixture.account(common::ADMIN, common::PASSWORD).await;
+    fixture
 }

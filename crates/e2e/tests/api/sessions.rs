@@ -6,16 +6,16 @@ use serde_json::Value;
 use throng_api::auth::TokenScope;
 
 use crate::common::{ApiFixture, ApiReply, ApiRequest, api_request};
-use crate::world;
+use crate::fixture;
 
 /// Sends a request and advances the node's clock, because connections without a task never answer.
-async fn patiently(world: &ApiFixture, request: ApiRequest<'_>) -> ApiReply {
-    let mut answer = std::pin::pin!(request.send_to(world));
+async fn patiently(fixture: &ApiFixture, request: ApiRequest<'_>) -> ApiReply {
+    let mut answer = std::pin::pin!(request.send_to(fixture));
     loop {
         tokio::select! {
             biased;
             answer = &mut answer => return answer,
-            () = tokio::task::yield_now() => world.engine.advance(1),
+            () = tokio::task::yield_now() => fixture.engine.advance(1),
         }
     }
 }
@@ -26,20 +26,20 @@ fn jids(page: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn pages_go_through_all_sessions_once() {
-    let world = world().await;
-    let secret = world.token("reader", &[TokenScope::Read]).await;
+    let fixture = fixture().await;
+    let secret = fixture.token("reader", &[TokenScope::Read]).await;
     let mut clients = Vec::new();
     for n in 0..60 {
         let name = format!("user{n}{}", if n % 2 == 0 { "" } else { "@example.net" });
-        world.engine.create_user(&name);
+        fixture.engine.create_user(&name);
         for resource in ["phone", "Büro"] {
-            clients.push(world.engine.connect(&name, resource));
+            clients.push(fixture.engine.connect(&name, resource));
         }
     }
     let (mut all, mut after, mut pages) = (Vec::new(), String::new(), 0);
     loop {
         let line = format!("GET /api/v1/sessions?limit=7{after}");
-        let page = patiently(&world, api_request(&line).bearer(&secret)).await.json();
+        let page = patiently(&fixture, api_request(&line).bearer(&secret)).await.json();
         assert_eq!(page["total"], 120);
         assert!(jids(&page).len() <= 8, "two of one account stay together");
         all.extend(jids(&page));
@@ -60,28 +60,28 @@ async fn pages_go_through_all_sessions_once() {
         ("domain=Example.NET", 60),
     ] {
         let line = format!("GET /api/v1/sessions?limit=500&{query}");
-        let page = patiently(&world, api_request(&line).bearer(&secret)).await.json();
+        let page = patiently(&fixture, api_request(&line).bearer(&secret)).await.json();
         assert_eq!(jids(&page).len(), count, "{query}");
         assert_eq!(page["next"], Value::Null);
     }
     for query in ["after=x", "after=-1", "limit=0"] {
         let answer =
-            api_request(&format!("GET /api/v1/sessions?{query}")).bearer(&secret).send_to(&world).await;
+            api_request(&format!("GET /api/v1/sessions?{query}")).bearer(&secret).send_to(&fixture).await;
         assert_eq!(answer.problem().0, 400, "{query}");
     }
 }
 
 #[tokio::test]
 async fn a_session_is_described_in_full() {
-    let world = world().await;
-    let secret = world.token("reader", &[TokenScope::Read]).await;
-    world.engine.create_user("juliet");
-    world.engine.advance(100);
-    let juliet = world.engine.connect("juliet", "balcony");
-    world.engine.advance(50);
+    let fixture = fixture().await;
+    let secret = fixture.token("reader", &[TokenScope::Read]).await;
+    fixture.engine.create_user("juliet");
+    fixture.engine.advance(100);
+    let juliet = fixture.engine.connect("juliet", "balcony");
+    fixture.engine.advance(50);
     juliet.send("<presence><priority>5</priority><c xmlns='http://jabber.org/protocol/caps' hash='sha-1' node='https://gajim.org' ver='66/0NaeaBKkwk85efJTGmU47vXI='/></presence>");
     let line = "GET /api/v1/accounts/juliet@example.com/sessions";
-    let page = patiently(&world, api_request(line).bearer(&secret)).await.json();
+    let page = patiently(&fixture, api_request(line).bearer(&secret)).await.json();
     let session = &page["items"][0];
     assert_eq!(session["jid"], "juliet@example.com/balcony");
     assert_eq!(session["client"], "https://gajim.org");
@@ -94,11 +94,11 @@ async fn a_session_is_described_in_full() {
 
 #[tokio::test]
 async fn a_session_is_ended_by_its_full_address() {
-    let world = world().await;
-    let secret = world.token("sessions", &[TokenScope::Sessions]).await;
-    world.engine.create_user("juliet");
-    let balcony = world.engine.connect("juliet", "balcony/left");
-    let chamber = world.engine.connect("juliet", "chamber");
+    let fixture = fixture().await;
+    let secret = fixture.token("sessions", &[TokenScope::Sessions]).await;
+    fixture.engine.create_user("juliet");
+    let balcony = fixture.engine.connect("juliet", "balcony/left");
+    let chamber = fixture.engine.connect("juliet", "chamber");
     for (line, expected) in [
         ("DELETE /api/v1/sessions/juliet@example.com", 400),
         ("DELETE /api/v1/sessions/juliet@example.com%2Felsewhere", 404),
@@ -106,7 +106,7 @@ async fn a_session_is_ended_by_its_full_address() {
         ("DELETE /api/v1/sessions/juliet@example.com%2Fbalcony%2Fleft", 204),
         ("DELETE /api/v1/sessions/juliet@example.com%2Fbalcony%2Fleft", 404),
     ] {
-        let answer = api_request(line).bearer(&secret).send_to(&world).await;
+        let answer = api_request(line).bearer(&secret).send_to(&fixture).await;
         assert_eq!(answer.status.as_u16(), expected, "{line} {answer:?}");
     }
     assert!(balcony.session.is_ended() && !chamber.session.is_ended());

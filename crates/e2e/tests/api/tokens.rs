@@ -4,21 +4,22 @@ use serde_json::{Value, json};
 use throng_api::auth::TokenScope;
 
 use crate::common::{ADMIN, api_request};
-use crate::world;
+use crate::fixture;
 
 #[tokio::test]
-async fn a_token_is_made_used_and_removed() {
-    let world = world().await;
-    let who = world.sign_in().await;
+async fn a_token_is_created_used_and_removed() {
+    let fixture = fixture().await;
+    let user = fixture.sign_in().await;
     let new = json!({ "name": "backup", "scopes": ["read"], "expires": 1_767_225_700 });
-    let made = api_request("POST /api/v1/tokens").signed_in_as(&who).json(new.clone()).send_to(&world).await;
+    let made =
+        api_request("POST /api/v1/tokens").signed_in_as(&user).json(new.clone()).send_to(&fixture).await;
     assert_eq!(made.status, 201, "{made:?}");
     let secret = made.json()["token"].as_str().unwrap().to_owned();
     assert_eq!(
-        api_request("POST /api/v1/tokens").signed_in_as(&who).json(new).send_to(&world).await.problem().0,
+        api_request("POST /api/v1/tokens").signed_in_as(&user).json(new).send_to(&fixture).await.problem().0,
         409
     );
-    let list = api_request("GET /api/v1/tokens").signed_in_as(&who).send_to(&world).await;
+    let list = api_request("GET /api/v1/tokens").signed_in_as(&user).send_to(&fixture).await;
     assert_eq!(
         list.json()["items"],
         json!([
@@ -26,20 +27,20 @@ async fn a_token_is_made_used_and_removed() {
         ])
     );
     assert!(!list.text.contains(&secret));
-    assert_eq!(api_request("GET /api/v1/accounts").bearer(&secret).send_to(&world).await.status, 200);
-    assert_eq!(api_request("GET /api/v1/tokens").bearer(&secret).send_to(&world).await.problem().0, 403);
-    world.engine.advance(100);
+    assert_eq!(api_request("GET /api/v1/accounts").bearer(&secret).send_to(&fixture).await.status, 200);
+    assert_eq!(api_request("GET /api/v1/tokens").bearer(&secret).send_to(&fixture).await.problem().0, 403);
+    fixture.engine.advance(100);
     assert_eq!(
-        api_request("GET /api/v1/accounts").bearer(&secret).send_to(&world).await.problem().0,
+        api_request("GET /api/v1/accounts").bearer(&secret).send_to(&fixture).await.problem().0,
         401,
         "it has expired"
     );
     assert_eq!(
-        api_request("DELETE /api/v1/tokens/backup").signed_in_as(&who).send_to(&world).await.status,
+        api_request("DELETE /api/v1/tokens/backup").signed_in_as(&user).send_to(&fixture).await.status,
         204
     );
     assert_eq!(
-        api_request("DELETE /api/v1/tokens/backup").signed_in_as(&who).send_to(&world).await.problem().0,
+        api_request("DELETE /api/v1/tokens/backup").signed_in_as(&user).send_to(&fixture).await.problem().0,
         404
     );
     for (body, expected) in [
@@ -51,9 +52,9 @@ async fn a_token_is_made_used_and_removed() {
     ] {
         assert_eq!(
             api_request("POST /api/v1/tokens")
-                .signed_in_as(&who)
+                .signed_in_as(&user)
                 .json(body.clone())
-                .send_to(&world)
+                .send_to(&fixture)
                 .await
                 .problem()
                 .0,
@@ -65,16 +66,21 @@ async fn a_token_is_made_used_and_removed() {
 
 #[tokio::test]
 async fn the_audit_log_records_caller_action_and_address() {
-    let world = world().await;
-    let who = world.sign_in().await;
-    let secret = world.token("provision", &[TokenScope::Accounts, TokenScope::Read]).await;
+    let fixture = fixture().await;
+    let user = fixture.sign_in().await;
+    let secret = fixture.token("provision", &[TokenScope::Accounts, TokenScope::Read]).await;
     let new = json!({ "jid": "juliet@example.com", "password": "s3cr3t" });
-    api_request("POST /api/v1/accounts").bearer(&secret).json(new).from("2001:db8::7").send_to(&world).await;
-    api_request("DELETE /api/v1/accounts/romeo@example.com").signed_in_as(&who).send_to(&world).await;
-    api_request("POST /api/v1/commands/restart").bearer(&secret).send_to(&world).await;
-    world.try_sign_in(ADMIN, "guess").await;
-    world.try_sign_in("nobody@example.com", "guess").await;
-    let log = api_request("GET /api/v1/audit").bearer(&secret).send_to(&world).await.json();
+    api_request("POST /api/v1/accounts")
+        .bearer(&secret)
+        .json(new)
+        .from("2001:db8::7")
+        .send_to(&fixture)
+        .await;
+    api_request("DELETE /api/v1/accounts/romeo@example.com").signed_in_as(&user).send_to(&fixture).await;
+    api_request("POST /api/v1/commands/restart").bearer(&secret).send_to(&fixture).await;
+    fixture.try_sign_in(ADMIN, "guess").await;
+    fixture.try_sign_in("nobody@example.com", "guess").await;
+    let log = api_request("GET /api/v1/audit").bearer(&secret).send_to(&fixture).await.json();
     let lines: Vec<String> = log["items"]
         .as_array()
         .unwrap()
@@ -97,13 +103,14 @@ async fn the_audit_log_records_caller_action_and_address() {
         "unauthenticated clients cannot fill it"
     );
     assert_eq!(log["last"], 5);
-    let after = api_request("GET /api/v1/audit?after=3&limit=1").bearer(&secret).send_to(&world).await.json();
+    let after =
+        api_request("GET /api/v1/audit?after=3&limit=1").bearer(&secret).send_to(&fixture).await.json();
     assert_eq!((after["items"][0]["number"].as_u64(), after["items"][1].clone()), (Some(4), Value::Null));
     for query in ["after=-1", "after=x", "limit=0"] {
         assert_eq!(
             api_request(&format!("GET /api/v1/audit?{query}"))
-                .signed_in_as(&who)
-                .send_to(&world)
+                .signed_in_as(&user)
+                .send_to(&fixture)
                 .await
                 .problem()
                 .0,

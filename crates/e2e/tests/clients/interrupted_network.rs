@@ -10,9 +10,9 @@ use crate::space::{LossyNetwork, run_as_root};
 use crate::{Certificate, ClientsNode, USERS, python};
 
 #[test]
-fn a_thousand_messages_on_a_network_that_is_cut_come_once_and_in_order() {
+fn a_thousand_messages_over_an_interrupted_network_arrive_once_and_in_order() {
     run_as_root(
-        "interrupted_network::a_thousand_messages_on_a_network_that_is_cut_come_once_and_in_order",
+        "interrupted_network::a_thousand_messages_over_an_interrupted_network_arrive_once_and_in_order",
         || {
             let wires = LossyNetwork::create("0", 2);
             let space = wires.namespace(1);

@@ -49,7 +49,7 @@ async fn every_shape_is_queued(resumes: bool) {
     let allowed: Vec<_> = shapes().into_iter().filter(|shape| shape.is_allowed(PAYLOAD)).collect();
     assert!(allowed.len() > 100, "{} shapes", allowed.len());
     for (number, some) in allowed.chunks(QUEUED_AT_A_TIME).enumerate() {
-        let mut lost = scenario.wire.login("juliet", "lost").await;
+        let mut lost = scenario.server.login("juliet", "lost").await;
         lost.send("<enable xmlns='urn:xmpp:sm:3' resume='true' max='60'/>").await;
         let enabled = lost.element().await;
         let previous = enabled.attr("id").expect("a stream that can be resumed");
@@ -78,7 +78,7 @@ async fn every_shape_is_queued(resumes: bool) {
         }
         let waits = ids.iter().filter(|(id, _)| at_once.with(id).next().is_none()).count();
         let received = if resumes {
-            let mut again = scenario.wire.connect();
+            let mut again = scenario.server.connect();
             again.open().await;
             again.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.expect("a login");
             again.open().await;
@@ -89,7 +89,7 @@ async fn every_shape_is_queued(resumes: bool) {
             received
         } else {
             // The resumption time has expired, and a second later the node notices.
-            scenario.wire.advance(62).await;
+            scenario.server.advance(62).await;
             receive(&mut scenario.chamber).await
         };
         scenario.check(&received);

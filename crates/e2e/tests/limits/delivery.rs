@@ -36,8 +36,8 @@ async fn stanzas_at_the_limits_arrive_or_are_refused_over_bosh() {
 
 /// Server, clients and parser of a scenario.
 pub(crate) struct LimitScenario {
-    way: StanzaTransport,
-    pub(crate) wire: TestServer,
+    transport: StanzaTransport,
+    pub(crate) server: TestServer,
     expat: Expat,
     pub(crate) romeo: StreamClient,
     phone: StreamClient,
@@ -58,8 +58,8 @@ impl ReceivedElements {
     }
 }
 
-async fn available(wire: &TestServer, user: &str, resource: &str) -> StreamClient {
-    let mut client = wire.login(user, resource).await;
+async fn available(server: &TestServer, user: &str, resource: &str) -> StreamClient {
+    let mut client = server.login(user, resource).await;
     client.send("<iq type='set' id='on'><enable xmlns='urn:xmpp:carbons:2'/></iq>").await;
     client.send("<presence/>").await;
     client.sync().await;
@@ -67,7 +67,7 @@ async fn available(wire: &TestServer, user: &str, resource: &str) -> StreamClien
 }
 
 impl LimitScenario {
-    pub(crate) async fn new(way: StanzaTransport) -> LimitScenario {
+    pub(crate) async fn new(transport: StanzaTransport) -> LimitScenario {
         // Time stands still, so no rate limit may be exhausted.
         let limits = NodeLimits {
             stanzas_per_second: 0,
@@ -77,8 +77,8 @@ impl LimitScenario {
             roster_changes_per_minute: 0,
             ..NodeLimits::default()
         };
-        let (websocket, bosh) = (way == StanzaTransport::WebSocket, way == StanzaTransport::Bosh);
-        let wire = TestServerConfig {
+        let (websocket, bosh) = (transport == StanzaTransport::WebSocket, transport == StanzaTransport::Bosh);
+        let server = TestServerConfig {
             features: ALL.to_vec(),
             websocket,
             bosh,
@@ -87,14 +87,15 @@ impl LimitScenario {
         }
         .start();
         for user in ["romeo", "juliet", "nurse"] {
-            wire.create_user(user).await;
+            server.create_user(user).await;
         }
         let _ = server::take_documents();
-        let romeo = available(&wire, "romeo", "orchard").await;
-        let phone = available(&wire, "romeo", "phone").await;
-        let juliet = available(&wire, "juliet", "balcony").await;
-        let chamber = available(&wire, "juliet", "chamber").await;
-        let mut scenario = LimitScenario { way, wire, expat: Expat::start(), romeo, phone, juliet, chamber };
+        let romeo = available(&server, "romeo", "orchard").await;
+        let phone = available(&server, "romeo", "phone").await;
+        let juliet = available(&server, "juliet", "balcony").await;
+        let chamber = available(&server, "juliet", "chamber").await;
+        let mut scenario =
+            LimitScenario { transport, server, expat: Expat::start(), romeo, phone, juliet, chamber };
         // Mutual subscriptions, so that requests are forwarded.
         for (at, text) in [
             (0, "<presence type='subscribe' to='juliet@example.com'/>"),
@@ -145,11 +146,11 @@ impl LimitScenario {
                 "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>{one}</stream:stream>"
             );
             let read = self.expat.read(document.as_bytes());
-            assert_eq!(read, Ok(()), "{:?}: {}", self.way, short(one));
+            assert_eq!(read, Ok(()), "{:?}: {}", self.transport, short(one));
         }
         for document in server::take_documents() {
             let read = self.expat.read(document.as_bytes());
-            assert_eq!(read, Ok(()), "{:?}: {}", self.way, short(&document));
+            assert_eq!(read, Ok(()), "{:?}: {}", self.transport, short(&document));
         }
     }
 }
@@ -217,8 +218,8 @@ const STANZA_ROUTES: [StanzaRoute; 7] = [
     },
 ];
 
-async fn every_shape_arrives_or_is_refused(way: StanzaTransport) {
-    let mut scenario = LimitScenario::new(way).await;
+async fn every_shape_arrives_or_is_refused(transport: StanzaTransport) {
+    let mut scenario = LimitScenario::new(transport).await;
     let (mut arrived, mut refused) = (0, 0);
     for (number, shape) in shapes().into_iter().enumerate() {
         let mut stored = Vec::new();
@@ -249,7 +250,8 @@ async fn send(
     id: &str,
     stanza: &str,
 ) -> bool {
-    let case = || format!("{:?} {shape:?} {} to {}: {}", scenario.way, route.name, route.to, short(stanza));
+    let case =
+        || format!("{:?} {shape:?} {} to {}: {}", scenario.transport, route.name, route.to, short(stanza));
     let case = case();
     let _ = scenario.romeo.try_send(stanza).await;
     let romeo = scenario.receive(|s| &mut s.romeo).await;
@@ -260,11 +262,11 @@ async fn send(
     if romeo.closed {
         assert!(!shape.is_allowed(route.payload), "what is within the limits ended the stream: {case}");
         assert!(
-            romeo.with("<policy-violation ").next().is_some() || scenario.way == StanzaTransport::Bosh,
+            romeo.with("<policy-violation ").next().is_some() || scenario.transport == StanzaTransport::Bosh,
             "no reason: {case}"
         );
         assert!(juliet.with(id).next().is_none(), "refused and delivered: {case}");
-        scenario.romeo = available(&scenario.wire, "romeo", "orchard").await;
+        scenario.romeo = available(&scenario.server, "romeo", "orchard").await;
         scenario.receive(|s| &mut s.romeo).await;
         scenario.receive(LimitScenario::phone).await;
         scenario.receive(LimitScenario::juliet).await;
@@ -276,8 +278,8 @@ async fn send(
     match (route.name, route.to) {
         ("message", "juliet@example.com/balcony") => {
             assert!(!error && juliet.with(id).count() == 1, "not delivered: {case}");
-            let copy = |received: &ReceivedElements, way: &str| {
-                received.with(id).filter(|one| one.contains(way)).count()
+            let copy = |received: &ReceivedElements, transport: &str| {
+                received.with(id).filter(|one| one.contains(transport)).count()
             };
             assert_eq!(copy(&chamber, "<received "), 1, "no copy for the recipient's other resource: {case}");
             assert_eq!(copy(&phone, "<sent "), 1, "no copy for the sender's other resource: {case}");
@@ -299,7 +301,7 @@ async fn stored_offline_and_delivered_at_login(
     shape: &StanzaShape,
     ids: &[String],
 ) {
-    let mut nurse = scenario.wire.login("nurse", "room").await;
+    let mut nurse = scenario.server.login("nurse", "room").await;
     nurse.send("<presence/>").await;
     let mut received = receive(&mut nurse).await;
     server::run_until_idle().await;
@@ -308,7 +310,12 @@ async fn stored_offline_and_delivered_at_login(
     for id in ids {
         let got: Vec<_> = received.with(id).collect();
         let late = got.iter().all(|one| one.contains("urn:xmpp:delay"));
-        assert!(got.len() == 1 && late, "{:?} {shape:?}: {} came out of the store", scenario.way, got.len());
+        assert!(
+            got.len() == 1 && late,
+            "{:?} {shape:?}: {} came out of the store",
+            scenario.transport,
+            got.len()
+        );
     }
     nurse.send("</stream:stream>").await;
     while nurse.receive().await != ReceivedEvent::Eof {}

@@ -24,7 +24,7 @@ steps = ["login", "presence", { meanwhile = { do = [{ every = "1s", message = { 
 
 /// The workers have process groups of their own, so a signal to the controller alone has the effect of Ctrl-C.
 #[test]
-fn ctrl_c_ends_the_run_in_order_and_the_report_is_written() {
+fn ctrl_c_ends_the_run_gracefully_and_the_report_is_written() {
     let (node, mut load, workers) = start_chatting_run("interrupt");
     signal(load.0.id(), "INT");
     let status = load.wait_for_exit("the run");
@@ -50,7 +50,7 @@ fn ctrl_c_ends_the_run_in_order_and_the_report_is_written() {
 
 /// A user with stored messages never logs in, and the plan waits for ten minutes.
 #[test]
-fn a_second_ctrl_c_ends_the_run_at_once_with_what_is_known() {
+fn a_second_ctrl_c_ends_the_run_immediately_with_a_partial_report() {
     let talk =
         CHAT_PLAN.replace("to = \"online\"", "to = \"random\"").replace("hold =", "drain = \"10m\"\nhold =");
     let (node, mut load, workers) = start_run_with_plan("twice", &talk, 300);

@@ -37,8 +37,8 @@ steps = [
 const SPARSE_SENDERS: u64 = 250;
 
 #[test]
-fn one_percent_of_lost_packets_is_delay_and_no_lost_message() {
-    run_as_root("networks::one_percent_of_lost_packets_is_delay_and_no_lost_message", || {
+fn one_percent_packet_loss_delays_messages_and_loses_none() {
+    run_as_root("networks::one_percent_packet_loss_delays_messages_and_loses_none", || {
         let _turn = exclusive_turn();
         let share = |run: &RunReport| {
             run.slower_than("message", RETRANSMISSION_MIN_US) as f64 / run.timing("message", "count") as f64
@@ -149,8 +149,8 @@ fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
             .map(|number| KillOnDrop(worker(&wires, number, &listen, TOKEN, &format!("machine-{number}"))))
             .collect();
         let firsts = arrivals(&node, &mut load);
-        // All start at the same instant: 300 users arrive per second, 100 on each machine, so none has all of its 200 when
-        // another has its first.
+        // All start at the same instant: 300 users arrive per second, 100 on each machine, so none has all of its 200
+        // when another has its first.
         assert!(firsts.values().all(|connections| *connections < 200), "{firsts:?}");
 
         wait("all users", || (node.status_value("accounts_online") == u64::from(USERS)).then_some(()));
@@ -218,7 +218,7 @@ fn report(run: &RunReport, victim: u32, figures: &str) {
 
 /// Starts a worker in the namespace with this number.
 fn worker(wires: &LossyNetwork, number: usize, join: &str, token: &str, name: &str) -> Child {
-    let words = ["load", "worker", "--join", join, "--name", name, "--patience", "60s"];
+    let words = ["load", "worker", "--join", join, "--name", name, "--retry-for", "60s"];
     let mut command = program(Some(&wires.namespace(number)), &words);
     command.env("THRONG_LOAD_TOKEN", token).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("throng starts")

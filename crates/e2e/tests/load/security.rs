@@ -21,7 +21,7 @@ fn the_readme_command_runs_against_the_default_listener() {
 }
 
 #[test]
-fn a_refused_security_mode_is_reported_with_what_the_listener_offers() {
+fn a_refused_security_mode_is_reported_with_the_offered_ones() {
     let _turn = exclusive_turn();
     let node = LoadNode::start_secure("load-insecure", 20);
     let words = [&README[..], &["--security", "none"]].concat();

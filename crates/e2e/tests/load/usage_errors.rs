@@ -155,8 +155,8 @@ fn a_worker_needs_the_token_and_a_controller() {
     let node = LoadNode::start("token", 1);
     let [port] = ports::free();
     let join = format!("127.0.0.1:{port}");
-    let worker = |token: &str, patience: &str| {
-        program(None, &["load", "worker", "--join", &join, "--patience", patience])
+    let worker = |token: &str, retry_for: &str| {
+        program(None, &["load", "worker", "--join", &join, "--retry-for", retry_for])
             .env("THRONG_LOAD_TOKEN", token)
             .output()
             .expect("throng starts")
@@ -195,7 +195,7 @@ fn a_worker_needs_the_token_and_a_controller() {
 }
 
 #[test]
-fn a_condition_that_holds_at_the_end_is_a_failure_and_one_that_cannot_be_read_is_wrong_usage() {
+fn a_condition_that_is_met_fails_the_run_and_an_invalid_one_is_a_usage_error() {
     let node = LoadNode::start("thresholds", 10);
     let run = |more: &[&str]| -> Output {
         let words = ["idle", "-n", "10", "--hold", "1s", "--workers", "1"];

@@ -72,7 +72,7 @@ fn http_2_carries_bosh_and_websocket() {
 }
 
 #[test]
-fn a_second_request_counts_at_once_also_on_the_same_connection() {
+fn a_second_request_counts_immediately_also_on_the_same_connection() {
     let node = WebNode::start("pipeline", "");
     let mut web = node.plain();
     let bosh = BoshClient::login(&mut web, "romeo");

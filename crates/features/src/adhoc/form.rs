@@ -95,31 +95,31 @@ fn input_field(field: &command::CommandField, values: Vec<String>) -> FormField 
         | command::CommandFieldKind::Text
         | command::CommandFieldKind::Table(_) => FormFieldType::TextSingle,
     };
-    let mut asked = FormField::new(kind, field.var).label(field.label).desc(field.doc);
-    asked.required = field.required && field.default.is_empty();
+    let mut form_field = FormField::new(kind, field.var).label(field.label).desc(field.doc);
+    form_field.required = field.required && field.default.is_empty();
     if !secret {
-        asked = asked.values(values);
+        form_field = form_field.values(values);
     }
     match field.kind {
         command::CommandFieldKind::Choice(list) => {
             for (value, label) in list {
-                asked = asked.option(*label, *value);
+                form_field = form_field.option(*label, *value);
             }
         }
         command::CommandFieldKind::Int(_, _, proposals) => {
             for (value, label) in proposals {
-                asked = asked.option(*label, value.to_string());
+                form_field = form_field.option(*label, value.to_string());
             }
         }
         command::CommandFieldKind::Count(_, proposals) => {
             for value in proposals {
-                asked = asked.option(value.to_string(), value.to_string());
+                form_field = form_field.option(value.to_string(), value.to_string());
             }
-            asked = asked.option("None", "none");
+            form_field = form_field.option("None", "none");
         }
         _ => {}
     }
-    asked
+    form_field
 }
 
 /// The final result of a command.
@@ -153,9 +153,9 @@ pub(super) fn completed(command: &Command, id: &str, output: &CommandOutput) -> 
 }
 
 /// The final result of a command that failed because of a value (section 3.3).
-pub(super) fn failed(command: &Command, id: &str, why: &str) -> Vec<u8> {
+pub(super) fn failed(command: &Command, id: &str, reason: &str) -> Vec<u8> {
     command_element(command, id, "completed", |w| {
-        w.start("note").attr("type", "error").text(why).end();
+        w.start("note").attr("type", "error").text(reason).end();
     })
 }
 

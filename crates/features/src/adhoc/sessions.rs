@@ -88,12 +88,15 @@ impl CommandSessions {
         now: u32,
     ) -> Result<CommandSession, StanzaError> {
         let random = id.get(..16).unwrap_or_default();
-        let right = self.mac(random, pair);
-        if !base::secret::constant_time_eq(id.get(16..).unwrap_or_default().as_bytes(), right.as_bytes()) {
+        let expected_mac = self.mac(random, pair);
+        if !base::secret::constant_time_eq(
+            id.get(16..).unwrap_or_default().as_bytes(),
+            expected_mac.as_bytes(),
+        ) {
             return Err(adhoc_error(StanzaCondition::BadRequest, "bad-sessionid"));
         }
         match self.by_id.lock().remove(id) {
-            Some(kept) if now < kept.expires => Ok(kept.session),
+            Some(stored) if now < stored.expires => Ok(stored.session),
             _ => Err(adhoc_error(StanzaCondition::NotAllowed, "session-expired")),
         }
     }
@@ -101,23 +104,23 @@ impl CommandSessions {
     /// Stores a session for its next request.
     pub(super) fn insert(&self, id: &str, pair: &SessionBinding, session: CommandSession, now: u32) {
         let owner = pair.from.bare().to_jid();
-        let mut kept = self.by_id.lock();
-        kept.retain(|_, k| now < k.expires);
-        let oldest = |kept: &HashMap<String, StoredSession>, of: &dyn Fn(&StoredSession) -> bool| {
-            kept.iter().filter(|(_, k)| of(k)).min_by_key(|(_, k)| k.expires).map(|(id, _)| id.clone())
+        let mut stored = self.by_id.lock();
+        stored.retain(|_, k| now < k.expires);
+        let oldest = |stored: &HashMap<String, StoredSession>, of: &dyn Fn(&StoredSession) -> bool| {
+            stored.iter().filter(|(_, k)| of(k)).min_by_key(|(_, k)| k.expires).map(|(id, _)| id.clone())
         };
         let own = |k: &StoredSession| k.owner == owner;
-        let gone = if kept.values().filter(|k| own(k)).count() >= MAX_SESSIONS_PER_ACCOUNT {
-            oldest(&kept, &own)
-        } else if kept.len() >= MAX_SESSIONS {
-            oldest(&kept, &|_| true)
+        let gone = if stored.values().filter(|k| own(k)).count() >= MAX_SESSIONS_PER_ACCOUNT {
+            oldest(&stored, &own)
+        } else if stored.len() >= MAX_SESSIONS {
+            oldest(&stored, &|_| true)
         } else {
             None
         };
         if let Some(gone) = gone {
-            kept.remove(&gone);
+            stored.remove(&gone);
         }
-        kept.insert(
+        stored.insert(
             id.to_owned(),
             StoredSession { session, owner, expires: now.saturating_add(SESSION_SECONDS) },
         );

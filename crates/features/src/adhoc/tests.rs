@@ -137,7 +137,7 @@ fn condition(answer: &str) -> String {
 }
 
 #[test]
-fn section_2_4_1_a_command_without_fields_is_done_at_once() {
+fn section_2_4_1_a_command_without_fields_completes_immediately() {
     let (_, admin) = engine();
     for to in ["example.com", "admin@example.com", ""] {
         let answer = ask(&admin, to, "node='list' action='execute'", "");
@@ -361,7 +361,7 @@ fn a_command_that_fails_on_a_value_is_completed_with_a_note_and_its_session_ends
 }
 
 #[test]
-fn each_use_is_logged_without_secrets() {
+fn each_execution_is_logged_without_secrets() {
     use tracing::field::{Field as Name, Visit};
     #[derive(Default)]
     struct LogCapture(RankedMutex<Vec<String>, { rank::LOG }>);

@@ -70,14 +70,14 @@ fn announce(call: &CommandCall, under: &Arc<RunningAnnouncements>) -> Result<Com
             "earlier announcements are still being sent",
         ));
     }
-    let place = AnnouncementPermit(under.clone());
+    let permit = AnnouncementPermit(under.clone());
     let frame = headline(call.host.domain(), "Announcement", &call.input.lines(&TEXT).join("\n"));
     let (node, domain) = (call.node.clone(), call.host.domain().to_owned());
     let online = call.node.routing_table.accounts();
     if let Some(frame) = frame {
         let task = async move {
             broadcast(&node, &domain, &frame).await;
-            drop(place);
+            drop(permit);
         };
         call.node.spawner.spawn("announcement", Box::pin(task));
     }

@@ -324,8 +324,8 @@ fn sections_4_24_to_4_26_the_message_of_the_day_is_seen_once() {
     // Another node, or a restarted one, knows which accounts have seen it.
     let other = TestNode::new(&[&FEATURE]);
     for key in ["motd:example.com", "motd-seen:example.com:0"] {
-        let kept = engine.block_on(engine.stores.server_kv.get(key)).unwrap().unwrap();
-        other.block_on(other.stores.server_kv.put(key, &kept)).unwrap();
+        let stored = engine.block_on(engine.stores.server_kv.get(key)).unwrap().unwrap();
+        other.block_on(other.stores.server_kv.put(key, &stored)).unwrap();
     }
     for user in ["bard", "juliet", "romeo", "nurse", "tybalt"] {
         other.create_user(user);

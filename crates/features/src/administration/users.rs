@@ -270,8 +270,9 @@ async fn end_session(call: CommandCall) -> Result<CommandOutput, CommandError> {
     for jid in &bare {
         check_local_account(&call.node, jid)?;
     }
-    let why = StreamError::new(StreamCondition::PolicyViolation).text("an administrator ended this session");
-    let ended: usize = jids.iter().map(|jid| call.node.end_sessions(jid.as_ref(), &why)).sum();
+    let reason =
+        StreamError::new(StreamCondition::PolicyViolation).text("an administrator ended this session");
+    let ended: usize = jids.iter().map(|jid| call.node.end_sessions(jid.as_ref(), &reason)).sum();
     if ended == 0 {
         return Err(CommandError::new(CommandErrorKind::NotFound, "this session does not exist"));
     }

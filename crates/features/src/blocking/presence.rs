@@ -77,9 +77,9 @@ pub(super) fn restore_presence(
                 effects.route(frame, session.jid.clone(), jid.clone());
             }
             if seen && !other.blocks(session.full()) {
-                other.for_each_session(|theirs| {
-                    if jid.is_bare() || theirs.jid == jid {
-                        let presence = theirs.with(|state| state.presence.clone());
+                other.for_each_session(|their_session| {
+                    if jid.is_bare() || their_session.jid == jid {
+                        let presence = their_session.with(|state| state.presence.clone());
                         effects.0.extend(presence.map(|p| Effect::SendTo(session.clone(), p)));
                     }
                 });
@@ -107,10 +107,10 @@ fn affected_contacts(
     list: &Blocklist,
 ) -> Vec<AffectedContact> {
     let mut found = Vec::new();
-    let mut add = |other: Arc<Account>, jid: JidRef<'_>, ours: Subscription| {
-        let sees_us = ours.contains(Subscription::FROM);
-        let seen =
-            ours.contains(Subscription::TO) && other.subscription(account).contains(Subscription::FROM);
+    let mut add = |other: Arc<Account>, jid: JidRef<'_>, own_subscription: Subscription| {
+        let sees_us = own_subscription.contains(Subscription::FROM);
+        let seen = own_subscription.contains(Subscription::TO)
+            && other.subscription(account).contains(Subscription::FROM);
         if sees_us || seen {
             found.push(AffectedContact { account: other, jid: jid.to_jid(), sees_us, visible_to_us: seen });
         }
@@ -125,8 +125,8 @@ fn affected_contacts(
     }
     for entry in entries.iter().map(Jid::as_ref).filter(|e| e.is_full() && e.bare() != account.jid.as_ref()) {
         if let Some(other) = node.routing_table.find(entry) {
-            let ours = account.subscription(&other);
-            add(other, entry, ours);
+            let own_subscription = account.subscription(&other);
+            add(other, entry, own_subscription);
         }
     }
     found

@@ -228,7 +228,7 @@ fn directed_presence_to_a_blocked_entity_ends_with_unavailable() {
 }
 
 #[test]
-fn section_6_a_resource_or_a_domain_alone() {
+fn section_6_blocking_a_single_resource_or_a_domain() {
     let (_engine, [chamber, _balcony, romeo]) = stage();
     let reaches = || {
         romeo.send("<message to='juliet@example.com/chamber' type='chat'><body>x</body></message>");
@@ -310,12 +310,12 @@ fn blocking_works_for_offline_users_with_one_store_query() {
             );
         }
     }
-    let asked = |engine: &TestNode| {
+    let blocklist_reads = |engine: &TestNode| {
         engine.store_calls().into_iter().filter(|call| *call == "blocklists.blocklist").count()
     };
-    assert_eq!(asked(&engine), 1);
+    assert_eq!(blocklist_reads(&engine), 1);
     nurse.send("<message to='juliet@example.com' type='chat'><body>from a friend</body></message>");
-    assert_eq!(asked(&engine), 0, "the list is known");
+    assert_eq!(blocklist_reads(&engine), 0, "the list is known");
     let stored = engine.stored_roster_item("juliet", ROMEO).unwrap();
     assert!(!stored.subscription.contains(store::Subscription::PENDING_IN));
 }
@@ -381,7 +381,7 @@ fn malformed_requests_are_refused() {
 }
 
 #[test]
-fn an_anonymous_user_has_no_list() {
+fn an_anonymous_user_has_no_blocklist() {
     let engine = TestNode::new(ALL);
     let guest = engine.connect_anonymous("guest", "x");
     assert_eq!(condition(&set(&guest, "block", &[ROMEO])), "not-allowed");
@@ -389,7 +389,7 @@ fn an_anonymous_user_has_no_list() {
 }
 
 #[test]
-fn a_flood_ends_at_the_limit_and_affects_nobody_else() {
+fn a_flood_ends_at_the_limit_and_affects_no_other_user() {
     let engine = TestNode::with_options(&FEATURE, &[("max_entries", OptionValue::Int(5))]);
     engine.create_user("juliet");
     engine.create_user("nurse");
@@ -414,7 +414,7 @@ fn a_flood_ends_at_the_limit_and_affects_nobody_else() {
 }
 
 #[test]
-fn a_store_that_fails_leaves_everything_as_it_was() {
+fn a_failing_store_changes_nothing() {
     let (engine, [chamber, balcony, romeo]) = stage();
     engine.set_store_failing(true);
     condition(&set(&chamber, "block", &[ROMEO]));
@@ -492,7 +492,7 @@ fn xep_0377_section_6_a_report_is_logged_with_the_block() {
 }
 
 #[test]
-fn two_changes_at_once_leave_what_the_store_has() {
+fn concurrent_changes_agree_with_the_store() {
     let (engine, [chamber, balcony, _romeo]) = stage();
     let account = chamber.session.account.clone();
     let node = &engine.node;

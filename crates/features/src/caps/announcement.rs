@@ -179,7 +179,7 @@ fn query_client(
     at: Option<String>,
     effects: &mut Effects,
 ) {
-    let (asked, about) = (session.clone(), print.clone());
+    let (queried_session, about) = (session.clone(), print.clone());
     let then = Box::new(move |node: &Arc<Node>, reply: ServerIqReply<'_>, effects: &mut Effects| {
         let verified = match reply {
             ServerIqReply::Result { bytes, .. } => verify(&about.1, bytes),
@@ -188,9 +188,9 @@ fn query_client(
         match verified {
             Some(set) => node.caps_cache.insert_verified(&about.0, set),
             None => {
-                tracing::debug!(client = %asked.jid, "a client did not reply to the query for its announced \
+                tracing::debug!(client = %queried_session.jid, "a client did not reply to the query for its announced \
                  capabilities hash");
-                if let Some(next) = node.caps_cache.query_failed(&about.0, &asked, node.seconds()) {
+                if let Some(next) = node.caps_cache.query_failed(&about.0, &queried_session, node.seconds()) {
                     // The node names the first client's software; the next one may have the same features in another.
                     query_client(node, &next, about, None, effects);
                 }

@@ -138,12 +138,12 @@ fn one_client_is_queried_for_all_with_the_same_hash() {
     let juliet = engine.connect("juliet", "balcony");
     let romeo = engine.connect("romeo", "orchard");
     juliet.send(&xep_0115_element(&psi_ver()));
-    let asked = disco_queries(&juliet);
-    assert_eq!(asked[0].1, Some(format!("http://psi-im.org#{}", psi_ver())));
+    let queries = disco_queries(&juliet);
+    assert_eq!(queries[0].1, Some(format!("http://psi-im.org#{}", psi_ver())));
     romeo.send(&xep_0115_element(&psi_ver()));
     assert!(disco_queries(&romeo).is_empty(), "the other one is being asked");
     assert!(features(&engine, &romeo).is_none());
-    answer(&juliet, &asked[0].0, PSI);
+    answer(&juliet, &queries[0].0, PSI);
     let (first, second) = (features(&engine, &juliet).unwrap(), features(&engine, &romeo).unwrap());
     assert!(std::sync::Arc::ptr_eq(&first, &second), "they share what was learnt");
     assert!(first.has("urn:xmpp:ping") && !first.has("urn:xmpp:pin") && first.features().count() == 3);
@@ -155,7 +155,7 @@ fn one_client_is_queried_for_all_with_the_same_hash() {
 }
 
 #[test]
-fn verified_features_stay_when_all_clients_are_gone_and_presence_without_a_hash_changes_nothing() {
+fn verified_features_outlive_their_clients_and_presence_without_a_hash_changes_nothing() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
     juliet.send(&xep_0115_element(&psi_ver()));
@@ -171,7 +171,7 @@ fn verified_features_stay_when_all_clients_are_gone_and_presence_without_a_hash_
 }
 
 #[test]
-fn xep_0390_counts_before_xep_0115_and_the_stronger_hash_before_the_weaker() {
+fn xep_0390_takes_precedence_over_xep_0115_and_stronger_hashes_over_weaker() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
     let both = xep_0390_element(
@@ -181,9 +181,9 @@ fn xep_0390_counts_before_xep_0115_and_the_stronger_hash_before_the_weaker() {
     );
     let both = both.replace("</presence>", &xep_0115_element(&psi_ver()).replace("<presence>", ""));
     juliet.send(&both);
-    let asked = disco_queries(&juliet);
-    assert_eq!(asked[0].1, Some(format!("urn:xmpp:caps#sha-512.{}", psi_hash(CapsAlgorithm::Sha512))));
-    answer(&juliet, &asked[0].0, PSI);
+    let queries = disco_queries(&juliet);
+    assert_eq!(queries[0].1, Some(format!("urn:xmpp:caps#sha-512.{}", psi_hash(CapsAlgorithm::Sha512))));
+    answer(&juliet, &queries[0].0, PSI);
     assert!(features(&engine, &juliet).unwrap().has("urn:xmpp:ping"));
 }
 
@@ -254,12 +254,12 @@ fn a_reply_with_another_hash_is_rejected_and_the_next_client_is_queried() {
     juliet.send(&xep_0115_element(&psi_ver()).replace("psi-im.org", "other.example"));
     answer(&mallory, &disco_query(&mallory), &PSI.replace("urn:xmpp:ping", "urn:evil"));
     assert!(features(&engine, &mallory).is_none());
-    let asked = disco_queries(&juliet);
-    assert_eq!(asked[0].1, None, "the node of the first one means nothing to the next");
+    let queries = disco_queries(&juliet);
+    assert_eq!(queries[0].1, None, "the node of the first one means nothing to the next");
     // The forging client may announce it any number of times.
     mallory.send(&xep_0115_element(&psi_ver()));
     assert!(disco_queries(&mallory).is_empty());
-    answer(&juliet, &asked[0].0, PSI);
+    answer(&juliet, &queries[0].0, PSI);
     assert!(features(&engine, &juliet).unwrap().has("urn:xmpp:ping"));
     assert!(
         !features(&engine, &mallory).unwrap().has("urn:evil"),
@@ -304,7 +304,7 @@ fn a_failed_client_is_queried_again_only_after_a_delay() {
 }
 
 #[test]
-fn replies_to_no_question_of_others_and_twice_change_nothing() {
+fn unsolicited_foreign_and_repeated_replies_change_nothing() {
     let engine = engine();
     let (juliet, mallory) = (engine.connect("juliet", "balcony"), engine.connect("mallory", "x"));
     answer(&mallory, "1", PSI);
@@ -422,7 +422,7 @@ fn ambiguous_replies_are_rejected() {
 }
 
 #[test]
-fn forms_of_unknown_meaning_are_overlooked_by_one_and_refused_by_the_other() {
+fn forms_of_unknown_type_are_ignored_by_xep_0115_and_refused_by_xep_0390() {
     let engine = engine();
     let untyped = "<x xmlns='jabber:x:data' type='result'><field var='os'><value>x</value></field></x>";
     assert!(is_accepted(&engine, &xep_0115_element(&psi_ver()), &format!("{PSI}{untyped}")));
@@ -434,7 +434,7 @@ fn forms_of_unknown_meaning_are_overlooked_by_one_and_refused_by_the_other() {
 }
 
 #[test]
-fn oversized_answers_are_not_looked_into() {
+fn oversized_replies_are_not_parsed() {
     let engine = engine();
     let list: Vec<String> = (0..2_000).map(|i| format!("urn:feature:number:{i:010}")).collect();
     let list: Vec<&str> = list.iter().map(String::as_str).collect();
@@ -448,7 +448,7 @@ fn oversized_answers_are_not_looked_into() {
 }
 
 #[test]
-fn a_language_from_further_out_counts_too() {
+fn an_inherited_language_counts() {
     let engine = engine();
     let (mut identities, all) = psi();
     identities[0].lang = "de";
@@ -469,13 +469,13 @@ fn a_flood_of_hashes_is_bounded_and_evicts_no_verified_entry() {
     juliet.send(&xep_0115_element(&psi_ver()));
     answer(&juliet, &disco_query(&juliet), PSI);
     let mallory = engine.connect("mallory", "x");
-    let mut asked = 0;
+    let mut queries = 0;
     for i in 0..MAX_ENTRIES + 100 {
         let ver = base64(CapsAlgorithm::Sha1.digest(&i.to_be_bytes()));
         mallory.send(&xep_0115_element(&ver));
-        asked += disco_queries(&mallory).len();
+        queries += disco_queries(&mallory).len();
     }
-    assert!(asked <= throng_core::server_iq::MAX_PENDING_PER_SESSION, "{asked} questions to one client");
+    assert!(queries <= throng_core::server_iq::MAX_PENDING_PER_SESSION, "{queries} questions to one client");
     assert!(engine.node.caps_cache.usage().0 <= 3, "{:?}", engine.node.caps_cache.usage());
     assert!(features(&engine, &juliet).is_some());
     mallory.close();

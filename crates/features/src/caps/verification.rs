@@ -39,15 +39,15 @@ pub(super) fn verify(print: &CapsHash, answer: &[u8]) -> Option<FeatureSet> {
     let tree = throng_core::shared_stanza::tree(answer).ok()?;
     let query = tree.root().child("query", Ns::DiscoInfo)?;
     let lang = query.lang().or_else(|| tree.root().lang());
-    let right =
+    let hash_matches =
         |info: &DiscoInfoReply| print.algorithm.digest(&info.hash_input(print.version)) == print.digest;
     let mut info = DiscoInfoReply::read(query, print.version)?;
-    if !right(&info) {
+    if !hash_matches(&info) {
         let lang = lang?;
         for identity in info.identities.iter_mut().filter(|i| i[2].is_empty()) {
             identity[2] = lang.clone().into_owned();
         }
-        if !right(&info) {
+        if !hash_matches(&info) {
             return None;
         }
     }

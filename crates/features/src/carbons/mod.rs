@@ -178,7 +178,7 @@ fn copy_received(ctx: &mut DeliveredCtx<'_>) -> Flow {
 }
 
 /// Section 6.1. `full`: the address of the other party is a full address.
-fn eligible(frame: &SharedStanza, way: CarbonDirection, full: bool) -> bool {
+fn eligible(frame: &SharedStanza, direction: CarbonDirection, full: bool) -> bool {
     const NEVER: MessageTraits =
         MessageTraits::PRIVATE.union(MessageTraits::COPY).union(MessageTraits::UNREADABLE);
     const MESSAGING: MessageTraits = MessageTraits::REQUEST
@@ -206,7 +206,7 @@ fn eligible(frame: &SharedStanza, way: CarbonDirection, full: bool) -> bool {
     }
     if content.contains(MessageTraits::ROOM) && full && ty != MessageType::Error {
         // A private message of a room: the room itself sends it to all joined clients.
-        return way == CarbonDirection::Sent;
+        return direction == CarbonDirection::Sent;
     }
     match ty {
         MessageType::Chat => true,
@@ -227,17 +227,17 @@ const MAX_RETAINED_BUFFER: usize = 64 * 1024;
 fn send_copies(
     account: &Arc<Account>,
     frame: &SharedStanza,
-    way: CarbonDirection,
+    direction: CarbonDirection,
     full: bool,
     without: &[Arc<Session>],
     effects: &mut Effects,
 ) {
     let wants = |s: &Arc<Session>| s.flags.has(flags::CARBONS) && !without.iter().any(|w| Arc::ptr_eq(w, s));
-    if !account.with(|state| state.sessions.iter().any(wants)) || !eligible(frame, way, full) {
+    if !account.with(|state| state.sessions.iter().any(wants)) || !eligible(frame, direction, full) {
         return;
     }
     let copy = BUFFER.with_borrow_mut(|out| {
-        let head = forward::carbon_copy(frame.bytes(), frame.head(), way, account.jid.as_str(), out)?;
+        let head = forward::carbon_copy(frame.bytes(), frame.head(), direction, account.jid.as_str(), out)?;
         let copy = SharedStanza::new(head, out);
         if out.capacity() > MAX_RETAINED_BUFFER {
             *out = Vec::new();

@@ -46,7 +46,7 @@ fn copy_of(way: &str, client: &NodeClient, ty: &str, original: &str) -> String {
 const CHAT: &str = " type='chat'";
 
 #[test]
-fn section_7_other_resources_get_what_one_received() {
+fn section_7_other_resources_get_copies_of_received_messages() {
     let engine = engine();
     let juliet = client(&engine, "juliet", "balcony", Some(0));
     let garden = client(&engine, "romeo@example.net", "garden", Some(0));
@@ -81,7 +81,7 @@ fn section_7_a_resource_that_receives_the_original_gets_no_copy() {
 }
 
 #[test]
-fn section_8_other_resources_get_what_one_sent() {
+fn section_8_other_resources_get_copies_of_sent_messages() {
     let engine = engine();
     let juliet = client(&engine, "juliet", "balcony", Some(0));
     let home = client(&engine, "romeo@example.net", "home", Some(0));
@@ -104,7 +104,7 @@ fn section_8_other_resources_get_what_one_sent() {
 }
 
 #[test]
-fn a_copy_to_many_is_one_frame() {
+fn copies_to_several_resources_share_one_stanza() {
     let engine = engine();
     let romeos: Vec<_> =
         ["a", "b", "c"].iter().map(|r| client(&engine, "romeo@example.net", r, Some(0))).collect();
@@ -233,7 +233,7 @@ fn a_message_to_oneself_is_copied_once_and_not_to_its_sender() {
 }
 
 #[test]
-fn section_11_forged_copies_are_refused_and_nobody_sees_them() {
+fn section_11_forged_copies_are_refused_and_not_delivered() {
     let engine = engine();
     let romeo = client(&engine, "romeo@example.net", "garden", Some(0));
     let home = client(&engine, "romeo@example.net", "home", Some(0));
@@ -315,7 +315,7 @@ fn section_10_3_an_undeliverable_copy_is_dropped_silently() {
 }
 
 #[test]
-fn a_message_that_goes_elsewhere_after_its_connection_broke_is_not_copied_again() {
+fn a_message_rerouted_after_a_lost_connection_is_not_copied_again() {
     let engine = engine();
     let juliet = client(&engine, "juliet", "balcony", Some(0));
     let a = client(&engine, "romeo@example.net", "a", Some(0));
@@ -330,7 +330,7 @@ fn a_message_that_goes_elsewhere_after_its_connection_broke_is_not_copied_again(
 }
 
 #[test]
-fn what_nobody_took_is_copied_on_the_sender_s_side_only() {
+fn an_undeliverable_message_is_copied_to_the_senders_resources_only() {
     let engine = engine();
     let [a, b] = ["a", "b"].map(|r| client(&engine, "romeo@example.net", r, Some(0)));
     let juliet = client(&engine, "juliet", "balcony", Some(-1));

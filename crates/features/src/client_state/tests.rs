@@ -147,7 +147,7 @@ fn section_4_2_delayed_stanzas_are_sent_in_order_with_the_next_urgent_one() {
 }
 
 #[test]
-fn section_5_1_active_sends_delayed_stanzas_at_once() {
+fn section_5_1_active_sends_delayed_stanzas_immediately() {
     let (engine, romeo, juliet, woken, waker) = stage();
     take(&juliet, &waker);
     say(&engine, &juliet, "inactive");

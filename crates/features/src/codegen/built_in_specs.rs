@@ -24,9 +24,9 @@ const fn built_in(
     name: &'static str,
     title: &'static str,
     version: &'static str,
-    left_out: &'static str,
+    not_implemented: &'static str,
 ) -> BuiltInSpec {
-    BuiltInSpec { part, spec: Spec { name, title, version, not_implemented: left_out } }
+    BuiltInSpec { part, spec: Spec { name, title, version, not_implemented } }
 }
 
 /// All built-in specifications, by part.
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_complete_and_there_once() {
+    fn each_specification_is_complete_and_listed_once() {
         let mut seen = std::collections::BTreeSet::new();
         for BuiltInSpec { part, spec } in BUILT_IN {
             let rfc = spec.name.strip_prefix("RFC ").is_some_and(|n| n.parse::<u32>().is_ok());

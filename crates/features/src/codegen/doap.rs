@@ -101,23 +101,23 @@ mod tests {
     }
 
     #[test]
-    fn each_specification_is_there_once_in_a_closed_tree() {
+    fn each_specification_is_listed_once_in_a_balanced_document() {
         let text = doap();
         assert!(balanced(&text), "{text}");
         for spec in implemented().map(|(_, spec)| spec) {
-            let place = match spec.name.split_once(['-', ' ']) {
+            let link = match spec.name.split_once(['-', ' ']) {
                 Some(("XEP", number)) => format!("/xep-{number}.html'"),
                 Some((_, number)) => format!("/rfc{number}'"),
                 None => panic!("{}", spec.name),
             };
-            assert_eq!(text.matches(&place).count(), 1, "{}", spec.name);
+            assert_eq!(text.matches(&link).count(), 1, "{}", spec.name);
         }
     }
 
     #[test]
     fn the_committed_doap_file_is_current() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../doap.xml");
-        let kept = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(kept == doap(), "doap.xml is stale; run `cargo xtask codegen`");
+        let current = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(current == doap(), "doap.xml is stale; run `cargo xtask codegen`");
     }
 }

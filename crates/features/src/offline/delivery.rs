@@ -149,15 +149,15 @@ impl OfflineDelivery {
         change: impl FnOnce(&mut RecipientQueue, Option<&Arc<Account>>, &mut FollowUp) -> T,
     ) -> T {
         let mut then = FollowUp::default();
-        let mut recipients = self.recipients.lock();
+        let mut queues = self.recipients.lock();
         let account = node.routing_table.find(owner.as_ref());
-        let recipient = recipients.entry(owner.clone()).or_default();
-        let changed = change(recipient, account.as_ref(), &mut then);
-        recipient.sync_flushing_flag(account.as_ref());
-        if recipient.is_idle() {
-            recipients.remove(owner);
+        let queue = queues.entry(owner.clone()).or_default();
+        let changed = change(queue, account.as_ref(), &mut then);
+        queue.sync_flushing_flag(account.as_ref());
+        if queue.is_idle() {
+            queues.remove(owner);
         }
-        drop(recipients);
+        drop(queues);
         if let Some(waker) = then.waker {
             waker.wake();
         }
@@ -182,11 +182,11 @@ impl OfflineDelivery {
     ) -> Completion<StoreOutcome> {
         let (completer, completion) = completion_pair();
         let job = PendingMessage { frame: frame.clone(), received_at: node.clock.unix_millis(), completer };
-        self.update(node, &to.bare().to_jid(), |recipient, _, then| {
-            recipient.pending.push_back(job);
-            recipient.rules = Some(rules);
-            if !recipient.closing {
-                recipient.schedule_store(then);
+        self.update(node, &to.bare().to_jid(), |queue, _, then| {
+            queue.pending.push_back(job);
+            queue.rules = Some(rules);
+            if !queue.closing {
+                queue.schedule_store(then);
             }
         });
         completion
@@ -198,11 +198,11 @@ impl OfflineDelivery {
         if !waiting && !self.recipients.lock().contains_key(&account.jid) {
             return;
         }
-        self.update(node, &account.jid, |recipient, _, then| {
+        self.update(node, &account.jid, |queue, _, then| {
             if account
                 .with(|state| state.may_have_offline_messages && state.sessions.iter().any(accepts_messages))
             {
-                recipient.schedule_delivery(then);
+                queue.schedule_delivery(then);
             }
         });
     }
@@ -212,24 +212,24 @@ impl OfflineDelivery {
     async fn store_task(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: true };
         loop {
-            let (batch, rules) = self.update(&node, &owner, |recipient, account, then| {
-                if !recipient.closing && !recipient.pending.is_empty() {
-                    let count = recipient.pending.len().min(STORE_BATCH);
-                    return (recipient.pending.drain(..count).collect::<Vec<_>>(), recipient.rules);
+            let (batch, rules) = self.update(&node, &owner, |queue, account, then| {
+                if !queue.closing && !queue.pending.is_empty() {
+                    let count = queue.pending.len().min(STORE_BATCH);
+                    return (queue.pending.drain(..count).collect::<Vec<_>>(), queue.rules);
                 }
-                recipient.storing = false;
+                queue.storing = false;
                 // The delivery task may wait for this, or has stopped while messages were pending; or a resource
                 // became available during a write that failed.
-                then.waker = recipient.waker.take();
+                then.waker = queue.waker.take();
                 let again = account.is_some_and(|a| {
                     a.with(|state| {
                         state.may_have_offline_messages && state.sessions.iter().any(accepts_messages)
                     })
                 });
-                if again && !recipient.delivering {
-                    recipient.schedule_delivery(then);
+                if again && !queue.delivering {
+                    queue.schedule_delivery(then);
                 }
-                (Vec::new(), recipient.rules)
+                (Vec::new(), queue.rules)
             });
             if batch.is_empty() {
                 break;
@@ -252,10 +252,10 @@ impl OfflineDelivery {
             // Before the senders are resumed: their next messages must find `flushing` set if the recipient is
             // online.
             if answers.iter().any(Result::is_ok) {
-                self.update(&node, &owner, |recipient, _, then| {
+                self.update(&node, &owner, |queue, _, then| {
                     let account = node.message_stored(owner.as_ref());
                     if account.is_some_and(|a| a.with(|state| state.sessions.iter().any(accepts_messages))) {
-                        recipient.schedule_delivery(then);
+                        queue.schedule_delivery(then);
                     }
                 });
             }
@@ -340,31 +340,31 @@ impl OfflineDelivery {
                 tracing::warn!(%error, "cannot remove delivered messages from offline storage");
                 failed = true;
             }
-            let held = in_flight.is_some();
-            let look = self.update(&node, &owner, |recipient, account, _| {
+            let tracking = in_flight.is_some();
+            let fetch = self.update(&node, &owner, |queue, account, _| {
                 // A resource may have become available, or the receiving session has ended.
-                recipient.fetch_due |= !held
+                queue.fetch_due |= !tracking
                     && !failed
                     && account.is_some_and(|a| {
                         a.with(|state| {
                             state.may_have_offline_messages && state.sessions.iter().any(accepts_messages)
                         })
                     });
-                recipient.fetching = std::mem::take(&mut recipient.fetch_due);
-                recipient.delivering = recipient.fetching || held;
-                recipient.fetching
+                queue.fetching = std::mem::take(&mut queue.fetch_due);
+                queue.delivering = queue.fetching || tracking;
+                queue.fetching
             });
-            if look {
+            if fetch {
                 let round = self.deliver_pages(&node, &owner, &mut in_flight).await;
                 failed = round.is_err();
                 if let Err(error) = round {
                     tracing::warn!(%error, "cannot deliver offline messages");
                 }
-                self.update(&node, &owner, |recipient, account, then| {
-                    recipient.fetching = false;
-                    recipient.closing = false;
-                    if !recipient.pending.is_empty() {
-                        recipient.schedule_store(then);
+                self.update(&node, &owner, |queue, account, then| {
+                    queue.fetching = false;
+                    queue.closing = false;
+                    if !queue.pending.is_empty() {
+                        queue.schedule_store(then);
                     }
                     if let (true, Some(account)) = (failed, account) {
                         account.with(|state| state.may_have_offline_messages = true);
@@ -387,11 +387,11 @@ impl OfflineDelivery {
         owner: &Jid,
         in_flight: &mut Option<InFlightBatch>,
     ) -> Result<(), StoreError> {
-        while let Some(held) = in_flight {
-            let progress = held.session.outbox.delivery_progress(None);
-            let safe = held.removable_through(progress.delivered_through);
-            if safe > held.removed_through {
-                let removed = node.stores.offline.remove_through(held.owner, safe).await;
+        while let Some(delivery) = in_flight {
+            let progress = delivery.session.outbox.delivery_progress(None);
+            let safe = delivery.removable_through(progress.delivered_through);
+            if safe > delivery.removed_through {
+                let removed = node.stores.offline.remove_through(delivery.owner, safe).await;
                 match removed {
                     Ok(count) => node.metrics.offline_delivered.inc_by(u64::from(count)),
                     Err(error) => {
@@ -400,9 +400,9 @@ impl OfflineDelivery {
                         return Err(error);
                     }
                 };
-                held.removed_through = safe;
-            } else if held.removed_through >= held.fetched_through {
-                held.session.outbox.stop_tracking_stored();
+                delivery.removed_through = safe;
+            } else if delivery.removed_through >= delivery.fetched_through {
+                delivery.session.outbox.stop_tracking_stored();
                 *in_flight = None;
             } else if progress.closed {
                 self.abandon_batch(node, owner, in_flight);
@@ -432,12 +432,12 @@ impl OfflineDelivery {
             {
                 return Poll::Ready(());
             }
-            let mut recipients = self.recipients.lock();
-            let Some(recipient) = recipients.get_mut(owner) else { return Poll::Ready(()) };
-            if recipient.fetch_due {
+            let mut queues = self.recipients.lock();
+            let Some(queue) = queues.get_mut(owner) else { return Poll::Ready(()) };
+            if queue.fetch_due {
                 return Poll::Ready(());
             }
-            recipient.waker = Some(cx.waker().clone());
+            queue.waker = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
@@ -502,12 +502,12 @@ impl OfflineDelivery {
             if has_queue_space(session, cx) {
                 return Poll::Ready(());
             }
-            let mut recipients = self.recipients.lock();
-            let Some(recipient) = recipients.get_mut(owner) else { return Poll::Ready(()) };
-            if std::mem::take(&mut recipient.fetch_due) {
+            let mut queues = self.recipients.lock();
+            let Some(queue) = queues.get_mut(owner) else { return Poll::Ready(()) };
+            if std::mem::take(&mut queue.fetch_due) {
                 return Poll::Ready(());
             }
-            recipient.waker = Some(cx.waker().clone());
+            queue.waker = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
@@ -521,14 +521,14 @@ impl OfflineDelivery {
         account: &Arc<Account>,
         session: &Arc<Session>,
     ) -> bool {
-        self.wait_until(owner, |recipient| {
-            recipient.closing = true;
-            !recipient.storing
+        self.wait_until(owner, |queue| {
+            queue.closing = true;
+            !queue.storing
         })
         .await;
         let mut completers = Vec::new();
-        let (closed, full) = self.update(node, owner, |recipient, _, then| {
-            recipient.fetch_due = false;
+        let (closed, full) = self.update(node, owner, |queue, _, then| {
+            queue.fetch_due = false;
             if account.with(|state| state.may_have_offline_messages) {
                 // The batch that the store task had begun is in the store now.
                 return (false, false);
@@ -536,45 +536,45 @@ impl OfflineDelivery {
             // All or none: if some messages are only in a queue and later ones only in the store, losing the session
             // would change their order.
             let fits =
-                session.outbox.has_room_for(recipient.pending.iter().map(|job| &job.frame), &node.limits());
-            while let Some(job) = recipient.pending.pop_front() {
+                session.outbox.has_room_for(queue.pending.iter().map(|job| &job.frame), &node.limits());
+            while let Some(job) = queue.pending.pop_front() {
                 if fits
                     && accepts_messages(session)
                     && node.deliver_if_first_accepts(account, &job.frame, session)
                 {
                     completers.push(job.completer);
                 } else {
-                    recipient.pending.push_front(job);
+                    queue.pending.push_front(job);
                     break;
                 }
             }
-            if recipient.pending.is_empty() {
-                (recipient.fetching, recipient.closing) = (false, false);
+            if queue.pending.is_empty() {
+                (queue.fetching, queue.closing) = (false, false);
                 return (true, false);
             }
             // They do not fit: they are stored after all, and delivered with a later page.
-            recipient.schedule_store(then);
-            recipient.closing = false;
+            queue.schedule_store(then);
+            queue.closing = false;
             (!accepts_messages(session), accepts_messages(session))
         });
         for completer in completers {
             completer.complete(Ok(()));
         }
         if full {
-            self.wait_until(owner, |recipient| recipient.fetch_due || !recipient.storing).await;
+            self.wait_until(owner, |queue| queue.fetch_due || !queue.storing).await;
         }
         closed
     }
 
     /// Waits, in the delivery task, until a condition holds.
-    async fn wait_until(&self, owner: &Jid, mut so: impl FnMut(&mut RecipientQueue) -> bool) {
+    async fn wait_until(&self, owner: &Jid, mut is_ready: impl FnMut(&mut RecipientQueue) -> bool) {
         std::future::poll_fn(|cx| {
-            let mut recipients = self.recipients.lock();
-            let Some(recipient) = recipients.get_mut(owner) else { return Poll::Ready(()) };
-            if so(recipient) {
+            let mut queues = self.recipients.lock();
+            let Some(queue) = queues.get_mut(owner) else { return Poll::Ready(()) };
+            if is_ready(queue) {
                 return Poll::Ready(());
             }
-            recipient.waker = Some(cx.waker().clone());
+            queue.waker = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
@@ -591,17 +591,17 @@ struct RecipientGuard<'a> {
 
 impl Drop for RecipientGuard<'_> {
     fn drop(&mut self) {
-        let lost = self.delivery.update(self.node, self.owner, |recipient, account, then| {
-            then.waker = recipient.waker.take();
+        let lost = self.delivery.update(self.node, self.owner, |queue, account, then| {
+            then.waker = queue.waker.take();
             let lost = if self.storing {
-                recipient.storing = false;
+                queue.storing = false;
                 // Dropping their `Completer` reports the failure to senders whose message was not written.
-                std::mem::take(&mut recipient.pending)
+                std::mem::take(&mut queue.pending)
             } else {
-                (recipient.delivering, recipient.fetch_due, recipient.fetching, recipient.closing) =
+                (queue.delivering, queue.fetch_due, queue.fetching, queue.closing) =
                     (false, false, false, false);
-                if !recipient.pending.is_empty() {
-                    recipient.schedule_store(then);
+                if !queue.pending.is_empty() {
+                    queue.schedule_store(then);
                 }
                 VecDeque::new()
             };

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn section_3_chat_states_alone_are_not_kept() {
+    fn section_3_standalone_chat_states_are_not_stored() {
         let composing = "<composing xmlns='http://jabber.org/protocol/chatstates'/>";
         check("<body>Hi</body>", StorageDecision::Store);
         check("", StorageDecision::Store);

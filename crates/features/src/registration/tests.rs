@@ -152,7 +152,7 @@ fn section_3_1_an_unauthenticated_client_registers() {
 }
 
 #[test]
-fn reserved_taken_and_invalid_names_are_refused() {
+fn reserved_existing_and_invalid_names_are_refused() {
     let engine = open();
     engine.node.set_admins([Jid::parse("boss@example.com").unwrap()]);
     let modify = |c: &str| Err(format!("modify {c}"));
@@ -288,7 +288,7 @@ fn section_3_3_users_change_their_own_password() {
 }
 
 #[test]
-fn section_3_2_an_account_goes_with_all_its_sessions() {
+fn section_3_2_removing_an_account_ends_all_its_sessions() {
     let engine = engine(&[]);
     engine.create_user("juliet");
     engine.befriend("bill", "juliet");

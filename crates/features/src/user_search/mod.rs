@@ -83,13 +83,13 @@ enum SearchAccess {
 
 #[derive(Clone, Copy)]
 struct SearchRules {
-    who: SearchAccess,
+    access: SearchAccess,
     results: u32,
     list_all: bool,
 }
 
 fn build(builder: &mut FeatureBuilder<'_>) {
-    let who = match builder.options.text("access") {
+    let access = match builder.options.text("access") {
         "all" => SearchAccess::All,
         "admins" => SearchAccess::Admins,
         "users" => SearchAccess::Users,
@@ -102,13 +102,13 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         }
     };
     let rules = SearchRules {
-        who,
+        access,
         results: u32::try_from(builder.options.int("max_results")).unwrap_or(50),
         list_all: builder.options.bool("list_all"),
     };
     builder.disco_identity(DiscoIdentity { category: "directory", kind: "user", name: "Users" });
     builder.iq(FORM, move |r: &mut IqRequest<'_>| {
-        IqFlow::Reply(check_access(r, rules.who).map(|()| {
+        IqFlow::Reply(check_access(r, rules.access).map(|()| {
             let mut out = Vec::with_capacity(1024);
             fields::write_form(&mut Writer::new(&mut out));
             out
@@ -117,9 +117,9 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(SEARCH, move |r: &mut IqRequest<'_>| search(r, rules).unwrap_or_else(IqFlow::error));
 }
 
-fn check_access(request: &IqRequest<'_>, who: SearchAccess) -> Result<(), StanzaError> {
+fn check_access(request: &IqRequest<'_>, access: SearchAccess) -> Result<(), StanzaError> {
     let user = request.session.is_some_and(|session| !session.flags.has(flags::EPHEMERAL));
-    let may = match who {
+    let may = match access {
         SearchAccess::All => true,
         SearchAccess::Users => user,
         SearchAccess::Admins => user && request.node.is_admin(request.from),
@@ -131,7 +131,7 @@ fn check_access(request: &IqRequest<'_>, who: SearchAccess) -> Result<(), Stanza
 }
 
 fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaError> {
-    check_access(request, rules.who)?;
+    check_access(request, rules.access)?;
     let tree = request.tree()?;
     let query = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
     let form = query.child("x", Ns::DataForms);

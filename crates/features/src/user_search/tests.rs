@@ -129,7 +129,7 @@ fn section_3_a_search_by_form_returns_a_form() {
 }
 
 #[test]
-fn wildcards_are_characters_like_any_other() {
+fn wildcards_are_matched_literally() {
     let engine = with(&[]);
     let romeo = client(&engine);
     for (term, found) in [
@@ -220,7 +220,7 @@ fn results_are_limited_without_pages_as_well() {
 }
 
 #[test]
-fn who_may_search_is_an_option() {
+fn search_access_is_an_option() {
     let allowed = |who: &'static str| {
         let engine = with(&[("access", OptionValue::Text(who.into()))]);
         engine.node.set_admins([jid::Jid::parse("tybalt@example.com").unwrap()]);

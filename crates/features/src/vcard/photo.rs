@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_comes_with_the_login_and_goes_into_presence() {
+    fn the_hash_is_read_at_login_and_added_to_presence() {
         let engine = engine();
         let juliet = engine.connect("juliet", "balcony");
         set(&juliet, "photo");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn section_4_1_a_hash_from_the_client_is_left_alone() {
+    fn section_4_1_a_hash_from_the_client_is_unchanged() {
         let engine = engine();
         let juliet = engine.connect("juliet", "balcony");
         set(&juliet, "photo");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_presence_near_its_limit_is_left_as_it_is() {
+    fn a_presence_near_its_size_limit_is_unchanged() {
         let engine = engine();
         let juliet = engine.connect("juliet", "balcony");
         set(&juliet, "photo");

@@ -38,7 +38,7 @@ fn error(client: &NodeClient, from: &str, kind: &str, condition: &str) -> String
 }
 
 #[test]
-fn sections_3_1_and_3_2_ones_own_card() {
+fn sections_3_1_and_3_2_a_user_sets_and_reads_its_own_vcard() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
     assert_same(&juliet.request(&get("")), &[error(&juliet, "", "cancel", "item-not-found")]);
@@ -51,7 +51,7 @@ fn sections_3_1_and_3_2_ones_own_card() {
 }
 
 #[test]
-fn section_3_3_anothers_card_is_there_also_while_its_owner_is_not() {
+fn section_3_3_the_vcard_of_an_offline_user_can_be_read() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
     juliet.request(&set(CARD));
@@ -64,7 +64,7 @@ fn section_3_3_anothers_card_is_there_also_while_its_owner_is_not() {
 }
 
 #[test]
-fn section_3_3_a_missing_user_looks_like_one_without_a_card() {
+fn section_3_3_a_missing_user_looks_like_one_without_a_vcard() {
     let engine = engine();
     let romeo = engine.connect("romeo@example.net", "orchard");
     for user in ["nurse@example.com", "nobody@example.com"] {
@@ -75,7 +75,7 @@ fn section_3_3_a_missing_user_looks_like_one_without_a_card() {
 }
 
 #[test]
-fn section_3_2_nobody_sets_anothers_card() {
+fn section_3_2_the_vcard_of_another_user_cannot_be_set() {
     let engine = engine();
     let romeo = engine.connect("romeo@example.net", "orchard");
     for to in ["juliet@example.com", "nobody@example.com", "example.net", "example.com"] {
@@ -85,7 +85,7 @@ fn section_3_2_nobody_sets_anothers_card() {
 }
 
 #[test]
-fn the_domain_has_a_card_when_there_is_something_to_say() {
+fn the_domain_has_a_vcard_if_contact_information_is_configured() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
     let none = error(&juliet, "from='example.com'", "cancel", "service-unavailable");
@@ -104,7 +104,7 @@ fn the_domain_has_a_card_when_there_is_something_to_say() {
 }
 
 #[test]
-fn a_card_of_a_megabyte_is_refused_and_the_old_one_stays() {
+fn a_vcard_of_a_megabyte_is_refused_and_the_stored_one_is_unchanged() {
     let limits = NodeLimits { stanza_bytes: 2 << 20, ..NodeLimits::default() };
     let engine = with(FeatureOptions::defaults(FEATURE.options), limits);
     let juliet = engine.connect("juliet", "balcony");
@@ -126,7 +126,7 @@ fn a_card_of_a_megabyte_is_refused_and_the_old_one_stays() {
 }
 
 #[test]
-fn the_user_search_follows_the_card() {
+fn the_user_search_index_follows_the_vcard() {
     let engine = engine();
     let juliet = engine.connect("juliet", "balcony");
     let found = || {

@@ -1,4 +1,5 @@
-//! Fuzz target for TOML plans: any text results in a plan or a list of mistakes, and a plan is unchanged by serialisation.
+//! Fuzz target for TOML plans: any text results in a plan or a list of mistakes, and a plan is unchanged by
+//! serialisation.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-//! Fuzz target for the SASL client against arbitrary servers: byte 0 selects the mechanism, the rest is messages, separated by
-//! 0xff. A SCRAM client that accepts such a server is a crash, because the server does not know the password.
+//! Fuzz target for the SASL client against arbitrary servers: byte 0 selects the mechanism, the rest is messages,
+//! separated by 0xff. A SCRAM client that accepts such a server is a crash, because the server does not know the
+//! password.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

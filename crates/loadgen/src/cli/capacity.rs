@@ -49,7 +49,7 @@ struct ProbeResult {
     value: u64,
     good: bool,
     /// Reason why it failed.
-    why: Option<String>,
+    reason: Option<String>,
     delivery_p99_ms: f64,
     login_p99_ms: f64,
     messages_sent: u64,
@@ -76,44 +76,44 @@ struct CapacityReport {
 }
 
 /// Runs `throng load capacity`.
-pub(super) fn capacity(asked: &CapacityArgs) -> Result<(), CommandFailure> {
-    let mut base = asked.run.clone();
+pub(super) fn capacity(args: &CapacityArgs) -> Result<(), CommandFailure> {
+    let mut base = args.run.clone();
     if base.shape.hold.is_none() && base.shape.duration.is_none() {
         base.shape.hold = Some(STAY_MS);
     }
     run::ensure_token(&mut base)?;
-    let given = plan::read(&base)?;
-    let (name, connections) = (given.plan.name.clone(), given.plan.options.connections);
+    let resolved = plan::read(&base)?;
+    let (name, connections) = (resolved.plan.name.clone(), resolved.plan.options.connections);
     let least = 2;
-    let most = match asked.by {
-        CapacityTarget::Users => highest(&base, asked.max.unwrap_or(1_000_000))?,
-        CapacityTarget::Rate | CapacityTarget::Messages => asked.max.unwrap_or(10_000_000),
+    let most = match args.by {
+        CapacityTarget::Users => highest(&base, args.max.unwrap_or(1_000_000))?,
+        CapacityTarget::Rate | CapacityTarget::Messages => args.max.unwrap_or(10_000_000),
     };
-    let limit = limit_reason(&base, asked.by, most);
+    let limit = limit_reason(&base, args.by, most);
     let mut search =
-        CapacitySearch::new(asked.from.unwrap_or(100), least, most, asked.precision / 100.0, asked.probes);
+        CapacitySearch::new(args.from.unwrap_or(100), least, most, args.precision / 100.0, args.probes);
     let directory = run::directory(&base.output, &format!("capacity-{name}"), clock::unix_seconds());
     run::writable(&directory)?;
     let interrupts = InterruptCounter::listen()?;
     // Salts learned in one probe spare the next one the same key derivations under load.
-    let mut book = None;
+    let mut salts = None;
     let mut probes = Vec::new();
     let mut label = String::new();
     while let Some(value) = search.next() {
         let mut probe = base.clone();
-        apply(&mut probe, asked.by, value, connections)?;
+        apply(&mut probe, args.by, value, connections)?;
         probe.output.out = Some(directory.join(format!("probe-{:02}-{value}", probes.len() + 1)));
-        let run = run_one(&probe, &mut book, &interrupts)?;
+        let run = run_one(&probe, &mut salts, &interrupts)?;
         label.clone_from(&run.about.label);
         if interrupts.count() > 0 {
             break;
         }
-        let (figures, outcome) = evaluate_probe(&run, value, asked);
-        output::error(&line(&figures, asked.by));
-        probes.push(figures);
+        let (probe_result, outcome) = evaluate_probe(&run, value, args);
+        output::error(&line(&probe_result, args.by));
+        probes.push(probe_result);
         search.record_outcome(outcome);
         if search.next().is_some() {
-            std::thread::sleep(std::time::Duration::from_millis(asked.pause));
+            std::thread::sleep(std::time::Duration::from_millis(args.pause));
         }
     }
     let (good, end) = search.result();
@@ -122,14 +122,14 @@ pub(super) fn capacity(asked: &CapacityArgs) -> Result<(), CommandFailure> {
     let found = CapacityReport {
         plan: name,
         label,
-        by: asked.by.name(),
+        by: args.by.name(),
         capacity: good,
         end,
-        delivery_ms: asked.delivery_ms,
-        login_ms: asked.login_ms,
+        delivery_ms: args.delivery_ms,
+        login_ms: args.login_ms,
         probes,
     };
-    write_report(&found, asked, &directory)
+    write_report(&found, args, &directory)
 }
 
 /// Largest number of users up to `most` that this machine supports, according to the plan checks and without a run.
@@ -140,8 +140,8 @@ fn highest(base: &RunArgs, most: u64) -> Result<u64, CommandFailure> {
     let possible = |users: u64| -> Result<bool, CommandFailure> {
         let mut run = base.clone();
         apply(&mut run, CapacityTarget::Users, users, 0)?;
-        let given = plan::read(&run)?;
-        Ok(run::check_plan(&run, &given).is_empty())
+        let resolved = plan::read(&run)?;
+        Ok(run::check_plan(&run, &resolved).is_empty())
     };
     let (mut low, mut high) = (2, most.min(u64::from(u32::MAX)) + 1);
     if !possible(low)? {
@@ -175,12 +175,12 @@ fn apply(run: &mut RunArgs, by: CapacityTarget, value: u64, connections: u32) ->
 
 fn run_one(
     probe: &RunArgs,
-    book: &mut Option<SaltCache>,
+    salts: &mut Option<SaltCache>,
     interrupts: &InterruptCounter,
 ) -> Result<model::RunRecord, CommandFailure> {
-    let given = plan::read(probe)?;
-    let mut setup = run::setup(probe, given)?;
-    let shared = book.get_or_insert_with(|| setup.salts.take().unwrap_or_default());
+    let resolved = plan::read(probe)?;
+    let mut setup = run::setup(probe, resolved)?;
+    let shared = salts.get_or_insert_with(|| setup.salts.take().unwrap_or_default());
     setup.salts = Some(shared.clone());
     let run = execute_run(setup, probe, interrupts)?;
     run::save_salts(probe, Some(shared));
@@ -197,7 +197,7 @@ fn run_one(
 }
 
 /// Results of a run and whether it is within the limits.
-fn evaluate_probe(run: &model::RunRecord, value: u64, asked: &CapacityArgs) -> (ProbeResult, ProbeOutcome) {
+fn evaluate_probe(run: &model::RunRecord, value: u64, args: &CapacityArgs) -> (ProbeResult, ProbeOutcome) {
     let total = |counter: Counter| run.totals.counters.get(counter.name()).map_or(0, |total| total.total);
     let p99 = |timing: Timing| {
         run.totals.timings.get(timing.name()).map_or(0.0, |total| total.summary.p99 as f64 / 1_000.0)
@@ -209,7 +209,7 @@ fn evaluate_probe(run: &model::RunRecord, value: u64, asked: &CapacityArgs) -> (
     let probe = ProbeResult {
         value,
         good: false,
-        why: None,
+        reason: None,
         delivery_p99_ms: p99(Timing::Message),
         login_p99_ms: p99(Timing::Login),
         messages_sent: total(Counter::MessagesSent),
@@ -219,14 +219,14 @@ fn evaluate_probe(run: &model::RunRecord, value: u64, asked: &CapacityArgs) -> (
         online: run.totals.gauges.get("online").copied().unwrap_or(0),
         generator_late_p99_ms: p99(Timing::Lateness),
     };
-    let allowed = asked.errors / 100.0 * (done + errors) as f64;
+    let allowed = args.errors / 100.0 * (done + errors) as f64;
     let frequent = most_frequent(run);
     let often = frequent
         .map(|(kind, count)| format!("; most frequent error: {kind}, {count} times"))
         .unwrap_or_default();
     let missed = run.thresholds.iter().find(|threshold| threshold.missed);
     // Failures come first, because the times exclude what failed.
-    let why = if !matches!(run.about.end.as_str(), "finished" | "interrupted") {
+    let reason = if !matches!(run.about.end.as_str(), "finished" | "interrupted") {
         Some(format!("{}{often}", run.about.end))
     } else if errors as f64 > allowed {
         Some(format!("{errors} connections, logins or requests failed{often}"))
@@ -234,36 +234,37 @@ fn evaluate_probe(run: &model::RunRecord, value: u64, asked: &CapacityArgs) -> (
         Some(format!("{} messages were lost{often}", probe.messages_lost))
     } else if let Some(missed) = missed {
         Some(format!("{}: {}{often}", missed.expression, missed.measured))
-    } else if probe.delivery_p99_ms > asked.delivery_ms {
+    } else if probe.delivery_p99_ms > args.delivery_ms {
         Some(format!("delivery took {:.0} ms at p99{often}", probe.delivery_p99_ms))
-    } else if probe.login_p99_ms > asked.login_ms {
+    } else if probe.login_p99_ms > args.login_ms {
         Some(format!("login took {:.0} ms at p99{often}", probe.login_p99_ms))
     } else {
         None
     };
-    let Some(why) = why else { return (ProbeResult { good: true, ..probe }, ProbeOutcome::Good) };
+    let Some(reason) = reason else { return (ProbeResult { good: true, ..probe }, ProbeOutcome::Good) };
     let of_accounts = frequent.is_some_and(|(kind, _)| ACCOUNTS.contains(&kind));
     if of_accounts && errors as f64 > allowed {
-        let why = format!(
+        let reason = format!(
             "{} of {} logins were refused as if the account did not exist ({}); {} succeeded",
             total(Counter::LoginErrors),
             total(Counter::LoginErrors) + probe.logins,
             frequent.map_or("", |(kind, _)| kind),
             probe.online
         );
-        return (ProbeResult { why: Some(why), ..probe }, ProbeOutcome::Accounts);
+        return (ProbeResult { reason: Some(reason), ..probe }, ProbeOutcome::Accounts);
     }
     let busy = run.seconds.iter().filter(|second| second.busiest_cpu > 0.9).count();
     let strained = late_keys(run).is_some()
-        || probe.generator_late_p99_ms > LATE_SHARE * asked.delivery_ms.min(asked.login_ms)
+        || probe.generator_late_p99_ms > LATE_SHARE * args.delivery_ms.min(args.login_ms)
         || busy as f64 > BUSY_SHARE * run.seconds.len() as f64
         || run.totals.errors.keys().any(|kind| kind.ends_with("-left"));
     let outcome = if strained { ProbeOutcome::Unclear } else { ProbeOutcome::Bad };
-    (ProbeResult { why: Some(why), ..probe }, outcome)
+    (ProbeResult { reason: Some(reason), ..probe }, outcome)
 }
 
 fn line(probe: &ProbeResult, by: CapacityTarget) -> String {
-    let verdict = probe.why.as_deref().map_or_else(|| "passes".to_owned(), |why| format!("fails: {why}"));
+    let verdict =
+        probe.reason.as_deref().map_or_else(|| "passes".to_owned(), |reason| format!("fails: {reason}"));
     format!(
         "{} {}: delivery p99 {:.1} ms, login p99 {:.1} ms, {} messages, {} lost, {} errors, generator \
          lateness p99 {:.1} ms; {verdict}",
@@ -284,10 +285,10 @@ fn limit_reason(base: &RunArgs, by: CapacityTarget, most: u64) -> String {
         return String::new();
     }
     let mut run = base.clone();
-    let given =
+    let resolved =
         apply(&mut run, CapacityTarget::Users, most.saturating_add(1), 0).and_then(|()| plan::read(&run));
-    let first = given.ok().and_then(|given| run::check_plan(&run, &given).into_iter().next());
-    first.map(|mistake| format!(": {mistake}")).unwrap_or_default()
+    let first = resolved.ok().and_then(|resolved| run::check_plan(&run, &resolved).into_iter().next());
+    first.map(|error| format!(": {error}")).unwrap_or_default()
 }
 
 fn describe_end(
@@ -297,13 +298,13 @@ fn describe_end(
     interrupted: bool,
     probes: &[ProbeResult],
 ) -> String {
-    let why = probes.iter().rev().find_map(|probe| probe.why.clone()).unwrap_or_default();
+    let reason = probes.iter().rev().find_map(|probe| probe.reason.clone()).unwrap_or_default();
     let smallest = probes.iter().filter(|probe| !probe.good).map(|probe| probe.value).min().unwrap_or(0);
     match end {
         _ if interrupted => {
             "interrupted; the result is the largest number that had passed by then".to_owned()
         }
-        SearchEnd::Found => format!("{smallest} fails ({why})"),
+        SearchEnd::Found => format!("{smallest} fails ({reason})"),
         SearchEnd::Highest => {
             format!(
                 "{most} is the largest number that can be tested here{limit}; the capacity of the \
@@ -311,39 +312,35 @@ fn describe_end(
             )
         }
         SearchEnd::Generator => format!(
-            "the generator was the bottleneck at {smallest} ({why}), so this is a lower bound; add workers \
+            "the generator was the bottleneck at {smallest} ({reason}), so this is a lower bound; add workers \
              or machines (--workers, --listen)"
         ),
         SearchEnd::Accounts => format!(
-            "accounts were missing at {smallest} ({why}), so the server was not tested above; create more \
+            "accounts were missing at {smallest} ({reason}), so the server was not tested above; create more \
              with `throng load prepare` or the server's tools, and check --user-prefix, --first and the password"
         ),
-        SearchEnd::Nothing => format!("the smallest number fails ({why})"),
+        SearchEnd::Nothing => format!("the smallest number fails ({reason})"),
         SearchEnd::Probes if good.is_some() => "the limit of probes was reached (--probes)".to_owned(),
         SearchEnd::Probes => {
-            format!("the limit of probes was reached (--probes), and none had passed ({why})")
+            format!("the limit of probes was reached (--probes), and none had passed ({reason})")
         }
     }
 }
 
-fn write_report(
-    found: &CapacityReport,
-    asked: &CapacityArgs,
-    directory: &Path,
-) -> Result<(), CommandFailure> {
+fn write_report(found: &CapacityReport, args: &CapacityArgs, directory: &Path) -> Result<(), CommandFailure> {
     let json = serde_json::to_string_pretty(found).context("cannot write the capacity as JSON")?;
     let path = directory.join("capacity.json");
     std::fs::write(&path, format!("{json}\n"))
         .with_context(|| format!("{} cannot be written", path.display()))?;
-    if asked.run.output.json {
+    if args.run.output.json {
         output::line(&json);
         return Ok(());
     }
     match found.capacity {
         Some(value) => {
-            output::line(&format!("Capacity of {}: {value} {}", found.label, asked.by.unit()));
+            output::line(&format!("Capacity of {}: {value} {}", found.label, args.by.unit()));
             if let Some(best) = found.probes.iter().rfind(|probe| probe.good && probe.value == value) {
-                output::line(&format!("  {}", line(best, asked.by)));
+                output::line(&format!("  {}", line(best, args.by)));
             }
         }
         None => output::line("Capacity: none found"),
@@ -369,7 +366,7 @@ mod tests {
         capacity: CapacityArgs,
     }
 
-    fn asked() -> CapacityArgs {
+    fn args() -> CapacityArgs {
         Line::parse_from(["x", "steady", "--delivery-ms", "100"]).capacity
     }
 
@@ -394,8 +391,8 @@ mod tests {
     fn a_probe_is_judged_by_each_limit() {
         let logins = (Counter::Logins, 1_000);
         let outcome = |run: &model::RunRecord| {
-            let (probe, outcome) = evaluate_probe(run, 7, &asked());
-            (outcome, probe.why.unwrap_or_default())
+            let (probe, outcome) = evaluate_probe(run, 7, &args());
+            (outcome, probe.reason.unwrap_or_default())
         };
         assert_eq!(outcome(&run(100, 1_000, &[logins])).0, ProbeOutcome::Good);
         assert_eq!(
@@ -414,14 +411,17 @@ mod tests {
             .totals
             .errors
             .insert("timeout".to_owned(), CounterTotal { total: 3, ..CounterTotal::default() });
-        let (found, why) = outcome(&missing);
+        let (found, reason) = outcome(&missing);
         assert_eq!(found, ProbeOutcome::Accounts);
-        assert!(why.contains("480 of 1480 logins were refused as if the account did not exist"), "{why}");
+        assert!(
+            reason.contains("480 of 1480 logins were refused as if the account did not exist"),
+            "{reason}"
+        );
         let mut broken = run(1, 1, &[logins, (Counter::Timeouts, 480)]);
         broken.totals.errors.insert("timeout".to_owned(), total);
-        let (found, why) = outcome(&broken);
+        let (found, reason) = outcome(&broken);
         assert_eq!(found, ProbeOutcome::Bad);
-        assert!(why.ends_with("failed; most frequent error: timeout, 480 times"), "{why}");
+        assert!(reason.ends_with("failed; most frequent error: timeout, 480 times"), "{reason}");
         let mut late = run(101, 10, &[logins]);
         for second in &mut late.seconds[..3] {
             second.busiest_cpu = 0.95;

@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use parse::{duration_ms, renamed_security, security, time};
+use parse::{duration_ms, renamed_patience, renamed_security, renamed_stay, security, time};
 
 use crate::control::local_workers::TOKEN;
 use crate::plan::{Threshold, TimeSpan, TransportSecurity};
@@ -83,7 +83,7 @@ struct RunArgs {
     #[command(flatten)]
     worker_pool: WorkerPoolArgs,
     #[command(flatten)]
-    watch: MonitorArgs,
+    monitor: MonitorArgs,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -91,7 +91,8 @@ struct RunArgs {
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "Plan (overrides the values of the plan)")]
 struct PlanArgs {
-    /// Address of the server; several are used round-robin. Default port: 5222. http://HOST:PORT/PATH selects BOSH, ws://HOST:PORT/PATH WebSocket; https and wss add TLS.
+    /// Address of the server; several are used round-robin. Default port: 5222. http://HOST:PORT/PATH selects BOSH,
+    /// ws://HOST:PORT/PATH WebSocket; https and wss add TLS.
     #[arg(long, value_name = "HOST:PORT|URL")]
     target: Vec<String>,
     /// XMPP domain. Default: that of the plan, else the host of --target if it is a name, else localhost.
@@ -100,7 +101,8 @@ struct PlanArgs {
     /// Number of concurrent connections.
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
-    /// Maximum number of sockets of all BOSH users; above it, sockets without a request are closed. Default: two per user.
+    /// Maximum number of sockets of all BOSH users; above it, sockets without a request are closed. Default: two per
+    /// user.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     sockets: Option<u32>,
     /// Speed up the plan by this factor, except timeouts and the acceptable limit.
@@ -159,7 +161,8 @@ struct PlanArgs {
     /// Step from the number of one user to the next.
     #[arg(long, value_name = "N")]
     stride: Option<u32>,
-    /// Password of all users; the letter n in braces is replaced by the number of the user. --password-file and the environment variable are safer.
+    /// Password of all users; the letter n in braces is replaced by the number of the user. --password-file and the
+    /// environment variable are safer.
     #[arg(long, env = "THRONG_LOAD_PASSWORD", hide_env_values = true, conflicts_with = "password_file")]
     password: Option<String>,
     /// File whose first line is the password.
@@ -180,7 +183,8 @@ struct PlanArgs {
     /// Continue when the first login fails; the run still counts as failed (see --fail-on).
     #[arg(long)]
     keep_going: bool,
-    /// Fail (exit code 1) if this condition is met at the end, such as 'p99(message) > 50ms' or 'count(errors) > 0'. Can be repeated.
+    /// Fail (exit code 1) if this condition is met at the end, such as 'p99(message) > 50ms' or 'count(errors) > 0'.
+    /// Can be repeated.
     #[arg(long, value_name = "CONDITION", value_parser = Threshold::parse)]
     fail_on: Vec<Threshold>,
     /// Seed of the random numbers.
@@ -258,10 +262,14 @@ struct WorkerArgs {
     source: Vec<String>,
     /// Time to retry while the controller is not listening yet.
     #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "10s")]
-    patience: u64,
+    retry_for: u64,
+    #[arg(long, hide = true, value_parser = renamed_patience)]
+    patience: Option<u64>,
     /// Rejoin after each run, as required by `capacity`, until the controller stops listening.
     #[arg(long)]
-    stay: bool,
+    rejoin: bool,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = renamed_stay)]
+    stay: Option<bool>,
 }
 
 #[derive(Args)]

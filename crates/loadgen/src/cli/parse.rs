@@ -46,6 +46,16 @@ pub(super) fn renamed_security(text: &str) -> Result<TransportSecurity, String> 
     Err(format!("--tls was renamed; use --security {text}"))
 }
 
+/// Rejects `--patience` of a worker.
+pub(super) fn renamed_patience(text: &str) -> Result<u64, String> {
+    Err(format!("--patience was renamed; use --retry-for {text}"))
+}
+
+/// Rejects `--stay` of a worker.
+pub(super) fn renamed_stay(_: &str) -> Result<bool, String> {
+    Err("--stay was renamed; use --rejoin".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,7 +46,7 @@ pub(super) fn read(run: &RunArgs) -> Result<ResolvedPlan, CommandFailure> {
         host_as_domain(&run.shape, &mut arguments);
         plan::named(name, &arguments)
     };
-    let (plan, preparation) = read.map_err(|mistakes| plan_failure(name, &mistakes))?;
+    let (plan, preparation) = read.map_err(|errors| plan_failure(name, &errors))?;
     let target = run.shape.target.first().cloned();
     let target = target.or_else(|| plan.target.addresses.first().map(ToString::to_string));
     Ok(ResolvedPlan { plan, preparation, target: target.unwrap_or_default() })
@@ -63,11 +63,11 @@ fn scenario(text: &str, name: &str, arguments: &PlanOverrides, folder: &Path) ->
     Ok((plan, None))
 }
 
-fn plan_failure(name: &str, mistakes: &[PlanError]) -> CommandFailure {
-    match mistakes {
+fn plan_failure(name: &str, errors: &[PlanError]) -> CommandFailure {
+    match errors {
         [one] => CommandFailure::usage(format!("{name}: {one}")),
         several => {
-            let lines: Vec<String> = several.iter().map(|mistake| format!("  {mistake}")).collect();
+            let lines: Vec<String> = several.iter().map(|error| format!("  {error}")).collect();
             CommandFailure::usage(format!("{name} has {} errors:\n{}", several.len(), lines.join("\n")))
         }
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_names_its_domain_keeps_it() {
+    fn the_domain_of_a_plan_file_takes_precedence() {
         assert!(names_domain("[target]\ndomain = \"a\""));
         assert!(!names_domain("[target]\naddress = \"a:5222\""));
         assert!(!names_domain("not toml at all"));

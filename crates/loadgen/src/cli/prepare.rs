@@ -32,12 +32,12 @@ const RATE: f64 = 100.0;
 const STAY_MS: f64 = 3_000.0;
 
 /// Runs `throng load prepare`.
-pub(super) fn prepare(asked: &PrepareArgs) -> Result<(), CommandFailure> {
-    let mut base = asked.run.clone();
-    let given = plan::read(&base)?;
-    let ring = asked.ring.or(given.preparation.as_ref().map(|wanted| wanted.roster)).unwrap_or(0);
-    if asked.print {
-        let Some(wanted) = &given.preparation else {
+pub(super) fn prepare(args: &PrepareArgs) -> Result<(), CommandFailure> {
+    let mut base = args.run.clone();
+    let resolved = plan::read(&base)?;
+    let ring = args.ring.or(resolved.preparation.as_ref().map(|wanted| wanted.roster)).unwrap_or(0);
+    if args.print {
+        let Some(wanted) = &resolved.preparation else {
             return Err(CommandFailure::usage(
                 "this plan has a list of accounts; create each with `throng account add`, which reads the \
                  password from standard input",
@@ -46,29 +46,29 @@ pub(super) fn prepare(asked: &PrepareArgs) -> Result<(), CommandFailure> {
         output::line(&bulk(wanted, ring));
         return Ok(());
     }
-    let accounts = accounts(&given);
+    let accounts = accounts(&resolved);
     if matches!(accounts.source, AccountSource::Anonymous { .. }) {
         return Err(CommandFailure::usage("the users of this plan are anonymous and need no accounts"));
     }
-    let rate = asked.run.shape.rate.unwrap_or(RATE);
+    let rate = args.run.shape.rate.unwrap_or(RATE);
     run::ensure_token(&mut base)?;
     let interrupts = InterruptCounter::listen()?;
     let directory =
-        run::directory(&asked.run.output, &format!("prepare-{}", given.plan.name), clock::unix_seconds());
-    let mut stages = vec![register(&given.plan, &accounts, rate)];
+        run::directory(&args.run.output, &format!("prepare-{}", resolved.plan.name), clock::unix_seconds());
+    let mut stages = vec![register(&resolved.plan, &accounts, rate)];
     if ring > 0 {
         let around = ring.div_ceil(2);
-        stages.push(subscribe(&given.plan, &accounts, rate, around));
-        stages.push(accept(&given.plan, &accounts, rate));
+        stages.push(subscribe(&resolved.plan, &accounts, rate, around));
+        stages.push(accept(&resolved.plan, &accounts, rate));
     }
-    let book = SaltCache::default();
+    let salts = SaltCache::default();
     for plan in stages {
         let name = plan.name.clone();
         output::error(&format!("{}: {}", name, plan.title));
-        let stage = ResolvedPlan { plan, preparation: None, target: given.target.clone() };
+        let stage = ResolvedPlan { plan, preparation: None, target: resolved.target.clone() };
         let mut setup = run::setup(&base, stage)?;
         // The third stage has the same accounts as the second.
-        let shared = setup.salts.get_or_insert_with(|| book.clone()).clone();
+        let shared = setup.salts.get_or_insert_with(|| salts.clone()).clone();
         let run = execute_run(setup, &base, &interrupts)?;
         run::save_salts(&base, Some(&shared));
         report::write(&directory.join(&name), &run)?;
@@ -120,8 +120,8 @@ fn quoted(text: &str) -> String {
 }
 
 /// Accounts that the plan expects on the server, which may be more than it uses.
-fn accounts(given: &ResolvedPlan) -> TestAccounts {
-    let Some(wanted) = &given.preparation else { return given.plan.accounts.clone() };
+fn accounts(resolved: &ResolvedPlan) -> TestAccounts {
+    let Some(wanted) = &resolved.preparation else { return resolved.plan.accounts.clone() };
     TestAccounts {
         source: AccountSource::Pattern {
             prefix: wanted.prefix.clone(),
@@ -226,7 +226,7 @@ mod tests {
     use crate::plan::{PlanOverrides, check, named};
 
     #[test]
-    fn the_command_for_throng_is_as_a_shell_takes_it() {
+    fn the_printed_command_is_quoted_for_a_shell() {
         let wanted = Preparation {
             prefix: "user".to_owned(),
             first: 3,
@@ -243,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn stages_are_plans_without_mistakes() {
+    fn stages_are_valid_plans() {
         let arguments = PlanOverrides { connections: Some(500), ..PlanOverrides::default() };
         let (plan, preparation) = named("tigase-roster-10", &arguments).unwrap();
-        let given = ResolvedPlan { plan, preparation, target: String::new() };
-        let accounts = accounts(&given);
-        let facts = crate::plan::MachineCapacity {
+        let resolved = ResolvedPlan { plan, preparation, target: String::new() };
+        let accounts = accounts(&resolved);
+        let machine = crate::plan::MachineCapacity {
             files: 20_000,
             cores: 2,
             memory: 1 << 34,
@@ -256,17 +256,17 @@ mod tests {
             server_here: true,
         };
         for stage in [
-            register(&given.plan, &accounts, 100.0),
-            subscribe(&given.plan, &accounts, 100.0, 5),
-            accept(&given.plan, &accounts, 100.0),
+            register(&resolved.plan, &accounts, 100.0),
+            subscribe(&resolved.plan, &accounts, 100.0, 5),
+            accept(&resolved.plan, &accounts, 100.0),
         ] {
-            assert_eq!(check(&stage, &facts), [], "{}", stage.name);
+            assert_eq!(check(&stage, &machine), [], "{}", stage.name);
         }
-        let asking = subscribe(&given.plan, &accounts, 100.0, 5);
-        let asked = asking.sessions[0]
+        let stage = subscribe(&resolved.plan, &accounts, 100.0, 5);
+        let requested = stage.sessions[0]
             .steps
             .iter()
             .filter(|step| matches!(step, PlanStep::Presence { to: Some(_), .. }));
-        assert_eq!(asked.count(), 10);
+        assert_eq!(requested.count(), 10);
     }
 }

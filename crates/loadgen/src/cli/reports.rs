@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_named_by_their_date() {
+    fn runs_are_named_by_their_date() {
         assert_eq!(timestamp(0), "1970-01-01-000000");
         assert_eq!(timestamp(951_782_399), "2000-02-28-235959");
         assert_eq!(timestamp(951_782_400), "2000-02-29-000000");

@@ -19,19 +19,19 @@ use crate::report::model::{self, RunInfo};
 use crate::server_monitor::{self, ServerMonitorConfig};
 
 /// Runs `throng load <plan>`.
-pub(super) fn run(asked: &RunArgs) -> Result<(), CommandFailure> {
-    let given = plan::read(asked)?;
-    let setup = setup(asked, given)?;
-    let directory = directory(&asked.output, &setup.about.plan, clock::unix_seconds());
+pub(super) fn run(args: &RunArgs) -> Result<(), CommandFailure> {
+    let resolved = plan::read(args)?;
+    let setup = setup(args, resolved)?;
+    let directory = directory(&args.output, &setup.about.plan, clock::unix_seconds());
     writable(&directory)?;
     let interrupts = InterruptCounter::listen()?;
-    let book = setup.salts.clone();
+    let salts = setup.salts.clone();
     let thresholds = setup.plan.options.fail_on.clone();
-    let run = execute_run(setup, asked, &interrupts)?;
-    save_salts(asked, book.as_ref());
+    let run = execute_run(setup, args, &interrupts)?;
+    save_salts(args, salts.as_ref());
     let paths = report::write(&directory, &run)?;
     let nothing = !run.totals.counters.contains_key(Counter::Logins.name()) && run.about.end != "finished";
-    if asked.output.json {
+    if args.output.json {
         output::text(&report::json(&run)?);
     } else {
         // A table of zeros says less than the sentence that ends the run.
@@ -54,36 +54,36 @@ pub(super) fn failed(thresholds: &[Threshold], run: &model::RunRecord) -> Result
 /// Executes a run and shows its progress.
 pub(super) fn execute_run(
     setup: RunConfig,
-    asked: &RunArgs,
+    args: &RunArgs,
     interrupts: &InterruptCounter,
 ) -> Result<model::RunRecord, CommandFailure> {
-    let mut watch = LiveDisplay::new(&asked.output, &setup);
+    let mut display = LiveDisplay::new(&args.output, &setup);
     let thresholds = setup.plan.options.fail_on.clone();
-    let mut run = drive(setup, &mut watch, interrupts)?;
+    let mut run = drive(setup, &mut display, interrupts)?;
     run.thresholds = report::thresholds::evaluate(&thresholds, &run);
-    watch.finish(&run);
+    display.finish(&run);
     Ok(run)
 }
 
 /// Runs `throng load worker`.
-pub(super) fn worker(asked: &WorkerArgs) -> Result<(), CommandFailure> {
+pub(super) fn worker(args: &WorkerArgs) -> Result<(), CommandFailure> {
     let mut sources = Vec::new();
-    for source in &asked.source {
+    for source in &args.source {
         sources.extend(
             crate::plan::sources(source).map_err(|s| CommandFailure::usage(format!("--source: {s}")))?,
         );
     }
-    let patience = Duration::from_millis(asked.patience);
-    worker::run_worker(&asked.join, &asked.token, &asked.name, sources.clone(), patience)?;
-    while asked.stay
-        && worker::run_worker(&asked.join, &asked.token, &asked.name, sources.clone(), patience).is_ok()
+    let retry_for = Duration::from_millis(args.retry_for);
+    worker::run_worker(&args.join, &args.token, &args.name, sources.clone(), retry_for)?;
+    while args.rejoin
+        && worker::run_worker(&args.join, &args.token, &args.name, sources.clone(), retry_for).is_ok()
     {}
     Ok(())
 }
 
 /// Capacity of this machine.
-fn facts(given: &ResolvedPlan, host: &ServerMonitorConfig) -> MachineCapacity {
-    let loopback = given.plan.target.addresses.iter().any(|address| address.ip().is_loopback());
+fn machine_capacity(resolved: &ResolvedPlan, host: &ServerMonitorConfig) -> MachineCapacity {
+    let loopback = resolved.plan.target.addresses.iter().any(|address| address.ip().is_loopback());
     MachineCapacity {
         files: handshake::raise_files(),
         cores: handshake::cores(),
@@ -93,51 +93,51 @@ fn facts(given: &ResolvedPlan, host: &ServerMonitorConfig) -> MachineCapacity {
     }
 }
 
-/// Workers that stay for several runs need the same token for all of them.
-pub(super) fn ensure_token(asked: &mut RunArgs) -> Result<(), CommandFailure> {
-    if asked.worker_pool.listen.is_some() && asked.worker_pool.token.is_none() {
+/// Workers that rejoin for several runs need the same token for all of them.
+pub(super) fn ensure_token(args: &mut RunArgs) -> Result<(), CommandFailure> {
+    if args.worker_pool.listen.is_some() && args.worker_pool.token.is_none() {
         let token = handshake::random_text()?;
         output::error(&format!(
-            "Workers on other machines: throng load worker --stay --join … --token {token}"
+            "Workers on other machines: throng load worker --rejoin --join … --token {token}"
         ));
-        asked.worker_pool.token = Some(token);
+        args.worker_pool.token = Some(token);
     }
     Ok(())
 }
 
 /// Everything that is known before the first connection.
-pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, CommandFailure> {
+pub(super) fn setup(args: &RunArgs, resolved: ResolvedPlan) -> Result<RunConfig, CommandFailure> {
     let host = ServerMonitorConfig {
-        pids: asked.watch.pid.clone(),
-        children: asked.watch.children,
-        metrics: asked.watch.metrics.clone(),
+        pids: args.monitor.pid.clone(),
+        children: args.monitor.children,
+        metrics: args.monitor.metrics.clone(),
     };
-    let facts = facts(&given, &host);
-    let mistakes = check_plan(asked, &given);
-    if !mistakes.is_empty() {
-        let lines: Vec<String> = mistakes.iter().map(|mistake| format!("  {mistake}")).collect();
+    let machine = machine_capacity(&resolved, &host);
+    let errors = check_plan(args, &resolved);
+    if !errors.is_empty() {
+        let lines: Vec<String> = errors.iter().map(|error| format!("  {error}")).collect();
         return Err(CommandFailure::usage(format!("this plan cannot run here:\n{}", lines.join("\n"))));
     }
     host.check().map_err(CommandFailure::Usage)?;
-    if let Err(failure) = check_reachable(&given) {
+    if let Err(failure) = check_reachable(&resolved) {
         match failure {
             // Workers on other machines may reach a target that this machine cannot.
             CommandFailure::Usage(error)
-                if asked.worker_pool.listen.is_some() && !given.plan.target.addresses.is_empty() =>
+                if args.worker_pool.listen.is_some() && !resolved.plan.target.addresses.is_empty() =>
             {
                 output::error(&format!("throng load: warning: from this machine, {error}"));
             }
             failure => return Err(failure),
         }
     }
-    let listen = asked
+    let listen = args
         .worker_pool
         .listen
         .as_deref()
         .map(controller::resolve_listen)
         .transpose()
         .map_err(CommandFailure::Usage)?;
-    let workers = match asked.worker_pool.workers {
+    let workers = match args.worker_pool.workers {
         Some(0) if listen.is_none() => {
             return Err(CommandFailure::usage(
                 "--workers 0 requires workers on other machines; add --listen, or raise --workers",
@@ -145,75 +145,75 @@ pub(super) fn setup(asked: &RunArgs, given: ResolvedPlan) -> Result<RunConfig, C
         }
         Some(count) => count,
         None if listen.is_some() => 0,
-        None => workers_needed(&given.plan, &facts).count,
+        None => workers_needed(&resolved.plan, &machine).count,
     };
-    let about = run_info(asked, &given);
-    let salts = book(asked, &given)?;
+    let about = run_info(args, &resolved);
+    let salts = salts(args, &resolved)?;
     Ok(RunConfig {
-        plan: given.plan,
+        plan: resolved.plan,
         about,
         workers,
         listen,
-        expect: if listen.is_some() { asked.worker_pool.expect } else { 0 },
-        token: asked.worker_pool.token.clone().unwrap_or_default(),
+        expect: if listen.is_some() { args.worker_pool.expect } else { 0 },
+        token: args.worker_pool.token.clone().unwrap_or_default(),
         host,
         salts,
     })
 }
 
 /// Known salts of the plan's accounts; `None` unless requested.
-fn book(asked: &RunArgs, given: &ResolvedPlan) -> Result<Option<SaltCache>, CommandFailure> {
-    let Some(path) = &asked.worker_pool.salts else { return Ok(None) };
-    let book = SaltCache::read(path).map_err(CommandFailure::Usage)?;
-    book.bind_to_domain(&given.plan.accounts.domain).map_err(CommandFailure::Usage)?;
-    Ok(Some(book))
+fn salts(args: &RunArgs, resolved: &ResolvedPlan) -> Result<Option<SaltCache>, CommandFailure> {
+    let Some(path) = &args.worker_pool.salts else { return Ok(None) };
+    let salts = SaltCache::read(path).map_err(CommandFailure::Usage)?;
+    salts.bind_to_domain(&resolved.plan.accounts.domain).map_err(CommandFailure::Usage)?;
+    Ok(Some(salts))
 }
 
 /// Saves the salts that were learned. A failure to write them does not affect the run.
-pub(super) fn save_salts(asked: &RunArgs, book: Option<&SaltCache>) {
-    if let (Some(path), Some(book)) = (&asked.worker_pool.salts, book)
-        && let Err(error) = book.write(path)
+pub(super) fn save_salts(args: &RunArgs, salts: Option<&SaltCache>) {
+    if let (Some(path), Some(salts)) = (&args.worker_pool.salts, salts)
+        && let Err(error) = salts.write(path)
     {
         output::error(&format!("throng load: {error:#}"));
     }
 }
 
 /// Errors of the plan that are known in advance. With workers on other machines this one need not have all resources.
-pub(super) fn check_plan(asked: &RunArgs, given: &ResolvedPlan) -> Vec<PlanError> {
-    if asked.worker_pool.listen.is_some() {
+pub(super) fn check_plan(args: &RunArgs, resolved: &ResolvedPlan) -> Vec<PlanError> {
+    if args.worker_pool.listen.is_some() {
         return Vec::new();
     }
-    let host = ServerMonitorConfig { pids: asked.watch.pid.clone(), ..ServerMonitorConfig::default() };
-    check(&given.plan, &facts(given, &host))
+    let host = ServerMonitorConfig { pids: args.monitor.pid.clone(), ..ServerMonitorConfig::default() };
+    check(&resolved.plan, &machine_capacity(resolved, &host))
 }
 
 /// Finds an unreachable server before a worker is started, at the cost of one connection per address.
-fn check_reachable(given: &ResolvedPlan) -> Result<(), CommandFailure> {
-    for address in &given.plan.target.addresses {
+fn check_reachable(resolved: &ResolvedPlan) -> Result<(), CommandFailure> {
+    for address in &resolved.plan.target.addresses {
         if let Err(error) = std::net::TcpStream::connect_timeout(address, Duration::from_secs(5)) {
             return Err(CommandFailure::Usage(anyhow::anyhow!(
                 "cannot connect to {address} ({error}); start the server or fix --target"
             )));
         }
     }
-    if given.plan.target.addresses.is_empty() {
+    if resolved.plan.target.addresses.is_empty() {
         return Err(CommandFailure::usage("no server was given; add --target HOST:PORT"));
     }
     Ok(())
 }
 
-fn run_info(asked: &RunArgs, given: &ResolvedPlan) -> RunInfo {
-    let plan = &given.plan;
+fn run_info(args: &RunArgs, resolved: &ResolvedPlan) -> RunInfo {
+    let plan = &resolved.plan;
     RunInfo {
         plan: plan.name.clone(),
         title: plan.title.clone(),
-        target: given.target.clone(),
-        label: asked.output.label.clone().unwrap_or_else(|| given.target.clone()),
+        target: resolved.target.clone(),
+        label: args.output.label.clone().unwrap_or_else(|| resolved.target.clone()),
         started: clock::unix_seconds(),
         connections: plan.options.connections,
-        roster: given.preparation.as_ref().map(|wanted| wanted.roster),
+        roster: resolved.preparation.as_ref().map(|wanted| wanted.roster),
         security: plan.target.security.name().to_owned(),
-        time_scale: asked.shape.time_scale,
+        time_scale: args.shape.time_scale,
         acceptable_ms: plan.options.acceptable_ms,
         command: command_line(std::env::args()),
         version: handshake::VERSION.to_owned(),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_for_each_run() {
+    fn each_run_has_its_own_directory() {
         let found = directory(&OutputArgs::default(), "a/b c", 1_700_000_000);
         assert_eq!(found, Path::new("load-runs/a-b-c-2023-11-14-221320"));
     }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn it_doubles_and_bisects() {
+    fn the_search_doubles_and_then_bisects() {
         let (found, tried) = search(100, 100_000, 50, below(1_234));
         assert_eq!(tried, [100, 200, 400, 800, 1_600, 1_200, 1_400, 1_300, 1_250]);
         assert_eq!(found.result(), (Some(1_200), SearchEnd::Found));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_are_no_limit_of_the_server() {
+    fn failures_that_are_not_the_servers_end_the_search() {
         assert_eq!(search(100, 700, 50, |_| ProbeOutcome::Good).1, [100, 200, 400, 700]);
         assert_eq!(search(100, 700, 50, |_| ProbeOutcome::Good).0.result(), (Some(700), SearchEnd::Highest));
         let (found, tried) = search(100, 700, 50, |_| ProbeOutcome::Bad);

@@ -36,9 +36,9 @@ fn the_first_word_is_a_plan_unless_it_is_a_command() {
         matches!(found.word, Some(LoadSubcommand::Worker(WorkerArgs { join, token, .. })) if join == "a:1" && token == "t")
     );
     let found = load("capacity steady --target a:1 --by messages --delivery-ms 50").unwrap();
-    let Some(LoadSubcommand::Capacity(asked)) = found.word else { panic!("not capacity") };
+    let Some(LoadSubcommand::Capacity(args)) = found.word else { panic!("not capacity") };
     assert_eq!(
-        (asked.by, asked.delivery_ms, asked.run.plan.as_deref()),
+        (args.by, args.delivery_ms, args.run.plan.as_deref()),
         (CapacityTarget::Messages, 50.0, Some("steady"))
     );
     assert!(matches!(load("compare a b").unwrap().word, Some(LoadSubcommand::Compare { .. })));
@@ -46,7 +46,7 @@ fn the_first_word_is_a_plan_unless_it_is_a_command() {
 }
 
 #[test]
-fn what_belongs_together_is_asked_for_together() {
+fn flags_that_depend_on_each_other_are_required_together() {
     for words in [
         "x --cert a",
         "x --key a",
@@ -67,13 +67,13 @@ fn what_belongs_together_is_asked_for_together() {
 #[test]
 fn several_values_are_lists() {
     let found = load("x --pid 1,2 --pid 3 --mechanism PLAIN,SCRAM-SHA-1 --source a --source b").unwrap().run;
-    assert_eq!(found.watch.pid, [1, 2, 3]);
+    assert_eq!(found.monitor.pid, [1, 2, 3]);
     assert_eq!(found.shape.mechanism, ["PLAIN", "SCRAM-SHA-1"]);
     assert_eq!(found.shape.source, ["a", "b"]);
 }
 
 #[test]
-fn without_a_plan_or_with_an_unknown_one_nothing_begins() {
+fn a_missing_or_unknown_plan_is_refused() {
     let refused = |words: &str| match super::plan::read(&load(words).unwrap().run) {
         Err(CommandFailure::Usage(error)) => error.to_string(),
         _ => panic!("{words}"),
@@ -97,6 +97,21 @@ fn the_old_name_of_security_is_refused_with_the_new_one() {
     ] {
         assert_eq!(load(&format!("x --security {word}")).unwrap().run.shape.security, Some(security));
     }
+}
+
+#[test]
+fn the_old_flags_of_a_worker_are_refused_with_the_new_ones() {
+    for (old, new) in [("--patience 60s", "use --retry-for 60s"), ("--stay", "use --rejoin")] {
+        let Err(error) = load(&format!("worker --join a:1 --token t {old}")) else {
+            panic!("{old} is accepted")
+        };
+        assert!(error.contains(new), "{error}");
+    }
+    let found = load("worker --join a:1 --token t --retry-for 60s --rejoin").unwrap();
+    assert!(matches!(
+        found.word,
+        Some(LoadSubcommand::Worker(WorkerArgs { retry_for: 60_000, rejoin: true, .. }))
+    ));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) struct WorkerAcceptor {
     listeners: Vec<TcpListener>,
     token: String,
     results: Receiver<HandshakeOutcome>,
-    tell: SyncSender<HandshakeOutcome>,
+    sender: SyncSender<HandshakeOutcome>,
     /// Handshakes in progress.
     busy: usize,
 }
@@ -48,8 +48,8 @@ impl WorkerAcceptor {
             listener.set_nonblocking(true)?;
             listeners.push(listener);
         }
-        let (tell, results) = sync_channel(AT_ONCE);
-        Ok(Self { listeners, token, results, tell, busy: 0 })
+        let (sender, results) = sync_channel(AT_ONCE);
+        Ok(Self { listeners, token, results, sender, busy: 0 })
     }
 
     /// Address for local workers.
@@ -64,10 +64,10 @@ impl WorkerAcceptor {
 
     /// Results since the last call; never waits.
     pub(crate) fn poll(&mut self) -> Vec<HandshakeOutcome> {
-        let mut came = Vec::new();
+        let mut outcomes = Vec::new();
         while let Ok(one) = self.results.try_recv() {
             self.busy -= 1;
-            came.push(one);
+            outcomes.push(one);
         }
         for listener in &self.listeners {
             while self.busy < AT_ONCE {
@@ -76,7 +76,7 @@ impl WorkerAcceptor {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                     Err(_) => break,
                 };
-                let (tell, token) = (self.tell.clone(), self.token.clone());
+                let (sender, token) = (self.sender.clone(), self.token.clone());
                 self.busy += 1;
                 std::thread::spawn(move || {
                     let admit = || {
@@ -89,10 +89,10 @@ impl WorkerAcceptor {
                         Err(error) => HandshakeOutcome::Rejected(from, format!("{error:#}")),
                     };
                     // The acceptor may be closed.
-                    let _ = tell.send(result);
+                    let _ = sender.send(result);
                 });
             }
         }
-        came
+        outcomes
     }
 }

@@ -78,7 +78,7 @@ pub(crate) struct LiveStatus {
 /// Performs the run. An error means that it never began or that it failed without metrics.
 pub(crate) fn drive(
     mut setup: RunConfig,
-    watch: &mut dyn RunObserver,
+    observer: &mut dyn RunObserver,
     interrupts: &InterruptCounter,
 ) -> Result<RunRecord> {
     let (events, inbox) = sync_channel(EVENTS);
@@ -86,21 +86,21 @@ pub(crate) fn drive(
     if random {
         setup.token = handshake::random_text()?;
     }
-    let mut gate = WorkerAcceptor::open(setup.listen, setup.token.clone())?;
-    if let Some(address) = gate.public() {
+    let mut acceptor = WorkerAcceptor::open(setup.listen, setup.token.clone())?;
+    if let Some(address) = acceptor.public() {
         // A configured token is not displayed: those who need it have it.
         let token = if random { setup.token.as_str() } else { "…" };
-        watch.line(&format!(
+        observer.line(&format!(
             "Waiting for {} on other machines: throng load worker --join {} --token {token}",
             if setup.expect == 1 { "1 worker".to_owned() } else { format!("{} workers", setup.expect) },
             shown(address)
         ));
     }
-    let mut local = LocalWorkers::start(setup.workers, gate.local()?, &setup.token, &events)?;
+    let mut local = LocalWorkers::start(setup.workers, acceptor.local()?, &setup.token, &events)?;
     let wanted = usize::from(setup.workers) + usize::from(setup.expect);
-    let joined = gather(&mut gate, wanted, setup.expect == 0, &mut local, &inbox, watch, interrupts)?;
-    drop(gate);
-    let run = conduct(setup, joined, (events, inbox), watch, interrupts);
+    let joined = gather(&mut acceptor, wanted, setup.expect == 0, &mut local, &inbox, observer, interrupts)?;
+    drop(acceptor);
+    let run = conduct(setup, joined, (events, inbox), observer, interrupts);
     // Connections are closed at this point, so workers exit on their own.
     drop(local);
     run
@@ -116,31 +116,31 @@ fn shown(address: SocketAddr) -> String {
 }
 
 fn gather(
-    gate: &mut WorkerAcceptor,
+    acceptor: &mut WorkerAcceptor,
     wanted: usize,
     only_local: bool,
     local: &mut LocalWorkers,
     inbox: &Receiver<ControllerEvent>,
-    watch: &mut dyn RunObserver,
+    observer: &mut dyn RunObserver,
     interrupts: &InterruptCounter,
 ) -> Result<Vec<JoinedWorker>> {
     let mut joined: Vec<JoinedWorker> = Vec::new();
     let began = clock::now_us();
-    let mut said = Vec::new();
+    let mut worker_output = Vec::new();
     loop {
-        for came in gate.poll() {
-            match came {
+        for outcome in acceptor.poll() {
+            match outcome {
                 HandshakeOutcome::Worker(worker) if joined.len() < wanted => {
                     if !only_local {
-                        let (have, who) = (joined.len() + 1, &worker.hello.name);
-                        watch.line(&format!("Worker {who} joined ({have} of {wanted})"));
+                        let (joined_count, name) = (joined.len() + 1, &worker.hello.name);
+                        observer.line(&format!("Worker {name} joined ({joined_count} of {wanted})"));
                     }
                     joined.push(*worker);
                 }
                 // A surplus worker; its connection ends here.
                 HandshakeOutcome::Worker(_) => {}
-                HandshakeOutcome::Rejected(from, why) => {
-                    watch.line(&format!("A worker at {from} may not join: {why}"))
+                HandshakeOutcome::Rejected(from, reason) => {
+                    observer.line(&format!("A worker at {from} may not join: {reason}"))
                 }
             }
         }
@@ -154,15 +154,15 @@ fn gather(
             bail!("interrupted before all workers had joined");
         }
         while let Ok(event) = inbox.try_recv() {
-            if let ControllerEvent::Said(line) = event {
-                said.push(line);
+            if let ControllerEvent::WorkerOutput(line) = event {
+                worker_output.push(line);
             }
         }
         if let Some((pid, status)) = local.try_wait() {
-            bail!("the worker process {pid} exited immediately ({status}): {}", said.join(" "));
+            bail!("the worker process {pid} exited immediately ({status}): {}", worker_output.join(" "));
         }
         if only_local && clock::now_us() - began > LOCAL_US {
-            bail!("the local workers did not join within 30 s: {}", said.join(" "));
+            bail!("the local workers did not join within 30 s: {}", worker_output.join(" "));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -183,7 +183,7 @@ pub(crate) fn conduct(
     setup: RunConfig,
     joined: Vec<JoinedWorker>,
     (events, inbox): (SyncSender<ControllerEvent>, Receiver<ControllerEvent>),
-    watch: &mut dyn RunObserver,
+    observer: &mut dyn RunObserver,
     interrupts: &InterruptCounter,
 ) -> Result<RunRecord> {
     let RunConfig { mut plan, about, host, salts, .. } = setup;
@@ -200,18 +200,18 @@ pub(crate) fn conduct(
 
     let phases = plan.phases.iter().map(|phase| phase.name.clone()).collect();
     let merger = SnapshotMerger::new(describe(about, &joined), plan.transactions.clone(), phases);
-    let course = RunSchedule {
+    let schedule = RunSchedule {
         drain_us: plan.options.drain_ms * 1_000,
         start_in_us: START_IN_US,
         owners: owners.clone(),
     };
-    let mut conductor = RunState::new(merger, course, clock::now_us());
-    let known = salts.as_ref().map(|book| book.for_accounts(&plan.accounts)).unwrap_or_default();
+    let mut run_state = RunState::new(merger, schedule, clock::now_us());
+    let known = salts.as_ref().map(|salt_cache| salt_cache.for_accounts(&plan.accounts)).unwrap_or_default();
     if !known.is_empty() {
-        watch.line(&format!("{} keys are derived before the start", known.len()));
+        observer.line(&format!("{} keys are derived before the start", known.len()));
     }
     let accounts = salts.is_some().then(|| plan.accounts.clone());
-    let mut members = Vec::new();
+    let mut connections = Vec::new();
     for ((number, worker), sources) in (0_u16..).zip(joined).zip(sources) {
         let assignment = Assignment {
             plan: plan.clone(),
@@ -227,113 +227,115 @@ pub(crate) fn conduct(
                 .collect(),
             learn: salts.is_some(),
         };
-        members.push(WorkerConnection::new(number, worker, assignment, events.clone())?);
+        connections.push(WorkerConnection::new(number, worker, assignment, events.clone())?);
     }
     drop(plan);
-    course_of(&mut conductor, &mut members, &inbox, host, watch, interrupts);
-    for member in &mut members {
-        member.close();
+    run_until_done(&mut run_state, &mut connections, &inbox, host, observer, interrupts);
+    for connection in &mut connections {
+        connection.close();
     }
-    if !conductor.started() {
-        let why = conductor.failed().unwrap_or("interrupted before the run began").to_owned();
-        bail!(why);
+    if !run_state.started() {
+        let reason = run_state.failed().unwrap_or("interrupted before the run began").to_owned();
+        bail!(reason);
     }
-    if let (Some(book), Some(accounts)) = (&salts, &accounts) {
-        book.insert(accounts, conductor.take_salts());
+    if let (Some(salt_cache), Some(accounts)) = (&salts, &accounts) {
+        salt_cache.insert(accounts, run_state.take_salts());
     }
-    Ok(conductor.finish(clock::now_us()))
+    Ok(run_state.finish(clock::now_us()))
 }
 
-fn course_of(
-    conductor: &mut RunState,
-    members: &mut [WorkerConnection],
+fn run_until_done(
+    run_state: &mut RunState,
+    connections: &mut [WorkerConnection],
     inbox: &Receiver<ControllerEvent>,
     host: ServerMonitorConfig,
-    watch: &mut dyn RunObserver,
+    observer: &mut dyn RunObserver,
     interrupts: &InterruptCounter,
 ) {
     let mut host = Some(host);
     let mut sampler: Option<ServerMonitor> = None;
     let mut next_tick = clock::now_us() + TICK_US;
-    let mut asked = 0;
-    let mut said = BTreeSet::new();
-    while !conductor.done() {
+    let mut interrupts_seen = 0;
+    let mut reported = BTreeSet::new();
+    while !run_state.done() {
         let wait = next_tick.saturating_sub(clock::now_us()).min(100_000);
         match inbox.recv_timeout(Duration::from_micros(wait)) {
-            Ok(ControllerEvent::Report(worker, report)) => conductor.report(worker, report, clock::now_us()),
-            Ok(ControllerEvent::Lost(worker, why)) => conductor.worker_lost(worker, &why, clock::now_us()),
-            Ok(ControllerEvent::Said(line)) => conductor.merger.log(line),
+            Ok(ControllerEvent::Report(worker, report)) => run_state.report(worker, report, clock::now_us()),
+            Ok(ControllerEvent::Lost(worker, reason)) => {
+                run_state.worker_lost(worker, &reason, clock::now_us())
+            }
+            Ok(ControllerEvent::WorkerOutput(line)) => run_state.merger.log(line),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
         let now = clock::now_us();
         match interrupts.count() {
-            count if count == asked => {}
+            count if count == interrupts_seen => {}
             1 => {
-                watch.line("Ending the run gracefully; press Ctrl-C again to stop it immediately");
-                conductor.interrupt(now);
+                observer.line("Ending the run gracefully; press Ctrl-C again to stop it immediately");
+                run_state.interrupt(now);
             }
-            _ => conductor.abort(now),
+            _ => run_state.abort(now),
         }
-        asked = interrupts.count();
-        send(conductor, members);
-        if let Some(start) = conductor.start_us()
+        interrupts_seen = interrupts.count();
+        send(run_state, connections);
+        if let Some(start) = run_state.start_us()
             && let Some(host) = host.take()
         {
             // The first tick falls in the middle of the second after the first, when its snapshots have arrived.
             next_tick = start + TICK_US + TICK_US / 2;
-            conductor.merger.run.about.started_monotonic = start;
+            run_state.merger.run.about.started_monotonic = start;
             sampler = ServerMonitor::start(host, start);
         }
         if now >= next_tick {
             next_tick += TICK_US * (1 + (now - next_tick) / TICK_US);
-            conductor.tick(now);
-            send(conductor, members);
+            run_state.tick(now);
+            send(run_state, connections);
             if let Some(sampler) = &sampler {
-                sampler.collect(&mut conductor.merger.run);
+                sampler.collect(&mut run_state.merger.run);
             }
-            let moment = LiveStatus {
-                ending: conductor.is_stopping(),
-                interrupted: asked > 0,
-                recent: conductor.merger.recent(),
+            let live_status = LiveStatus {
+                ending: run_state.is_stopping(),
+                interrupted: interrupts_seen > 0,
+                recent: run_state.merger.recent(),
             };
-            let started = conductor.started();
-            let run = conductor.refresh(now);
+            let started = run_state.started();
+            let run = run_state.refresh(now);
             for warning in &run.warnings {
                 // Numbers in a warning change every second; its beginning does not.
                 let beginning: String = warning.chars().take(24).collect();
-                if said.insert(beginning) {
-                    watch.line(warning);
+                if reported.insert(beginning) {
+                    observer.line(warning);
                 }
             }
             // The negotiated security is displayed as soon as it is known, not only in the report.
             if let Some(used) = report::used(run)
-                && said.insert("Logins".to_owned())
+                && reported.insert("Logins".to_owned())
             {
-                watch.line(&format!("Logins: {used}"));
+                observer.line(&format!("Logins: {used}"));
             }
             if started {
-                watch.update(run, &moment);
+                observer.update(run, &live_status);
             }
         }
     }
     if let Some(sampler) = sampler {
-        sampler.finish(&mut conductor.merger.run);
+        sampler.finish(&mut run_state.merger.run);
     }
 }
 
 /// Sends commands. A worker that does not accept them is lost, which produces further commands.
-fn send(conductor: &mut RunState, members: &mut [WorkerConnection]) {
+fn send(run_state: &mut RunState, connections: &mut [WorkerConnection]) {
     loop {
-        let commands = conductor.take_commands();
+        let commands = run_state.take_commands();
         if commands.is_empty() {
             return;
         }
         for (worker, command) in commands {
-            if let Some(member) = members.get_mut(usize::from(worker))
-                && let Err(why) = member.send(command)
+            if let Some(connection) = connections.get_mut(usize::from(worker))
+                && let Err(reason) = connection.send(command)
             {
-                member.close();
-                conductor.worker_lost(worker, why, clock::now_us());
+                connection.close();
+                run_state.worker_lost(worker, reason, clock::now_us());
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::engine::ControllerPort;
 
 /// Time for which the controller may leave everything unread, in microseconds.
-const PATIENCE_US: u64 = 30_000_000;
+const TIMEOUT_US: u64 = 30_000_000;
 /// Bytes buffered for a controller that does not read; a single report may be as long as a frame.
 const KEPT: usize = 2 * AFTER_AUTH;
 
@@ -51,7 +51,7 @@ impl ControllerConnection {
                     self.moved_us = clock::now_us();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if clock::now_us().saturating_sub(self.moved_us) > PATIENCE_US {
+                    if clock::now_us().saturating_sub(self.moved_us) > TIMEOUT_US {
                         bail!("the controller has stopped reading");
                     }
                     return Ok(());
@@ -70,13 +70,13 @@ impl ControllerConnection {
     /// Writes the rest, blocking, and waits until the controller has read everything.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.stream.set_nonblocking(false)?;
-        self.stream.set_write_timeout(Some(Duration::from_micros(PATIENCE_US)))?;
+        self.stream.set_write_timeout(Some(Duration::from_micros(TIMEOUT_US)))?;
         self.stream
             .write_all(&self.outbox[self.written..])
             .context("the connection to the controller was lost")?;
         self.stream.shutdown(Shutdown::Write)?;
         // Closing with unread commands would reset the connection and lose the last report.
-        let deadline = clock::now_us() + PATIENCE_US;
+        let deadline = clock::now_us() + TIMEOUT_US;
         let mut rest = framing::DeadlineReader { stream: &self.stream, deadline };
         let _ = io::copy(&mut rest, &mut io::sink());
         Ok(())

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_survives_the_way_in_any_pieces() {
+    fn a_frame_is_read_from_fragments_of_any_size() {
         let value = vec!["one".to_owned(), "two".repeat(100)];
         let bytes = encode(&value).unwrap();
         assert_eq!(read::<Vec<String>>(&mut bytes.as_slice(), AFTER_AUTH).unwrap().unwrap(), value);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_beyond_the_limit_are_refused_before_their_bytes_come() {
+    fn excessive_lengths_are_refused_before_the_payload_arrives() {
         let mut bytes = 1_025_u32.to_be_bytes().to_vec();
         let error = read::<String>(&mut bytes.as_slice(), BEFORE_AUTH).unwrap_err();
         assert_eq!(error.to_string(), "a frame of 1025 bytes is longer than the 1024 allowed here");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_between_frames_is_no_error_and_one_within_is() {
+    fn eof_between_frames_is_clean_and_within_a_frame_an_error() {
         assert!(read::<String>(&mut [].as_slice(), 9).unwrap().is_none());
         assert!(read::<String>(&mut [0, 0].as_slice(), 9).is_err());
         assert!(read::<String>(&mut [0, 0, 0, 4, b'"'].as_slice(), 9).is_err());

@@ -112,18 +112,18 @@ fn key(token: &str) -> hmac::Key {
 }
 
 /// Input of the HMAC. Lengths are included, so that different pairs of nonces are never ambiguous.
-fn proof_input(who: &str, controller: &str, worker: &str) -> String {
-    format!("throng load {who} {} {controller} {} {worker}", controller.len(), worker.len())
+fn proof_input(side: &str, controller: &str, worker: &str) -> String {
+    format!("throng load {side} {} {controller} {} {worker}", controller.len(), worker.len())
 }
 
-fn compute_proof(token: &str, who: &str, controller: &str, worker: &str) -> String {
-    BASE64.encode(hmac::sign(&key(token), proof_input(who, controller, worker).as_bytes()))
+fn compute_proof(token: &str, side: &str, controller: &str, worker: &str) -> String {
+    BASE64.encode(hmac::sign(&key(token), proof_input(side, controller, worker).as_bytes()))
 }
 
 /// Verifies a proof in constant time.
-fn verify_proof(token: &str, who: &str, controller: &str, worker: &str, proof: &str) -> bool {
+fn verify_proof(token: &str, side: &str, controller: &str, worker: &str, proof: &str) -> bool {
     let Ok(proof) = BASE64.decode(proof) else { return false };
-    hmac::verify(&key(token), proof_input(who, controller, worker).as_bytes(), &proof).is_ok()
+    hmac::verify(&key(token), proof_input(side, controller, worker).as_bytes(), &proof).is_ok()
 }
 
 fn versions(worker: &str, controller: &str) -> String {

@@ -58,7 +58,7 @@ impl LocalWorkers {
                     {
                         if number < LINES {
                             let line = String::from_utf8_lossy(&line).into_owned();
-                            let _ = events.send(ControllerEvent::Said(line));
+                            let _ = events.send(ControllerEvent::WorkerOutput(line));
                         }
                     }
                 });

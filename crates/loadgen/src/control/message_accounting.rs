@@ -25,7 +25,7 @@ pub(crate) struct MissingMessages {
     /// Arrived from users of dead workers: excluded.
     pub(crate) gone: u64,
     /// Arrived without a record of being sent, which should not happen.
-    pub(crate) surplus: u64,
+    pub(crate) unexpected: u64,
 }
 
 /// Computes it from the last reports. `owner` maps a user to its worker, `dead` tells whether that one died.
@@ -68,7 +68,7 @@ pub(crate) fn missing(
     }
     for (user, account) in accounts {
         let done = account.done.saturating_sub(without.get(&user).copied().unwrap_or(0));
-        missing.surplus += done.saturating_sub(account.sent);
+        missing.unexpected += done.saturating_sub(account.sent);
         let count = account.sent.saturating_sub(done);
         if dead(owner(user)) {
             missing.unknown += count;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_is_what_stayed_online_and_never_got_it() {
+    fn messages_are_lost_if_their_recipient_stayed_online() {
         let first = FinalReport {
             sent: vec![(0, 5), (1, 7), (2, 3)],
             arrived: vec![(0, 6), (2, 2)],
@@ -116,6 +116,6 @@ mod tests {
         // first worker's five, three arrived, and two are lost that four others would have hidden.
         let survivor = FinalReport { arrived: vec![(0, 7), (2, 2)], arrived_gone: vec![(0, 4)], ..first };
         let found = missing(&[survivor], owner, |worker| worker == 1);
-        assert_eq!(found, MissingMessages { lost: 3, waiting: 0, unknown: 6, gone: 4, surplus: 0 });
+        assert_eq!(found, MissingMessages { lost: 3, waiting: 0, unknown: 6, gone: 4, unexpected: 0 });
     }
 }

@@ -19,9 +19,9 @@ const SPARE_FILES: u64 = 100;
 
 /// Table of owners for these workers and number of connections.
 pub(crate) fn owners(workers: &[WorkerHello], connections: u32) -> Result<Vec<u16>> {
-    let room: Vec<f64> = workers.iter().map(|w| w.files.saturating_sub(SPARE_FILES) as f64).collect();
+    let capacities: Vec<f64> = workers.iter().map(|w| w.files.saturating_sub(SPARE_FILES) as f64).collect();
     let needed = f64::from(connections);
-    let all: f64 = room.iter().sum();
+    let all: f64 = capacities.iter().sum();
     if all < needed {
         bail!(
             "the plan requires {connections} connections and the {} workers can open {all:.0} in total; add \
@@ -29,31 +29,32 @@ pub(crate) fn owners(workers: &[WorkerHello], connections: u32) -> Result<Vec<u1
             workers.len()
         );
     }
-    let wish: Vec<f64> = workers
+    let wanted_shares: Vec<f64> = workers
         .iter()
         .map(|w| {
-            let here = workers.iter().filter(|other| other.machine == w.machine).count();
+            let on_machine = workers.iter().filter(|other| other.machine == w.machine).count();
             // A worker is one thread; more workers than cores share the cores.
-            (f64::from(w.cores.max(1)) / here as f64).min(1.0)
+            (f64::from(w.cores.max(1)) / on_machine as f64).min(1.0)
         })
         .collect();
-    Ok(interleave(&fit(&wish, &room, needed)))
+    Ok(interleave(&fit(&wanted_shares, &capacities, needed)))
 }
 
 /// Distributes shares by weight, none above its limit; the excess goes to the others.
-fn fit(wish: &[f64], room: &[f64], needed: f64) -> Vec<f64> {
-    let mut share = vec![0.0; wish.len()];
-    let mut full = vec![false; wish.len()];
+fn fit(wanted_shares: &[f64], capacities: &[f64], needed: f64) -> Vec<f64> {
+    let mut share = vec![0.0; wanted_shares.len()];
+    let mut full = vec![false; wanted_shares.len()];
     let mut left = needed.max(1.0);
     loop {
-        let open: f64 = wish.iter().zip(&full).filter(|(_, full)| !**full).map(|(w, _)| w).sum();
+        let open: f64 =
+            wanted_shares.iter().zip(&full).filter(|(_, full)| !**full).map(|(share, _)| share).sum();
         if open <= 0.0 {
             return share;
         }
         let mut again = false;
-        for index in 0..wish.len() {
-            if !full[index] && left * wish[index] / open > room[index] {
-                share[index] = room[index];
+        for index in 0..wanted_shares.len() {
+            if !full[index] && left * wanted_shares[index] / open > capacities[index] {
+                share[index] = capacities[index];
                 full[index] = true;
                 again = true;
             }
@@ -63,9 +64,9 @@ fn fit(wish: &[f64], room: &[f64], needed: f64) -> Vec<f64> {
                 needed.max(1.0) - share.iter().zip(&full).filter(|(_, f)| **f).map(|(s, _)| s).sum::<f64>();
             continue;
         }
-        for index in 0..wish.len() {
+        for index in 0..wanted_shares.len() {
             if !full[index] {
-                share[index] = left * wish[index] / open;
+                share[index] = left * wanted_shares[index] / open;
             }
         }
         return share;
@@ -114,19 +115,19 @@ pub(crate) fn clocks(own: &str, workers: &[WorkerHello]) -> Vec<u16> {
 pub(crate) fn sources(plan: &[IpAddr], own: &str, workers: &[WorkerHello]) -> Vec<Vec<IpAddr>> {
     let takes = |w: &WorkerHello| w.machine == own && w.sources.is_empty();
     let sharing = workers.iter().filter(|w| takes(w)).count();
-    let mut turn = 0;
+    let mut next_offset = 0;
     workers
         .iter()
         .map(|worker| {
             if !takes(worker) {
                 return worker.sources.clone();
             }
-            let mine = turn;
-            turn += 1;
+            let offset = next_offset;
+            next_offset += 1;
             if plan.len() < sharing {
                 return plan.to_vec();
             }
-            plan.iter().skip(mine).step_by(sharing).copied().collect()
+            plan.iter().skip(offset).step_by(sharing).copied().collect()
         })
         .collect()
 }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_more_than_it_may_open() {
+    fn no_worker_gets_more_users_than_it_may_open_files() {
         let workers = [worker("a", 4, 1_100), worker("b", 4, 20_000)];
         let owners = owners(&workers, 10_000).unwrap();
         assert_eq!(shares(&owners, 2), [24, 216]);

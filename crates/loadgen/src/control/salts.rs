@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn salts_are_found_again_by_the_name_of_the_account() {
+    fn salts_are_looked_up_by_account_name() {
         let folder = std::env::temp_dir().join(format!("throng-salts-{}", std::process::id()));
         let book = SaltCache::read(&folder).unwrap();
         book.bind_to_domain("a.test").unwrap();

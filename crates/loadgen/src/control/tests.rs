@@ -91,14 +91,14 @@ fn worker(
 }
 
 /// Waits until `wanted` workers have joined; other outcomes are in the second list.
-fn joined(gate: &mut WorkerAcceptor, wanted: usize) -> (Vec<JoinedWorker>, Vec<String>) {
+fn joined(acceptor: &mut WorkerAcceptor, wanted: usize) -> (Vec<JoinedWorker>, Vec<String>) {
     let (mut workers, mut rejected) = (Vec::new(), Vec::new());
     let deadline = clock::now_us() + 20_000_000;
     while workers.len() < wanted {
-        for came in gate.poll() {
-            match came {
+        for outcome in acceptor.poll() {
+            match outcome {
                 HandshakeOutcome::Worker(worker) => workers.push(*worker),
-                HandshakeOutcome::Rejected(_, why) => rejected.push(why),
+                HandshakeOutcome::Rejected(_, reason) => rejected.push(reason),
             }
         }
         assert!(clock::now_us() < deadline, "{} of {wanted} joined; {rejected:?}", workers.len());
@@ -108,11 +108,11 @@ fn joined(gate: &mut WorkerAcceptor, wanted: usize) -> (Vec<JoinedWorker>, Vec<S
     (workers, rejected)
 }
 
-fn rejected(gate: &mut WorkerAcceptor) -> String {
+fn rejected(acceptor: &mut WorkerAcceptor) -> String {
     let deadline = clock::now_us() + 20_000_000;
     loop {
-        match gate.poll().into_iter().next() {
-            Some(HandshakeOutcome::Rejected(_, why)) => return why,
+        match acceptor.poll().into_iter().next() {
+            Some(HandshakeOutcome::Rejected(_, reason)) => return reason,
             Some(HandshakeOutcome::Worker(_)) => panic!("it was let in"),
             None => {}
         }
@@ -170,11 +170,11 @@ fn scripted(assignment: Assignment, port: &mut dyn ControllerPort) -> Result<()>
 }
 
 #[test]
-fn three_workers_are_one_run() {
-    let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
-    let at = gate.local().unwrap();
+fn three_workers_are_reported_as_one_run() {
+    let mut acceptor = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
+    let at = acceptor.local().unwrap();
     let workers: Vec<_> = ["a", "b", "c"].map(|name| worker(at, hello(name), scripted)).into();
-    let (workers_joined, _) = joined(&mut gate, 3);
+    let (workers_joined, _) = joined(&mut acceptor, 3);
     assert!(workers_joined.iter().all(|worker| worker.half_trip_us < 1_000_000));
     let mut watch = Silent(Vec::new());
     let run =
@@ -194,9 +194,9 @@ fn three_workers_are_one_run() {
 }
 
 #[test]
-fn all_begin_at_one_moment_of_one_clock() {
-    let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
-    let at = gate.local().unwrap();
+fn all_workers_begin_at_the_same_instant() {
+    let mut acceptor = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
+    let at = acceptor.local().unwrap();
     let (sender, receiver) = sync_channel(8);
     let workers: Vec<_> = ["a", "b", "far"]
         .map(|name| {
@@ -217,7 +217,7 @@ fn all_begin_at_one_moment_of_one_clock() {
             })
         })
         .into();
-    let (workers_joined, _) = joined(&mut gate, 3);
+    let (workers_joined, _) = joined(&mut acceptor, 3);
     let run = conduct(
         setup(),
         workers_joined,
@@ -244,8 +244,8 @@ fn all_begin_at_one_moment_of_one_clock() {
 
 #[test]
 fn a_dead_worker_is_reported_to_the_others_and_the_run_continues() {
-    let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
-    let at = gate.local().unwrap();
+    let mut acceptor = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
+    let at = acceptor.local().unwrap();
     let survivor = worker(at, hello("a"), |_, port| {
         port.send(WorkerReport::Ready { rss: 0 })?;
         wait_for(port, |command| *command == WorkerCommand::Gone(1))?;
@@ -265,7 +265,7 @@ fn a_dead_worker_is_reported_to_the_others_and_the_run_continues() {
         out.write_all(&framing::encode(&WorkerMessage::Report(snapshot(0, 1, 33))).unwrap()).unwrap();
         // Killed: the kernel closes its connection.
     });
-    let (workers, _) = joined(&mut gate, 2);
+    let (workers, _) = joined(&mut acceptor, 2);
     let run =
         conduct(setup(), workers, sync_channel(64), &mut Silent(Vec::new()), &InterruptCounter::default())
             .unwrap();
@@ -277,21 +277,21 @@ fn a_dead_worker_is_reported_to_the_others_and_the_run_continues() {
 }
 
 #[test]
-fn ctrl_c_once_ends_in_order() {
-    let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
-    let at = gate.local().unwrap();
+fn one_ctrl_c_ends_the_run_gracefully() {
+    let mut acceptor = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
+    let at = acceptor.local().unwrap();
     let interrupts = InterruptCounter::default();
-    let pressed = interrupts.clone();
+    let second_interrupt = interrupts.clone();
     let worker = worker(at, hello("a"), move |_, port| {
         port.send(WorkerReport::Ready { rss: 0 })?;
         wait_for(port, |command| matches!(command, WorkerCommand::Start { .. }))?;
-        pressed.add();
+        second_interrupt.add();
         wait_for(port, |command| *command == WorkerCommand::Stop)?;
         port.send(WorkerReport::Draining)?;
         wait_for(port, |command| *command == WorkerCommand::Close)?;
         port.send(WorkerReport::Final(Box::default()))
     });
-    let (workers, _) = joined(&mut gate, 1);
+    let (workers, _) = joined(&mut acceptor, 1);
     let run = conduct(setup(), workers, sync_channel(64), &mut Silent(Vec::new()), &interrupts).unwrap();
     worker.join().unwrap().unwrap();
     assert_eq!(run.about.end, "interrupted");
@@ -299,10 +299,10 @@ fn ctrl_c_once_ends_in_order() {
 }
 
 #[test]
-fn an_engine_that_fails_says_why() {
-    let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
-    let worker = worker(gate.local().unwrap(), hello("a"), |_, _| bail!("no file is left"));
-    let (workers, _) = joined(&mut gate, 1);
+fn a_failing_engine_reports_the_reason() {
+    let mut acceptor = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
+    let worker = worker(acceptor.local().unwrap(), hello("a"), |_, _| bail!("no file is left"));
+    let (workers, _) = joined(&mut acceptor, 1);
     let error =
         conduct(setup(), workers, sync_channel(64), &mut Silent(Vec::new()), &InterruptCounter::default());
     assert_eq!(error.unwrap_err().to_string(), "no file is left");
@@ -311,14 +311,14 @@ fn an_engine_that_fails_says_why() {
 
 #[test]
 fn a_wrong_token_is_refused_on_both_sides() {
-    let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
-    let at = gate.local().unwrap();
+    let mut acceptor = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
+    let at = acceptor.local().unwrap();
     let guess = std::thread::spawn(move || {
         handshake::join(&TcpStream::connect(at).unwrap(), "another token", hello("a"))
             .unwrap_err()
             .to_string()
     });
-    assert!(rejected(&mut gate).starts_with("the token is wrong"));
+    assert!(rejected(&mut acceptor).starts_with("the token is wrong"));
     assert!(guess.join().unwrap().starts_with("the token is wrong"));
     // A controller without the token learns nothing but nonces: the worker leaves before it describes itself.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -340,8 +340,8 @@ fn a_wrong_token_is_refused_on_both_sides() {
 
 #[test]
 fn another_version_is_refused_with_the_reason() {
-    let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
-    let mut stream = TcpStream::connect(gate.local().unwrap()).unwrap();
+    let mut acceptor = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
+    let mut stream = TcpStream::connect(acceptor.local().unwrap()).unwrap();
     let read = std::thread::spawn(move || {
         let _: serde_json::Value = framing::read(&mut stream, 1_024).unwrap().unwrap();
         let text = r#"{"protocol":99,"version":"9.9","nonce":"n","proof":"","more":1}"#;
@@ -349,37 +349,37 @@ fn another_version_is_refused_with_the_reason() {
         let verdict: serde_json::Value = framing::read(&mut stream, 1_024).unwrap().unwrap();
         verdict["Refused"].as_str().unwrap().to_owned()
     });
-    let why = rejected(&mut gate);
-    assert!(why.starts_with("the worker is throng 9.9 and the controller throng "), "{why}");
-    assert_eq!(read.join().unwrap(), why);
+    let reason = rejected(&mut acceptor);
+    assert!(reason.starts_with("the worker is throng 9.9 and the controller throng "), "{reason}");
+    assert_eq!(read.join().unwrap(), reason);
 }
 
 #[test]
-fn unauthenticated_connections_learn_nothing_and_are_rejected() {
-    let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
-    let at = gate.local().unwrap();
+fn unauthenticated_connections_get_no_information_and_are_rejected() {
+    let mut acceptor = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
+    let at = acceptor.local().unwrap();
     // Garbage: its first bytes announce a length beyond the limit.
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    assert_eq!(rejected(&mut gate), "a frame of 1195725856 bytes is longer than the 1024 allowed here");
+    assert_eq!(rejected(&mut acceptor), "a frame of 1195725856 bytes is longer than the 1024 allowed here");
     // A frame of legal size with meaningless content.
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(b"\0\0\0\x02{}").unwrap();
-    assert!(rejected(&mut gate).starts_with("a frame is not a valid message of this version"));
+    assert!(rejected(&mut acceptor).starts_with("a frame is not a valid message of this version"));
     // Nothing at all, then closed.
     drop(TcpStream::connect(at).unwrap());
-    assert!(!rejected(&mut gate).is_empty());
+    assert!(!rejected(&mut acceptor).is_empty());
     // A worker joins meanwhile.
     let _silent = TcpStream::connect(at).unwrap();
     let worker = worker(at, hello("a"), |_, _| Ok(()));
-    assert_eq!(joined(&mut gate, 1).0.len(), 1);
+    assert_eq!(joined(&mut acceptor, 1).0.len(), 1);
     assert!(worker.join().unwrap().is_err(), "the gate let it go");
 }
 
 #[test]
-fn an_oversized_frame_of_a_worker_is_its_death() {
-    let mut gate = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
-    let at = gate.local().unwrap();
+fn an_oversized_frame_drops_its_worker() {
+    let mut acceptor = WorkerAcceptor::open(None, TOKEN.to_owned()).unwrap();
+    let at = acceptor.local().unwrap();
     let bad = std::thread::spawn(move || {
         let stream = TcpStream::connect(at).unwrap();
         handshake::join(&stream, TOKEN, hello("a")).unwrap();
@@ -390,7 +390,7 @@ fn an_oversized_frame_of_a_worker_is_its_death() {
         out.write_all(&u32::MAX.to_be_bytes()).unwrap();
         let _ = (&stream).read_to_end(&mut Vec::new());
     });
-    let (workers, _) = joined(&mut gate, 1);
+    let (workers, _) = joined(&mut acceptor, 1);
     let run =
         conduct(setup(), workers, sync_channel(64), &mut Silent(Vec::new()), &InterruptCounter::default())
             .unwrap();
@@ -400,7 +400,7 @@ fn an_oversized_frame_of_a_worker_is_its_death() {
 }
 
 #[test]
-fn a_link_never_waits_for_a_controller_that_does_not_read() {
+fn a_worker_never_blocks_on_a_controller_that_does_not_read() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (mut controller, _) = listener.accept().unwrap();

@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_in_time_has_nothing_to_say() {
+    fn a_generator_that_keeps_up_produces_no_warning() {
         let run =
             RunRecord { seconds: vec![second(0, 4_999, 0.5), second(1, 0, 0.9)], ..RunRecord::default() };
         assert_eq!(run_warnings(&run), [""; 0]);
     }
 
     #[test]
-    fn lateness_names_the_limit() {
+    fn a_lateness_warning_names_the_limit() {
         let run =
             RunRecord { seconds: vec![second(0, 0, 0.1), second(1, 12_300, 0.97)], ..RunRecord::default() };
         let found = run_warnings(&run);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_that_wait_for_keys_are_the_generators_pace() {
+    fn logins_limited_by_key_derivation_produce_a_warning() {
         use crate::report::model::TimingTotal;
         let mut run = RunRecord::default();
         let summary = TimingSummary { count: 9, p99: 100_000, max: 2_000_000, ..TimingSummary::default() };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_the_machine_are_named() {
+    fn machine_limits_produce_warnings() {
         let mut run = RunRecord::default();
         let total = CounterTotal { total: 7, ..CounterTotal::default() };
         run.totals.errors.insert("connect:no-files-left".to_owned(), total);

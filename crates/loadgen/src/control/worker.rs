@@ -11,23 +11,23 @@ use super::message::{Assignment, WorkerReport};
 use crate::clock;
 use crate::engine::{self, ControllerPort};
 
-/// Joins the controller at `join` (`HOST:PORT`), retrying for `patience` if nothing listens there yet, and runs its
+/// Joins the controller at `join` (`HOST:PORT`), retrying for `retry_for` if nothing listens there yet, and runs its
 /// part.
 pub(crate) fn run_worker(
     join: &str,
     token: &str,
     name: &str,
     sources: Vec<IpAddr>,
-    patience: Duration,
+    retry_for: Duration,
 ) -> Result<()> {
-    let stream = connect(join, patience)?;
+    let stream = connect(join, retry_for)?;
     let name = if name.is_empty() { stream.local_addr()?.ip().to_string() } else { name.to_owned() };
     let hello = handshake::local_hello(name, sources);
     serve(stream, token, hello, engine::run).with_context(|| format!("worker of {join}"))
 }
 
-fn connect(join: &str, patience: Duration) -> Result<TcpStream> {
-    let until = clock::now_us() + patience.as_micros() as u64;
+fn connect(join: &str, retry_for: Duration) -> Result<TcpStream> {
+    let deadline = clock::now_us() + retry_for.as_micros() as u64;
     loop {
         let mut last = None;
         let addresses = join.to_socket_addrs().with_context(|| {
@@ -39,9 +39,9 @@ fn connect(join: &str, patience: Duration) -> Result<TcpStream> {
                 Err(error) => last = Some(error),
             }
         }
-        if clock::now_us() >= until {
-            let why = last.map_or_else(|| "no address".to_owned(), |error| error.to_string());
-            bail!("no controller at {join} ({why}); start `throng load … --listen` there first");
+        if clock::now_us() >= deadline {
+            let reason = last.map_or_else(|| "no address".to_owned(), |error| error.to_string());
+            bail!("no controller at {join} ({reason}); start `throng load … --listen` there first");
         }
         std::thread::sleep(Duration::from_millis(200));
     }

@@ -22,7 +22,7 @@ use crate::clock;
 /// Capacity of a worker's command queue: several minutes of one-second changes of all other workers.
 const COMMANDS: usize = 512;
 /// Time for which a worker may leave its commands unread.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Event from the threads to the controller.
 pub(crate) enum ControllerEvent {
@@ -31,7 +31,7 @@ pub(crate) enum ControllerEvent {
     /// A worker's connection ended, and why.
     Lost(u16, String),
     /// A stderr line of a local worker.
-    Said(String),
+    WorkerOutput(String),
 }
 
 /// Connection of one worker.
@@ -49,7 +49,7 @@ impl WorkerConnection {
         events: SyncSender<ControllerEvent>,
     ) -> Result<Self> {
         let JoinedWorker { stream, half_trip_us, .. } = joined;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let (commands, queue) = sync_channel(COMMANDS);
         // The queue is empty and has room.
         let _ = commands.try_send(ControllerMessage::Assignment(Box::new(assignment)));
@@ -85,7 +85,7 @@ impl Drop for WorkerConnection {
 
 fn read(number: u16, stream: TcpStream, events: SyncSender<ControllerEvent>) {
     let mut reader = std::io::BufReader::with_capacity(64 << 10, stream);
-    let why = loop {
+    let reason = loop {
         match framing::read(&mut reader, AFTER_AUTH) {
             Ok(Some(WorkerMessage::Report(report))) => {
                 if events.send(ControllerEvent::Report(number, report)).is_err() {
@@ -98,7 +98,7 @@ fn read(number: u16, stream: TcpStream, events: SyncSender<ControllerEvent>) {
             Err(error) => break format!("{error:#}"),
         }
     };
-    let _ = events.send(ControllerEvent::Lost(number, why));
+    let _ = events.send(ControllerEvent::Lost(number, reason));
 }
 
 fn write(
@@ -130,7 +130,7 @@ mod tests {
     use super::start_in;
 
     #[test]
-    fn the_way_to_the_worker_is_taken_off_the_delay() {
+    fn the_start_delay_is_corrected_by_the_network_latency() {
         // Sent at 1 000 and received 300 later, it begins 8 700 after that: at 10 000.
         assert_eq!(start_in(10_000, 1_000, 300), 8_700);
         assert_eq!(1_000 + 300 + start_in(10_000, 1_000, 300), 10_000);

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_follow_one_another_and_batches_come_together() {
+    fn phases_run_in_sequence_and_batches_arrive_together() {
         let first = ArrivalPhase { duration_ms: Some(4_000), batch: 10, ..phase(5.0) };
         let pause = ArrivalPhase { duration_ms: Some(1_000), ..phase(0.0) };
         let last = ArrivalPhase { max_users: Some(3), ..phase(1.0) };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_has_the_rate_and_weights_their_shares_the_same_on_every_worker() {
+    fn poisson_arrivals_match_rate_and_weights_on_every_worker() {
         let plan =
             plan(vec![ArrivalPhase { max_users: Some(100_000), poisson: true, ..phase(50.0) }], &[1.0, 3.0]);
         let (mut one, mut other) = (ArrivalSchedule::new(&plan), ArrivalSchedule::new(&plan));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_a_phase_with_a_bound_on_concurrency_arrive_when_there_is_room() {
+    fn users_of_a_phase_with_bounded_concurrency_arrive_when_a_slot_is_free() {
         let first = ArrivalPhase { max_users: Some(3), concurrency: Some(2), ..phase(0.0) };
         let pause = ArrivalPhase { duration_ms: Some(1_000), ..phase(0.0) };
         let last = ArrivalPhase { max_users: Some(1), ..phase(1.0) };

@@ -32,7 +32,7 @@ use crate::web::bosh::{self, BodyKind, BodySession, SessionEnd};
 use crate::web::{http, qualify};
 
 /// Consecutive broken connections after which the session counts as lost.
-const PATIENCE: u8 = 3;
+const MAX_CONSECUTIVE_FAILURES: u8 = 3;
 
 /// A BOSH session.
 #[derive(Default)]
@@ -41,9 +41,9 @@ pub(crate) struct BoshConnection {
     sid: Box<str>,
     /// Request id (`rid`) of the next request.
     next: u64,
-    lines: [BoshSocket; 2],
-    /// Index of the target address.
-    turn: usize,
+    sockets: [BoshSocket; 2],
+    /// Number of the connection, which selects its target and source addresses.
+    sequence: usize,
     /// Maximum number of simultaneous requests.
     requests: u8,
     /// Consecutive broken connections.
@@ -51,7 +51,7 @@ pub(crate) struct BoshConnection {
     /// Purpose of the next request.
     wanted: BodyKind,
     /// Termination has been requested: nothing more is sent.
-    over: bool,
+    terminated: bool,
 }
 
 /// One of the two sockets and its request.
@@ -88,8 +88,8 @@ impl BoshConnection {
     }
 
     /// TLS parameters of one of the connections.
-    pub(super) fn facts(&self) -> Option<crate::socket::NegotiatedTls> {
-        self.lines.iter().find_map(|line| line.socket.as_ref()?.facts())
+    pub(super) fn negotiated_tls(&self) -> Option<crate::socket::NegotiatedTls> {
+        self.sockets.iter().find_map(|bosh_socket| bosh_socket.socket.as_ref()?.negotiated_tls())
     }
 
     /// Requests a stream start or restart.
@@ -103,13 +103,13 @@ impl BoshConnection {
     }
 
     fn pending_requests(&self) -> usize {
-        self.lines.iter().filter(|line| line.rid != 0).count()
+        self.sockets.iter().filter(|bosh_socket| bosh_socket.rid != 0).count()
     }
 
     /// Whether a request should be made now; `empty` means that there are no stanzas.
     fn sends(&self, empty: bool) -> bool {
         let under_way = self.pending_requests();
-        if self.over || under_way >= usize::from(self.requests).min(self.lines.len()) {
+        if self.terminated || under_way >= usize::from(self.requests).min(self.sockets.len()) {
             return false;
         }
         match self.wanted {
@@ -120,13 +120,15 @@ impl BoshConnection {
     }
 
     /// Socket for the next request: a ready one, else one that is connecting, else an unused slot.
-    fn free_line(&self) -> Option<usize> {
-        let rank = |line: &BoshSocket| match (&line.socket, line.ready) {
+    fn free_socket(&self) -> Option<usize> {
+        let rank = |bosh_socket: &BoshSocket| match (&bosh_socket.socket, bosh_socket.ready) {
             (Some(_), true) => 0,
             (Some(_), false) => 1,
             (None, _) => 2,
         };
-        (0..self.lines.len()).filter(|at| self.lines[*at].rid == 0).min_by_key(|at| rank(&self.lines[*at]))
+        (0..self.sockets.len())
+            .filter(|at| self.sockets[*at].rid == 0)
+            .min_by_key(|at| rank(&self.sockets[*at]))
     }
 }
 
@@ -135,8 +137,8 @@ impl WorkerEngine<'_> {
         self.users[slot].bosh.as_deref_mut()
     }
 
-    fn web_line(&mut self, slot: UserSlot, index: usize) -> Option<&mut BoshSocket> {
-        self.bosh(slot)?.lines.get_mut(index)
+    fn bosh_socket(&mut self, slot: UserSlot, index: usize) -> Option<&mut BoshSocket> {
+        self.bosh(slot)?.sockets.get_mut(index)
     }
 
     fn second(&self) -> u32 {
@@ -144,11 +146,12 @@ impl WorkerEngine<'_> {
     }
 
     /// Starts a session with its first connection.
-    pub(super) fn connect_bosh(&mut self, slot: UserSlot, turn: usize) {
+    pub(super) fn connect_bosh(&mut self, slot: UserSlot, sequence: usize) {
         // The initial `rid` is random and stays far below 2^53 (XEP-0124, section 7).
         let next = 1 + (u64::from(self.rng.below(u32::MAX)) << 8);
         let user = &mut self.users[slot];
-        user.bosh = Some(Box::new(BoshConnection { next, turn, requests: 1, ..BoshConnection::default() }));
+        user.bosh =
+            Some(Box::new(BoshConnection { next, sequence, requests: 1, ..BoshConnection::default() }));
         user.wait = WaitState::Connected;
         user.flags &= !(CONNECTED | BLOCKED | CLOSED);
         user.scope = xml::NamespaceContext::client();
@@ -160,28 +163,28 @@ impl WorkerEngine<'_> {
 
     fn open_line(&mut self, slot: UserSlot, index: usize) -> io::Result<()> {
         let Some(bosh) = self.bosh(slot) else { return Ok(()) };
-        let turn = bosh.turn;
-        let Some(line) = bosh.lines.get_mut(index) else { return Ok(()) };
-        line.generation = line.generation.wrapping_add(1);
-        let tag = SocketTag { slot, line: index, generation: line.generation };
-        let socket = self.open_socket(turn, tag)?;
-        if let Some(line) = self.web_line(slot, index) {
-            line.socket = Some(socket);
-            (line.connected, line.ready, line.blocked) = (false, false, true);
+        let sequence = bosh.sequence;
+        let Some(bosh_socket) = bosh.sockets.get_mut(index) else { return Ok(()) };
+        bosh_socket.generation = bosh_socket.generation.wrapping_add(1);
+        let tag = SocketTag { slot, index, generation: bosh_socket.generation };
+        let socket = self.open_socket(sequence, tag)?;
+        if let Some(bosh_socket) = self.bosh_socket(slot, index) {
+            bosh_socket.socket = Some(socket);
+            (bosh_socket.connected, bosh_socket.ready, bosh_socket.blocked) = (false, false, true);
         }
         Ok(())
     }
 
     /// Closes a socket; its request, if any, is kept.
     fn close_line(&mut self, slot: UserSlot, index: usize) {
-        let Some(line) = self.web_line(slot, index) else { return };
-        if !line.answered {
-            line.input = Vec::new();
+        let Some(bosh_socket) = self.bosh_socket(slot, index) else { return };
+        if !bosh_socket.answered {
+            bosh_socket.input = Vec::new();
         }
-        line.out = Vec::new();
-        line.ready = false;
-        let connected = std::mem::take(&mut line.connected);
-        if line.socket.take().is_some() {
+        bosh_socket.out = Vec::new();
+        bosh_socket.ready = false;
+        let connected = std::mem::take(&mut bosh_socket.connected);
+        if bosh_socket.socket.take().is_some() {
             self.open -= 1;
             self.record.adjust_gauge(Gauge::Connected, -i64::from(connected));
         }
@@ -198,15 +201,15 @@ impl WorkerEngine<'_> {
 
     /// Handles an event on a socket.
     pub(super) fn line_event(&mut self, tag: SocketTag, flags: EventFlags) {
-        let (slot, index) = (tag.slot, tag.line);
-        let Some(line) = self.web_line(slot, index) else { return };
-        if line.generation != tag.generation {
+        let (slot, index) = (tag.slot, tag.index);
+        let Some(bosh_socket) = self.bosh_socket(slot, index) else { return };
+        if bosh_socket.generation != tag.generation {
             return;
         }
-        let Some(socket) = &line.socket else { return };
-        if !line.connected {
+        let Some(socket) = &bosh_socket.socket else { return };
+        if !bosh_socket.connected {
             if let Err(error) = socket.connect_result() {
-                return self.line_broken(slot, index, Some(&error));
+                return self.socket_broken(slot, index, Some(&error));
             }
             if !flags.contains(EventFlags::OUT) {
                 return;
@@ -226,9 +229,9 @@ impl WorkerEngine<'_> {
         self.record.adjust_gauge(Gauge::Connected, 1);
         let secure = self.security(slot) == TransportSecurity::Direct;
         let alpn = self.alpn();
-        let Some(line) = self.web_line(slot, index) else { return };
-        line.connected = true;
-        self.watch_line(slot, index, false);
+        let Some(bosh_socket) = self.bosh_socket(slot, index) else { return };
+        bosh_socket.connected = true;
+        self.watch_socket(slot, index, false);
         let user = &mut self.users[slot];
         if !user.is(CONNECTED) {
             user.set(CONNECTED, true);
@@ -236,27 +239,29 @@ impl WorkerEngine<'_> {
             self.record.time(Timing::Connect, took);
         }
         if !secure {
-            return self.line_ready(slot, index);
+            return self.socket_ready(slot, index);
         }
         let user = &mut self.users[slot];
         if user.wait == WaitState::Connected {
             user.wait = WaitState::Handshake;
             user.login().since = now;
         }
-        let Some(line) = user.bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index)) else { return };
-        let (Some(client), Some(socket)) = (&self.tls, &mut line.socket) else { return };
+        let Some(bosh_socket) = user.bosh.as_mut().and_then(|bosh| bosh.sockets.get_mut(index)) else {
+            return;
+        };
+        let (Some(client), Some(socket)) = (&self.tls, &mut bosh_socket.socket) else { return };
         match socket.start_tls(client, &self.plan.target.domain, Some(alpn), &mut self.scratch) {
-            Ok(written) => self.watch_line(slot, index, written.blocked),
-            Err(error) => self.line_broken(slot, index, Some(&error)),
+            Ok(written) => self.watch_socket(slot, index, written.blocked),
+            Err(error) => self.socket_broken(slot, index, Some(&error)),
         }
     }
 
     /// Marks a socket as ready for requests.
-    fn line_ready(&mut self, slot: UserSlot, index: usize) {
-        let Some(line) = self.web_line(slot, index) else { return };
-        line.ready = true;
-        if line.rid != 0 {
-            return self.send_line(slot, index);
+    fn socket_ready(&mut self, slot: UserSlot, index: usize) {
+        let Some(bosh_socket) = self.bosh_socket(slot, index) else { return };
+        bosh_socket.ready = true;
+        if bosh_socket.rid != 0 {
+            return self.send_on_socket(slot, index);
         }
         let user = &mut self.users[slot];
         match user.wait {
@@ -271,17 +276,18 @@ impl WorkerEngine<'_> {
     }
 
     /// Requests EPOLLOUT or stops requesting it.
-    fn watch_line(&mut self, slot: UserSlot, index: usize, blocked: bool) {
-        let Some(line) = self.users[slot].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index)) else {
+    fn watch_socket(&mut self, slot: UserSlot, index: usize, blocked: bool) {
+        let Some(bosh_socket) = self.users[slot].bosh.as_mut().and_then(|bosh| bosh.sockets.get_mut(index))
+        else {
             return;
         };
-        if line.blocked == blocked {
+        if bosh_socket.blocked == blocked {
             return;
         }
-        line.blocked = blocked;
+        bosh_socket.blocked = blocked;
         let out = if blocked { EventFlags::OUT } else { EventFlags::empty() };
-        if let Some(socket) = &line.socket {
-            let tag = SocketTag { slot, line: index, generation: line.generation };
+        if let Some(socket) = &bosh_socket.socket {
+            let tag = SocketTag { slot, index, generation: bosh_socket.generation };
             let data = epoll::EventData::new_u64(tag.pack());
             // It fails only for a descriptor that is not in the set, and this one is.
             let _ = epoll::modify(&self.epoll, socket, data, EventFlags::IN | EventFlags::RDHUP | out);
@@ -296,52 +302,52 @@ impl WorkerEngine<'_> {
         if !bosh.sends(user.out.is_empty()) {
             return;
         }
-        let Some(index) = bosh.free_line() else { return };
+        let Some(index) = bosh.free_socket() else { return };
         let mut stanzas = std::mem::take(&mut self.request);
         stanzas.clear();
         if matches!(bosh.wanted, BodyKind::Plain | BodyKind::Terminate) && !user.out.is_empty() {
             let taken = qualify::append(&user.out, &mut stanzas);
             user.out = user.out.get(taken..).unwrap_or_default().to_vec();
         }
-        let line = &mut bosh.lines[index];
-        line.stanzas = stanzas.as_slice().into();
+        let bosh_socket = &mut bosh.sockets[index];
+        bosh_socket.stanzas = stanzas.as_slice().into();
         self.request = stanzas;
-        line.rid = bosh.next;
-        line.since = second;
-        line.kind = std::mem::take(&mut bosh.wanted);
+        bosh_socket.rid = bosh.next;
+        bosh_socket.since = second;
+        bosh_socket.kind = std::mem::take(&mut bosh.wanted);
         bosh.next += 1;
-        bosh.over = line.kind == BodyKind::Terminate;
-        let polls = line.kind == BodyKind::Plain && line.stanzas.is_empty();
-        let (ready, connecting) = (line.ready, line.socket.is_some());
+        bosh.terminated = bosh_socket.kind == BodyKind::Terminate;
+        let polls = bosh_socket.kind == BodyKind::Plain && bosh_socket.stanzas.is_empty();
+        let (ready, connecting) = (bosh_socket.ready, bosh_socket.socket.is_some());
         self.record.add(Counter::HttpRequests, 1);
         self.record.add(Counter::HttpPolls, u64::from(polls));
         if ready {
-            self.send_line(slot, index);
+            self.send_on_socket(slot, index);
         } else if !connecting && let Err(error) = self.open_line(slot, index) {
-            self.line_broken(slot, index, Some(&error));
+            self.socket_broken(slot, index, Some(&error));
         }
     }
 
     /// Writes the request of a ready socket.
-    fn send_line(&mut self, slot: UserSlot, index: usize) {
+    fn send_on_socket(&mut self, slot: UserSlot, index: usize) {
         let web = &self.plan.target.web;
         let Some(bosh) = self.users[slot].bosh.as_deref_mut() else { return };
         let mut request = std::mem::take(&mut self.request);
         request.clear();
-        let line = &mut bosh.lines[index];
+        let bosh_socket = &mut bosh.sockets[index];
         let session = BodySession { sid: &bosh.sid, domain: &self.plan.target.domain, wait: web.wait_s };
         // The body is written first, since the head contains its length.
-        bosh::write(line.kind, session, line.rid, &line.stanzas, &mut request);
+        bosh::write(bosh_socket.kind, session, bosh_socket.rid, &bosh_socket.stanzas, &mut request);
         let body = request.len();
         http::post(web.path(), &web.host, body, &mut request);
         request.rotate_left(body);
-        let Some(socket) = &mut line.socket else {
+        let Some(socket) = &mut bosh_socket.socket else {
             self.request = request;
             return;
         };
         let result = socket.write(&request, &mut self.scratch);
         if let Ok(written) = &result {
-            line.out = request.get(written.taken..).unwrap_or_default().to_vec();
+            bosh_socket.out = request.get(written.taken..).unwrap_or_default().to_vec();
         }
         self.request = request;
         self.wrote(slot, index, result);
@@ -349,13 +355,14 @@ impl WorkerEngine<'_> {
 
     /// Writes bytes that the kernel did not accept before.
     fn write_line(&mut self, slot: UserSlot, index: usize) {
-        let Some(line) = self.users[slot].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index)) else {
+        let Some(bosh_socket) = self.users[slot].bosh.as_mut().and_then(|bosh| bosh.sockets.get_mut(index))
+        else {
             return;
         };
-        let Some(socket) = &mut line.socket else { return };
-        let result = socket.write(&line.out, &mut self.scratch);
+        let Some(socket) = &mut bosh_socket.socket else { return };
+        let result = socket.write(&bosh_socket.out, &mut self.scratch);
         if let Ok(written) = &result {
-            line.out = line.out.get(written.taken..).unwrap_or_default().to_vec();
+            bosh_socket.out = bosh_socket.out.get(written.taken..).unwrap_or_default().to_vec();
         }
         self.wrote(slot, index, result);
     }
@@ -363,49 +370,52 @@ impl WorkerEngine<'_> {
     fn wrote(&mut self, slot: UserSlot, index: usize, result: io::Result<crate::socket::WriteOutcome>) {
         match result {
             Ok(written) => {
-                let waits = self.web_line(slot, index).is_some_and(|line| !line.out.is_empty());
-                self.watch_line(slot, index, written.blocked || waits);
+                let has_output =
+                    self.bosh_socket(slot, index).is_some_and(|bosh_socket| !bosh_socket.out.is_empty());
+                self.watch_socket(slot, index, written.blocked || has_output);
             }
-            Err(error) => self.line_broken(slot, index, Some(&error)),
+            Err(error) => self.socket_broken(slot, index, Some(&error)),
         }
     }
 
     fn read_line(&mut self, slot: UserSlot, index: usize) {
         loop {
             let epoch = self.users[slot].epoch;
-            let Some(line) = self.users[slot].bosh.as_mut().and_then(|bosh| bosh.lines.get_mut(index)) else {
+            let Some(bosh_socket) =
+                self.users[slot].bosh.as_mut().and_then(|bosh| bosh.sockets.get_mut(index))
+            else {
                 return;
             };
-            let generation = line.generation;
-            let Some(socket) = &mut line.socket else { return };
+            let generation = bosh_socket.generation;
+            let Some(socket) = &mut bosh_socket.socket else { return };
             // An incomplete answer grows in place: copying it for each read would take quadratic time.
-            let grows = !line.input.is_empty();
-            let mut input = std::mem::take(if grows { &mut line.input } else { &mut self.input });
+            let grows = !bosh_socket.input.is_empty();
+            let mut input = std::mem::take(if grows { &mut bosh_socket.input } else { &mut self.input });
             let result = socket.read(&mut self.scratch, |data| input.extend_from_slice(data));
             if let Ok(read) = &result {
-                let waits = !line.out.is_empty();
+                let has_output = !bosh_socket.out.is_empty();
                 if read.blocked || read.established {
-                    self.watch_line(slot, index, read.blocked || waits);
+                    self.watch_socket(slot, index, read.blocked || has_output);
                 }
                 if read.established {
-                    self.line_ready(slot, index);
+                    self.socket_ready(slot, index);
                 }
             }
             let end = result.map(|read| read.end);
             let ended = matches!(end, Ok(ReadEnd::Closed | ReadEnd::Cut));
             let taken = if input.is_empty() { 0 } else { self.arrived(slot, index, &input, ended) };
             let same = self.users[slot].epoch == epoch;
-            let keeps = |line: &&mut BoshSocket| {
-                line.answered || (line.generation == generation && line.socket.is_some())
+            let keeps = |bosh_socket: &&mut BoshSocket| {
+                bosh_socket.answered || (bosh_socket.generation == generation && bosh_socket.socket.is_some())
             };
             if same
                 && taken < input.len()
-                && let Some(line) = self.web_line(slot, index).filter(keeps)
+                && let Some(bosh_socket) = self.bosh_socket(slot, index).filter(keeps)
             {
                 if grows && taken == 0 {
-                    line.input = std::mem::take(&mut input);
+                    bosh_socket.input = std::mem::take(&mut input);
                 } else {
-                    line.input = input[taken..].to_vec();
+                    bosh_socket.input = input[taken..].to_vec();
                 }
             }
             // The large buffer of a roster of thousands must not stay allocated.
@@ -414,14 +424,18 @@ impl WorkerEngine<'_> {
                 self.input = input;
             }
             self.process_deferred_responses(slot);
-            if !same || self.web_line(slot, index).is_none_or(|line| line.generation != generation) {
+            if !same
+                || self
+                    .bosh_socket(slot, index)
+                    .is_none_or(|bosh_socket| bosh_socket.generation != generation)
+            {
                 return;
             }
             match end {
                 Ok(ReadEnd::Blocked) => return,
                 Ok(ReadEnd::More) => {}
-                Ok(ReadEnd::Closed | ReadEnd::Cut) => return self.line_broken(slot, index, None),
-                Err(error) => return self.line_broken(slot, index, Some(&error)),
+                Ok(ReadEnd::Closed | ReadEnd::Cut) => return self.socket_broken(slot, index, None),
+                Err(error) => return self.socket_broken(slot, index, Some(&error)),
             }
         }
     }
@@ -429,20 +443,20 @@ impl WorkerEngine<'_> {
     /// Handles answers that had to wait for an older one.
     fn process_deferred_responses(&mut self, slot: UserSlot) {
         let Some(bosh) = self.bosh(slot) else { return };
-        let Some(index) = bosh.lines.iter().position(|line| line.answered) else { return };
-        let rid = bosh.lines[index].rid;
-        if bosh.lines.iter().any(|line| line.rid != 0 && line.rid < rid) {
+        let Some(index) = bosh.sockets.iter().position(|bosh_socket| bosh_socket.answered) else { return };
+        let rid = bosh.sockets[index].rid;
+        if bosh.sockets.iter().any(|bosh_socket| bosh_socket.rid != 0 && bosh_socket.rid < rid) {
             return;
         }
-        let input = std::mem::take(&mut bosh.lines[index].input);
-        bosh.lines[index].answered = false;
+        let input = std::mem::take(&mut bosh.sockets[index].input);
+        bosh.sockets[index].answered = false;
         let epoch = self.users[slot].epoch;
         let taken = self.arrived(slot, index, &input, true);
         if self.users[slot].epoch == epoch
             && taken < input.len()
-            && let Some(line) = self.web_line(slot, index)
+            && let Some(bosh_socket) = self.bosh_socket(slot, index)
         {
-            line.input = input[taken..].to_vec();
+            bosh_socket.input = input[taken..].to_vec();
         }
     }
 
@@ -450,7 +464,7 @@ impl WorkerEngine<'_> {
     /// consumed.
     fn arrived(&mut self, slot: UserSlot, index: usize, input: &[u8], ended: bool) -> usize {
         let Some(bosh) = self.bosh(slot) else { return input.len() };
-        let (rid, kind) = (bosh.lines[index].rid, bosh.lines[index].kind);
+        let (rid, kind) = (bosh.sockets[index].rid, bosh.sockets[index].kind);
         if rid == 0 {
             // An unsolicited answer: some servers explain why they close an idle connection.
             self.close_line(slot, index);
@@ -459,27 +473,27 @@ impl WorkerEngine<'_> {
         let answer = match http::answer(input, ended) {
             Ok(Some(answer)) => answer,
             Ok(None) => return 0,
-            Err(why) => {
-                self.broken_protocol(slot, why);
+            Err(reason) => {
+                self.broken_protocol(slot, reason);
                 return input.len();
             }
         };
-        if bosh.lines.iter().any(|line| line.rid != 0 && line.rid < rid) {
-            bosh.lines[index].answered = true;
+        if bosh.sockets.iter().any(|bosh_socket| bosh_socket.rid != 0 && bosh_socket.rid < rid) {
+            bosh.sockets[index].answered = true;
             return 0;
         }
         if let Some(condition) = bosh::condition(answer.status) {
-            self.session_over(slot, condition);
+            self.session_ended(slot, condition);
             return input.len();
         }
         let body = match bosh::read(&answer.content) {
             Ok(body) => body,
-            Err(why) => {
-                self.broken_protocol(slot, why);
+            Err(reason) => {
+                self.broken_protocol(slot, reason);
                 return input.len();
             }
         };
-        let end = bosh::over(&body);
+        let end = bosh::session_end(&body);
         if end == SessionEnd::Again {
             self.record.error("bosh:again");
             if answer.close || ended {
@@ -491,8 +505,8 @@ impl WorkerEngine<'_> {
         let second = self.second();
         if let Some(bosh) = self.bosh(slot) {
             bosh.failures = 0;
-            let line = &mut bosh.lines[index];
-            (line.rid, line.since, line.stanzas) = (0, second, Box::default());
+            let bosh_socket = &mut bosh.sockets[index];
+            (bosh_socket.rid, bosh_socket.since, bosh_socket.stanzas) = (0, second, Box::default());
             if kind == BodyKind::Create
                 && let Some(created) = bosh::created(&body)
             {
@@ -515,9 +529,9 @@ impl WorkerEngine<'_> {
         if let Err(error) = result {
             self.invalid_xml(slot, &error);
         } else if let SessionEnd::Over(condition) = end {
-            self.session_over(slot, &condition);
+            self.session_ended(slot, &condition);
         } else if self.bosh(slot).is_some_and(|bosh| !bosh.is_created()) {
-            self.session_over(slot, "no-session");
+            self.session_ended(slot, "no-session");
         } else {
             self.mark_dirty(slot);
         }
@@ -525,7 +539,7 @@ impl WorkerEngine<'_> {
     }
 
     /// Handles the end of the session by the server.
-    fn session_over(&mut self, slot: UserSlot, condition: &str) {
+    fn session_ended(&mut self, slot: UserSlot, condition: &str) {
         let user = &self.users[slot];
         if user.is(CLOSED) {
             return self.connection_closed(slot, None);
@@ -540,9 +554,9 @@ impl WorkerEngine<'_> {
     }
 
     /// Handles a lost connection. Its request is made again on another one.
-    fn line_broken(&mut self, slot: UserSlot, index: usize, error: Option<&io::Error>) {
-        let Some(line) = self.web_line(slot, index) else { return };
-        let waits = line.rid != 0 && !line.answered;
+    fn socket_broken(&mut self, slot: UserSlot, index: usize, error: Option<&io::Error>) {
+        let Some(bosh_socket) = self.bosh_socket(slot, index) else { return };
+        let awaits_response = bosh_socket.rid != 0 && !bosh_socket.answered;
         self.close_line(slot, index);
         let user = &self.users[slot];
         if !user.is(CONNECTED) {
@@ -551,9 +565,9 @@ impl WorkerEngine<'_> {
         }
         let negotiates = matches!(user.wait, WaitState::Handshake)
             || user.bosh.as_ref().is_some_and(|bosh| !bosh.is_created());
-        if negotiates || (waits && user.is(CLOSED)) {
+        if negotiates || (awaits_response && user.is(CLOSED)) {
             self.connection_closed(slot, error);
-        } else if waits {
+        } else if awaits_response {
             self.record.error("bosh:broken-connection");
             self.resend_request(slot, index, error);
         }
@@ -563,35 +577,36 @@ impl WorkerEngine<'_> {
     fn resend_request(&mut self, slot: UserSlot, index: usize, error: Option<&io::Error>) {
         let Some(bosh) = self.bosh(slot) else { return };
         bosh.failures += 1;
-        if bosh.failures > PATIENCE {
+        if bosh.failures > MAX_CONSECUTIVE_FAILURES {
             return self.connection_closed(slot, error);
         }
-        let line = &bosh.lines[index];
-        let (ready, connecting) = (line.ready, line.socket.is_some());
+        let bosh_socket = &bosh.sockets[index];
+        let (ready, connecting) = (bosh_socket.ready, bosh_socket.socket.is_some());
         self.record.add(Counter::HttpAgain, 1);
         if ready {
-            self.send_line(slot, index);
+            self.send_on_socket(slot, index);
         } else if !connecting && let Err(error) = self.open_line(slot, index) {
-            self.line_broken(slot, index, Some(&error));
+            self.socket_broken(slot, index, Some(&error));
         }
     }
 
     /// Once a second: closes sockets that have long been idle, and gives up unanswered requests.
-    pub(super) fn sweep_lines(&mut self, now: u64) {
+    pub(super) fn sweep_sockets(&mut self, now: u64) {
         let web = &self.plan.target.web;
         let second = (now.saturating_sub(self.start) / 1_000_000) as u32;
         let idle = u32::try_from(web.keep_alive_ms.div_ceil(1_000)).unwrap_or(u32::MAX);
-        let patience = u32::try_from(self.plan.options.answer_timeout_ms / 1_000).unwrap_or(u32::MAX);
-        let held = web.wait_s.saturating_add(patience);
+        let response_timeout_s =
+            u32::try_from(self.plan.options.answer_timeout_ms / 1_000).unwrap_or(u32::MAX);
+        let held = web.wait_s.saturating_add(response_timeout_s);
         for slot in self.users.indices() {
             for index in 0..2 {
-                let Some(line) = self.web_line(slot, index) else { break };
-                let age = second.saturating_sub(line.since);
-                if line.rid == 0 && line.ready && age >= idle {
+                let Some(bosh_socket) = self.bosh_socket(slot, index) else { break };
+                let age = second.saturating_sub(bosh_socket.since);
+                if bosh_socket.rid == 0 && bosh_socket.ready && age >= idle {
                     self.close_line(slot, index);
-                } else if line.rid != 0 && line.connected && age > held {
-                    line.since = second;
-                    self.line_broken(slot, index, None);
+                } else if bosh_socket.rid != 0 && bosh_socket.connected && age > held {
+                    bosh_socket.since = second;
+                    self.socket_broken(slot, index, None);
                 }
             }
         }

@@ -29,7 +29,7 @@ pub(super) const LIMITS: Limits = Limits { element_bytes: 17 << 20, ..Limits::CE
 /// Unsent bytes of a socket above which further due sends are skipped.
 pub(super) const FULL: usize = 64 << 10;
 /// Time that a peer has to end its stream after ours, in seconds.
-const PATIENCE: u32 = 10;
+const CLOSE_TIMEOUT_SECONDS: u32 = 10;
 
 impl WorkerEngine<'_> {
     /// Starts a user that was due to arrive at `due`.
@@ -62,12 +62,12 @@ impl WorkerEngine<'_> {
 
     /// Starts to connect. Measurements count from the user's `due`.
     pub(super) fn connect(&mut self, slot: UserSlot) {
-        let turn = self.next_turn;
-        self.next_turn += 1;
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
         if self.plan.target.web.transport == StreamTransport::Bosh {
-            return self.connect_bosh(slot, turn);
+            return self.connect_bosh(slot, sequence);
         }
-        match self.open_socket(turn, SocketTag::of(slot)) {
+        match self.open_socket(sequence, SocketTag::of(slot)) {
             Ok(socket) => {
                 let user = &mut self.users[slot];
                 user.socket = Some(socket);
@@ -83,19 +83,19 @@ impl WorkerEngine<'_> {
     }
 
     /// Starts to connect a socket. Its events carry `tag`.
-    pub(super) fn open_socket(&mut self, turn: usize, tag: SocketTag) -> io::Result<Socket> {
+    pub(super) fn open_socket(&mut self, sequence: usize, tag: SocketTag) -> io::Result<Socket> {
         let addresses = match self.users[tag.slot].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
             Some((addresses, _)) => addresses.as_slice(),
             None => &self.plan.target.addresses,
         };
-        let to = addresses[turn % addresses.len()];
+        let to = addresses[sequence % addresses.len()];
         let sources = if self.assignment.sources.is_empty() {
             &self.plan.target.sources
         } else {
             &self.assignment.sources
         };
         // Consecutive users get different sources, and each source all targets.
-        let source = (!sources.is_empty()).then(|| SocketAddr::new(sources[turn % sources.len()], 0));
+        let source = (!sources.is_empty()).then(|| SocketAddr::new(sources[sequence % sources.len()], 0));
         let options = SocketOptions {
             receive_buffer: self.plan.options.receive_buffer.map(|bytes| bytes as usize),
             send_buffer: self.plan.options.send_buffer.map(|bytes| bytes as usize),
@@ -394,14 +394,14 @@ impl WorkerEngine<'_> {
             }
             return;
         }
-        let why = error.map_or_else(|| "the server closed the connection".to_owned(), ToString::to_string);
+        let reason = error.map_or_else(|| "the server closed the connection".to_owned(), ToString::to_string);
         if !user.is(LOGGED_IN) {
             let doing = match user.wait {
                 WaitState::Handshake => "login:tls",
                 WaitState::Sasl => "login:authentication",
                 _ => "login:closed",
             };
-            self.login_failed(slot, doing, &why);
+            self.login_failed(slot, doing, &reason);
             return;
         }
         if self.resumable(slot) {
@@ -465,7 +465,7 @@ impl WorkerEngine<'_> {
         user.wait = WaitState::Closing;
         user.generation = user.generation.wrapping_add(1);
         self.write_stream_end(slot);
-        self.set_response_timeout(slot, u64::from(PATIENCE) * 1_000);
+        self.set_response_timeout(slot, u64::from(CLOSE_TIMEOUT_SECONDS) * 1_000);
     }
 
     /// Writes the end of the stream.

@@ -47,7 +47,7 @@ pub(crate) enum DeliveryKind {
     /// Arrived before.
     Duplicate,
     /// Impossible number; not counted.
-    Absurd,
+    Invalid,
 }
 
 /// Delivery accounting of one worker.
@@ -138,7 +138,7 @@ impl DeliveryAccounting {
         recipient: u32,
         delayed: bool,
     ) -> DeliveryKind {
-        let Some(receipts) = self.receipts.get_mut(usize::from(worker)) else { return DeliveryKind::Absurd };
+        let Some(receipts) = self.receipts.get_mut(usize::from(worker)) else { return DeliveryKind::Invalid };
         let arrival = receipts.note(number, sender, recipient, &mut self.unchecked);
         if matches!(arrival, DeliveryKind::New | DeliveryKind::Late) {
             self.arrived.add(recipient);
@@ -163,7 +163,7 @@ impl ReceivedNumbers {
         let Some(at) = chunk.checked_sub(self.low) else { return DeliveryKind::Duplicate };
         // A server cannot be 16 million messages ahead of itself; the number is forged.
         if at > 4_096 {
-            return DeliveryKind::Absurd;
+            return DeliveryKind::Invalid;
         }
         while self.chunks.len() <= at as usize {
             self.chunks.push_back(Chunk::Empty);
@@ -215,51 +215,59 @@ mod tests {
     use super::{DeliveryAccounting, DeliveryKind};
 
     #[test]
-    fn every_kind_of_arrival() {
-        let mut tally = DeliveryAccounting::new(2, 10);
+    fn every_kind_of_delivery_is_classified() {
+        let mut accounting = DeliveryAccounting::new(2, 10);
         assert_eq!(
-            (tally.number(1, 7, true), tally.number(1, 8, false), tally.number(0, 1, true)),
+            (accounting.number(1, 7, true), accounting.number(1, 8, false), accounting.number(0, 1, true)),
             (0, 1, 0)
         );
-        assert_eq!(tally.arrive(1, 1, 3, 4, false), DeliveryKind::New);
-        assert_eq!(tally.arrive(1, 0, 3, 4, true), DeliveryKind::Late);
-        assert_eq!(tally.arrive(1, 0, 3, 4, false), DeliveryKind::Duplicate);
-        assert_eq!(tally.arrive(1, 2, 4, 3, false), DeliveryKind::New);
-        assert_eq!(tally.arrive(2, 0, 3, 4, false), DeliveryKind::Absurd);
-        assert_eq!(tally.arrive(1, u32::MAX, 3, 4, false), DeliveryKind::Absurd);
-        assert_eq!(tally.sent.iter().collect::<Vec<_>>(), [(1, 1), (7, 1), (8, 1)]);
-        assert_eq!(tally.sent_offline.iter().collect::<Vec<_>>(), [(8, 1)]);
-        assert_eq!(tally.arrived.iter().collect::<Vec<_>>(), [(3, 1), (4, 2)]);
-        assert_eq!(tally.delayed.iter().collect::<Vec<_>>(), [(4, 1)]);
-        assert_eq!(tally.arrived_from[1].iter().collect::<Vec<_>>(), [(3, 1), (4, 2)]);
-        assert_eq!(tally.arrived_from[0].iter().count(), 0);
+        assert_eq!(accounting.arrive(1, 1, 3, 4, false), DeliveryKind::New);
+        assert_eq!(accounting.arrive(1, 0, 3, 4, true), DeliveryKind::Late);
+        assert_eq!(accounting.arrive(1, 0, 3, 4, false), DeliveryKind::Duplicate);
+        assert_eq!(accounting.arrive(1, 2, 4, 3, false), DeliveryKind::New);
+        assert_eq!(accounting.arrive(2, 0, 3, 4, false), DeliveryKind::Invalid);
+        assert_eq!(accounting.arrive(1, u32::MAX, 3, 4, false), DeliveryKind::Invalid);
+        assert_eq!(accounting.sent.iter().collect::<Vec<_>>(), [(1, 1), (7, 1), (8, 1)]);
+        assert_eq!(accounting.sent_offline.iter().collect::<Vec<_>>(), [(8, 1)]);
+        assert_eq!(accounting.arrived.iter().collect::<Vec<_>>(), [(3, 1), (4, 2)]);
+        assert_eq!(accounting.delayed.iter().collect::<Vec<_>>(), [(4, 1)]);
+        assert_eq!(accounting.arrived_from[1].iter().collect::<Vec<_>>(), [(3, 1), (4, 2)]);
+        assert_eq!(accounting.arrived_from[0].iter().count(), 0);
     }
 
     #[test]
-    fn a_duplicate_is_seen_however_late_and_memory_is_that_of_what_is_missing() {
-        let mut tally = DeliveryAccounting::new(1, 1_000);
+    fn late_duplicates_are_detected_with_memory_for_missing_messages_only() {
+        let mut accounting = DeliveryAccounting::new(1, 1_000);
         for number in 0..1_000_000_u32 {
             // Each message is of another pair; number 500 000 is lost.
             if number != 500_000 {
                 let (sender, recipient) = (number % 997, number % 991);
-                assert_eq!(tally.arrive(0, number, sender, recipient, false), DeliveryKind::New, "{number}");
+                assert_eq!(
+                    accounting.arrive(0, number, sender, recipient, false),
+                    DeliveryKind::New,
+                    "{number}"
+                );
             }
         }
-        assert_eq!(tally.arrive(0, 3, 3, 3, false), DeliveryKind::Duplicate);
-        assert_eq!(tally.arrive(0, 999_999, 3, 3, false), DeliveryKind::Duplicate);
-        assert_eq!(tally.receipts[0].low, 500_000 / super::CHUNK);
-        assert_eq!(tally.unchecked, 0);
+        assert_eq!(accounting.arrive(0, 3, 3, 3, false), DeliveryKind::Duplicate);
+        assert_eq!(accounting.arrive(0, 999_999, 3, 3, false), DeliveryKind::Duplicate);
+        assert_eq!(accounting.receipts[0].low, 500_000 / super::CHUNK);
+        assert_eq!(accounting.unchecked, 0);
         // The lost message holds back the half after it, in pairs as in chunks.
-        assert!(tally.watched() <= 1_000_000 - 500_000 + super::CHUNK as usize, "{}", tally.watched());
-        assert_eq!(tally.arrive(0, 500_000, 500_000 % 997, 500_000 % 991, false), DeliveryKind::New);
+        assert!(
+            accounting.watched() <= 1_000_000 - 500_000 + super::CHUNK as usize,
+            "{}",
+            accounting.watched()
+        );
+        assert_eq!(accounting.arrive(0, 500_000, 500_000 % 997, 500_000 % 991, false), DeliveryKind::New);
     }
 
     #[test]
-    fn order_is_that_of_two_users_not_of_all() {
-        let mut tally = DeliveryAccounting::new(1, 100);
+    fn order_is_checked_for_each_pair_of_users() {
+        let mut accounting = DeliveryAccounting::new(1, 100);
         for number in (0..20_000_u32).rev() {
             // Delivered in reverse, but each to another recipient.
-            assert_eq!(tally.arrive(0, number, number, number, false), DeliveryKind::New);
+            assert_eq!(accounting.arrive(0, number, number, number, false), DeliveryKind::New);
         }
     }
 }

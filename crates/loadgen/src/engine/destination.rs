@@ -35,8 +35,8 @@ impl WorkerEngine<'_> {
                 // Searching from a random position needs no list of candidates.
                 let count = user.contacts.len();
                 let from = self.rng.below(count as u32) as usize;
-                let mut turn = user.contacts.iter().cycle().skip(from).take(count);
-                (turn.find(|contact| self.online.contains(**contact)).copied(), "no-online-contact")
+                let mut candidates = user.contacts.iter().cycle().skip(from).take(count);
+                (candidates.find(|contact| self.online.contains(**contact)).copied(), "no-online-contact")
             }
             Destination::Ring(distance) => {
                 let ring = (i64::from(me) + i64::from(*distance)).rem_euclid(i64::from(accounts.max(1)));

@@ -79,7 +79,7 @@ pub(super) struct WorkerEngine<'p> {
     pub(super) timers: UserTimers,
     pub(super) arrivals: ArrivalSchedule<'p>,
     pub(super) record: WorkerRecorder,
-    pub(super) tally: DeliveryAccounting,
+    pub(super) accounting: DeliveryAccounting,
     pub(super) online: OnlineUsers,
     /// Own accounts that have been available (`seen`), and those that have left since.
     pub(super) seen: Vec<bool>,
@@ -101,7 +101,7 @@ pub(super) struct WorkerEngine<'p> {
     /// Number of users that opens the barrier, if not all.
     pub(super) wanted: Option<usize>,
     pub(super) next_unique: u64,
-    pub(super) next_turn: usize,
+    pub(super) next_sequence: usize,
     /// Next row of each table.
     pub(super) lines: Vec<usize>,
     /// Next account of `Destination::Unique`.
@@ -166,7 +166,7 @@ impl<'p> WorkerEngine<'p> {
             timers: UserTimers::default(),
             arrivals: ArrivalSchedule::new(plan),
             record: WorkerRecorder::new(plan.transactions.len()),
-            tally: DeliveryAccounting::new(workers, accounts),
+            accounting: DeliveryAccounting::new(workers, accounts),
             online: OnlineUsers::new(accounts),
             seen: vec![false; accounts as usize],
             left: vec![false; accounts as usize],
@@ -180,7 +180,7 @@ impl<'p> WorkerEngine<'p> {
             waiting: 0,
             wanted: None,
             next_unique: 0,
-            next_turn: usize::from(me),
+            next_sequence: usize::from(me),
             lines: vec![0; plan.options.tables.len()],
             next_account: 0,
             arriving: 0,
@@ -231,7 +231,7 @@ impl<'p> WorkerEngine<'p> {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).context("cannot wait for sockets"),
             }
-            let turn = now_us();
+            let turn_start = now_us();
             let mut commands = false;
             for event in &events {
                 match event.data.u64() {
@@ -250,7 +250,7 @@ impl<'p> WorkerEngine<'p> {
                 }
             }
             if !events.is_empty() {
-                self.record.time(Timing::Turn, now_us() - turn);
+                self.record.time(Timing::Turn, now_us() - turn_start);
             }
             if let Some(reason) = self.refusal.take() {
                 port.send(WorkerReport::Refused(reason))?;
@@ -364,7 +364,7 @@ impl<'p> WorkerEngine<'p> {
                 }
             }
             if self.plan.target.web.transport == StreamTransport::Bosh {
-                self.sweep_lines(now);
+                self.sweep_sockets(now);
                 self.flush();
             }
             let snapshot = self.snapshot();
@@ -399,19 +399,19 @@ impl<'p> WorkerEngine<'p> {
             .collect();
         FinalReport {
             snapshot,
-            sent: self.tally.sent.iter().collect(),
-            sent_offline: self.tally.sent_offline.iter().collect(),
-            arrived: self.tally.arrived.iter().collect(),
-            delayed: self.tally.delayed.iter().collect(),
-            refused: self.tally.refused.iter().collect(),
+            sent: self.accounting.sent.iter().collect(),
+            sent_offline: self.accounting.sent_offline.iter().collect(),
+            arrived: self.accounting.arrived.iter().collect(),
+            delayed: self.accounting.delayed.iter().collect(),
+            refused: self.accounting.refused.iter().collect(),
             steady,
             arrived_gone: self
                 .gone
                 .iter()
-                .filter_map(|worker| self.tally.arrived_from.get(usize::from(*worker)))
+                .filter_map(|worker| self.accounting.arrived_from.get(usize::from(*worker)))
                 .flat_map(|counts| counts.iter())
                 .collect(),
-            unchecked_order: self.tally.unchecked,
+            unchecked_order: self.accounting.unchecked,
             salts: std::mem::take(&mut self.salts).into_values().collect(),
         }
     }
@@ -474,8 +474,8 @@ impl<'p> WorkerEngine<'p> {
     pub(super) fn logged_in(&mut self, slot: UserSlot, now: u64) {
         let used = self.protection(slot);
         if !std::mem::replace(&mut self.ever_logged_in, true) {
-            let asked = self.security(slot).name();
-            self.record.log(|| format!("first login: {used} (security {asked})"));
+            let configured = self.security(slot).name();
+            self.record.log(|| format!("first login: {used} (security {configured})"));
         }
         self.record.used(&used);
         let user = &mut self.users[slot];

@@ -174,8 +174,8 @@ impl WorkerEngine<'_> {
             None if self.tokens.get(&account).is_some_and(|token| token.is_proved(&proof)) => Ok(()),
             None => Err("the server does not prove that it knows the token".to_owned()),
         };
-        if let Err(why) = proved {
-            return self.login_failed(slot, "login:sasl", &why);
+        if let Err(reason) = proved {
+            return self.login_failed(slot, "login:sasl", &reason);
         }
         self.record.time(Timing::Authenticate, now.saturating_sub(since));
         self.record.add(Counter::AuthenticateBytes, self.answer_bytes as u64);

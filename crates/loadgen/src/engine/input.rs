@@ -82,7 +82,7 @@ impl WorkerEngine<'_> {
                 self.record.add(Counter::MessagesRefused, 1);
                 self.record.adjust_gauge(Gauge::UnderWay, -1);
                 if let Some(recipient) = head.from(bytes).and_then(|from| self.names.index(&from)) {
-                    self.tally.refused.add(recipient);
+                    self.accounting.refused.add(recipient);
                     // The bounced message will not be delivered, so release a sender that waits for its delivery.
                     self.delivery_resolved(slot, recipient, stamp, now);
                 }
@@ -95,10 +95,10 @@ impl WorkerEngine<'_> {
         }
         let delayed = head.payloads().contains(PayloadNs::Delay);
         let account = self.users[slot].account;
-        let arrival = self.tally.arrive(stamp.worker, stamp.number, stamp.sender, account, delayed);
+        let arrival = self.accounting.arrive(stamp.worker, stamp.number, stamp.sender, account, delayed);
         match arrival {
             DeliveryKind::Duplicate => return self.record.add(Counter::MessagesDuplicate, 1),
-            DeliveryKind::Absurd => return self.record.add(Counter::MessagesForeign, 1),
+            DeliveryKind::Invalid => return self.record.add(Counter::MessagesForeign, 1),
             DeliveryKind::Late => self.record.add(Counter::MessagesReordered, 1),
             DeliveryKind::New => {}
         }

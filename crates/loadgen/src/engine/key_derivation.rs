@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_costs_the_thread_that_asks_for_it_nothing() {
+    fn a_key_derivation_does_not_block_the_requesting_thread() {
         let mut pool = DerivationPool::new(1).unwrap();
         let before = thread_cpu_us();
         pool.submit(KeyDerivation::new(ScramHash::Sha256, "secret", b"salt", 200_000).unwrap());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn many_keys_come_from_few_threads_and_all_arrive() {
+    fn a_few_threads_derive_many_keys() {
         let mut pool = DerivationPool::new(2).unwrap();
         for user in 0..100_u32 {
             let salt = user.to_be_bytes();

@@ -94,7 +94,7 @@ mod tests {
     use super::MessageId;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn message_ids_round_trip() {
         let stamp =
             MessageId { class: b'T', run: 0xABCD_1234, worker: 3, number: u32::MAX, sender: 0, due: 1 << 50 };
         let mut id = Vec::new();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn other_ids_are_not_ours() {
+    fn foreign_message_ids_are_not_recognised() {
         for id in [
             "",
             "T",

@@ -48,7 +48,8 @@ use crate::control::message::{Assignment, WorkerCommand, WorkerReport};
 pub trait ControllerPort {
     /// Descriptor to poll for commands.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
-    /// Takes the pending commands without waiting. An error means that the connection to the controller was lost and the run ends.
+    /// Takes the pending commands without waiting. An error means that the connection to the controller was lost and
+    /// the run ends.
     fn receive(&mut self) -> Result<Vec<WorkerCommand>>;
     /// Sends a report; may buffer it until the next call when the connection is full.
     fn send(&mut self, report: WorkerReport) -> Result<()>;

@@ -526,7 +526,7 @@ mod tests {
     use xml::NamespaceContext;
 
     #[test]
-    fn features_of_real_servers() {
+    fn stream_features_of_real_servers_are_parsed() {
         let prosody = b"<stream:features><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>\
             <mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'><mechanism>PLAIN</mechanism>\
             <mechanism>SCRAM-SHA-1</mechanism></mechanisms></stream:features>";

@@ -13,36 +13,36 @@ use super::rng::Rng;
 pub(crate) struct OnlineUsers {
     members: Vec<u32>,
     /// Position in `members` plus one; 0 is offline.
-    places: Vec<u32>,
+    positions: Vec<u32>,
 }
 
 impl OnlineUsers {
     /// Creates an empty set for `accounts` accounts.
     pub(crate) fn new(accounts: u32) -> Self {
-        Self { members: Vec::new(), places: vec![0; accounts as usize] }
+        Self { members: Vec::new(), positions: vec![0; accounts as usize] }
     }
 
     /// Whether `user` is online.
     #[inline]
     pub(crate) fn contains(&self, user: u32) -> bool {
-        self.places.get(user as usize).is_some_and(|place| *place != 0)
+        self.positions.get(user as usize).is_some_and(|position| *position != 0)
     }
 
     /// Sets the state of `user`; true if it changed.
     pub(crate) fn set(&mut self, user: u32, online: bool) -> bool {
-        let Some(place) = self.places.get_mut(user as usize) else { return false };
-        if (*place != 0) == online {
+        let Some(position) = self.positions.get_mut(user as usize) else { return false };
+        if (*position != 0) == online {
             return false;
         }
         if online {
             self.members.push(user);
-            *place = self.members.len() as u32;
+            *position = self.members.len() as u32;
         } else {
-            let at = *place as usize - 1;
-            *place = 0;
+            let at = *position as usize - 1;
+            *position = 0;
             self.members.swap_remove(at);
             if let Some(moved) = self.members.get(at) {
-                self.places[*moved as usize] = at as u32 + 1;
+                self.positions[*moved as usize] = at as u32 + 1;
             }
         }
         true
@@ -69,8 +69,8 @@ impl OnlineUsers {
 
     /// Picks a user that is not online.
     pub(crate) fn pick_offline(&self, rng: &mut Rng) -> Option<u32> {
-        let accounts = self.places.len() as u32;
-        if self.members.len() >= self.places.len() {
+        let accounts = self.positions.len() as u32;
+        if self.members.len() >= self.positions.len() {
             return None;
         }
         for _ in 0..32 {
@@ -90,7 +90,7 @@ mod tests {
     use super::{OnlineUsers, Rng};
 
     #[test]
-    fn picks_are_even_and_never_oneself() {
+    fn picks_are_uniform_and_exclude_the_user_itself() {
         let mut online = OnlineUsers::new(10);
         let mut rng = Rng::new(3);
         assert_eq!(online.pick(0, &mut rng), None);

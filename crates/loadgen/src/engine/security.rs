@@ -83,17 +83,17 @@ impl WorkerEngine<'_> {
     /// Security and login mechanism of the connection of `slot`, for the report: `STARTTLS, TLSv1.3, SCRAM-SHA-256`.
     pub(super) fn protection(&self, slot: UserSlot) -> String {
         let user = &self.users[slot];
-        let facts = match (&user.socket, &user.bosh) {
-            (Some(socket), _) => socket.facts(),
-            (None, Some(bosh)) => bosh.facts(),
+        let tls = match (&user.socket, &user.bosh) {
+            (Some(socket), _) => socket.negotiated_tls(),
+            (None, Some(bosh)) => bosh.negotiated_tls(),
             (None, None) => None,
         };
         let direct = self.security(slot) == TransportSecurity::Direct;
-        let mut text = match (facts, direct) {
+        let mut text = match (tls, direct) {
             (None, true) => "TLS".to_owned(),
             (None, false) => "no TLS".to_owned(),
-            (Some(facts), true) => format!("direct TLS, {}", facts.version),
-            (Some(facts), false) => format!("STARTTLS, {}", facts.version),
+            (Some(tls), true) => format!("direct TLS, {}", tls.version),
+            (Some(tls), false) => format!("STARTTLS, {}", tls.version),
         };
         let mechanism = user.login.as_ref().map_or("", |login| login.mechanism);
         if !mechanism.is_empty() {
@@ -111,10 +111,10 @@ impl WorkerEngine<'_> {
         if !about || self.plan.target.web.transport != StreamTransport::Tcp || !user.is_open() {
             return String::new();
         }
-        let asked = self.security(slot);
+        let configured = self.security(slot);
         let secure = user.socket.as_ref().is_some_and(crate::socket::Socket::is_secure);
-        let shaking = user.wait == WaitState::Handshake;
-        let tried = match (asked, secure || shaking) {
+        let handshaking = user.wait == WaitState::Handshake;
+        let attempted = match (configured, secure || handshaking) {
             (TransportSecurity::Direct, _) => "TLS from the first byte (security direct)",
             (TransportSecurity::Auto, true) => "STARTTLS (security auto)",
             (TransportSecurity::Auto, false) => "no TLS (security auto)",
@@ -124,8 +124,8 @@ impl WorkerEngine<'_> {
         };
         let features = user.login.as_ref().map(|login| &login.features).filter(|features| features.known);
         let Some(features) = features else {
-            let fix = match asked {
-                TransportSecurity::Direct if shaking => {
+            let fix = match configured {
+                TransportSecurity::Direct if handshaking => {
                     "; if the port uses STARTTLS, such as 5222, give --security starttls"
                 }
                 TransportSecurity::None | TransportSecurity::Auto | TransportSecurity::Starttls
@@ -135,7 +135,7 @@ impl WorkerEngine<'_> {
                 }
                 _ => "",
             };
-            return format!(" (tried: {tried}; the server offered nothing before that{fix})");
+            return format!(" (tried: {attempted}; the server offered nothing before that{fix})");
         };
         let mut offers = Vec::new();
         if features.starttls {
@@ -148,7 +148,7 @@ impl WorkerEngine<'_> {
         if let Some(types) = &features.bindings {
             offers.push(format!("channel binding {}", types.join(", ")));
         }
-        let fix = match (asked, secure, features.starttls) {
+        let fix = match (configured, secure, features.starttls) {
             (TransportSecurity::None, false, true) if kind == "login:no-mechanism" => {
                 "; omit --security or give --security starttls"
             }
@@ -160,6 +160,6 @@ impl WorkerEngine<'_> {
             }
             _ => "",
         };
-        format!(" (tried: {tried}; the server offered: {}{fix})", offers.join(", "))
+        format!(" (tried: {attempted}; the server offered: {}{fix})", offers.join(", "))
     }
 }

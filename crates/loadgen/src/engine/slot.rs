@@ -105,24 +105,24 @@ impl<I: SlotIndex, T> IndexMut<I> for SlotVec<I, T> {
 pub(crate) struct SocketTag {
     pub(crate) slot: UserSlot,
     /// 0 for the only socket of a stream.
-    pub(crate) line: usize,
+    pub(crate) index: usize,
     pub(crate) generation: u16,
 }
 
-const LINE_SHIFT: u32 = 32;
-const GENERATION_SHIFT: u32 = LINE_SHIFT + 1;
+const INDEX_SHIFT: u32 = 32;
+const GENERATION_SHIFT: u32 = INDEX_SHIFT + 1;
 const END: u32 = GENERATION_SHIFT + u16::BITS;
 const _: () = assert!(END < u64::BITS, "the highest bit tells sockets from the worker's own descriptors");
 
 impl SocketTag {
     /// The only socket of a stream.
     pub(crate) const fn of(slot: UserSlot) -> SocketTag {
-        SocketTag { slot, line: 0, generation: 0 }
+        SocketTag { slot, index: 0, generation: 0 }
     }
 
     pub(crate) fn pack(self) -> u64 {
         self.slot.position() as u64
-            | ((self.line & 1) as u64) << LINE_SHIFT
+            | ((self.index & 1) as u64) << INDEX_SHIFT
             | u64::from(self.generation) << GENERATION_SHIFT
     }
 
@@ -130,7 +130,7 @@ impl SocketTag {
     pub(crate) fn unpack(data: u64) -> Option<SocketTag> {
         (data >> END == 0).then(|| SocketTag {
             slot: UserSlot::at(data as u32 as usize),
-            line: (data >> LINE_SHIFT & 1) as usize,
+            index: (data >> INDEX_SHIFT & 1) as usize,
             generation: (data >> GENERATION_SHIFT) as u16,
         })
     }
@@ -143,8 +143,8 @@ mod tests {
     #[test]
     fn socket_tags_are_read_back() {
         for position in [0, 1, 65_536, u32::MAX as usize - 1] {
-            for (line, generation) in [(0, 0), (1, 0), (0, u16::MAX), (1, 513)] {
-                let tag = SocketTag { slot: UserSlot::at(position), line, generation };
+            for (index, generation) in [(0, 0), (1, 0), (0, u16::MAX), (1, 513)] {
+                let tag = SocketTag { slot: UserSlot::at(position), index, generation };
                 assert_eq!(SocketTag::unpack(tag.pack()), Some(tag), "{tag:?}");
             }
         }

@@ -110,9 +110,9 @@ impl WorkerEngine<'_> {
             management.acknowledge(h);
         }
         let since = management.lost_at;
-        let again = management.kept.iter().map(|stanza| stanza.len()).sum();
+        let again = management.unacked.iter().map(|stanza| stanza.len()).sum();
         let mut out = Vec::with_capacity(again);
-        management.kept.iter().for_each(|stanza| out.extend_from_slice(stanza));
+        management.unacked.iter().for_each(|stanza| out.extend_from_slice(stanza));
         let (wait, pc) = management.resume_wait.take().unwrap_or((WaitState::End, 0));
         user.out.extend_from_slice(&out);
         user.wait = wait;
@@ -222,10 +222,10 @@ impl WorkerEngine<'_> {
         if management.id.is_some() {
             let stanza: Box<[u8]> = user.out[begin.min(user.out.len())..].into();
             management.bytes += stanza.len();
-            management.kept.push_back(stanza);
+            management.unacked.push_back(stanza);
             if management.bytes > KEPT {
                 management.id = None;
-                management.kept.clear();
+                management.unacked.clear();
                 self.record.error("sm:queue-full");
             }
         }
@@ -244,7 +244,7 @@ impl StreamManagementState {
         }
         self.acknowledged = h;
         for _ in 0..count {
-            if let Some(stanza) = self.kept.pop_front() {
+            if let Some(stanza) = self.unacked.pop_front() {
                 self.bytes -= stanza.len();
             }
         }
@@ -257,16 +257,16 @@ mod tests {
 
     /// XEP-0198, section 4: `h` wraps, and what was never sent cannot be acknowledged.
     #[test]
-    fn acknowledgements_wrap_and_are_not_believed_blindly() {
+    fn acknowledgement_counts_wrap_and_are_validated() {
         let mut management =
             StreamManagementState { sent: 1, acknowledged: u32::MAX, ..StreamManagementState::default() };
         for stanza in ["a", "b"] {
-            management.kept.push_back(stanza.as_bytes().into());
+            management.unacked.push_back(stanza.as_bytes().into());
             management.bytes += 1;
         }
         management.acknowledge(5);
-        assert_eq!((management.acknowledged, management.kept.len()), (u32::MAX, 2));
+        assert_eq!((management.acknowledged, management.unacked.len()), (u32::MAX, 2));
         management.acknowledge(0);
-        assert_eq!((management.acknowledged, management.kept.len(), management.bytes), (0, 1, 1));
+        assert_eq!((management.acknowledged, management.unacked.len(), management.bytes), (0, 1, 1));
     }
 }

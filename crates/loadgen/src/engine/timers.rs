@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_first_comes_first() {
+    fn timers_expire_in_order_of_their_due_time() {
         let mut timers = UserTimers::default();
         timers.wake(30, slot(1), 0);
         timers.wake(10, slot(2), 0);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_expires_once_and_can_be_taken_away() {
+    fn a_timer_expires_once_and_can_be_cancelled() {
         let mut timers = UserTimers::default();
         timers.limit(slot(5), 0);
         timers.limit(slot(4), 10);

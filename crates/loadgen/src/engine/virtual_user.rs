@@ -281,8 +281,8 @@ pub(crate) struct StreamManagementState {
     /// Latest `h` from the server.
     pub(crate) acknowledged: u32,
     /// Unacknowledged stanzas; kept only if the stream can be resumed.
-    pub(crate) kept: VecDeque<Box<[u8]>>,
-    /// Bytes in `kept`.
+    pub(crate) unacked: VecDeque<Box<[u8]>>,
+    /// Bytes in `unacked`.
     pub(crate) bytes: usize,
     /// Resumption id; `None` if the stream cannot be resumed.
     pub(crate) id: Option<Box<str>>,

@@ -82,8 +82,8 @@ impl WorkerEngine<'_> {
                     // A control frame may come between the fragments of a message.
                     input.drain(at + from..at + to);
                 }
-                Err(why) => {
-                    self.broken_protocol(slot, why);
+                Err(reason) => {
+                    self.broken_protocol(slot, reason);
                     return input.len();
                 }
             }
@@ -96,13 +96,13 @@ impl WorkerEngine<'_> {
         let (status, head, length) = match http::answer(input, false) {
             Ok(Some(answer)) => (answer.status, &input[..answer.head], answer.length),
             Ok(None) => return 0,
-            Err(why) => {
-                self.login_failed(slot, "login:websocket", why);
+            Err(reason) => {
+                self.login_failed(slot, "login:websocket", reason);
                 return input.len();
             }
         };
-        if let Err(why) = websocket::accepted(status, head, self.key(slot)) {
-            self.login_failed(slot, "login:websocket", &why);
+        if let Err(reason) = websocket::accepted(status, head, self.key(slot)) {
+            self.login_failed(slot, "login:websocket", &reason);
             return input.len();
         }
         let user = &mut self.users[slot];
@@ -116,9 +116,9 @@ impl WorkerEngine<'_> {
     }
 
     /// Handles a violation of a protocol below XMPP.
-    pub(super) fn broken_protocol(&mut self, slot: UserSlot, why: &str) {
+    pub(super) fn broken_protocol(&mut self, slot: UserSlot, reason: &str) {
         self.record.error("garbled");
-        self.record.log(|| why.to_owned());
+        self.record.log(|| reason.to_owned());
         self.connection_closed(slot, None);
     }
 

@@ -156,7 +156,7 @@ impl WorkerEngine<'_> {
     fn stamp(&mut self, slot: UserSlot, recipient: u32, ack: &AckMode, due: u64) -> (u16, u32) {
         let owner = self.owner(u64::from(recipient));
         let online = self.online.contains(recipient);
-        let number = self.tally.number(owner, recipient, online);
+        let number = self.accounting.number(owner, recipient, online);
         self.record.adjust_gauge(Gauge::UnderWay, 1);
         if online {
             self.record.add(Counter::MessagesToOnline, 1);

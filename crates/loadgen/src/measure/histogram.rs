@@ -148,7 +148,7 @@ mod tests {
     use super::TimingHistogram;
 
     #[test]
-    fn merging_sparse_forms_is_recording_everything_in_one() {
+    fn merged_sparse_histograms_equal_one_histogram() {
         let (mut all, mut first, mut second, mut merged) =
             (TimingHistogram::new(), TimingHistogram::new(), TimingHistogram::new(), TimingHistogram::new());
         for value in 0..10_000_u64 {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_right_to_a_thousandth() {
+    fn percentiles_are_accurate_to_a_thousandth() {
         let mut histogram = TimingHistogram::new();
         (1..=100_000).for_each(|value| histogram.record(value));
         let summary = histogram.summary();

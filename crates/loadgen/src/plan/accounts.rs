@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leads_back_to_its_user() {
+    fn an_account_name_maps_to_its_user() {
         for (first, count, stride) in [(0, 10, 1), (1, 1, 1), (7, 300, 5)] {
             let accounts = accounts(first, count, stride);
             for index in 0..count {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_nobody_lead_nowhere() {
+    fn unknown_account_names_map_to_no_user() {
         let accounts = accounts(10, 5, 5);
         for name in ["u9", "u11", "u35", "u010", "u+10", "v10", "u", "", "u99999999999999999999"] {
             assert_eq!(accounts.index_of(name), None, "{name}");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_is_put_into_the_password() {
+    fn the_user_number_is_inserted_into_the_password() {
         let mut password = String::new();
         accounts(10, 5, 5).password_of(2, &mut password);
         assert_eq!(password, "pw20!20");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One mistake. `Display` gives the line shown to the user.
+/// One error. `Display` gives the line shown to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError {
     /// Line of the file, from 1; `None` if it has no line.
@@ -14,12 +14,12 @@ pub struct PlanError {
 }
 
 impl PlanError {
-    /// A mistake of the plan as a whole.
+    /// An error of the plan as a whole.
     pub fn of_plan(text: impl Into<String>) -> Self {
         Self { line: None, key: String::new(), text: text.into() }
     }
 
-    /// A mistake of one part of the plan.
+    /// An error of one part of the plan.
     pub fn at(key: impl Into<String>, text: impl Into<String>) -> Self {
         Self { line: None, key: key.into(), text: text.into() }
     }

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back_is_where_it_was() {
+    fn scaling_is_reversible() {
         let plans = workloads().into_iter().map(|w| named(w.name, &PlanOverrides::default()).unwrap().0);
         for plan in plans.chain([rich()]) {
             for factor in [0.1, 1.0 / 3.0, 1.0, 2.0, 7.0, 60.0] {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_stays() {
+    fn scaling_preserves_the_shape_of_the_plan() {
         for workload in workloads() {
             let at = |time_scale| {
                 let arguments =
@@ -194,15 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn patience_with_the_server_stays() {
+    fn timeouts_are_not_scaled() {
         let mut plan = rich();
         let before = plan.clone();
         scale(&mut plan, 100.0);
-        let kept = |plan: &LoadPlan| {
+        let timeouts = |plan: &LoadPlan| {
             let o = &plan.options;
             (o.connect_timeout_ms, o.answer_timeout_ms, o.acceptable_ms, o.drain_ms)
         };
-        assert_eq!(kept(&plan), kept(&before));
+        assert_eq!(timeouts(&plan), timeouts(&before));
         let waits = |plan: &LoadPlan| {
             plan.sessions[0].steps.iter().find_map(|step| match step {
                 PlanStep::WaitFor { timeout_ms, .. } => Some(*timeout_ms),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_never_becomes_nothing_and_a_wrong_scale_does_nothing() {
+    fn a_pause_never_becomes_zero_and_an_invalid_scale_is_ignored() {
         let mut plan = rich();
         scale(&mut plan, 1e9);
         assert_eq!(plan.options.hold_ms, Some(1));

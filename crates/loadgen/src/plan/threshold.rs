@@ -2,8 +2,8 @@
 //! 100`.
 //!
 //! ```text
-//! condition  = figure "(" name ")" comparison number [unit]
-//! figure     = p50 | p90 | p99 | p99.9 | mean | min | max     of a timing: us, ms, s, m, h
+//! condition  = statistic "(" name ")" comparison number [unit]
+//! statistic  = p50 | p90 | p99 | p99.9 | mean | min | max     of a timing: us, ms, s, m, h
 //!            | count | rate                                   of a counter, a timing or errors; rate is a second's mean
 //!            | share                                          of a counter in what it is a part of: %
 //!            | max                                            of a gauge
@@ -30,7 +30,7 @@ pub struct Threshold {
     /// Source text.
     pub text: String,
     /// Statistic to compare.
-    pub figure: Statistic,
+    pub statistic: Statistic,
     /// Measurement that it is computed from.
     pub subject: ThresholdSubject,
     /// Comparison operator.
@@ -110,7 +110,7 @@ impl ThresholdOperator {
     }
 }
 
-const FIGURES: &[(&str, Statistic)] = &[
+const STATISTICS: &[(&str, Statistic)] = &[
     ("p50", Statistic::P50),
     ("p90", Statistic::P90),
     ("p99", Statistic::P99),
@@ -173,8 +173,8 @@ impl Threshold {
             return wrong(format!("the closing bracket after the name is missing; {FORM}"));
         };
         let head = head.trim();
-        let Some((_, figure)) = FIGURES.iter().find(|(word, _)| *word == head) else {
-            let known = FIGURES.iter().map(|(word, _)| *word);
+        let Some((_, statistic)) = STATISTICS.iter().find(|(word, _)| *word == head) else {
+            let known = STATISTICS.iter().map(|(word, _)| *word);
             let list: Vec<&str> = known.clone().collect();
             let near = nearest(head, known);
             return wrong(format!("there is no statistic \"{head}\"; known are {}{near}", list.join(", ")));
@@ -183,12 +183,12 @@ impl Threshold {
             return wrong(format!("there is no comparison; {FORM}"));
         };
         let number = tail.get(sign.len()..).unwrap_or_default().trim();
-        let parsed = subject(*figure, name.trim())
-            .and_then(|subject| Ok((value(*figure, &subject, number)?, subject)));
+        let parsed = subject(*statistic, name.trim())
+            .and_then(|subject| Ok((value(*statistic, &subject, number)?, subject)));
         match parsed {
             Ok((value, subject)) => Ok(Threshold {
                 text: text.to_owned(),
-                figure: *figure,
+                statistic: *statistic,
                 subject,
                 comparison: *comparison,
                 value,
@@ -203,7 +203,7 @@ impl Threshold {
     }
 }
 
-fn subject(figure: Statistic, name: &str) -> Result<ThresholdSubject, String> {
+fn subject(statistic: Statistic, name: &str) -> Result<ThresholdSubject, String> {
     let timing = || {
         let transaction = name.strip_prefix("tr:").is_some_and(|name| !name.is_empty());
         (transaction || Timing::ALL.iter().any(|timing| timing.name() == name))
@@ -225,7 +225,7 @@ fn subject(figure: Statistic, name: &str) -> Result<ThresholdSubject, String> {
     let timings = || Timing::ALL.iter().map(|timing| timing.name());
     let counters = || Counter::ALL.iter().map(|counter| counter.name());
     let gauges = || Gauge::ALL.iter().map(|gauge| gauge.name());
-    let (found, known): (Option<ThresholdSubject>, Vec<&str>) = match figure {
+    let (found, known): (Option<ThresholdSubject>, Vec<&str>) = match statistic {
         Statistic::Share => (
             counter().filter(|_| PARTS.iter().any(|(part, _)| part.name() == name)),
             PARTS.iter().map(|(part, _)| part.name()).collect(),
@@ -251,7 +251,7 @@ fn subject(figure: Statistic, name: &str) -> Result<ThresholdSubject, String> {
     })
 }
 
-fn value(figure: Statistic, subject: &ThresholdSubject, text: &str) -> Result<f64, String> {
+fn value(statistic: Statistic, subject: &ThresholdSubject, text: &str) -> Result<f64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && !".-+_".contains(c)).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit = unit.trim();
@@ -262,14 +262,14 @@ fn value(figure: Statistic, subject: &ThresholdSubject, text: &str) -> Result<f6
         .filter(|number: &f64| number.is_finite())
         .ok_or_else(|| format!("\"{text}\" is not a number; {FORM}"))?;
     let time = matches!(subject, ThresholdSubject::Timing(_))
-        && !matches!(figure, Statistic::Count | Statistic::Rate);
+        && !matches!(statistic, Statistic::Count | Statistic::Rate);
     if time {
         let factor = TIMES.iter().find(|(word, _)| *word == unit).map(|(_, factor)| factor);
         return factor.map(|factor| number * factor).ok_or_else(|| {
             format!("a time requires a unit: us, ms, s, m or h, such as {number}ms; not \"{text}\"")
         });
     }
-    match (figure, unit) {
+    match (statistic, unit) {
         (Statistic::Share, "%") => Ok(number / 100.0),
         (Statistic::Share, _) => {
             Err(format!("a share must be given in percent, such as {number}%; not \"{text}\""))
@@ -286,11 +286,11 @@ mod tests {
     fn read(text: &str) -> (Statistic, ThresholdSubject, ThresholdOperator, f64) {
         let found = Threshold::parse(text).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(found.text, text.trim());
-        (found.figure, found.subject, found.comparison, found.value)
+        (found.statistic, found.subject, found.comparison, found.value)
     }
 
     #[test]
-    fn figures_names_comparisons_and_units() {
+    fn statistics_names_comparisons_and_units() {
         let timing = |name: &str| ThresholdSubject::Timing(name.to_owned());
         let counter = |name: &str| ThresholdSubject::Counter(name.to_owned());
         let cases = [
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_the_names_that_are_known() {
+    fn errors_list_the_known_names() {
         let cases: [(&str, &[&str]); 11] = [
             ("", &["no statistic with a name in brackets", "p99(message) > 50ms"]),
             ("p99 message > 50ms", &["no statistic with a name in brackets"]),

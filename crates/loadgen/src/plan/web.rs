@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemes_say_what_is_spoken() {
+    fn url_schemes_select_the_transport() {
         for (text, transport, security, address, path) in [
             (
                 "http://127.0.0.1:5280/http-bind",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_are_not_given_are_the_usual_ones() {
+    fn missing_paths_default_to_the_usual_ones() {
         let web = |transport| HttpBinding { transport, ..HttpBinding::default() };
         assert_eq!(web(StreamTransport::Bosh).path(), "/http-bind");
         assert_eq!(web(StreamTransport::WebSocket).path(), "/xmpp-websocket");

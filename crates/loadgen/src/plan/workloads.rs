@@ -192,7 +192,7 @@ pub fn workloads() -> Vec<Workload> {
 }
 
 /// Plan of a named workload and what it needs on the server. A name that is unknown, or not possible in this version,
-/// is one mistake that says so.
+/// is one error that says so.
 pub fn named(
     name: &str,
     arguments: &PlanOverrides,
@@ -232,7 +232,7 @@ mod tests {
     fn at(name: &str, connections: Option<u32>) -> (LoadPlan, Preparation) {
         let arguments = PlanOverrides { connections, ..PlanOverrides::default() };
         let (plan, preparation) =
-            named(name, &arguments).unwrap_or_else(|mistakes| panic!("{name}: {}", mistakes[0]));
+            named(name, &arguments).unwrap_or_else(|errors| panic!("{name}: {}", errors[0]));
         (plan, preparation.unwrap())
     }
 
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be_run() {
+    fn workload_names_that_cannot_be_run_are_refused() {
         let sentence = |name: &str| named(name, &PlanOverrides::default()).unwrap_err()[0].to_string();
         assert_eq!(
             sentence("pubsub-1m-nodes"),

@@ -145,7 +145,7 @@ fn at(value: f64) -> String {
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-/// Path through points. Points inside a level stretch are omitted.
+/// Path through points. Points inside a level segment are omitted.
 fn path(points: &[(f64, f64)]) -> String {
     let mut path = String::new();
     let points: Vec<(String, String)> = points.iter().map(|p| (at(p.0), at(p.1))).collect();
@@ -237,13 +237,8 @@ impl Chart {
         };
         let _ = write!(
             svg,
-            "<svg{space} class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\" \
-             data-box=\"{LEFT} {TOP} {right} {}\" data-x=\"{} {}\" data-y=\"{low} {high}\" data-log=\"{}\"\
+            "<svg{space} class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-labelledby=\"{id}-t {id}-d\"\
              ><title id=\"{id}-t\">{}</title><desc id=\"{id}-d\">{}</desc>",
-            HEIGHT - BOTTOM,
-            self.axis.from,
-            self.axis.to,
-            u8::from(self.log),
             escape(&self.title),
             escape(&self.description()),
         );
@@ -291,7 +286,7 @@ impl Chart {
     }
 
     fn axes(&self, svg: &mut String, scale: &ChartScale, ticks: &[f64]) {
-        let (right, floor) = (scale.right, HEIGHT - BOTTOM);
+        let (right, bottom) = (scale.right, HEIGHT - BOTTOM);
         let mut grid = String::new();
         // Small screens have room for every other label only.
         for (index, &tick) in ticks.iter().enumerate() {
@@ -306,7 +301,7 @@ impl Chart {
         for (index, (value, text)) in self.axis.ticks.iter().enumerate() {
             let x = scale.x(*value);
             let half = text.chars().count() as f64 * LETTER / 2.0;
-            let _ = write!(grid, "M{} {floor}v4", at(x));
+            let _ = write!(grid, "M{} {bottom}v4", at(x));
             if x - half < last {
                 continue;
             }
@@ -316,7 +311,7 @@ impl Chart {
                 svg,
                 "<text class=\"{class}\" x=\"{}\" y=\"{}\">{}</text>",
                 at(x),
-                floor + 15.0,
+                bottom + 15.0,
                 escape(text)
             );
         }
@@ -325,7 +320,7 @@ impl Chart {
             svg,
             "<path class=\"grid\" d=\"{grid}\"/><text class=\"u\" x=\"{}\" y=\"{}\">{}</text>",
             WIDTH - 2.0,
-            floor + 15.0,
+            bottom + 15.0,
             if scale.right < WIDTH - 40.0 { escape(&self.axis.title) } else { "".into() },
         );
         if !self.unit.title().is_empty() {
@@ -384,10 +379,10 @@ impl Chart {
             if index < line.points.len() && !apart(&line.points[index - 1..=index]) {
                 continue;
             }
-            let stretch = &line.points[start..index];
+            let segment = &line.points[start..index];
             start = index;
             let place = |pick: fn(&CurvePoint) -> f64| -> Vec<(f64, f64)> {
-                stretch.iter().map(|p| (scale.x(p.x), scale.y(pick(p)))).collect()
+                segment.iter().map(|p| (scale.x(p.x), scale.y(pick(p)))).collect()
             };
             let middle = place(|p| p.y);
             strokes.push_str(&path(&middle));
@@ -400,13 +395,13 @@ impl Chart {
             }
             if let (CurveStyle::Area(_), Some(first), Some(last)) = (line.look, middle.first(), middle.last())
             {
-                let floor = HEIGHT - BOTTOM;
-                let _ = write!(shades, "{}L{} {floor}L{} {floor}Z", path(&middle), at(last.0), at(first.0));
-            } else if stretch.iter().any(|p| p.low < p.y) {
+                let bottom = HEIGHT - BOTTOM;
+                let _ = write!(shades, "{}L{} {bottom}L{} {bottom}Z", path(&middle), at(last.0), at(first.0));
+            } else if segment.iter().any(|p| p.low < p.y) {
                 let mut around = place(|p| p.high);
                 around.extend(place(|p| p.low).into_iter().rev());
                 // Here the line already shows the maxima; a shade would repeat it.
-                if stretch.iter().any(|p| p.y < p.high) {
+                if segment.iter().any(|p| p.y < p.high) {
                     let _ = write!(shades, "{}Z", path(&around));
                 }
             }
@@ -439,10 +434,10 @@ fn name_lines(svg: &mut String, right: f64, mut ends: Vec<(f64, &ChartCurve)>) {
     // More labels than fit would leave the drawing; the legend lists them all.
     ends.truncate(((HEIGHT - BOTTOM - TOP) / APART) as usize);
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut floor = f64::MIN;
+    let mut lowest_free = f64::MIN;
     for end in &mut ends {
-        end.0 = end.0.max(floor);
-        floor = end.0 + APART;
+        end.0 = end.0.max(lowest_free);
+        lowest_free = end.0 + APART;
     }
     let mut ceiling = HEIGHT - BOTTOM + 2.0;
     for end in ends.iter_mut().rev() {
@@ -468,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shutdown_does_not_press_the_curves_flat() {
+    fn the_shutdown_does_not_flatten_the_curves() {
         let point = |x: f64, y: f64| CurvePoint { x, low: y, y, high: y };
         let points = vec![point(0.5, 10.0), point(1.5, 40.0), point(2.5, 90_000.0)];
         let mut chart = Chart {

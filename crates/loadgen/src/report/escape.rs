@@ -45,7 +45,7 @@ mod tests {
     use super::{escape, shortened};
 
     #[test]
-    fn nothing_of_a_name_is_markup() {
+    fn names_are_escaped_in_markup() {
         assert_eq!(
             escape("<script a=\"b\" c='d'>&\u{0}"),
             "&lt;script a=&quot;b&quot; c=&#39;d&#39;&gt;&amp;\u{fffd}"

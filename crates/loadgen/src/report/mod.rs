@@ -1,8 +1,8 @@
 //! Report of a run: the model, its JSON, the HTML page, the comparison of runs.
 //!
 //! [`write()`] creates the files of a run, [`read`] loads its JSON. Everything else turns a [`model::RunRecord`] into
-//! text: [`text()`] for the terminal, [`html`] for the browser, [`verdict()`] into one sentence, [`compare()`] several side
-//! by side.
+//! text: [`text()`] for the terminal, [`html`] for the browser, [`verdict()`] into one sentence, [`compare()`] several
+//! side by side.
 //!
 //! Not implemented: image files; a browser prints the page.
 //!

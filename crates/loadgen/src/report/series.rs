@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_an_absurd_second_costs_no_memory() {
+    fn a_file_with_an_invalid_second_allocates_no_memory() {
         use super::super::model::{RunRecord, SecondReport};
         let mut run = RunRecord {
             seconds: vec![SecondReport { at: u32::MAX, ..SecondReport::default() }],

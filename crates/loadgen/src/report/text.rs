@@ -102,8 +102,8 @@ pub(super) fn used(run: &RunRecord) -> Option<String> {
             .collect::<Vec<_>>()
             .join("; "),
     };
-    let asked = &run.about.security;
-    Some(if asked.is_empty() { text } else { format!("{text} (security {})", plain(asked)) })
+    let requested = &run.about.security;
+    Some(if requested.is_empty() { text } else { format!("{text} (security {})", plain(requested)) })
 }
 
 fn thresholds(text: &mut String, run: &RunRecord) {

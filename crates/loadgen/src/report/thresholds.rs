@@ -35,9 +35,9 @@ fn measured(threshold: &Threshold, run: &RunRecord) -> Option<f64> {
     let count = match &threshold.subject {
         ThresholdSubject::Timing(name) => {
             let total = run.totals.timings.get(name).filter(|total| total.summary.count > 0);
-            match (threshold.figure, total) {
+            match (threshold.statistic, total) {
                 (Statistic::Count | Statistic::Rate, total) => total.map_or(0, |total| total.summary.count),
-                (figure, total) => return total.map(|total| of_time(figure, &total.summary)),
+                (statistic, total) => return total.map(|total| of_time(statistic, &total.summary)),
             }
         }
         ThresholdSubject::Gauge(name) => {
@@ -45,7 +45,7 @@ fn measured(threshold: &Threshold, run: &RunRecord) -> Option<f64> {
         }
         ThresholdSubject::Counter(name) => {
             let count = run.totals.counters.get(name).map_or(0, |counter| counter.total);
-            if threshold.figure == Statistic::Share {
+            if threshold.statistic == Statistic::Share {
                 let (_, whole) = PARTS.iter().find(|(part, _)| part.name() == name)?;
                 let whole: u64 = whole.iter().map(|counter| total(run, *counter)).sum();
                 return (whole > 0).then(|| count as f64 / whole as f64);
@@ -55,14 +55,14 @@ fn measured(threshold: &Threshold, run: &RunRecord) -> Option<f64> {
         ThresholdSubject::Errors => run.totals.errors.values().map(|error| error.total).sum(),
         ThresholdSubject::Error(kind) => run.totals.errors.get(kind).map_or(0, |error| error.total),
     };
-    match threshold.figure {
+    match threshold.statistic {
         Statistic::Rate => (run.about.length > 0.0).then(|| count as f64 / run.about.length),
         _ => Some(count as f64),
     }
 }
 
-fn of_time(figure: Statistic, summary: &TimingSummary) -> f64 {
-    match figure {
+fn of_time(statistic: Statistic, summary: &TimingSummary) -> f64 {
+    match statistic {
         Statistic::P50 => summary.p50 as f64,
         Statistic::P90 => summary.p90 as f64,
         Statistic::P99 => summary.p99 as f64,
@@ -74,10 +74,10 @@ fn of_time(figure: Statistic, summary: &TimingSummary) -> f64 {
 }
 
 fn shown(threshold: &Threshold, measured: f64) -> String {
-    match (&threshold.subject, threshold.figure) {
+    match (&threshold.subject, threshold.statistic) {
         (_, Statistic::Rate) => format!("{}/s", digits(measured)),
         (_, Statistic::Share) => format!("{} %", digits(measured * 100.0)),
-        (ThresholdSubject::Timing(_), figure) if figure != Statistic::Count => time(measured),
+        (ThresholdSubject::Timing(_), statistic) if statistic != Statistic::Count => time(measured),
         _ => grouped(measured.max(0.0) as u64),
     }
     .replace(['\u{a0}', '\u{202f}'], " ")
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_is_compared_with_what_was_measured() {
+    fn each_statistic_is_compared_with_the_measurement() {
         for (text, measured, missed) in [
             ("p50(message) > 499ms", "500 ms", true),
             ("p99(message) > 1s", "990 ms", false),
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_measured_fails() {
+    fn a_threshold_on_an_unmeasured_metric_fails() {
         assert_eq!(of("p99(presence) > 1s"), ("nothing was measured".to_owned(), true));
         assert_eq!(of("share(iq_errors) > 1%"), ("nothing was measured".to_owned(), true));
     }
 
     #[test]
-    fn failed_logins_are_a_failure_unless_a_threshold_says_how_many_may_be() {
+    fn failed_logins_fail_the_run_unless_a_threshold_permits_them() {
         let found = failures(&[], &run());
         assert_eq!(found, ["2 of 100 logins failed (most frequent error: login:not-authorized, 2 times)"]);
         let with = |text: &str| {

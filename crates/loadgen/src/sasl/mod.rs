@@ -1,9 +1,9 @@
 //! Logins with SASL: PLAIN (RFC 4616), SCRAM and SCRAM-PLUS (RFC 5802, RFC 7677; SHA-512 as registered with IANA),
 //! ANONYMOUS (RFC 4505) and EXTERNAL (RFC 4422, appendix A), as used by RFC 6120, section 6.
 //!
-//! A [`ClientExchange`] lives for one login. SCRAM itself and the cache of derived keys are [`sasl::client`], so that another
-//! login with the same salt costs a few HMACs and no key derivation. This module is independent of XML: messages are
-//! bytes, which [`to_base64`] and [`from_base64`] encode and decode.
+//! A [`ClientExchange`] lives for one login. SCRAM itself and the cache of derived keys are [`sasl::client`], so that
+//! another login with the same salt costs a few HMACs and no key derivation. This module is independent of XML:
+//! messages are bytes, which [`to_base64`] and [`from_base64`] encode and decode.
 //!
 //! SASL2 and FAST (XEP-0388, XEP-0484) are in the engine.
 //!
@@ -59,7 +59,9 @@ impl From<ClientError> for SaslError {
     fn from(error: ClientError) -> SaslError {
         match error {
             // The server's own error text, at most one line.
-            ClientError::Server(why) => Self::Scram(ClientError::Server(why.chars().take(80).collect())),
+            ClientError::Server(reason) => {
+                Self::Scram(ClientError::Server(reason.chars().take(80).collect()))
+            }
             error => Self::Scram(error),
         }
     }

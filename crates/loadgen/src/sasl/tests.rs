@@ -146,7 +146,7 @@ fn each_hash_and_binding_against_an_independent_server() {
 }
 
 #[test]
-fn a_server_that_does_not_know_the_password_is_found_out() {
+fn a_server_that_does_not_know_the_password_is_detected() {
     let mut keys = ScramKeyCache::new();
     for (last, expected) in [
         ("v=rmF9pqV8S7suAoZWja4dJRkFsKR=", SaslError::Scram(Malformed("signature"))),
@@ -166,7 +166,7 @@ fn a_server_that_does_not_know_the_password_is_found_out() {
 }
 
 #[test]
-fn wrong_challenges_are_refused_by_their_part() {
+fn invalid_challenges_are_refused_with_the_invalid_part() {
     for (first, expected) in [
         ("", SaslError::Scram(Malformed("nonce"))),
         ("m=must,r=abcD,s=QSXC,i=1", SaslError::Scram(Extension)),
@@ -223,7 +223,7 @@ fn credentials_that_cannot_be_carried_are_refused_before_the_login() {
 }
 
 #[test]
-fn the_mechanisms_of_one_message() {
+fn single_message_mechanisms_are_encoded() {
     let one = |mechanism, user, password, authzid| {
         let (mut exchange, initial) =
             ClientExchange::begin(mechanism, user, password, authzid, Gs2::None, "").unwrap();
@@ -259,7 +259,7 @@ fn base64_as_xmpp_carries_it() {
 }
 
 #[test]
-fn the_strongest_of_what_both_speak_is_chosen() {
+fn the_strongest_common_mechanism_is_chosen() {
     let offered = ["PLAIN", "SCRAM-SHA-1", "X-OAUTH2", "SCRAM-SHA-256-PLUS", "SCRAM-SHA-1-PLUS", "EXTERNAL"];
     let name = |wanted: &[Mechanism], can_bind| {
         choose(offered, wanted, can_bind).map(|choice| choice.mechanism.name())
@@ -299,7 +299,7 @@ fn xep_0440_a_plus_needs_a_binding_that_the_server_has_named() {
 }
 
 #[test]
-fn the_binding_follows_the_choice() {
+fn the_channel_binding_follows_the_mechanism() {
     let (exporter_data, end_point_data) = (Some([1; 32]), Some(vec![2]));
     let plus = choose(["SCRAM-SHA-1", "SCRAM-SHA-1-PLUS"], &[], true).unwrap();
     let both = |types| plus.binding(exporter_data, end_point_data.clone(), types);

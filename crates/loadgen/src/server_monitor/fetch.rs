@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_an_error_in_words() {
+    fn an_invalid_metrics_page_is_a_readable_error() {
         for (response, part) in [
             ("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "status 404"),
             ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n", "before the end"),

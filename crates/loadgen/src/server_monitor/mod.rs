@@ -69,12 +69,12 @@ struct MonitorSample {
     at: u32,
     server: Option<ServerSample>,
     series: Vec<(String, f64)>,
-    said: Vec<String>,
+    log_lines: Vec<String>,
 }
 
 /// Handle of the sampling thread.
 pub struct ServerMonitor {
-    looks: Receiver<MonitorSample>,
+    samples: Receiver<MonitorSample>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -85,23 +85,23 @@ impl ServerMonitor {
         if host.empty() {
             return None;
         }
-        let (tell, looks) = sync_channel(SAMPLES);
+        let (sender, samples) = sync_channel(SAMPLES);
         let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || watch(host, start_us, &asked, &tell));
-        Some(Self { looks, stop, thread: Some(thread) })
+        let stop_requested = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || watch(host, start_us, &stop_requested, &sender));
+        Some(Self { samples, stop, thread: Some(thread) })
     }
 
     /// Moves the samples since the last call into the run.
     pub fn collect(&self, run: &mut RunRecord) {
-        for look in self.looks.try_iter() {
-            run.server.extend(look.server);
-            run.log.extend(look.said);
-            for (name, value) in look.series {
+        for sample in self.samples.try_iter() {
+            run.server.extend(sample.server);
+            run.log.extend(sample.log_lines);
+            for (name, value) in sample.series {
                 if let Some((_, values)) = run.scraped.iter_mut().find(|(known, _)| *known == name) {
-                    values.push((look.at, value));
+                    values.push((sample.at, value));
                 } else if run.scraped.len() < MAX_SERIES {
-                    run.scraped.push((name, vec![(look.at, value)]));
+                    run.scraped.push((name, vec![(sample.at, value)]));
                 }
             }
         }
@@ -132,7 +132,7 @@ fn fetch(url: &str) -> Result<MetricsScrape> {
     Ok(MetricsScrape::read(&fetch::get(url)?))
 }
 
-fn watch(host: ServerMonitorConfig, start_us: u64, stop: &AtomicBool, tell: &SyncSender<MonitorSample>) {
+fn watch(host: ServerMonitorConfig, start_us: u64, stop: &AtomicBool, sender: &SyncSender<MonitorSample>) {
     let mut processes = MonitoredProcesses::new(&host);
     let mut pages: BTreeMap<String, (u64, MetricsScrape)> = BTreeMap::new();
     // Rates start at the first sample.
@@ -153,24 +153,24 @@ fn watch(host: ServerMonitorConfig, start_us: u64, stop: &AtomicBool, tell: &Syn
         if clock::now_us() > due + 1_000_000 {
             continue;
         }
-        let mut look = MonitorSample { at, server: processes.sample(at), ..MonitorSample::default() };
+        let mut sample = MonitorSample { at, server: processes.sample(at), ..MonitorSample::default() };
         for url in &host.metrics {
-            let asked = clock::now_us();
+            let requested_at = clock::now_us();
             match fetch(url) {
                 Ok(page) => {
                     if let Some((before, earlier)) = pages.get(url) {
-                        look.series.extend(page.since(earlier, (asked - before) as f64 / 1e6));
+                        sample.series.extend(page.since(earlier, (requested_at - before) as f64 / 1e6));
                     }
-                    pages.insert(url.clone(), (asked, page));
+                    pages.insert(url.clone(), (requested_at, page));
                 }
                 Err(error) if at < SELDOM || at % 60 == 0 => {
-                    look.said.push(format!("second {at}: {url} cannot be read: {error:#}"));
+                    sample.log_lines.push(format!("second {at}: {url} cannot be read: {error:#}"));
                 }
                 Err(_) => {}
             }
         }
         // If the controller is busy for a minute, samples are dropped instead of queued without bound.
-        let _ = tell.try_send(look);
+        let _ = sender.try_send(sample);
     }
 }
 
@@ -301,11 +301,11 @@ mod tests {
 
     #[test]
     fn series_are_limited_and_silent_ones_left_out() {
-        let (tell, looks) = sync_channel(8);
-        let sampler = ServerMonitor { looks, stop: Arc::new(AtomicBool::new(false)), thread: None };
+        let (sender, samples) = sync_channel(8);
+        let sampler = ServerMonitor { samples, stop: Arc::new(AtomicBool::new(false)), thread: None };
         for at in 0..2 {
             let series = (0..300).map(|n| (format!("s{n}"), f64::from(n % 2))).collect();
-            tell.try_send(MonitorSample { at, series, ..MonitorSample::default() }).unwrap();
+            sender.try_send(MonitorSample { at, series, ..MonitorSample::default() }).unwrap();
         }
         let mut run = RunRecord::default();
         sampler.collect(&mut run);

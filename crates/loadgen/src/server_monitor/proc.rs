@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_may_be_called_anything() {
+    fn process_names_may_contain_any_character() {
         let text =
             "42 (a) b (c)) S 7 42 42 0 -1 4194560 9 0 0 0 1250 250 5 5 20 0 33 0 999 123456789 2560 184 1";
         let stat = parse_stat(text, 4_096, 100.0).unwrap();

@@ -248,8 +248,8 @@ impl Socket {
     }
 
     /// Negotiated TLS parameters; `None` without TLS or before the handshake is complete.
-    pub fn facts(&self) -> Option<NegotiatedTls> {
-        self.tls.as_ref()?.facts()
+    pub fn negotiated_tls(&self) -> Option<NegotiatedTls> {
+        self.tls.as_ref()?.negotiated_tls()
     }
 
     /// Channel binding `tls-exporter` (RFC 9266): 32 bytes, TLS 1.3 only.

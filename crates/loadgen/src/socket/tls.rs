@@ -67,16 +67,16 @@ enum TlsLayer {
 pub(super) struct TlsConnection {
     layer: TlsLayer,
     /// Incomplete records.
-    kept: Vec<u8>,
+    unprocessed: Vec<u8>,
     /// Records that the kernel did not accept.
     unsent: Vec<u8>,
     /// `None` until the handshake is complete.
-    facts: Option<NegotiatedTls>,
+    negotiated: Option<NegotiatedTls>,
     exporter: Option<[u8; 32]>,
     end_point: Option<Box<[u8]>>,
     stage: TlsStage,
     /// close_notify was sent.
-    said_goodbye: bool,
+    close_notify_sent: bool,
     /// Tickets are wanted.
     resumption: bool,
 }
@@ -114,13 +114,13 @@ impl TlsConnection {
         };
         Ok(TlsConnection {
             layer: TlsLayer::Rustls(Box::new(connection.map_err(failure)?)),
-            kept: Vec::new(),
+            unprocessed: Vec::new(),
             unsent: Vec::new(),
-            facts: None,
+            negotiated: None,
             exporter: None,
             end_point: None,
             stage: TlsStage::Going,
-            said_goodbye: false,
+            close_notify_sent: false,
             resumption: client.resumes(),
         })
     }
@@ -148,7 +148,7 @@ impl TlsConnection {
         self.check()?;
         let WorkerBuffers { input, sealed, wire } = scratch;
         sealed.clear();
-        let start = self.kept.len();
+        let start = self.unprocessed.len();
         let room = input.get_mut(start..start + WorkerBuffers::READ_BYTES).unwrap_or_default();
         let mut outcome = ReadOutcome {
             bytes: 0,
@@ -170,10 +170,10 @@ impl TlsConnection {
             outcome.end = ReadEnd::Closed;
             return Ok(outcome);
         }
-        let handshaking = self.facts.is_none();
+        let handshaking = self.negotiated.is_none();
         let records = input.get_mut(..start + count).unwrap_or_default();
         if let Some(front) = records.get_mut(..start) {
-            front.copy_from_slice(&self.kept);
+            front.copy_from_slice(&self.unprocessed);
         }
         let mut found = ProcessedRecords::default();
         let result = self.advance(records, sealed, &mut found, sink);
@@ -181,7 +181,7 @@ impl TlsConnection {
         self.settle(result, descriptor, sealed, wire)?;
         self.keep(rest)?;
         outcome.bytes = found.bytes;
-        outcome.established = handshaking && self.facts.is_some();
+        outcome.established = handshaking && self.negotiated.is_some();
         outcome.blocked = !self.unsent.is_empty();
         outcome.end = match self.stage {
             TlsStage::Closed => ReadEnd::Closed,
@@ -203,7 +203,7 @@ impl TlsConnection {
         if !self.emit(descriptor, sealed, wire)? {
             return Ok(WriteOutcome { taken: 0, blocked: true });
         }
-        if !data.is_empty() && (self.facts.is_none() || self.said_goodbye) {
+        if !data.is_empty() && (self.negotiated.is_none() || self.close_notify_sent) {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let mut taken = 0;
@@ -225,19 +225,19 @@ impl TlsConnection {
         self.check()?;
         let WorkerBuffers { sealed, wire, .. } = scratch;
         sealed.clear();
-        if self.facts.is_some() && !self.said_goodbye {
-            self.said_goodbye = true;
+        if self.negotiated.is_some() && !self.close_notify_sent {
+            self.close_notify_sent = true;
             self.seal(&PendingTlsWrite::Farewell, descriptor, sealed, wire)?;
         }
         Ok(WriteOutcome { taken: 0, blocked: !self.emit(descriptor, sealed, wire)? })
     }
 
     pub(super) fn is_secure(&self) -> bool {
-        self.facts.is_some() && self.stage != TlsStage::Broken
+        self.negotiated.is_some() && self.stage != TlsStage::Broken
     }
 
-    pub(super) fn facts(&self) -> Option<NegotiatedTls> {
-        self.facts.filter(|_| self.is_secure())
+    pub(super) fn negotiated_tls(&self) -> Option<NegotiatedTls> {
+        self.negotiated.filter(|_| self.is_secure())
     }
 
     pub(super) fn exporter(&self) -> Option<[u8; 32]> {
@@ -250,7 +250,7 @@ impl TlsConnection {
 
     pub(super) fn held(&self) -> usize {
         let begun = if let TlsLayer::Own(records) = &self.layer { records.allocated_bytes() } else { 0 };
-        self.kept.capacity() + self.unsent.capacity() + begun
+        self.unprocessed.capacity() + self.unsent.capacity() + begun
     }
 
     fn check(&self) -> io::Result<()> {
@@ -312,7 +312,7 @@ impl TlsConnection {
                 _ => return Err(io::ErrorKind::Unsupported.into()),
             }
             found.consumed += discard;
-            if self.facts.is_none() && !connection.is_handshaking() && !connection.wants_write() {
+            if self.negotiated.is_none() && !connection.is_handshaking() && !connection.wants_write() {
                 self.establish(captured)?;
             }
             if waits {
@@ -333,7 +333,7 @@ impl TlsConnection {
         self.end_point =
             certificate.and_then(|der| end_point::server_end_point(der)).map(Vec::into_boxed_slice);
         self.exporter = captured.exporter;
-        self.facts = Some(NegotiatedTls {
+        self.negotiated = Some(NegotiatedTls {
             version: match version {
                 Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
                 Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
@@ -367,7 +367,7 @@ impl TlsConnection {
     ) -> io::Result<()> {
         if result.is_err() {
             self.stage = TlsStage::Broken;
-            self.kept = Vec::new();
+            self.unprocessed = Vec::new();
             if let TlsLayer::Rustls(connection) = &mut self.layer {
                 while connection.wants_write() {
                     let Ok(ConnectionState::EncodeTlsData(data)) =
@@ -390,15 +390,15 @@ impl TlsConnection {
     /// Stores incomplete records for the next read.
     fn keep(&mut self, rest: &[u8]) -> io::Result<()> {
         if rest.is_empty() || self.stage == TlsStage::Closed {
-            self.kept = Vec::new();
+            self.unprocessed = Vec::new();
             return Ok(());
         }
         if rest.len() > WorkerBuffers::KEPT_BYTES {
             self.stage = TlsStage::Broken;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "TLS message too long"));
         }
-        self.kept.clear();
-        self.kept.extend_from_slice(rest);
+        self.unprocessed.clear();
+        self.unprocessed.extend_from_slice(rest);
         Ok(())
     }
 
@@ -425,7 +425,7 @@ impl TlsConnection {
 
     fn seal_rustls(&mut self, job: &PendingTlsWrite<'_>, sealed: &mut SealedBuffer) -> io::Result<()> {
         while let TlsLayer::Rustls(connection) = &mut self.layer {
-            let UnbufferedStatus { discard, state } = connection.process_tls_records(&mut self.kept);
+            let UnbufferedStatus { discard, state } = connection.process_tls_records(&mut self.unprocessed);
             let mut done = false;
             match state.map_err(failure)? {
                 ConnectionState::WriteTraffic(mut traffic) => {
@@ -447,7 +447,7 @@ impl TlsConnection {
                 // Reading leaves no complete record, so no other state can occur.
                 _ => break,
             }
-            self.kept.drain(..discard.min(self.kept.len()));
+            self.unprocessed.drain(..discard.min(self.unprocessed.len()));
             if done {
                 return Ok(());
             }

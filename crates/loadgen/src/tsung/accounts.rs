@@ -41,7 +41,7 @@ impl TsungReader<'_> {
         };
         let variables = name.contains("%%") || password.contains("%%");
         if variables && !subst {
-            self.wrong(node, "xmpp_authenticate", "its variables require subst=\"true\" on the request");
+            self.error(node, "xmpp_authenticate", "its variables require subst=\"true\" on the request");
             return;
         }
         let login = if !variables {

@@ -250,8 +250,8 @@ fn server_words(plan: &mut LoadPlan) {
 }
 
 /// Whether a step satisfies the predicate.
-fn has(steps: &[PlanStep], such: &dyn Fn(&PlanStep) -> bool) -> bool {
-    steps.iter().any(|step| such(step) || inner(step).is_some_and(|steps| has(steps, such)))
+fn has(steps: &[PlanStep], predicate: &dyn Fn(&PlanStep) -> bool) -> bool {
+    steps.iter().any(|step| predicate(step) || inner(step).is_some_and(|steps| has(steps, predicate)))
 }
 
 /// Applies a function to each step of a plan.

@@ -55,15 +55,15 @@ impl TsungReader<'_> {
         };
         let when = self.choice(node, "when", &["match", "nomatch"]) != Some("nomatch");
         if self.flag(node, "subst", false) && regex.contains("%%") {
-            self.wrong(node, "match", "this version does not support variables in the expression of a match");
+            self.error(node, "match", "this version does not support variables in the expression of a match");
             return None;
         }
         if self.count(node, "loop_back").unwrap_or(0) != 0 {
-            self.wrong(node, "match", "loop_back: this version repeats only the request itself");
+            self.error(node, "match", "loop_back: this version repeats only the request itself");
         }
         for name in ["apply_to_content", "skip_headers"] {
             if attribute(node, name).is_some_and(|value| !["undefined", "no"].contains(&value)) {
-                self.wrong(node, "match", format!("this version does not support {name}"));
+                self.error(node, "match", format!("this version does not support {name}"));
             }
         }
         let loops = self.count(node, "max_loop").unwrap_or(20);
@@ -92,12 +92,12 @@ impl TsungReader<'_> {
                 let text = format!(
                     "this version does not support {kind} in dyn_variable; use a regular expression (re)"
                 );
-                self.wrong(node, &format!("dyn_variable {name}"), text);
+                self.error(node, &format!("dyn_variable {name}"), text);
                 return None;
             }
         }
         if attribute(node, "decode").is_some_and(|value| value != "false") {
-            self.wrong(
+            self.error(
                 node,
                 &format!("dyn_variable {name}"),
                 "this version does not decode the stored value",
@@ -116,9 +116,9 @@ impl TsungReader<'_> {
     pub(super) fn regex(&mut self, node: XmlNode<'_>, regex: &str) {
         let key = node.tag_name().name();
         if regex.is_empty() {
-            self.wrong(node, key, "has no regular expression");
+            self.error(node, key, "has no regular expression");
         } else if let Err(error) = regex_lite::Regex::new(regex) {
-            self.wrong(node, key, format!("the expression \"{}\" is invalid: {error}", short(regex)));
+            self.error(node, key, format!("the expression \"{}\" is invalid: {error}", short(regex)));
         }
     }
 }

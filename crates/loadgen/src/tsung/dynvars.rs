@@ -45,7 +45,7 @@ impl TsungReader<'_> {
             }
         }
         if names.is_empty() {
-            self.wrong(node, "setdynvars", "needs a var");
+            self.error(node, "setdynvars", "needs a var");
             return;
         }
         // Tsung defaults to an Erlang function.
@@ -82,7 +82,7 @@ impl TsungReader<'_> {
                 let from = self.whole(node, "start", -limit, limit).unwrap_or(1);
                 let to = self.whole(node, "end", -limit, limit).unwrap_or(10);
                 if from > to {
-                    self.wrong(node, "setdynvars", format!("start=\"{from}\" is above end=\"{to}\""));
+                    self.error(node, "setdynvars", format!("start=\"{from}\" is above end=\"{to}\""));
                 }
                 all(VariableValue::RandomNumber(from, to.max(from)))
             }
@@ -103,7 +103,7 @@ impl TsungReader<'_> {
                 match function(callback) {
                     Some(piece) => all(VariableValue::Text(TextTemplate(vec![piece]))),
                     None => {
-                        self.wrong(
+                        self.error(
                             node,
                             "setdynvars",
                             format!("{callback}: this version does not run Erlang functions"),
@@ -113,11 +113,11 @@ impl TsungReader<'_> {
                 }
             }
             "eval" => {
-                self.wrong(node, "setdynvars", "eval: this version does not run Erlang code");
+                self.error(node, "setdynvars", "eval: this version does not run Erlang code");
                 None
             }
             other => {
-                self.wrong(node, "setdynvars", format!("{other}: this version does not read JSON"));
+                self.error(node, "setdynvars", format!("{other}: this version does not read JSON"));
                 None
             }
         }
@@ -160,7 +160,7 @@ impl TsungReader<'_> {
         let Some(path) = self.settings.files.get(id).cloned() else {
             let near = crate::plan::nearest(id, self.settings.files.keys().map(String::as_str));
             let text = format!("there is no file_server with the id {id}{near}");
-            self.wrong(node, node.tag_name().name(), text);
+            self.error(node, node.tag_name().name(), text);
             return None;
         };
         let content = self.file(node, &path)?;
@@ -170,7 +170,7 @@ impl TsungReader<'_> {
             .map(|line| line.split(delimiter).map(str::to_owned).collect())
             .collect();
         if rows.is_empty() {
-            self.wrong(node, node.tag_name().name(), format!("{path}: the file is empty"));
+            self.error(node, node.tag_name().name(), format!("{path}: the file is empty"));
             return None;
         }
         self.tables.push(DataTable { name: path, rows });

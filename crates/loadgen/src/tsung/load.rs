@@ -30,7 +30,7 @@ impl TsungReader<'_> {
         sessions: &SessionChoice,
     ) -> TsungLoad {
         let Some(load) = load else {
-            self.wrong(root, "tsung", "the element load is missing");
+            self.error(root, "tsung", "the element load is missing");
             return TsungLoad::default();
         };
         self.known_attributes(load);
@@ -43,7 +43,7 @@ impl TsungReader<'_> {
                 "arrivalphase" => {
                     if let Some((number, phase)) = self.phase(node, sessions) {
                         if phases.iter().any(|(other, _)| *other == number) {
-                            self.wrong(
+                            self.error(
                                 node,
                                 "arrivalphase",
                                 format!("there are two phases with the number {number}"),
@@ -57,7 +57,7 @@ impl TsungReader<'_> {
             }
         }
         if phases.is_empty() && starts.is_empty() {
-            self.wrong(load, "load", "no users arrive: there is no arrivalphase and no user");
+            self.error(load, "load", "no users arrive: there is no arrivalphase and no user");
         }
         if phases.iter().any(|(_, phase)| phase.weights.is_none()) {
             let at = child(root, "sessions").unwrap_or(load);
@@ -70,7 +70,7 @@ impl TsungReader<'_> {
         let mut all = once.clone();
         for turn in 1..=times {
             if all.len() + once.len() > MAX_PHASES {
-                self.wrong(load, "load", format!("loop=\"{times}\": more than {MAX_PHASES} phases"));
+                self.error(load, "load", format!("loop=\"{times}\": more than {MAX_PHASES} phases"));
                 break;
             }
             all.extend(once.iter().cloned().map(|mut phase| {
@@ -96,7 +96,7 @@ impl TsungReader<'_> {
                 "users" => {
                     self.known_attributes(inner);
                     if rate.is_some() {
-                        self.wrong(inner, "users", "occurs twice here");
+                        self.error(inner, "users", "occurs twice here");
                     }
                     rate = Some(self.rate(inner));
                     max_users = self.count(inner, "maxnumber");
@@ -109,7 +109,7 @@ impl TsungReader<'_> {
             }
         }
         if rate.is_none() {
-            self.wrong(node, "arrivalphase", "needs users");
+            self.error(node, "arrivalphase", "needs users");
         }
         if changed {
             self.check_weights(node, "arrivalphase", &weights, sessions.percent);
@@ -140,18 +140,18 @@ impl TsungReader<'_> {
                 (distance.map(|distance| 1.0 / (distance * unit)), "interarrival")
             }
             (true, true) => {
-                self.wrong(node, "users", "has both arrivalrate and interarrival; keep one of them");
+                self.error(node, "users", "has both arrivalrate and interarrival; keep one of them");
                 return 0.0;
             }
             (false, false) => {
-                self.wrong(node, "users", "requires arrivalrate or interarrival");
+                self.error(node, "users", "requires arrivalrate or interarrival");
                 return 0.0;
             }
         };
         match rate {
             Some(rate) if rate.is_finite() && rate > 0.0 => rate,
             Some(_) => {
-                self.wrong(node, "users", format!("{name} must be above 0"));
+                self.error(node, "users", format!("{name} must be above 0"));
                 0.0
             }
             None => 0.0,
@@ -167,7 +167,7 @@ impl TsungReader<'_> {
             if sessions.percent { ("probability", "weight") } else { ("weight", "probability") };
         if attribute(node, other).is_some() {
             let text = format!("has a {other}, but the sessions have a {wanted}");
-            self.wrong(node, "session_setup", text);
+            self.error(node, "session_setup", text);
             return;
         }
         let value = self.needed(node, wanted).and_then(|_| self.number(node, wanted)).unwrap_or(0.0);
@@ -208,7 +208,7 @@ impl TsungReader<'_> {
             .collect();
         if found.is_empty() {
             let near = crate::plan::nearest(pattern, sessions.names.iter().map(String::as_str));
-            self.wrong(node, key, format!("unknown session {pattern}{near}"));
+            self.error(node, key, format!("unknown session {pattern}{near}"));
         }
         found
     }
@@ -247,7 +247,7 @@ mod tests {
     use super::wildcard;
 
     #[test]
-    fn stars_and_question_marks_stand_for_names() {
+    fn wildcards_match_transaction_names() {
         assert!(wildcard("foo*", "foo") && wildcard("foo*", "foobar") && wildcard("f?o", "fxo"));
         assert!(wildcard("*a*b", "xxaxxaxb") && !wildcard("*a*b", "xxaxxax"));
         assert!(!wildcard("foo", "foobar") && !wildcard("fo?", "fo"));

@@ -62,15 +62,15 @@ pub fn is_scenario(text: &str) -> bool {
 }
 
 /// Reads a scenario. `name` is the name of the run, `files` reads the files named by the scenario (CSV, certificates,
-/// external entities). Returns the plan and notes on ignored parts, or all mistakes in order of lines.
+/// external entities). Returns the plan and notes on ignored parts, or all errors in order of lines.
 pub fn read(
     text: &str,
     name: &str,
     arguments: &PlanOverrides,
     files: &mut dyn FnMut(&str) -> io::Result<String>,
 ) -> Result<(LoadPlan, Vec<ImportNote>), Vec<PlanError>> {
-    let source = ScenarioSource::new(text, files).map_err(|mistake| vec![mistake])?;
-    let document = source.parse().map_err(|mistake| vec![mistake])?;
+    let source = ScenarioSource::new(text, files).map_err(|error| vec![error])?;
+    let document = source.parse().map_err(|error| vec![error])?;
     let mut reader = TsungReader::new(&source, files);
     let plan = reader.scenario(document.root_element(), name, arguments);
     reader.finish(plan)

@@ -4,7 +4,7 @@
 //!
 //! # Pitfalls
 //!
-//! Tsung ignores unknown attributes, so they are only noted here; an unknown element is a mistake, since Tsung would
+//! Tsung ignores unknown attributes, so they are only noted here; an unknown element is an error, since Tsung would
 //! read on inside it and do something the author did not mean.
 
 /// Attributes of an element that have a meaning in Tsung; empty if the element does not exist here.

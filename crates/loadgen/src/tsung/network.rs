@@ -39,7 +39,7 @@ impl TsungReader<'_> {
         arguments: &PlanOverrides,
     ) -> TsungServers {
         let mut found: Vec<(SocketAddr, f64)> = Vec::new();
-        let mut spoken: Option<(StreamTransport, TransportSecurity)> = None;
+        let mut used: Option<(StreamTransport, TransportSecurity)> = None;
         for node in servers.into_iter().flat_map(elements) {
             if node.tag_name().name() != "server" {
                 self.unknown(node, ["server"]);
@@ -54,11 +54,11 @@ impl TsungReader<'_> {
                 continue;
             };
             let kind = (transport, security);
-            if spoken.is_some_and(|other| other != kind) {
+            if used.is_some_and(|other| other != kind) {
                 let text = "this version supports one type of server per run";
-                self.wrong(node, "server", text);
+                self.error(node, "server", text);
             }
-            spoken = Some(kind);
+            used = Some(kind);
             // Names overridden by the command line are not resolved, so that a scenario of another network runs too.
             if arguments.addresses.is_empty()
                 && let Some(address) = self.resolved(node, host, port, six)
@@ -66,7 +66,7 @@ impl TsungReader<'_> {
                 found.push((address, weight));
             }
         }
-        match spoken {
+        match used {
             None if servers.is_none_or(|node| elements(node).next().is_none()) => {
                 self.wrong_plan("no server is defined");
             }
@@ -77,23 +77,24 @@ impl TsungReader<'_> {
         }
         let addresses =
             if arguments.addresses.is_empty() { turns(&found) } else { arguments.addresses.clone() };
-        let (transport, security) = spoken.unwrap_or_default();
+        let (transport, security) = used.unwrap_or_default();
         let path = match transport {
             StreamTransport::Tcp => String::new(),
             StreamTransport::Bosh => self.settings.bosh_path.clone(),
             StreamTransport::WebSocket => self.settings.websocket_path.clone(),
         };
         let web = HttpBinding { transport, path, ..HttpBinding::default() };
-        let asked =
-            arguments.security.filter(|asked| !(transport.is_web() && *asked == TransportSecurity::Auto));
-        TsungServers { addresses, security: asked.unwrap_or(security), web }
+        let requested = arguments
+            .security
+            .filter(|requested| !(transport.is_web() && *requested == TransportSecurity::Auto));
+        TsungServers { addresses, security: requested.unwrap_or(security), web }
     }
 
     /// Parses the type of a server.
     pub(super) fn server_type(&mut self, node: XmlNode<'_>, name: &str) -> Option<ServerType> {
         let kind = self.needed(node, name)?;
-        if let Some(why) = names::refused_server(kind) {
-            self.wrong(node, kind, why);
+        if let Some(reason) = names::refused_server(kind) {
+            self.error(node, kind, reason);
             return None;
         }
         let kind = self.choice(node, name, &SERVER_TYPES)?;
@@ -121,12 +122,12 @@ impl TsungReader<'_> {
                 let all: Vec<SocketAddr> = addresses.collect();
                 let address = all.iter().find(|address| address.is_ipv6() == six).or(all.first()).copied();
                 if address.is_none() {
-                    self.wrong(node, key, format!("{host}: no address"));
+                    self.error(node, key, format!("{host}: no address"));
                 }
                 address
             }
             Err(error) => {
-                self.wrong(node, key, format!("{host}: {error}; use --target to give another address"));
+                self.error(node, key, format!("{host}: {error}; use --target to give another address"));
                 None
             }
         }
@@ -188,7 +189,7 @@ impl TsungReader<'_> {
         } else if let Ok(address) = value.parse() {
             sources.push(address);
         } else {
-            self.wrong(node, "ip", format!("value=\"{value}\" is not an IP address"));
+            self.error(node, "ip", format!("value=\"{value}\" is not an IP address"));
         }
     }
 
@@ -199,7 +200,7 @@ impl TsungReader<'_> {
         let parts: Option<Vec<(u8, u8)>> = value.split('.').map(part).collect();
         let Some([a, b, c, d]) = parts.as_deref().and_then(|parts| <&[(u8, u8); 4]>::try_from(parts).ok())
         else {
-            self.wrong(
+            self.error(
                 node,
                 "iprange",
                 format!("value=\"{value}\" is not a range such as 172.28.1-20.0-254"),
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_take_turns_by_weight() {
+    fn servers_are_selected_by_weight() {
         let a: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let b: SocketAddr = "127.0.0.1:2".parse().unwrap();
         assert_eq!(turns(&[(a, 1.0), (b, 1.0)]), [a, b]);

@@ -178,7 +178,7 @@ impl TsungReader<'_> {
                 let Some(path) = self.needed(node, "value").filter(|path| !path.is_empty()) else { return };
                 let id = attribute(node, "id").unwrap_or("default").to_owned();
                 if self.settings.files.insert(id.clone(), path.to_owned()).is_some() {
-                    self.wrong(node, "option", format!("file_server: there are two files with the id {id}"));
+                    self.error(node, "option", format!("file_server: there are two files with the id {id}"));
                 }
             }
             "ports_range" => {
@@ -235,7 +235,7 @@ impl TsungReader<'_> {
     fn web_path(&mut self, node: XmlNode<'_>, name: &str) {
         let Some(path) = self.needed(node, "value") else { return };
         if !path.starts_with('/') || path.contains([' ', '\r', '\n']) {
-            self.wrong(node, "option", format!("{name}: must begin with / and contain no spaces"));
+            self.error(node, "option", format!("{name}: must begin with / and contain no spaces"));
             return;
         }
         let settings = &mut self.settings;
@@ -274,7 +274,7 @@ impl TsungReader<'_> {
             (known, None) if XMPP.contains(&known) || known == "offline_from_fileid" => {}
             _ => {
                 let near = nearest(name, XMPP);
-                self.wrong(node, "option", format!("{name}: unknown option of ts_jabber{near}"));
+                self.error(node, "option", format!("{name}: unknown option of ts_jabber{near}"));
             }
         }
     }
@@ -286,7 +286,7 @@ impl TsungReader<'_> {
             None | Some("negotiate") => {}
             Some(other) => {
                 let text = format!("ssl_versions: this version supports TLS 1.2 and 1.3, not {other}");
-                self.wrong(node, "option", text);
+                self.error(node, "option", text);
             }
         }
     }
@@ -301,7 +301,7 @@ impl TsungReader<'_> {
             (None, None) if self.flag(node, "random", false) => ThinkTimeDistribution::Exponential,
             (None, None) => ThinkTimeDistribution::Fixed,
             _ => {
-                self.wrong(
+                self.error(
                     node,
                     "option",
                     "thinktime: requires both min and max, and min must not exceed max",

@@ -1,4 +1,4 @@
-//! Shared state and helpers of the Tsung reader: attributes with their checks, notes, mistakes.
+//! Shared state and helpers of the Tsung reader: attributes with their checks, notes, errors.
 //!
 //! Values are parsed as Tsung does: numbers may be surrounded by spaces, atoms may be in single quotes.
 //!
@@ -23,7 +23,7 @@ use crate::plan::{DataTable, LoadPlan, PlanError, nearest};
 /// An XML element.
 pub(super) type XmlNode<'a> = roxmltree::Node<'a, 'a>;
 
-/// Maximum number of mistakes shown; more are only counted.
+/// Maximum number of errors shown; more are only counted.
 const MAX_SHOWN: usize = 100;
 
 /// State while reading a scenario.
@@ -32,7 +32,7 @@ pub(super) struct TsungReader<'r> {
     /// Reads the files named by the scenario.
     pub(super) files: &'r mut dyn FnMut(&str) -> io::Result<String>,
     notes: Vec<ImportNote>,
-    mistakes: Vec<PlanError>,
+    errors: Vec<PlanError>,
     /// Values of `options`.
     pub(super) settings: TsungOptions,
     /// Names of transactions; a step holds the index.
@@ -56,7 +56,7 @@ impl<'r> TsungReader<'r> {
             source,
             files,
             notes: Vec::new(),
-            mistakes: Vec::new(),
+            errors: Vec::new(),
             settings: TsungOptions::default(),
             transactions: Vec::new(),
             tables: Vec::new(),
@@ -66,7 +66,7 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// Reads the whole scenario. The result is valid only if there are no mistakes.
+    /// Reads the whole scenario. The result is valid only if there are no errors.
     pub(super) fn scenario(
         &mut self,
         root: XmlNode<'_>,
@@ -75,7 +75,7 @@ impl<'r> TsungReader<'r> {
     ) -> Option<LoadPlan> {
         if root.tag_name().name() != "tsung" {
             let name = root.tag_name().name();
-            self.wrong(root, name, "not a Tsung scenario: the root element is not \"tsung\"");
+            self.error(root, name, "not a Tsung scenario: the root element is not \"tsung\"");
             return None;
         }
         self.known_attributes(root);
@@ -110,7 +110,7 @@ impl<'r> TsungReader<'r> {
             if !KNOWN.contains(&name) {
                 self.unknown(node, KNOWN);
             } else if seen.contains(&name) {
-                self.wrong(node, name, "occurs twice here");
+                self.error(node, name, "occurs twice here");
             } else {
                 seen.push(name);
             }
@@ -120,44 +120,44 @@ impl<'r> TsungReader<'r> {
         }
     }
 
-    /// Returns the plan and the notes, or the mistakes.
+    /// Returns the plan and the notes, or the errors.
     pub(super) fn finish(
         mut self,
         plan: Option<LoadPlan>,
     ) -> Result<(LoadPlan, Vec<ImportNote>), Vec<PlanError>> {
-        self.mistakes.sort_by_key(|mistake| mistake.line.unwrap_or(u32::MAX));
-        self.mistakes.dedup();
-        if self.mistakes.len() > MAX_SHOWN {
-            let more = self.mistakes.len() - MAX_SHOWN;
-            self.mistakes.truncate(MAX_SHOWN);
-            self.mistakes.push(PlanError::of_plan(format!("and {more} more errors")));
+        self.errors.sort_by_key(|error| error.line.unwrap_or(u32::MAX));
+        self.errors.dedup();
+        if self.errors.len() > MAX_SHOWN {
+            let more = self.errors.len() - MAX_SHOWN;
+            self.errors.truncate(MAX_SHOWN);
+            self.errors.push(PlanError::of_plan(format!("and {more} more errors")));
         }
         match plan {
-            Some(plan) if self.mistakes.is_empty() => {
+            Some(plan) if self.errors.is_empty() => {
                 self.notes.sort_by_key(|note| note.line);
                 self.notes.dedup();
                 Ok((plan, self.notes))
             }
-            _ if self.mistakes.is_empty() => {
+            _ if self.errors.is_empty() => {
                 Err(vec![PlanError::of_plan("the scenario cannot be converted to a plan")])
             }
-            _ => Err(self.mistakes),
+            _ => Err(self.errors),
         }
     }
 
-    /// Reports a mistake at an element.
-    pub(super) fn wrong(&mut self, node: XmlNode<'_>, key: &str, text: impl Into<String>) {
+    /// Reports an error at an element.
+    pub(super) fn error(&mut self, node: XmlNode<'_>, key: &str, text: impl Into<String>) {
         let (line, file) = self.source.line(node.range().start);
         let key = match file {
             Some(file) => format!("{file}: {key}"),
             None => key.to_owned(),
         };
-        self.mistakes.push(PlanError { line: Some(line), key, text: text.into() });
+        self.errors.push(PlanError { line: Some(line), key, text: text.into() });
     }
 
-    /// Reports a mistake of the scenario or the arguments as a whole.
+    /// Reports an error of the scenario or the arguments as a whole.
     pub(super) fn wrong_plan(&mut self, text: impl Into<String>) {
-        self.mistakes.push(PlanError::of_plan(text));
+        self.errors.push(PlanError::of_plan(text));
     }
 
     /// Notes that something is ignored or handled differently.
@@ -170,9 +170,9 @@ impl<'r> TsungReader<'r> {
         self.notes.push(ImportNote { line: Some(line), text });
     }
 
-    /// Reports a mistake in an earlier line.
+    /// Reports an error in an earlier line.
     pub(super) fn wrong_line(&mut self, line: u32, key: &str, text: impl Into<String>) {
-        self.mistakes.push(PlanError { line: Some(line), key: key.to_owned(), text: text.into() });
+        self.errors.push(PlanError { line: Some(line), key: key.to_owned(), text: text.into() });
     }
 
     /// Adds a note about an earlier line.
@@ -195,7 +195,7 @@ impl<'r> TsungReader<'r> {
         let name = node.tag_name().name();
         let parent = node.parent_element().map_or("", |parent| parent.tag_name().name());
         let near = nearest(name, names);
-        self.wrong(node, name, format!("unknown element in {parent}{near}"));
+        self.error(node, name, format!("unknown element in {parent}{near}"));
     }
 
     /// Notes attributes that are ignored because Tsung does not define them.
@@ -215,7 +215,7 @@ impl<'r> TsungReader<'r> {
     pub(super) fn needed<'a>(&mut self, node: XmlNode<'a>, name: &str) -> Option<&'a str> {
         let value = attribute(node, name);
         if value.is_none() {
-            self.wrong(node, node.tag_name().name(), format!("requires the attribute {name}"));
+            self.error(node, node.tag_name().name(), format!("requires the attribute {name}"));
         }
         value
     }
@@ -226,7 +226,7 @@ impl<'r> TsungReader<'r> {
         match text.parse::<f64>() {
             Ok(value) if value.is_finite() && value >= 0.0 => Some(value),
             _ => {
-                self.wrong(
+                self.error(
                     node,
                     node.tag_name().name(),
                     format!("{name}=\"{text}\" is not a number from 0 up"),
@@ -244,7 +244,7 @@ impl<'r> TsungReader<'r> {
             _ => {
                 let range =
                     if to == i64::MAX { format!("from {from} up") } else { format!("from {from} to {to}") };
-                self.wrong(
+                self.error(
                     node,
                     node.tag_name().name(),
                     format!("{name}=\"{text}\" is not a whole number {range}"),
@@ -275,7 +275,7 @@ impl<'r> TsungReader<'r> {
         }
         let near = nearest(text, words.iter().copied());
         let all = words.join(", ");
-        self.wrong(node, node.tag_name().name(), format!("{name}=\"{text}\" must be one of {all}{near}"));
+        self.error(node, node.tag_name().name(), format!("{name}=\"{text}\" must be one of {all}{near}"));
         None
     }
 
@@ -294,7 +294,7 @@ impl<'r> TsungReader<'r> {
         match (self.files)(path) {
             Ok(content) => Some(content),
             Err(error) => {
-                self.wrong(node, node.tag_name().name(), format!("{path}: {error}"));
+                self.error(node, node.tag_name().name(), format!("{path}: {error}"));
                 None
             }
         }

@@ -62,10 +62,10 @@ impl TsungReader<'_> {
             match name {
                 "match" | "dyn_variable" => {}
                 "jabber" if found.is_none() => found = Some(inner),
-                "jabber" => self.wrong(inner, name, "a request must contain exactly one jabber"),
+                "jabber" => self.error(inner, name, "a request must contain exactly one jabber"),
                 _ => match refused_protocol(name) {
-                    Some(why) => {
-                        self.wrong(inner, name, why);
+                    Some(reason) => {
+                        self.error(inner, name, reason);
                         return;
                     }
                     None => self.unknown(inner, ["jabber", "match", "dyn_variable"]),
@@ -77,7 +77,7 @@ impl TsungReader<'_> {
             None if elements(node)
                 .all(|inner| ["match", "dyn_variable"].contains(&inner.tag_name().name())) =>
             {
-                self.wrong(node, "request", "needs jabber");
+                self.error(node, "request", "needs jabber");
             }
             None => {}
         }
@@ -93,17 +93,17 @@ impl TsungReader<'_> {
     ) {
         self.known_attributes(node);
         let kind = attribute(node, "type").unwrap_or("chat");
-        if let Some(why) = refused_request(kind) {
-            self.wrong(node, kind, why);
+        if let Some(reason) = refused_request(kind) {
+            self.error(node, kind, reason);
             return;
         } else if !REQUESTS.contains(&kind) {
             let near = nearest(kind, REQUESTS);
-            self.wrong(node, "jabber", format!("type=\"{kind}\": unknown request{near}"));
+            self.error(node, "jabber", format!("type=\"{kind}\": unknown request{near}"));
             return;
         }
         let Some(wait) = self.wait(node, kind, flow) else { return };
         if flow.stream == StreamKnowledge::Closed && kind != "connect" {
-            self.wrong(node, kind, "the stream is not open here; put connect first");
+            self.error(node, kind, "the stream is not open here; put connect first");
             flow.stream = StreamKnowledge::Unknown;
         }
         if !flow.started {
@@ -137,7 +137,7 @@ impl TsungReader<'_> {
             "global" => TsungAck::Everybody,
             "parse" => flow.regexp.clone().map_or(TsungAck::Packet, TsungAck::Expression),
             "bidi_ack" if kind != "starttls" => {
-                self.wrong(node, kind, "ack=\"bidi_ack\" ends only with starttls");
+                self.error(node, kind, "ack=\"bidi_ack\" ends only with starttls");
                 return None;
             }
             _ => TsungAck::Nothing,
@@ -164,7 +164,7 @@ impl TsungReader<'_> {
             "register" => {
                 flow.login = true;
                 if flow.credentials.is_some() {
-                    self.wrong(
+                    self.error(
                         node,
                         "register",
                         "this version creates only accounts with the names of the run",
@@ -214,7 +214,7 @@ impl TsungReader<'_> {
         let kind = request.kind;
         if let Some((name, _)) = request.checks.captures.first() {
             let text = format!("dyn_variable {name}: this version does not store responses to {kind}");
-            self.wrong(request.node, kind, text);
+            self.error(request.node, kind, text);
         }
         if !request.checks.matches.is_empty() {
             let text = format!("match on {kind} is ignored: the step checks its response itself");
@@ -335,7 +335,7 @@ impl TsungReader<'_> {
         }
         if sent && checks.matches.iter().any(|check| check.action == MatchAction::Loop) {
             let text = "match do=\"loop\": this version repeats only raw, privacy and auth_get requests";
-            self.wrong(node, kind, text);
+            self.error(node, kind, text);
         }
         match wait {
             TsungAck::Nothing => {}

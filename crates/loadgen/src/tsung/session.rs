@@ -103,7 +103,7 @@ impl TsungReader<'_> {
             self.known_attributes(node);
             let name = self.needed(node, "name").unwrap_or("").to_owned();
             if sessions.iter().any(|session| session.name == name) {
-                self.wrong(node, "session", format!("there are two sessions {name}"));
+                self.error(node, "session", format!("there are two sessions {name}"));
             }
             let weight = self.session_weight(node, &mut weighted);
             let bidi = self.flag(node, "bidi", false);
@@ -114,18 +114,18 @@ impl TsungReader<'_> {
                 );
             }
             if sessions.len() == MAX_SESSIONS {
-                self.wrong(node, "session", format!("more than {MAX_SESSIONS} sessions"));
+                self.error(node, "session", format!("more than {MAX_SESSIONS} sessions"));
                 break;
             }
             let kind = self.needed(node, "type");
-            let why = left_out(node).filter(|_| remain && kind == Some("ts_jabber"));
-            out.push(why.is_some());
+            let reason = left_out(node).filter(|_| remain && kind == Some("ts_jabber"));
+            out.push(reason.is_some());
             let steps = match kind {
-                Some("ts_jabber") if why.is_some() => {
+                Some("ts_jabber") if reason.is_some() => {
                     let text = format!(
                         "session {name} is skipped: this version does not run {}; its users are distributed \
                          over the other sessions",
-                        why.unwrap_or_default()
+                        reason.unwrap_or_default()
                     );
                     self.note(node, text);
                     Vec::new()
@@ -133,9 +133,9 @@ impl TsungReader<'_> {
                 Some("ts_jabber") => self.session(node, &name),
                 Some(other) => {
                     let protocol = other.strip_prefix("ts_").unwrap_or(other);
-                    let why = names::refused_protocol(protocol)
+                    let reason = names::refused_protocol(protocol)
                         .unwrap_or_else(|| "unknown type of session".to_owned());
-                    self.wrong(node, &format!("session {name}"), format!("{other}: {why}"));
+                    self.error(node, &format!("session {name}"), format!("{other}: {reason}"));
                     Vec::new()
                 }
                 None => Vec::new(),
@@ -143,7 +143,7 @@ impl TsungReader<'_> {
             sessions.push(UserSession { name, weight, accept_subscriptions: bidi, steps });
         }
         if sessions.is_empty() {
-            self.wrong(node.unwrap_or(root), "sessions", "no session is defined");
+            self.error(node.unwrap_or(root), "sessions", "no session is defined");
         }
         let choice = SessionChoice {
             names: sessions.iter().map(|session| session.name.clone()).collect(),
@@ -160,16 +160,16 @@ impl TsungReader<'_> {
             (true, false) => (false, "probability"),
             (false, true) => (true, "weight"),
             (true, true) => {
-                self.wrong(node, "session", "has both probability and weight; keep one of them");
+                self.error(node, "session", "has both probability and weight; keep one of them");
                 return 0.0;
             }
             (false, false) => {
-                self.wrong(node, "session", "requires probability or weight");
+                self.error(node, "session", "requires probability or weight");
                 return 0.0;
             }
         };
         if weighted.is_some_and(|other| other != is_weight) {
-            self.wrong(node, "session", "sessions cannot mix probability and weight");
+            self.error(node, "session", "sessions cannot mix probability and weight");
         }
         *weighted = Some(is_weight);
         self.number(node, name).unwrap_or(0.0)
@@ -182,9 +182,9 @@ impl TsungReader<'_> {
         }
         let sum: f64 = weights.iter().sum();
         if percent && (sum - 100.0).abs() >= 0.05 {
-            self.wrong(node, key, format!("the probabilities of the sessions add up to {sum}, not to 100"));
+            self.error(node, key, format!("the probabilities of the sessions add up to {sum}, not to 100"));
         } else if sum <= 0.0 {
-            self.wrong(node, key, "the weights of the sessions add up to 0");
+            self.error(node, key, "the weights of the sessions add up to 0");
         }
     }
 
@@ -214,7 +214,7 @@ impl TsungReader<'_> {
             steps.insert(0, PlanStep::Set(first));
         }
         if elements(node).next().is_none() {
-            self.wrong(node, &format!("session {name}"), "does nothing");
+            self.error(node, &format!("session {name}"), "does nothing");
         }
         steps
     }
@@ -223,7 +223,7 @@ impl TsungReader<'_> {
     pub(super) fn steps(&mut self, parent: XmlNode<'_>, flow: &mut SessionFlow) -> Vec<PlanStep> {
         let mut steps = Vec::new();
         if flow.depth == MAX_DEPTH {
-            self.wrong(
+            self.error(
                 parent,
                 parent.tag_name().name(),
                 format!("more than {MAX_DEPTH} elements within elements"),
@@ -258,7 +258,7 @@ impl TsungReader<'_> {
                 "var" | "match" | "dyn_variable" => {
                     let name = node.tag_name().name();
                     let place = if name == "var" { "setdynvars" } else { "request" };
-                    self.wrong(node, name, format!("occurs outside a {place}"));
+                    self.error(node, name, format!("occurs outside a {place}"));
                 }
                 _ => self.unknown(node, FLOW),
             }
@@ -279,7 +279,7 @@ impl TsungReader<'_> {
                 return;
             }
             Some(value) if value.starts_with("%%") => {
-                self.wrong(
+                self.error(
                     node,
                     "thinktime",
                     "this version does not support variables in thinktime; use min and max for a random time",
@@ -304,7 +304,7 @@ impl TsungReader<'_> {
                 ((None, None), None) => (default.0, chance),
                 ((None, None), Some(_)) => (self.number(node, "value").unwrap_or(0.0), chance),
                 _ => {
-                    self.wrong(
+                    self.error(
                         node,
                         "thinktime",
                         "requires either value, or min and max with min not above max",
@@ -337,7 +337,7 @@ impl TsungReader<'_> {
         let inner = self.steps(node, flow);
         match u16::try_from(index) {
             Ok(index) => steps.push(PlanStep::Transaction { index, steps: inner }),
-            Err(_) => self.wrong(node, "transaction", "more than 65 536 names of transactions"),
+            Err(_) => self.error(node, "transaction", "more than 65 536 names of transactions"),
         }
     }
 
@@ -345,7 +345,7 @@ impl TsungReader<'_> {
         let counter = self.needed(node, "var").map(str::to_owned);
         for name in ["from", "to"] {
             if attribute(node, name).is_some_and(|value| value.starts_with("%%")) {
-                self.wrong(node, "for", format!("this version does not support variables in {name}"));
+                self.error(node, "for", format!("this version does not support variables in {name}"));
                 return;
             }
         }
@@ -363,7 +363,7 @@ impl TsungReader<'_> {
         } else if increment > 0 {
             1 + (to - from).unsigned_abs().div_ceil(increment.unsigned_abs())
         } else {
-            self.wrong(
+            self.error(
                 node,
                 "for",
                 format!("never ends: incr=\"{increment}\" does not reach {to} from {from}"),
@@ -380,7 +380,7 @@ impl TsungReader<'_> {
         let Some(last) =
             elements(node).last().filter(|last| ["while", "until"].contains(&last.tag_name().name()))
         else {
-            self.wrong(node, "repeat", "the last element must be while or until");
+            self.error(node, "repeat", "the last element must be while or until");
             return;
         };
         self.known_attributes(last);
@@ -395,7 +395,7 @@ impl TsungReader<'_> {
     fn for_each(&mut self, node: XmlNode<'_>, flow: &mut SessionFlow, steps: &mut Vec<PlanStep>) {
         for name in ["include", "exclude"] {
             if attribute(node, name).is_some() {
-                self.wrong(node, "foreach", format!("this version does not support {name}"));
+                self.error(node, "foreach", format!("this version does not support {name}"));
             }
         }
         let variable = self.needed(node, "name").unwrap_or("").to_owned();
@@ -429,7 +429,7 @@ impl TsungReader<'_> {
         let key = node.tag_name().name();
         let variable = self.needed(node, "var")?.to_owned();
         if variable.ends_with(']') {
-            self.wrong(node, key, format!("{variable}: this version does not support elements of lists"));
+            self.error(node, key, format!("{variable}: this version does not support elements of lists"));
             return None;
         }
         let line = self.line(node);
@@ -437,7 +437,7 @@ impl TsungReader<'_> {
         let mut given =
             RELATIONS.iter().filter_map(|(name, compare)| Some((*compare, node.attribute(*name)?)));
         let (Some((compare, value)), None) = (given.next(), given.next()) else {
-            self.wrong(node, key, "requires exactly one of eq, neq, gt, gte, lt and lte");
+            self.error(node, key, "requires exactly one of eq, neq, gt, gte, lt and lte");
             return None;
         };
         let value = self.text(node, flow, value, subst && value.contains("%%"));
@@ -450,16 +450,16 @@ impl TsungReader<'_> {
             Some("ts_jabber") => {}
             Some(other) => {
                 let protocol = other.strip_prefix("ts_").unwrap_or(other);
-                let why =
+                let reason =
                     names::refused_protocol(protocol).unwrap_or_else(|| "unknown type of session".to_owned());
-                self.wrong(node, "change_type", format!("{other}: {why}"));
+                self.error(node, "change_type", format!("{other}: {reason}"));
                 return;
             }
         }
         for name in ["store", "restore"] {
             if self.flag(node, name, false) {
                 let text = format!("{name}: this version supports only one connection per user");
-                self.wrong(node, "change_type", text);
+                self.error(node, "change_type", text);
             }
         }
         if attribute(node, "bidi").is_some() {
@@ -468,7 +468,7 @@ impl TsungReader<'_> {
         let kind = self.server_type(node, "server_type");
         let (Some(host), Some(port)) = (self.needed(node, "host"), self.needed(node, "port")) else { return };
         if host.contains("%%") || port.contains("%%") {
-            self.wrong(node, "change_type", "this version does not support variables in host and port");
+            self.error(node, "change_type", "this version does not support variables in host and port");
             return;
         }
         let (Some((transport, security, six)), Some(port)) = (kind, self.whole(node, "port", 1, 65_535))
@@ -478,7 +478,7 @@ impl TsungReader<'_> {
         if transport.is_web() {
             let text = "this version supports one type of connection per run; BOSH and WebSocket are \
              selected by the servers";
-            self.wrong(node, "change_type", text);
+            self.error(node, "change_type", text);
             return;
         }
         let Some(address) = self.resolved(node, host, port, six) else { return };
@@ -497,7 +497,7 @@ impl TsungReader<'_> {
                         self.known_attributes(inner);
                         self.certificate(inner);
                     }
-                    None => self.wrong(node, "set_option", "certificate: requires the element certificate"),
+                    None => self.error(node, "set_option", "certificate: requires the element certificate"),
                 }
             }
             (None, Some("connect_timeout")) => {
@@ -519,13 +519,13 @@ impl TsungReader<'_> {
     pub(super) fn certificate(&mut self, node: XmlNode<'_>) {
         let key = node.tag_name().name();
         if attribute(node, "keypass").is_some() {
-            self.wrong(node, key, "keypass: this version supports only keys without a password");
+            self.error(node, key, "keypass: this version supports only keys without a password");
             return;
         }
         let mut read = |name: &str| {
             let path = attribute(node, name)?;
             if path.contains("%%") {
-                self.wrong(
+                self.error(
                     node,
                     key,
                     format!("{name}: this version supports one certificate for all users, without variables"),
@@ -538,7 +538,7 @@ impl TsungReader<'_> {
         if files != (None, None, None) && !self.certificates.contains(&files) {
             self.certificates.push(files);
             if self.certificates.len() == 2 {
-                self.wrong(
+                self.error(
                     node,
                     key,
                     "this version supports one certificate for all users, and this is a different one",

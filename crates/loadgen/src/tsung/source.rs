@@ -196,8 +196,8 @@ impl DtdSubset {
                 at += length;
             } else if rest.starts_with("<!ENTITY") {
                 let length = skip_to(rest, 1, b">").map_or(rest.len(), |n| n + 1);
-                let kept = subset.entity(&rest[..length]);
-                if kept {
+                let retained = subset.entity(&rest[..length]);
+                if retained {
                     subset.head.push_str(&rest[..length]);
                 } else {
                     subset.head.extend(rest[..length].chars().filter(|c| *c == '\n'));

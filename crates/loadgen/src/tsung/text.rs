@@ -41,7 +41,7 @@ impl TsungReader<'_> {
                 pieces.push(TemplatePart::Literal(before.to_owned()));
             }
             let Some((inner, tail)) = after.split_once("%%") else {
-                self.wrong(
+                self.error(
                     node,
                     node.tag_name().name(),
                     format!("\"{}\": the closing %% is missing", short(value)),
@@ -71,7 +71,7 @@ impl TsungReader<'_> {
         let piece = function(inner);
         if piece.is_none() {
             let text = format!("%%{inner}%%: this version does not run Erlang functions");
-            self.wrong(node, node.tag_name().name(), text);
+            self.error(node, node.tag_name().name(), text);
         }
         piece
     }

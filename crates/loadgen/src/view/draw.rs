@@ -1,6 +1,6 @@
 //! Layout of the live view, as lines that fit a terminal.
 //!
-//! [`picture`] depends on the run and the terminal only; the caller moves the cursor. With too few columns the least
+//! [`render`] depends on the run and the terminal only; the caller moves the cursor. With too few columns the least
 //! important values are omitted, with too few lines whole lines are.
 //!
 //! # Pitfalls
@@ -9,7 +9,7 @@
 
 use super::fields::{self, StatusField};
 use super::line::{StyledLine, TextStyle, columns, fit, safe, wrapped};
-use super::live_figures::{BUSY, LATE_US, LiveFigures};
+use super::live_metrics::{BUSY, LATE_US, LiveMetrics};
 use super::table::table;
 use super::{LiveContext, sparkline};
 use crate::measure::{Counter, Gauge, Timing};
@@ -52,34 +52,34 @@ impl PrioritizedLines {
 }
 
 /// Builds the lines; `ended` means that nothing will change any more.
-pub(super) fn picture(
+pub(super) fn render(
     run: &RunRecord,
     live: &LiveContext,
     screen: TerminalCapabilities,
     ended: bool,
 ) -> Vec<String> {
-    let figures = LiveFigures::new(run, live);
+    let metrics = LiveMetrics::new(run, live);
     let width = screen.width.max(1);
     let mut lines = PrioritizedLines::default();
-    lines.push(0, title(&figures, width));
+    lines.push(0, title(&metrics, width));
     if !ended {
-        lines.push(1, progress(&figures, width));
+        lines.push(1, progress(&metrics, width));
     }
-    lines.extend(1, users(&figures, width));
-    lines.extend(3, rates(&figures, width, ended));
+    lines.extend(1, users(&metrics, width));
+    lines.extend(3, rates(&metrics, width, ended));
     if !ended {
-        table(&mut lines, &figures, width);
+        table(&mut lines, &metrics, width);
     }
-    lines.extend(2, counts(&figures, width));
-    errors(&mut lines, &figures, width);
-    lines.extend(3, generator(&figures, width));
-    lines.extend(5, server(&figures, width));
-    sparks(&mut lines, &figures, screen);
+    lines.extend(2, counts(&metrics, width));
+    errors(&mut lines, &metrics, width);
+    lines.extend(3, generator(&metrics, width));
+    lines.extend(5, server(&metrics, width));
+    sparks(&mut lines, &metrics, screen);
     if !ended {
         // The summary that follows lists them all, in full.
-        warnings(&mut lines, &figures, screen);
+        warnings(&mut lines, &metrics, screen);
     }
-    lines.push(1, hint(&figures, width, ended));
+    lines.push(1, hint(&metrics, width, ended));
     let lines = lines.at_most(screen.height.saturating_sub(1).max(1));
     lines.iter().map(|line| line.render(width, screen.colour, screen.unicode)).collect()
 }
@@ -89,8 +89,8 @@ pub(super) fn label(text: &str) -> String {
     format!("{text:<12}")
 }
 
-fn title(figures: &LiveFigures<'_>, width: usize) -> StyledLine {
-    let (about, live) = (&figures.run.about, figures.live);
+fn title(metrics: &LiveMetrics<'_>, width: usize) -> StyledLine {
+    let (about, live) = (&metrics.run.about, metrics.live);
     let times = match live.expected {
         Some(expected) => format!("{} / {}", clock(live.elapsed), clock(expected)),
         None => clock(live.elapsed),
@@ -110,8 +110,8 @@ fn title(figures: &LiveFigures<'_>, width: usize) -> StyledLine {
     line.and(TextStyle::Normal, &" ".repeat(gap)).and(TextStyle::Normal, &times)
 }
 
-fn progress(figures: &LiveFigures<'_>, width: usize) -> StyledLine {
-    let live = figures.live;
+fn progress(metrics: &LiveMetrics<'_>, width: usize) -> StyledLine {
+    let live = metrics.live;
     let share = live.phase_expected.filter(|e| *e > 0.0).map(|e| (live.phase_elapsed / e).clamp(0.0, 1.0));
     let mut text = String::new();
     if live.phases > 0 {
@@ -131,11 +131,11 @@ fn progress(figures: &LiveFigures<'_>, width: usize) -> StyledLine {
         .and(TextStyle::Normal, &format!(" {text}"))
 }
 
-fn users(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
-    let gauge = |gauge| grouped(figures.gauge(gauge));
+fn users(metrics: &LiveMetrics<'_>, width: usize) -> Vec<StyledLine> {
+    let gauge = |gauge| grouped(metrics.gauge(gauge));
     let mut acceptable = gauge(Gauge::Acceptable);
-    if figures.live.connections > 0 {
-        acceptable += &format!(" of {}", grouped(u64::from(figures.live.connections)));
+    if metrics.live.connections > 0 {
+        acceptable += &format!(" of {}", grouped(u64::from(metrics.live.connections)));
     }
     let all = vec![
         StatusField::new(2, "", gauge(Gauge::Users)),
@@ -146,11 +146,11 @@ fn users(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
     fields::lines(&label("Users"), all, width, if width < 60 { 2 } else { 1 })
 }
 
-fn rates(figures: &LiveFigures<'_>, width: usize, ended: bool) -> Vec<StyledLine> {
+fn rates(metrics: &LiveMetrics<'_>, width: usize, ended: bool) -> Vec<StyledLine> {
     if ended {
         return Vec::new();
     }
-    let rate = |counter| short(figures.rate(counter));
+    let rate = |counter| short(metrics.rate(counter));
     let all = vec![
         StatusField::new(4, "arrivals", rate(Counter::UsersStarted)),
         StatusField::new(1, "logins", rate(Counter::Logins)),
@@ -160,35 +160,35 @@ fn rates(figures: &LiveFigures<'_>, width: usize, ended: bool) -> Vec<StyledLine
         StatusField::new(
             5,
             "in",
-            bytes(figures.rate(Counter::BytesIn)) + ", out " + &bytes(figures.rate(Counter::BytesOut)),
+            bytes(metrics.rate(Counter::BytesIn)) + ", out " + &bytes(metrics.rate(Counter::BytesOut)),
         ),
     ];
     fields::lines(&label("Per second"), all, width, 2)
 }
 
-fn counts(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
-    let total = |keep, name: &str, counter| StatusField::new(keep, name, grouped(figures.total(counter)));
+fn counts(metrics: &LiveMetrics<'_>, width: usize) -> Vec<StyledLine> {
+    let total = |keep, name: &str, counter| StatusField::new(keep, name, grouped(metrics.total(counter)));
     let bad = |keep, name: &str, counter| {
-        let count = figures.total(counter);
+        let count = metrics.total(counter);
         StatusField::unwanted(keep, name, count, grouped(count))
     };
     let mut all = vec![
         total(0, "delivered", Counter::MessagesDelivered),
-        StatusField::new(1, "in flight", grouped(figures.gauge(Gauge::UnderWay))),
+        StatusField::new(1, "in flight", grouped(metrics.gauge(Gauge::UnderWay))),
         bad(3, "duplicated", Counter::MessagesDuplicate),
         bad(4, "out of order", Counter::MessagesReordered),
         bad(5, "refused", Counter::MessagesRefused),
         bad(2, "sessions lost", Counter::SessionsLost),
     ];
     // Known only at the end; a zero before that would be a claim.
-    if figures.total(Counter::MessagesLost) > 0 {
+    if metrics.total(Counter::MessagesLost) > 0 {
         all.push(bad(0, "lost", Counter::MessagesLost));
     }
     fields::lines(&label("So far"), all, width, if width < 60 { 3 } else { 2 })
 }
 
-fn errors(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, width: usize) {
-    let (kinds, all) = figures.errors();
+fn errors(lines: &mut PrioritizedLines, metrics: &LiveMetrics<'_>, width: usize) {
+    let (kinds, all) = metrics.errors();
     let head = label("Errors");
     if kinds.is_empty() {
         lines.push(3, StyledLine::of(TextStyle::Dim, &head).and(TextStyle::Normal, "0"));
@@ -204,9 +204,9 @@ fn errors(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, width: usize)
     rows.into_iter().enumerate().for_each(|(index, row)| lines.push(if index == 0 { 2 } else { 5 }, row));
 }
 
-fn generator(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
-    let (live, busiest) = (figures.live, figures.busiest());
-    let late = figures.lateness();
+fn generator(metrics: &LiveMetrics<'_>, width: usize) -> Vec<StyledLine> {
+    let (live, busiest) = (metrics.live, metrics.busiest());
+    let late = metrics.lateness();
     let shown = late.map_or("–".to_owned(), |late| time(late as f64));
     let all = vec![
         StatusField::new(1, "late p99", shown).bad_if(late.is_some_and(|late| late > LATE_US)),
@@ -214,7 +214,7 @@ fn generator(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
         StatusField::new(
             2,
             "memory",
-            bytes(figures.second.map_or(0.0, |second| second.generator_rss as f64)),
+            bytes(metrics.second.map_or(0.0, |second| second.generator_rss as f64)),
         ),
         StatusField::new(3, "workers", format!("{} of {}", live.workers_alive, live.workers))
             .bad_if(live.workers_alive < live.workers),
@@ -222,8 +222,8 @@ fn generator(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
     fields::lines(&label("Generator"), all, width, 1)
 }
 
-fn server(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
-    let Some(sample) = figures.server() else { return Vec::new() };
+fn server(metrics: &LiveMetrics<'_>, width: usize) -> Vec<StyledLine> {
+    let Some(sample) = metrics.server() else { return Vec::new() };
     let all = vec![
         StatusField::new(0, "CPU", format!("{} %", digits(sample.cpu * 100.0))),
         StatusField::new(1, "memory", bytes(sample.rss as f64)),
@@ -233,13 +233,13 @@ fn server(figures: &LiveFigures<'_>, width: usize) -> Vec<StyledLine> {
     fields::lines(&label("Server"), all, width, 1)
 }
 
-fn sparks(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, screen: TerminalCapabilities) {
+fn sparks(lines: &mut PrioritizedLines, metrics: &LiveMetrics<'_>, screen: TerminalCapabilities) {
     // A second without deliveries counts as zero once messages have been sent.
-    let any = figures.total(Counter::MessagesSent) > 0;
+    let any = metrics.total(Counter::MessagesSent) > 0;
     let count =
         |s: &SecondReport| s.counters.get(Counter::MessagesDelivered.name()).copied().unwrap_or(0) as f64;
-    let delivered = figures.minute(|s| any.then(|| count(s)));
-    let p99 = figures
+    let delivered = metrics.minute(|s| any.then(|| count(s)));
+    let p99 = metrics
         .minute(|s| s.timings.get(Timing::Message.name()).filter(|t| t.count > 0).map(|t| t.p99 as f64));
     let curves: [(&str, Vec<Option<f64>>, DisplayUnit); 2] =
         [("Delivered/s", delivered, DisplayUnit::Count), ("Message p99", p99, DisplayUnit::Time)];
@@ -263,8 +263,8 @@ fn sparks(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, screen: Termi
     }
 }
 
-fn warnings(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, screen: TerminalCapabilities) {
-    let (limits, all) = (figures.limits(), &figures.run.warnings);
+fn warnings(lines: &mut PrioritizedLines, metrics: &LiveMetrics<'_>, screen: TerminalCapabilities) {
+    let (limits, all) = (metrics.limits(), &metrics.run.warnings);
     let older = all.len().saturating_sub(2);
     // Two lines for each if they fit, besides the hint and the free line.
     let free = screen.height.saturating_sub(lines.0.len() + 2);
@@ -283,17 +283,17 @@ fn warnings(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, screen: Ter
     }
 }
 
-fn hint(figures: &LiveFigures<'_>, width: usize, ended: bool) -> StyledLine {
-    let live = figures.live;
+fn hint(metrics: &LiveMetrics<'_>, width: usize, ended: bool) -> StyledLine {
+    let live = metrics.live;
     if ended {
-        return match figures.run.about.end.as_str() {
+        return match metrics.run.about.end.as_str() {
             "" | "finished" => StyledLine::of(TextStyle::Dim, "The run has finished."),
             "interrupted" => StyledLine::of(TextStyle::Dim, "The run was ended early."),
             reason => StyledLine::of(TextStyle::Bad, &format!("The run ended: {reason}")),
         };
     }
     if live.stopping {
-        let under_way = grouped(figures.gauge(Gauge::UnderWay));
+        let under_way = grouped(metrics.gauge(Gauge::UnderWay));
         let again = "Ctrl-C again stops immediately";
         let forms = [
             format!("Ending: waiting for {under_way} messages in flight, then streams are closed; {again}"),

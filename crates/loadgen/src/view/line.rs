@@ -69,9 +69,9 @@ impl StyledLine {
     pub(super) fn render(&self, width: usize, colour: bool, unicode: bool) -> String {
         let mut text = String::new();
         let mut room = width;
-        let over = self.columns() > width;
+        let is_complete = self.columns() > width;
         for (style, piece) in &self.pieces {
-            let cut = over && columns(piece) >= room;
+            let cut = is_complete && columns(piece) >= room;
             // The ellipsis also represents pieces after one that just fits.
             let shown = if cut { fit(&format!("{piece}…"), room) } else { piece.clone() };
             room -= columns(&shown);

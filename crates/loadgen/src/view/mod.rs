@@ -19,7 +19,7 @@
 mod draw;
 mod fields;
 mod line;
-mod live_figures;
+mod live_metrics;
 mod plain;
 mod sparkline;
 mod table;
@@ -130,7 +130,7 @@ impl LiveView {
             ViewMode::Block(drawn) => {
                 let screen =
                     TerminalCapabilities { width, height, colour: self.colour, unicode: self.unicode };
-                let lines = draw::picture(run, live, screen, ended);
+                let lines = draw::render(run, live, screen, ended);
                 let text = redraw(drawn, &lines, width);
                 let bare = |line: &String| line::columns(&line::safe(line));
                 *drawn = lines.iter().map(bare).collect();

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 use super::LiveContext;
 use super::line::{ascii, safe};
-use super::live_figures::LiveFigures;
+use super::live_metrics::LiveMetrics;
 use crate::measure::{Counter, Gauge, Timing};
 use crate::report::model::RunRecord;
 use crate::report::unit::{digits, grouped, short, time};
@@ -54,11 +54,11 @@ impl PlainLog {
     fn warnings(&mut self, run: &RunRecord) -> Vec<String> {
         let mut new = Vec::new();
         for warning in &run.warnings {
-            let figure = |index: usize, c: char| index >= BEGINNING && (c.is_ascii_digit() || c == '.');
+            let is_digit = |index: usize, c: char| index >= BEGINNING && (c.is_ascii_digit() || c == '.');
             let key: String = warning
                 .chars()
                 .enumerate()
-                .filter(|(index, c)| !figure(*index, *c))
+                .filter(|(index, c)| !is_digit(*index, *c))
                 .map(|(_, c)| c)
                 .collect();
             if self.warnings.insert(key) {
@@ -75,40 +75,40 @@ fn at(live: &LiveContext) -> String {
 }
 
 fn state(run: &RunRecord, live: &LiveContext) -> String {
-    let figures = LiveFigures::new(run, live);
+    let metrics = LiveMetrics::new(run, live);
     let mut phase = safe(&live.phase_name);
     if live.phases > 0 {
         phase += &format!(" {}/{}", (live.phase + 1).min(live.phases), live.phases);
     }
-    let gauge = |gauge| grouped(figures.gauge(gauge));
+    let gauge = |gauge| grouped(metrics.gauge(gauge));
     let mut fields = vec![
         at(live),
         phase.trim().to_owned(),
         format!("users {}", gauge(Gauge::Users)),
         format!("online {}", gauge(Gauge::Online)),
         format!("acceptable {}", gauge(Gauge::Acceptable)),
-        format!("logins {}/s", short(figures.mean_rate(Counter::Logins))),
-        format!("messages {}/s", short(figures.mean_rate(Counter::MessagesDelivered))),
+        format!("logins {}/s", short(metrics.mean_rate(Counter::Logins))),
+        format!("messages {}/s", short(metrics.mean_rate(Counter::MessagesDelivered))),
         format!("in flight {}", gauge(Gauge::UnderWay)),
     ];
     let times: String = [(Timing::Login, "login"), (Timing::Message, "message")]
         .into_iter()
-        .filter_map(|(timing, name)| Some((name, figures.recent(timing.name())?)))
+        .filter_map(|(timing, name)| Some((name, metrics.recent(timing.name())?)))
         .map(|(name, summary)| format!(" {name} {}", time(summary.p99 as f64)))
         .collect();
     if !times.is_empty() {
         fields.push(format!("p99{times}"));
     }
-    fields.push(format!("errors {}", grouped(figures.errors().1)));
-    let lost = figures.total(Counter::SessionsLost);
+    fields.push(format!("errors {}", grouped(metrics.errors().1)));
+    let lost = metrics.total(Counter::SessionsLost);
     if lost > 0 {
         fields.push(format!("sessions lost {}", grouped(lost)));
     }
-    if let Some(late) = figures.lateness() {
+    if let Some(late) = metrics.lateness() {
         fields.push(format!("late p99 {}", time(late as f64)));
     }
-    fields.push(format!("CPU {} %", digits(figures.busiest() * 100.0)));
-    if let Some(server) = figures.server() {
+    fields.push(format!("CPU {} %", digits(metrics.busiest() * 100.0)));
+    if let Some(server) = metrics.server() {
         fields.push(format!("server CPU {} %", digits(server.cpu * 100.0)));
     }
     if live.workers_alive < live.workers {
@@ -121,7 +121,7 @@ fn state(run: &RunRecord, live: &LiveContext) -> String {
 }
 
 fn end(run: &RunRecord, live: &LiveContext) -> String {
-    let figures = LiveFigures::new(run, live);
+    let metrics = LiveMetrics::new(run, live);
     let mut fields = vec![
         at(live),
         format!("end: {}", if run.about.end.is_empty() { "finished" } else { run.about.end.as_str() }),
@@ -136,9 +136,9 @@ fn end(run: &RunRecord, live: &LiveContext) -> String {
         ("refused", Counter::MessagesRefused),
         ("sessions lost", Counter::SessionsLost),
     ] {
-        fields.push(format!("{name} {}", grouped(figures.total(counter))));
+        fields.push(format!("{name} {}", grouped(metrics.total(counter))));
     }
-    fields.push(format!("errors {}", grouped(figures.errors().1)));
+    fields.push(format!("errors {}", grouped(metrics.errors().1)));
     safe(&fields.join("  "))
 }
 

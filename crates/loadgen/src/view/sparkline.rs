@@ -32,7 +32,7 @@ mod tests {
     use super::line;
 
     #[test]
-    fn heights_follow_the_highest_shown() {
+    fn bar_heights_are_relative_to_the_highest_value() {
         let values: Vec<_> = (0..=8).map(|v| Some(f64::from(v))).collect();
         assert_eq!(line(&values, 60, true), "▁▁▂▃▄▅▆▇█");
         assert_eq!(line(&values, 60, false), "__.:-=+*#");
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_not_zero() {
+    fn a_missing_value_is_not_zero() {
         assert_eq!(line(&[Some(0.0), None, Some(f64::NAN), Some(0.0)], 60, true), "▁  ▁");
         assert_eq!(line(&[], 60, true), "");
         assert_eq!(line(&[Some(3.0)], 0, true), "");

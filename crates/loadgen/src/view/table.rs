@@ -9,7 +9,7 @@
 
 use super::draw::{PrioritizedLines, label};
 use super::line::{StyledLine, TextStyle, columns, fit, safe};
-use super::live_figures::LiveFigures;
+use super::live_metrics::LiveMetrics;
 use crate::measure::Timing;
 use crate::report::unit::{grouped, time};
 
@@ -28,7 +28,7 @@ const CELL: usize = 10;
 const NAME: usize = 12;
 
 /// Adds rows for everything timed so far; no table before the first value.
-pub(super) fn table(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, width: usize) {
+pub(super) fn table(lines: &mut PrioritizedLines, metrics: &LiveMetrics<'_>, width: usize) {
     let mut rows: Vec<(u8, String, String)> = Vec::new();
     for (keep, timing, title) in [
         (4, Timing::Login, "login"),
@@ -41,7 +41,7 @@ pub(super) fn table(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, wid
     }
     // Includes those without values in the last ten seconds, so that rows do not come and go.
     let mut transactions: Vec<&String> =
-        figures.run.totals.timings.keys().chain(figures.live.recent.keys()).collect();
+        metrics.run.totals.timings.keys().chain(metrics.live.recent.keys()).collect();
     transactions.sort_unstable();
     transactions.dedup();
     for name in transactions {
@@ -50,8 +50,8 @@ pub(super) fn table(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, wid
         }
     }
     let known = |name: &str| {
-        figures.run.totals.timings.get(name).is_some_and(|t| t.summary.count > 0)
-            || figures.recent(name).is_some()
+        metrics.run.totals.timings.get(name).is_some_and(|t| t.summary.count > 0)
+            || metrics.recent(name).is_some()
     };
     rows.retain(|(_, name, _)| known(name));
     if rows.is_empty() {
@@ -74,7 +74,7 @@ pub(super) fn table(lines: &mut PrioritizedLines, figures: &LiveFigures<'_>, wid
         let title = fit(&safe(&format!("  {title}")), name_columns);
         let mut line = StyledLine::of(TextStyle::Normal, &title);
         line.add(TextStyle::Normal, &" ".repeat(name_columns - columns(&title)));
-        let summary = figures.recent(&name);
+        let summary = metrics.recent(&name);
         for column in &shown {
             line.add(TextStyle::Normal, &cell(&summary.as_ref().map_or("–".to_owned(), column.2)));
         }

@@ -1,6 +1,6 @@
 //! Tests of the rendered view: values, widths, hostile names, and redrawing on a terminal.
 
-use super::draw::{TerminalCapabilities, picture};
+use super::draw::{TerminalCapabilities, render};
 use super::line::{ascii, columns, fit, safe, wrapped};
 use super::*;
 use crate::measure::{Counter, Gauge, Timing};
@@ -191,7 +191,7 @@ fn no_line_is_wider_than_the_terminal() {
         for width in (1..=140).chain([40, 80, 120]) {
             for unicode in [true, false] {
                 for ended in [true, false] {
-                    for line in picture(&run, &live, TerminalCapabilities { unicode, ..screen(width) }, ended)
+                    for line in render(&run, &live, TerminalCapabilities { unicode, ..screen(width) }, ended)
                     {
                         assert!(
                             columns(&line) <= width && line.chars().count() <= width,
@@ -206,8 +206,8 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn figures_are_those_of_the_run() {
-    let lines = picture(&run(70), &live(70.5), screen(120), false);
+fn the_view_shows_the_metrics_of_the_run() {
+    let lines = render(&run(70), &live(70.5), screen(120), false);
     let found = |beginning: &str, parts: &[&str]| {
         let line = line(&lines, beginning);
         parts.iter().for_each(|part| assert!(line.contains(part), "{part} in {line}"));
@@ -235,39 +235,39 @@ fn figures_are_those_of_the_run() {
     found("Ctrl-C ends the run gracefully", &[]);
     let endless = LiveContext { phase_name: "holding".into(), phase_expected: None, ..live(70.0) };
     let died = LiveContext { workers_alive: 1, ..live(70.5) };
-    assert!(line(&picture(&run(70), &died, screen(120), false), "Generator").contains("workers 1 of 2"));
-    line(&picture(&run(70), &endless, screen(120), false), "phase 2 of 3 holding 0:35");
+    assert!(line(&render(&run(70), &died, screen(120), false), "Generator").contains("workers 1 of 2"));
+    line(&render(&run(70), &endless, screen(120), false), "phase 2 of 3 holding 0:35");
     assert!(!lines.iter().any(|line| line.starts_with('!')), "nothing to warn of: {lines:#?}");
 }
 
 #[test]
-fn the_generators_own_limits_are_seen_at_once() {
+fn limits_of_the_generator_are_shown_immediately() {
     let (mut run, mut live) = (run(20), live(20.5));
     live.recent
         .insert("lateness".to_owned(), TimingSummary { count: 9, p99: 5_001, ..TimingSummary::default() });
     run.seconds[19].busiest_cpu = 0.91;
-    let lines = picture(&run, &live, screen(80), false);
+    let lines = render(&run, &live, screen(80), false);
     line(&lines, "! The generator is late: 5 ms at p99");
     line(&lines, "! A worker uses 91 % of its core");
-    let silent = picture(&run, &LiveContext { elapsed: 30.0, ..live.clone() }, screen(80), false);
+    let silent = render(&run, &LiveContext { elapsed: 30.0, ..live.clone() }, screen(80), false);
     line(&silent, "! No report from the workers for 10 s");
     live.recent
         .insert("lateness".to_owned(), TimingSummary { count: 9, p99: 5_000, ..TimingSummary::default() });
     run.seconds[19].busiest_cpu = 0.9;
-    assert!(!picture(&run, &live, screen(80), false).iter().any(|line| line.starts_with('!')));
+    assert!(!render(&run, &live, screen(80), false).iter().any(|line| line.starts_with('!')));
 }
 
 #[test]
-fn a_second_that_is_not_over_has_no_rates() {
+fn an_incomplete_second_has_no_rates() {
     let mut run = run(20);
     let lost = [(Counter::SessionsLost.name().to_owned(), 7)].into();
     run.seconds.push(SecondReport { at: 20, counters: lost, ..SecondReport::default() });
-    assert!(line(&picture(&run, &live(20.5), screen(80), false), "Per second").contains("logins 49"));
+    assert!(line(&render(&run, &live(20.5), screen(80), false), "Per second").contains("logins 49"));
 }
 
 #[test]
-fn nothing_yet_is_shown_without_inventing_anything() {
-    let lines = picture(
+fn a_run_without_data_shows_no_values() {
+    let lines = render(
         &RunRecord::default(),
         &LiveContext { elapsed: 1.5, ..LiveContext::default() },
         screen(80),
@@ -282,7 +282,7 @@ fn nothing_yet_is_shown_without_inventing_anything() {
 
 #[test]
 fn narrow_terminals_keep_what_matters() {
-    let lines = picture(&run(70), &live(70.5), screen(40), false);
+    let lines = render(&run(70), &live(70.5), screen(40), false);
     assert!(line(&lines, "Users").contains("online 11 980"));
     assert!(lines.iter().any(|line| line.starts_with("Per second  ")), "labels stand apart: {lines:#?}");
     let header = line(&lines, "Last 10 s");
@@ -297,27 +297,27 @@ fn narrow_terminals_keep_what_matters() {
 #[test]
 fn low_terminals_keep_what_matters_and_the_first_line() {
     for height in 1..40 {
-        let lines = picture(&run(70), &live(70.5), TerminalCapabilities { height, ..screen(80) }, false);
+        let lines = render(&run(70), &live(70.5), TerminalCapabilities { height, ..screen(80) }, false);
         assert!(lines.len() < height.max(2), "{height}: {}", lines.len());
         assert!(lines[0].starts_with("tigase-roster-10"));
     }
-    let lines = picture(&run(70), &live(70.5), TerminalCapabilities { height: 12, ..screen(80) }, false);
+    let lines = render(&run(70), &live(70.5), TerminalCapabilities { height: 12, ..screen(80) }, false);
     for kept in ["Users", "So far", "Errors", "Generator", "Ctrl-C"] {
         line(&lines, kept);
     }
     let mut warned = run(70);
     warned.warnings = vec!["many words ".repeat(30)];
     for (height, expected) in [(22, 1), (40, 2)] {
-        let lines = picture(&warned, &live(70.5), TerminalCapabilities { height, ..screen(80) }, false);
+        let lines = render(&warned, &live(70.5), TerminalCapabilities { height, ..screen(80) }, false);
         let first = lines.iter().position(|line| line.starts_with("! many")).expect("the warning");
-        let said = lines[first..].iter().filter(|line| line.contains("words")).count();
-        assert_eq!(said, expected, "{lines:#?}");
+        let count = lines[first..].iter().filter(|line| line.contains("words")).count();
+        assert_eq!(count, expected, "{lines:#?}");
         assert!(lines[first + expected - 1].ends_with('…'), "what is missing is seen to be missing");
     }
 }
 
 #[test]
-fn names_cannot_command_the_terminal() {
+fn names_cannot_contain_terminal_control_sequences() {
     let evil = "a\x1b[2J\x1b]0;title\x07b\u{9b}31mc\r\nd\x08\u{202e}e\x1bPq\x1b\\f\x1b(Bg\x7f\x1b";
     assert_eq!(safe(evil), "abc  defg");
     assert_eq!(safe("\x1b]0;never ends"), "");
@@ -331,9 +331,9 @@ fn names_cannot_command_the_terminal() {
     live.phase_name = evil.into();
     live.recent.insert(format!("tr:{evil}"), summary(1, 1));
     for ended in [false, true] {
-        let mut lines = picture(&run, &live, screen(120), ended);
-        let mut said = PlainLog::default();
-        lines.extend(if ended { said.finish(&run, &live) } else { said.update(&run, &live) });
+        let mut lines = render(&run, &live, screen(120), ended);
+        let mut log = PlainLog::default();
+        lines.extend(if ended { log.finish(&run, &live) } else { log.update(&run, &live) });
         for line in &lines {
             assert!(!line.chars().any(|c| c.is_control() || c == '\u{202e}'), "{line:?}");
         }
@@ -344,8 +344,8 @@ fn names_cannot_command_the_terminal() {
 #[test]
 fn colour_adds_nothing_but_colour() {
     let (run, live) = (run(70), live(70.5));
-    let bare = picture(&run, &live, screen(80), false);
-    let coloured = picture(&run, &live, TerminalCapabilities { colour: true, ..screen(80) }, false);
+    let bare = render(&run, &live, screen(80), false);
+    let coloured = render(&run, &live, TerminalCapabilities { colour: true, ..screen(80) }, false);
     assert!(bare.iter().all(|line| !line.contains('\x1b')));
     assert!(coloured.iter().any(|line| line.contains("\x1b[31m")));
     let stripped: Vec<_> = coloured.iter().map(|line| safe(line).trim_end().to_owned()).collect();
@@ -365,7 +365,7 @@ fn utf_8_locales_enable_unicode() {
 }
 
 #[test]
-fn redrawing_covers_exactly_what_stood_there() {
+fn redrawing_overwrites_exactly_the_previous_frame() {
     let mut view = block();
     let mut terminal = Terminal::new();
     terminal.feed(b"$ throng load\r\n");
@@ -377,7 +377,7 @@ fn redrawing_covers_exactly_what_stood_there() {
         terminal.highest = 0;
         terminal.feed(&bytes);
         assert_eq!(terminal.highest, before, "up by what was drawn before");
-        let expected = picture(run, &live(70.5), TerminalCapabilities { height, ..screen(80) }, false);
+        let expected = render(run, &live(70.5), TerminalCapabilities { height, ..screen(80) }, false);
         assert_eq!(terminal.lines[0], "$ throng load");
         assert_eq!(terminal.lines[1..terminal.lines.len() - 1], expected);
         assert_eq!((terminal.row, terminal.column), (1 + expected.len(), 0), "below the block");
@@ -388,14 +388,14 @@ fn redrawing_covers_exactly_what_stood_there() {
 }
 
 #[test]
-fn a_terminal_that_became_narrower_has_broken_the_lines() {
+fn redrawing_accounts_for_lines_wrapped_by_a_narrower_terminal() {
     assert!(redraw(&[80, 10, 0, 81], &[], 40).starts_with("\r\x1b[7A"), "2 + 1 + 1 + 3");
     assert!(redraw(&[40, 10], &[], 80).starts_with("\r\x1b[2A"));
     assert!(redraw(&[], &[], 80).starts_with("\r\x1b[J"));
 }
 
 #[test]
-fn the_end_leaves_the_last_state_and_a_free_line() {
+fn the_last_frame_stays_above_an_empty_line() {
     let mut view = block();
     let mut terminal = Terminal::new();
     let mut run = run(70);
@@ -422,19 +422,19 @@ fn the_second_ctrl_c_is_offered_while_the_run_ends() {
         (80, "Ending: 17 messages in flight; Ctrl-C again stops immediately"),
         (40, "Ending; Ctrl-C again stops immediately"),
     ] {
-        assert_eq!(picture(&run(70), &live, screen(width), false).last().map(String::as_str), Some(expected));
+        assert_eq!(render(&run(70), &live, screen(width), false).last().map(String::as_str), Some(expected));
     }
 }
 
 #[test]
 fn plain_lines_come_every_five_seconds_and_at_each_phase() {
-    let mut said = PlainLog::default();
+    let mut log = PlainLog::default();
     let mut lines = Vec::new();
     for second in 1..=21_u32 {
         let phase = usize::from(second > 7);
         let elapsed = f64::from(second) + 0.5;
         let live = LiveContext { phase, phase_name: ["ramp", "hold"][phase].into(), ..live(elapsed) };
-        lines.extend(said.update(&run(second), &live));
+        lines.extend(log.update(&run(second), &live));
     }
     let seconds: Vec<_> = lines
         .iter()
@@ -451,11 +451,11 @@ fn plain_lines_come_every_five_seconds_and_at_each_phase() {
 }
 
 #[test]
-fn plain_warnings_are_said_once_though_their_figures_change() {
-    let mut said = PlainLog::default();
+fn plain_warnings_are_printed_once_although_their_numbers_change() {
+    let mut log = PlainLog::default();
     let mut run = run(3);
     let mut warnings = |run: &RunRecord| -> Vec<String> {
-        said.update(run, &live(3.5)).into_iter().filter(|line| line.contains('!')).collect()
+        log.update(run, &live(3.5)).into_iter().filter(|line| line.contains('!')).collect()
     };
     run.warnings = vec!["The generator was late: in 1 of 2 seconds (worst 12.3 ms)".into()];
     assert_eq!(warnings(&run), ["  ! The generator was late: in 1 of 2 seconds (worst 12.3 ms)"]);
@@ -469,7 +469,7 @@ fn plain_warnings_are_said_once_though_their_figures_change() {
 }
 
 #[test]
-fn the_last_plain_line_has_the_whole_account() {
+fn the_last_plain_line_has_the_totals() {
     let mut view = LiveView { mode: ViewMode::Plain(PlainLog::default()), colour: true, unicode: false };
     let mut run = run(3);
     run.about.end = "interrupted".into();
@@ -482,7 +482,7 @@ fn the_last_plain_line_has_the_whole_account() {
 }
 
 #[test]
-fn quiet_is_silent() {
+fn quiet_mode_prints_nothing() {
     let mut view = LiveView::new(false, true);
     let mut bytes = Vec::new();
     view.update(&mut bytes, &run(3), &live(3.0)).expect("a Vec");

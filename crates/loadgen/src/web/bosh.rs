@@ -81,7 +81,7 @@ fn attribute(name: &str, value: &str, out: &mut Vec<u8>) {
 /// A received body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HttpBody<'a> {
-    /// The start tag, for [`created`] and [`over`].
+    /// The start tag, for [`created`] and [`session_end`].
     pub tag: &'a [u8],
     /// Everything after it, for [`stanzas`].
     rest: &'a [u8],
@@ -177,7 +177,7 @@ pub enum SessionEnd {
 }
 
 /// Determines whether a body ends the session.
-pub fn over(body: &HttpBody<'_>) -> SessionEnd {
+pub fn session_end(body: &HttpBody<'_>) -> SessionEnd {
     if memchr::memmem::find(body.tag, b"type=").is_none()
         && memchr::memmem::find(body.tag, b"type ").is_none()
     {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_each_kind_are_xml_with_what_they_need() {
+    fn requests_of_each_kind_are_complete_xml() {
         for kind in [BodyKind::Plain, BodyKind::Create, BodyKind::Restart, BodyKind::Terminate] {
             for stanzas in ["", "<presence xmlns='jabber:client' type='unavailable'/>"] {
                 let text = written(kind, stanzas);
@@ -249,7 +249,7 @@ mod tests {
             <stream:features/></body>";
         let body = read(text).unwrap();
         assert_eq!(created(&body), Some(CreatedSession { sid: "SomeSID".into(), requests: 2 }));
-        assert_eq!(over(&body), SessionEnd::No);
+        assert_eq!(session_end(&body), SessionEnd::No);
         let mut seen = Vec::new();
         stanzas(&body, |stanza| {
             seen.push(stanza.to_vec());
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn stanzas_are_cut_and_blanks_between_them_passed_over() {
+    fn stanzas_are_split_and_whitespace_between_them_is_skipped() {
         let count = |text: &[u8]| {
             let mut count = 0;
             stanzas(&read(text).unwrap(), |_| {
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn ends_of_sessions() {
-        let end = |text: &str| over(&read(text.as_bytes()).unwrap());
+        let end = |text: &str| session_end(&read(text.as_bytes()).unwrap());
         assert_eq!(
             end("<body type='terminate' condition='item-not-found'/>"),
             SessionEnd::Over("item-not-found".into())
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_body_is_an_error() {
+    fn an_invalid_body_is_an_error() {
         for text in
             [&b""[..], b"Not found", b"<html><body/></html>", b"<body", b"<?xml version='1.0'", b"<body a='"]
         {

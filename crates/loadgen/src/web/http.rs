@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_a_length_is_found_at_every_split_and_what_follows_is_left() {
+    fn a_response_with_a_length_is_read_at_every_split() {
         let text = "HTTP/1.1 200 OK\r\nContent-Type: text/xml\r\ncontent-length: 7\r\n\r\n<body/>HTTP";
         let end = text.len() - 4;
         for cut in 0..end {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_put_together_at_every_split() {
+    fn chunked_responses_are_read_at_every_split() {
         let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n<body\r\n2;x=y\r\n/>\r\n0\r\nT: v\r\n\r\n";
         for cut in 0..text.len() {
             assert_eq!(answer(&text.as_bytes()[..cut], false), Ok(None), "{cut}");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_will_close_say_so() {
+    fn connection_close_is_recognised() {
         for (head, close) in [
             ("HTTP/1.1 200 OK\r\n", false),
             ("HTTP/1.1 200 OK\r\nConnection: Close\r\n", true),
@@ -256,14 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn interim_answers_are_passed_over_but_for_a_switch_of_protocols() {
+    fn interim_responses_are_skipped_except_101() {
         let found = whole("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n");
         assert_eq!((found.status, found.content.len()), (204, 0));
         assert_eq!(whole("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n").status, 101);
     }
 
     #[test]
-    fn what_is_no_http_is_an_error_and_never_waited_for() {
+    fn invalid_http_is_an_immediate_error() {
         for text in [
             "<?xml version='1.0'?>",
             "HTTP/2 200 OK\r\n\r\n",

@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn several_are_cut_and_the_incomplete_one_waits() {
+    fn several_stanzas_are_split_and_an_incomplete_one_waits() {
         let (out, taken) = qualified("<iq/><message to='a'>");
         assert_eq!((out.as_str(), taken), ("<iq xmlns='jabber:client'/>", 5));
         assert_eq!(qualified("<presence/> \n").0, "<presence xmlns='jabber:client'/>");
     }
 
     #[test]
-    fn what_is_no_element_goes_as_it_is() {
+    fn text_that_is_no_element_is_unchanged() {
         assert_eq!(qualified("</stream:stream>"), ("</stream:stream>".to_owned(), 16));
         assert_eq!(qualified("<iq/>text").0, "<iq xmlns='jabber:client'/>text");
     }

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_the_specification_has_its_answer() {
+    fn the_accept_key_matches_the_specification() {
         let mut key = [0; 16];
         key.copy_from_slice(b"the sample nonce");
         let mut out = Vec::new();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_frame_between_fragments_comes_first_and_leaves_them() {
+    fn a_control_frame_between_fragments_is_handled_first() {
         let mut bytes = served(0x01, b"<a>");
         bytes.extend(served(0x89, b"x"));
         bytes.extend(served(0x80, b"</a>"));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_protocol_is_an_error() {
+    fn protocol_violations_are_errors() {
         for (bytes, what) in [
             (vec![0xC1, 0], "reserved"),
             (vec![0x81, 0x80, 0, 0, 0, 0], "masks"),

@@ -230,24 +230,24 @@ pub(crate) fn until(plan: LoadPlan, server: &ScriptedServer, when: fn(&ServerCou
 }
 
 /// Runs a plan with this configuration.
-pub(crate) fn run_with(plan: LoadPlan, server: &ScriptedServer, course: TestRunConfig) -> RunOutcome {
-    let course = TestRunConfig { ends: course.stop_when.is_none(), ..course };
+pub(crate) fn run_with(plan: LoadPlan, server: &ScriptedServer, config: TestRunConfig) -> RunOutcome {
+    let config = TestRunConfig { ends: config.stop_when.is_none(), ..config };
     let drain_us = plan.options.drain_ms * 1_000;
     let (reports, inbox) = sync_channel(10_000);
     let (mut lines, mut threads) = (Vec::new(), Vec::new());
-    for worker in 0..course.clocks.len() as u16 {
+    for worker in 0..config.clocks.len() as u16 {
         let (commands, receiver) = sync_channel(10_000);
         let (wake, woken) = UnixStream::pair().expect("a pair of sockets can be made");
         woken.set_nonblocking(true).expect("a socket can be made non-blocking");
         let assignment = Assignment {
             plan: plan.clone(),
             worker,
-            owners: course.owners.clone(),
-            clocks: course.clocks.clone(),
+            owners: config.owners.clone(),
+            clocks: config.clocks.clone(),
             run: RUN,
             sources: Vec::new(),
-            salts: course.salts.clone(),
-            learn: course.learn,
+            salts: config.salts.clone(),
+            learn: config.learn,
         };
         let mut port =
             TestControllerPort { worker, commands: receiver, wake: woken, reports: reports.clone() };
@@ -255,7 +255,7 @@ pub(crate) fn run_with(plan: LoadPlan, server: &ScriptedServer, course: TestRunC
         lines.push(WorkerChannel { commands, wake });
     }
     drop(reports);
-    let outcome = conduct(&inbox, &mut lines, server, &course, drain_us);
+    let outcome = conduct(&inbox, &mut lines, server, &config, drain_us);
     drop(lines);
     for thread in threads {
         let ended = thread.join().expect("the engine does not panic");
@@ -268,7 +268,7 @@ fn conduct(
     inbox: &Receiver<(u16, WorkerReport)>,
     lines: &mut [WorkerChannel],
     server: &ScriptedServer,
-    course: &TestRunConfig,
+    config: &TestRunConfig,
     drain_us: u64,
 ) -> RunOutcome {
     let mut outcome = RunOutcome::default();
@@ -331,15 +331,15 @@ fn conduct(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        if !stopped && course.stop_when.is_some_and(|when| when(&server.glance())) {
+        if !stopped && config.stop_when.is_some_and(|when| when(&server.snapshot())) {
             stopped = true;
             lines.iter_mut().for_each(|line| line.tell(WorkerCommand::Stop));
         }
         // A plan that ended on its own has no users left.
-        let alone = course.ends && draining.len() == lines.len();
+        let alone = config.ends && draining.len() == lines.len();
         let quiet = alone
             || fresh.len() == lines.len() && {
-                let truth = server.glance();
+                let truth = server.snapshot();
                 !truth.busy
                     && truth.stanzas_in + truth.discarded == outcome.count(Counter::StanzasOut)
                     && truth.stanzas_out == outcome.count(Counter::StanzasIn)

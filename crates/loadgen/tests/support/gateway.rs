@@ -75,16 +75,16 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Starts in front of a scripted server.
-    pub(crate) fn start(behind: SocketAddr, manners: GatewayFaults) -> Self {
+    pub(crate) fn start(behind: SocketAddr, faults: GatewayFaults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         listener.set_nonblocking(true).expect("a socket can be made non-blocking");
         let address = listener.local_addr().expect("a bound socket has an address");
         let (seen, stop) = (Arc::<Mutex<GatewayCounts>>::default(), Arc::<AtomicBool>::default());
         let mut host = GatewayState {
             behind,
-            manners,
+            faults,
             listener,
-            tls: manners.tls.then(server_config),
+            tls: faults.tls.then(server_config),
             conns: BTreeMap::new(),
             sessions: BTreeMap::new(),
             next: 0,
@@ -168,7 +168,7 @@ struct GatewaySession {
 
 struct GatewayState {
     behind: SocketAddr,
-    manners: GatewayFaults,
+    faults: GatewayFaults,
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     conns: BTreeMap<usize, GatewayConnection>,
@@ -270,7 +270,7 @@ impl GatewayState {
             answered: BTreeMap::new(),
             over: false,
             socket: None,
-            hides_features: self.manners.features_later,
+            hides_features: self.faults.features_later,
         };
         (format!("s{}", self.next), session)
     }
@@ -305,9 +305,9 @@ impl GatewayState {
             Some(sid) => {
                 let empty = body.trim_end().ends_with("/>") && !body.contains("><");
                 self.seen.empty += u64::from(empty && !body.contains("type=") && !body.contains("restart"));
-                if nth(self.manners.forget_every.map(|(every, _)| every), self.seen.requests) {
+                if nth(self.faults.forget_every.map(|(every, _)| every), self.seen.requests) {
                     self.sessions.entry(sid.clone()).and_modify(|session| session.over = true);
-                    let by_status = self.manners.forget_every.is_some_and(|(_, status)| status);
+                    let by_status = self.faults.forget_every.is_some_and(|(_, status)| status);
                     let over = "<body type='terminate' condition='item-not-found' xmlns='http://jabber.org/protocol/httpbind'/>";
                     return if by_status { self.answer(id, 404, "") } else { self.answer(id, 200, over) };
                 }
@@ -317,7 +317,7 @@ impl GatewayState {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.busy = Some((sid.clone(), rid));
         }
-        let breaks = nth(self.manners.break_every, self.seen.requests);
+        let breaks = nth(self.faults.break_every, self.seen.requests);
         self.take(id, &sid, rid, body, &stanzas);
         if breaks && let Some(conn) = self.conns.remove(&id) {
             // The response is kept until the request is repeated.
@@ -334,7 +334,7 @@ impl GatewayState {
             .map(|(id, _)| *id)
             .collect();
         self.seen.most_sockets = self.seen.most_sockets.max(sockets.len());
-        let swap = self.manners.swap;
+        let swap = self.faults.swap;
         let Some(session) = self.sessions.get_mut(sid) else {
             return self.wrong(format!("an unknown session: {body}"));
         };
@@ -468,8 +468,8 @@ impl GatewayState {
 
     fn answer(&mut self, id: usize, status: u16, body: &str) {
         self.answers += 1;
-        let closes = nth(self.manners.close_every, self.answers);
-        let chunked = self.manners.chunked;
+        let closes = nth(self.faults.close_every, self.answers);
+        let chunked = self.faults.chunked;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.busy = None;
         let mut head = format!("HTTP/1.1 {status} x\r\nContent-Type: text/xml; charset=utf-8\r\n");
@@ -501,7 +501,7 @@ impl GatewayState {
         let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
         let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
         let mut accept = base64::engine::general_purpose::STANDARD.encode(digest);
-        if self.manners.refuse_upgrade {
+        if self.faults.refuse_upgrade {
             accept = "AAAA".to_owned();
         }
         let (sid, mut session) = self.session(0);
@@ -571,7 +571,7 @@ impl GatewayState {
 
     /// Sends one WebSocket message.
     fn text(&mut self, id: usize, text: &str) {
-        let fragments = self.manners.fragments;
+        let fragments = self.faults.fragments;
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let mut frame = |first: u8, content: &[u8]| {
             let mut bytes = vec![first];

@@ -183,12 +183,12 @@ impl ScriptedServerState {
                 self.answer(id, ServerStep::Ping, &result);
             }
             _ if iq.contains("urn:test:say") => {
-                let said = child_text(iq, "word").unwrap_or_default();
+                let word = child_text(iq, "word").unwrap_or_default();
                 let xml = format!(
                     "<iq type='result' id='{request}'><said xmlns='urn:test:say'><word>{}</word></said></iq>",
-                    escape(&said)
+                    escape(&word)
                 );
-                self.truth.bodies.push(said);
+                self.truth.bodies.push(word);
                 self.answer(id, ServerStep::Request, &xml);
             }
             _ => {

@@ -29,7 +29,7 @@ pub(crate) struct SampleRun {
     pub(crate) slowness: f64,
     /// Whether there is a period of trouble in the middle: slow answers, errors, lost messages, a late generator, a
     /// dead worker.
-    pub(crate) trouble: bool,
+    pub(crate) with_failures: bool,
 }
 
 impl Default for SampleRun {
@@ -40,7 +40,7 @@ impl Default for SampleRun {
             seconds: 1_200,
             users: 19_000,
             slowness: 1.0,
-            trouble: false,
+            with_failures: false,
         }
     }
 }
@@ -158,7 +158,7 @@ pub(crate) fn run(sample: &SampleRun) -> RunRecord {
     let mut stanzas = [0.0, 0.0];
     for at in 0..sample.seconds {
         let part = f64::from(at) / length;
-        let trouble = sample.trouble && (0.55..0.63).contains(&part);
+        let with_failures = sample.with_failures && (0.55..0.63).contains(&part);
         let filled = (part / 0.4).min(1.0) * ((1.0 - part) / 0.06).min(1.0);
         let users = (f64::from(sample.users) * filled) as i64;
         let arrivals = if part < 0.4 {
@@ -166,11 +166,11 @@ pub(crate) fn run(sample: &SampleRun) -> RunRecord {
         } else {
             0.0
         } as u64;
-        let slow = sample.slowness * (1.0 + filled) * if trouble { 300.0 } else { 1.0 };
+        let slow = sample.slowness * (1.0 + filled) * if with_failures { 300.0 } else { 1.0 };
         let mut second = SecondReport {
             at,
             generator_cpu: 0.1 + 0.5 * filled + 0.1 * random.next(),
-            busiest_cpu: if trouble { 0.97 } else { 0.1 + 0.4 * filled },
+            busiest_cpu: if with_failures { 0.97 } else { 0.1 + 0.4 * filled },
             generator_rss: 20_000_000 + 900 * users as u64,
             ..SecondReport::default()
         };
@@ -179,7 +179,7 @@ pub(crate) fn run(sample: &SampleRun) -> RunRecord {
             ("users", 1.0),
             ("connected", 0.998),
             ("online", 0.995),
-            ("online_acceptable", if trouble { 0.4 } else { 0.994 }),
+            ("online_acceptable", if with_failures { 0.4 } else { 0.994 }),
         ] {
             s.gauges.insert(name.to_owned(), (users as f64 * share) as i64);
         }
@@ -199,10 +199,10 @@ pub(crate) fn run(sample: &SampleRun) -> RunRecord {
         sums.count(s, "bytes_received", messages * 240 + arrivals * 2_400);
         sums.count(s, "stanzas_sent", messages + presence);
         sums.count(s, "stanzas_received", messages + presence * 2);
-        let late = if trouble { messages / 2 } else { 0 };
+        let late = if with_failures { messages / 2 } else { 0 };
         sums.count(s, "acceptable", messages + arrivals - late);
         sums.count(s, "unacceptable", late);
-        if trouble {
+        if with_failures {
             sums.count(s, "messages_lost", 1);
             sums.error(s, "timeout", messages / 40);
             sums.error(s, "connect:refused", u64::from(at % 7 == 0));
@@ -219,7 +219,7 @@ pub(crate) fn run(sample: &SampleRun) -> RunRecord {
         ] {
             sums.time(s, &mut random, name, count, typical * slow);
         }
-        let turns = if trouble { 21_000.0 } else { 180.0 };
+        let turns = if with_failures { 21_000.0 } else { 180.0 };
         sums.time(s, &mut random, "lateness", messages + 1, turns);
         sums.time(s, &mut random, "loop_turn", 100, turns / 2.0);
         run.server.push(ServerSample {
@@ -234,7 +234,7 @@ pub(crate) fn run(sample: &SampleRun) -> RunRecord {
         if at % 5 == 0 {
             stanzas[0] += messages as f64 * 5.0;
             stanzas[1] += presence as f64 * 5.0;
-            let queue = if trouble { 4e6 * random.next() } else { 2e4 * random.next() };
+            let queue = if with_failures { 4e6 * random.next() } else { 2e4 * random.next() };
             for (slot, value) in scraped.iter_mut().zip([users as f64, stanzas[0], stanzas[1], queue, 1.0]) {
                 slot.1.push((at, value));
             }
@@ -272,10 +272,10 @@ pub(crate) fn run(sample: &SampleRun) -> RunRecord {
             cpu: length * 0.22,
             rss: 12_000_000 + u64::from(sample.users) * 450,
             rss_empty: 8_000_000,
-            died: (sample.trouble && index == 1).then_some((sample.seconds * 3 / 5, 40)),
+            died: (sample.with_failures && index == 1).then_some((sample.seconds * 3 / 5, 40)),
         })
         .collect();
-    if sample.trouble {
+    if sample.with_failures {
         run.warnings.push("The generator had more than 5 ms of its own delay at p99 in 96 seconds; the limit was the processor.".to_owned());
         run.log.push("connection 7731: <stream:error><system-shutdown xmlns='urn:ietf:params:xml:ns:xmpp-streams'/></stream:error>".to_owned());
     }

@@ -118,7 +118,7 @@ pub(crate) struct ScriptedEvent {
     /// Condition; its number is microseconds since the first login.
     pub(crate) when: TriggerCondition,
     /// Action to perform.
-    pub(crate) deed: ServerEvent,
+    pub(crate) event: ServerEvent,
 }
 
 /// Transport protection.
@@ -211,9 +211,9 @@ impl ServerScript {
     pub(crate) fn once(
         mut self,
         when: impl FnMut(&ServerCounts, u64) -> bool + Send + 'static,
-        deed: ServerEvent,
+        event: ServerEvent,
     ) -> Self {
-        self.moments.push(ScriptedEvent { when: Box::new(when), deed });
+        self.moments.push(ScriptedEvent { when: Box::new(when), event });
         self
     }
 }
@@ -225,7 +225,7 @@ pub(crate) struct ServerCounts {
     /// Connections currently open.
     pub(crate) open: u64,
     /// Scripted events that have occurred.
-    pub(crate) deeds: u64,
+    pub(crate) events_performed: u64,
     pub(crate) logins: u64,
     pub(crate) failed_logins: u64,
     pub(crate) plain: u64,

@@ -66,7 +66,7 @@ impl ScriptedServer {
     }
 
     /// Counts as of the last turn.
-    pub(crate) fn glance(&self) -> ServerCounts {
+    pub(crate) fn snapshot(&self) -> ServerCounts {
         self.truth.lock().clone()
     }
 
@@ -79,7 +79,7 @@ impl ScriptedServer {
         {
             std::thread::yield_now();
         }
-        self.glance()
+        self.snapshot()
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct ScriptedConnection {
     /// Local part, after authentication.
     pub(crate) user: Option<String>,
     /// Input is discarded.
-    deaf: bool,
+    reading_paused: bool,
     /// Input is not even read.
     paused: bool,
     /// Closes when everything is written.
@@ -219,7 +219,7 @@ impl ScriptedServerState {
             secure: self.script.tls == ScriptTls::Direct,
             scram: None,
             user: None,
-            deaf: false,
+            reading_paused: false,
             paused: false,
             ending: false,
             finished: false,
@@ -229,7 +229,7 @@ impl ScriptedServerState {
             ServerAction::Close(how) => self.close(id, how),
             ServerAction::Bytes(bytes) => self.bytes(id, &bytes),
             ServerAction::Nothing => {
-                self.conns.entry(id).and_modify(|conn| conn.deaf = true);
+                self.conns.entry(id).and_modify(|conn| conn.reading_paused = true);
             }
             _ => {}
         }
@@ -245,7 +245,7 @@ impl ScriptedServerState {
         self.truth.bytes_in += conn.wire.received - before;
         loop {
             let Some(conn) = self.conns.get_mut(&id) else { return };
-            if conn.deaf {
+            if conn.reading_paused {
                 if let Some(StreamPiece::Element(element)) = cut(&mut conn.input, true) {
                     self.discard(&element);
                     continue;
@@ -289,7 +289,7 @@ impl ScriptedServerState {
         self.leave(id);
         self.answer(id, ServerStep::End, "</stream:stream>");
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.deaf = true;
+            conn.reading_paused = true;
             conn.ending = true;
         }
     }
@@ -415,7 +415,7 @@ impl ScriptedServerState {
                 conn.wire.reset();
             }
         } else if let Some(conn) = self.conns.get_mut(&id) {
-            conn.deaf = true;
+            conn.reading_paused = true;
             conn.ending = true;
         }
     }
@@ -431,22 +431,22 @@ impl ScriptedServerState {
         moments.retain_mut(|moment| {
             let now = (moment.when)(&self.truth, since);
             if now {
-                due.push(moment.deed.clone());
+                due.push(moment.event.clone());
             }
             !now
         });
         self.script.moments = moments;
-        self.truth.deeds += due.len() as u64;
-        for deed in due {
-            self.perform(deed);
+        self.truth.events_performed += due.len() as u64;
+        for event in due {
+            self.perform(event);
         }
     }
 
-    fn perform(&mut self, deed: ServerEvent) {
+    fn perform(&mut self, event: ServerEvent) {
         let conns = |users: std::ops::Range<u32>| -> Vec<usize> {
             users.filter_map(|user| self.sessions.get(&format!("u{user}"))?.conn).collect()
         };
-        match deed {
+        match event {
             ServerEvent::Close(users, how) => conns(users).into_iter().for_each(|id| self.close(id, how)),
             ServerEvent::Send(users, xml) => conns(users).into_iter().for_each(|id| self.put(id, &xml)),
             ServerEvent::SendBytes(users, bytes) => {

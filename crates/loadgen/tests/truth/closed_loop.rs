@@ -13,7 +13,7 @@ use crate::support::script::{PresenceVisibility, ServerAction, ServerScript, Ser
 use crate::support::server::ScriptedServer;
 
 #[test]
-fn users_arrive_only_as_others_come_to_their_first_pause() {
+fn users_arrive_when_others_reach_their_first_pause() {
     // Each login takes 40 ms in the server, and one user is admitted at a time.
     let script = ServerScript::acting(|step, _| {
         if step == ServerStep::Bind { ServerAction::Late(40) } else { ServerAction::Well }
@@ -31,7 +31,7 @@ fn users_arrive_only_as_others_come_to_their_first_pause() {
 }
 
 #[test]
-fn a_user_that_fails_makes_room_for_the_next() {
+fn a_failed_user_is_replaced_by_the_next() {
     let script = ServerScript { accounts: 0, ..ServerScript::default() };
     let server = ScriptedServer::start(script);
     let mut plan = plan(&server, 5, vec![login()]);
@@ -67,7 +67,7 @@ fn presence_that_does_not_arrive_ends_the_wait_with_the_time_limit() {
 }
 
 #[test]
-fn an_activity_sends_as_many_at_once_as_its_batch_says() {
+fn an_activity_sends_in_batches() {
     let server = ScriptedServer::start(ServerScript::default());
     let mut activity = every(100.0, message(Destination::Partner));
     activity.batch = 5;

@@ -50,7 +50,7 @@ fn rule_based_destinations_reach_the_computed_user() {
 }
 
 #[test]
-fn at_random_and_among_contacts() {
+fn random_and_contact_destinations() {
     fn distance(from: u32, to: u32) -> u32 {
         (to + 20 - from) % 20
     }
@@ -87,7 +87,7 @@ fn at_random_and_among_contacts() {
 }
 
 #[test]
-fn each_account_once() {
+fn unique_destinations_use_each_account_once() {
     let (_, truth) = sent(10, 4, Destination::Unique);
     let mut counts = [0; 20];
     truth.pairs.iter().for_each(|((_, to), count)| counts[*to as usize] += count);
@@ -95,7 +95,7 @@ fn each_account_once() {
 }
 
 #[test]
-fn the_same_again() {
+fn the_same_destination_can_be_used_again() {
     let server = ScriptedServer::start(ServerScript::default());
     let steps = then(
         online(),
@@ -109,7 +109,7 @@ fn the_same_again() {
 }
 
 #[test]
-fn addresses_in_words() {
+fn destinations_by_address() {
     let somebody = Destination::Jid(TextTemplate::literal("somebody@other.test"));
     each([somebody, Destination::Server], |to| {
         let (outcome, truth) = sent(10, 3, to);
@@ -118,7 +118,7 @@ fn addresses_in_words() {
 }
 
 #[test]
-fn nobody_to_send_to_is_an_error_and_no_message() {
+fn a_missing_destination_is_an_error_and_sends_no_message() {
     let server = ScriptedServer::start(ServerScript::default());
     let steps = vec![login(), acked(Destination::Online, AckMode::Delivery), message(Destination::Previous)];
     let outcome = run(plan(&server, 1, steps), &server);

@@ -25,7 +25,7 @@ fn sent(bytes: &[Vec<u8>], when: fn(&ServerCounts) -> bool) -> RunOutcome {
 }
 
 #[test]
-fn what_is_not_xml_ends_the_session_and_is_an_error_of_its_own() {
+fn invalid_xml_ends_the_session_with_its_own_error() {
     let garbage: [&[u8]; 7] = [
         b"\x00\xff\xfe garbage \x80<<<>>>",
         b"<message><body>x</message></message>",
@@ -35,7 +35,7 @@ fn what_is_not_xml_ends_the_session_and_is_an_error_of_its_own() {
         b"<message id='1' id='2'/>",
         b"<!DOCTYPE lol [<!ENTITY a 'b'>]><message/>",
     ];
-    let outcome = sent(&garbage.map(<[u8]>::to_vec), |truth| truth.deeds == 7 && truth.open == 3);
+    let outcome = sent(&garbage.map(<[u8]>::to_vec), |truth| truth.events_performed == 7 && truth.open == 3);
     assert_eq!(outcome.error("garbled"), 7, "{:?} {:?}", outcome.errors, outcome.log);
     assert_eq!((outcome.count(Counter::SessionsLost), outcome.count(Counter::UsersFinished)), (7, 3));
     assert_eq!(
@@ -47,7 +47,7 @@ fn what_is_not_xml_ends_the_session_and_is_an_error_of_its_own() {
 }
 
 #[test]
-fn what_is_odd_but_right_harms_nobody() {
+fn unusual_valid_xml_is_accepted() {
     let odd: [&[u8]; 5] = [
         b" \n \n",
         b"<message from='load.test'><body>&#x1F600; &lt;&amp;</body><x xmlns='urn:other'><y/></x></message>",
@@ -55,7 +55,7 @@ fn what_is_odd_but_right_harms_nobody() {
         b"<iq type='result' id='nobody-asked'/><iq type='error' id='Qff'/>",
         b"<a xmlns='urn:other'/><r xmlns='urn:xmpp:sm:3'/><a xmlns='urn:xmpp:sm:3' h='77'/>",
     ];
-    let outcome = sent(&odd.map(<[u8]>::to_vec), |truth| truth.deeds == 5 && !truth.busy);
+    let outcome = sent(&odd.map(<[u8]>::to_vec), |truth| truth.events_performed == 5 && !truth.busy);
     assert!(outcome.errors.is_empty(), "{:?} {:?}", outcome.errors, outcome.log);
     assert_eq!((outcome.count(Counter::SessionsLost), outcome.count(Counter::UsersFinished)), (0, 10));
     assert_eq!(outcome.count(Counter::MessagesForeign), 2);
@@ -70,7 +70,7 @@ fn elements_have_a_limit_that_rosters_of_thousands_stay_below() {
         element
     };
     let outcome = sent(&[element(3 << 20), element(17 << 20)], |truth| {
-        truth.deeds == 2 && truth.open == 9 && !truth.busy
+        truth.events_performed == 2 && truth.open == 9 && !truth.busy
     });
     assert_eq!(
         (outcome.error("garbled"), outcome.count(Counter::SessionsLost)),
@@ -105,7 +105,7 @@ fn garbage_in_a_login_is_a_failed_login() {
 }
 
 #[test]
-fn pieces_and_packets_make_no_difference() {
+fn fragmentation_makes_no_difference() {
     let script = ServerScript {
         contacts: 20,
         mechanisms: vec!["SCRAM-SHA-1"],
@@ -135,7 +135,7 @@ fn pieces_and_packets_make_no_difference() {
 }
 
 #[test]
-fn stanzas_may_lean_on_prefixes_of_the_stream() {
+fn stanzas_may_use_prefixes_of_the_stream_header() {
     let script = ServerScript {
         seen: PresenceVisibility::ByAll,
         ..ServerScript::acting(|step, n| match step {
@@ -159,7 +159,7 @@ fn stanzas_may_lean_on_prefixes_of_the_stream() {
 
 /// With a server that replaces ids every message looks lost, and the run shows foreign messages.
 #[test]
-fn ids_that_were_replaced_are_seen_as_foreign_messages() {
+fn messages_with_replaced_ids_are_foreign() {
     let script = ServerScript::acting(|step, _| {
         if step == ServerStep::Message { ServerAction::Renamed } else { ServerAction::Well }
     });
@@ -172,7 +172,7 @@ fn ids_that_were_replaced_are_seen_as_foreign_messages() {
 }
 
 #[test]
-fn a_server_that_does_not_read_makes_the_rest_be_left_out() {
+fn sends_to_a_server_that_does_not_read_are_skipped() {
     const SIZE: u64 = 8_192;
     let script = ServerScript { receive_buffer: Some(4_096), ..ServerScript::default() };
     let script = script
@@ -188,7 +188,7 @@ fn a_server_that_does_not_read_makes_the_rest_be_left_out() {
     let mut plan =
         plan(&server, 4, then(then(online(), [meanwhile(900.0, vec![every(4.0, large)])]), done()));
     plan.options.send_buffer = Some(16_384);
-    let outcome = until(plan, &server, |truth| truth.deeds == 2 && !truth.busy);
+    let outcome = until(plan, &server, |truth| truth.events_performed == 2 && !truth.busy);
     let (sent, skipped) = (outcome.count(Counter::MessagesSent), outcome.count(Counter::Skipped));
     // All four had 225 messages due in 0.9 s, sent or skipped, and two final messages.
     assert!((4 * 224..=4 * 226 + 2).contains(&(sent + skipped)), "{sent} and {skipped}");

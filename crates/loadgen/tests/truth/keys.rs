@@ -11,7 +11,7 @@ use crate::support::script::ServerScript;
 use crate::support::server::ScriptedServer;
 
 /// Ten users, each with its own password, log in twice.
-fn twice(course: TestRunConfig) -> RunOutcome {
+fn twice(config: TestRunConfig) -> RunOutcome {
     let server =
         ScriptedServer::start(ServerScript { mechanisms: vec!["SCRAM-SHA-1"], ..ServerScript::default() });
     let steps = vec![Do::Repeat {
@@ -21,7 +21,7 @@ fn twice(course: TestRunConfig) -> RunOutcome {
         increment: 1,
         steps: vec![login(), Do::Disconnect],
     }];
-    let outcome = run_with(plan(&server, 10, steps), &server, course);
+    let outcome = run_with(plan(&server, 10, steps), &server, config);
     assert_eq!((outcome.count(Counter::Logins), server.truth().scram), (20, 20), "{:?}", outcome.errors);
     outcome
 }
@@ -31,7 +31,7 @@ fn salts(outcome: &RunOutcome) -> Vec<AccountSalt> {
 }
 
 #[test]
-fn each_key_is_derived_once_and_the_wait_for_it_is_a_time_of_its_own() {
+fn each_key_is_derived_once_and_its_wait_is_measured_separately() {
     let outcome = twice(TestRunConfig::alone());
     assert_eq!((outcome.count(Counter::KeysDerived), outcome.count(Counter::KeysAhead)), (10, 0));
     assert!(outcome.count(Counter::KeysCpu) > 0);

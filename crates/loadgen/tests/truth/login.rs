@@ -24,7 +24,7 @@ pub(crate) fn slow(summary: TimingSummary, count: u64, ms: u64) {
 }
 
 #[test]
-fn each_step_of_a_slow_server_is_measured_as_its_own() {
+fn each_login_step_of_a_slow_server_is_measured_separately() {
     let script = ServerScript {
         mechanisms: vec!["PLAIN", "SCRAM-SHA-1"],
         old_session: LegacySessionOffer::Required,
@@ -116,7 +116,7 @@ fn the_first_login_that_fails_ends_the_run_with_the_reason() {
 }
 
 #[test]
-fn wrong_passwords_fail_and_the_others_go_on() {
+fn wrong_passwords_fail_and_other_users_continue() {
     each(["PLAIN", "SCRAM-SHA-1"], |mechanism| {
         let script = ServerScript { mechanisms: vec![mechanism], ..ServerScript::default() };
         let (outcome, truth) = logins(script, |plan| {
@@ -131,7 +131,7 @@ fn wrong_passwords_fail_and_the_others_go_on() {
 }
 
 #[test]
-fn a_server_that_does_not_know_the_password_either_is_not_believed() {
+fn a_server_that_does_not_prove_the_password_is_rejected() {
     let script =
         ServerScript { mechanisms: vec!["SCRAM-SHA-1"], wrong_signature: true, ..ServerScript::default() };
     let (outcome, truth) = logins(script, |_| {});
@@ -140,7 +140,7 @@ fn a_server_that_does_not_know_the_password_either_is_not_believed() {
 }
 
 #[test]
-fn the_strongest_mechanism_is_taken_unless_the_plan_wants_another() {
+fn the_strongest_mechanism_is_used_unless_the_plan_selects_another() {
     let both = || ServerScript { mechanisms: vec!["PLAIN", "SCRAM-SHA-1"], ..ServerScript::default() };
     let (outcome, truth) = logins(both(), |_| {});
     failed(&outcome, &truth, 0, "");
@@ -158,7 +158,7 @@ fn the_strongest_mechanism_is_taken_unless_the_plan_wants_another() {
 }
 
 #[test]
-fn sessions_are_opened_where_they_are_asked_for() {
+fn legacy_sessions_are_opened_where_required() {
     each(
         [
             (LegacySessionOffer::Absent, 0),
@@ -174,7 +174,7 @@ fn sessions_are_opened_where_they_are_asked_for() {
 }
 
 #[test]
-fn a_connection_that_ends_in_a_login_is_a_failed_login_of_its_kind() {
+fn a_connection_lost_during_login_is_a_failed_login() {
     let (step, how) = (ServerStep::Success, CloseMode::Fin);
     let cases = [
         (ServerStep::Features, CloseMode::Fin, "login:closed"),
@@ -211,7 +211,7 @@ fn logins_without_an_answer_time_out() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_tried_as_often_as_the_plan_says() {
+fn a_refused_connection_is_retried_as_configured() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (outcome, truth) = logins(ServerScript::default(), |plan| {
         plan.target.addresses = vec![free];
@@ -224,7 +224,7 @@ fn a_port_where_nobody_listens_is_tried_as_often_as_the_plan_says() {
 }
 
 #[test]
-fn a_connection_that_does_not_come_about_times_out() {
+fn connecting_times_out() {
     // A listener with a full queue drops connection attempts.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&listener, 0).unwrap();
@@ -271,7 +271,7 @@ fn both_kinds_of_tls_are_timed() {
 }
 
 #[test]
-fn without_a_word_about_security_starttls_is_used_where_it_is_offered() {
+fn by_default_starttls_is_used_if_offered() {
     for (tls, streams, used) in
         [(ScriptTls::Starttls, 3, "STARTTLS, TLSv1.3, PLAIN"), (ScriptTls::None, 2, "no TLS, PLAIN")]
     {
@@ -284,7 +284,7 @@ fn without_a_word_about_security_starttls_is_used_where_it_is_offered() {
 }
 
 #[test]
-fn a_session_with_a_starttls_of_its_own_is_not_helped() {
+fn an_explicit_starttls_step_disables_automatic_starttls() {
     let script = ServerScript { tls: ScriptTls::Starttls, ..ServerScript::default() };
     let (outcome, truth) = logins(script, |plan| {
         plan.target.security = TransportSecurity::Auto;
@@ -296,7 +296,7 @@ fn a_session_with_a_starttls_of_its_own_is_not_helped() {
 }
 
 #[test]
-fn a_failed_login_says_what_was_tried_and_what_the_server_offered() {
+fn a_failed_login_reports_the_attempt_and_the_offers() {
     let first = |script, security| {
         let (outcome, _) = logins(script, |plan: &mut LoadPlan| {
             plan.target.security = security;
@@ -325,7 +325,7 @@ fn a_failed_login_says_what_was_tried_and_what_the_server_offered() {
 }
 
 #[test]
-fn tls_that_is_not_offered_or_not_spoken_is_a_failed_login() {
+fn missing_or_failed_tls_is_a_failed_login() {
     let starttls = |plan: &mut LoadPlan| plan.target.security = TransportSecurity::Starttls;
     let (outcome, truth) = logins(ServerScript::default(), starttls);
     assert_eq!((outcome.error("login:no-starttls"), truth.logins), (10, 0));
@@ -343,7 +343,7 @@ fn tls_that_is_not_offered_or_not_spoken_is_a_failed_login() {
 
 /// RFC 6120, section 5.4.3.3: plain text after `<proceed/>` may be injected by anybody.
 #[test]
-fn plain_text_behind_proceed_ends_the_login() {
+fn plaintext_after_proceed_ends_the_login() {
     let injected =
         "<stream:features><mechanisms xmlns='urn:ietf:params:xml:ns:xmpp-sasl'/></stream:features>";
     let script = ServerScript {
@@ -386,7 +386,7 @@ fn accounts_are_created_and_removed() {
 }
 
 #[test]
-fn anonymous_users_take_the_names_they_are_given() {
+fn anonymous_users_use_the_assigned_names() {
     let script = ServerScript { mechanisms: vec!["ANONYMOUS"], ..ServerScript::default() };
     let (outcome, truth) = logins(script, |plan| {
         plan.accounts.source = AccountSource::Anonymous { count: 10 };
@@ -410,7 +410,7 @@ fn anonymous_users_take_the_names_they_are_given() {
 }
 
 #[test]
-fn rfc_6120_where_xep_0078_is_not_offered_its_login_is_one_of_sasl() {
+fn legacy_authentication_falls_back_to_sasl_if_not_offered() {
     let legacy = "<query xmlns='jabber:iq:auth'><username>u</username></query>";
     let fields = Do::Raw {
         xml: text(&format!("<iq type='get' id='f'>{legacy}</iq>")),

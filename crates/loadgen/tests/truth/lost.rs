@@ -13,7 +13,7 @@ use crate::support::script::{CloseMode, ServerAction, ServerEvent, ServerScript,
 use crate::support::server::ScriptedServer;
 
 #[test]
-fn sessions_lost_are_exactly_those_that_the_server_ended() {
+fn lost_sessions_are_exactly_those_that_the_server_ended() {
     each(
         [
             (CloseMode::Fin, "lost:closed"),
@@ -53,7 +53,7 @@ fn sessions_lost_are_exactly_those_that_the_server_ended() {
 }
 
 #[test]
-fn messages_to_users_who_were_cut_off_wait_and_are_not_lost() {
+fn messages_to_disconnected_users_are_stored_and_not_lost() {
     let script = ServerScript::default()
         .once(|truth, _| truth.forwarded > 100, ServerEvent::Close(5..10, CloseMode::Fin));
     let server = ScriptedServer::start(script);
@@ -64,7 +64,8 @@ fn messages_to_users_who_were_cut_off_wait_and_are_not_lost() {
     agree(&outcome, &truth);
     assert_eq!(outcome.count(Counter::SessionsLost), 5);
     assert!(truth.stored > 0);
-    // Messages that the five users sent after their disconnection to a user who stayed are lost; that can only be user 10.
+    // Messages that the five users sent after their disconnection to a user who stayed are lost; that can only be user
+    // 10.
     let to_ten =
         outcome.finals[0].arrived.iter().find(|(user, _)| *user == 10).expect("user 10 got something");
     let sent_to_ten =
@@ -73,7 +74,7 @@ fn messages_to_users_who_were_cut_off_wait_and_are_not_lost() {
 }
 
 #[test]
-fn what_the_plan_cuts_is_not_a_lost_session() {
+fn a_disconnect_step_is_not_a_lost_session() {
     let server = ScriptedServer::start(ServerScript::default());
     let steps = vec![login(), Do::Cut, login(), Do::Disconnect, login()];
     let outcome = run(plan(&server, 10, steps), &server);
@@ -152,7 +153,7 @@ fn without_resumption_a_managed_stream_is_lost_like_any_other() {
 }
 
 #[test]
-fn a_server_that_refuses_management_is_gone_on_with() {
+fn a_session_continues_if_stream_management_is_refused() {
     let no = "<failed xmlns='urn:xmpp:sm:3'/>";
     let script = ServerScript::acting(move |step, n| {
         if step == ServerStep::Enabled && n < 4 {
@@ -169,7 +170,7 @@ fn a_server_that_refuses_management_is_gone_on_with() {
 }
 
 #[test]
-fn answers_that_never_come_are_missing_and_the_session_goes_on() {
+fn missing_responses_are_counted_and_the_session_continues() {
     let script = ServerScript::acting(|step, n| {
         if (step == ServerStep::Roster && n < 3) || (step == ServerStep::Ping && n < 2) {
             ServerAction::Nothing
@@ -216,7 +217,7 @@ fn a_resumption_that_fails_at_the_login_is_a_lost_session() {
 }
 
 #[test]
-fn a_run_that_is_stopped_ends_in_order() {
+fn a_stopped_run_ends_gracefully() {
     let server = ScriptedServer::start(ServerScript::default());
     let bounce = Do::Bounce {
         in_flight: 1,

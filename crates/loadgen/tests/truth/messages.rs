@@ -66,7 +66,7 @@ fn exchange(script: ServerScript, users: u32, count: u32) -> (RunOutcome, Server
 }
 
 #[test]
-fn a_good_server_loses_nothing() {
+fn a_correct_server_loses_nothing() {
     let (outcome, truth) = exchange(ServerScript::default(), 20, 50);
     assert_eq!((truth.forwarded, outcome.lost, outcome.waiting), (1_000, 0, 0));
     assert_eq!(outcome.count(Counter::MessagesToOnline), 1_000);
@@ -74,7 +74,7 @@ fn a_good_server_loses_nothing() {
 }
 
 #[test]
-fn each_message_that_a_server_mistreats_is_counted_for_what_it_is() {
+fn dropped_duplicated_reordered_and_refused_messages_are_counted() {
     type Expected = fn(&ServerCounts) -> [u64; 4];
     let cases: [(u32, u32, u64, ServerAction, Expected); 4] = [
         (20, 50, 7, ServerAction::Nothing, |truth| [truth.dropped, 143, 0, 0]),
@@ -98,7 +98,7 @@ fn each_message_that_a_server_mistreats_is_counted_for_what_it_is() {
 
 /// Whether a server stores or discards them is invisible from outside; neither counts as loss.
 #[test]
-fn messages_for_users_who_are_not_there_wait() {
+fn messages_for_offline_users_are_stored() {
     each([OfflinePolicy::Store, OfflinePolicy::Drop], |absent| {
         let server = ScriptedServer::start(ServerScript { absent, ..ServerScript::default() });
         // Users 0 to 9 log in; all twenty accounts are addressed.
@@ -114,7 +114,7 @@ fn messages_for_users_who_are_not_there_wait() {
 }
 
 #[test]
-fn messages_for_users_who_are_not_there_can_come_back() {
+fn messages_for_offline_users_can_bounce() {
     let server =
         ScriptedServer::start(ServerScript { absent: OfflinePolicy::Refuse, ..ServerScript::default() });
     let mut plan = plan(&server, 20, then(online(), [acked(Destination::Offline, AckMode::None), stay()]));
@@ -127,7 +127,7 @@ fn messages_for_users_who_are_not_there_can_come_back() {
 }
 
 #[test]
-fn who_waits_for_a_delivery_goes_on_when_it_is_there_or_refused() {
+fn waiting_for_a_delivery_ends_with_delivery_or_refusal() {
     let script = ServerScript::acting(|step, n| match (step, n % 4) {
         (ServerStep::Message, 1) => ServerAction::Refuse,
         (ServerStep::Message, 2) => ServerAction::Late(50),

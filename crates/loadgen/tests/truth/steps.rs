@@ -35,7 +35,7 @@ fn did(
 }
 
 /// Words sent by one user.
-fn said(steps: Vec<Do>) -> Vec<String> {
+fn errors(steps: Vec<Do>) -> Vec<String> {
     let (outcome, truth) = did(ServerScript::default(), 1, steps, |_| {});
     assert!(outcome.errors.is_empty(), "{:?}", outcome.errors);
     assert_eq!(outcome.count(Counter::UsersFinished), 1);
@@ -61,10 +61,10 @@ fn loops_count_nest_and_end() {
     };
     let inner = counted("j", 10, -5, vec![say("$i$.$j$")]);
     assert_eq!(
-        said(vec![counted("i", 1, 2, vec![inner, say("-")]), say("end")]),
+        errors(vec![counted("i", 1, 2, vec![inner, say("-")]), say("end")]),
         ["1.10", "1.5", "1.0", "-", "3.10", "3.5", "3.0", "-", "5.10", "5.5", "5.0", "-", "end"]
     );
-    assert_eq!(said(vec![times(0, vec![say("never")]), say("end")]), ["end"]);
+    assert_eq!(errors(vec![times(0, vec![say("never")]), say("end")]), ["end"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn conditions_are_checked_before_or_after() {
             max,
             steps: vec![say("turn $x$"), set("x", VariableValue::Text(text("9")))],
         };
-        said(vec![grow, set("x", VariableValue::Text(text("2"))), again, say("end")])
+        errors(vec![grow, set("x", VariableValue::Text(text("2"))), again, say("end")])
     };
     assert_eq!(count(false, 5, ComparisonOperator::Greater, "8"), ["9", "10", "end"]);
     assert_eq!(count(true, 5, ComparisonOperator::LessOrEqual, "2"), ["1", "2", "turn 2", "end"]);
@@ -101,13 +101,13 @@ fn conditions_are_checked_before_or_after() {
         steps: vec![say("again")],
     };
     assert_eq!(
-        said(vec![set("y", VariableValue::Text(text("1"))), endless, say("end")]),
+        errors(vec![set("y", VariableValue::Text(text("1"))), endless, say("end")]),
         ["again", "again", "again", "again", "end"]
     );
 }
 
 #[test]
-fn what_an_answer_holds_can_be_kept_and_walked_through() {
+fn values_of_a_response_can_be_stored_and_iterated() {
     let checks = ResponseChecks {
         matches: Vec::new(),
         captures: vec![
@@ -118,7 +118,7 @@ fn what_an_answer_holds_can_be_kept_and_walked_through() {
     let walk =
         Do::ForEach { variable: "one".to_owned(), list: "all".to_owned(), steps: vec![say("got $one$")] };
     assert_eq!(
-        said(vec![say_with("RED GREEN BLUE", checks), walk, say("$type$")]),
+        errors(vec![say_with("RED GREEN BLUE", checks), walk, say("$type$")]),
         ["RED GREEN BLUE", "got RED", "got GREEN", "got BLUE", "r"]
     );
     let none = ResponseChecks {
@@ -126,11 +126,11 @@ fn what_an_answer_holds_can_be_kept_and_walked_through() {
         captures: vec![("none".to_owned(), "(nothing like it)".to_owned())],
     };
     let walk = Do::ForEach { variable: "one".to_owned(), list: "none".to_owned(), steps: vec![say("never")] };
-    assert_eq!(said(vec![say_with("x", none), walk, say("end")]), ["x", "end"]);
+    assert_eq!(errors(vec![say_with("x", none), walk, say("end")]), ["x", "end"]);
 }
 
 #[test]
-fn variables_come_from_everywhere() {
+fn variables_can_be_set_from_every_source() {
     let row = |column| VariableValue::Row { table: 0, column, random: false };
     let steps = vec![
         Do::Set(vec![("a".to_owned(), row(0)), ("b".to_owned(), row(1))]),
@@ -206,7 +206,7 @@ fn not_ready() -> ServerScript {
 }
 
 #[test]
-fn a_match_can_ask_again_until_the_answer_is_right() {
+fn a_match_can_repeat_the_request_until_it_succeeds() {
     let steps = vec![say_with("ready", check("wait", true, MatchAction::Loop, 10)), say("end")];
     let (outcome, truth) = did(not_ready(), 1, steps, |_| {});
     assert_eq!(truth.bodies, ["ready", "ready", "ready", "ready", "end"]);
@@ -219,7 +219,7 @@ fn a_match_can_ask_again_until_the_answer_is_right() {
 }
 
 #[test]
-fn a_match_can_end_begin_again_or_only_count() {
+fn a_match_can_abort_restart_or_only_count() {
     let try_it = |action| {
         did(not_ready(), 1, vec![say_with("x", check("said", false, action, 10)), say("end")], |_| {})
     };
@@ -250,7 +250,7 @@ fn the_plan_can_abort_the_session_or_the_run() {
 }
 
 #[test]
-fn nobody_passes_a_barrier_before_all_are_there() {
+fn no_user_passes_a_barrier_before_all_have_reached_it() {
     let steps = vec![say("before"), barrier(), say("after")];
     let (outcome, truth) = did(ServerScript::default(), 20, steps, |plan| {
         plan.phases[0].batch = 5;
@@ -264,7 +264,7 @@ fn nobody_passes_a_barrier_before_all_are_there() {
 }
 
 #[test]
-fn transactions_hold_what_stands_in_them() {
+fn transactions_measure_their_steps() {
     let script = ServerScript::acting(|step, _| match step {
         ServerStep::Ping => ServerAction::Late(40),
         ServerStep::Request => ServerAction::Late(25),
@@ -287,7 +287,7 @@ fn transactions_hold_what_stands_in_them() {
 }
 
 #[test]
-fn pauses_are_as_long_as_they_should_be() {
+fn pauses_have_the_configured_length() {
     let steps = vec![
         think(50.0),
         Do::Think(TimeSpan::Uniform(30.0, 40.0)),
@@ -299,7 +299,7 @@ fn pauses_are_as_long_as_they_should_be() {
 }
 
 #[test]
-fn activities_have_their_own_rhythm() {
+fn activities_run_at_their_own_interval() {
     let script = ServerScript::acting(|step, _| {
         if step == ServerStep::Ping { ServerAction::Late(150) } else { ServerAction::Well }
     });
@@ -327,7 +327,7 @@ fn activities_have_their_own_rhythm() {
 }
 
 #[test]
-fn messages_go_to_and_fro() {
+fn bounced_messages_return_to_the_sender() {
     let server = ScriptedServer::start(ServerScript::default());
     let bounce = Do::Bounce {
         in_flight: 2,
@@ -345,7 +345,7 @@ fn messages_go_to_and_fro() {
 }
 
 #[test]
-fn answers_can_be_left_for_later() {
+fn responses_can_be_awaited_later() {
     let script = ServerScript::acting(|step, _| {
         if step == ServerStep::Ping { ServerAction::Late(100) } else { ServerAction::Well }
     });
@@ -372,7 +372,7 @@ fn users_ping_one_another() {
 }
 
 #[test]
-fn what_is_waited_for_is_found_or_missed() {
+fn awaited_stanzas_arrive_or_time_out() {
     let hello = "<message from='load.test' type='headline'><body>Hello 42</body><x xmlns='urn:x'/></message>";
     let script = ServerScript::acting(move |step, _| {
         if step == ServerStep::Request {
@@ -403,7 +403,7 @@ fn what_is_waited_for_is_found_or_missed() {
 }
 
 #[test]
-fn a_user_can_go_to_another_server() {
+fn a_user_can_connect_to_another_server() {
     let second = ScriptedServer::start(ServerScript::default());
     let there = Do::ChangeTarget {
         addresses: vec![second.address],
@@ -425,7 +425,7 @@ fn subscriptions_are_accepted_where_the_plan_says_so() {
         let server = ScriptedServer::start(script);
         let mut plan = plan(&server, 5, then(online(), [stay()]));
         plan.sessions[0].accept_subscriptions = accept;
-        let outcome = until(plan, &server, |truth| truth.deeds == 1 && !truth.busy);
+        let outcome = until(plan, &server, |truth| truth.events_performed == 1 && !truth.busy);
         assert_eq!(server.truth().presences_in, if accept { 10 } else { 5 });
         assert_eq!(outcome.count(Counter::PresenceSent), server.truth().presences_in);
     });

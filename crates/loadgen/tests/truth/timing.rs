@@ -15,7 +15,7 @@ use crate::support::server::ScriptedServer;
 /// Guards against coordinated omission: a closed-loop generator waits with the server and sees one slow answer where a
 /// hundred were due.
 #[test]
-fn a_server_that_stands_still_for_a_second_delays_all_that_was_due_in_it() {
+fn a_server_pause_of_one_second_delays_everything_due_in_it() {
     let script = ServerScript::default().once(|_, since| since > 300_000, ServerEvent::Stall(1_000));
     let server = ScriptedServer::start(script);
     let busy = meanwhile(2_000.0, vec![every(10.0, message(Destination::Partner))]);
@@ -72,7 +72,7 @@ fn answers_beyond_the_limit_are_not_acceptable() {
 }
 
 #[test]
-fn presence_is_measured_at_those_who_were_there() {
+fn presence_is_measured_at_online_recipients() {
     // One user of each pair sees the other arrive: 45 of the first 45, which are not forwarded.
     let script = ServerScript {
         seen: PresenceVisibility::ByAll,
@@ -98,7 +98,7 @@ fn presence_is_measured_at_those_who_were_there() {
 }
 
 #[test]
-fn messages_that_waited_are_measured_apart() {
+fn stored_messages_are_measured_separately() {
     // The odd users arrive only after the even ones have sent them messages.
     let server = ScriptedServer::start(ServerScript::default());
     let mut plan = plan(&server, 10, then(vec![login()], [crate::support::plans::available(), stay()]));
@@ -114,7 +114,7 @@ fn messages_that_waited_are_measured_apart() {
 }
 
 #[test]
-fn the_server_is_asked_and_answered_in_the_middle_of_everything() {
+fn requests_of_the_server_are_answered_during_the_run() {
     let ask = "<iq type='get' id='a&amp;1' from='load.test'><ping xmlns='urn:xmpp:ping'/></iq>\
         <iq type=\"set\" id=\"b\"><query xmlns='jabber:iq:roster'><item jid='x@load.test'/></query></iq>\
         <iq type='get' id='c'><query xmlns='jabber:iq:version'/></iq>";
@@ -152,7 +152,7 @@ fn users_arrive_by_the_clock_however_slow_the_logins_are() {
 }
 
 #[test]
-fn without_stamps_messages_are_sent_and_not_followed() {
+fn without_stamps_messages_are_sent_but_not_tracked() {
     let server = ScriptedServer::start(ServerScript::default());
     let mut plan = plan(&server, 10, then(online(), [times(5, vec![message(Destination::Partner)]), stay()]));
     plan.options.stamps = false;

@@ -18,18 +18,18 @@ fn through(
     mut plan: LoadPlan,
     gateway: &Gateway,
     transport: StreamTransport,
-    manners: GatewayFaults,
+    faults: GatewayFaults,
 ) -> LoadPlan {
     plan.target.addresses = vec![gateway.address];
     plan.target.web.transport = transport;
-    plan.target.security = if manners.tls { TransportSecurity::Direct } else { TransportSecurity::None };
+    plan.target.security = if faults.tls { TransportSecurity::Direct } else { TransportSecurity::None };
     plan
 }
 
 /// Every user sends `count` messages to a partner.
 fn exchange(
     transport: StreamTransport,
-    manners: GatewayFaults,
+    faults: GatewayFaults,
     users: u32,
     count: u32,
 ) -> (RunOutcome, ServerCounts, GatewayCounts) {
@@ -37,14 +37,14 @@ fn exchange(
         mechanisms: vec!["PLAIN", "SCRAM-SHA-1"],
         ..ServerScript::default()
     });
-    let gateway = Gateway::start(server.address, manners);
+    let gateway = Gateway::start(server.address, faults);
     // One after the other, because they would share one request otherwise.
     let steps = then(online(), [times(count, vec![acked(Destination::Partner, AckMode::Delivery)])]);
-    let plan = through(plan(&server, users, then(steps, done())), &gateway, transport, manners);
+    let plan = through(plan(&server, users, then(steps, done())), &gateway, transport, faults);
     let outcome = until(plan, &server, |truth| truth.done() as u64 == truth.logins && truth.done() > 0);
     assert_eq!(outcome.refused, None);
     let truth = server.truth();
-    assert_eq!(truth.messages, u64::from(users * count), "{manners:?} {:?}", outcome.errors);
+    assert_eq!(truth.messages, u64::from(users * count), "{faults:?} {:?}", outcome.errors);
     agree_on_stanzas(&outcome, &truth);
     assert_eq!((truth.forwarded, outcome.lost, outcome.waiting), (truth.messages, 0, 0));
     assert_eq!(outcome.count(Counter::UsersFinished), u64::from(users));
@@ -54,7 +54,7 @@ fn exchange(
 }
 
 #[test]
-fn a_good_server_loses_nothing_over_either() {
+fn a_correct_server_loses_nothing_over_bosh_and_websocket() {
     each(BOTH, |transport| {
         each([false, true], |tls| {
             let (outcome, _, seen) =
@@ -90,8 +90,8 @@ fn a_login_over_bosh_needs_one_socket() {
 }
 
 #[test]
-fn gateways_with_bad_habits_lose_nothing() {
-    let bosh = |manners| (StreamTransport::Bosh, manners);
+fn gateways_with_faults_lose_nothing() {
+    let bosh = |faults| (StreamTransport::Bosh, faults);
     let well = GatewayFaults::default();
     let cases = [
         bosh(GatewayFaults { chunked: true, ..well }),
@@ -102,15 +102,15 @@ fn gateways_with_bad_habits_lose_nothing() {
         (StreamTransport::WebSocket, GatewayFaults { fragments: true, ..well }),
         (StreamTransport::WebSocket, GatewayFaults { fragments: true, tls: true, ..well }),
     ];
-    each(cases, |(transport, manners)| {
-        let (outcome, _, seen) = exchange(transport, manners, 6, 15);
-        assert!(outcome.errors.is_empty(), "{manners:?} {:?}", outcome.errors);
-        assert!(!manners.fragments || seen.pongs > 90, "{seen:?}");
+    each(cases, |(transport, faults)| {
+        let (outcome, _, seen) = exchange(transport, faults, 6, 15);
+        assert!(outcome.errors.is_empty(), "{faults:?} {:?}", outcome.errors);
+        assert!(!faults.fragments || seen.pongs > 90, "{seen:?}");
     });
 }
 
 #[test]
-fn requests_whose_connection_breaks_are_sent_again_with_their_number() {
+fn requests_of_a_broken_connection_are_resent_with_the_same_rid() {
     // A connection that breaks before the session exists is not retried; the 13th request comes later.
     let (outcome, _, seen) = exchange(
         StreamTransport::Bosh,
@@ -125,13 +125,13 @@ fn requests_whose_connection_breaks_are_sent_again_with_their_number() {
 }
 
 #[test]
-fn sessions_that_a_server_forgets_are_lost_and_said_why() {
+fn sessions_unknown_to_the_server_are_lost_with_a_reason() {
     each([true, false], |by_status| {
-        let manners = GatewayFaults { forget_every: Some((57, by_status)), ..GatewayFaults::default() };
+        let faults = GatewayFaults { forget_every: Some((57, by_status)), ..GatewayFaults::default() };
         let server = ScriptedServer::start(ServerScript::default());
-        let gateway = Gateway::start(server.address, manners);
+        let gateway = Gateway::start(server.address, faults);
         let steps = then(vec![login()], [times(60, vec![Do::Ping { to: None }])]);
-        let plan = through(plan(&server, 4, steps), &gateway, StreamTransport::Bosh, manners);
+        let plan = through(plan(&server, 4, steps), &gateway, StreamTransport::Bosh, faults);
         let outcome = run(plan, &server);
         assert!(outcome.error("bosh:item-not-found") >= 1, "{:?}", outcome.errors);
         assert_eq!(outcome.count(Counter::SessionsLost), outcome.error("bosh:item-not-found"));
@@ -140,7 +140,7 @@ fn sessions_that_a_server_forgets_are_lost_and_said_why() {
 }
 
 #[test]
-fn steps_have_their_lengths_and_failures() {
+fn bosh_steps_have_lengths_and_failures() {
     each(BOTH, |transport| {
         let server = ScriptedServer::start(ServerScript {
             old_session: LegacySessionOffer::Required,
@@ -178,7 +178,7 @@ fn steps_have_their_lengths_and_failures() {
 }
 
 #[test]
-fn a_server_that_does_not_speak_it_is_named_at_the_first_login() {
+fn an_unsupported_transport_is_reported_at_the_first_login() {
     // The scripted server itself does not speak HTTP.
     each(BOTH, |transport| {
         let server = ScriptedServer::start(ServerScript::default());
@@ -192,9 +192,9 @@ fn a_server_that_does_not_speak_it_is_named_at_the_first_login() {
         );
     });
     let server = ScriptedServer::start(ServerScript::default());
-    let manners = GatewayFaults { refuse_upgrade: true, ..GatewayFaults::default() };
-    let gateway = Gateway::start(server.address, manners);
-    let one = through(plan(&server, 1, vec![login()]), &gateway, StreamTransport::WebSocket, manners);
+    let faults = GatewayFaults { refuse_upgrade: true, ..GatewayFaults::default() };
+    let gateway = Gateway::start(server.address, faults);
+    let one = through(plan(&server, 1, vec![login()]), &gateway, StreamTransport::WebSocket, faults);
     let refused = run(one, &server).refused.unwrap_or_default();
     assert!(refused.contains("Sec-WebSocket-Accept is invalid"), "{refused}");
 }

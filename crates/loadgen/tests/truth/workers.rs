@@ -38,7 +38,7 @@ fn between(script: ServerScript, clocks: [u16; 2]) -> (RunOutcome, ServerCounts)
 }
 
 #[test]
-fn what_one_worker_sends_the_other_accounts_for() {
+fn messages_between_workers_are_accounted_by_the_receiver() {
     let (outcome, truth) = between(ServerScript::default(), [0, 0]);
     agree(&outcome, &truth);
     assert_eq!((outcome.lost, outcome.waiting, truth.echoes), (0, 0, 0));
@@ -53,7 +53,7 @@ fn what_one_worker_sends_the_other_accounts_for() {
 }
 
 #[test]
-fn mistakes_between_workers_are_counted_once() {
+fn errors_between_workers_are_counted_once() {
     let script = ServerScript::acting(|step, n| match (step, n % 20) {
         (ServerStep::Message, 3) => ServerAction::Nothing,
         (ServerStep::Message, 5) => ServerAction::Twice,
@@ -67,7 +67,7 @@ fn mistakes_between_workers_are_counted_once() {
 }
 
 #[test]
-fn where_clocks_differ_an_echo_tells_the_time() {
+fn between_different_clocks_an_echo_measures_the_round_trip() {
     let slow =
         |step, _| if step == ServerStep::Message { ServerAction::Late(50) } else { ServerAction::Well };
     let (outcome, truth) = between(ServerScript::acting(slow), [0, 1]);

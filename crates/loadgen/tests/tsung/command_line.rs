@@ -35,11 +35,11 @@ fn connections_are_the_users_that_arrive_in_all() {
 }
 
 #[test]
-fn more_connections_than_accounts_are_a_mistake() {
-    let mistakes =
+fn more_connections_than_accounts_are_an_error() {
+    let errors =
         read("simple", &PlanOverrides { connections: Some(501), ..PlanOverrides::default() }).unwrap_err();
     assert_eq!(
-        mistakes[0].to_string(),
+        errors[0].to_string(),
         "--connections 501: there are 500 accounts (userid_max or the lines of a file); set --count to the number of accounts \
          on the server"
     );
@@ -64,7 +64,7 @@ fn barriers_wait_for_fewer_when_fewer_arrive() {
 }
 
 #[test]
-fn a_target_is_in_the_place_of_the_servers_which_are_not_looked_up() {
+fn a_target_replaces_the_servers_without_resolving_them() {
     let mut text = super::text_of("simple.xml");
     text = text.replace("127.0.0.1", "no-such-host.invalid");
     assert!(super::read_text(&text, &PlanOverrides::default()).is_err());
@@ -88,14 +88,14 @@ fn the_time_scale_shortens_times_and_raises_rates() {
 }
 
 #[test]
-fn protection_is_changed_in_the_steps_too() {
-    let asked = |security| PlanOverrides { security: Some(security), ..PlanOverrides::default() };
-    let none = plan("starttls", &asked(TransportSecurity::None));
+fn the_security_override_also_changes_the_steps() {
+    let overrides = |security| PlanOverrides { security: Some(security), ..PlanOverrides::default() };
+    let none = plan("starttls", &overrides(TransportSecurity::None));
     assert_eq!(none.target.security, TransportSecurity::None);
     assert!(!none.sessions[0].steps.contains(&PlanStep::StartTls));
-    let starttls = plan("simple", &asked(TransportSecurity::Starttls));
+    let starttls = plan("simple", &overrides(TransportSecurity::Starttls));
     assert_eq!(starttls.sessions[0].steps[..2], [PlanStep::Connect, PlanStep::StartTls]);
-    let direct = plan("starttls", &asked(TransportSecurity::Direct));
+    let direct = plan("starttls", &overrides(TransportSecurity::Direct));
     assert_eq!(direct.target.security, TransportSecurity::Direct);
     assert!(!direct.sessions[0].steps.contains(&PlanStep::StartTls));
 }

@@ -14,12 +14,12 @@ use super::{read_text, text_of};
 fn sentences(text: &str) -> String {
     match read_text(text, &PlanOverrides::default()) {
         Ok(_) => "accepted".to_owned(),
-        Err(mistakes) => mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
     }
 }
 
 #[test]
-fn a_bomb_of_entities_is_counted_before_it_goes_off() {
+fn an_entity_bomb_is_refused_before_expansion() {
     let mut text = "<!DOCTYPE tsung [<!ENTITY a0 \"ha\">".to_owned();
     for n in 1..=30 {
         let before = n - 1;
@@ -30,7 +30,7 @@ fn a_bomb_of_entities_is_counted_before_it_goes_off() {
 }
 
 #[test]
-fn a_long_entity_that_is_named_often_is_counted_too() {
+fn repeated_references_to_a_long_entity_are_limited() {
     let long = "x".repeat(100_000);
     let often = "&a;".repeat(10_000);
     let text = format!("<!DOCTYPE tsung [<!ENTITY a \"{long}\">]><tsung>{often}</tsung>");
@@ -38,33 +38,33 @@ fn a_long_entity_that_is_named_often_is_counted_too() {
 }
 
 #[test]
-fn an_entity_that_holds_itself_ends() {
+fn a_recursive_entity_is_refused() {
     let text = "<!DOCTYPE tsung [<!ENTITY a \"&b;\"><!ENTITY b \"&a;\">]><tsung>&a;</tsung>";
-    let said = sentences(text);
-    assert!(said.contains("the XML is not well-formed"), "{said}");
+    let messages = sentences(text);
+    assert!(messages.contains("the XML is not well-formed"), "{messages}");
 }
 
 #[test]
-fn files_that_name_each_other_end() {
+fn mutually_including_files_are_refused() {
     let text = "<!DOCTYPE tsung [<!ENTITY a SYSTEM \"a.xml\">]>\n<tsung>\n&a;</tsung>";
     let mut read = 0;
     let mut files = |_: &str| -> io::Result<String> {
         read += 1;
         Ok("<x>\n&a;</x>".to_owned())
     };
-    let mistakes = tsung::read(text, "x", &PlanOverrides::default(), &mut files).unwrap_err();
-    assert_eq!(mistakes[0].to_string(), "line 2: a.xml: a.xml: more than 4 files within files");
+    let errors = tsung::read(text, "x", &PlanOverrides::default(), &mut files).unwrap_err();
+    assert_eq!(errors[0].to_string(), "line 2: a.xml: a.xml: more than 4 files within files");
     assert_eq!(read, 4);
 }
 
 #[test]
-fn a_file_that_is_not_there_is_said_with_its_line() {
+fn a_missing_file_is_reported_with_its_line() {
     let text = "<!DOCTYPE tsung [<!ENTITY a SYSTEM \"none.xml\">]>\n<tsung>\n\n&a;</tsung>";
     assert_eq!(sentences(text), "line 4: none.xml: there is no such file");
 }
 
 #[test]
-fn elements_within_elements_do_not_fill_the_stack() {
+fn deep_nesting_does_not_overflow_the_stack() {
     let deep = 50_000;
     let inner = format!("{}{}", "<for var=\"i\" from=\"1\" to=\"2\">".repeat(deep), "</for>".repeat(deep));
     let text = text_of("simple.xml").replace("<thinktime value=\"2\"/>", &inner);
@@ -80,22 +80,22 @@ fn ten_megabytes_are_read_to_the_end() {
         );
     }
     let text = text_of("simple.xml").replace("<thinktime value=\"2\"/>", &many);
-    let said = sentences(&text);
-    assert_eq!(said.lines().count(), 101);
-    assert!(said.ends_with("more errors"), "{}", said.lines().last().unwrap());
+    let messages = sentences(&text);
+    assert_eq!(messages.lines().count(), 101);
+    assert!(messages.ends_with("more errors"), "{}", messages.lines().last().unwrap());
     let good = text.replace("size=\"-1\"", "size=\"1\"");
     let (plan, _) = read_text(&good, &PlanOverrides::default()).unwrap();
     assert!(plan.sessions[0].steps.len() > 100_000);
 }
 
 #[test]
-fn more_than_the_limit_is_refused_at_once() {
+fn files_above_the_limit_are_refused_immediately() {
     let text = format!("<tsung>{}</tsung>", " ".repeat(33 << 20));
     assert_eq!(sentences(&text), "the file has more than 32 MB");
 }
 
 #[test]
-fn ampersands_without_an_end_cost_no_more_than_others() {
+fn unterminated_references_are_not_quadratic() {
     let text = format!(
         "<!DOCTYPE tsung [<!ENTITY a \"b\"><!ENTITY f SYSTEM \"f\">]><tsung>{}</tsung>",
         "&".repeat(8 << 20)
@@ -104,7 +104,7 @@ fn ampersands_without_an_end_cost_no_more_than_others() {
 }
 
 #[test]
-fn what_is_no_scenario_is_said() {
+fn a_file_that_is_no_scenario_is_reported() {
     assert_eq!(sentences("<html/>"), "line 1: html: not a Tsung scenario: the root element is not \"tsung\"");
     assert!(sentences("").contains("the XML is not well-formed"));
     assert!(sentences("<tsung>").contains("the XML is not well-formed"));
@@ -116,10 +116,10 @@ fn what_is_no_scenario_is_said() {
 }
 
 #[test]
-fn an_empty_scenario_says_all_that_is_missing() {
-    let said = sentences("<tsung/>");
+fn an_empty_scenario_reports_all_missing_parts() {
+    let messages = sentences("<tsung/>");
     assert_eq!(
-        said,
+        messages,
         "line 1: sessions: no session is defined\nline 1: tsung: the element load is missing\n\
          no server is defined"
     );

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_sent_again_shows_the_same_key() {
+    fn a_resent_request_carries_the_same_key() {
         let mut keys = KeySequence::new(parse_key(K3).unwrap());
         assert!(keys.accept(1, Some(K2), None, 3) && keys.accept(2, Some(K1), None, 3));
         assert!(keys.is_repeat(1, Some(K2)) && keys.is_repeat(2, Some(K1)) && keys.is_repeat(0, None));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_keys_are_kept() {
+    fn only_the_latest_keys_are_remembered() {
         let mut text = vec![K1.to_owned()];
         for _ in 0..50 {
             let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.last().unwrap().as_bytes());

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stream_wrapper_is_removed_and_its_attributes_are_kept() {
+    fn the_stream_wrapper_is_removed_and_its_attributes_are_preserved() {
         let mut text = Vec::new();
         stanza::stream::write_header(&mut text, "it's.example", None, "i&d", "en");
         stanza::stream::write_features(&mut text, |w| {

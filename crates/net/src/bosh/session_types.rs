@@ -146,8 +146,8 @@ pub(super) struct WakeList {
 impl WakeList {
     pub(super) fn add(&mut self, waker: Option<Waker>) {
         let Some(waker) = waker else { return };
-        match self.inline.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(waker),
+        match self.inline.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => *slot = Some(waker),
             None => self.overflow.push(waker),
         }
     }

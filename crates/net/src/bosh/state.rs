@@ -493,11 +493,11 @@ impl BoshState {
         }
         let held = self.held.iter_mut().map(|held| (held.ticket, &mut held.waker));
         let early = self.out_of_order.iter_mut().map(|early| (early.ticket, &mut early.waker));
-        let Some((_, place)) = held.chain(early).find(|(found, _)| *found == ticket) else {
+        let Some((_, waker_slot)) = held.chain(early).find(|(found, _)| *found == ticket) else {
             return Some(Condition::ItemNotFound.body());
         };
-        if !place.as_ref().is_some_and(|old| old.will_wake(waker)) {
-            *place = Some(waker.clone());
+        if !waker_slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
+            *waker_slot = Some(waker.clone());
         }
         None
     }

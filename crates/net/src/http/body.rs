@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_end_where_they_end_at_every_cut() {
+    fn chunked_bodies_are_read_at_every_split() {
         let text = b"4\r\n<bod\r\n00a;name=\"x\"\r\ny rid='1'/\r\n1\r\n>\r\n0\r\nTrailer: x\r\n\r\nPOST";
         for size in 1..text.len() {
             let (body, taken, done) = chunks(text, size).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_body_is_given_up_before_it_is_read() {
+    fn an_oversized_body_is_refused_before_it_is_read() {
         assert_eq!(chunks(b"65\r\n", 1), Err(BodyError::TooLong), "101 bytes");
         assert_eq!(chunks(b"000000001\r\n", 1), Err(BodyError::TooLong));
         assert_eq!(chunks(b"ffffffff\r\n", 1), Err(BodyError::TooLong));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_length_takes_no_byte_more() {
+    fn a_body_with_a_length_ends_exactly_there() {
         let (mut decoder, mut body) = (BodyDecoder::length(5), Vec::new());
         assert_eq!(decoder.feed(b"abc", &mut body, 100), Ok(3));
         assert!(!decoder.is_done());

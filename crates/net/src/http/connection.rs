@@ -117,16 +117,16 @@ enum ConnectionStep {
 
 impl<S: HttpHandler> HttpConnection<S> {
     /// An accepted connection.
-    pub fn new(mut stream: Stream, permit: ConnectionPermit, site: Arc<S>) -> HttpConnection<S> {
+    pub fn new(mut stream: Stream, permit: ConnectionPermit, handler: Arc<S>) -> HttpConnection<S> {
         stream.set_raw();
-        let http = site.shared();
+        let http = handler.shared();
         http.counters.connections.fetch_add(1, Relaxed);
         let deadline = http.deadlines.add();
         deadline.set(http.clock.now_seconds().saturating_add(http.settings().header_timeout_seconds));
         HttpConnection {
             stream: Some(stream),
             permit: Some(permit),
-            handler: site,
+            handler,
             deadline,
             current: None,
             queued: None,
@@ -227,13 +227,13 @@ impl<S: HttpHandler> HttpConnection<S> {
                 stream.queue(&bytes, scratch);
                 keep
             }
-            (Some(QueuedResponse::Pending(_, mut manners)), Some(answer)) => {
+            (Some(QueuedResponse::Pending(_, mut options)), Some(answer)) => {
                 if answer.close {
                     // Close without a response; other pending requests break with the connection.
                     (self.current, self.queued) = (None, None);
                 } else {
                     let http = self.handler.shared();
-                    manners.keep_alive &= self.phase != Phase::Last && !http.is_draining();
+                    options.keep_alive &= self.phase != Phase::Last && !http.is_draining();
                     let content =
                         answer.content_type.as_deref().unwrap_or(BoshResponse::DEFAULT_CONTENT_TYPE);
                     let mut out = Vec::with_capacity(512 + answer.body.len());
@@ -243,12 +243,12 @@ impl<S: HttpHandler> HttpConnection<S> {
                         answer.status,
                         content,
                         &answer.body,
-                        &manners,
+                        &options,
                         &[],
                     );
                     stream.queue(&out, scratch);
                 }
-                manners.keep_alive && !answer.close
+                options.keep_alive && !answer.close
             }
             _ => true,
         };
@@ -262,7 +262,7 @@ impl<S: HttpHandler> HttpConnection<S> {
     /// Adds a request to the order of responses.
     fn enqueue(&mut self, turn: QueuedResponse<S::ResponseFuture>) {
         let keep = match &turn {
-            QueuedResponse::Pending(_, manners) => manners.keep_alive,
+            QueuedResponse::Pending(_, options) => options.keep_alive,
             QueuedResponse::Ready(_, keep) => *keep,
         };
         self.phase = if keep { Phase::Open } else { Phase::Last };
@@ -435,11 +435,11 @@ impl<S: HttpHandler> HttpConnection<S> {
         // An unused body is not read.
         request.response_options.keep_alive &=
             request.length == BodyLength::Known(0) && !self.handler.shared().is_draining();
-        let manners = &request.response_options;
+        let options = &request.response_options;
         let clock = &*self.handler.shared().clock;
         let mut out = Vec::with_capacity(512);
         match request.method {
-            HttpMethod::Options => response::write_preflight(&mut out, clock, manners),
+            HttpMethod::Options => response::write_preflight(&mut out, clock, options),
             HttpMethod::Get | HttpMethod::Head => {
                 response::write_response(
                     &mut out,
@@ -447,7 +447,7 @@ impl<S: HttpHandler> HttpConnection<S> {
                     200,
                     response::TEXT_PLAIN,
                     super::BOSH_PAGE.as_bytes(),
-                    manners,
+                    options,
                     &[],
                 );
             }
@@ -459,7 +459,7 @@ impl<S: HttpHandler> HttpConnection<S> {
                     405,
                     response::TEXT_PLAIN,
                     b"BOSH requests use POST.\n",
-                    manners,
+                    options,
                     &allow,
                 );
             }
@@ -474,12 +474,12 @@ impl<S: HttpHandler> HttpConnection<S> {
         accepted: AcceptedHandshake,
         scratch: &mut Scratch,
     ) -> ConnectionStep {
-        let site = self.handler.clone();
-        site.shared().counters.requests.fetch_add(1, Relaxed);
-        if site.needs_tls() && !request.remote.secure {
+        let handler = self.handler.clone();
+        handler.shared().counters.requests.fetch_add(1, Relaxed);
+        if handler.needs_tls() && !request.remote.secure {
             return self.reject(NEEDS_TLS, scratch);
         }
-        let Some(permit) = site.acquire_permit(&request.remote) else {
+        let Some(permit) = handler.acquire_permit(&request.remote) else {
             return self
                 .reject(HttpRejection { status: 503, reason: "the server has too many sessions" }, scratch);
         };
@@ -491,8 +491,8 @@ impl<S: HttpHandler> HttpConnection<S> {
         stream.set_websocket(accepted);
         stream.set_proxied_client(request.remote.peer, request.remote.secure);
         if stream.release_buffers(scratch).is_ok() {
-            site.shared().counters.upgraded.fetch_add(1, Relaxed);
-            site.websocket(stream, permit);
+            handler.shared().counters.upgraded.fetch_add(1, Relaxed);
+            handler.websocket(stream, permit);
         }
         ConnectionStep::Done
     }
@@ -512,16 +512,16 @@ impl<S: HttpHandler> HttpConnection<S> {
     /// Rejects a request with a reason, and ends the connection.
     fn reject(&mut self, refusal: HttpRejection, scratch: &mut Scratch) -> ConnectionStep {
         let cors = Cors::NoHeader;
-        let manners =
+        let options =
             ResponseOptions { cors, gzip: false, keep_alive: false, http_1_0: false, head_only: false };
-        self.reject_with(&manners, refusal.status, refusal.reason, &[], scratch)
+        self.reject_with(&options, refusal.status, refusal.reason, &[], scratch)
     }
 
     fn reject_with(
         &mut self,
-        manners: &ResponseOptions,
+        options: &ResponseOptions,
         status: u16,
-        why: &str,
+        reason: &str,
         more: &[(&str, &str)],
         scratch: &mut Scratch,
     ) -> ConnectionStep {
@@ -531,15 +531,15 @@ impl<S: HttpHandler> HttpConnection<S> {
             // The rejection would overtake pending responses, and those cannot be awaited any more.
             return ConnectionStep::Done;
         }
-        let manners = ResponseOptions { keep_alive: false, gzip: false, ..manners.clone() };
+        let options = ResponseOptions { keep_alive: false, gzip: false, ..options.clone() };
         let mut out = Vec::with_capacity(256);
         response::write_response(
             &mut out,
             &*http.clock,
             status,
             response::TEXT_PLAIN,
-            format!("{why}\n").as_bytes(),
-            &manners,
+            format!("{reason}\n").as_bytes(),
+            &options,
             more,
         );
         if let Some(stream) = &mut self.stream {
@@ -613,7 +613,7 @@ impl<S: HttpHandler> Drop for HttpConnection<S> {
 }
 
 fn handle_bosh_body<S: HttpHandler>(
-    site: &S,
+    handler: &S,
     stream: &Stream,
     remote: &RemoteClient,
     body: &[u8],
@@ -623,5 +623,5 @@ fn handle_bosh_body<S: HttpHandler>(
         listener: stream.listener_config().clone(),
         secure: remote.secure,
     };
-    site.bosh_request(origin, body)
+    handler.bosh_request(origin, body)
 }

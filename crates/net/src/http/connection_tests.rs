@@ -33,7 +33,7 @@ fn a_request_is_held_without_a_buffer_and_answered() {
 }
 
 #[test]
-fn a_request_is_the_same_at_every_cut() {
+fn a_request_is_parsed_the_same_at_every_split() {
     let text = "POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 15\r\n\r\n<body rid='1'/>\
                 POST /http-bind HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n\
                 7\r\n<body r\r\n8\r\nid='2'/>\r\n0\r\n\r\n";
@@ -49,7 +49,7 @@ fn a_request_is_the_same_at_every_cut() {
 }
 
 #[test]
-fn requests_behind_a_held_one_count_at_once_and_answers_keep_their_order() {
+fn requests_after_a_held_one_count_immediately_and_responses_keep_their_order() {
     let mut run = ConnectionHarness::new();
     run.post("<body rid='1'/>");
     run.post("<body rid='2'/>");
@@ -163,7 +163,7 @@ fn a_body_above_the_limit_is_refused() {
 }
 
 #[test]
-fn what_is_malformed_is_refused_and_nothing_behind_it_is_read() {
+fn malformed_requests_are_refused_and_later_ones_are_not_read() {
     for (text, status) in [
         (
             "POST /bosh HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -242,7 +242,7 @@ fn the_path_of_bosh_answers_browsers() {
 }
 
 #[test]
-fn pages_of_other_origins_are_kept_out_if_so_configured() {
+fn other_origins_are_refused_if_configured() {
     let mut origins = AllowedOrigins::Listed(Vec::new());
     origins.add("https://chat.example.org").unwrap();
     let settings = HttpSettings { allowed_origins: origins, ..HttpSettings::default() };
@@ -264,7 +264,7 @@ fn pages_of_other_origins_are_kept_out_if_so_configured() {
 }
 
 #[test]
-fn other_paths_and_http_2_are_handed_over_whole() {
+fn other_paths_and_http_2_are_handed_over_complete() {
     for text in [
         "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0",
@@ -327,7 +327,7 @@ fn a_refused_websocket_gets_the_reason() {
     let text = run.read();
     assert_eq!(parts(&text).0, 426);
     assert!(text.contains("Sec-WebSocket-Version: 13"));
-    let mut run = ConnectionHarness::with(HttpSettings::default(), |site| site.full = true);
+    let mut run = ConnectionHarness::with(HttpSettings::default(), |handler| handler.full = true);
     run.send(format!("{UPGRADE}Sec-WebSocket-Protocol: xmpp\r\n\r\n"));
     assert_eq!(parts(&run.read()).0, 503);
     let mut run = ConnectionHarness::new();
@@ -336,14 +336,14 @@ fn a_refused_websocket_gets_the_reason() {
 }
 
 #[test]
-fn sessions_may_have_to_be_encrypted_and_a_trusted_proxy_may_say_that_they_are() {
+fn required_encryption_may_be_asserted_by_a_trusted_proxy() {
     let mut trusted = crate::Networks::NONE;
     trusted.add("192.0.2.1").unwrap();
     let (address, scheme) = (Some(AddressHeader::XForwardedFor), Some(SchemeHeader::XForwardedProto));
     let settings =
         HttpSettings { proxies: TrustedProxies { trusted, address, scheme }, ..HttpSettings::default() };
     let ask = |settings: &HttpSettings, head: &str| {
-        let mut run = ConnectionHarness::with(settings.clone(), |site| site.tls = true);
+        let mut run = ConnectionHarness::with(settings.clone(), |handler| handler.tls = true);
         run.send(format!("{head}X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-Proto: https\r\n\r\n"));
         run
     };

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untrusted_peer_is_itself_whatever_it_writes() {
+    fn headers_of_an_untrusted_peer_are_ignored() {
         let headers: [(&str, &[u8]); 3] =
             [("X-Forwarded-For", b"192.0.2.9"), ("X-Forwarded-Proto", b"https"), ("Forwarded", b"for=\"::1")];
         for named in [XFF, RFC7239] {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn encryption_is_what_the_nearest_proxy_says() {
+    fn encryption_is_reported_by_the_nearest_proxy() {
         let of =
             |value: &str| remote("127.0.0.1:7", XFF, &[("X-Forwarded-Proto", value.as_bytes())]).unwrap().1;
         assert!(of("https") && of("HTTPS") && of("http, https") && of("wss"));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_passed_a_proxy_are_known() {
+    fn requests_through_a_proxy_are_recognised() {
         assert!(has_passed_a_proxy(["host", "X-Forwarded-For"].into_iter()));
         assert!(has_passed_a_proxy(["via"].into_iter()) && has_passed_a_proxy(["Forwarded"].into_iter()));
         assert!(!has_passed_a_proxy(["host", "accept", "x-forwarded"].into_iter()));

@@ -134,13 +134,13 @@ impl HttpShared {
 
     /// Current metrics.
     pub fn counts(&self) -> HttpCounts {
-        let HttpCounters { connections, requests, refused, timeouts: late, upgraded, handed_over } =
+        let HttpCounters { connections, requests, refused, timeouts: timed_out, upgraded, handed_over } =
             &self.counters;
         HttpCounts {
             connections: connections.load(Relaxed),
             requests: requests.load(Relaxed),
             refused: refused.load(Relaxed),
-            timeouts: late.load(Relaxed),
+            timeouts: timed_out.load(Relaxed),
             upgraded: upgraded.load(Relaxed),
             handed_over: handed_over.load(Relaxed),
         }

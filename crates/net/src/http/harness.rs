@@ -143,7 +143,7 @@ impl ConnectionHarness {
         let clock = Arc::new(ManualClock::new());
         clock.advance(1_000_000);
         let http = HttpShared::new(settings, clock.clone());
-        let mut site = FakeHandler {
+        let mut handler = FakeHandler {
             http,
             limiter: ConnectionLimiter::default(),
             tls: false,
@@ -152,13 +152,13 @@ impl ConnectionHarness {
             websockets: Mutex::default(),
             others: Mutex::default(),
         };
-        change(&mut site);
-        let site = Arc::new(site);
+        change(&mut handler);
+        let handler = Arc::new(handler);
         let port = Arc::new(ListenerConfig::new(ListenerKind::Http, "127.0.0.1:5280".parse().unwrap()));
         let (stream, pipe) = Stream::memory_with_peer(port, 20_000, "192.0.2.1:4711".parse().unwrap());
-        let permit = site.limiter.try_acquire("192.0.2.1".parse().unwrap()).unwrap();
-        let connection = Some(HttpConnection::new(stream, permit, site.clone()));
-        let mut run = ConnectionHarness { connection, pipe, handler: site, clock, woken: Arc::default() };
+        let permit = handler.limiter.try_acquire("192.0.2.1".parse().unwrap()).unwrap();
+        let connection = Some(HttpConnection::new(stream, permit, handler.clone()));
+        let mut run = ConnectionHarness { connection, pipe, handler, clock, woken: Arc::default() };
         run.woken.0.store(true, SeqCst);
         run.poll_until_idle();
         run

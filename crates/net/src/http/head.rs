@@ -48,8 +48,8 @@ pub(crate) struct HttpRejection {
     pub(crate) reason: &'static str,
 }
 
-const fn rejection(status: u16, why: &'static str) -> HttpRejection {
-    HttpRejection { status, reason: why }
+const fn rejection(status: u16, reason: &'static str) -> HttpRejection {
+    HttpRejection { status, reason }
 }
 
 pub(crate) const TOO_LARGE: HttpRejection = rejection(431, "the request head is too large");
@@ -257,7 +257,7 @@ fn interpret(
         !fields.list_contains("connection", "close")
     };
     let gzip = rules.gzip && fields.all("accept-encoding").any(accepts_gzip);
-    let manners = ResponseOptions {
+    let options = ResponseOptions {
         cors,
         gzip,
         keep_alive: keep,
@@ -274,7 +274,7 @@ fn interpret(
         length,
         expects_continue: expects,
         remote,
-        response_options: manners,
+        response_options: options,
         head_bytes: bytes,
     })
 }
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn no_request_has_two_ends() {
+    fn ambiguous_request_lengths_in_a_head_are_refused() {
         for (more, status) in [
             ("Content-Length: 5\r\nContent-Length: 5\r\n", 400),
             ("Content-Length: 5\r\nContent-Length: 6\r\n", 400),
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_stay_or_end_as_the_version_says() {
+    fn keep_alive_follows_the_http_version() {
         let keep = |head: &str| parse(head).unwrap().unwrap().response_options.keep_alive;
         assert!(keep("POST /bosh HTTP/1.1\r\nHost: x\r\n\r\n"));
         assert!(!keep("POST /bosh HTTP/1.1\r\nHost: x\r\nConnection: foo, Close\r\n\r\n"));
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_used_only_where_it_is_taken() {
+    fn gzip_is_used_only_if_accepted() {
         for value in ["gzip", "deflate, gzip;q=0.5", "GZIP", "br, gzip"] {
             assert!(accepts_gzip(value.as_bytes()), "{value}");
         }
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_head_is_found_at_every_cut() {
+    fn the_end_of_a_head_is_found_at_every_split() {
         let head = b"GET /ws HTTP/1.1\r\nHost: x\r\n\r\n";
         for cut in 1..head.len() {
             assert!(matches!(scan_head(&head[..cut], 0), Ok(HeadScan::More { skip: 0 })), "{cut}");

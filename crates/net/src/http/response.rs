@@ -29,12 +29,12 @@ pub(crate) fn write_response(
     status: u16,
     content: &str,
     body: &[u8],
-    manners: &ResponseOptions,
+    options: &ResponseOptions,
     more: &[(&str, &str)],
 ) {
-    let squeezed = (manners.gzip && body.len() > MIN_GZIP_BYTES).then(|| gzip(body));
-    let body = squeezed.as_deref().unwrap_or(body);
-    write_head(out, clock, status, manners);
+    let compressed = (options.gzip && body.len() > MIN_GZIP_BYTES).then(|| gzip(body));
+    let body = compressed.as_deref().unwrap_or(body);
+    write_head(out, clock, status, options);
     if !content.is_empty() {
         // The value is a constant or was validated when it was received.
         let _ = write!(out, "Content-Type: {content}\r\n");
@@ -42,10 +42,10 @@ pub(crate) fn write_response(
     for (name, value) in more.iter().chain(&SECURITY_HEADERS) {
         let _ = write!(out, "{name}: {value}\r\n");
     }
-    if manners.gzip {
+    if options.gzip {
         out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
     }
-    if squeezed.is_some() {
+    if compressed.is_some() {
         out.extend_from_slice(b"Content-Encoding: gzip\r\n");
     }
     // RFC 9110, section 8.6: never with 204.
@@ -53,14 +53,14 @@ pub(crate) fn write_response(
         let _ = write!(out, "Content-Length: {}\r\n", body.len());
     }
     out.extend_from_slice(b"\r\n");
-    if !manners.head_only && status != 204 {
+    if !options.head_only && status != 204 {
         out.extend_from_slice(body);
     }
 }
 
 /// Appends the response to a preflight request (Fetch, section 3.2.2).
-pub(crate) fn write_preflight(out: &mut Vec<u8>, clock: &dyn Clock, manners: &ResponseOptions) {
-    write_head(out, clock, 204, manners);
+pub(crate) fn write_preflight(out: &mut Vec<u8>, clock: &dyn Clock, options: &ResponseOptions) {
+    write_head(out, clock, 204, options);
     out.extend_from_slice(b"Allow: POST, GET, HEAD, OPTIONS\r\n");
     for (name, value) in PREFLIGHT_HEADERS {
         let _ = write!(out, "{name}: {value}\r\n");
@@ -79,16 +79,16 @@ pub const PREFLIGHT_HEADERS: [(&str, &str); 3] = [
     ("Access-Control-Max-Age", "86400"),
 ];
 
-fn write_head(out: &mut Vec<u8>, clock: &dyn Clock, status: u16, manners: &ResponseOptions) {
+fn write_head(out: &mut Vec<u8>, clock: &dyn Clock, status: u16, options: &ResponseOptions) {
     let _ = write!(out, "HTTP/1.1 {status} {}\r\nDate: ", reason_phrase(status));
     write_date(out, clock.unix_millis() / 1000);
     out.extend_from_slice(b"\r\nCache-Control: no-store\r\n");
-    match (manners.keep_alive, manners.http_1_0) {
+    match (options.keep_alive, options.http_1_0) {
         (true, false) => {}
         (true, true) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
     }
-    match &manners.cors {
+    match &options.cors {
         Cors::NoHeader => {}
         Cors::Any => out.extend_from_slice(b"Access-Control-Allow-Origin: *\r\n"),
         Cors::Only(origin) => {
@@ -180,14 +180,14 @@ mod tests {
     const PLAIN: ResponseOptions =
         ResponseOptions { cors: Cors::Any, gzip: false, keep_alive: true, http_1_0: false, head_only: false };
 
-    fn answer(status: u16, body: &[u8], manners: &ResponseOptions) -> String {
+    fn answer(status: u16, body: &[u8], options: &ResponseOptions) -> String {
         let mut out = Vec::new();
-        write_response(&mut out, &ManualClock::new(), status, XML, body, manners, &[]);
+        write_response(&mut out, &ManualClock::new(), status, XML, body, options, &[]);
         String::from_utf8_lossy(&out).into_owned()
     }
 
     #[test]
-    fn an_answer_is_whole() {
+    fn a_response_is_complete() {
         assert_eq!(
             answer(200, b"<body/>", &PLAIN),
             "HTTP/1.1 200 OK\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\nCache-Control: no-store\r\n\
@@ -206,12 +206,12 @@ mod tests {
 
     #[test]
     fn large_answers_are_compressed_and_small_ones_are_not() {
-        let manners = ResponseOptions { gzip: true, ..PLAIN };
-        assert!(!answer(200, &[b'x'; MIN_GZIP_BYTES], &manners).contains("gzip"));
+        let options = ResponseOptions { gzip: true, ..PLAIN };
+        assert!(!answer(200, &[b'x'; MIN_GZIP_BYTES], &options).contains("gzip"));
         for length in [MIN_GZIP_BYTES + 1, 100_000, 3_000_000] {
             let body: Vec<u8> = (0..length as u64).map(|n| (n * n % 251) as u8).collect();
             let mut out = Vec::new();
-            write_response(&mut out, &ManualClock::new(), 200, XML, &body, &manners, &[]);
+            write_response(&mut out, &ManualClock::new(), 200, XML, &body, &options, &[]);
             let end = out.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
             let head = String::from_utf8_lossy(&out[..end]).into_owned();
             assert!(

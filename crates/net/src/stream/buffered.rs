@@ -1,12 +1,12 @@
 //! Buffering shared by all transports of a stream: reading until there is an event, queueing, flushing, closing.
 //!
-//! A transport defines how bytes arrive and leave ([`TransportLayer`]): unchanged, as TLS records, or as BOSH bodies. This
-//! file decides for all of them when buffers are acquired and released, what is stashed, and which limits apply.
+//! A transport defines how bytes arrive and leave ([`TransportLayer`]): unchanged, as TLS records, or as BOSH bodies.
+//! This file decides for all of them when buffers are acquired and released, what is stashed, and which limits apply.
 //!
 //! # Pitfalls
 //!
-//! An idle stream must own no buffer. Reading and queueing hold the scratch; it is released as soon as it has no bytes of
-//! this stream.
+//! An idle stream must own no buffer. Reading and queueing hold the scratch; it is released as soon as it has no bytes
+//! of this stream.
 //!
 //! A stream that holds no buffers may still have stashed output to send. The lent buffers may belong to another stream
 //! then: [`DocumentStream::is_holder`] says whether they may be used.
@@ -54,8 +54,8 @@ pub(crate) trait TransportLayer {
     /// Reads once into a buffer whose content is discarded; 0 is the end.
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// Encodes queued output for the wire, into the buffer [`TransportLayer::encoded`]. Output that can never be sent is
-    /// discarded.
+    /// Encodes queued output for the wire, into the buffer [`TransportLayer::encoded`]. Output that can never be sent
+    /// is discarded.
     fn encode(&mut self, shared: &mut DocumentStream, scratch: &mut Scratch) -> Result<(), NetError>;
 
     /// Buffer with the encoded output, and the pool.

@@ -193,8 +193,8 @@ impl TlsConfig {
     pub fn certificates(&self) -> Vec<CertificateSummary> {
         let loaded = self.loaded.read();
         let is_self_signed = self.settings.certificates.is_empty();
-        let shown = |(place, one): (usize, &Arc<ServerCertificate>)| CertificateSummary {
-            file: match self.settings.certificates.get(place) {
+        let shown = |(index, one): (usize, &Arc<ServerCertificate>)| CertificateSummary {
+            file: match self.settings.certificates.get(index) {
                 Some(files) => files.certificate.clone(),
                 None => self_signed::certificate_path(&self.settings.self_signed_directory),
             },
@@ -350,15 +350,15 @@ impl CertificateResolver {
             return Err("no certificate is configured".to_owned());
         }
         let mut by_name = HashMap::new();
-        for (place, certificate) in list.iter().enumerate() {
+        for (index, certificate) in list.iter().enumerate() {
             for name in certificate.domains() {
-                by_name.entry(name.to_ascii_lowercase()).or_insert(place);
+                by_name.entry(name.to_ascii_lowercase()).or_insert(index);
             }
         }
         let list = list.into_iter().map(Arc::new).collect();
         let mut certificates = CertificateResolver { list, by_name, default: 0 };
-        if let Some(place) = default.and_then(|domain| certificates.index_of(domain)) {
-            certificates.default = place;
+        if let Some(index) = default.and_then(|domain| certificates.index_of(domain)) {
+            certificates.default = index;
         }
         Ok(certificates)
     }

@@ -55,8 +55,8 @@ pub(crate) fn load_or_create(
     domains: &[String],
     now: u64,
 ) -> Result<ServerCertificate, String> {
-    if let Some(kept) = load_existing(directory, domains, now) {
-        return Ok(kept);
+    if let Some(existing) = load_existing(directory, domains, now) {
+        return Ok(existing);
     }
     create(directory, domains, now).map_err(|reason| {
         format!("cannot create a self-signed certificate in {}: {reason}", directory.display())
@@ -66,11 +66,11 @@ pub(crate) fn load_or_create(
 
 /// The stored certificate if it is still valid.
 pub(crate) fn load_existing(directory: &Path, domains: &[String], now: u64) -> Option<ServerCertificate> {
-    let kept = ServerCertificate::load(&certificate_path(directory), &directory.join(KEY_FILE)).ok()?;
+    let existing = ServerCertificate::load(&certificate_path(directory), &directory.join(KEY_FILE)).ok()?;
     let named = |domain: &String| {
-        kept.domains().any(|name| name == domain || Some(name) == to_ascii_domain(domain).as_deref())
+        existing.domains().any(|name| name == domain || Some(name) == to_ascii_domain(domain).as_deref())
     };
-    (domains.iter().all(named) && !needs_renewal(&kept, now)).then_some(kept)
+    (domains.iter().all(named) && !needs_renewal(&existing, now)).then_some(existing)
 }
 
 /// Whether a self-signed certificate should be renewed.

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deflated_inflates_again() {
+    fn deflated_messages_inflate_to_the_original() {
         for size in [0, 1, 127, 4095, 4096, 4097, 60_000] {
             let text: Vec<u8> =
                 (0..size as u32).map(|n| b'a' + (n.wrapping_mul(n) >> 7) as u8 % 26).collect();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_must_not_send_is_refused() {
+    fn frames_that_a_client_must_not_send_are_refused() {
         for (bytes, code) in [
             (&[0x81, 0x05][..], 1002),
             (&[0xA1], 1002),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_may_be_taken_off_in_pieces() {
+    fn unmasking_works_in_fragments() {
         let key = [9, 8, 7, 6];
         let plain: Vec<u8> = (0..100).collect();
         let mut whole = plain.clone();

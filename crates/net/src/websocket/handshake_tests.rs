@@ -59,7 +59,7 @@ fn http_2_has_neither_key_nor_upgrade() {
 }
 
 #[test]
-fn lists_and_cases_are_read_as_http_wants() {
+fn header_lists_and_letter_case_follow_http() {
     for (name, value) in [
         ("Upgrade", "h2c, WebSocket"),
         ("Connection", "keep-alive, upgrade"),
@@ -73,7 +73,7 @@ fn lists_and_cases_are_read_as_http_wants() {
 }
 
 #[test]
-fn each_condition_of_the_handshake_counts() {
+fn each_requirement_of_the_handshake_is_checked() {
     for (name, value, status) in [
         ("Host", None, 400),
         ("Upgrade", None, 400),
@@ -113,7 +113,7 @@ fn deflate(value: &str) -> Option<&'static str> {
 
 /// RFC 7692, sections 7.1 and 7.1.3.
 #[test]
-fn the_first_offer_of_compression_that_can_be_met_is_taken() {
+fn the_first_acceptable_compression_offer_is_used() {
     let plain = Some("permessage-deflate; server_no_context_takeover; client_no_context_takeover");
     for value in [
         "permessage-deflate",

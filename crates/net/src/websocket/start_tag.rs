@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_walked_as_they_are_written() {
+    fn attributes_are_iterated_in_document_order() {
         let tag = b"<a b='1>' c = \"x='2'\"\n\txmlns:d=''/><e f='g'/>";
         let found: Vec<_> = attributes(tag).map(|a| (a.name, a.value)).collect();
         assert_eq!(found, [(&b"b"[..], &b"1>"[..]), (b"c", b"x='2'"), (b"xmlns:d", b"")]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_declaration_that_says_nothing_new_is_redundant() {
+    fn only_a_repeated_declaration_is_redundant() {
         let cut = |text: &str| {
             redundant_declaration(text.as_bytes())
                 .map(|range| format!("{}{}", &text[..range.start], &text[range.end..]))

@@ -21,15 +21,15 @@ mod cases {
 }
 
 fn a_stream_opens_and_carries_elements_both_ways() {
-    let world = BoshHarness::new();
+    let harness = BoshHarness::new();
     let mut post =
-        world.post(&format!("<body to='example.com' rid='7' wait='60' hold='1' ver='1.6' xmlns='{NS}'/>"));
-    let mut server = world.server();
+        harness.post(&format!("<body to='example.com' rid='7' wait='60' hold='1' ver='1.6' xmlns='{NS}'/>"));
+    let mut server = harness.server();
     assert!(matches!(&server.read()[..], [BoshServerEvent::Open(_)]));
     server.send(WELCOME);
     assert!(payload(&post.text()).starts_with("<stream:features>"));
 
-    let mut open = world.open();
+    let mut open = harness.open();
     let message = "<message to='a@b'><body a='&gt;'>hé <![CDATA[</message>]]></body></message>";
     let mut post = open.post(&format!("{message}<r/>"));
     assert_eq!(open.server.drain_events(), [element(message), element("<r/>")]);
@@ -39,8 +39,8 @@ fn a_stream_opens_and_carries_elements_both_ways() {
 }
 
 fn a_restart_expects_a_new_document() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let _post = open.post("<auth/>");
     assert_eq!(open.server.drain_events(), [element("<auth/>")]);
     open.server.stream.restart();
@@ -51,21 +51,21 @@ fn a_restart_expects_a_new_document() {
 }
 
 fn unauthenticated_streams_have_smaller_limits() {
-    let world = BoshHarness::new();
+    let harness = BoshHarness::new();
     let long = format!("<message><body>{}</body></message>", "x".repeat(20_000));
-    let mut open = world.open();
+    let mut open = harness.open();
     let _post = open.post(&long);
     let refused = open.server.next().unwrap();
     assert!(matches!(refused, Err(NetError::Xml(xml::Error::TooLarge))), "{refused:?}");
-    let mut open = world.open();
+    let mut open = harness.open();
     open.server.stream.set_authenticated();
     let _post = open.post(&format!("{long}{long}<r/>"));
     assert_eq!(open.server.drain_events(), [element(&long), element(&long), element("<r/>")]);
 }
 
 fn the_peer_closes_first() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut last = open.post_with("type='terminate'", "<r/>");
     let got = open.server.read();
     assert_eq!(got, [element("<r/>"), BoshServerEvent::Close, BoshServerEvent::Eof]);
@@ -80,8 +80,8 @@ fn the_peer_closes_first() {
 }
 
 fn the_server_closes_first() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     open.server.queue("<message id='1'/></stream:stream>");
     open.server.shutdown();
     let rest = open.held().text();
@@ -91,16 +91,16 @@ fn the_server_closes_first() {
 }
 
 fn a_cut_stream_ends_without_close() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     open.held = None;
-    world.advance(62);
+    harness.advance(62);
     assert_eq!(open.server.drain_events(), [BoshServerEvent::Eof]);
 }
 
 fn a_slow_reader_gets_everything_in_order() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6'");
     let text: String = (0..5_000).map(|n| format!("<m n='{n}'/>")).collect();
     open.server.queue(&text);
     open.server.flush().unwrap();
@@ -119,9 +119,9 @@ fn a_slow_reader_gets_everything_in_order() {
 }
 
 fn garbage_ends_the_stream() {
-    let world = BoshHarness::new();
+    let harness = BoshHarness::new();
     for garbage in ["GET / HTTP/1.1\r\n\r\n", "<!DOCTYPE x>", "<a><!-- --></a>"] {
-        let mut open = world.open();
+        let mut open = harness.open();
         let mut post = open.post(garbage);
         assert_eq!(terminated(&post.text()), "bad-request");
         assert_eq!(open.server.drain_events(), [BoshServerEvent::Eof]);
@@ -129,8 +129,8 @@ fn garbage_ends_the_stream() {
 }
 
 fn many_elements_come_out_of_one_read() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let text: String = (0..500).map(|n| format!("<m n='{n}'/>")).collect();
     let _post = open.post(&text);
     let expect: Vec<BoshServerEvent> = (0..500).map(|n| element(&format!("<m n='{n}'/>"))).collect();
@@ -139,8 +139,8 @@ fn many_elements_come_out_of_one_read() {
 }
 
 fn elements_larger_than_the_read_buffer_arrive() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     open.server.stream.set_authenticated();
     let long = format!("<message><body>{}</body></message>", "0123456789abcdef".repeat(15_000));
     let mut post = open.post(&long);
@@ -151,8 +151,8 @@ fn elements_larger_than_the_read_buffer_arrive() {
 }
 
 fn streams_share_the_buffers_without_mixing() {
-    let world = BoshHarness::new();
-    let mut all: Vec<OpenSession<'_>> = (0..4).map(|_| world.open()).collect();
+    let harness = BoshHarness::new();
+    let mut all: Vec<OpenSession<'_>> = (0..4).map(|_| harness.open()).collect();
     for round in 0..3 {
         let mut posts = Vec::new();
         for (n, open) in all.iter_mut().enumerate() {
@@ -179,8 +179,8 @@ fn streams_share_the_buffers_without_mixing() {
 }
 
 fn a_stream_that_kept_its_buffers_over_a_yield_is_ended_not_mixed() {
-    let world = BoshHarness::new();
-    let (mut one, mut other) = (world.open(), world.open());
+    let harness = BoshHarness::new();
+    let (mut one, mut other) = (harness.open(), harness.open());
     let _post = one.post("<secret/><secret/>");
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     with_scratch(|scratch| assert!(one.server.stream.poll_event(&mut cx, scratch).is_ready()));
@@ -193,8 +193,8 @@ fn a_stream_that_kept_its_buffers_over_a_yield_is_ended_not_mixed() {
 }
 
 fn a_peer_that_does_not_read_is_bounded() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6'");
     let stanza = "<message><body>0123456789</body></message>".repeat(1000);
     let error = loop {
         open.server.queue(&stanza);
@@ -207,9 +207,9 @@ fn a_peer_that_does_not_read_is_bounded() {
 }
 
 #[test]
-fn tls_cannot_begin_inside() {
-    let world = BoshHarness::new();
-    let open = world.open();
+fn starttls_is_not_possible_within_bosh() {
+    let harness = BoshHarness::new();
+    let open = harness.open();
     assert!(!open.server.stream.info().transport.has_starttls());
     assert!(open.server.stream.channel_binding().exporter.is_none());
     assert!(open.server.stream.tls_info().is_none() && open.server.stream.client_certificate().is_none());

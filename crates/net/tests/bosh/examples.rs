@@ -6,9 +6,9 @@ const EMPTY: &str = "<body xmlns='http://jabber.org/protocol/httpbind'/>";
 
 /// XEP-0124 examples 1 to 3, XEP-0206 examples 1 and 2.
 #[test]
-fn a_session_is_requested_and_made() {
-    let world = BoshHarness::new();
-    let mut post = world.post(
+fn a_session_is_requested_and_created() {
+    let harness = BoshHarness::new();
+    let mut post = harness.post(
         "<body content='text/xml; charset=utf-8'
       from='user@example.com'
       hold='1'
@@ -24,7 +24,7 @@ fn a_session_is_requested_and_made() {
       xmlns:xmpp='urn:xmpp:xbosh'/>",
     );
     assert!(post.waits(), "the stream has not said anything yet");
-    let mut server = world.server();
+    let mut server = harness.server();
     let [BoshServerEvent::Open(tag)] = &server.drain_events()[..] else { panic!("no header") };
     assert_eq!(
         tag,
@@ -66,15 +66,15 @@ fn a_session_is_requested_and_made() {
 /// XEP-0206 example 3: features sent after the response to the session request.
 #[test]
 fn features_may_come_in_a_later_answer() {
-    let world = BoshHarness::new();
+    let harness = BoshHarness::new();
     let mut first =
-        world.post(&format!("<body to='example.com' wait='5' hold='1' ver='1.6' rid='7' xmlns='{NS}'/>"));
-    world.advance(5);
+        harness.post(&format!("<body to='example.com' wait='5' hold='1' ver='1.6' rid='7' xmlns='{NS}'/>"));
+    harness.advance(5);
     let created = first.text();
     let sid = value(&created, "sid").unwrap().to_owned();
     assert_eq!((value(&created, "from"), payload(&created)), (None, ""));
-    let mut second = world.post(&format!("<body rid='8' sid='{sid}' xmlns='{NS}'/>"));
-    let mut server = world.server();
+    let mut second = harness.post(&format!("<body rid='8' sid='{sid}' xmlns='{NS}'/>"));
+    let mut server = harness.server();
     server.drain_events();
     server.send(WELCOME);
     let text = second.text();
@@ -85,9 +85,9 @@ fn features_may_come_in_a_later_answer() {
 
 /// XEP-0124 examples 4, 5 and 6: payloads both ways, and an empty response.
 #[test]
-fn payloads_travel_both_ways() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+fn payloads_are_exchanged_in_both_directions() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut post = open.post(
         "
   <message to='contact@example.com'
@@ -129,9 +129,9 @@ fn payloads_travel_both_ways() {
 
 /// XEP-0124 example 8: a request acknowledgement; examples 9 and 10: the client's, and a report.
 #[test]
-fn acknowledgements_go_both_ways() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6' ack='1'");
+fn both_sides_acknowledge() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6' ack='1'");
     assert_eq!(value(&open.created, "ack"), Some(&*RID.to_string()));
     let mut first = open.post("");
     let mut second = open.post("<message/>");
@@ -140,10 +140,10 @@ fn acknowledgements_go_both_ways() {
     assert_eq!(text, format!("<body ack='{}' xmlns='{NS}'/>", RID + 2), "the second one was received");
     open.server.send("<message/>");
     assert_eq!(value(&second.text(), "ack"), None, "nothing but this request was received");
-    world.clock.advance(852);
+    harness.clock.advance(852);
     let mut soon = open.post_with(&format!("ack='{}'", RID + 1), "");
     assert!(soon.waits(), "the answer may still be under way");
-    world.clock.advance(1000);
+    harness.clock.advance(1000);
     open.server.send("<presence/>");
     soon.text();
     let mut late = open.post_with(&format!("ack='{}'", RID + 1), "");
@@ -156,15 +156,15 @@ fn acknowledgements_go_both_ways() {
 
 /// XEP-0124 example 11: a pause.
 #[test]
-fn a_pause_answers_everything_at_once() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+fn a_pause_answers_all_held_requests() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut pause = open.post_with("pause='60'", "");
     assert_eq!(open.held().text(), EMPTY);
     assert_eq!(pause.text(), EMPTY);
-    world.advance(59);
+    harness.advance(59);
     assert!(open.is_alive());
-    world.advance(2);
+    harness.advance(2);
     assert!(!open.is_alive());
     assert_eq!(open.server.drain_events(), [BoshServerEvent::Eof]);
 }
@@ -172,8 +172,8 @@ fn a_pause_answers_everything_at_once() {
 /// XEP-0124 example 12: too many simultaneous requests.
 #[test]
 fn too_many_requests_at_a_time_end_the_session() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut second = open.post("<message/>");
     let mut third = open.post("<message/>");
     assert_eq!(
@@ -193,17 +193,17 @@ fn too_many_requests_at_a_time_end_the_session() {
 /// XEP-0124 example 13: empty requests too close together.
 #[test]
 fn empty_requests_too_soon_end_the_session() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
-    world.clock.advance(1999);
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
+    harness.clock.advance(1999);
     let mut again = open.post("");
     assert_eq!(open.held().text(), EMPTY);
     assert!(again.waits(), "a page that is loaded again does it once");
-    world.clock.advance(1999);
+    harness.clock.advance(1999);
     assert_eq!(terminated(&open.post("").text()), "policy-violation");
-    let mut open = world.open();
+    let mut open = harness.open();
     for _ in 0..3 {
-        world.clock.advance(2000);
+        harness.clock.advance(2000);
         let mut next = open.post("");
         assert!(next.waits(), "it is as slow as was asked for");
         assert_eq!(open.held().text(), EMPTY);
@@ -214,14 +214,14 @@ fn empty_requests_too_soon_end_the_session() {
 /// XEP-0124 example 14: polling too soon.
 #[test]
 fn polling_too_soon_ends_the_session() {
-    let world = BoshHarness::new();
+    let harness = BoshHarness::new();
     for attributes in ["wait='0' hold='1' ver='1.6'", "wait='60' hold='0' ver='1.6'"] {
-        let mut open = world.open_with(attributes);
+        let mut open = harness.open_with(attributes);
         assert_eq!(value(&open.created, "inactivity"), Some("122"));
         assert_eq!(open.post("").text(), EMPTY, "nothing is held");
-        world.clock.advance(2000);
+        harness.clock.advance(2000);
         assert_eq!(open.post("").text(), EMPTY);
-        world.clock.advance(1999);
+        harness.clock.advance(1999);
         assert_eq!(terminated(&open.post("").text()), "policy-violation");
     }
 }
@@ -229,8 +229,8 @@ fn polling_too_soon_ends_the_session() {
 /// XEP-0124 examples 15 and 16: the client terminates the session.
 #[test]
 fn the_client_ends_the_session() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut last = open.post_with("type='terminate'", "<presence type='unavailable' xmlns='jabber:client'/>");
     let got = open.server.read();
     assert_eq!(
@@ -246,14 +246,14 @@ fn the_client_ends_the_session() {
     assert_eq!(open.held().text(), "<body type='terminate' xmlns='http://jabber.org/protocol/httpbind'/>");
     assert_eq!(last.text(), EMPTY);
     assert!(!open.is_alive());
-    assert!(world.sessions.counts().ended().any(|ended| ended == ("client", 1)));
+    assert!(harness.sessions.counts().ended().any(|ended| ended == ("client", 1)));
 }
 
 /// XEP-0124 example 17: a request id above the window.
 #[test]
 fn an_id_above_the_window_ends_the_session() {
-    let world = BoshHarness::new();
-    let open = world.open();
+    let harness = BoshHarness::new();
+    let open = harness.open();
     let mut far = open.post_rid(open.rid + 3, "", "");
     assert_eq!(
         far.text(),
@@ -264,9 +264,9 @@ fn an_id_above_the_window_ends_the_session() {
 
 /// XEP-0124 example 18: a response that is no longer cached.
 #[test]
-fn an_answer_that_is_forgotten_ends_the_session() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+fn requesting_a_discarded_response_ends_the_session() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     for _ in 0..3 {
         open.server.send("<message/>");
         open.held().text();
@@ -281,9 +281,9 @@ fn an_answer_that_is_forgotten_ends_the_session() {
 /// XEP-0124 examples 19 to 23: keys.
 #[test]
 fn keys_are_followed_and_switched() {
-    let world = BoshHarness::new();
+    let harness = BoshHarness::new();
     let mut open =
-        world.open_with("wait='60' hold='1' ver='1.6' newkey='ca393b51b682f61f98e7877d61146407f3d0a770'");
+        harness.open_with("wait='60' hold='1' ver='1.6' newkey='ca393b51b682f61f98e7877d61146407f3d0a770'");
     let mut first = open.post_with("key='bfb06a6f113cd6fd3838ab9d300fdb4fe3da2f7d'", "");
     let mut second = open.post_with(
         "key='6f825e81f4532b2c5fa2d12457d8a1f22e8f838e' newkey='113f58a37245ec9637266cf2fb6e48bfeaf7964e'",
@@ -300,21 +300,21 @@ fn keys_are_followed_and_switched() {
 
 /// XEP-0124 example 31: a recoverable error, after which the client sends a request again.
 #[test]
-fn a_request_that_is_sent_again_takes_the_place_of_the_first() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+fn a_resent_request_replaces_the_first() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut again = open.post_rid(open.rid, "", "");
     assert_eq!(open.held().text(), "<body type='error' xmlns='http://jabber.org/protocol/httpbind'/>");
     open.server.send("<message/>");
     assert_eq!(payload(&again.text()), "<message xmlns='jabber:client'/>");
-    assert_eq!(world.sessions.counts().retransmits, 1);
+    assert_eq!(harness.sessions.counts().retransmits, 1);
 }
 
 /// XEP-0124 example 28; XEP-0206, section 6: a stream error.
 #[test]
 fn an_error_of_the_stream_ends_the_session() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     open.server.queue(
         "<message from='contact@example.com' to='user@example.com'><body>I said \"Hi!\"</body></message>\
          <stream:error><xml-not-well-formed xmlns='urn:ietf:params:xml:ns:xmpp-streams'/></stream:error>\
@@ -334,9 +334,9 @@ fn an_error_of_the_stream_ends_the_session() {
 /// XEP-0124 table 3: a domain that is not served.
 #[test]
 fn an_unknown_host_has_a_condition_of_its_own() {
-    let world = BoshHarness::new();
-    let mut post = world.post(&format!("<body to='nowhere.example' rid='7' ver='1.6' xmlns='{NS}'/>"));
-    let mut server = world.server();
+    let harness = BoshHarness::new();
+    let mut post = harness.post(&format!("<body to='nowhere.example' rid='7' ver='1.6' xmlns='{NS}'/>"));
+    let mut server = harness.server();
     server.drain_events();
     server.queue(
         "<?xml version='1.0'?><stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' \
@@ -350,8 +350,8 @@ fn an_unknown_host_has_a_condition_of_its_own() {
 /// XEP-0206 examples 4 to 11: SASL, the restart, and a resource.
 #[test]
 fn a_login_restarts_the_stream() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6'");
     let auth = "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='SCRAM-SHA-1'>biws</auth>";
     let mut post = open.post(auth);
     assert_eq!(open.server.read(), [element(auth)]);

@@ -110,13 +110,13 @@ impl BoshHarness {
         server.send(WELCOME);
         let created = post.text();
         let sid = value(&created, "sid").unwrap().to_owned();
-        OpenSession { world: self, server, sid, rid: RID, created, held: None }
+        OpenSession { harness: self, server, sid, rid: RID, created, held: None }
     }
 }
 
 /// An open session.
 pub(crate) struct OpenSession<'w> {
-    pub(crate) world: &'w BoshHarness,
+    pub(crate) harness: &'w BoshHarness,
     pub(crate) server: ServerStream,
     pub(crate) sid: String,
     /// Id of the latest request.
@@ -139,7 +139,7 @@ impl OpenSession<'_> {
     }
 
     pub(crate) fn post_rid(&self, rid: u64, attributes: &str, payload: &str) -> PostedRequest {
-        self.world.post(&self.body(rid, attributes, payload))
+        self.harness.post(&self.body(rid, attributes, payload))
     }
 
     pub(crate) fn body(&self, rid: u64, attributes: &str, payload: &str) -> String {
@@ -152,7 +152,7 @@ impl OpenSession<'_> {
 
     /// Whether the table still has it.
     pub(crate) fn is_alive(&self) -> bool {
-        self.world.sessions.counts().sessions > 0
+        self.harness.sessions.counts().sessions > 0
     }
 }
 

@@ -9,20 +9,20 @@ const IDLE: isize = 1536;
 
 #[test]
 fn an_idle_session_with_its_request_is_small() {
-    let world = BoshHarness::new();
-    let mut warm: Vec<OpenSession<'_>> = (0..64).map(|_| world.open()).collect();
+    let harness = BoshHarness::new();
+    let mut warm: Vec<OpenSession<'_>> = (0..64).map(|_| harness.open()).collect();
     const SESSIONS: usize = 1000;
     let before = live_bytes();
     let mut idle: Vec<OpenSession<'_>> = Vec::with_capacity(SESSIONS);
     let list = (SESSIONS * size_of::<OpenSession<'_>>()) as isize;
     for _ in 0..SESSIONS {
-        let mut open = world.open();
+        let mut open = harness.open();
         open.created = String::new();
         idle.push(open);
     }
     // Long enough to evict the login's responses from the cache.
     for _ in 0..3 {
-        world.advance(60);
+        harness.advance(60);
         for open in idle.iter_mut().chain(&mut warm) {
             open.held().text();
             open.held = Some(open.post(""));
@@ -38,47 +38,47 @@ fn an_idle_session_with_its_request_is_small() {
 /// A wrapper's prefix with a namespace of some kilobytes, used by as many elements as fit: rewritten, 266 kB are 105
 /// MB.
 #[test]
-fn a_long_prefix_of_the_wrapper_costs_what_a_session_may_hold_and_no_more() {
-    let world = BoshHarness::new();
-    let most = 2 * world.sessions.settings().body_bytes;
+fn a_long_wrapper_prefix_stays_within_the_session_limit() {
+    let harness = BoshHarness::new();
+    let most = 2 * harness.sessions.settings().body_bytes;
     for namespace in [16, 2_400, 60_000] {
         let open = format!(
             "<body rid='1' to='example.com' ver='1.6' xmlns='{NS}' xmlns:p='{}'>",
             "n".repeat(namespace)
         );
-        let room = world.sessions.settings().body_bytes - open.len() - "</body>".len();
+        let room = harness.sessions.settings().body_bytes - open.len() - "</body>".len();
         let body = format!("{open}{}</body>", "<p:a/>".repeat(room / "<p:a/>".len()));
         let before = requested_bytes();
-        let mut post = world.post_from(world.origin(), body.as_bytes());
+        let mut post = harness.post_from(harness.origin(), body.as_bytes());
         let text = post.text();
-        let asked = requested_bytes() - before;
+        let allocated = requested_bytes() - before;
         assert!(text.contains("policy-violation"), "{namespace}: {text}");
-        assert!(asked < 4 * most, "{namespace}: {asked} bytes for a body of {}", body.len());
-        assert_eq!(world.started(), 0, "no stream began");
+        assert!(allocated < 4 * most, "{namespace}: {allocated} bytes for a body of {}", body.len());
+        assert_eq!(harness.started(), 0, "no stream began");
     }
     // Elements that fit are accepted: their own bytes are no reason to refuse them.
     let body = format!(
         "<body rid='1' to='example.com' ver='1.6' xmlns='{NS}' xmlns:p='urn:p'>{}</body>",
         "<p:a/>".repeat(100)
     );
-    assert!(world.post_from(world.origin(), body.as_bytes()).waits());
+    assert!(harness.post_from(harness.origin(), body.as_bytes()).waits());
 }
 
 #[test]
 fn a_message_costs_few_allocations() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let bodies: Vec<String> =
         (1..=64).map(|n| open.body(open.rid + n, "", "<message to='a@b'><body>x</body></message>")).collect();
     let mut held = open.held.take().unwrap();
     let mut rest = bodies.iter();
     for body in rest.by_ref().take(32) {
-        held = round(&world, &mut open, held, body);
+        held = round(&harness, &mut open, held, body);
     }
     let before = allocations();
     let mut rounds = 0;
     for body in rest {
-        held = round(&world, &mut open, held, body);
+        held = round(&harness, &mut open, held, body);
         rounds += 1;
     }
     let each = (allocations() - before) / rounds;
@@ -89,12 +89,12 @@ fn a_message_costs_few_allocations() {
 
 /// One request with a message, answered with another message.
 fn round(
-    world: &BoshHarness,
+    harness: &BoshHarness,
     open: &mut OpenSession<'_>,
     mut held: PostedRequest,
     body: &str,
 ) -> PostedRequest {
-    let post = world.post_from(world.origin(), body.as_bytes());
+    let post = harness.post_from(harness.origin(), body.as_bytes());
     open.server.read();
     open.server.send("<message to='c@d'><body>y</body></message>");
     assert!(held.poll());
@@ -108,15 +108,15 @@ fn round(
 fn speed_of_a_request() {
     use base::clock::{Clock, SystemClock};
     const ROUNDS: u64 = 200_000;
-    let world = BoshHarness::with(|s| (s.requests_per_second, s.polling_seconds) = (0, 0));
+    let harness = BoshHarness::with(|s| (s.requests_per_second, s.polling_seconds) = (0, 0));
     let clock = SystemClock::new();
-    let mut open = world.open();
+    let mut open = harness.open();
     let text = "<message to='romeo@example.com/orchard' id='1234567' type='chat'><body>Wherefore art thou?</body></message>";
     let mut held = open.held.take().unwrap();
     let bodies: Vec<String> = (1..=ROUNDS).map(|n| open.body(open.rid + n, "", text)).collect();
     let begin = clock.now();
     for body in &bodies {
-        let post = world.post_from(world.origin(), body.as_bytes());
+        let post = harness.post_from(harness.origin(), body.as_bytes());
         open.server.read();
         open.server.send(text);
         assert!(held.poll());
@@ -128,7 +128,7 @@ fn speed_of_a_request() {
     let bodies: Vec<String> = (1..=ROUNDS).map(|n| open.body(open.rid + n, "", "")).collect();
     let begin = clock.now();
     for body in &bodies {
-        let post = world.post_from(world.origin(), body.as_bytes());
+        let post = harness.post_from(harness.origin(), body.as_bytes());
         assert!(held.poll());
         held = post;
     }

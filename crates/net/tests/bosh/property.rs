@@ -58,7 +58,7 @@ struct Client<'w> {
     /// Payload of each request by id, counted from the first.
     payloads: Vec<String>,
     sent: u64,
-    said: u64,
+    stanzas_sent: u64,
     read: VecDeque<String>,
     received: Vec<String>,
 }
@@ -117,7 +117,7 @@ impl<'w> Client<'w> {
                 let rid = self.travelling.remove(which % self.travelling.len());
                 // The client no longer reads requests that it gave up.
                 self.waiting.retain(|(old, _)| *old != rid);
-                let post = self.open.world.post(&self.body(rid));
+                let post = self.open.harness.post(&self.body(rid));
                 self.waiting.push((rid, post));
             }
             Step::Lose(which) if !self.travelling.is_empty() => {
@@ -137,23 +137,23 @@ impl<'w> Client<'w> {
                     self.read.push_back(text);
                 }
                 if say && self.open.server.stream.accepts_output() {
-                    self.said += 1;
-                    self.open.server.queue(&format!("<presence id='{}'/>", self.said));
+                    self.stanzas_sent += 1;
+                    self.open.server.queue(&format!("<presence id='{}'/>", self.stanzas_sent));
                 }
                 self.open.server.flush().unwrap();
             }
-            Step::Pass(seconds) => self.open.world.advance(seconds),
+            Step::Pass(seconds) => self.open.harness.advance(seconds),
             _ => {}
         }
     }
 }
 
 fn check(steps: &[Step], hold: u64, ack: bool) {
-    let world = BoshHarness::with(|s| {
+    let harness = BoshHarness::with(|s| {
         (s.polling_seconds, s.max_inactivity_seconds, s.requests_per_second) = (0, 3600, 0)
     });
     let ack = if ack { "ack='1'" } else { "" };
-    let open = world.open_with(&format!("wait='60' hold='{hold}' ver='1.6' {ack}"));
+    let open = harness.open_with(&format!("wait='60' hold='{hold}' ver='1.6' {ack}"));
     let mut client = Client {
         next: RID + 1,
         open,
@@ -163,7 +163,7 @@ fn check(steps: &[Step], hold: u64, ack: bool) {
         answers: Vec::new(),
         payloads: Vec::new(),
         sent: 0,
-        said: 0,
+        stanzas_sent: 0,
         read: VecDeque::new(),
         received: Vec::new(),
     };
@@ -177,7 +177,7 @@ fn check(steps: &[Step], hold: u64, ack: bool) {
         }
     }
     for _ in 0..4 {
-        world.advance(61);
+        harness.advance(61);
         for step in [Step::Turn(false), Step::Receive(0), Step::Arrive(0), Step::Arrive(0), Step::Receive(0)]
         {
             client.run(step);
@@ -185,9 +185,9 @@ fn check(steps: &[Step], hold: u64, ack: bool) {
     }
     let sent: Vec<String> = (1..=client.sent).map(|n| format!("<message id='{n}'/>")).collect();
     assert_eq!(Vec::from(client.read), sent);
-    let said: Vec<String> =
-        (1..=client.said).map(|n| format!("<presence xmlns='jabber:client' id='{n}'/>")).collect();
-    assert_eq!(client.received, said);
+    let stanzas_sent: Vec<String> =
+        (1..=client.stanzas_sent).map(|n| format!("<presence xmlns='jabber:client' id='{n}'/>")).collect();
+    assert_eq!(client.received, stanzas_sent);
 }
 
 const PIECES: &[&str] = &[
@@ -228,7 +228,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_body_is_answered_and_leaves_nothing(data in bodies()) {
+    fn every_body_is_answered_and_leaves_no_state(data in bodies()) {
         bosh_body::check(&data);
     }
 }
@@ -237,7 +237,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_lost_doubled_or_reordered(
+    fn payloads_arrive_once_and_in_order(
         steps in prop::collection::vec(step(), 0..200),
         hold in 1..3_u64,
         ack in any::<bool>(),

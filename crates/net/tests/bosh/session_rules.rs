@@ -14,8 +14,8 @@ const EMPTY: &str = "<body xmlns='http://jabber.org/protocol/httpbind'/>";
 /// Section 14.2.
 #[test]
 fn payloads_reach_the_stream_in_the_order_of_the_ids() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6'");
     let rid = open.rid;
     let mut second = open.post_rid(rid + 2, "", "<message id='2'/>");
     assert_eq!(open.server.drain_events(), [], "the first one is missing");
@@ -24,14 +24,14 @@ fn payloads_reach_the_stream_in_the_order_of_the_ids() {
     assert_eq!(open.server.drain_events(), [element("<message id='1'/>"), element("<message id='2'/>")]);
     assert_eq!(first.text(), EMPTY);
     assert!(second.waits());
-    assert_eq!(world.sessions.counts().reordered, 1);
+    assert_eq!(harness.sessions.counts().reordered, 1);
 }
 
 /// Section 12: an empty request overtaken by a newer one on the other connection was sent when nothing was held.
 #[test]
-fn an_empty_request_that_was_overtaken_is_not_too_soon() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
+fn an_overtaken_empty_request_is_not_too_frequent() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6'");
     let rid = open.rid;
     let mut second = open.post_rid(rid + 2, "", "<message id='2'/>");
     let mut first = open.post_rid(rid + 1, "", "");
@@ -43,8 +43,8 @@ fn an_empty_request_that_was_overtaken_is_not_too_soon() {
 /// Section 14.2: responses follow the order of the ids, too.
 #[test]
 fn answers_go_to_the_oldest_request() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='2' ver='1.6'");
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='2' ver='1.6'");
     assert_eq!(value(&open.created, "requests"), Some("3"));
     let mut first = open.post("<message/>");
     let mut second = open.post("<message/>");
@@ -58,9 +58,9 @@ fn answers_go_to_the_oldest_request() {
 
 /// Section 7: output caused by a request is sent on the oldest request, which saves a round trip.
 #[test]
-fn a_new_request_answers_the_old_one_with_what_it_led_to() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+fn a_new_request_answers_the_previous_one_with_its_response() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut post = open.post("<iq type='get' id='1'/>");
     assert_eq!(open.server.read().len(), 1);
     open.server.send("<iq type='result' id='1'/>");
@@ -71,12 +71,12 @@ fn a_new_request_answers_the_old_one_with_what_it_led_to() {
 /// Section 7: no longer than `wait`, given that the sweep runs once a second.
 #[test]
 fn a_request_is_held_for_wait_seconds_at_most() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='10' hold='1' ver='1.6'");
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='10' hold='1' ver='1.6'");
     let mut post = open.post("");
-    world.advance(9);
+    harness.advance(9);
     assert!(post.waits());
-    world.advance(1);
+    harness.advance(1);
     assert_eq!(post.text(), EMPTY);
     assert_eq!(post.flag.count(), 1, "it was woken once");
 }
@@ -84,43 +84,43 @@ fn a_request_is_held_for_wait_seconds_at_most() {
 /// Section 10.
 #[test]
 fn a_session_without_a_request_ends_after_the_inactivity() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
-    world.advance(60);
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
+    harness.advance(60);
     assert_eq!(open.held().text(), EMPTY);
-    world.advance(59);
+    harness.advance(59);
     assert!(open.is_alive());
-    world.advance(2);
+    harness.advance(2);
     assert!(!open.is_alive());
     assert_eq!(open.server.drain_events(), [BoshServerEvent::Eof], "as a lost connection");
     assert_eq!(terminated(&open.post("").text()), "item-not-found");
-    assert!(world.sessions.counts().ended().any(|ended| ended == ("inactivity", 1)));
+    assert!(harness.sessions.counts().ended().any(|ended| ended == ("inactivity", 1)));
 }
 
 #[test]
-fn a_held_request_is_activity_but_not_when_its_connection_broke() {
-    let world = BoshHarness::with(|s| s.max_wait_seconds = 600);
-    let mut open = world.open_with("wait='600' hold='1' ver='1.6'");
+fn a_held_request_is_activity_unless_its_connection_broke() {
+    let harness = BoshHarness::with(|s| s.max_wait_seconds = 600);
+    let mut open = harness.open_with("wait='600' hold='1' ver='1.6'");
     let post = open.post("");
-    world.advance(300);
+    harness.advance(300);
     assert!(open.is_alive());
     drop(post);
-    world.advance(59);
+    harness.advance(59);
     assert!(open.is_alive());
-    world.advance(2);
+    harness.advance(2);
     assert!(!open.is_alive());
     // Also if the request would have been answered in the meantime.
-    let mut open = world.open_with("wait='30' hold='1' ver='1.6'");
+    let mut open = harness.open_with("wait='30' hold='1' ver='1.6'");
     drop(open.post(""));
-    world.advance(61);
+    harness.advance(61);
     assert!(!open.is_alive());
 }
 
 /// Section 14.3: a broken connection loses nothing, neither before the response nor after it.
 #[test]
-fn what_came_while_the_connection_was_broken_comes_with_the_resent_request() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+fn output_queued_during_a_broken_connection_is_sent_with_the_resent_request() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     open.held = None;
     assert!(!open.server.stream.accepts_output(), "nobody would hear it");
     let mut again = open.post_rid(open.rid, "", "");
@@ -135,9 +135,9 @@ fn what_came_while_the_connection_was_broken_comes_with_the_resent_request() {
 }
 
 #[test]
-fn a_client_that_goes_on_after_a_broken_request_gets_its_answer_later() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+fn a_client_that_continues_after_a_broken_request_gets_the_response_later() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     open.held = None;
     let lost = open.rid;
     let mut next = open.post("<message/>");
@@ -149,8 +149,8 @@ fn a_client_that_goes_on_after_a_broken_request_gets_its_answer_later() {
 
 #[test]
 fn payloads_of_a_resent_request_are_not_read_twice() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut post = open.post("<message id='1'/>");
     let mut again = open.post_rid(open.rid, "", "<message id='1'/>");
     assert_eq!(open.server.drain_events(), [element("<message id='1'/>")]);
@@ -170,12 +170,12 @@ fn payloads_of_a_resent_request_are_not_read_twice() {
 
 /// Section 17.3: a gap that is never filled.
 #[test]
-fn a_request_whose_predecessor_never_comes_must_be_sent_again() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='10' hold='1' ver='1.6'");
+fn a_request_without_its_predecessor_must_be_resent() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='10' hold='1' ver='1.6'");
     let rid = open.rid;
     let mut early = open.post_rid(rid + 2, "", "<message id='2'/>");
-    world.advance(10);
+    harness.advance(10);
     assert_eq!(early.text(), "<body type='error' xmlns='http://jabber.org/protocol/httpbind'/>");
     let _first = open.post_rid(rid + 1, "", "<message id='1'/>");
     let _second = open.post_rid(rid + 2, "", "<message id='2'/>");
@@ -184,9 +184,9 @@ fn a_request_whose_predecessor_never_comes_must_be_sent_again() {
 
 /// Section 8.2: acknowledged responses are not cached.
 #[test]
-fn acknowledged_answers_are_forgotten() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6' ack='1'");
+fn acknowledged_responses_are_discarded() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6' ack='1'");
     let mut post = open.post("");
     open.server.send("<message/>");
     post.text();
@@ -198,67 +198,67 @@ fn acknowledged_answers_are_forgotten() {
 }
 
 #[test]
-fn a_pause_takes_nothing_and_the_next_request_ends_it() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+fn a_pause_carries_no_payload_and_the_next_request_ends_it() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut pause = open.post_with("pause='120'", "<presence/>");
     assert_eq!((open.held().text(), pause.text()), (EMPTY.into(), EMPTY.into()));
     assert_eq!(open.server.drain_events(), [element("<presence/>")]);
     assert!(!open.server.stream.accepts_output(), "what comes now is for the next request");
-    world.advance(100);
+    harness.advance(100);
     let mut next = open.post("");
     assert!(open.server.stream.accepts_output());
     open.server.send("<message/>");
     assert_eq!(payload(&next.text()), "<message xmlns='jabber:client'/>");
-    world.advance(61);
+    harness.advance(61);
     assert!(!open.is_alive(), "the inactivity is the usual one again");
 }
 
 #[test]
 fn a_pause_may_be_one_request_more_and_may_be_short() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let mut second = open.post("<message/>");
     let mut pause = open.post_with("pause='5'", "");
     assert_eq!((second.text(), pause.text()), (EMPTY.into(), EMPTY.into()));
-    world.advance(6);
+    harness.advance(6);
     assert!(!open.is_alive(), "sooner than the inactivity, as the client asked");
 }
 
 #[test]
 fn a_pause_that_is_too_long_or_not_offered_is_no_pause() {
-    for (most, asked) in [(120, "121"), (0, "1")] {
-        let world = BoshHarness::with(|s| s.max_pause_seconds = most);
-        let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
-        assert_eq!(value(&open.created, "maxpause").is_some(), most > 0);
-        assert!(open.post_with(&format!("pause='{asked}'"), "").waits());
+    for (limit, requested) in [(120, "121"), (0, "1")] {
+        let harness = BoshHarness::with(|s| s.max_pause_seconds = limit);
+        let mut open = harness.open_with("wait='60' hold='1' ver='1.6'");
+        assert_eq!(value(&open.created, "maxpause").is_some(), limit > 0);
+        assert!(open.post_with(&format!("pause='{requested}'"), "").waits());
     }
 }
 
 #[test]
-fn the_client_gets_no_more_than_is_allowed() {
-    let world = BoshHarness::with(|s| (s.max_wait_seconds, s.max_hold, s.polling_seconds) = (30, 2, 0));
-    let open = world.open_with("wait='3600' hold='255' ver='1.99'");
+fn requested_limits_are_capped() {
+    let harness = BoshHarness::with(|s| (s.max_wait_seconds, s.max_hold, s.polling_seconds) = (30, 2, 0));
+    let open = harness.open_with("wait='3600' hold='255' ver='1.99'");
     for (name, expect) in [("wait", "30"), ("hold", "2"), ("requests", "3"), ("ver", "1.11")] {
         assert_eq!(value(&open.created, name), Some(expect), "{name}");
     }
     assert_eq!(value(&open.created, "polling"), None, "any");
-    let open = world.open_with("ver='1.6'");
+    let open = harness.open_with("ver='1.6'");
     assert_eq!((value(&open.created, "wait"), value(&open.created, "hold")), (Some("30"), Some("1")));
 }
 
 #[test]
-fn without_a_polling_interval_a_client_may_poll_as_often_as_it_likes() {
-    let world = BoshHarness::with(|s| s.polling_seconds = 0);
-    let mut open = world.open_with("wait='0' hold='0' ver='1.6'");
+fn without_a_polling_interval_polling_is_not_limited() {
+    let harness = BoshHarness::with(|s| s.polling_seconds = 0);
+    let mut open = harness.open_with("wait='0' hold='0' ver='1.6'");
     assert!((0..50).all(|_| open.post("").text() == EMPTY));
 }
 
 /// Section 12: a poll is answered once the stream has read its payloads.
 #[test]
 fn a_poll_gets_the_answer_to_its_own_payload() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='0' hold='0' ver='1.6'");
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='0' hold='0' ver='1.6'");
     assert_eq!(value(&open.created, "requests"), Some("1"));
     let mut post = open.post("<iq id='1'/>");
     assert!(post.waits());
@@ -267,52 +267,52 @@ fn a_poll_gets_the_answer_to_its_own_payload() {
     assert_eq!(payload(&post.text()), "<iq xmlns='jabber:client' id='1' type='result'/>");
     // A busy stream delays it by at most about a second.
     let mut post = open.post("<iq id='2'/>");
-    world.advance(1);
+    harness.advance(1);
     assert_eq!(post.text(), EMPTY);
 }
 
 /// Section 17.1: clients that do not send their version.
 #[test]
 fn clients_without_a_version_get_http_errors() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1'");
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1'");
     assert_eq!(value(&open.created, "ver"), None);
     let mut far = open.post_rid(open.rid + 9, "", "");
     assert_eq!(far.answer().status, 404);
     assert_eq!(open.post("").answer().status, 404, "also when the session is long gone");
-    let mut open = world.open_with("wait='60' hold='1'");
+    let mut open = harness.open_with("wait='60' hold='1'");
     let _held = [open.post("<message/>"), open.post("<message/>")];
     assert_eq!(open.post("<message/>").answer().status, 403);
-    let mut open = world.open_with("wait='60' hold='1'");
+    let mut open = harness.open_with("wait='60' hold='1'");
     assert_eq!(open.post("</message>").answer().status, 400);
-    assert_eq!(world.post(&format!("<body to='a' rid='x' xmlns='{NS}'/>")).answer().status, 400);
-    assert_eq!(world.post(&format!("<body to='a' rid='x' ver='1.6' xmlns='{NS}'/>")).answer().status, 200);
+    assert_eq!(harness.post(&format!("<body to='a' rid='x' xmlns='{NS}'/>")).answer().status, 400);
+    assert_eq!(harness.post(&format!("<body to='a' rid='x' ver='1.6' xmlns='{NS}'/>")).answer().status, 200);
 }
 
 /// Section 19.1.
 #[test]
 fn an_encrypted_session_stays_encrypted() {
-    let world = BoshHarness::new();
-    let secure = RequestSource { secure: true, ..world.origin() };
-    let mut post = world.post_from(
+    let harness = BoshHarness::new();
+    let secure = RequestSource { secure: true, ..harness.origin() };
+    let mut post = harness.post_from(
         secure.clone(),
         format!("<body to='example.com' rid='7' ver='1.6' wait='60' hold='1' xmlns='{NS}'/>").as_bytes(),
     );
-    let mut server = world.server();
+    let mut server = harness.server();
     let info = server.stream.info();
     assert!(info.secure && info.transport == Transport::Bosh && !info.transport.has_starttls());
     server.drain_events();
     server.send(WELCOME);
     let sid = value(&post.text(), "sid").unwrap().to_owned();
     let body = format!("<body rid='8' sid='{sid}' xmlns='{NS}'/>");
-    assert!(world.post(&body).answer().close, "the connection is closed, the session goes on");
-    assert!(world.post_from(secure, body.as_bytes()).waits());
+    assert!(harness.post(&body).answer().close, "the connection is closed, the session goes on");
+    assert!(harness.post_from(secure, body.as_bytes()).waits());
 }
 
 #[test]
 fn the_content_type_is_the_clients() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6' content='text/html; charset=utf-8'");
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6' content='text/html; charset=utf-8'");
     let content = |post: &mut PostedRequest| post.answer().content_type.unwrap();
     let mut post = open.post("");
     open.server.send("<message/>");
@@ -321,14 +321,14 @@ fn the_content_type_is_the_clients() {
     assert_eq!(&*content(&mut open.post_rid(open.rid + 9, "", "")), "text/html; charset=utf-8");
     for bad in ["text/html&#xA;X-Evil: 1", "text", &"a/".repeat(200), "text/h\u{e9}"] {
         let body = format!("<body to='a' rid='7' ver='1.6' content='{bad}' xmlns='{NS}'/>");
-        assert_eq!(terminated(&world.post(&body).text()), "bad-request", "{bad}");
+        assert_eq!(terminated(&harness.post(&body).text()), "bad-request", "{bad}");
     }
 }
 
 #[test]
 fn a_restart_remembers_the_domain() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     let _post = open.post_with("x:restart='1' xmlns:x='urn:xmpp:xbosh'", "");
     let [BoshServerEvent::Open(tag)] = &open.server.drain_events()[..] else { panic!("no header") };
     assert!(tag.contains(" to='example.com'"), "{tag}");
@@ -337,7 +337,7 @@ fn a_restart_remembers_the_domain() {
 /// XEP-0206, section 2: payloads depend on the wrapper in several ways.
 #[test]
 fn namespaces_of_the_wrapper_are_those_of_the_payloads() {
-    let world = BoshHarness::new();
+    let harness = BoshHarness::new();
     for (attributes, sent, expect) in [
         ("", "<message to='a'><body>x</body></message>", "<message to='a'><body>x</body></message>"),
         (
@@ -354,26 +354,26 @@ fn namespaces_of_the_wrapper_are_those_of_the_payloads() {
             "<error xmlns='http://etherx.jabber.org/streams'/>",
         ),
     ] {
-        let mut open = world.open();
+        let mut open = harness.open();
         let _post = open.post_with(attributes, sent);
         assert_eq!(open.server.drain_events(), [element(expect)], "{attributes}");
     }
-    let mut open = world.open();
+    let mut open = harness.open();
     open.rid += 1;
     let body = format!(
         "<?xml version='1.0' encoding='utf-8'?>\n<b:body rid='{}' sid='{}' xmlns:b='{NS}' xmlns='jabber:client'>\n<iq/> \
          </b:body >\n",
         open.rid, open.sid
     );
-    let _post = world.post(&body);
+    let _post = harness.post(&body);
     assert_eq!(open.server.drain_events(), [element("<iq/>")]);
 }
 
 /// The final body is stored for a later request.
 #[test]
-fn a_stream_that_ends_between_two_requests_tells_the_next_one() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+fn a_stream_that_ends_between_two_requests_reports_it_in_the_next() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     open.server.send("<presence/>");
     open.held().text();
     open.server.queue("<message/><stream:error><conflict xmlns='urn:ietf:params:xml:ns:xmpp-streams'/></stream:error></stream:stream>");
@@ -389,31 +389,31 @@ fn a_stream_that_ends_between_two_requests_tells_the_next_one() {
 
 #[test]
 fn an_unfetched_final_response_is_dropped() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
     open.held = None;
     open.server.queue("</stream:stream>");
     open.server.shutdown();
-    world.advance(59);
+    harness.advance(59);
     assert!(open.is_alive());
-    world.advance(2);
+    harness.advance(2);
     assert!(!open.is_alive());
 }
 
 #[test]
 fn a_stream_that_is_dropped_ends_the_session() {
-    let world = BoshHarness::new();
-    let OpenSession { server, mut held, .. } = world.open();
+    let harness = BoshHarness::new();
+    let OpenSession { server, mut held, .. } = harness.open();
     drop(server);
     assert_eq!(terminated(&held.as_mut().unwrap().text()), "remote-connection-failed");
-    assert_eq!(world.sessions.counts().sessions, 0);
+    assert_eq!(harness.sessions.counts().sessions, 0);
 }
 
 /// The layer above keeps its output while no request waits, and the next request wakes it.
 #[test]
-fn output_waits_for_a_request_and_the_request_wakes_the_stream() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
+fn output_waits_for_a_request_which_wakes_the_stream() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6'");
     let task = Arc::new(CountingWaker::default());
     let waker = Waker::from(task.clone());
     assert!(open.server.next_with(&waker).is_none());
@@ -440,35 +440,35 @@ fn output_waits_for_a_request_and_the_request_wakes_the_stream() {
 
 #[test]
 fn a_client_without_requests_blocks_the_stream() {
-    let world = BoshHarness::new();
-    let mut open = world.open_with("wait='60' hold='1' ver='1.6'");
-    let mut said = 0;
+    let harness = BoshHarness::new();
+    let mut open = harness.open_with("wait='60' hold='1' ver='1.6'");
+    let mut sent = 0;
     while open.server.flush().unwrap() {
         open.server.queue("<message><body>0123456789</body></message>");
-        said += 1;
+        sent += 1;
         assert!(open.server.stream.unsent() < 10_000);
     }
     let mut post = open.post("");
     assert!(open.server.flush().unwrap());
-    assert_eq!(payload(&post.text()).matches("<message").count(), said);
+    assert_eq!(payload(&post.text()).matches("<message").count(), sent);
 }
 
 #[test]
-fn a_node_that_stops_answers_everybody() {
-    let world = BoshHarness::new();
-    let mut open = world.open();
-    world.sessions.close_all();
+fn a_stopping_node_answers_all_held_requests() {
+    let harness = BoshHarness::new();
+    let mut open = harness.open();
+    harness.sessions.close_all();
     assert_eq!(terminated(&open.held().text()), "system-shutdown");
     assert_eq!(open.server.drain_events(), [BoshServerEvent::Eof]);
-    let mut late = world.post(&format!("<body to='example.com' rid='7' ver='1.6' xmlns='{NS}'/>"));
+    let mut late = harness.post(&format!("<body to='example.com' rid='7' ver='1.6' xmlns='{NS}'/>"));
     assert_eq!(terminated(&late.text()), "system-shutdown");
 }
 
 #[test]
 fn a_refused_session_gets_the_reason() {
-    let world = BoshHarness::new();
-    world.admits.store(false, SeqCst);
-    let mut post = world.post(&format!("<body to='example.com' rid='7' ver='1.6' xmlns='{NS}'/>"));
+    let harness = BoshHarness::new();
+    harness.admits.store(false, SeqCst);
+    let mut post = harness.post(&format!("<body to='example.com' rid='7' ver='1.6' xmlns='{NS}'/>"));
     assert_eq!(terminated(&post.text()), "policy-violation");
-    assert_eq!((world.sessions.counts().sessions, world.sessions.counts().refused), (0, 1));
+    assert_eq!((harness.sessions.counts().sessions, harness.sessions.counts().refused), (0, 1));
 }

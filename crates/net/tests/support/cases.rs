@@ -1,5 +1,5 @@
-//! Names of the cases that transports must pass. A case is a function of the same name in each suite; the lists make one
-//! test of each for every transport, and a case that is on no list does not compile.
+//! Names of the cases that transports must pass. A case is a function of the same name in each suite; the lists make
+//! one test of each for every transport, and a case that is on no list does not compile.
 
 /// Cases of every transport.
 macro_rules! transport_cases {
@@ -22,8 +22,8 @@ macro_rules! transport_cases {
     };
 }
 
-/// Further cases of transports that carry the bytes of a document. BOSH has no such bytes: a request's body is read when
-/// it is complete, and stream headers and white space between elements are not part of it.
+/// Further cases of transports that carry the bytes of a document. BOSH has no such bytes: a request's body is read
+/// when it is complete, and stream headers and white space between elements are not part of it.
 #[allow(unused_macros, reason = "the suite of BOSH does not use it")]
 macro_rules! byte_stream_cases {
     ($run:ident) => {

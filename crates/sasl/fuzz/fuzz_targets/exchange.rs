@@ -31,8 +31,8 @@ fuzz_target!(|data: &[u8]| {
                 exchange.credentials(Some(stored).filter(|_| conditions & 16 != 0), decoy, &username)
             }
             ExchangeStep::NeedPasswordCheck { password, .. } => {
-                let right = password.expose_str().is_ok_and(|password| stored.verify_password(password));
-                exchange.password_checked(right)
+                let valid = password.expose_str().is_ok_and(|password| stored.verify_password(password));
+                exchange.password_checked(valid)
             }
             ExchangeStep::NeedCertificate { authzid } => {
                 exchange.certificate(Ok(authzid.unwrap_or_default()))

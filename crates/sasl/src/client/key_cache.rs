@@ -1,12 +1,13 @@
 //! Cache of keys derived from passwords, for the next login with the same salt (RFC 5802, section 3, `Hi`).
 //!
-//! An entry costs about 130 bytes with SHA-1 and is found by a hash of mechanism, iterations, salt and password, without
-//! the user: one salt for all users (as in a load test's import) is one entry. There are two generations: when the newer
-//! one is full, the older one is dropped. Memory is thus bounded ([`ScramKeyCache::ENTRIES`]: about 4 MB with SHA-1, 7 MB
-//! with SHA-512), and entries in use are kept.
+//! An entry costs about 130 bytes with SHA-1 and is found by a hash of mechanism, iterations, salt and password,
+//! without the user: one salt for all users (as in a load test's import) is one entry. There are two generations: when
+//! the newer one is full, the older one is dropped. Memory is thus bounded ([`ScramKeyCache::ENTRIES`]: about 4 MB with
+//! SHA-1, 7 MB with SHA-512), and entries in use are kept.
 //!
 //! A [`KeyDerivation`] is the expensive part, which can run on another thread: ask
-//! [`ScramClient::missing_key`](super::ScramClient::missing_key) before the challenge is answered, and insert the result.
+//! [`ScramClient::missing_key`](super::ScramClient::missing_key) before the challenge is answered, and insert the
+//! result.
 //!
 //! Not implemented: sharing between threads.
 //!
@@ -56,8 +57,8 @@ impl KeyDerivation {
         iterations: u32,
     ) -> Result<KeyDerivation, ClientError> {
         let (password, iterations) = (prepare(password)?, checked_iterations(iterations)?);
-        // Half of a SHA-256, so that salts and passwords need not be stored. Lengths first, so that no two inputs have the
-        // same encoding.
+        // Half of a SHA-256, so that salts and passwords need not be stored. Lengths first, so that no two inputs have
+        // the same encoding.
         let size =
             [hash.output_len() as u64, iterations.get().into(), salt.len() as u64].map(u64::to_be_bytes);
         let input = Zeroizing::new([size.as_flattened(), salt, password.as_bytes()].concat());

@@ -10,7 +10,8 @@
 //! # Pitfalls
 //!
 //! Client and server share `hash.rs` and `saslprep.rs`, so a mistake there cancels out between them. The vectors of the
-//! RFCs (`tests/it/vectors.rs`) and a SCRAM server that the load generator's tests implement on their own are against that.
+//! RFCs (`tests/it/vectors.rs`) and a SCRAM server that the load generator's tests implement on their own are against
+//! that.
 //!
 //! Without [`ScramKeyCache`] every login costs the PBKDF2 that the server is spared, 2 to 6 ms with the default
 //! iterations. A bench without it measures its own client.
@@ -203,8 +204,8 @@ impl ScramClient {
         Ok(ServerFirst { text, nonce, salt, iterations, announced })
     }
 
-    /// Derivation that [`ScramClient::client_final`] would need for this challenge; `None` if `cache` has the key or the
-    /// challenge cannot be answered.
+    /// Derivation that [`ScramClient::client_final`] would need for this challenge; `None` if `cache` has the key or
+    /// the challenge cannot be answered.
     pub fn missing_key(&self, challenge: &[u8], cache: &ScramKeyCache) -> Option<KeyDerivation> {
         let first = self.server_first(challenge).ok()?;
         let password = self.password.expose_str().ok()?;

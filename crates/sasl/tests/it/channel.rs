@@ -45,7 +45,7 @@ fn the_hash_is_that_of_the_signature_and_never_weaker_than_sha_256() {
 }
 
 #[test]
-fn what_is_no_certificate_has_no_binding() {
+fn data_that_is_no_certificate_has_no_channel_binding() {
     let good = include_bytes!("certificates/ecdsa-sha256.der");
     for len in 0..good.len() {
         assert_eq!(server_end_point(&good[..len]), None, "cut at {len}");
@@ -57,7 +57,7 @@ fn what_is_no_certificate_has_no_binding() {
 }
 
 #[test]
-fn only_what_the_stream_has_is_listed_strongest_first() {
+fn available_channel_bindings_are_listed_strongest_first() {
     let types = |binding: &ChannelBindingData| binding.types().collect::<Vec<_>>();
     let both = ChannelBindingData { exporter: Some(vec![1]), server_end_point: Some(vec![2]) };
     assert_eq!(types(&both), ["tls-exporter", "tls-server-end-point"]);

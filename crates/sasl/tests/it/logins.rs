@@ -11,8 +11,8 @@ fn done(username: &str, authzid: Option<&str>) -> ExchangeStep {
 }
 
 #[test]
-fn every_scram_mechanism_with_every_honest_flag() {
-    let mut world = SaslFixture::new();
+fn every_scram_mechanism_with_every_valid_channel_binding_flag() {
+    let mut fixture = SaslFixture::new();
     let end_point = bound(sasl::channel_binding::TLS_SERVER_END_POINT, &[9; 32]);
     for hash in ScramHash::ALL {
         for (gs2, offered_plus) in [
@@ -22,9 +22,9 @@ fn every_scram_mechanism_with_every_honest_flag() {
             (Gs2::None, false),
             (Gs2::NotOffered, false),
         ] {
-            world.offered_plus = offered_plus;
+            fixture.offered_plus = offered_plus;
             let mut client = ScramClient::new(hash, gs2.clone(), "user", "pencil");
-            let ended = world.scram(client.mechanism(), &mut client);
+            let ended = fixture.scram(client.mechanism(), &mut client);
             let ExchangeStep::Done { username, authzid: None, additional: Some(proof) } = ended.step else {
                 panic!("{hash:?} {gs2:?}: {ended:?}")
             };
@@ -35,11 +35,11 @@ fn every_scram_mechanism_with_every_honest_flag() {
 }
 
 #[test]
-fn an_authzid_is_handed_over_unescaped() {
-    let world = SaslFixture::new();
+fn an_authzid_is_unescaped() {
+    let fixture = SaslFixture::new();
     for gs2 in [Gs2::None, exporter()] {
         let mut client = user(gs2).with_authzid("a,b=c@example.org");
-        match world.scram(client.mechanism(), &mut client).step {
+        match fixture.scram(client.mechanism(), &mut client).step {
             ExchangeStep::Done { authzid, .. } => assert_eq!(authzid.as_deref(), Some("a,b=c@example.org")),
             other => panic!("{other:?}"),
         }
@@ -47,18 +47,18 @@ fn an_authzid_is_handed_over_unescaped() {
 }
 
 #[test]
-fn a_missing_initial_response_is_asked_for() {
-    let world = SaslFixture::new();
+fn a_missing_initial_response_is_requested() {
+    let fixture = SaslFixture::new();
     let mut client = user(Gs2::None);
     for (mechanism, message) in [
         (Mechanism::ScramSha256, client.client_first()),
         (Mechanism::Plain, client::plain(None, "user", "pencil")),
         (Mechanism::External, client::external(None)),
     ] {
-        let mut exchange = world.exchange(mechanism);
+        let mut exchange = fixture.exchange(mechanism);
         assert_eq!(exchange.step(None), ExchangeStep::Challenge(vec![]), "{mechanism}");
         let step = exchange.step(Some(&message));
-        match world.answer(&mut exchange, step) {
+        match fixture.answer(&mut exchange, step) {
             ExchangeStep::Challenge(challenge) => {
                 let last = client.client_final(&challenge, None).unwrap();
                 assert!(matches!(exchange.step(Some(&last)), ExchangeStep::Done { .. }));
@@ -70,11 +70,11 @@ fn a_missing_initial_response_is_asked_for() {
 
 #[test]
 fn plain_external_and_anonymous_log_in() {
-    let world = SaslFixture::new();
+    let fixture = SaslFixture::new();
     let run = |mechanism, message: Option<Vec<u8>>| {
-        let mut exchange = world.exchange(mechanism);
+        let mut exchange = fixture.exchange(mechanism);
         let step = exchange.step(message.as_deref());
-        let step = world.answer(&mut exchange, step);
+        let step = fixture.answer(&mut exchange, step);
         assert!(exchange.is_finished());
         step
     };
@@ -91,33 +91,33 @@ fn plain_external_and_anonymous_log_in() {
 
 /// RFC 4013: the two spellings are the same password and the same name.
 #[test]
-fn spellings_that_saslprep_unites_log_in() {
-    let world = SaslFixture {
+fn spellings_that_saslprep_maps_to_the_same_name_log_in() {
+    let fixture = SaslFixture {
         stored: Credentials::derive("I\u{ad}X \u{a0}\u{2168}", ITERATIONS, b"salt").unwrap(),
         ..SaslFixture::new()
     };
     let mut client = ScramClient::new(ScramHash::Sha1, Gs2::None, "u\u{ad}ser", "IX  IX");
-    assert!(matches!(world.scram(client.mechanism(), &mut client).step, ExchangeStep::Done { .. }));
-    let mut exchange = world.exchange(Mechanism::Plain);
+    assert!(matches!(fixture.scram(client.mechanism(), &mut client).step, ExchangeStep::Done { .. }));
+    let mut exchange = fixture.exchange(Mechanism::Plain);
     let step = exchange.step(Some(&client::plain(None, "\u{ff55}ser", "IX \u{3000}IX")));
-    assert_eq!(world.answer(&mut exchange, step), done("user", None));
+    assert_eq!(fixture.answer(&mut exchange, step), done("user", None));
 }
 
 #[test]
 fn unknown_extensions_are_ignored_and_signed() {
-    let world = SaslFixture::new();
-    let mut exchange = world.exchange(Mechanism::ScramSha256);
+    let fixture = SaslFixture::new();
+    let mut exchange = fixture.exchange(Mechanism::ScramSha256);
     let step = exchange.step(Some(b"n,,n=user,r=clientnonce,x=y=z,Z=\xc3\xa9"));
-    assert!(matches!(world.answer(&mut exchange, step), ExchangeStep::Challenge(_)));
+    assert!(matches!(fixture.answer(&mut exchange, step), ExchangeStep::Challenge(_)));
     // An extension inserted in transit breaks the proof.
-    let tampered = world.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| {
+    let tampered = fixture.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| {
         last.replace(",p=", ",x=1,p=").into_bytes()
     });
     assert_eq!(tampered, failed(FailureReason::InvalidProof));
 }
 
 #[test]
-fn keys_are_found_again_and_their_number_is_bounded() {
+fn derived_keys_are_cached_and_bounded() {
     let mut keys = ScramKeyCache::new();
     let once = |keys: &mut ScramKeyCache, password: &str, salt: u32, hash: ScramHash| {
         let mut client = ScramClient::new(hash, Gs2::None, "u", password).with_nonce("n");

@@ -6,22 +6,22 @@ use super::*;
 
 #[test]
 fn wrong_passwords_and_missing_accounts_look_alike() {
-    let world = SaslFixture::new();
+    let fixture = SaslFixture::new();
     for hash in ScramHash::ALL {
         for gs2 in [Gs2::None, exporter()] {
             let mut wrong = ScramClient::new(hash, gs2.clone(), "user", "pencil ");
             let mut nobody = ScramClient::new(hash, gs2, "nobody", "pencil");
             let mechanism = wrong.mechanism();
-            assert_eq!(world.scram(mechanism, &mut wrong), failed(FailureReason::InvalidProof));
-            assert_eq!(world.scram(mechanism, &mut nobody), failed(FailureReason::InvalidProof));
+            assert_eq!(fixture.scram(mechanism, &mut wrong), failed(FailureReason::InvalidProof));
+            assert_eq!(fixture.scram(mechanism, &mut nobody), failed(FailureReason::InvalidProof));
         }
     }
     for (username, password) in
         [("user", "pencil "), ("nobody", "pencil"), ("user", "\u{7}"), ("user", "p\u{378}")]
     {
-        let mut exchange = world.exchange(Mechanism::Plain);
+        let mut exchange = fixture.exchange(Mechanism::Plain);
         let step = exchange.step(Some(&client::plain(None, username, password)));
-        assert_eq!(world.answer(&mut exchange, step), ExchangeStep::Failed(Failure::NotAuthorized));
+        assert_eq!(fixture.answer(&mut exchange, step), ExchangeStep::Failed(Failure::NotAuthorized));
         assert_eq!(exchange.reason(), Some(FailureReason::InvalidProof));
     }
 }
@@ -29,11 +29,11 @@ fn wrong_passwords_and_missing_accounts_look_alike() {
 /// To a guesser, an account that does not exist looks like any other, and always the same.
 #[test]
 fn the_challenge_does_not_tell_whether_there_is_an_account() {
-    let world = SaslFixture::new();
-    let shown = |world: &SaslFixture, hash, account: &str, found: Option<&Credentials>| {
-        let mut exchange = world.exchange(Mechanism::scram(hash, false));
+    let fixture = SaslFixture::new();
+    let shown = |fixture: &SaslFixture, hash, account: &str, found: Option<&Credentials>| {
+        let mut exchange = fixture.exchange(Mechanism::scram(hash, false));
         exchange.step(Some(b"n,,n=x,r=clientnonce"));
-        let ExchangeStep::Challenge(challenge) = exchange.credentials(found, &world.decoy, account) else {
+        let ExchangeStep::Challenge(challenge) = exchange.credentials(found, &fixture.decoy, account) else {
             panic!()
         };
         let challenge = String::from_utf8(challenge).unwrap();
@@ -41,17 +41,17 @@ fn the_challenge_does_not_tell_whether_there_is_an_account() {
         assert!(nonce.starts_with("r=clientnonce") && nonce.len() == "r=clientnonce".len() + 24);
         rest.to_owned()
     };
-    let real = shown(&world, ScramHash::Sha256, "user@a", Some(&world.stored));
-    let first = shown(&world, ScramHash::Sha256, "nobody@a", None);
-    assert_eq!(first, shown(&world, ScramHash::Sha256, "nobody@a", None), "stable");
+    let real = shown(&fixture, ScramHash::Sha256, "user@a", Some(&fixture.stored));
+    let first = shown(&fixture, ScramHash::Sha256, "nobody@a", None);
+    assert_eq!(first, shown(&fixture, ScramHash::Sha256, "nobody@a", None), "stable");
     assert_eq!(
         first,
-        shown(&world, ScramHash::Sha1, "nobody@a", None),
+        shown(&fixture, ScramHash::Sha1, "nobody@a", None),
         "as real ones, the same for every hash"
     );
     assert_eq!(real.len(), first.len());
     assert_eq!(real.rsplit_once(',').unwrap().1, first.rsplit_once(',').unwrap().1, "iterations");
-    assert_ne!(first, shown(&world, ScramHash::Sha256, "nobody@b", None), "another on another domain");
+    assert_ne!(first, shown(&fixture, ScramHash::Sha256, "nobody@b", None), "another on another domain");
     let other = SaslFixture { decoy: Decoy::new(&Secret::new(*b"other"), ITERATIONS), ..SaslFixture::new() };
     assert_ne!(
         first,
@@ -62,19 +62,19 @@ fn the_challenge_does_not_tell_whether_there_is_an_account() {
 
 #[test]
 fn an_account_without_keys_for_the_hash_is_as_a_missing_one() {
-    let mut world = SaslFixture::new();
-    world.stored.sha256 = None;
+    let mut fixture = SaslFixture::new();
+    fixture.stored.sha256 = None;
     let mut client = user(Gs2::None);
-    assert_eq!(world.scram(client.mechanism(), &mut client), failed(FailureReason::InvalidProof));
+    assert_eq!(fixture.scram(client.mechanism(), &mut client), failed(FailureReason::InvalidProof));
     let mut client = ScramClient::new(ScramHash::Sha512, Gs2::None, "user", "pencil");
-    assert!(matches!(world.scram(client.mechanism(), &mut client).step, ExchangeStep::Done { .. }));
+    assert!(matches!(fixture.scram(client.mechanism(), &mut client).step, ExchangeStep::Done { .. }));
 }
 
 #[test]
-fn a_removed_offer_of_binding_is_noticed() {
-    let world = SaslFixture::new();
+fn a_removed_channel_binding_offer_is_detected() {
+    let fixture = SaslFixture::new();
     for mechanism in [Mechanism::ScramSha256, Mechanism::ScramSha256Plus] {
-        let ended = world.scram(mechanism, &mut user(Gs2::NotOffered));
+        let ended = fixture.scram(mechanism, &mut user(Gs2::NotOffered));
         assert_eq!(ended, failed(FailureReason::ServerDoesSupportChannelBinding));
         assert_eq!(ended.step, ExchangeStep::Failed(Failure::NotAuthorized));
     }
@@ -82,13 +82,16 @@ fn a_removed_offer_of_binding_is_noticed() {
 
 #[test]
 fn flag_and_mechanism_must_agree() {
-    let world = SaslFixture::new();
+    let fixture = SaslFixture::new();
     for (mechanism, gs2) in [
         (Mechanism::ScramSha256Plus, Gs2::None),
         (Mechanism::ScramSha256, exporter()),
         (Mechanism::ScramSha256, bound("tls-unique", b"x")),
     ] {
-        assert_eq!(world.scram(mechanism, &mut user(gs2)), failed(FailureReason::ChannelBindingNotSupported));
+        assert_eq!(
+            fixture.scram(mechanism, &mut user(gs2)),
+            failed(FailureReason::ChannelBindingNotSupported)
+        );
     }
     let not_offered = SaslFixture { offered_plus: false, ..SaslFixture::new() };
     let ended = not_offered.scram(Mechanism::ScramSha256Plus, &mut user(Gs2::NotOffered));
@@ -97,11 +100,11 @@ fn flag_and_mechanism_must_agree() {
 
 #[test]
 fn another_channel_or_type_fails() {
-    let world = SaslFixture::new();
+    let fixture = SaslFixture::new();
     let plus = Mechanism::ScramSha256Plus;
     for name in ["tls-unique", "tls-server-end-point-2", "TLS-EXPORTER"] {
         assert_eq!(
-            world.scram(plus, &mut user(bound(name, &[7; 32]))),
+            fixture.scram(plus, &mut user(bound(name, &[7; 32]))),
             failed(FailureReason::UnsupportedChannelBindingType)
         );
     }
@@ -113,31 +116,33 @@ fn another_channel_or_type_fails() {
         ("tls-server-end-point", &[7; 32]),
     ] {
         assert_eq!(
-            world.scram(plus, &mut user(bound(name, data))),
+            fixture.scram(plus, &mut user(bound(name, data))),
             failed(FailureReason::ChannelBindingsDontMatch)
         );
     }
-    let world =
-        SaslFixture { binding: ChannelBindingData { exporter: None, ..world.binding }, ..SaslFixture::new() };
+    let fixture = SaslFixture {
+        binding: ChannelBindingData { exporter: None, ..fixture.binding },
+        ..SaslFixture::new()
+    };
     assert_eq!(
-        world.scram(plus, &mut user(exporter())),
+        fixture.scram(plus, &mut user(exporter())),
         failed(FailureReason::UnsupportedChannelBindingType)
     );
 }
 
 #[test]
 fn plus_on_a_stream_without_tls_is_an_invalid_mechanism() {
-    let world = SaslFixture { binding: ChannelBindingData::default(), ..SaslFixture::new() };
-    let ended = world.scram(Mechanism::ScramSha256Plus, &mut user(exporter()));
+    let fixture = SaslFixture { binding: ChannelBindingData::default(), ..SaslFixture::new() };
+    let ended = fixture.scram(Mechanism::ScramSha256Plus, &mut user(exporter()));
     assert_eq!(ended.step, ExchangeStep::Failed(Failure::InvalidMechanism));
 }
 
 #[test]
 fn the_header_cannot_be_changed_afterwards() {
-    let world = SaslFixture::new();
+    let fixture = SaslFixture::new();
     // "y,," for "n,,", and another authzid.
     for header in ["eSws", "bixhPXgs", "biwsAA==", "biws="] {
-        let ended = world.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| {
+        let ended = fixture.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| {
             last.replace("c=biws,", &format!("c={header},")).into_bytes()
         });
         assert_eq!(ended, failed(FailureReason::ChannelBindingsDontMatch), "{header}");
@@ -145,8 +150,8 @@ fn the_header_cannot_be_changed_afterwards() {
 }
 
 #[test]
-fn the_nonce_must_come_back_whole() {
-    let world = SaslFixture::new();
+fn the_nonce_must_be_returned_unchanged() {
+    let fixture = SaslFixture::new();
     let tampers: [fn(String) -> String; 4] = [
         |last| last.replacen(",p=", "x,p=", 1),
         |last| last.replacen("r=", "r=x", 1),
@@ -160,31 +165,32 @@ fn the_nonce_must_come_back_whole() {
         },
     ];
     for tamper in tampers {
-        let ended =
-            world.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| tamper(last).into_bytes());
+        let ended = fixture
+            .scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| tamper(last).into_bytes());
         assert_eq!(ended, failed(FailureReason::NonceMismatch));
     }
 }
 
 #[test]
-fn a_proof_of_another_conversation_is_worth_nothing() {
-    let world = SaslFixture::new();
-    let mut kept = Vec::new();
-    let first = world.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None).with_nonce("same"), |last| {
-        kept = last.clone().into_bytes();
+fn a_proof_of_another_exchange_is_rejected() {
+    let fixture = SaslFixture::new();
+    let mut earlier_message = Vec::new();
+    let first = fixture.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None).with_nonce("same"), |last| {
+        earlier_message = last.clone().into_bytes();
         last.into_bytes()
     });
     assert!(matches!(first.step, ExchangeStep::Done { .. }));
     let replayed =
-        world.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None).with_nonce("same"), |_| kept);
+        fixture
+            .scram_with(Mechanism::ScramSha256, &mut user(Gs2::None).with_nonce("same"), |_| earlier_message);
     assert_eq!(replayed, failed(FailureReason::NonceMismatch));
 }
 
 #[test]
-fn every_wrong_byte_of_a_proof_is_noticed() {
-    let world = SaslFixture::new();
+fn every_altered_byte_of_a_proof_is_detected() {
+    let fixture = SaslFixture::new();
     for at in 0..32 {
-        let ended = world.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| {
+        let ended = fixture.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| {
             use base64::Engine as _;
             use base64::engine::general_purpose::STANDARD;
             let (head, proof) = last.split_once(",p=").unwrap();
@@ -198,7 +204,7 @@ fn every_wrong_byte_of_a_proof_is_noticed() {
 
 #[test]
 fn malformed_final_messages_are_refused() {
-    let world = SaslFixture::new();
+    let fixture = SaslFixture::new();
     type Tamper = fn(String) -> String;
     let tampers: [(Tamper, FailureReason); 7] = [
         (|_| String::new(), FailureReason::InvalidEncoding),
@@ -213,8 +219,8 @@ fn malformed_final_messages_are_refused() {
         ),
     ];
     for (tamper, reason) in tampers {
-        let ended =
-            world.scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| tamper(last).into_bytes());
+        let ended = fixture
+            .scram_with(Mechanism::ScramSha256, &mut user(Gs2::None), |last| tamper(last).into_bytes());
         assert_eq!(ended, failed(reason));
         assert_eq!(ended.step, ExchangeStep::Failed(Failure::MalformedRequest));
     }
@@ -222,7 +228,7 @@ fn malformed_final_messages_are_refused() {
 
 #[test]
 fn malformed_first_messages_are_refused() {
-    let world = SaslFixture::new();
+    let fixture = SaslFixture::new();
     let long_nonce = format!("n,,n=u,r={}", "x".repeat(1025));
     let long = format!("n,,n={},r=x", "u".repeat(sasl::MAX_CLIENT_FIRST));
     for (message, reason) in [
@@ -235,17 +241,17 @@ fn malformed_first_messages_are_refused() {
         (long_nonce.as_bytes(), FailureReason::TooLong),
         (long.as_bytes(), FailureReason::TooLong),
     ] {
-        let mut exchange = world.exchange(Mechanism::ScramSha1);
+        let mut exchange = fixture.exchange(Mechanism::ScramSha1);
         assert_eq!(exchange.step(Some(message)), ExchangeStep::Failed(reason.failure()));
         assert_eq!((exchange.reason(), exchange.is_finished()), (Some(reason), true));
     }
 }
 
 #[test]
-fn external_is_refused_as_xep_0178_says() {
-    let world = SaslFixture::new();
+fn external_is_refused_as_required_by_xep_0178() {
+    let fixture = SaslFixture::new();
     let run = |answer: Result<String, Failure>| {
-        let mut exchange = world.exchange(Mechanism::External);
+        let mut exchange = fixture.exchange(Mechanism::External);
         assert!(matches!(
             exchange.step(Some(b"x@example.org")),
             ExchangeStep::NeedCertificate { authzid: Some(_) }
@@ -255,19 +261,19 @@ fn external_is_refused_as_xep_0178_says() {
     for failure in [Failure::InvalidAuthzid, Failure::NotAuthorized] {
         assert_eq!(run(Err(failure)), ExchangeStep::Failed(failure));
     }
-    let mut exchange = world.exchange(Mechanism::External);
+    let mut exchange = fixture.exchange(Mechanism::External);
     assert_eq!(exchange.step(Some(b"a\0b")), ExchangeStep::Failed(Failure::MalformedRequest));
 }
 
 #[test]
-fn the_caller_can_end_it_at_any_point_with_any_condition() {
-    let world = SaslFixture::new();
+fn the_caller_can_end_an_exchange_at_any_point() {
+    let fixture = SaslFixture::new();
     for failure in Failure::ALL {
-        let mut exchange = world.exchange(Mechanism::ScramSha256);
+        let mut exchange = fixture.exchange(Mechanism::ScramSha256);
         exchange.step(Some(&user(Gs2::None).client_first()));
         assert_eq!(exchange.fail(failure), ExchangeStep::Failed(failure));
         assert!(exchange.is_finished());
-        let next = exchange.credentials(Some(&world.stored), &world.decoy, "user");
+        let next = exchange.credentials(Some(&fixture.stored), &fixture.decoy, "user");
         assert_eq!(next, ExchangeStep::Failed(Failure::MalformedRequest), "over is over");
     }
     let names: std::collections::HashSet<&str> =
@@ -278,12 +284,14 @@ fn the_caller_can_end_it_at_any_point_with_any_condition() {
 /// Unexpected answers and messages never continue the exchange, and never log in.
 #[test]
 fn unexpected_messages_and_calls_are_refused() {
-    let world = SaslFixture::new();
+    let fixture = SaslFixture::new();
     type Call = fn(&mut Exchange, &SaslFixture) -> ExchangeStep;
     let calls: [(&str, Call); 5] = [
         ("no message", |exchange, _| exchange.step(None)),
         ("message", |exchange, _| exchange.step(Some(b"n,,n=user,r=x"))),
-        ("credentials", |exchange, world| exchange.credentials(Some(&world.stored), &world.decoy, "user")),
+        ("credentials", |exchange, fixture| {
+            exchange.credentials(Some(&fixture.stored), &fixture.decoy, "user")
+        }),
         ("password", |exchange, _| exchange.password_checked(true)),
         ("certificate", |exchange, _| exchange.certificate(Ok("user".into()))),
     ];
@@ -302,9 +310,9 @@ fn unexpected_messages_and_calls_are_refused() {
         };
         for (name, call) in calls {
             // As the second call.
-            let mut exchange = world.exchange(mechanism);
+            let mut exchange = fixture.exchange(mechanism);
             exchange.step(Some(&first));
-            let step = call(&mut exchange, &world);
+            let step = call(&mut exchange, &fixture);
             assert_eq!(
                 step == ExchangeStep::Failed(Failure::MalformedRequest),
                 name != expected,
@@ -312,12 +320,12 @@ fn unexpected_messages_and_calls_are_refused() {
             );
             // As the first call.
             if !name.ends_with("message") {
-                let step = call(&mut world.exchange(mechanism), &world);
+                let step = call(&mut fixture.exchange(mechanism), &fixture);
                 assert_eq!(step, ExchangeStep::Failed(Failure::MalformedRequest), "{mechanism} {name}");
             }
         }
         if mechanism != Mechanism::Anonymous {
-            let mut exchange = world.exchange(mechanism);
+            let mut exchange = fixture.exchange(mechanism);
             assert_eq!(exchange.step(None), ExchangeStep::Challenge(vec![]));
             assert_eq!(
                 exchange.step(None),

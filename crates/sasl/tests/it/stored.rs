@@ -5,7 +5,7 @@ use sasl::{CredentialsError, DEFAULT_ITERATIONS, MAX_ITERATIONS, SALT_BYTES, Scr
 use super::*;
 
 #[test]
-fn what_is_encoded_comes_back() {
+fn credentials_round_trip_through_their_encoding() {
     let all = SaslFixture::new().stored;
     assert_eq!(all.encode().len(), 300, "as the module says");
     for drop in 0..8 {
@@ -21,7 +21,7 @@ fn what_is_encoded_comes_back() {
 
 /// Databases rely on the layout: these bytes must stay readable.
 #[test]
-fn version_1_stays_as_it_is() {
+fn the_encoding_of_version_1_is_stable() {
     let credentials =
         Credentials::derive_for(&[ScramHash::Sha1], "pencil", 4096, b"A%\xc2G\xe4:\xb1\xe9<m\xffv").unwrap();
     let hex: String = credentials.encode().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -36,7 +36,7 @@ fn version_1_stays_as_it_is() {
 }
 
 #[test]
-fn damage_is_noticed() {
+fn damaged_credentials_are_detected() {
     let good = SaslFixture::new().stored.encode();
     for len in 0..good.len() {
         assert_eq!(Credentials::decode(&good[..len]), Err(CredentialsError::Corrupt), "cut at {len}");
@@ -57,7 +57,7 @@ fn damage_is_noticed() {
 }
 
 #[test]
-fn passwords_are_verified_with_whatever_hash_there_is() {
+fn passwords_are_verified_with_any_stored_hash() {
     let all = SaslFixture::new().stored;
     for hash in ScramHash::ALL {
         let one = Credentials::derive_for(&[hash], "pencil", ITERATIONS, b"salt").unwrap();
@@ -71,7 +71,7 @@ fn passwords_are_verified_with_whatever_hash_there_is() {
 }
 
 #[test]
-fn a_blob_with_one_foreign_key_fits_no_password() {
+fn credentials_with_one_foreign_key_match_no_password() {
     let derive =
         |password| Credentials::derive_for(&[ScramHash::Sha256], password, ITERATIONS, b"salt").unwrap();
     let foreign = derive("other").sha256.unwrap();
@@ -84,7 +84,7 @@ fn a_blob_with_one_foreign_key_fits_no_password() {
 }
 
 #[test]
-fn a_decoy_fits_no_password_and_survives_storage() {
+fn decoy_credentials_match_no_password_and_round_trip() {
     let decoy = Credentials::fake(&Secret::new(*b"secret"), "nobody@example.org");
     assert_eq!(decoy, Credentials::fake(&Secret::new(*b"secret"), "nobody@example.org"));
     assert_ne!(decoy, Credentials::fake(&Secret::new(*b"secret"), "other@example.org"));
@@ -99,7 +99,7 @@ fn a_decoy_fits_no_password_and_survives_storage() {
 }
 
 #[test]
-fn what_cannot_be_stored_is_refused() {
+fn unencodable_credentials_are_refused() {
     let derive = |password: &str, iterations, salt: &[u8]| {
         Credentials::derive_for(&[ScramHash::Sha256], password, iterations, salt).map(drop)
     };
@@ -115,7 +115,7 @@ fn what_cannot_be_stored_is_refused() {
 }
 
 #[test]
-fn new_credentials_have_their_own_salt_and_show_nothing() {
+fn new_credentials_have_a_unique_salt_and_print_no_secret() {
     let one = Credentials::create("pencil").unwrap();
     assert_ne!(one.sha1.as_ref().unwrap().salt, Credentials::create("pencil").unwrap().sha1.unwrap().salt);
     let keys = one.sha512.as_ref().unwrap();

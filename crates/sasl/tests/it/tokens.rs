@@ -65,11 +65,11 @@ impl TokenStore {
     /// Verifies a token and applies the changes of a login.
     fn login(&mut self, client: ClientId, token: &str) -> bool {
         match self.check(client, HtMechanism::Exporter, token, b"channel") {
-            TokenVerification::Valid(right) => {
+            TokenVerification::Valid(valid) => {
                 let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, token.as_bytes());
-                assert!(ring::hmac::verify(&key, b"Responderchannel", right.proof.expose()).is_ok());
-                if right.first_use {
-                    self.apply(TokenChange { used_seed: Some(right.token.seed), ..self.change(client) })
+                assert!(ring::hmac::verify(&key, b"Responderchannel", valid.proof.expose()).is_ok());
+                if valid.first_use {
+                    self.apply(TokenChange { used_seed: Some(valid.token.seed), ..self.change(client) })
                         .unwrap();
                 }
                 true
@@ -92,11 +92,11 @@ fn a_token_logs_in_again_and_again_without_a_change() {
 }
 
 #[test]
-fn a_token_is_good_for_one_account_client_mechanism_and_channel() {
+fn a_token_is_valid_for_one_account_client_mechanism_and_channel() {
     let mut store = TokenStore::new();
     let token = store.issue(phone_client(), HtMechanism::Exporter);
-    let right = |verdict| matches!(verdict, TokenVerification::Valid(_));
-    assert!(right(store.check(phone_client(), HtMechanism::Exporter, &token, b"channel")));
+    let valid = |verdict| matches!(verdict, TokenVerification::Valid(_));
+    assert!(valid(store.check(phone_client(), HtMechanism::Exporter, &token, b"channel")));
     let laptop = ClientId::new("laptop");
     assert_eq!(store.check(laptop, HtMechanism::Exporter, &token, b"channel"), TokenVerification::Invalid);
     for other in [HtMechanism::EndPoint, HtMechanism::Unbound] {
@@ -114,7 +114,7 @@ fn a_token_is_good_for_one_account_client_mechanism_and_channel() {
         };
         store.tokens.check(key, &claim, store.now)
     };
-    assert!(right(check(JULIET, &store.key, b"channel")));
+    assert!(valid(check(JULIET, &store.key, b"channel")));
     assert_eq!(check(JULIET, &store.key, b"another"), TokenVerification::Invalid);
     // A row copied to another account, and a server with another secret.
     assert_eq!(check("romeo@example.org", &store.key, b"channel"), TokenVerification::Invalid);
@@ -125,7 +125,7 @@ fn a_token_is_good_for_one_account_client_mechanism_and_channel() {
 }
 
 #[test]
-fn section_3_5_the_old_token_lives_until_the_new_one_is_used() {
+fn section_3_5_the_old_token_is_valid_until_the_new_one_is_used() {
     let mut store = TokenStore::new();
     let old = store.issue(phone_client(), HtMechanism::Exporter);
     assert!(store.login(phone_client(), &old));
@@ -144,12 +144,12 @@ fn section_3_6_invalidated_tokens_are_removed() {
     let token = store.issue(phone_client(), HtMechanism::Exporter);
     let tablet = store.issue(ClientId::new("tablet"), HtMechanism::Exporter);
     assert!(store.login(phone_client(), &token));
-    let TokenVerification::Valid(right) = store.check(phone_client(), HtMechanism::Exporter, &token, b"")
+    let TokenVerification::Valid(valid) = store.check(phone_client(), HtMechanism::Exporter, &token, b"")
     else {
         panic!()
     };
     let out =
-        TokenChange { used_seed: Some(right.token.seed), invalidate: true, ..store.change(phone_client()) };
+        TokenChange { used_seed: Some(valid.token.seed), invalidate: true, ..store.change(phone_client()) };
     store.apply(out).unwrap();
     assert!(!store.login(phone_client(), &token));
     assert_eq!(store.apply(out), Err(TokenRemoved), "the token was used twice at once");
@@ -171,7 +171,7 @@ fn an_expired_token_is_reported_only_to_its_owner() {
 }
 
 #[test]
-fn clients_of_an_account_are_bounded_and_the_longest_unused_goes() {
+fn clients_of_an_account_are_bounded_and_the_least_recently_used_is_removed() {
     let mut store = TokenStore::new();
     let mut given = Vec::new();
     for number in 0..100 {
@@ -197,7 +197,7 @@ fn clients_of_an_account_are_bounded_and_the_longest_unused_goes() {
 }
 
 #[test]
-fn a_name_for_the_client_is_stable_and_tells_nothing() {
+fn a_client_display_name_is_stable_and_discloses_nothing() {
     let store = TokenStore::new();
     let name = phone_client().display_name(&store.key, JULIET);
     assert_eq!((name.len(), &name), (16, &phone_client().display_name(&store.key, JULIET)));
@@ -206,7 +206,7 @@ fn a_name_for_the_client_is_stable_and_tells_nothing() {
 }
 
 #[test]
-fn damaged_blobs_are_refused() {
+fn damaged_token_blobs_are_refused() {
     let mut store = TokenStore::new();
     store.issue(phone_client(), HtMechanism::Exporter);
     store.issue(ClientId::new("tablet"), HtMechanism::Unbound);

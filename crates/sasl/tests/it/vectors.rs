@@ -78,7 +78,7 @@ fn vectors() -> [Vector; 5] {
 }
 
 #[test]
-fn server_and_client_say_exactly_what_the_vectors_say() {
+fn server_and_client_match_the_test_vectors() {
     for vector in vectors() {
         let (username, password) = vector.user;
         let hash = vector.mechanism.hash().unwrap();
@@ -150,7 +150,7 @@ fn the_example_of_downgrade_protection() {
 
 /// XEP-0480, section 3. (The hash in its example does not belong to a password that it names.)
 #[test]
-fn an_upgrade_makes_the_keys_that_the_password_would_have_made() {
+fn an_upgrade_derives_the_same_keys_as_the_password() {
     let salt = STANDARD.decode("QV9TWENSWFE2c2VrOGJmX1o=").unwrap();
     let salted = sasl::client::salted_password(ScramHash::Sha256, "pencil", &salt, 4096).unwrap();
     let mut stored = Credentials::derive_for(&[ScramHash::Sha1], "pencil", 4096, b"another salt").unwrap();

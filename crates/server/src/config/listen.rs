@@ -51,8 +51,8 @@ pub(super) fn auth(section: &mut ConfigSection, otherwise: AuthPolicy) -> AuthPo
             None => {
                 let near =
                     features::registry::did_you_mean(&name, sasl::Mechanism::ALL.iter().map(|m| m.name()));
-                let place = section.place("mechanisms");
-                let fault = format!("\"{name}\" in {place} is not known{near}");
+                let setting = section.key_in_section("mechanisms");
+                let fault = format!("\"{name}\" in {setting} is not known{near}");
                 section.fault_at("mechanisms", number, fault);
             }
         }

@@ -53,15 +53,17 @@ pub(super) fn hosts(
 
 pub(super) fn modules(section: &mut ConfigSection) -> Modules {
     let mut modules = Modules::new();
-    let (faults, place, path) = (section.faults.clone(), section.place("modules"), section.path("modules"));
-    let of = place.strip_suffix(" modules").map(|domain| format!("{domain} ")).unwrap_or_default();
+    let (faults, section_name, path) =
+        (section.faults.clone(), section.key_in_section("modules"), section.path("modules"));
+    let domain_prefix =
+        section_name.strip_suffix(" modules").map(|domain| format!("{domain} ")).unwrap_or_default();
     for (name, value) in section.section("modules").into_entries() {
         let path = path.then(name.as_str());
-        let Some(config) = parse_module(&name, value, &place, &path, &faults) else { continue };
+        let Some(config) = parse_module(&name, value, &section_name, &path, &faults) else { continue };
         // One module and one option at a time, so that each mistake is reported with its location.
         for (path, part) in single_option_configs(&config, &path) {
             if let Err(error) = features::registry::enable(&Modules::from([(name.clone(), part)])) {
-                faults.at(&path, format!("{of}{error}"));
+                faults.at(&path, format!("{domain_prefix}{error}"));
                 if !features::registry::ALL.iter().any(|feature| feature.name == name) {
                     break;
                 }
@@ -89,7 +91,7 @@ fn single_option_configs(config: &ModuleConfig, path: &KeyPath) -> Vec<(KeyPath,
 fn parse_module(
     name: &str,
     value: toml::Value,
-    place: &str,
+    section_name: &str,
     path: &KeyPath,
     faults: &ConfigErrors,
 ) -> Option<ModuleConfig> {
@@ -97,7 +99,7 @@ fn parse_module(
         toml::Value::Boolean(on) => return Some(ModuleConfig::Switch(on)),
         toml::Value::Table(table) => table,
         _ => {
-            faults.at(path, format!("{place}.{name} must be true, false or a table of options"));
+            faults.at(path, format!("{section_name}.{name} must be true, false or a table of options"));
             return None;
         }
     };
@@ -120,7 +122,9 @@ fn parse_module(
             Some(value) => drop(options.insert(key, value)),
             None => faults.at(
                 &path.then(key.as_str()),
-                format!("{place}.{name} {key} must be a boolean, a number, a string or a list of strings"),
+                format!(
+                    "{section_name}.{name} {key} must be a boolean, a number, a string or a list of strings"
+                ),
             ),
         }
     }

@@ -37,8 +37,8 @@ impl ConfigErrors {
 
     /// Records the mistake of a key.
     pub(super) fn at(&self, path: &KeyPath, fault: impl Into<String>) {
-        let place = self.0.source.location(path).cloned();
-        self.0.list.borrow_mut().push((place, fault.into()));
+        let location = self.0.source.location(path).cloned();
+        self.0.list.borrow_mut().push((location, fault.into()));
     }
 
     /// Returns the value, or records the error.
@@ -54,8 +54,8 @@ impl ConfigErrors {
         }
         // In the order of the file; mistakes without a location come last.
         faults.sort_by(|(a, _), (b, _)| (a.is_none(), a).cmp(&(b.is_none(), b)));
-        let say = |(place, text): (Option<SourceLocation>, String)| {
-            self.0.source.with_location(place.as_ref(), &text)
+        let say = |(location, text): (Option<SourceLocation>, String)| {
+            self.0.source.with_location(location.as_ref(), &text)
         };
         Err(ConfigError(faults.into_iter().map(say).collect()).into())
     }
@@ -111,12 +111,12 @@ impl ConfigSection {
     }
 
     /// Records the mistake of one element of a list.
-    pub(super) fn fault_at(&self, key: &str, place: usize, fault: impl Into<String>) {
-        self.faults.at(&self.path(key).then(place.to_string()), fault);
+    pub(super) fn fault_at(&self, key: &str, index: usize, fault: impl Into<String>) {
+        self.faults.at(&self.path(key).then(index.to_string()), fault);
     }
 
     /// Name of a key of this section in messages.
-    pub(super) fn place(&self, key: &str) -> String {
+    pub(super) fn key_in_section(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("[{}] {key}", self.name) }
     }
 
@@ -130,7 +130,7 @@ impl ConfigSection {
     }
 
     fn wrong_type<T>(&self, key: &str, expected: &str) -> Option<T> {
-        self.fault(key, format!("{} must be {expected}", self.place(key)));
+        self.fault(key, format!("{} must be {expected}", self.key_in_section(key)));
         None
     }
 
@@ -181,7 +181,7 @@ impl ConfigSection {
         if found.is_none() {
             let [first @ .., last] = words else { return None };
             let known = format!("{} or {last}", first.join(", "));
-            self.fault(key, format!("{} must be {known}, not \"{text}\"", self.place(key)));
+            self.fault(key, format!("{} must be {known}, not \"{text}\"", self.key_in_section(key)));
         }
         found
     }
@@ -203,12 +203,15 @@ impl ConfigSection {
         let section = self.section(key);
         let mut named = Vec::new();
         for (name, value) in section.table {
-            let (place, path) = (format!("{}.\"{name}\"", section.name), section.path.then(name.as_str()));
+            let (section_name, path) =
+                (format!("{}.\"{name}\"", section.name), section.path.then(name.as_str()));
             match value {
                 Value::Table(table) => {
-                    named.push((name, ConfigSection::new(&place, path, table, &self.faults)))
+                    named.push((name, ConfigSection::new(&section_name, path, table, &self.faults)))
                 }
-                _ => self.faults.at(&path, format!("[{}] {name} must be a section: [{place}]", section.name)),
+                _ => self
+                    .faults
+                    .at(&path, format!("[{}] {name} must be a section: [{section_name}]", section.name)),
             }
         }
         named
@@ -234,14 +237,15 @@ impl ConfigSection {
     /// Reports every key that was not read as a mistake.
     pub(super) fn finish(self) {
         for key in self.table.keys() {
-            let place = if self.name.is_empty() { String::new() } else { format!(" in [{}]", self.name) };
+            let in_section =
+                if self.name.is_empty() { String::new() } else { format!(" in [{}]", self.name) };
             let near = features::registry::did_you_mean(key, self.known_keys.iter().copied());
             self.fault(
                 key,
                 if near.is_empty() {
-                    format!("unknown key \"{key}\"{place}; known keys: {}", self.known_keys.join(", "))
+                    format!("unknown key \"{key}\"{in_section}; known keys: {}", self.known_keys.join(", "))
                 } else {
-                    format!("unknown key \"{key}\"{place}{near}")
+                    format!("unknown key \"{key}\"{in_section}{near}")
                 },
             );
         }

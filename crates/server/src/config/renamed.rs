@@ -100,7 +100,7 @@ pub(super) fn refuse(table: &mut Table, source: &mut ConfigSource) {
                 Key(new) => format!("{written} has been renamed to {new}"),
                 Section(new) => format!("{written} has moved to {new}"),
             };
-            source.syntax_errors.push((source.place_within(&from).cloned(), fault));
+            source.syntax_errors.push((source.location_within(&from).cloned(), fault));
             if let Key(new) = now {
                 source.rename(&from, &path.then(*new));
                 table.entry(*new).or_insert(value);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_old_name_is_refused_with_the_new_one_where_it_stands() {
+    fn every_old_name_is_refused_at_its_line_with_the_new_one() {
         for (section, old, now) in RENAMED {
             let mut sections = vec![(*section).to_owned()];
             if section.starts_with("modules") || *section == "auth" && *old != "iterations" {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_under_an_old_name_are_found_in_the_same_run() {
+    fn errors_under_an_old_name_are_reported_in_the_same_run() {
         let text = "[modules.fast]\nclients = 0\n[http.bosh]\nmax_wait = 0\n";
         let (table, mut source) = ConfigSource::read(text, None);
         let found = of(table, &mut source).join("\n");

@@ -56,16 +56,16 @@ impl ConfigSource {
         let (read, errors) = DeTable::parse_recoverable(text);
         let mut source = ConfigSource { name, ..ConfigSource::default() };
         for error in errors {
-            let place = error.span().map(|span| location_at(text, span.start));
+            let location = error.span().map(|span| location_at(text, span.start));
             // One per line: further errors of the parser there follow from the first.
-            if place.is_none()
+            if location.is_none()
                 || !source
                     .syntax_errors
                     .iter()
-                    .any(|(known, _)| known.as_ref().map(line_of) == place.as_ref().map(line_of))
+                    .any(|(known, _)| known.as_ref().map(line_of) == location.as_ref().map(line_of))
             {
                 let message = error.message().replace('\n', ", ");
-                source.syntax_errors.push((place, format!("not valid TOML: {message}")));
+                source.syntax_errors.push((location, format!("not valid TOML: {message}")));
             }
         }
         let table = source.table(text, read.get_ref(), &KeyPath::default());
@@ -78,9 +78,11 @@ impl ConfigSource {
     }
 
     /// The location of a key, or of the first key below it.
-    pub(crate) fn place_within(&self, path: &KeyPath) -> Option<&SourceLocation> {
+    pub(crate) fn location_within(&self, path: &KeyPath) -> Option<&SourceLocation> {
         let below = |(one, _): &(&KeyPath, &SourceLocation)| one.0.starts_with(&path.0);
-        self.locations.get(path).or_else(|| self.locations.iter().filter(below).map(|(_, place)| place).min())
+        self.locations
+            .get(path)
+            .or_else(|| self.locations.iter().filter(below).map(|(_, location)| location).min())
     }
 
     /// Records that the values at and below one path are read at another one.
@@ -88,13 +90,13 @@ impl ConfigSource {
         let moved: Vec<(KeyPath, SourceLocation)> = self
             .locations
             .iter()
-            .filter_map(|(path, place)| {
+            .filter_map(|(path, location)| {
                 let rest = path.0.strip_prefix(from.0.as_slice())?;
-                Some((KeyPath([to.0.as_slice(), rest].concat()), place.clone()))
+                Some((KeyPath([to.0.as_slice(), rest].concat()), location.clone()))
             })
             .collect();
-        for (path, place) in moved {
-            self.locations.entry(path).or_insert(place);
+        for (path, location) in moved {
+            self.locations.entry(path).or_insert(location);
         }
     }
 
@@ -104,8 +106,8 @@ impl ConfigSource {
     }
 
     /// Adds the location to a sentence.
-    pub(crate) fn with_location(&self, place: Option<&SourceLocation>, text: &str) -> String {
-        match (place, &self.name) {
+    pub(crate) fn with_location(&self, location: Option<&SourceLocation>, text: &str) -> String {
+        match (location, &self.name) {
             (Some(SourceLocation::At(line, column)), Some(name)) => format!("{name}:{line}:{column}: {text}"),
             (Some(SourceLocation::Variable(name)), _) => format!("{name}: {text}"),
             (None, Some(name)) => format!("{name}: {text}"),
@@ -135,8 +137,8 @@ impl ConfigSource {
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
                 Ok(number) => Value::Integer(number),
                 Err(_) => {
-                    let place = location_at(text, read.span().start);
-                    self.syntax_errors.push((Some(place), format!("the number {number} is too large")));
+                    let location = location_at(text, read.span().start);
+                    self.syntax_errors.push((Some(location), format!("the number {number} is too large")));
                     return None;
                 }
             },
@@ -162,8 +164,8 @@ fn location_at(text: &str, at: usize) -> SourceLocation {
     SourceLocation::At(line, column)
 }
 
-fn line_of(place: &SourceLocation) -> Option<usize> {
-    match place {
+fn line_of(location: &SourceLocation) -> Option<usize> {
+    match location {
         SourceLocation::At(line, _) => Some(*line),
         SourceLocation::Variable(_) => None,
     }
@@ -205,7 +207,7 @@ mod tests {
         let lines: Vec<usize> = source
             .syntax_errors
             .iter()
-            .filter_map(|(place, _)| match place {
+            .filter_map(|(location, _)| match location {
                 Some(SourceLocation::At(line, _)) => Some(*line),
                 _ => None,
             })

@@ -211,7 +211,7 @@ fn an_unserved_domain_and_unknown_domain_keys_are_errors() {
 }
 
 #[test]
-fn a_domains_switch_keeps_the_options_and_a_table_switches_on() {
+fn a_domains_switch_retains_the_options_and_a_table_enables_the_module() {
     let all = read("[modules.offline]\nenabled = false\nmax_messages = 5\n").unwrap().modules;
     let own = |text: &str| read(text).unwrap().modules;
     let merged = modules::merge(&all, &own("[modules]\noffline = true"));
@@ -225,7 +225,7 @@ fn a_domains_switch_keeps_the_options_and_a_table_switches_on() {
 }
 
 #[test]
-fn rates_have_defaults_that_leave_loopback_alone_and_written_ones_hold_for_all() {
+fn default_rates_exempt_loopback_and_configured_ones_apply_to_all() {
     let limits = read("").unwrap().limits;
     assert_eq!(limits, throng_core::NodeLimits::with_rates());
     assert!(limits.stanzas_per_second > 0 && limits.new_connections_per_second > 0);

@@ -54,9 +54,9 @@ impl LogHandle {
 pub(crate) fn start(log: &LogConfig) -> Result<LogHandle> {
     let (filter, handle) = tracing_subscriber::reload::Layer::new(filter(&log.level)?);
     let ring = Arc::new(LogBuffer::default());
-    let kept = RingLayer { ring: ring.clone(), clock: SystemClock::new() };
+    let ring_layer = RingLayer { ring: ring.clone(), clock: SystemClock::new() };
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    let registry = tracing_subscriber::registry().with(filter).with(kept);
+    let registry = tracing_subscriber::registry().with(filter).with(ring_layer);
     // A second start (tests) retains the first log.
     let _ = registry
         .with(lines.with_ansi(false).event_format(line_format::LineFormat { json: log.json }))
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn recent_lines_keep_their_fields_and_hide_secrets() {
         let ring = Arc::new(LogBuffer::default());
-        let kept = RingLayer { ring: ring.clone(), clock: SystemClock::new() };
-        let subscriber = tracing_subscriber::registry().with(filter("info").unwrap()).with(kept);
+        let ring_layer = RingLayer { ring: ring.clone(), clock: SystemClock::new() };
+        let subscriber = tracing_subscriber::registry().with(filter("info").unwrap()).with(ring_layer);
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(user = "romeo@example.net", tries = 3, password = "hunter2", "a login failed");
             tracing::debug!("not let through");

@@ -42,11 +42,11 @@ const MAX_CONCURRENT_STREAMS: u32 = 64;
 const MAX_HEAD_BYTES: u32 = 16 * 1024;
 
 /// Serves a connection to its end. `permit` is its permit of the HTTP connection limit.
-pub(super) async fn serve(place: Arc<HttpListenerHandler>, stream: Stream, permit: ConnectionPermit) {
+pub(super) async fn serve(handler: Arc<HttpListenerHandler>, stream: Stream, permit: ConnectionPermit) {
     let info = stream.info();
     let direct = RemoteClient { peer: info.peer, secure: info.secure };
     let port = stream.listener_config().clone();
-    let settings = place.web.http.settings();
+    let settings = handler.web.http.settings();
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -61,15 +61,15 @@ pub(super) async fn serve(place: Arc<HttpListenerHandler>, stream: Stream, permi
         .keep_alive_interval(Duration::from_secs(u64::from(settings.idle_timeout_seconds)))
         .keep_alive_timeout(Duration::from_secs(20))
         .enable_connect_protocol();
-    let shared = place.clone();
+    let shared = handler.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (place, port) = (shared.clone(), port.clone());
-        async move { Ok::<_, Infallible>(Box::pin(handle_request(place, direct, port, request)).await) }
+        let (handler, port) = (shared.clone(), port.clone());
+        async move { Ok::<_, Infallible>(Box::pin(handle_request(handler, direct, port, request)).await) }
     });
     let io = TokioIo::new(StreamIo::new(stream));
-    let mut stop = place.web.stop.subscribe();
+    let mut stop = handler.web.stop.subscribe();
     let connection = Box::pin(builder.serve_connection_with_upgrades(io, service));
-    let _count = HyperConnectionGuard::new(&place);
+    let _count = HyperConnectionGuard::new(&handler);
     if let Err(error) = run_until_shutdown(connection, &mut stop).await {
         tracing::debug!(peer = %direct.peer, %error, "an HTTP connection failed");
     }
@@ -101,9 +101,9 @@ where
 struct HyperConnectionGuard<'a>(&'a HttpListenerHandler);
 
 impl HyperConnectionGuard<'_> {
-    fn new(place: &HttpListenerHandler) -> HyperConnectionGuard<'_> {
-        place.web.hyper_connections.fetch_add(1, Ordering::Relaxed);
-        HyperConnectionGuard(place)
+    fn new(handler: &HttpListenerHandler) -> HyperConnectionGuard<'_> {
+        handler.web.hyper_connections.fetch_add(1, Ordering::Relaxed);
+        HyperConnectionGuard(handler)
     }
 }
 
@@ -114,7 +114,7 @@ impl Drop for HyperConnectionGuard<'_> {
 }
 
 async fn handle_request(
-    place: Arc<HttpListenerHandler>,
+    handler: Arc<HttpListenerHandler>,
     direct: RemoteClient,
     port: SharedListenerConfig,
     mut request: Request<Incoming>,
@@ -125,7 +125,7 @@ async fn handle_request(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return response;
     }
-    let settings = place.web.http.settings();
+    let settings = handler.web.http.settings();
     let remote = match settings.proxies.reads_headers() {
         false => direct,
         true => {
@@ -138,12 +138,12 @@ async fn handle_request(
             }
         }
     };
-    let asked = TransportRequest { place, remote, port, settings };
+    let transport = TransportRequest { handler, remote, port, settings };
     match Route::of(request.uri().path()) {
-        Route::Bosh if asked.settings.bosh_body_bytes.is_some() => asked.bosh(request).await,
-        Route::WebSocket if asked.settings.websocket.is_some() => asked.websocket(request),
+        Route::Bosh if transport.settings.bosh_body_bytes.is_some() => transport.bosh(request).await,
+        Route::WebSocket if transport.settings.websocket.is_some() => transport.websocket(request),
         _ => {
-            let Some(router) = asked.place.web.router.get() else {
+            let Some(router) = transport.handler.web.router.get() else {
                 return text_response(StatusCode::SERVICE_UNAVAILABLE, "not yet");
             };
             let names = request.headers().keys().map(HeaderName::as_str);
@@ -168,8 +168,8 @@ fn header_pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> {
     headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 
-fn text_response(status: StatusCode, why: &str) -> Response<Body> {
-    let mut response = Response::new(Body::from(format!("{why}\n")));
+fn text_response(status: StatusCode, reason: &str) -> Response<Body> {
+    let mut response = Response::new(Body::from(format!("{reason}\n")));
     *response.status_mut() = status;
     response
         .headers_mut()
@@ -180,13 +180,13 @@ fn text_response(status: StatusCode, why: &str) -> Response<Body> {
 /// An early response that rejects a request.
 type ErrorResponse = Box<Response<Body>>;
 
-fn error_response(status: StatusCode, why: &str) -> ErrorResponse {
-    Box::new(text_response(status, why))
+fn error_response(status: StatusCode, reason: &str) -> ErrorResponse {
+    Box::new(text_response(status, reason))
 }
 
 /// A request for BOSH or WebSocket, with the data needed to check it.
 struct TransportRequest {
-    place: Arc<HttpListenerHandler>,
+    handler: Arc<HttpListenerHandler>,
     remote: RemoteClient,
     port: SharedListenerConfig,
     settings: Arc<HttpSettings>,
@@ -209,9 +209,9 @@ impl TransportRequest {
         let Some(granted) = granted else {
             return Err(error_response(StatusCode::FORBIDDEN, "this origin is not allowed"));
         };
-        if session && self.place.needs_tls() && !self.remote.secure {
-            let why = "this listener requires encryption: use https or wss";
-            return Err(error_response(StatusCode::FORBIDDEN, why));
+        if session && self.handler.needs_tls() && !self.remote.secure {
+            let reason = "this listener requires encryption: use https or wss";
+            return Err(error_response(StatusCode::FORBIDDEN, reason));
         }
         Ok(granted.and_then(|value| HeaderValue::try_from(value).ok()))
     }
@@ -233,7 +233,7 @@ impl TransportRequest {
                 Ok(body) => {
                     let RemoteClient { peer, secure } = self.remote;
                     let origin = RequestSource { peer, listener: self.port.clone(), secure };
-                    bosh_response(&self.place.bosh_request(origin, &body).await, gzip)
+                    bosh_response(&self.handler.bosh_request(origin, &body).await, gzip)
                 }
                 Err(refused) => *refused,
             }
@@ -269,9 +269,9 @@ impl TransportRequest {
         if hyper::body::Body::size_hint(&body).lower() > limit as u64 {
             return Err(too_long());
         }
-        let patience = Duration::from_secs(u64::from(self.settings.body_timeout_seconds));
+        let timeout = Duration::from_secs(u64::from(self.settings.body_timeout_seconds));
         let collected = pin!(Limited::new(body, limit).collect());
-        match tokio::time::timeout(patience, collected).await {
+        match tokio::time::timeout(timeout, collected).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long()),
             Ok(Err(_)) => Err(error_response(StatusCode::BAD_REQUEST, "the body is incomplete")),
@@ -302,12 +302,12 @@ impl TransportRequest {
             }
             _ => websocket::HttpVersion::Http10,
         };
-        let asked = Handshake {
+        let handshake = Handshake {
             method: request.method().as_str(),
             version,
             headers: header_pairs(request.headers()),
         };
-        let accepted = match websocket::accept(asked, settings) {
+        let accepted = match websocket::accept(handshake, settings) {
             Ok(accepted) => accepted,
             Err(rejected) => {
                 let status = StatusCode::from_u16(rejected.status).unwrap_or(StatusCode::BAD_REQUEST);
@@ -319,7 +319,7 @@ impl TransportRequest {
                 return response;
             }
         };
-        let Some(permit) = self.place.acquire_permit(&self.remote) else {
+        let Some(permit) = self.handler.acquire_permit(&self.remote) else {
             return text_response(StatusCode::SERVICE_UNAVAILABLE, "the server has too many sessions");
         };
         let mut response = Response::new(Body::empty());
@@ -335,8 +335,8 @@ impl TransportRequest {
             }
         }
         let upgrade = hyper::upgrade::on(&mut request);
-        let (remote, port, service) = (self.remote, self.port.clone(), self.place.listener.service());
-        self.place.web.runtime.spawn(async move {
+        let (remote, port, service) = (self.remote, self.port.clone(), self.handler.listener.service());
+        self.handler.web.runtime.spawn(async move {
             let Ok(upgraded) = upgrade.await else { return };
             let mut stream = Stream::from_duplex(Box::new(TokioIo::new(upgraded)), remote.peer, port);
             stream.set_proxied_client(remote.peer, remote.secure);

@@ -1,7 +1,7 @@
 //! HTTP of a node: BOSH and WebSocket are handled by the engine, other requests by the crate `api`.
 //!
-//! A connection begins as a lean [`net::http::HttpConnection`]. Requests that it does not serve are passed to hyper, see
-//! `hyper_server`; requests for BOSH and WebSocket may arrive there too, and mean the same.
+//! A connection begins as a lean [`net::http::HttpConnection`]. Requests that it does not serve are passed to hyper,
+//! see `hyper_server`; requests for BOSH and WebSocket may arrive there too, and mean the same.
 //!
 //! Each listener has its own limit of HTTP connections, so that operators get in on another listener when clients
 //! have exhausted one; a session counts against the XMPP limits besides, with its real address.
@@ -56,7 +56,7 @@ impl HttpFrontend {
     pub(crate) fn new(
         config: &config::HttpConfig,
         clock: Arc<dyn Clock>,
-        gate: ConnectionLimiter,
+        limiter: ConnectionLimiter,
         runtime: Handle,
     ) -> Arc<HttpFrontend> {
         Arc::new_cyclic(|web: &Weak<HttpFrontend>| {
@@ -67,7 +67,7 @@ impl HttpFrontend {
                 bosh: BoshSessionTable::new(config.bosh, clock, Box::new(start)),
                 public_url: LeafRwLock::new(config.public_url.clone()),
                 metrics_allow: LeafRwLock::new(config.metrics_allow.clone()),
-                xmpp_limiter: gate,
+                xmpp_limiter: limiter,
                 listeners: OnceLock::new(),
                 router: OnceLock::new(),
                 runtime,
@@ -205,8 +205,8 @@ impl HttpHandler for HttpListenerHandler {
     }
 
     fn passthrough(&self, stream: Stream, permit: ConnectionPermit) {
-        let place = HttpListenerHandler { web: self.web.clone(), listener: self.listener.clone() };
-        self.web.runtime.spawn(hyper_server::serve(Arc::new(place), stream, permit));
+        let handler = HttpListenerHandler { web: self.web.clone(), listener: self.listener.clone() };
+        self.web.runtime.spawn(hyper_server::serve(Arc::new(handler), stream, permit));
     }
 }
 

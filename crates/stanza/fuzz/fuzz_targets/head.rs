@@ -1,5 +1,6 @@
-//! Fuzz target for stanza heads: reading, rewriting and extending one element never panics, and the result reads back with
-//! the head that the rewriting returned. The property is in `tests/property/mod.rs`, shared with the ordinary tests.
+//! Fuzz target for stanza heads: reading, rewriting and extending one element never panics, and the result reads back
+//! with the head that the rewriting returned. The property is in `tests/property/mod.rs`, shared with the ordinary
+//! tests.
 #![no_main]
 
 #[path = "../../tests/property/mod.rs"]

@@ -9,8 +9,8 @@ use time::{Date, Month, OffsetDateTime};
 /// Last second that has a year of four digits.
 const LAST: i64 = 253_402_300_799;
 
-/// Formats milliseconds since the Unix epoch as `2002-09-10T23:08:25Z`, with milliseconds only if `fraction` is set. Times after
-/// the year 9999 become its last second.
+/// Formats milliseconds since the Unix epoch as `2002-09-10T23:08:25Z`, with milliseconds only if `fraction` is set.
+/// Times after the year 9999 become its last second.
 pub fn format_utc(unix_millis: u64, fraction: bool) -> String {
     let seconds = i64::try_from(unix_millis / 1000).unwrap_or(LAST).min(LAST);
     let moment = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn message_ids_round_trip() {
         let mut random = fastrand::Rng::with_seed(82);
         for _ in 0..2_000 {
             let millis = random.u64(..=253_402_300_799_999);

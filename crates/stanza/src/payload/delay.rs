@@ -2,7 +2,8 @@
 
 use xml::{Ns, Writer};
 
-/// Writes `<delay/>`: the entity that delayed the stanza, and the original send time in milliseconds since the Unix epoch.
+/// Writes `<delay/>`: the entity that delayed the stanza, and the original send time in milliseconds since the Unix
+/// epoch.
 pub fn write(writer: &mut Writer<'_>, from: &str, stamp_millis: u64) {
     writer.start("delay");
     writer.ns(Ns::Delay);

@@ -1,7 +1,7 @@
 //! Stanza forwarding: a message inside a message, XEP-0297 1.0, as used by the carbon copies of XEP-0280 1.0.1.
 //!
-//! The original is copied byte by byte and only needs its namespace declared, so nothing is parsed and only one buffer is
-//! allocated.
+//! The original is copied byte by byte and only needs its namespace declared, so nothing is parsed and only one buffer
+//! is allocated.
 //!
 //! Not implemented: `<delay/>` (section 3.1, optional), since copies are made when the original is delivered.
 //!
@@ -36,8 +36,8 @@ impl CarbonDirection {
 
 const FORWARDED: &[u8] = b"<forwarded xmlns='urn:xmpp:forward:0'>";
 
-/// Replaces `out` with the carbon copy of a message for the account `owner` (its bare address) and returns its head, with
-/// `to` missing. `None` if the original is not a message or is too long for a head.
+/// Replaces `out` with the carbon copy of a message for the account `owner` (its bare address) and returns its head,
+/// with `to` missing. `None` if the original is not a message or is too long for a head.
 pub fn carbon_copy(
     bytes: &[u8],
     head: &Head,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_there_stays_alone() {
+    fn an_existing_namespace_declaration_is_not_repeated() {
         for attributes in [
             " xmlns='jabber:client'",
             " id='xmlns=' xmlns = \"jabber:client\" to='a=b@c/\"d'",
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_messages_is_copied() {
+    fn only_messages_are_copied() {
         let Ok(Element::Stanza(head)) =
             Element::read(b"<presence/>", &NamespaceContext::client(), &Limits::default())
         else {

@@ -4,8 +4,8 @@
 //!
 //! # Pitfalls
 //!
-//! An empty `<before/>` requests the last page, and `<max>0</max>` only the count. A `max` above the server's maximum is not
-//! an error; the page is just shorter.
+//! An empty `<before/>` requests the last page, and `<max>0</max>` only the count. A `max` above the server's maximum
+//! is not an error; the page is just shorter.
 
 use xml::{Ns, TreeNode, Writer};
 

@@ -4,15 +4,17 @@
 //!
 //! # Pitfalls
 //!
-//! The content may use prefixes declared by the original start tag (Namespaces in XML 1.0, section 6.1), and without them the
-//! stanza would not be well-formed, so they are declared again. The default namespace is always the content namespace.
+//! The content may use prefixes declared by the original start tag (Namespaces in XML 1.0, section 6.1), and without
+//! them the stanza would not be well-formed, so they are declared again. The default namespace is always the content
+//! namespace.
 
 use xml::{Limits, Reader, Writer};
 
 use crate::head::Head;
 
-/// Writes the content of the stanza in `bytes` if it has at most `most` bytes, including the declarations that it may need.
-/// Otherwise writes nothing and returns false. Call it after the attributes of the new start tag and before other content.
+/// Writes the content of the stanza in `bytes` if it has at most `most` bytes, including the declarations that it may
+/// need. Otherwise writes nothing and returns false. Call it after the attributes of the new start tag and before other
+/// content.
 pub fn write(writer: &mut Writer<'_>, head: &Head, bytes: &[u8], most: usize) -> bool {
     let inner = head.inner_xml(bytes);
     if inner.is_empty() {

@@ -109,12 +109,12 @@ impl ConnectionPool {
 
     /// Waits for a free connection. The caller enforces the deadline.
     pub(crate) async fn acquire(&self, context: &Arc<SqlContext>) -> Result<DbConnection, StoreError> {
-        let asked = context.clock.now_micros();
+        let requested_at = context.clock.now_micros();
         let place = {
             let _in_line = WaitGuard::enter(&self.0.waiting);
             self.0.permits.clone().acquire_owned().await.map_err(|_| error::unavailable())?
         };
-        self.0.wait.record(context.clock.now_micros().saturating_sub(asked));
+        self.0.wait.record(context.clock.now_micros().saturating_sub(requested_at));
         let idle = self.0.idle.lock().pop();
         let line = match idle {
             Some(line) => line,

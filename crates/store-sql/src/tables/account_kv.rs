@@ -50,13 +50,13 @@ async fn put(
     let context = conn.context.clone();
     let Some((owner, _)) = accounts::owner(conn, name).await? else { return Ok(PutOutcome::NoAccount) };
     let rows = conn.fetch_all(&context.account_kv.sizes, &[Arg::number(owner)]).await?;
-    let mut kept = BTreeMap::new();
+    let mut bytes_by_key = BTreeMap::new();
     for row in &rows {
-        kept.insert(row.text(0)?, usize::try_from(row.number(1)?).unwrap_or(usize::MAX));
+        bytes_by_key.insert(row.text(0)?, usize::try_from(row.number(1)?).unwrap_or(usize::MAX));
     }
-    let before = kv_size(&kept);
-    kept.extend(values.iter().map(|(key, value)| (key.as_str(), value.len())));
-    if !is_within_limits(before, kv_size(&kept), limits) {
+    let before = kv_size(&bytes_by_key);
+    bytes_by_key.extend(values.iter().map(|(key, value)| (key.as_str(), value.len())));
+    if !is_within_limits(before, kv_size(&bytes_by_key), limits) {
         return Ok(PutOutcome::Full);
     }
     let args: Vec<Arg<'_>> = values

@@ -360,7 +360,7 @@ mod tests {
 
     /// Every scan, including counts, uses the index of its own field and begins and ends at its bounds.
     #[test]
-    fn every_walk_takes_the_index_of_its_field() {
+    fn every_search_uses_the_index_of_its_field() {
         let texts = UserSearchStatements::new(&SqliteDialect);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_never_take_the_last_connection_but_the_only_one() {
+    fn searches_never_use_the_last_connection_unless_it_is_the_only_one() {
         assert_eq!([1, 2, 3, 12, 1000].map(crate::concurrent_searches), [1, 1, 2, 2, 2]);
     }
 }

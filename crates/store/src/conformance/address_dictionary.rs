@@ -64,8 +64,8 @@ async fn resolves_what_is_known(f: Fixture) {
 }
 
 async fn concurrent_interning_gives_one_id(f: Fixture) {
-    let asked: Vec<_> = (0..50).map(|n| jid(&format!("user{}@example.org", n % 5))).collect();
-    let numbers = join_all(asked.iter().map(|jid| f.stores.addresses.intern(jid)).collect()).await;
+    let requested: Vec<_> = (0..50).map(|n| jid(&format!("user{}@example.org", n % 5))).collect();
+    let numbers = join_all(requested.iter().map(|jid| f.stores.addresses.intern(jid)).collect()).await;
     let mut numbers: Vec<AddressId> = numbers.into_iter().map(Result::unwrap).collect();
     for n in 5..50 {
         assert_eq!(numbers[n], numbers[n % 5]);
@@ -78,13 +78,13 @@ async fn concurrent_interning_gives_one_id(f: Fixture) {
 async fn ids_are_in_the_order_of_the_input(f: Fixture) {
     let addresses = &f.stores.addresses;
     let known = addresses.intern(&jid("user7@example.org")).await.unwrap();
-    let mut asked: Vec<_> = (0..600).rev().map(|n| jid(&format!("user{n}@example.org"))).collect();
-    asked.push(jid("user7@example.org/laptop"));
-    let numbers = addresses.intern_many(&asked).await.unwrap();
+    let mut requested: Vec<_> = (0..600).rev().map(|n| jid(&format!("user{n}@example.org"))).collect();
+    requested.push(jid("user7@example.org/laptop"));
+    let numbers = addresses.intern_many(&requested).await.unwrap();
     assert_eq!((numbers.len(), numbers[592], numbers[600]), (601, known, known));
-    assert_eq!(addresses.intern_many(&asked).await.unwrap(), numbers);
+    assert_eq!(addresses.intern_many(&requested).await.unwrap(), numbers);
     for at in [0, 300, 599] {
-        assert_eq!(addresses.find(&asked[at]).await.unwrap(), Some(numbers[at]));
+        assert_eq!(addresses.find(&requested[at]).await.unwrap(), Some(numbers[at]));
     }
     assert_eq!(addresses.intern_many(&[]).await.unwrap(), []);
 }

@@ -179,10 +179,10 @@ async fn only_the_credentials_that_were_proved_log_in(f: Fixture) {
 }
 
 /// A proof that accepts this account's secrets and counts its calls.
-fn proof_of(ann: AddressId, asked: &Arc<AtomicUsize>) -> ProofFn {
-    let asked = asked.clone();
+fn proof_of(ann: AddressId, proof_calls: &Arc<AtomicUsize>) -> ProofFn {
+    let proof_calls = proof_calls.clone();
     Box::new(move |secrets| {
-        asked.fetch_add(1, Ordering::Relaxed);
+        proof_calls.fetch_add(1, Ordering::Relaxed);
         secrets.is_some_and(|secrets| secrets.id == ann)
     })
 }
@@ -191,8 +191,8 @@ async fn no_login_is_read_before_the_proof_succeeds(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let names = ["ann", "bob", "nobody"].map(|name| jid(&format!("{name}@example.org")));
     account(&f.stores, "bob").await;
-    let asked = Arc::new(AtomicUsize::new(0));
-    let prove = |n: usize| f.stores.logins.prove(names[n % 3].as_ref(), proof_of(ann, &asked));
+    let proof_calls = Arc::new(AtomicUsize::new(0));
+    let prove = |n: usize| f.stores.logins.prove(names[n % 3].as_ref(), proof_of(ann, &proof_calls));
 
     let right = prove(0).await.unwrap().unwrap();
     assert_eq!((right.secrets.id, &right.secrets.credentials[..]), (ann, &b"ann"[..]));
@@ -201,7 +201,7 @@ async fn no_login_is_read_before_the_proof_succeeds(f: Fixture) {
     assert_eq!(&wrong.secrets.credentials[..], b"bob");
     assert!(wrong.login.is_none(), "nothing is read before the proof");
     assert!(prove(2).await.unwrap().is_none());
-    assert_eq!(asked.load(Ordering::Relaxed), 3, "a proof is judged for nobody, too");
+    assert_eq!(proof_calls.load(Ordering::Relaxed), 3, "a proof is judged for nobody, too");
 
     // Interleaved with other logins.
     let attempts = join_all((0..90).map(prove).collect());
@@ -211,7 +211,7 @@ async fn no_login_is_read_before_the_proof_succeeds(f: Fixture) {
         assert_eq!(login, [Some(Some(true)), Some(None), None][n % 3]);
     }
     assert!(others.await.into_iter().all(|secrets| secrets.unwrap().unwrap().id == ann));
-    assert_eq!(asked.load(Ordering::Relaxed), 93);
+    assert_eq!(proof_calls.load(Ordering::Relaxed), 93);
 
     f.stores.accounts.set_disabled(names[0].as_ref(), true).await.unwrap();
     let barred = prove(0).await.unwrap().unwrap();
@@ -221,9 +221,10 @@ async fn no_login_is_read_before_the_proof_succeeds(f: Fixture) {
 async fn a_proof_that_panics_fails_alone(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let name = jid("ann@example.org");
-    let asked = Arc::new(AtomicUsize::new(0));
+    let proof_calls = Arc::new(AtomicUsize::new(0));
     let attempts = (0..20).map(|n| {
-        let proof = if n == 7 { Box::new(|_: Option<&_>| panic!("a test")) } else { proof_of(ann, &asked) };
+        let proof =
+            if n == 7 { Box::new(|_: Option<&_>| panic!("a test")) } else { proof_of(ann, &proof_calls) };
         f.stores.logins.prove(name.as_ref(), proof)
     });
     for (n, attempt) in join_all(attempts.collect()).await.into_iter().enumerate() {

@@ -5,13 +5,13 @@
 //! impl store::conformance::Backend for Backend { .. }
 //! store::conformance_suite!(Backend);
 //! ```
-//! generates one `#[test]` per case. A case gets a fresh, empty backend and its clock. Each file lists its cases; a case
-//! that no list names does not compile.
+//! generates one `#[test]` per case. A case gets a fresh, empty backend and its clock. Each file lists its cases; a
+//! case that no list names does not compile.
 //!
 //! # Pitfalls
 //!
-//! A case is a plain `async fn` over [`Fixture`] and must not depend on a runtime, since each backend brings its own. Cases
-//! follow the documentation of the traits, never the behaviour of one backend.
+//! A case is a plain `async fn` over [`Fixture`] and must not depend on a runtime, since each backend brings its own.
+//! Cases follow the documentation of the traits, never the behaviour of one backend.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,8 +22,8 @@
 // An `async fn` that no list names is dead code, and so is a file that `suite!` does not name.
 #![deny(dead_code)]
 
-/// Lists the cases of a file, which are private functions, under the name of the file. Public are a module of functions with
-/// one signature, and a macro that makes one `#[test]` of each.
+/// Lists the cases of a file, which are private functions, under the name of the file. Public are a module of functions
+/// with one signature, and a macro that makes one `#[test]` of each.
 macro_rules! cases {
     ($file:ident: $($case:ident),+ $(,)?) => { cases! { @($) $file: $($case),+ } };
     (@($d:tt) $file:ident: $($case:ident),+) => {

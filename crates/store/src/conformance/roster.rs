@@ -147,8 +147,11 @@ async fn keep_changes_nothing(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let bob = jid("bob@example.com");
     let first = put(&f.stores, ann, entry(&bob, BOTH)).await;
-    let kept = f.stores.roster.update(ann, &bob, Box::new(|_| RosterUpdate::Keep)).await.unwrap();
-    assert_eq!((&kept.before, &kept.after, kept.version), (&first.after, &first.after, first.version));
+    let unchanged = f.stores.roster.update(ann, &bob, Box::new(|_| RosterUpdate::Keep)).await.unwrap();
+    assert_eq!(
+        (&unchanged.before, &unchanged.after, unchanged.version),
+        (&first.after, &first.after, first.version)
+    );
     let same = put(&f.stores, ann, entry(&bob, BOTH)).await;
     assert_eq!((&same.before, &same.after, same.version), (&first.after, &first.after, first.version));
     let none =
@@ -209,8 +212,8 @@ async fn hidden_changes_keep_the_version(f: Fixture) {
     assert_eq!(shadow.version, start, "a client sees no shadow");
     assert!(shadow.after.is_some());
     assert_eq!(f.stores.roster.get(ann).await.unwrap().items.len(), 2, "a login does");
-    let asked = put(&f.stores, ann, entry(&bob, BOTH | Subscription::PENDING_IN)).await;
-    assert_eq!(asked.version, start, "an unanswered request is not shown");
+    let pending = put(&f.stores, ann, entry(&bob, BOTH | Subscription::PENDING_IN)).await;
+    assert_eq!(pending.version, start, "an unanswered request is not shown");
     let accepted = put(&f.stores, ann, entry(&eve, Subscription::IN_ROSTER | Subscription::FROM)).await;
     assert!(accepted.version > start);
     let approved = put(&f.stores, ann, entry(&bob, BOTH | Subscription::APPROVED)).await;

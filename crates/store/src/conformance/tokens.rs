@@ -43,8 +43,8 @@ async fn the_closure_sees_the_stored_bytes(f: Fixture) {
         assert_eq!(outcome, TokensUpdateOutcome::Applied);
     }
     assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
-    let kept = f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(|_| None)).await.unwrap();
-    assert_eq!(kept, TokensUpdateOutcome::Applied, "there is such an account");
+    let unchanged = f.stores.tokens.update_tokens(ann.as_ref(), None, Box::new(|_| None)).await.unwrap();
+    assert_eq!(unchanged, TokensUpdateOutcome::Applied, "there is such an account");
     assert_eq!(tokens(&f.stores).await, [0, 1, 2]);
     put(&f.stores, b"").await;
     assert!(tokens(&f.stores).await.is_empty());

@@ -88,13 +88,13 @@ impl C2sConnection {
         user_agent: Option<&str>,
         answer: &mut Vec<u8>,
     ) -> Option<Arc<Session>> {
-        let service = self.context.clone();
-        let node = &service.node;
+        let context = self.context.clone();
+        let node = &context.node;
         let outbox = self.outbox.clone();
         let ConnectionPhase::Negotiating(state) = &mut self.phase else { return None };
         state.host.as_ref().filter(|host| host.options(MODULE).is_some())?;
         let name = match user_agent {
-            Some(id) => ClientId::new(id).display_name(&service.token_key, principal.jid.as_str()),
+            Some(id) => ClientId::new(id).display_name(&context.token_key, principal.jid.as_str()),
             None => base::id::random_id(),
         };
         let longest = usize::from(node.limits().resourcepart_bytes);

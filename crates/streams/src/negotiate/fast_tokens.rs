@@ -13,8 +13,9 @@
 //! # Pitfalls
 //!
 //! A token stands for a password, so it is issued only after a complete login, and a changed password ends it: the
-//! store clears tokens together with `set_credentials`, and stores new ones only for the revision of the credentials that
-//! were proved. Otherwise a client that began its login with the old password would obtain a token that outlives it.
+//! store clears tokens together with `set_credentials`, and stores new ones only for the revision of the credentials
+//! that were proved. Otherwise a client that began its login with the old password would obtain a token that outlives
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,7 +64,7 @@ struct Proof {
     proof: [u8; hashed_token::PROOF_BYTES],
     now: u32,
     keys: AttemptKeys,
-    service: Arc<C2sContext>,
+    context: Arc<C2sContext>,
 }
 
 impl Proof {
@@ -74,9 +75,9 @@ impl Proof {
         let tokens = tokens.and_then(|tokens| FastTokens::decode(tokens).ok()).unwrap_or_default();
         let Proof { account, client, mechanism, data, proof, .. } = self;
         let claim = TokenProof { account, client: *client, mechanism: *mechanism, binding_data: data, proof };
-        let verdict = tokens.check(&self.service.token_key, &claim, self.now);
-        let right = matches!(verdict, TokenVerification::Valid(_));
-        (!right || may_answer(&self.service.node, &self.keys, true)).then_some(verdict)
+        let verdict = tokens.check(&self.context.token_key, &claim, self.now);
+        let valid = matches!(verdict, TokenVerification::Valid(_));
+        (!valid || may_answer(&self.context.node, &self.keys, true)).then_some(verdict)
     }
 }
 
@@ -152,8 +153,8 @@ impl C2sConnection {
             state.mechanism = mechanism.name();
         }
         let Some(known) = self.claim_account(initial.username, true) else { return self.throttled_login() };
-        let (service, now, at_once) = (self.context.clone(), self.unix_seconds(), self.binds_at_once());
-        let node = service.node.clone();
+        let (context, now, at_once) = (self.context.clone(), self.unix_seconds(), self.binds_at_once());
+        let node = context.node.clone();
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         let id = state.sasl2_request.as_ref().and_then(|request| request.user_agent.as_deref());
         let (Some(id), Some(keys)) = (id, state.keys) else { return Ok(NegotiationOutcome::Pending) };
@@ -165,7 +166,7 @@ impl C2sConnection {
             proof: initial.proof,
             now,
             keys,
-            service,
+            context,
         };
         match known {
             Some((host, jid)) => {
@@ -184,8 +185,8 @@ impl C2sConnection {
                             return false;
                         }
                         let verdict = proof.judge(tokens);
-                        let right = matches!(verdict, Some(TokenVerification::Valid(_)));
-                        verdict_sender.send(verdict).is_ok() && right
+                        let valid = matches!(verdict, Some(TokenVerification::Valid(_)));
+                        verdict_sender.send(verdict).is_ok() && valid
                     };
                     // Only this call waits, because it has a deadline: a proof may stay queued in the store after it.
                     let done = node.prove(host, jid, judge).await;
@@ -214,9 +215,9 @@ impl C2sConnection {
             None => self.throttled_login(),
             Some(TokenVerification::Invalid) => self.failed_login(Failure::NotAuthorized, "token"),
             Some(TokenVerification::Expired) => self.failed_login(Failure::CredentialsExpired, "token"),
-            Some(TokenVerification::Valid(right)) => {
-                state.additional = Some(right.proof.expose().to_vec());
-                fast.verified_token = Some(right);
+            Some(TokenVerification::Valid(token)) => {
+                state.additional = Some(token.proof.expose().to_vec());
+                fast.verified_token = Some(token);
                 request.loaded = answered.loaded;
                 self.admit()
             }
@@ -226,7 +227,7 @@ impl C2sConnection {
     /// Issues, activates or removes tokens where due, after everything else of the login.
     pub(super) fn update_tokens(&mut self) -> NegotiationResult {
         let now = self.unix_seconds();
-        let service = self.context.clone();
+        let context = self.context.clone();
         let binding = self.channel_binding();
         let Some(host) = self.host_with_fast() else { return self.finish_sasl2() };
         let hours = |key: &str| host.options(MODULE).map_or(0, |o| o.int(key)).saturating_mul(HOUR);
@@ -238,19 +239,19 @@ impl C2sConnection {
         };
         let client = request.user_agent.as_deref().map(ClientId::new);
         let Some(client) = client.filter(|_| !identity.ephemeral) else { return self.finish_sasl2() };
-        let right = request.fast.as_ref().and_then(|f| f.verified_token.as_ref());
-        let invalidate = right.is_some() && request.fast.as_ref().is_some_and(|f| f.invalidate);
+        let token = request.fast.as_ref().and_then(|f| f.verified_token.as_ref());
+        let invalidate = token.is_some() && request.fast.as_ref().is_some_and(|f| f.invalidate);
         let wanted = request.request_token.filter(|wanted| offered(&binding).any(|m| m == *wanted));
         // Section 3.5; section 3.6: no new token for a client that logs out.
         let due =
-            right.filter(|r| !invalidate && now.saturating_sub(r.token.issued) >= seconds("rotate_hours"));
+            token.filter(|r| !invalidate && now.saturating_sub(r.token.issued) >= seconds("rotate_hours"));
         let issue = wanted.or(due.map(|r| r.token.mechanism));
         let issue = issue.map(|mechanism| FastToken::issue(mechanism, now, seconds("lifetime_hours")));
-        if issue.is_none() && !invalidate && !right.is_some_and(|r| r.first_use) {
+        if issue.is_none() && !invalidate && !token.is_some_and(|r| r.first_use) {
             return self.finish_sasl2();
         }
         if let Some(slot) = &issue {
-            let text = service.token_key.token_text(identity.jid.as_str(), client, slot);
+            let text = context.token_key.token_text(identity.jid.as_str(), client, slot);
             let expiry = stanza::payload::datetime::format_utc(u64::from(slot.expires) * 1000, false);
             Writer::new(&mut request.token)
                 .start("token")
@@ -261,7 +262,7 @@ impl C2sConnection {
         }
         let change = TokenChange {
             client,
-            used_seed: right.map(|r| r.token.seed),
+            used_seed: token.map(|r| r.token.seed),
             invalidate,
             new_token: issue,
             max_clients: usize::try_from(clients).unwrap_or(1),
@@ -282,7 +283,7 @@ impl C2sConnection {
                     }
                 }
             };
-            let done = service.node.update_tokens(&identity, Box::new(apply)).await;
+            let done = context.node.update_tokens(&identity, Box::new(apply)).await;
             LoginStepResult::TokensUpdated(done.map(|outcome| match outcome {
                 TokensUpdateOutcome::Applied if removed.load(Ordering::Relaxed) => {
                     FastUpdateOutcome::TokenRemoved

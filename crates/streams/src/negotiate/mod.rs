@@ -169,9 +169,9 @@ impl Negotiation {
     }
 
     /// Writes our header if it was not sent: an error needs it first (RFC 6120, section 4.9.1.2).
-    pub(crate) fn open_for_error(&self, service: &C2sContext, out: &mut Vec<u8>) {
+    pub(crate) fn open_for_error(&self, context: &C2sContext, out: &mut Vec<u8>) {
         if !self.stage.is_header_sent() {
-            let from = self.host.as_ref().map_or(service.default_domain.as_str(), |h| h.domain());
+            let from = self.host.as_ref().map_or(context.default_domain.as_str(), |h| h.domain());
             stanza::stream::write_header(out, from, None, &base::id::random_id(), &self.lang);
         }
     }
@@ -452,13 +452,13 @@ pub(crate) struct PasswordAttempt {
 
 /// Checks a password against the stored credentials, off the routing threads.
 pub(crate) fn check_password(
-    service: &Arc<C2sContext>,
+    context: &Arc<C2sContext>,
     found: Option<LoginRecord>,
     tried: PasswordAttempt,
 ) -> BoxFuture<'static, (Option<LoginRecord>, bool)> {
-    let (node, decoy) = (service.node.clone(), service.decoy.clone());
+    let (node, decoy) = (context.node.clone(), context.decoy.clone());
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    service.node.spawner.spawn_blocking(
+    context.node.spawner.spawn_blocking(
         "password",
         Box::new(move || {
             let PasswordAttempt { account, keys, password } = tried;

@@ -153,15 +153,16 @@ impl C2sConnection {
         self.apply_sasl_step(step)
     }
 
-    /// Continues after the proof. Whatever can still refuse the login comes before everything that takes effect, so that
-    /// no inline request is processed in a login that fails (section 3.6.2): the account is read again with the data of
-    /// the session, and only then are tokens updated, a stream resumed or a resource bound.
+    /// Continues after the proof. Whatever can still refuse the login comes before everything that takes effect, so
+    /// that no inline request is processed in a login that fails (section 3.6.2): the account is read again with the
+    /// data of the session, and only then are tokens updated, a stream resumed or a resource bound.
     pub(super) fn on_proved_sasl2(&mut self) -> NegotiationResult {
         self.first_task().unwrap_or_else(|| self.check_account())
     }
 
-    /// Reads the data of the session if a resource will be bound; this also detects a changed account. For other clients
-    /// the update of the tokens detects it, if there is one. A request to resume that ends the stream ends it here.
+    /// Reads the data of the session if a resource will be bound; this also detects a changed account. For other
+    /// clients the update of the tokens detects it, if there is one. A request to resume that ends the stream ends it
+    /// here.
     pub(super) fn check_account(&mut self) -> NegotiationResult {
         let resumes = self.may_resume()?;
         if resumes || !self.wants_resource() {

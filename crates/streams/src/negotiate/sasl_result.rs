@@ -52,19 +52,19 @@ impl C2sConnection {
             }
             ExchangeStep::NeedPasswordCheck { username, password } => {
                 let Some(known) = self.claim_account(username, false) else { return self.throttled_login() };
-                let service = self.context.clone();
+                let context = self.context.clone();
                 let keys = self.keys();
                 let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
                 let tried = PasswordAttempt { account: state.claimed_address.clone(), keys, password };
                 state.pending_step = Some(Box::pin(async move {
                     let found = match known {
-                        Some((host, jid)) => match service.node.load_credentials(host, jid).await {
+                        Some((host, jid)) => match context.node.load_credentials(host, jid).await {
                             Ok(found) => found,
                             Err(fault) => return LoginStepResult::Password(Err(fault)),
                         },
                         None => None,
                     };
-                    LoginStepResult::Password(Ok(check_password(&service, found, tried).await))
+                    LoginStepResult::Password(Ok(check_password(&context, found, tried).await))
                 }));
                 Ok(NegotiationOutcome::Pending)
             }
@@ -140,8 +140,8 @@ impl C2sConnection {
 
     /// Continues the login with the result of an asynchronous step.
     pub(super) fn on_login_step(&mut self, done: LoginStepResult) -> NegotiationResult {
-        let service = self.context.clone();
-        let (decoy, decoy_text) = (&service.decoy, &service.decoy_credentials);
+        let context = self.context.clone();
+        let (decoy, decoy_text) = (&context.decoy, &context.decoy_credentials);
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         match done {
             LoginStepResult::Credentials(Err(fault))

@@ -139,8 +139,8 @@ impl C2sConnection {
         Ok(NegotiationOutcome::Pending)
     }
 
-    /// Continues after the keys were stored. A failure to store them does not fail the login, but a changed password does:
-    /// the proved one is no longer valid.
+    /// Continues after the keys were stored. A failure to store them does not fail the login, but a changed password
+    /// does: the proved one is no longer valid.
     pub(super) fn on_upgraded(
         &mut self,
         done: Result<CredentialsUpgradeOutcome, ServerError>,

@@ -2,8 +2,8 @@
 
 use super::*;
 
-async fn bound(wire: &TestServer, more: &str) -> (StreamClient, ReceivedElement) {
-    let (mut client, _) = encrypted(wire).await;
+async fn bound(server: &TestServer, more: &str) -> (StreamClient, ReceivedElement) {
+    let (mut client, _) = encrypted(server).await;
     client.send(plain("juliet", PASSWORD, more)).await;
     let (success, features) = succeeds(&mut client).await;
     assert!(!features.has("xmpp-bind"), "{}", features.0);
@@ -15,15 +15,15 @@ fn bind(inner: &str) -> String {
 }
 
 #[tokio::test]
-async fn section_4_2_success_names_the_resource_and_the_session_is_there() {
-    let wire = node().await;
-    let (mut client, success) = bound(&wire, BIND).await;
+async fn section_4_2_success_contains_the_resource_of_the_bound_session() {
+    let server = node().await;
+    let (mut client, success) = bound(&server, BIND).await;
     assert!(success.has("<bound xmlns='urn:xmpp:bind:0'/>"), "{}", success.0);
     let jid = identity(&success);
     let id = jid.strip_prefix("juliet@example.com/AwesomeXMPP/").unwrap();
     assert_eq!(id.len(), 16);
     assert!(client.sync().await.is_empty());
-    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
     assert!(account.session(&format!("AwesomeXMPP/{id}")).is_some());
     // RFC 6120, section 7.1: the stream has its resource.
     assert!(client.bind("another").await.is_err());
@@ -31,22 +31,22 @@ async fn section_4_2_success_names_the_resource_and_the_session_is_there() {
 
 #[tokio::test]
 async fn section_4_2_1_a_client_keeps_its_resource_and_ends_its_old_session() {
-    let wire = node().await;
-    let (mut first, success) = bound(&wire, &format!("{PHONE}{BIND}")).await;
-    let (_second, again) = bound(&wire, &format!("{PHONE}{BIND}")).await;
+    let server = node().await;
+    let (mut first, success) = bound(&server, &format!("{PHONE}{BIND}")).await;
+    let (_second, again) = bound(&server, &format!("{PHONE}{BIND}")).await;
     assert_eq!(identity(&success), identity(&again));
     assert!(!success.has("d4565fa7"), "the id is nobody's business");
     first.expect_stream_error(StreamCondition::Conflict).await;
     // With another tag the same client has another resource.
-    let (mut third, updated) = bound(&wire, &format!("{PHONE}{}", bind("<tag>Awesome 2</tag>"))).await;
+    let (mut third, updated) = bound(&server, &format!("{PHONE}{}", bind("<tag>Awesome 2</tag>"))).await;
     let (old, new) = (identity(&again), identity(&updated));
     assert_ne!(old, new);
     assert_eq!(old.rsplit('/').next(), new.rsplit('/').next());
-    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
     assert_eq!(account.sessions().len(), 1);
     // Another client gets another resource.
     let other = PHONE.replace("d4565fa7", "e4565fa7");
-    let (_fourth, success) = bound(&wire, &format!("{other}{BIND}")).await;
+    let (_fourth, success) = bound(&server, &format!("{other}{BIND}")).await;
     assert_ne!(identity(&success), old);
     assert_eq!(account.sessions().len(), 2);
     assert!(third.sync().await.is_empty());
@@ -54,16 +54,19 @@ async fn section_4_2_1_a_client_keeps_its_resource_and_ends_its_old_session() {
 
 #[tokio::test]
 async fn without_an_id_each_session_is_new() {
-    let wire = node().await;
-    let (_one, a) = bound(&wire, BIND).await;
-    let (_two, b) = bound(&wire, BIND).await;
+    let server = node().await;
+    let (_one, a) = bound(&server, BIND).await;
+    let (_two, b) = bound(&server, BIND).await;
     assert_ne!(identity(&a), identity(&b));
-    assert_eq!(wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap().sessions().len(), 2);
+    assert_eq!(
+        server.node.routing_table.find(server.address("juliet").as_ref()).unwrap().sessions().len(),
+        2
+    );
 }
 
 #[tokio::test]
-async fn tags_that_make_no_resource_are_left_out() {
-    let wire = node().await;
+async fn tags_that_are_not_valid_in_a_resource_are_omitted() {
+    let server = node().await;
     let long = "x".repeat(600);
     for tag in [
         "",
@@ -73,7 +76,7 @@ async fn tags_that_make_no_resource_are_left_out() {
         "<tag>a&#x7f;b</tag>",
         &format!("<tag>{long}</tag>"),
     ] {
-        let (mut client, _) = encrypted(&wire).await;
+        let (mut client, _) = encrypted(&server).await;
         client.send(plain("juliet", PASSWORD, &bind(tag))).await;
         if tag.contains('\u{fffe}') {
             client.expect_stream_error(StreamCondition::NotWellFormed).await;
@@ -83,26 +86,26 @@ async fn tags_that_make_no_resource_are_left_out() {
         let jid = identity(&success);
         assert_eq!(jid.strip_prefix("juliet@example.com/").unwrap().len(), 16, "{tag}");
     }
-    let (_client, success) = bound(&wire, &bind("<tag>a/b c</tag>")).await;
+    let (_client, success) = bound(&server, &bind("<tag>a/b c</tag>")).await;
     assert!(identity(&success).starts_with("juliet@example.com/a/b c/"));
 }
 
 #[tokio::test]
-async fn section_4_2_features_are_enabled_and_answer() {
-    let wire = node().await;
+async fn section_4_2_inline_features_are_enabled_and_answered() {
+    let server = node().await;
     let inner = "<enable xmlns='urn:xmpp:carbons:2'/><inactive xmlns='urn:xmpp:csi:0'/>\
                  <inactive xmlns='urn:xmpp:csi:0'/><enable xmlns='urn:example:unknown'/>\
                  <leave xmlns='urn:xmpp:carbons:2'/>";
-    let (_client, success) = bound(&wire, &bind(inner)).await;
+    let (_client, success) = bound(&server, &bind(inner)).await;
     assert!(
         success.has("<bound xmlns='urn:xmpp:bind:0'><inactive xmlns='urn:xmpp:csi:0'/></bound>"),
         "{}",
         success.0
     );
-    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
     assert!(account.sessions()[0].flags.has(throng_core::session::flags::INTERESTED));
     // An element that uses a prefix declared outside is not passed on.
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     let outside = "<bind xmlns='urn:xmpp:bind:0' xmlns:x='urn:xmpp:csi:0'><x:inactive/></bind>";
     client.send(plain("juliet", PASSWORD, outside)).await;
     assert!(succeeds(&mut client).await.0.has("<bound xmlns='urn:xmpp:bind:0'/>"));
@@ -110,9 +113,9 @@ async fn section_4_2_features_are_enabled_and_answer() {
 
 #[tokio::test]
 async fn without_room_for_another_resource_the_login_succeeds_unbound() {
-    let wire = juliet(|setup| setup.limits.sessions_per_account = 1).await;
-    let (mut first, _) = bound(&wire, BIND).await;
-    let (mut second, _) = encrypted(&wire).await;
+    let server = juliet(|setup| setup.limits.sessions_per_account = 1).await;
+    let (mut first, _) = bound(&server, BIND).await;
+    let (mut second, _) = encrypted(&server).await;
     second.send(plain("juliet", PASSWORD, BIND)).await;
     let (success, features) = succeeds(&mut second).await;
     assert_eq!(identity(&success), "juliet@example.com");
@@ -120,15 +123,15 @@ async fn without_room_for_another_resource_the_login_succeeds_unbound() {
     assert!(second.bind("x").await.unwrap_err().has("resource-constraint"));
     assert!(first.sync().await.is_empty(), "the neighbour is undisturbed");
     // The same client may always replace its own session.
-    let wire = juliet(|setup| setup.limits.sessions_per_account = 1).await;
-    let (_first, _) = bound(&wire, &format!("{PHONE}{BIND}")).await;
-    let (_second, _) = bound(&wire, &format!("{PHONE}{BIND}")).await;
+    let server = juliet(|setup| setup.limits.sessions_per_account = 1).await;
+    let (_first, _) = bound(&server, &format!("{PHONE}{BIND}")).await;
+    let (_second, _) = bound(&server, &format!("{PHONE}{BIND}")).await;
 }
 
 #[tokio::test]
 async fn two_requests_to_bind_are_malformed() {
-    let wire = node().await;
-    let (mut client, _) = encrypted(&wire).await;
+    let server = node().await;
+    let (mut client, _) = encrypted(&server).await;
     assert_eq!(
         fails(&mut client, &plain("juliet", PASSWORD, &format!("{BIND}{BIND}"))).await,
         "malformed-request"

@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test]
 async fn section_3_1_the_offered_mechanisms_and_inline_features() {
-    let wire = node().await;
-    let mut client = wire.connect();
+    let server = node().await;
+    let mut client = server.connect();
     let (_, features) = client.open().await;
     assert!(!features.has("urn:xmpp:sasl:2"), "section 4: only under TLS");
     client.start_tls(&TlsClientSettings::default()).await;
@@ -33,10 +33,10 @@ async fn section_3_1_the_offered_mechanisms_and_inline_features() {
 
 #[tokio::test]
 async fn offered_mechanisms_do_not_depend_on_the_account() {
-    let wire = node().await;
+    let server = node().await;
     let mut seen = Vec::new();
     for from in ["", "from='juliet@example.com'", "from='nobody@example.com'"] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.start_tls(&TlsClientSettings::default()).await;
         let header = testkit::server::STREAM_HEADER.replace("to=", &format!("{from} to="));
@@ -48,12 +48,12 @@ async fn offered_mechanisms_do_not_depend_on_the_account() {
 
 #[tokio::test]
 async fn a_disabled_module_is_not_offered() {
-    let wire = juliet(|setup| setup.features = vec![]).await;
-    let (mut client, features) = encrypted(&wire).await;
+    let server = juliet(|setup| setup.features = vec![]).await;
+    let (mut client, features) = encrypted(&server).await;
     assert!(!features.has("urn:xmpp:sasl:2") && !features.has("urn:xmpp:iap:0"));
     ends(&mut client, &plain("juliet", PASSWORD, ""), StreamCondition::UnsupportedStanzaType).await;
-    let wire = juliet(|setup| setup.features = vec![&MODULES[0]]).await;
-    let (mut client, features) = encrypted(&wire).await;
+    let server = juliet(|setup| setup.features = vec![&MODULES[0]]).await;
+    let (mut client, features) = encrypted(&server).await;
     assert!(features.has("urn:xmpp:sasl:2") && !features.has("<inline>") && !features.has("<upgrade"));
     client.send(plain("juliet", PASSWORD, &format!("{PHONE}{BIND}"))).await;
     let (success, features) = succeeds(&mut client).await;
@@ -62,9 +62,9 @@ async fn a_disabled_module_is_not_offered() {
 }
 
 #[tokio::test]
-async fn section_6_1_plain_and_then_the_old_way_of_binding() {
-    let wire = node().await;
-    let (mut client, _) = encrypted(&wire).await;
+async fn section_6_1_plain_followed_by_legacy_binding() {
+    let server = node().await;
+    let (mut client, _) = encrypted(&server).await;
     client.send(plain("juliet", PASSWORD, PHONE)).await;
     client
         .expect(
@@ -84,9 +84,9 @@ async fn section_6_1_plain_and_then_the_old_way_of_binding() {
 
 #[tokio::test]
 async fn every_scram_with_the_list_protected() {
-    let wire = node().await;
+    let server = node().await;
     for mechanism in Mechanism::ALL.into_iter().filter(|m| m.hash().is_some()) {
-        let (mut client, features) = encrypted(&wire).await;
+        let (mut client, features) = encrypted(&server).await;
         let success = scram(&mut client, mechanism, &features, PHONE).await;
         assert_eq!(identity(&success), "juliet@example.com", "{mechanism}");
         assert_eq!(client.element().await.name(), "features");
@@ -94,10 +94,10 @@ async fn every_scram_with_the_list_protected() {
 }
 
 #[tokio::test]
-async fn xep_0474_both_profiles_say_what_they_offered() {
-    let wire = node().await;
+async fn xep_0474_both_profiles_hash_the_offered_mechanisms() {
+    let server = node().await;
     // Without TLS there is no XEP-0388, and no list of channel bindings.
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     let mut careful = ScramClient::new(ScramHash::Sha256, Gs2::None, "juliet", PASSWORD)
         .require_offer(&["SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512"], None);
@@ -105,7 +105,7 @@ async fn xep_0474_both_profiles_say_what_they_offered() {
     let challenge = client.element().await;
     careful.client_final(&encoding::decode_response(&challenge.text()).unwrap(), None).unwrap();
     // An attacker in the middle has removed the strong mechanisms.
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     let mut fooled = ScramClient::new(ScramHash::Sha1, Gs2::None, "juliet", PASSWORD)
         .require_offer(&["SCRAM-SHA-1", "PLAIN"], Some(&["tls-exporter", "tls-server-end-point"]));
     client.send(authenticate("SCRAM-SHA-1", &fooled.client_first(), "")).await;
@@ -116,8 +116,8 @@ async fn xep_0474_both_profiles_say_what_they_offered() {
 
 #[tokio::test]
 async fn section_3_2_no_initial_response() {
-    let wire = node().await;
-    let (mut client, _) = encrypted(&wire).await;
+    let server = node().await;
+    let (mut client, _) = encrypted(&server).await;
     client.send(format!("<authenticate {SASL2} mechanism='PLAIN'>{PHONE}</authenticate>")).await;
     client.expect("<challenge xmlns='urn:xmpp:sasl:2'/>").await;
     // White space as in the examples.
@@ -126,9 +126,9 @@ async fn section_3_2_no_initial_response() {
 }
 
 #[tokio::test]
-async fn failures_leave_the_stream_as_it_was() {
-    let wire = node().await;
-    let (mut client, features) = encrypted(&wire).await;
+async fn after_a_failure_the_stream_is_unchanged() {
+    let server = node().await;
+    let (mut client, features) = encrypted(&server).await;
     assert_eq!(
         fails(&mut client, &plain("juliet", "wrong", &format!("{PHONE}{BIND}"))).await,
         "not-authorized"
@@ -146,9 +146,9 @@ async fn failures_leave_the_stream_as_it_was() {
 
 #[tokio::test]
 async fn too_many_failures_end_the_stream() {
-    let wire = node().await;
-    let limit = wire.node.limits().auth_attempts;
-    let (mut client, _) = encrypted(&wire).await;
+    let server = node().await;
+    let limit = server.node.limits().auth_attempts;
+    let (mut client, _) = encrypted(&server).await;
     for _ in 0..limit {
         assert_eq!(fails(&mut client, &plain("juliet", "wrong", "")).await, "not-authorized");
     }
@@ -157,8 +157,8 @@ async fn too_many_failures_end_the_stream() {
 
 #[tokio::test]
 async fn section_5_5_an_aborted_exchange_fails_with_aborted() {
-    let wire = node().await;
-    let (mut client, features) = encrypted(&wire).await;
+    let server = node().await;
+    let (mut client, features) = encrypted(&server).await;
     client.send(format!("<authenticate {SASL2} mechanism='PLAIN'/>")).await;
     assert_eq!(client.element().await.name(), "challenge");
     let abort = format!("<abort {SASL2}><text>changed my mind</text></abort>");
@@ -168,20 +168,20 @@ async fn section_5_5_an_aborted_exchange_fails_with_aborted() {
 
 #[tokio::test]
 async fn without_tls_a_login_fails_with_encryption_required() {
-    let wire = node().await;
-    let mut client = wire.connect();
+    let server = node().await;
+    let mut client = server.connect();
     client.open().await;
     assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, "")).await, "encryption-required");
     // Offered where the listener's configuration declares other encryption.
-    let wire = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
-    let mut client = wire.connect();
+    let server = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
+    let mut client = server.connect();
     assert!(client.open().await.1.has("urn:xmpp:sasl:2"));
 }
 
 #[tokio::test]
 async fn a_response_without_an_exchange_fails() {
-    let wire = node().await;
-    let (mut client, _) = encrypted(&wire).await;
+    let server = node().await;
+    let (mut client, _) = encrypted(&server).await;
     for element in ["response", "next", "task-data"] {
         assert_eq!(
             fails(&mut client, &format!("<{element} {SASL2}/>")).await,
@@ -196,7 +196,7 @@ async fn a_response_without_an_exchange_fails() {
 #[tokio::test]
 async fn section_3_4_nothing_else_during_an_exchange() {
     const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
-    let wire = node().await;
+    let server = node().await;
     let first = ScramClient::new(ScramHash::Sha1, Gs2::None, "juliet", PASSWORD).client_first();
     let begin = authenticate("SCRAM-SHA-1", &first, "");
     for other in [
@@ -207,14 +207,14 @@ async fn section_3_4_nothing_else_during_an_exchange() {
         "<starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>".to_owned(),
         "<message to='romeo@example.com'/>".to_owned(),
     ] {
-        let (mut client, _) = encrypted(&wire).await;
+        let (mut client, _) = encrypted(&server).await;
         client.send(&begin).await;
         assert_eq!(client.element().await.name(), "challenge");
         ends(&mut client, &other, StreamCondition::PolicyViolation).await;
     }
     // Mixed profiles: an exchange of RFC 6120, then elements of XEP-0388.
     for other in [begin.clone(), format!("<response {SASL2}/>"), format!("<abort {SASL2}/>")] {
-        let (mut client, _) = encrypted(&wire).await;
+        let (mut client, _) = encrypted(&server).await;
         client.auth(Mechanism::ScramSha1, &first).await;
         assert_eq!(client.element().await.name(), "challenge");
         ends(&mut client, &other, StreamCondition::PolicyViolation).await;
@@ -223,12 +223,12 @@ async fn section_3_4_nothing_else_during_an_exchange() {
 
 #[tokio::test]
 async fn section_5_8_one_authentication_is_enough() {
-    let wire = node().await;
-    let (mut client, _) = encrypted(&wire).await;
+    let server = node().await;
+    let (mut client, _) = encrypted(&server).await;
     client.send(plain("juliet", PASSWORD, "")).await;
     succeeds(&mut client).await;
     ends(&mut client, &plain("juliet", PASSWORD, ""), StreamCondition::PolicyViolation).await;
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     client.send(plain("juliet", PASSWORD, BIND)).await;
     succeeds(&mut client).await;
     ends(&mut client, &plain("juliet", PASSWORD, ""), StreamCondition::UnsupportedStanzaType).await;
@@ -236,14 +236,14 @@ async fn section_5_8_one_authentication_is_enough() {
 
 #[tokio::test]
 async fn section_5_4_the_authorization_string_is_the_from_of_the_stream() {
-    let wire = node().await;
+    let server = node().await;
     for (from, authzid, good) in [
         ("juliet@example.com", "juliet@example.com", true),
         ("JULIET@example.com", "juliet@EXAMPLE.com", true),
         ("romeo@example.com", "juliet@example.com", false),
         ("juliet@example.com", "romeo@example.com", false),
     ] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client.start_tls(&TlsClientSettings::default()).await;
         client.open_with(&testkit::server::STREAM_HEADER.replace("to=", &format!("from='{from}' to="))).await;
@@ -259,16 +259,16 @@ async fn section_5_4_the_authorization_string_is_the_from_of_the_stream() {
 
 #[tokio::test]
 async fn section_3_1_a_from_of_another_domain_is_invalid_from() {
-    let wire = node().await;
-    let mut client = wire.connect();
+    let server = node().await;
+    let mut client = server.connect();
     let header = testkit::server::STREAM_HEADER.replace("to=", "from='juliet@example.org' to=");
     ends(&mut client, &header, StreamCondition::InvalidFrom).await;
 }
 
 #[tokio::test]
 async fn guests_have_a_bare_address_and_may_bind() {
-    let wire = juliet(|setup| setup.policy.allow_anonymous = true).await;
-    let (mut client, _) = encrypted(&wire).await;
+    let server = juliet(|setup| setup.policy.allow_anonymous = true).await;
+    let (mut client, _) = encrypted(&server).await;
     client
         .send(authenticate(
             "ANONYMOUS",
@@ -282,24 +282,24 @@ async fn guests_have_a_bare_address_and_may_bind() {
 
 #[tokio::test]
 async fn account_disabled_is_reported_only_after_the_right_password() {
-    let wire = node().await;
-    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
-    let (mut client, _) = encrypted(&wire).await;
+    let server = node().await;
+    server.stores.accounts.set_disabled(server.address("juliet").as_ref(), true).await.unwrap();
+    let (mut client, _) = encrypted(&server).await;
     assert_eq!(fails(&mut client, &plain("juliet", "wrong", BIND)).await, "not-authorized");
     assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, BIND)).await, "account-disabled");
     assert!(
-        wire.node.routing_table.find(wire.address("juliet").as_ref()).is_none(),
+        server.node.routing_table.find(server.address("juliet").as_ref()).is_none(),
         "section 3.6.2: nothing inline"
     );
 }
 
 #[tokio::test]
 async fn a_store_failure_is_temporary_auth_failure() {
-    let wire = node().await;
-    let (mut client, _) = encrypted(&wire).await;
-    wire.set_store_failing(true);
+    let server = node().await;
+    let (mut client, _) = encrypted(&server).await;
+    server.set_store_failing(true);
     assert_eq!(fails(&mut client, &plain("juliet", PASSWORD, BIND)).await, "temporary-auth-failure");
-    wire.set_store_failing(false);
+    server.set_store_failing(false);
     client.send(plain("juliet", PASSWORD, BIND)).await;
     succeeds(&mut client).await;
 }

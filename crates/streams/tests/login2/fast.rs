@@ -17,8 +17,8 @@ pub(super) fn token(success: &ReceivedElement) -> Option<String> {
 }
 
 /// Logs in with the password and returns the issued token.
-pub(super) async fn issue(wire: &TestServer, mechanism: HtMechanism) -> String {
-    let (mut client, _) = encrypted(wire).await;
+pub(super) async fn issue(server: &TestServer, mechanism: HtMechanism) -> String {
+    let (mut client, _) = encrypted(server).await;
     client.send(plain("juliet", PASSWORD, &want(mechanism))).await;
     token(&succeeds(&mut client).await.0).expect("a token")
 }
@@ -40,27 +40,27 @@ pub(super) async fn use_token(client: &mut StreamClient, mechanism: HtMechanism,
 
 /// Logs in with a token; returns `<success/>`, or the condition of the failure.
 pub(super) async fn login(
-    wire: &TestServer,
+    server: &TestServer,
     mechanism: HtMechanism,
     token: &str,
     more: &str,
 ) -> Result<ReceivedElement, String> {
-    let (mut client, _) = encrypted(wire).await;
+    let (mut client, _) = encrypted(server).await;
     use_token(&mut client, mechanism, token, more).await;
     let answer = client.element().await;
     if answer.name() == "success" { Ok(answer) } else { Err(answer.condition().unwrap()) }
 }
 
 #[tokio::test]
-async fn a_reconnect_is_one_flight_one_answer_one_look_up_and_no_write() {
-    let wire = node().await;
+async fn a_reconnect_needs_one_round_trip_one_lookup_and_no_write() {
+    let server = node().await;
     for mechanism in HtMechanism::ALL {
-        let token = issue(&wire, mechanism).await;
-        login(&wire, mechanism, &token, BIND).await.unwrap();
-        let mut client = wire.connect();
+        let token = issue(&server, mechanism).await;
+        login(&server, mechanism, &token, BIND).await.unwrap();
+        let mut client = server.connect();
         client.open().await;
         client.start_tls(&TlsClientSettings::default()).await;
-        wire.store_calls();
+        server.store_calls();
         client.restart();
         let request = authenticate(
             mechanism.name(),
@@ -81,7 +81,7 @@ async fn a_reconnect_is_one_flight_one_answer_one_look_up_and_no_write() {
         };
         let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, token.as_bytes());
         ring::hmac::verify(&key, &[b"Responder", &bound_to[..]].concat(), &data).expect("the server's proof");
-        assert_eq!(wire.store_calls(), ["logins.secrets", "logins.login"], "{mechanism:?}");
+        assert_eq!(server.store_calls(), ["logins.secrets", "logins.login"], "{mechanism:?}");
     }
 }
 
@@ -90,9 +90,9 @@ fn token_is_absent(success: &ReceivedElement) -> bool {
 }
 
 #[tokio::test]
-async fn section_3_3_a_token_comes_with_its_end() {
-    let wire = node().await;
-    let (mut client, _) = encrypted(&wire).await;
+async fn section_3_3_a_token_has_an_expiry() {
+    let server = node().await;
+    let (mut client, _) = encrypted(&server).await;
     client.send(plain("juliet", PASSWORD, &want(HtMechanism::Unbound))).await;
     let (success, _) = succeeds(&mut client).await;
     // The clock of tests begins with 2026; 21 days.
@@ -103,11 +103,11 @@ async fn section_3_3_a_token_comes_with_its_end() {
         want(HtMechanism::Unbound).replace(PHONE, ""),
         want(HtMechanism::Unbound).replace("HT-SHA-256-NONE", "HT-SHA-256-UNIQ"),
     ] {
-        let (mut client, _) = encrypted(&wire).await;
+        let (mut client, _) = encrypted(&server).await;
         client.send(plain("juliet", PASSWORD, &more)).await;
         assert!(token_is_absent(&succeeds(&mut client).await.0), "{more}");
     }
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     client.send(plain("juliet", "wrong", &want(HtMechanism::Unbound))).await;
     let failure = client.element().await;
     assert!(failure.name() == "failure" && !failure.has("<token"));
@@ -115,18 +115,18 @@ async fn section_3_3_a_token_comes_with_its_end() {
 
 #[tokio::test]
 async fn scram_gets_a_token_as_well() {
-    let wire = node().await;
-    let (mut client, features) = encrypted(&wire).await;
+    let server = node().await;
+    let (mut client, features) = encrypted(&server).await;
     let success =
         scram(&mut client, Mechanism::ScramSha256Plus, &features, &want(HtMechanism::Exporter)).await;
-    login(&wire, HtMechanism::Exporter, &token(&success).unwrap(), "").await.unwrap();
+    login(&server, HtMechanism::Exporter, &token(&success).unwrap(), "").await.unwrap();
 }
 
 #[tokio::test]
 async fn a_replayed_token_is_refused() {
-    let wire = node().await;
-    let token = issue(&wire, HtMechanism::Exporter).await;
-    let (mut client, _) = encrypted(&wire).await;
+    let server = node().await;
+    let token = issue(&server, HtMechanism::Exporter).await;
+    let (mut client, _) = encrypted(&server).await;
     let recorded = proof(&client, "juliet", HtMechanism::Exporter, &token);
     let again = authenticate(
         "HT-SHA-256-EXPR",
@@ -136,26 +136,26 @@ async fn a_replayed_token_is_refused() {
     client.send(&again).await;
     succeeds(&mut client).await;
     // The same bytes on the next connection.
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     assert_eq!(fails(&mut client, &again).await, "not-authorized");
     // A replaced token of a mechanism whose bytes are always the same.
-    let old = issue(&wire, HtMechanism::Unbound).await;
-    login(&wire, HtMechanism::Unbound, &old, "").await.unwrap();
-    let new = issue(&wire, HtMechanism::Unbound).await;
-    login(&wire, HtMechanism::Unbound, &new, "").await.unwrap();
-    assert_eq!(login(&wire, HtMechanism::Unbound, &old, "").await.unwrap_err(), "not-authorized");
-    login(&wire, HtMechanism::Unbound, &new, "").await.unwrap();
+    let old = issue(&server, HtMechanism::Unbound).await;
+    login(&server, HtMechanism::Unbound, &old, "").await.unwrap();
+    let new = issue(&server, HtMechanism::Unbound).await;
+    login(&server, HtMechanism::Unbound, &new, "").await.unwrap();
+    assert_eq!(login(&server, HtMechanism::Unbound, &old, "").await.unwrap_err(), "not-authorized");
+    login(&server, HtMechanism::Unbound, &new, "").await.unwrap();
 }
 
 #[tokio::test]
 async fn section_3_4_a_token_is_bound_to_mechanism_client_and_account() {
-    let wire = node().await;
-    wire.create_user("romeo").await;
-    let token = issue(&wire, HtMechanism::Exporter).await;
+    let server = node().await;
+    server.create_user("romeo").await;
+    let token = issue(&server, HtMechanism::Exporter).await;
     for mechanism in [HtMechanism::EndPoint, HtMechanism::Unbound] {
-        assert_eq!(login(&wire, mechanism, &token, "").await.unwrap_err(), "not-authorized");
+        assert_eq!(login(&server, mechanism, &token, "").await.unwrap_err(), "not-authorized");
     }
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     let mine = proof(&client, "juliet", HtMechanism::Exporter, &token);
     let fast = "<fast xmlns='urn:xmpp:fast:0'/>";
     let other = PHONE.replace("d4565fa7", "e4565fa7");
@@ -172,9 +172,9 @@ async fn section_3_4_a_token_is_bound_to_mechanism_client_and_account() {
 
 #[tokio::test]
 async fn unsuitable_token_requests_are_refused() {
-    let wire = juliet(|setup| setup.limits.auth_attempts = 10).await;
-    let token = issue(&wire, HtMechanism::Unbound).await;
-    let (mut client, _) = encrypted(&wire).await;
+    let server = juliet(|setup| setup.limits.auth_attempts = 10).await;
+    let token = issue(&server, HtMechanism::Unbound).await;
+    let (mut client, _) = encrypted(&server).await;
     let proof = proof(&client, "juliet", HtMechanism::Unbound, &token);
     let fast = "<fast xmlns='urn:xmpp:fast:0'/>";
     let none = "HT-SHA-256-NONE";
@@ -201,7 +201,7 @@ async fn unsuitable_token_requests_are_refused() {
     use_token(&mut client, HtMechanism::Unbound, &token, "").await;
     succeeds(&mut client).await;
     // Not without TLS: there is nothing to bind to, and an attacker could read everything.
-    let mut client = wire.connect();
+    let mut client = server.connect();
     client.open().await;
     let request = authenticate(none, &proof, &format!("{PHONE}{fast}"));
     assert_eq!(fails(&mut client, &request).await, "invalid-mechanism");
@@ -209,142 +209,148 @@ async fn unsuitable_token_requests_are_refused() {
 
 #[tokio::test]
 async fn section_3_5_a_used_token_is_rotated() {
-    let wire = node().await;
-    let first = issue(&wire, HtMechanism::Exporter).await;
-    wire.clock.advance(DAY - 1000);
-    assert!(token_is_absent(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()));
-    wire.clock.advance(1000);
-    wire.store_calls();
-    let lost = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
-    assert_eq!(wire.store_calls(), ["logins.secrets", "tokens.update_tokens"]);
+    let server = node().await;
+    let first = issue(&server, HtMechanism::Exporter).await;
+    server.clock.advance(DAY - 1000);
+    assert!(token_is_absent(&login(&server, HtMechanism::Exporter, &first, "").await.unwrap()));
+    server.clock.advance(1000);
+    server.store_calls();
+    let lost = token(&login(&server, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
+    assert_eq!(server.store_calls(), ["logins.secrets", "tokens.update_tokens"]);
     // The connection broke before it arrived: the old token is still valid, and another new one is issued.
-    let second = token(&login(&wire, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
+    let second =
+        token(&login(&server, HtMechanism::Exporter, &first, "").await.unwrap()).expect("a newer one");
     assert_ne!(lost, second);
-    assert!(token_is_absent(&login(&wire, HtMechanism::Exporter, &second, "").await.unwrap()));
+    assert!(token_is_absent(&login(&server, HtMechanism::Exporter, &second, "").await.unwrap()));
     for old in [&first, &lost] {
-        assert_eq!(login(&wire, HtMechanism::Exporter, old, "").await.unwrap_err(), "not-authorized");
+        assert_eq!(login(&server, HtMechanism::Exporter, old, "").await.unwrap_err(), "not-authorized");
     }
-    login(&wire, HtMechanism::Exporter, &second, "").await.unwrap();
+    login(&server, HtMechanism::Exporter, &second, "").await.unwrap();
 }
 
 #[tokio::test]
 async fn an_expired_token_is_reported_to_its_owner_only() {
-    let wire = node().await;
-    let token = issue(&wire, HtMechanism::Exporter).await;
-    wire.clock.advance(21 * DAY);
-    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "credentials-expired");
-    assert_eq!(login(&wire, HtMechanism::Exporter, "guess", "").await.unwrap_err(), "not-authorized");
+    let server = node().await;
+    let token = issue(&server, HtMechanism::Exporter).await;
+    server.clock.advance(21 * DAY);
+    assert_eq!(login(&server, HtMechanism::Exporter, &token, "").await.unwrap_err(), "credentials-expired");
+    assert_eq!(login(&server, HtMechanism::Exporter, "guess", "").await.unwrap_err(), "not-authorized");
 }
 
 #[tokio::test]
 async fn section_3_6_a_client_invalidates_its_token() {
-    let wire = node().await;
+    let server = node().await;
     for value in ["true", "1"] {
-        let token = issue(&wire, HtMechanism::Exporter).await;
-        wire.clock.advance(2 * DAY);
+        let token = issue(&server, HtMechanism::Exporter).await;
+        server.clock.advance(2 * DAY);
         let out = format!("<fast xmlns='urn:xmpp:fast:0' invalidate='{value}'/>");
-        let success = login(&wire, HtMechanism::Exporter, &token, &out).await.unwrap();
+        let success = login(&server, HtMechanism::Exporter, &token, &out).await.unwrap();
         assert!(token_is_absent(&success), "not even if it is due");
-        assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
+        assert_eq!(login(&server, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
     }
     // Unless a new token is requested.
-    let token_1 = issue(&wire, HtMechanism::Exporter).await;
+    let token_1 = issue(&server, HtMechanism::Exporter).await;
     let more = "<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>\
                 <request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
-    let token_2 = token(&login(&wire, HtMechanism::Exporter, &token_1, more).await.unwrap()).unwrap();
-    login(&wire, HtMechanism::Unbound, &token_2, "").await.unwrap();
+    let token_2 = token(&login(&server, HtMechanism::Exporter, &token_1, more).await.unwrap()).unwrap();
+    login(&server, HtMechanism::Unbound, &token_2, "").await.unwrap();
     // A token that the store could not remove is not reported as removed.
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     let proof = proof(&client, "juliet", HtMechanism::Unbound, &token_2);
     let out = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>");
-    wire.set_store_failing(true);
+    server.set_store_failing(true);
     client.send(authenticate("HT-SHA-256-NONE", &proof, &out)).await;
     assert_eq!(failure(&mut client).await, "temporary-auth-failure");
 }
 
 #[tokio::test]
 async fn a_new_password_and_a_removed_account_end_all_tokens() {
-    let wire = node().await;
-    let juliet = wire.address("juliet");
-    let token = issue(&wire, HtMechanism::Exporter).await;
+    let server = node().await;
+    let juliet = server.address("juliet");
+    let token = issue(&server, HtMechanism::Exporter).await;
     let new = sasl::Credentials::derive("another", 64, b"salt").unwrap().encode();
-    wire.stores.accounts.set_credentials(juliet.as_ref(), &new).await.unwrap();
-    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
-    wire.stores.accounts.remove(juliet.as_ref()).await.unwrap();
-    wire.create_user("juliet").await;
-    let token = issue(&wire, HtMechanism::Exporter).await;
-    wire.stores.accounts.remove(juliet.as_ref()).await.unwrap();
-    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
-    wire.create_user("juliet").await;
-    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
+    server.stores.accounts.set_credentials(juliet.as_ref(), &new).await.unwrap();
+    assert_eq!(login(&server, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
+    server.stores.accounts.remove(juliet.as_ref()).await.unwrap();
+    server.create_user("juliet").await;
+    let token = issue(&server, HtMechanism::Exporter).await;
+    server.stores.accounts.remove(juliet.as_ref()).await.unwrap();
+    assert_eq!(login(&server, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
+    server.create_user("juliet").await;
+    assert_eq!(login(&server, HtMechanism::Exporter, &token, "").await.unwrap_err(), "not-authorized");
 }
 
 #[tokio::test]
 async fn a_disabled_account_cannot_log_in_with_its_token() {
-    let wire = node().await;
-    let token = issue(&wire, HtMechanism::Exporter).await;
-    wire.stores.accounts.set_disabled(wire.address("juliet").as_ref(), true).await.unwrap();
-    assert_eq!(login(&wire, HtMechanism::Exporter, &token, "").await.unwrap_err(), "account-disabled");
-    assert_eq!(login(&wire, HtMechanism::Exporter, "guess", "").await.unwrap_err(), "not-authorized");
+    let server = node().await;
+    let token = issue(&server, HtMechanism::Exporter).await;
+    server.stores.accounts.set_disabled(server.address("juliet").as_ref(), true).await.unwrap();
+    assert_eq!(login(&server, HtMechanism::Exporter, &token, "").await.unwrap_err(), "account-disabled");
+    assert_eq!(login(&server, HtMechanism::Exporter, "guess", "").await.unwrap_err(), "not-authorized");
 }
 
 #[tokio::test]
 async fn clients_with_tokens_are_bounded() {
-    let wire = node().await;
-    let first = issue(&wire, HtMechanism::Unbound).await;
+    let server = node().await;
+    let first = issue(&server, HtMechanism::Unbound).await;
     for number in 0..5 {
-        wire.clock.advance(1000);
-        let (mut client, _) = encrypted(&wire).await;
+        server.clock.advance(1000);
+        let (mut client, _) = encrypted(&server).await;
         let other = want(HtMechanism::Unbound).replace("d4565fa7", &format!("{number}4565fa7"));
         client.send(plain("juliet", PASSWORD, &other)).await;
         assert!(token(&succeeds(&mut client).await.0).is_some());
     }
-    assert_eq!(login(&wire, HtMechanism::Unbound, &first, "").await.unwrap_err(), "not-authorized");
-    let found = wire.stores.logins.secrets(wire.address("juliet").as_ref()).await.unwrap().unwrap();
+    assert_eq!(login(&server, HtMechanism::Unbound, &first, "").await.unwrap_err(), "not-authorized");
+    let found = server.stores.logins.secrets(server.address("juliet").as_ref()).await.unwrap().unwrap();
     assert_eq!(sasl::FastTokens::decode(&found.tokens).unwrap().clients(), 3);
 }
 
 #[tokio::test]
 async fn a_token_does_not_become_a_password() {
-    let wire = node().await;
+    let server = node().await;
     let stored = sasl::Credentials::derive_for(&[ScramHash::Sha1], PASSWORD, 64, b"salt").unwrap().encode();
-    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
-    let token = issue(&wire, HtMechanism::Exporter).await;
+    server.stores.accounts.set_credentials(server.address("juliet").as_ref(), &stored).await.unwrap();
+    let token = issue(&server, HtMechanism::Exporter).await;
     let upgrade = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-256</upgrade>";
-    let success = login(&wire, HtMechanism::Exporter, &token, upgrade).await.unwrap();
+    let success = login(&server, HtMechanism::Exporter, &token, upgrade).await.unwrap();
     assert_eq!(identity(&success), "juliet@example.com");
 }
 
 #[tokio::test]
-async fn a_proof_that_the_store_keeps_past_its_deadline_does_not_hold_the_login() {
-    let wire = node().await;
-    let token = issue(&wire, HtMechanism::Unbound).await;
-    let (mut client, _) = encrypted(&wire).await;
-    wire.set_proofs_late(true);
+async fn a_proof_that_misses_the_store_deadline_does_not_delay_the_login() {
+    let server = node().await;
+    let token = issue(&server, HtMechanism::Unbound).await;
+    let (mut client, _) = encrypted(&server).await;
+    server.set_proofs_late(true);
     use_token(&mut client, HtMechanism::Unbound, &token, BIND).await;
     run_until_idle().await;
     let answer = client.try_receive().await.expect("an answer while the store still holds the proof");
     let ReceivedEvent::Element(answer) = answer else { panic!("no element") };
     assert_eq!(answer.condition().as_deref(), Some("temporary-auth-failure"));
-    wire.set_proofs_late(false);
+    server.set_proofs_late(false);
     use_token(&mut client, HtMechanism::Unbound, &token, BIND).await;
     succeeds(&mut client).await;
 }
 
 #[tokio::test]
-async fn the_store_is_away_before_and_after_the_proof() {
-    let wire = node().await;
-    let token_1 = issue(&wire, HtMechanism::Exporter).await;
-    wire.set_store_failing(true);
+async fn the_store_fails_before_and_after_the_proof() {
+    let server = node().await;
+    let token_1 = issue(&server, HtMechanism::Exporter).await;
+    server.set_store_failing(true);
     assert_eq!(
-        login(&wire, HtMechanism::Exporter, &token_1, "").await.unwrap_err(),
+        login(&server, HtMechanism::Exporter, &token_1, "").await.unwrap_err(),
         "temporary-auth-failure"
     );
-    wire.set_store_failing(false);
+    server.set_store_failing(false);
     // Corrupt tokens count as none, and are replaced.
-    let juliet = wire.address("juliet");
-    wire.stores.tokens.update_tokens(juliet.as_ref(), None, Box::new(|_| Some(vec![9, 9, 9]))).await.unwrap();
-    assert_eq!(login(&wire, HtMechanism::Exporter, &token_1, "").await.unwrap_err(), "not-authorized");
-    let token_2 = issue(&wire, HtMechanism::Exporter).await;
-    login(&wire, HtMechanism::Exporter, &token_2, "").await.unwrap();
+    let juliet = server.address("juliet");
+    server
+        .stores
+        .tokens
+        .update_tokens(juliet.as_ref(), None, Box::new(|_| Some(vec![9, 9, 9])))
+        .await
+        .unwrap();
+    assert_eq!(login(&server, HtMechanism::Exporter, &token_1, "").await.unwrap_err(), "not-authorized");
+    let token_2 = issue(&server, HtMechanism::Exporter).await;
+    login(&server, HtMechanism::Exporter, &token_2, "").await.unwrap();
 }

@@ -5,7 +5,7 @@ use super::*;
 const THERE: &str = "192.0.2.1";
 
 async fn limited_node() -> TestServer {
-    let wire = juliet(|setup| {
+    let server = juliet(|setup| {
         setup.limits.auth_attempts = 10;
         setup.limits.login_failures_per_address_and_account = 3;
         setup.limits.login_failures_per_address = 8;
@@ -13,94 +13,96 @@ async fn limited_node() -> TestServer {
         setup.limits.login_failures_per_account = 6;
     })
     .await;
-    wire.create_user("romeo").await;
-    wire
+    server.create_user("romeo").await;
+    server
 }
 
-async fn attempt(wire: &TestServer, peer: &str, user: &str, password: &str) -> Result<(), String> {
-    let mut client = wire.connect_from(peer);
+async fn attempt(server: &TestServer, peer: &str, user: &str, password: &str) -> Result<(), String> {
+    let mut client = server.connect_from(peer);
     shaken(&mut client).await;
     client.send(plain(user, password, "")).await;
     let answer = client.element().await;
     if answer.name() == "success" { Ok(()) } else { Err(answer.condition().unwrap()) }
 }
 
-fn refused(wire: &TestServer, reason: &'static str) -> u64 {
-    wire.node.metrics.logins_throttled.get([reason])
+fn refused(server: &TestServer, reason: &'static str) -> u64 {
+    server.node.metrics.logins_throttled.get([reason])
 }
 
 #[tokio::test]
 async fn guesses_at_one_account_from_one_address_are_limited() {
-    let wire = limited_node().await;
+    let server = limited_node().await;
     for _ in 0..3 {
-        assert_eq!(attempt(&wire, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
+        assert_eq!(attempt(&server, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
     }
     // The right password must look like a wrong one now, or the limit would have no effect.
-    assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
-    assert_eq!(refused(&wire, "address-and-account"), 1);
-    attempt(&wire, THERE, "romeo", PASSWORD).await.unwrap();
-    attempt(&wire, "192.0.2.9", "juliet", PASSWORD).await.unwrap();
-    wire.advance(600).await;
-    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
+    assert_eq!(attempt(&server, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
+    assert_eq!(refused(&server, "address-and-account"), 1);
+    attempt(&server, THERE, "romeo", PASSWORD).await.unwrap();
+    attempt(&server, "192.0.2.9", "juliet", PASSWORD).await.unwrap();
+    server.advance(600).await;
+    attempt(&server, THERE, "juliet", PASSWORD).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_account_that_does_not_exist_is_limited_like_one_that_does() {
-    let wire = limited_node().await;
-    wire.store_calls();
+    let server = limited_node().await;
+    server.store_calls();
     let mut seen = Vec::new();
     for user in ["juliet", "nobody", "not@valid"] {
         let mut one = Vec::new();
         for _ in 0..5 {
-            one.push(attempt(&wire, &format!("198.51.100.{}", seen.len()), user, "wrong").await.unwrap_err());
+            one.push(
+                attempt(&server, &format!("198.51.100.{}", seen.len()), user, "wrong").await.unwrap_err(),
+            );
         }
         seen.push(one);
     }
     assert_eq!(seen[0], seen[1]);
     assert_eq!(seen[1], seen[2]);
     // Refused before the store is read.
-    assert_eq!(wire.store_calls().len(), 6);
+    assert_eq!(server.store_calls().len(), 6);
 }
 
 #[tokio::test]
 async fn guesses_across_accounts_from_one_address_are_limited() {
-    let wire = limited_node().await;
-    attempt(&wire, THERE, "romeo", PASSWORD).await.unwrap();
+    let server = limited_node().await;
+    attempt(&server, THERE, "romeo", PASSWORD).await.unwrap();
     let mut tried = 0;
-    while attempt(&wire, THERE, &format!("user{tried}"), "123456").await.unwrap_err() == "not-authorized" {
+    while attempt(&server, THERE, &format!("user{tried}"), "123456").await.unwrap_err() == "not-authorized" {
         tried += 1;
         assert!(tried < 10, "never limited");
     }
-    assert!(refused(&wire, "accounts-of-address") + refused(&wire, "address") > 0);
-    assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
+    assert!(refused(&server, "accounts-of-address") + refused(&server, "address") > 0);
+    assert_eq!(attempt(&server, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
     // A user that logged in from that address before is unaffected, and so are all others.
-    attempt(&wire, THERE, "romeo", PASSWORD).await.unwrap();
-    attempt(&wire, "192.0.2.2", "juliet", PASSWORD).await.unwrap();
+    attempt(&server, THERE, "romeo", PASSWORD).await.unwrap();
+    attempt(&server, "192.0.2.2", "juliet", PASSWORD).await.unwrap();
 }
 
 #[tokio::test]
 async fn guesses_at_one_account_from_many_addresses_are_limited() {
-    let wire = limited_node().await;
-    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
+    let server = limited_node().await;
+    attempt(&server, THERE, "juliet", PASSWORD).await.unwrap();
     for n in 0..6 {
         assert_eq!(
-            attempt(&wire, &format!("203.0.113.{n}"), "juliet", "wrong").await.unwrap_err(),
+            attempt(&server, &format!("203.0.113.{n}"), "juliet", "wrong").await.unwrap_err(),
             "not-authorized"
         );
     }
     assert_eq!(
-        attempt(&wire, "203.0.113.99", "juliet", PASSWORD).await.unwrap_err(),
+        attempt(&server, "203.0.113.99", "juliet", PASSWORD).await.unwrap_err(),
         "temporary-auth-failure"
     );
-    assert_eq!(refused(&wire, "account"), 1);
-    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
-    attempt(&wire, "203.0.113.99", "romeo", PASSWORD).await.unwrap();
+    assert_eq!(refused(&server, "account"), 1);
+    attempt(&server, THERE, "juliet", PASSWORD).await.unwrap();
+    attempt(&server, "203.0.113.99", "romeo", PASSWORD).await.unwrap();
 }
 
 #[tokio::test]
 async fn scram_and_the_old_profile_are_counted_together_with_the_new() {
-    let wire = limited_node().await;
-    let mut client = wire.connect_from(THERE);
+    let server = limited_node().await;
+    let mut client = server.connect_from(THERE);
     client.open().await;
     for _ in 0..2 {
         assert_eq!(
@@ -108,7 +110,7 @@ async fn scram_and_the_old_profile_are_counted_together_with_the_new() {
             "not-authorized"
         );
     }
-    assert_eq!(attempt(&wire, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
+    assert_eq!(attempt(&server, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
     assert_eq!(
         client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap_err(),
         "temporary-auth-failure"
@@ -117,47 +119,47 @@ async fn scram_and_the_old_profile_are_counted_together_with_the_new() {
 
 #[tokio::test]
 async fn failed_token_logins_do_not_block_the_password_from_other_addresses() {
-    let wire = limited_node().await;
+    let server = limited_node().await;
     let fast = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>");
     for n in 0..10 {
-        let mut client = wire.connect_from(&format!("203.0.113.{n}"));
+        let mut client = server.connect_from(&format!("203.0.113.{n}"));
         shaken(&mut client).await;
         let guess = sasl::client::hashed_token("juliet", "guess", &[]);
         client.send(authenticate("HT-SHA-256-NONE", &guess, &fast)).await;
         assert_eq!(failure(&mut client).await, "not-authorized");
     }
-    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
+    attempt(&server, THERE, "juliet", PASSWORD).await.unwrap();
 }
 
 #[tokio::test]
 async fn failed_password_logins_do_not_block_tokens_from_the_same_address() {
-    let wire = limited_node().await;
+    let server = limited_node().await;
     let ask = format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>");
-    let mut client = wire.connect_from(THERE);
+    let mut client = server.connect_from(THERE);
     shaken(&mut client).await;
     client.send(plain("juliet", PASSWORD, &ask)).await;
     let success = client.element().await;
     let (_, token) = success.0.split_once(" token='").unwrap();
     let proof = sasl::client::hashed_token("juliet", token.split('\'').next().unwrap(), &[]);
     for _ in 0..3 {
-        assert_eq!(attempt(&wire, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
+        assert_eq!(attempt(&server, THERE, "juliet", "wrong").await.unwrap_err(), "not-authorized");
     }
-    assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
-    let mut client = wire.connect_from(THERE);
+    assert_eq!(attempt(&server, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
+    let mut client = server.connect_from(THERE);
     shaken(&mut client).await;
     let fast = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>");
     client.send(authenticate("HT-SHA-256-NONE", &proof, &fast)).await;
     assert_eq!(client.element().await.name(), "success");
     // A token is not a guess at the password, so it does not bypass the limit on those.
-    assert_eq!(attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
+    assert_eq!(attempt(&server, THERE, "juliet", PASSWORD).await.unwrap_err(), "temporary-auth-failure");
 }
 
 #[tokio::test]
-async fn unknown_accounts_pretend_to_have_the_iterations_of_new_ones() {
-    let wire = limited_node().await;
+async fn unknown_accounts_report_the_iteration_count_of_new_ones() {
+    let server = limited_node().await;
     let mut iterations = Vec::new();
     for user in ["juliet", "nobody"] {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         client.open().await;
         client
             .auth(
@@ -195,10 +197,10 @@ fn guess(n: usize) -> &'static str {
 
 #[tokio::test]
 async fn parallel_scram_exchanges_beyond_the_limit_are_refused() {
-    let wire = limited_node().await;
+    let server = limited_node().await;
     let (mut clients, mut proofs) = (Vec::new(), Vec::new());
     for n in 0..PARALLEL {
-        let mut client = wire.connect_from(THERE);
+        let mut client = server.connect_from(THERE);
         client.open().await;
         let mut scram = ScramClient::new(ScramHash::Sha1, Gs2::None, "juliet", guess(n));
         client.auth(Mechanism::ScramSha1, &scram.client_first()).await;
@@ -213,16 +215,16 @@ async fn parallel_scram_exchanges_beyond_the_limit_are_refused() {
     assert_eq!(count(&answers, "not-authorized"), 3, "{answers:?}");
     // Among them the one with the right password.
     assert_eq!(count(&answers, "temporary-auth-failure"), PARALLEL - 3, "{answers:?}");
-    assert_eq!(refused(&wire, "address-and-account"), PARALLEL as u64 - 3);
+    assert_eq!(refused(&server, "address-and-account"), PARALLEL as u64 - 3);
 }
 
 #[tokio::test]
 async fn parallel_plain_logins_beyond_the_limit_are_refused() {
-    let wire = limited_node().await;
+    let server = limited_node().await;
     for sasl2 in [true, false] {
         let mut clients = Vec::new();
         for _ in 0..PARALLEL {
-            let mut client = wire.connect_from(THERE);
+            let mut client = server.connect_from(THERE);
             shaken(&mut client).await;
             clients.push(client);
         }
@@ -236,17 +238,17 @@ async fn parallel_plain_logins_beyond_the_limit_are_refused() {
         let answers = answers(&mut clients).await;
         assert_eq!(count(&answers, "not-authorized"), 3, "{answers:?}");
         assert_eq!(count(&answers, "temporary-auth-failure"), PARALLEL - 3, "{answers:?}");
-        wire.advance(600).await;
+        server.advance(600).await;
     }
 }
 
 #[tokio::test]
 async fn parallel_token_logins_beyond_the_limit_are_refused() {
-    let wire = limited_node().await;
+    let server = limited_node().await;
     let fast = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>");
     let mut clients = Vec::new();
     for _ in 0..PARALLEL {
-        let mut client = wire.connect_from(THERE);
+        let mut client = server.connect_from(THERE);
         shaken(&mut client).await;
         clients.push(client);
     }
@@ -261,11 +263,11 @@ async fn parallel_token_logins_beyond_the_limit_are_refused() {
 
 #[tokio::test]
 async fn parallel_logins_with_the_right_password_from_one_address_all_succeed() {
-    let wire = limited_node().await;
+    let server = limited_node().await;
     let mut clients = Vec::new();
     for n in 0..PARALLEL {
-        wire.create_user(&format!("user{n}")).await;
-        let mut client = wire.connect_from(THERE);
+        server.create_user(&format!("user{n}")).await;
+        let mut client = server.connect_from(THERE);
         shaken(&mut client).await;
         clients.push(client);
     }
@@ -278,9 +280,9 @@ async fn parallel_logins_with_the_right_password_from_one_address_all_succeed() 
 
 #[tokio::test]
 async fn an_aborted_exchange_reveals_nothing_and_is_not_counted() {
-    let wire = limited_node().await;
+    let server = limited_node().await;
     for _ in 0..PARALLEL {
-        let mut client = wire.connect_from(THERE);
+        let mut client = server.connect_from(THERE);
         client.open().await;
         client
             .auth(
@@ -290,5 +292,5 @@ async fn an_aborted_exchange_reveals_nothing_and_is_not_counted() {
             .await;
         assert_eq!(client.element().await.name(), "challenge");
     }
-    attempt(&wire, THERE, "juliet", PASSWORD).await.unwrap();
+    attempt(&server, THERE, "juliet", PASSWORD).await.unwrap();
 }

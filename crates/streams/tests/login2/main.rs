@@ -60,9 +60,9 @@ async fn juliet(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
         ..TestServerConfig::default()
     };
     change(&mut setup);
-    let wire = setup.start();
-    wire.create_user("juliet").await;
-    wire
+    let server = setup.start();
+    server.create_user("juliet").await;
+    server
 }
 
 async fn node() -> TestServer {
@@ -70,8 +70,8 @@ async fn node() -> TestServer {
 }
 
 /// A stream under TLS, with its features.
-async fn encrypted(wire: &TestServer) -> (StreamClient, ReceivedElement) {
-    let mut client = wire.connect();
+async fn encrypted(server: &TestServer) -> (StreamClient, ReceivedElement) {
+    let mut client = server.connect();
     shaken(&mut client).await.map_or_else(|| panic!("no features"), |features| (client, features))
 }
 

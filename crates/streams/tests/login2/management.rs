@@ -25,8 +25,8 @@ const ENABLE: &str =
     "<bind xmlns='urn:xmpp:bind:0'><tag>Awesome</tag><enable xmlns='urn:xmpp:sm:3' resume='true'/></bind>";
 
 /// Logs in with stream management; returns the client, its address and the resumption id.
-async fn enabled(wire: &TestServer) -> (StreamClient, String, String) {
-    let (mut client, _) = encrypted(wire).await;
+async fn enabled(server: &TestServer) -> (StreamClient, String, String) {
+    let (mut client, _) = encrypted(server).await;
     client.send(plain("juliet", PASSWORD, ENABLE)).await;
     let (success, _) = succeeds(&mut client).await;
     let (_, enabled) =
@@ -41,8 +41,8 @@ fn resume(id: &str, h: u32) -> String {
 
 #[tokio::test]
 async fn section_9_inline_resume_and_enable_are_offered() {
-    let wire = managed().await;
-    let (_, features) = encrypted(&wire).await;
+    let server = managed().await;
+    let (_, features) = encrypted(&server).await;
     assert!(
         features.has("<inline><sm xmlns='urn:xmpp:sm:3'/><bind xmlns='urn:xmpp:bind:0'>"),
         "{}",
@@ -66,18 +66,18 @@ async fn section_9_inline_resume_and_enable_are_offered() {
 //# MUST NOT be sent in this case.
 #[tokio::test]
 async fn section_9_2_a_lost_stream_is_resumed_with_one_request() {
-    let wire = managed().await;
-    wire.create_user("romeo").await;
-    let (mut client, jid, id) = enabled(&wire).await;
+    let server = managed().await;
+    server.create_user("romeo").await;
+    let (mut client, jid, id) = enabled(&server).await;
     assert!(client.sync().await.iter().all(|seen| seen.name() == "r"));
     drop(client);
     testkit::server::run_until_idle().await;
-    let mut romeo = wire.login("romeo", "orchard").await;
+    let mut romeo = server.login("romeo", "orchard").await;
     romeo
         .send(format!("<message to='{jid}' type='chat' id='m1'><body>Art thou there?</body></message>"))
         .await;
     romeo.sync().await;
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     // The answer of `sync` was received: one stanza.
     client.send(plain("juliet", PASSWORD, &resume(&id, 1))).await;
     let success = client.element().await;
@@ -90,7 +90,7 @@ async fn section_9_2_a_lost_stream_is_resumed_with_one_request() {
         received = client.element().await;
     }
     assert!(received.name() == "message" && received.attr("id").as_deref() == Some("m1"), "{}", received.0);
-    let account = wire.node.routing_table.find(wire.address("juliet").as_ref()).unwrap();
+    let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
     assert_eq!(account.sessions().len(), 1);
 }
 
@@ -100,12 +100,12 @@ async fn section_9_2_a_lost_stream_is_resumed_with_one_request() {
 //# <success/> response
 #[tokio::test]
 async fn section_9_2_a_failed_resume_falls_back_to_bind() {
-    let wire = managed().await;
-    wire.create_user("romeo").await;
-    let (mut old, _, id) = enabled(&wire).await;
+    let server = managed().await;
+    server.create_user("romeo").await;
+    let (mut old, _, id) = enabled(&server).await;
     // Romeo has obtained juliet's id; it is useless to him.
     for (user, id) in [("romeo", id.as_str()), ("juliet", "0123"), ("juliet", "")] {
-        let (mut client, _) = encrypted(&wire).await;
+        let (mut client, _) = encrypted(&server).await;
         client.send(plain(user, PASSWORD, &resume(id, 0))).await;
         let (success, _) = succeeds(&mut client).await;
         let failed = success.0.find("<failed xmlns='urn:xmpp:sm:3'").expect("an answer to resume");
@@ -124,8 +124,8 @@ async fn section_9_2_a_failed_resume_falls_back_to_bind() {
 
 #[tokio::test]
 async fn a_token_login_resumes_a_stream() {
-    let wire = managed().await;
-    let (mut client, _) = encrypted(&wire).await;
+    let server = managed().await;
+    let (mut client, _) = encrypted(&server).await;
     let token = "<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
     client.send(plain("juliet", PASSWORD, &format!("{PHONE}{ENABLE}{token}"))).await;
     let (success, _) = succeeds(&mut client).await;
@@ -136,14 +136,14 @@ async fn a_token_login_resumes_a_stream() {
     let (id, token) = (find("id"), find("token"));
     drop(client);
     testkit::server::run_until_idle().await;
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     let proof = sasl::client::hashed_token("juliet", &token, &[]);
     let more = format!("{PHONE}<fast xmlns='urn:xmpp:fast:0'/>{}", resume(&id, 0));
-    wire.store_calls();
+    server.store_calls();
     client.send(authenticate("HT-SHA-256-NONE", &proof, &more)).await;
     let answer = client.element().await;
     assert!(answer.has("<resumed xmlns='urn:xmpp:sm:3'"), "{}", answer.0);
-    let calls = wire.store_calls();
+    let calls = server.store_calls();
     assert!(!calls.contains(&"logins.login"), "the session has its roster: {calls:?}");
     assert_eq!(identity(&answer), identity(&success));
 }
@@ -151,37 +151,37 @@ async fn a_token_login_resumes_a_stream() {
 /// XEP-0388, section 3.6.2: a server must not process the inline features of a failed authentication request.
 #[tokio::test]
 async fn no_token_is_issued_where_resumption_and_then_the_login_fail() {
-    let wire = managed().await;
-    let juliet = wire.address("juliet");
-    let (_live, _, id) = enabled(&wire).await;
+    let server = managed().await;
+    let juliet = server.address("juliet");
+    let (_live, _, id) = enabled(&server).await;
     let (_, resource) = id.split_once(':').unwrap();
     let wrong = format!("00112233445566778899aabbccddeeff:{resource}");
     let owner = juliet.clone();
-    wire.after_proof(move |stores| {
+    server.after_proof(move |stores| {
         now(stores.accounts.set_disabled(owner.as_ref(), true)).unwrap();
     });
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     let request = format!("{}{}", want(HtMechanism::Unbound), resume(&wrong, 0));
     client.send(plain("juliet", PASSWORD, &request)).await;
     assert_eq!(failure(&mut client).await, "account-disabled");
-    assert!(tokens(&wire.stores, &juliet).is_empty(), "the resource exists, but the token is wrong");
+    assert!(tokens(&server.stores, &juliet).is_empty(), "the resource exists, but the token is wrong");
 }
 
 /// As above: the stream error takes the place of success.
 #[tokio::test]
 async fn a_resumption_with_a_count_too_high_leaves_the_tokens_unchanged() {
-    let wire = managed().await;
-    let juliet = wire.address("juliet");
-    let (mut live, _, id) = enabled(&wire).await;
-    let text = issue(&wire, HtMechanism::Unbound).await;
-    let before = tokens(&wire.stores, &juliet);
+    let server = managed().await;
+    let juliet = server.address("juliet");
+    let (mut live, _, id) = enabled(&server).await;
+    let text = issue(&server, HtMechanism::Unbound).await;
+    let before = tokens(&server.stores, &juliet);
     let resume = format!("<resume xmlns='urn:xmpp:sm:3' previd='{id}' h='1000'/>");
     let invalidate = "<fast xmlns='urn:xmpp:fast:0' invalidate='true'/>";
     for more in [String::new(), ENABLE.to_owned(), invalidate.to_owned(), want(HtMechanism::Exporter)] {
-        let (mut client, _) = encrypted(&wire).await;
+        let (mut client, _) = encrypted(&server).await;
         use_token(&mut client, HtMechanism::Unbound, &text, &format!("{more}{resume}")).await;
         client.expect_stream_error(StreamCondition::UndefinedCondition).await;
-        assert_eq!(tokens(&wire.stores, &juliet), before, "{more}");
+        assert_eq!(tokens(&server.stores, &juliet), before, "{more}");
     }
     live.sync().await;
 }

@@ -16,9 +16,9 @@ fn believed(value: &str) -> String {
 
 #[tokio::test]
 async fn section_2_1_the_same_features_have_the_same_name() {
-    let wire = node().await;
-    let (_, one) = encrypted(&wire).await;
-    let (_, two) = encrypted(&wire).await;
+    let server = node().await;
+    let (_, one) = encrypted(&server).await;
+    let (_, two) = encrypted(&server).await;
     assert_eq!(version(&one), version(&two));
     let other = juliet(|setup| setup.policy.allow_anonymous = true).await;
     assert_ne!(version(&encrypted(&other).await.1), version(&one));
@@ -26,8 +26,8 @@ async fn section_2_1_the_same_features_have_the_same_name() {
 
 #[tokio::test]
 async fn section_2_2_an_outdated_name_is_refused_without_prejudice() {
-    let wire = juliet(|setup| setup.limits.auth_attempts = 2).await;
-    let (mut client, features) = encrypted(&wire).await;
+    let server = juliet(|setup| setup.limits.auth_attempts = 2).await;
+    let (mut client, features) = encrypted(&server).await;
     for _ in 0..5 {
         client.send(plain("juliet", PASSWORD, &believed("b3V0ZGF0ZWQ="))).await;
         client
@@ -43,9 +43,9 @@ async fn section_2_2_an_outdated_name_is_refused_without_prejudice() {
 
 /// Header, request, and the first stanzas, in one write and split at every position.
 #[tokio::test]
-async fn everything_in_one_flight_in_pieces_of_every_size() {
-    let wire = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
-    let mut client = wire.connect();
+async fn a_pipelined_login_in_fragments_of_every_size() {
+    let server = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
+    let mut client = server.connect();
     client.open().await;
     let request = format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>");
     client.send(plain("juliet", PASSWORD, &request)).await;
@@ -62,7 +62,7 @@ async fn everything_in_one_flight_in_pieces_of_every_size() {
     let flight = format!("{}{login}{last}", testkit::server::STREAM_HEADER);
     let sizes = (1..40).chain([100, 500, flight.len()]);
     for size in sizes {
-        let mut client = wire.connect();
+        let mut client = server.connect();
         for piece in flight.as_bytes().chunks(size) {
             client.send(piece).await;
             tokio::task::yield_now().await;
@@ -77,9 +77,9 @@ async fn everything_in_one_flight_in_pieces_of_every_size() {
 }
 
 #[tokio::test]
-async fn a_pipelined_login_with_a_password_that_is_wrong_is_answered_in_order() {
-    let wire = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
-    let mut client = wire.connect();
+async fn a_pipelined_login_with_a_wrong_password_is_answered_in_order() {
+    let server = juliet(|setup| setup.policy.allow_plain_without_tls = true).await;
+    let mut client = server.connect();
     client
         .send(format!(
             "{}{}{}",
@@ -96,9 +96,9 @@ async fn a_pipelined_login_with_a_password_that_is_wrong_is_answered_in_order() 
 
 /// XEP-0368: with TLS from the first byte, header and request follow directly after the handshake.
 #[tokio::test]
-async fn a_reconnect_over_direct_tls_is_one_flight_behind_the_handshake() {
-    let wire = node().await;
-    let mut client = wire.connect_direct().await;
+async fn a_reconnect_over_direct_tls_is_one_round_trip_after_the_handshake() {
+    let server = node().await;
+    let mut client = server.connect_direct().await;
     client.handshake(&TlsClientSettings::default()).await.unwrap();
     let request = format!("{PHONE}<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-EXPR'/>");
     client.send(format!("{}{}", testkit::server::STREAM_HEADER, plain("juliet", PASSWORD, &request))).await;
@@ -107,7 +107,7 @@ async fn a_reconnect_over_direct_tls_is_one_flight_behind_the_handshake() {
     let (success, _) = succeeds(&mut client).await;
     let (_, token) = success.0.split_once(" token='").unwrap();
     let token = token.split('\'').next().unwrap();
-    let mut client = wire.connect_direct().await;
+    let mut client = server.connect_direct().await;
     client.handshake(&TlsClientSettings::default()).await.unwrap();
     let proof = sasl::client::hashed_token("juliet", token, client.binding("tls-exporter"));
     let login =

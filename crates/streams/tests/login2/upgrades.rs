@@ -9,14 +9,14 @@ const WANT_512: &str = "<upgrade xmlns='urn:xmpp:sasl:upgrade:0'>UPGR-SCRAM-SHA-
 
 /// Juliet's account was imported from a server with SHA-1 only.
 async fn imported() -> TestServer {
-    let wire = node().await;
+    let server = node().await;
     let stored = Credentials::derive_for(&[ScramHash::Sha1], PASSWORD, 64, b"salt").unwrap().encode();
-    wire.stores.accounts.set_credentials(wire.address("juliet").as_ref(), &stored).await.unwrap();
-    wire
+    server.stores.accounts.set_credentials(server.address("juliet").as_ref(), &stored).await.unwrap();
+    server
 }
 
-async fn stored(wire: &TestServer) -> Credentials {
-    let login = wire.stores.logins.secrets(wire.address("juliet").as_ref()).await.unwrap().unwrap();
+async fn stored(server: &TestServer) -> Credentials {
+    let login = server.stores.logins.secrets(server.address("juliet").as_ref()).await.unwrap().unwrap();
     Credentials::decode(&login.credentials).unwrap()
 }
 
@@ -44,28 +44,28 @@ fn hash(task: &ReceivedElement, hash: ScramHash, password: &str) -> String {
 
 #[tokio::test]
 async fn section_3_the_example_upgrades_the_keys() {
-    let wire = imported().await;
-    let (mut client, features) = encrypted(&wire).await;
+    let server = imported().await;
+    let (mut client, features) = encrypted(&server).await;
     let task = scram(&mut client, Mechanism::ScramSha1Plus, &features, WANT_256).await;
     assert_eq!((task.name().as_str(), task.all("task")), ("continue", vec!["UPGR-SCRAM-SHA-256".to_owned()]));
     let data = salt(&mut client, "UPGR-SCRAM-SHA-256").await;
-    wire.store_calls();
+    server.store_calls();
     client.send(hash(&data, ScramHash::Sha256, PASSWORD)).await;
     client.expect("<success xmlns='urn:xmpp:sasl:2'><authorization-identifier>juliet@example.com</authorization-identifier></success>").await;
     assert_eq!(client.element().await.name(), "features");
-    assert_eq!(wire.store_calls(), ["accounts.upgrade_credentials"]);
-    let now = stored(&wire).await;
+    assert_eq!(server.store_calls(), ["accounts.upgrade_credentials"]);
+    let now = stored(&server).await;
     assert!(now.sha1.is_some() && now.sha256.is_some() && now.sha512.is_none());
-    let (mut client, features) = encrypted(&wire).await;
+    let (mut client, features) = encrypted(&server).await;
     // Keys that exist already are not requested again.
     let success = scram(&mut client, Mechanism::ScramSha256Plus, &features, WANT_256).await;
     assert_eq!(success.name(), "success");
 }
 
 #[tokio::test]
-async fn section_2_2_several_tasks_one_after_the_other_then_everything_inline() {
-    let wire = imported().await;
-    let (mut client, _) = encrypted(&wire).await;
+async fn section_2_2_several_tasks_in_sequence_and_then_inline_requests() {
+    let server = imported().await;
+    let (mut client, _) = encrypted(&server).await;
     let token = "<request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/>";
     client
         .send(plain("juliet", PASSWORD, &format!("{PHONE}{WANT_256}{WANT_512}{WANT_512}{BIND}{token}")))
@@ -80,17 +80,17 @@ async fn section_2_2_several_tasks_one_after_the_other_then_everything_inline() 
     }
     let (success, _) = succeeds(&mut client).await;
     assert!(identity(&success).contains("/AwesomeXMPP/") && success.has("<token "));
-    let now = stored(&wire).await;
+    let now = stored(&server).await;
     assert!(now.sha256.is_some() && now.sha512.is_some());
     for mechanism in [Mechanism::ScramSha512, Mechanism::ScramSha256, Mechanism::ScramSha1] {
-        let (mut client, features) = encrypted(&wire).await;
+        let (mut client, features) = encrypted(&server).await;
         scram(&mut client, mechanism, &features, "").await;
     }
 }
 
 #[tokio::test]
-async fn a_wrong_upgrade_task_fails_with_its_condition() {
-    let wire = imported().await;
+async fn an_invalid_upgrade_task_fails_with_its_condition() {
+    let server = imported().await;
     let begin = plain("juliet", PASSWORD, &format!("{WANT_256}{BIND}"));
     for (before_salt, element, condition) in [
         (true, format!("<next {SASL2} task='UPGR-SCRAM-SHA-512'/>"), "malformed-request"),
@@ -114,7 +114,7 @@ async fn a_wrong_upgrade_task_fails_with_its_condition() {
             "incorrect-encoding",
         ),
     ] {
-        let (mut client, _) = encrypted(&wire).await;
+        let (mut client, _) = encrypted(&server).await;
         client.send(&begin).await;
         assert_eq!(client.element().await.name(), "continue");
         if !before_salt {
@@ -124,21 +124,21 @@ async fn a_wrong_upgrade_task_fails_with_its_condition() {
         // The client is not logged in.
         ends(&mut client, "<presence/>", StreamCondition::NotAuthorized).await;
     }
-    assert!(stored(&wire).await.sha256.is_none());
+    assert!(stored(&server).await.sha256.is_none());
     // XEP-0388, section 5.8: after <continue/> there is no other authentication.
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     client.send(&begin).await;
     client.element().await;
     ends(&mut client, &begin, StreamCondition::PolicyViolation).await;
-    let (mut client, _) = encrypted(&wire).await;
+    let (mut client, _) = encrypted(&server).await;
     client.send(&begin).await;
     client.element().await;
     ends(&mut client, &format!("<response {SASL2}/>"), StreamCondition::UnsupportedStanzaType).await;
 }
 
 /// Begins two upgrades; returns the client and the answer to the first task, which is not sent yet.
-async fn during_an_upgrade(wire: &TestServer) -> (StreamClient, String) {
-    let (mut client, _) = encrypted(wire).await;
+async fn during_an_upgrade(server: &TestServer) -> (StreamClient, String) {
+    let (mut client, _) = encrypted(server).await;
     client.send(plain("juliet", PASSWORD, &format!("{WANT_256}{WANT_512}"))).await;
     let name = client.element().await.all("task").concat();
     let data = salt(&mut client, &name).await;
@@ -149,13 +149,13 @@ async fn during_an_upgrade(wire: &TestServer) -> (StreamClient, String) {
 #[tokio::test]
 async fn a_password_changed_during_an_upgrade_fails_the_login() {
     for what in ["another password", "removed", "disabled, with other keys"] {
-        let wire = juliet(|setup| setup.limits.login_failures_per_address_and_account = 1).await;
-        let juliet = wire.address("juliet");
-        let accounts = &wire.stores.accounts;
+        let server = juliet(|setup| setup.limits.login_failures_per_address_and_account = 1).await;
+        let juliet = server.address("juliet");
+        let accounts = &server.stores.accounts;
         let imported = |password| Credentials::derive_for(&[ScramHash::Sha1], password, 64, b"salt").unwrap();
         let old = imported(PASSWORD).encode();
         accounts.set_credentials(juliet.as_ref(), &old).await.unwrap();
-        let (mut client, answer) = during_an_upgrade(&wire).await;
+        let (mut client, answer) = during_an_upgrade(&server).await;
         let new = imported("new password");
         let condition = match what {
             "removed" => {
@@ -178,7 +178,7 @@ async fn a_password_changed_during_an_upgrade_fails_the_login() {
         };
         assert_eq!(fails(&mut client, &answer).await, condition, "{what}");
         if what == "another password" {
-            assert_eq!(stored(&wire).await, new, "not overwritten");
+            assert_eq!(stored(&server).await, new, "not overwritten");
         }
         // The password was right, so this wrong one is the first that counts.
         assert_eq!(fails(&mut client, &plain("juliet", "guess", "")).await, "not-authorized", "{what}");
@@ -187,26 +187,26 @@ async fn a_password_changed_during_an_upgrade_fails_the_login() {
 
 #[tokio::test]
 async fn keys_upgraded_by_another_client_meanwhile_do_not_fail_the_login() {
-    let wire = imported().await;
-    let (mut slow, answer) = during_an_upgrade(&wire).await;
-    let (mut fast, other_answer) = during_an_upgrade(&wire).await;
+    let server = imported().await;
+    let (mut slow, answer) = during_an_upgrade(&server).await;
+    let (mut fast, other_answer) = during_an_upgrade(&server).await;
     fast.send(other_answer).await;
     let second = fast.element().await.all("task").concat();
     let data = salt(&mut fast, &second).await;
     let wanted = if second.ends_with("512") { ScramHash::Sha512 } else { ScramHash::Sha256 };
     fast.send(hash(&data, wanted, PASSWORD)).await;
     succeeds(&mut fast).await;
-    let keys = stored(&wire).await;
+    let keys = stored(&server).await;
     slow.send(answer).await;
     // Both keys exist, so there is no second task.
     succeeds(&mut slow).await;
-    assert_eq!(stored(&wire).await, keys);
+    assert_eq!(stored(&server).await, keys);
 }
 
 #[tokio::test]
-async fn unknown_tasks_are_passed_over() {
-    let wire = imported().await;
-    let (mut client, _) = encrypted(&wire).await;
+async fn unknown_tasks_are_ignored() {
+    let server = imported().await;
+    let (mut client, _) = encrypted(&server).await;
     let strange = WANT_256.replace("SCRAM-SHA-256", "BLOOP2") + &WANT_256.replace("256", "256-PLUS");
     client.send(plain("juliet", PASSWORD, &strange)).await;
     succeeds(&mut client).await;

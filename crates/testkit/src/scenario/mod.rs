@@ -41,9 +41,9 @@
 //! A colon is followed by XML on indented lines, one or several stanzas.
 //!
 //! In XML, `{USER}` is a bare address, `{NAME.full}` a full one, `{server}` the domain. In received XML `{any}` matches
-//! any value or text; `{keep:WORD}` does too and stores it as `{WORD}`; `scenario:more='yes'` permits further attributes
-//! and children of an element. Stanzas are compared by meaning: the order of attributes and children, prefixes and
-//! blanks between elements do not count.
+//! any value or text; `{keep:WORD}` does too and stores it as `{WORD}`; `scenario:more='yes'` permits further
+//! attributes and children of an element. Stanzas are compared by meaning: the order of attributes and children,
+//! prefixes and blanks between elements do not count.
 //!
 //! Against a remote server, what RFC 6120 lets a server omit (`to` the client itself, `from` its own account, the
 //! language) may be missing; in memory it is required.

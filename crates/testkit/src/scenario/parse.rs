@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_their_line() {
+    fn errors_name_their_line() {
         assert_eq!(wrong("romeo connects"), "p:1: no client has the name \"romeo\"; there are: ");
         assert_eq!(
             wrong(&format!("{HEAD}juliet connects")),

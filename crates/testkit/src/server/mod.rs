@@ -411,7 +411,8 @@ impl TestServer {
         self.counted.before_tokens(act);
     }
 
-    /// Makes the store miss its deadline for every proof, and keep the proof: a statement of the batch is still running.
+    /// Makes the store miss its deadline for every proof, and keep the proof: a statement of the batch is still
+    /// running.
     pub fn set_proofs_late(&self, late: bool) {
         self.counted.set_proofs_late(late);
     }

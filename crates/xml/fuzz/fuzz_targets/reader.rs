@@ -1,5 +1,5 @@
-//! Fuzz target for the reader: reading one element never panics, its offsets are valid, and the scanner sees one element in
-//! whatever the reader accepts.
+//! Fuzz target for the reader: reading one element never panics, its offsets are valid, and the scanner sees one
+//! element in whatever the reader accepts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

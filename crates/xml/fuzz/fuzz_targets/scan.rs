@@ -1,5 +1,5 @@
-//! Fuzz target for the scanner: the first byte is a chunk size, the rest a stream, which must scan the same in chunks and
-//! whole.
+//! Fuzz target for the scanner: the first byte is a chunk size, the rest a stream, which must scan the same in chunks
+//! and whole.
 //!
 //! Not implemented: the content of the elements, which the target `reader` covers.
 #![no_main]

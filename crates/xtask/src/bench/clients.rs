@@ -1,12 +1,12 @@
 //! Clients of the benches: runs of `throng load` with a generated plan, and the CPU of the server during the run.
 //!
-//! A run writes `run.json`, which has the counters of each second. The CPU of the server is sampled meanwhile by the same
-//! clock, so that it can be read off between any two moments of the run.
+//! A run writes `run.json`, which has the counters of each second. The CPU of the server is sampled meanwhile by the
+//! same clock, so that it can be read off between any two moments of the run.
 //!
 //! # Pitfalls
 //!
-//! Samples are 100 ms apart and interpolated. A window that begins or ends in the middle of a change is wrong by up to that;
-//! plans leave an idle second before and after what is measured, or drop its first and its last second.
+//! Samples are 100 ms apart and interpolated. A window that begins or ends in the middle of a change is wrong by up to
+//! that; plans leave an idle second before and after what is measured, or drop its first and its last second.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -236,8 +236,8 @@ impl MeasuredRun {
         counts
     }
 
-    /// Seconds of steady work: all whole seconds with more than half of the highest count, without the first and the last.
-    /// `count` is a counter, or `timing:NAME` for the number of its values.
+    /// Seconds of steady work: all whole seconds with more than half of the highest count, without the first and the
+    /// last. `count` is a counter, or `timing:NAME` for the number of its values.
     pub(crate) fn steady(&self, count: &str) -> Result<Window> {
         let counts = self.by_second(|second| count_of(second, count));
         let range = busiest(&counts).with_context(|| {

@@ -1,10 +1,10 @@
 //! `bench login`: cost of a login for the server, from connect to roster result.
 //!
-//! Waves of logins (connect, stream, SASL, bind, session where the server requires it, roster), 1 and 64 at a time, with
-//! SCRAM-SHA-1 and SCRAM-SHA-256. Closing is measured apart. Beside it: the same login at the relay, which answers with fixed
-//! bytes. FAST is a reconnect: one flight with a token that was used before, up to `<success/>` with the resource; no
-//! roster, no write. PLAIN is compared with the key derivation alone, made in this program with the iteration count of the
-//! server's SCRAM challenges.
+//! Waves of logins (connect, stream, SASL, bind, session where the server requires it, roster), 1 and 64 at a time,
+//! with SCRAM-SHA-1 and SCRAM-SHA-256. Closing is measured apart. Beside it: the same login at the relay, which answers
+//! with fixed bytes. FAST is a reconnect: one flight with a token that was used before, up to `<success/>` with the
+//! resource; no roster, no write. PLAIN is compared with the key derivation alone, made in this program with the
+//! iteration count of the server's SCRAM challenges.
 //!
 //! Not measured: TLS, database round trips (a test counts them), logins while others chat.
 
@@ -212,7 +212,7 @@ pub(crate) fn run(args: &LoginBenchArgs, report: &mut BenchReport) -> Result<()>
     };
     let server = ServerUnderTest::server(options, &need)?;
     let relay = ServerUnderTest::relay(options)?;
-    let mut floor = LoginBench::new(&relay.clients, args.accounts);
+    let mut relay_bench = LoginBench::new(&relay.clients, args.accounts);
     let mut measured = LoginBench::new(&server.clients, args.accounts);
     let mechanisms = &args.mechanisms;
     let mut iterations = None;
@@ -230,7 +230,7 @@ pub(crate) fn run(args: &LoginBenchArgs, report: &mut BenchReport) -> Result<()>
     for round in 0..options.rounds(5) {
         for concurrency in [1, 64] {
             let size = if concurrency == 1 { wave / 4 } else { wave };
-            let empty = floor.wave(LoginMechanism::Plain, size, concurrency)?;
+            let empty = relay_bench.wave(LoginMechanism::Plain, size, concurrency)?;
             waves.entry((None, concurrency)).or_default().push(empty);
             for &mechanism in mechanisms {
                 // A key derivation costs as much as many logins.

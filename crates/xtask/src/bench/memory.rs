@@ -1,9 +1,9 @@
 //! `bench memory`: resident memory of an idle session.
 //!
-//! A session is authenticated, bound, has fetched its roster and is available; its contacts come online as the accounts do.
-//! The result is the slope of `Rss` between a third of the sessions and all of them (5 000 and 15 000), each read when the
-//! server is idle. Then all close and the same number logs in again: growth by the second wave is memory that was neither
-//! returned nor reused. Rosters of 50 and 150 contacts are compared with a session of 3.
+//! A session is authenticated, bound, has fetched its roster and is available; its contacts come online as the accounts
+//! do. The result is the slope of `Rss` between a third of the sessions and all of them (5 000 and 15 000), each read
+//! when the server is idle. Then all close and the same number logs in again: growth by the second wave is memory that
+//! was neither returned nor reused. Rosters of 50 and 150 contacts are compared with a session of 3.
 //!
 //! Not measured: memory of the kernel (sockets), of other processes (a database), of sessions that chat.
 

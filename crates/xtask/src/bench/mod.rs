@@ -1,13 +1,13 @@
 //! `cargo xtask bench`: a server against its budgets, beside a relay that parses nothing, in the same run.
 //!
 //! The server is a separate process; only its CPU and memory count. The clients are runs of `throng load`, each with a
-//! plan of the bench. Each bench's file says what it measures and what it does not. `--target` and `--pid` point the same
-//! benches at any XMPP server.
+//! plan of the bench. Each bench's file says what it measures and what it does not. `--target` and `--pid` point the
+//! same benches at any XMPP server.
 //!
 //! # Pitfalls
 //!
-//! Relay and clients must be optimised, or the clients are the limit. Started unoptimised (as `cargo xtask` does), the program
-//! starts itself again, built with the profile `dist`.
+//! Relay and clients must be optimised, or the clients are the limit. Started unoptimised (as `cargo xtask` does), the
+//! program starts itself again, built with the profile `dist`.
 
 mod clients;
 mod clock;

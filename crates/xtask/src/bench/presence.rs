@@ -1,7 +1,8 @@
 //! `bench presence`: cost of a presence delivered, when one user with 150 online contacts changes state.
 //!
 //! All are online; the one alternates between two states with a status text, the next when all contacts have the last.
-//! Beside it the relay: as many bytes as a contact receives (with `from` and `to`), written to as many sockets for one input.
+//! Beside it the relay: as many bytes as a contact receives (with `from` and `to`), written to as many sockets for one
+//! input.
 //!
 //! Not measured: probes and initial presence, several resources, contacts on other nodes, presence under load.
 
@@ -44,12 +45,14 @@ pub(crate) fn run(args: &PresenceBenchArgs, report: &mut BenchReport) -> Result<
         |clients| PresenceChanges { clients, before: 0, senders: 1, contacts: args.contacts, seconds };
     let (mut low, mut high, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..options.rounds(5) {
-        let floor = changes(&relay.clients).cpu_us()?;
+        let relay_cost = changes(&relay.clients).cpu_us()?;
         let measured = changes(&server.clients).cpu_us()?;
-        print_progress(&format!("round {round}: relay {floor:.2}, server {measured:.2} us per presence"));
-        low.push(floor);
+        print_progress(&format!(
+            "round {round}: relay {relay_cost:.2}, server {measured:.2} us per presence"
+        ));
+        low.push(relay_cost);
         high.push(measured);
-        ratios.push(measured / floor);
+        ratios.push(measured / relay_cost);
     }
     report.info("presence.relay.cpu", median(low), "us/presence");
     report.info("presence.server.cpu", median(high), "us/presence");

@@ -1,12 +1,12 @@
 //! Processes of a bench: start, end, CPU and resident memory.
 //!
-//! CPU and memory are those of a process with all its descendants. CPU is the sum of `/proc/PID/task/*/schedstat` (nanoseconds).
-//! Threads that ended between two readings count as they were last seen; `/proc/PID/stat` (10 ms steps, ended threads
-//! included) is the check on it. Kernel work for the process is counted as the kernel accounts it: loopback delivery mostly
-//! counts for the sender.
+//! CPU and memory are those of a process with all its descendants. CPU is the sum of `/proc/PID/task/*/schedstat`
+//! (nanoseconds). Threads that ended between two readings count as they were last seen; `/proc/PID/stat` (10 ms steps,
+//! ended threads included) is the check on it. Kernel work for the process is counted as the kernel accounts it:
+//! loopback delivery mostly counts for the sender.
 //!
-//! Every child is in one list. It ends with its guard, with a panic, and with SIGINT, SIGTERM or SIGHUP; if the bench is
-//! killed (SIGKILL), its children end through `setpriv --pdeathsig`, where that program exists.
+//! Every child is in one list. It ends with its guard, with a panic, and with SIGINT, SIGTERM or SIGHUP; if the bench
+//! is killed (SIGKILL), its children end through `setpriv --pdeathsig`, where that program exists.
 #![allow(
     clippy::disallowed_types,
     reason = "a tool does not use `base`; no other lock is acquired while this one is held"
@@ -150,9 +150,9 @@ impl Drop for ChildGuard {
         let id = self.id();
         if matches!(self.0.try_wait(), Ok(None)) {
             send_signal(id, Signal::TERM);
-            let asked = now();
+            let requested_at = now();
             while matches!(self.0.try_wait(), Ok(None)) {
-                if asked.elapsed() > TERMINATION_TIMEOUT {
+                if requested_at.elapsed() > TERMINATION_TIMEOUT {
                     print_progress(&format!(
                         "process {id} did not end within {} s of SIGTERM: killed",
                         TERMINATION_TIMEOUT.as_secs()
@@ -265,7 +265,8 @@ impl CpuMeter {
     }
 }
 
-/// Resident memory of a process and its descendants in bytes (`Rss` of `/proc/PID/smaps_rollup`; shared pages count in each).
+/// Resident memory of a process and its descendants in bytes (`Rss` of `/proc/PID/smaps_rollup`; shared pages count in
+/// each).
 pub(crate) fn resident_bytes(root: u32) -> Result<u64> {
     let one = |id: u32| -> Result<u64> {
         let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup"))

@@ -1,17 +1,19 @@
 //! Relay that a server is compared with: a plain tokio program that checks and parses nothing.
 //!
-//! Clients log in as to any XMPP server and receive fixed bytes: stream header, PLAIN as the only mechanism, success for any
-//! password, the resource that they ask for, an empty result for every other request. Only the ends of elements are searched
-//! for. Every `…</message>` goes to the connection whose full address is its `to='…'`, each with a separate write, and every
-//! `…</presence>` is written as it is to all other connections; a presence without content is dropped. There is no XML
-//! parser, no authentication, no storage, no flow control and no order between writers beyond the lock of a socket.
+//! Clients log in as to any XMPP server and receive fixed bytes: stream header, PLAIN as the only mechanism, success
+//! for any password, the resource that they ask for, an empty result for every other request. Only the ends of elements
+//! are searched for. Every `…</message>` goes to the connection whose full address is its `to='…'`, each with a
+//! separate write, and every `…</presence>` is written as it is to all other connections; a presence without content is
+//! dropped. There is no XML parser, no authentication, no storage, no flow control and no order between writers beyond
+//! the lock of a socket.
 //!
 //! It is meant to be naive: one task and one buffer per connection, `write_all` for each message. Coalescing reads and
 //! writes can beat it. It ends when its standard input closes, so that a killed bench leaves no relay running.
 //!
 //! # Pitfalls
 //!
-//! Clients must write attributes in single quotes and stanzas without nested elements of the same name, as `throng load` does.
+//! Clients must write attributes in single quotes and stanzas without nested elements of the same name, as `throng
+//! load` does.
 #![allow(clippy::disallowed_types, reason = "the relay shares no code with the server")]
 
 use std::collections::HashMap;

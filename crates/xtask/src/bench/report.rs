@@ -17,11 +17,11 @@ impl Measurement {
     fn cells(&self) -> [String; 6] {
         let (budget, ratio, verdict) = match self.budget {
             Some(budget) => {
-                let kept = self.value <= budget;
+                let within_budget = self.value <= budget;
                 // 0 of 0 counts as within budget.
-                let ratio = if kept && budget == 0.0 { 1.0 } else { self.value / budget };
+                let ratio = if within_budget && budget == 0.0 { 1.0 } else { self.value / budget };
                 let ratio = format!("{ratio:.2}");
-                (format_value(budget), ratio, if kept { "ok" } else { "MISS" })
+                (format_value(budget), ratio, if within_budget { "ok" } else { "MISS" })
             }
             None => ("-".into(), "-".into(), "-"),
         };

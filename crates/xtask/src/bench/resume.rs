@@ -1,8 +1,8 @@
 //! `bench resume`: cost of a storm of resumptions, all at once, as after a network outage.
 //!
-//! Clients log in with tokens (XEP-0484) and stream management (XEP-0198), lose their connections without closing the stream, and
-//! all come back in the same moment: one flight with token and `<resume/>`, up to `<resumed/>`. Beside it the same storm
-//! of logins that bind a new session. The CPU of a resumption is held against the budget of a login.
+//! Clients log in with tokens (XEP-0484) and stream management (XEP-0198), lose their connections without closing the
+//! stream, and all come back in the same moment: one flight with token and `<resume/>`, up to `<resumed/>`. Beside it
+//! the same storm of logins that bind a new session. The CPU of a resumption is held against the budget of a login.
 //!
 //! Not measured: TLS, stanzas that are sent again.
 
@@ -60,8 +60,8 @@ pub(crate) fn run(args: &ResumeBenchArgs, report: &mut BenchReport) -> Result<()
     Ok(())
 }
 
-/// Two waves for the tokens, both of which write; a storm of new sessions; sessions that are cut and resumed in a storm.
-/// Silence separates them.
+/// Two waves for the tokens, both of which write; a storm of new sessions; sessions that are cut and resumed in a
+/// storm. Silence separates them.
 fn body() -> String {
     let phase = |concurrency: &str, session: &str| {
         let weight = |name: &str| u8::from(name == session);

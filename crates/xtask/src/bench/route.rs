@@ -1,14 +1,15 @@
 //! `bench route`: cost of a routed chat message, beside the relay in the same run.
 //!
-//! * 100 pairs with 1, 8 and 32 messages in flight per pair, closed loop: CPU per message, messages per second, latency.
-//! * the same pairs at half of the best rate, open loop, 8 messages of a sender at once: latency. Each side at half of its
-//!   own rate.
+//! * 100 pairs with 1, 8 and 32 messages in flight per pair, closed loop: CPU per message, messages per second,
+//!   latency.
+//! * the same pairs at half of the best rate, open loop, 8 messages of a sender at once: latency. Each side at half of
+//!   its own rate.
 //! * the same at half of the rate with 1 in flight, each message alone.
 //! * steady: 10 000 connections with a message each every 5 s (2 000 a second), open loop.
 //!
-//! Relay and server take turns; results are medians over the rounds, and ratios are medians of each round's ratio, because
-//! machines are noisy. The clients take one core. All of it is loopback without TLS, between sessions of one node, with the
-//! recipient's full address.
+//! Relay and server take turns; results are medians over the rounds, and ratios are medians of each round's ratio,
+//! because machines are noisy. The clients take one core. All of it is loopback without TLS, between sessions of one
+//! node, with the recipient's full address.
 //!
 //! Not measured: offline storage, archives, messages to bare addresses, several resources, TLS, other nodes.
 //!
@@ -189,12 +190,12 @@ fn measure_dense(
     let mut cases = IN_FLIGHT.map(|_| RelayAndServer::default());
     for round in 0..options.rounds(5) {
         for (case, in_flight) in cases.iter_mut().zip(IN_FLIGHT) {
-            let (floor, measured) = (relay.closed(in_flight)?, server.closed(in_flight)?);
+            let (relay_cost, measured) = (relay.closed(in_flight)?, server.closed(in_flight)?);
             print_progress(&format!(
                 "round {round}, {in_flight} in flight: relay {:.2}, server {:.2} us/message",
-                floor.cpu_us, measured.cpu_us
+                relay_cost.cpu_us, measured.cpu_us
             ));
-            case.relay.0.push(floor);
+            case.relay.0.push(relay_cost);
             case.server.0.push(measured);
         }
     }

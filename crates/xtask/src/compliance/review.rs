@@ -87,12 +87,12 @@ impl Review {
 
     /// Replaces the requirements; those with the same text keep their review.
     pub(crate) fn update(&mut self, sentences: Vec<Sentence>) {
-        let mut kept = std::mem::take(&mut self.requirements);
+        let mut previous = std::mem::take(&mut self.requirements);
         for sentence in sentences {
             let same = |known: &Requirement| known.text == sentence.text;
-            let found = kept.iter().position(|known| same(known) && known.id == sentence.id);
-            let found = found.or_else(|| kept.iter().position(same));
-            let known = found.map(|at| kept.remove(at)).unwrap_or_default();
+            let found = previous.iter().position(|known| same(known) && known.id == sentence.id);
+            let found = found.or_else(|| previous.iter().position(same));
+            let known = found.map(|at| previous.remove(at)).unwrap_or_default();
             let Sentence { id, anchor, text } = sentence;
             self.requirements.push(Requirement { id, anchor, text, ..known });
         }

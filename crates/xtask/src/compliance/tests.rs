@@ -75,7 +75,7 @@ fn paragraphs_of_a_xep_have_its_entities() {
 }
 
 #[test]
-fn a_review_stays_with_its_sentence_and_goes_when_the_sentence_changes() {
+fn a_review_is_retained_until_its_sentence_changes() {
     let mut review = list("who = \"server\"\nmissing = \"Not yet.\"\n");
     review.update(requirements(&RFC.replace("An appendix is REQUIRED", "The server MUST do it")));
     let reviewed: Vec<_> = review.requirements.iter().map(|r| (r.id.as_str(), r.who.as_str())).collect();
@@ -133,7 +133,7 @@ fn a_quote_in_a_comment_is_a_citation() {
 }
 
 #[test]
-fn several_citations_stand_above_one_item() {
+fn several_citations_can_precede_one_item() {
     let url = specification().url;
     let text = format!(
         "//= {url}#section-1.1\n//# a\n//# b\n//= {url}#section-1.2\n//= type=test\n//# c\n/// Text.\n#[test]\nfn it() {{}}\n"
@@ -144,7 +144,7 @@ fn several_citations_stand_above_one_item() {
 }
 
 #[test]
-fn the_page_counts_tests_code_and_what_is_missing() {
+fn the_page_counts_tests_code_and_missing_requirements() {
     let files = [quoting("1.1", "MUST do it")];
     let found = quotes::all(&files);
     let cited = page::page(&[(specification(), list("who = \"server\"\n"))], &found, &files);

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_finds_its_own_source_and_no_build_output() {
+    fn source_files_are_found_and_build_output_is_not() {
         let files = read(&super::super::root()).unwrap();
         assert!(files.iter().any(|f| f.path == "crates/xtask/src/tidy/files.rs"));
         assert!(files.iter().all(|f| !f.path.starts_with("target/") && !f.path.starts_with(".git/")));

@@ -51,8 +51,8 @@ fn check_line(line: &str) -> Option<String> {
         ));
     }
     // `user-agent` is a term of HTTP and of XEP-0388.
-    let said = lower.replace("user-agent", "").replace("user_agent", "").replace("user agent", "");
-    if let Some(word) = ORGANISATION_WORDS.iter().find(|word| has_word(&said, word)) {
+    let text = lower.replace("user-agent", "").replace("user_agent", "").replace("user agent", "");
+    if let Some(word) = ORGANISATION_WORDS.iter().find(|word| has_word(&text, word)) {
         return Some(format!("contains \"{word}\"; state the reason, not who did the work"));
     }
     if issue_number(&lower) {

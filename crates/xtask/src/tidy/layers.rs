@@ -82,9 +82,9 @@ const LAYER_RULES: &[LayerRule] = &[
         uses: &["base", "jid", "store", "core"],
         never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
-    // It uses nothing of the server but values, because a bug shared by client and server would be invisible. Values are
-    // tested against vectors of the specifications and other implementations: of `sasl` it uses the client, which the RFCs'
-    // vectors and a server in its own tests check. The server's program uses it for one command.
+    // It uses nothing of the server but values, because a bug shared by client and server would be invisible. Values
+    // are tested against vectors of the specifications and other implementations: of `sasl` it uses the client, which
+    // the RFCs' vectors and a server in its own tests check. The server's program uses it for one command.
     LayerRule {
         name: "loadgen",
         layer: 5,
@@ -115,8 +115,8 @@ const LAYER_RULES: &[LayerRule] = &[
         ],
         never: &[],
     },
-    // Never shipped. The registry is code, so only a program that links the features can write their documents; scenarios
-    // are executed by the connections of the testkit, also against a remote server.
+    // Never shipped. The registry is code, so only a program that links the features can write their documents;
+    // scenarios are executed by the connections of the testkit, also against a remote server.
     LayerRule {
         name: "xtask",
         layer: 7,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_packages_are_refused_also_when_another_brings_them() {
+    fn foreign_packages_are_refused_also_as_transitive_dependencies() {
         assert!(messages(&["throng-xml: tokio", "tokio:"])[0].contains("carries tokio (directly)"));
         let found = messages(&["throng-core: http", "http: hyper", "hyper:"]);
         assert!(found[0].contains("carries hyper (through http)"), "{found:?}");

@@ -1,7 +1,8 @@
-//! Words that the project replaced by terms of the field: metaphors such as `desk` and `stranger`, and the section sign.
+//! Words that the project replaced by terms of the field: metaphors such as `desk` and `stranger`, and the section
+//! sign.
 //!
-//! They are refused as words of identifiers (`desk_of`, `DeskSet`), comments and texts of every file that people read. Each
-//! entry names the words to use instead.
+//! They are refused as words of identifiers (`desk_of`, `DeskSet`), comments and texts of every file that people read.
+//! Each entry names the words to use instead.
 //!
 //! Not implemented: words that are right in some sentences (`line`, `keep`, `ask`); those are for reviews.
 //!

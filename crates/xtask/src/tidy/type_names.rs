@@ -1,7 +1,7 @@
 //! Names of public types: each stands for one type in the whole workspace.
 //!
-//! A name in a log, an error message or a search result has no path. Types of tests, benches and fuzz targets are exempt, as
-//! are private types. Associated types and types inside functions are indented and not read.
+//! A name in a log, an error message or a search result has no path. Types of tests, benches and fuzz targets are
+//! exempt, as are private types. Associated types and types inside functions are indented and not read.
 //!
 //! # Pitfalls
 //!

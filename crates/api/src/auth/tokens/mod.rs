@@ -62,14 +62,14 @@ pub struct ApiToken {
 }
 
 impl ApiToken {
-    fn from_stored(kept: &StoredToken) -> ApiToken {
+    fn from_stored(stored: &StoredToken) -> ApiToken {
         // A scope that this version does not know grants nothing.
-        let known = kept.scopes.iter().filter_map(|name| throng_core::command::TokenScope::from_name(name));
+        let known = stored.scopes.iter().filter_map(|name| throng_core::command::TokenScope::from_name(name));
         ApiToken {
-            name: kept.name.clone(),
+            name: stored.name.clone(),
             scopes: Scopes::from_scopes(known),
-            created: kept.created,
-            expires: kept.expires,
+            created: stored.created,
+            expires: stored.expires,
         }
     }
 }
@@ -139,8 +139,8 @@ impl ApiTokens {
         let hash = URL_SAFE_NO_PAD.encode(hash_secret(random));
         let list = self.stored().await?;
         let same =
-            |kept: &&StoredToken| base::secret::constant_time_eq(kept.hash.as_bytes(), hash.as_bytes());
-        let holds = |kept: &&StoredToken| kept.expires.is_none_or(|end| now / 1000 < end);
+            |stored: &&StoredToken| base::secret::constant_time_eq(stored.hash.as_bytes(), hash.as_bytes());
+        let holds = |stored: &&StoredToken| stored.expires.is_none_or(|end| now / 1000 < end);
         Ok(list.iter().find(same).filter(holds).map(ApiToken::from_stored))
     }
 
@@ -170,8 +170,8 @@ impl ApiTokens {
         }
         let _change = self.begin_change()?;
         let mut list = self.stored().await?.as_ref().clone();
-        list.retain(|kept| kept.expires.is_none_or(|end| created < end));
-        if list.iter().any(|kept| kept.name == name) {
+        list.retain(|stored| stored.expires.is_none_or(|end| created < end));
+        if list.iter().any(|stored| stored.name == name) {
             return Err(CommandError::new(
                 CommandErrorKind::Conflict,
                 format!("the token \"{name}\" already exists"),
@@ -181,15 +181,15 @@ impl ApiTokens {
             return wrong(format!("the limit of {MAX_TOKENS} tokens is reached; remove one"));
         }
         let random = URL_SAFE_NO_PAD.encode(base::id::random_bytes::<32>());
-        let kept = StoredToken {
+        let stored = StoredToken {
             name: name.to_owned(),
             scopes: scopes.names().into_iter().map(str::to_owned).collect(),
             created,
             expires,
             hash: URL_SAFE_NO_PAD.encode(hash_secret(random.as_bytes())),
         };
-        let token = ApiToken::from_stored(&kept);
-        list.push(kept);
+        let token = ApiToken::from_stored(&stored);
+        list.push(stored);
         self.save(list).await?;
         Ok((format!("{PREFIX}{random}"), token))
     }
@@ -210,7 +210,7 @@ impl ApiTokens {
         let _change = self.begin_change()?;
         let mut list = self.stored().await?.as_ref().clone();
         let before = list.len();
-        list.retain(|kept| kept.name != name);
+        list.retain(|stored| stored.name != name);
         if list.len() == before {
             let name: String = name.chars().take(MAX_NAME_CHARS).collect();
             return Err(CommandError::new(
@@ -241,8 +241,8 @@ mod tests {
         assert!(secret.starts_with("throng_") && secret.len() == 50);
         assert_eq!(tokens.find(secret.as_bytes(), 199_999).await.unwrap(), Some(token.clone()));
         assert_eq!(tokens.find(secret.as_bytes(), 200_000).await.unwrap(), None, "it has expired");
-        let kept = String::from_utf8(settings.get(KEY).await.unwrap().unwrap()).unwrap();
-        assert!(!kept.contains(&secret[7..]), "{kept}");
+        let stored = String::from_utf8(settings.get(KEY).await.unwrap().unwrap()).unwrap();
+        assert!(!stored.contains(&secret[7..]), "{stored}");
         // It is still there after a restart.
         let again = ApiTokens::new(settings);
         assert_eq!(again.list().await.unwrap(), [token]);
@@ -253,12 +253,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn forged_tokens_find_nothing() {
+    async fn forged_tokens_are_rejected() {
         let (tokens, _) = tokens();
         let (secret, _) = tokens.add("a", Scopes::ALL, 0, None).await.unwrap();
-        let kept = tokens.stored().await.unwrap()[0].hash.clone();
+        let stored = tokens.stored().await.unwrap()[0].hash.clone();
         let long = "throng_".to_owned() + &"A".repeat(100_000);
-        for forged in ["", "throng_", &secret[..49], &secret[7..], &format!("throng_{kept}"), &long] {
+        for forged in ["", "throng_", &secret[..49], &secret[7..], &format!("throng_{stored}"), &long] {
             assert_eq!(tokens.find(forged.as_bytes(), 0).await.unwrap(), None, "{forged:.60}");
         }
     }

@@ -121,8 +121,8 @@ impl OfflineHarness {
             set.set(FEATURE.options, key, OptionValue::Int(*value)).unwrap();
         }
         let enabled = [EnabledFeature { feature: &FEATURE, options: set }];
-        let kept = throng_core::feature_state::FeatureState::default();
-        let host = Host::build_with("capulet.com", &enabled, &limits, &kept).unwrap();
+        let feature_state = throng_core::feature_state::FeatureState::default();
+        let host = Host::build_with("capulet.com", &enabled, &limits, &feature_state).unwrap();
         let node = Node::new(NodeComponents {
             hosts: [("capulet.com".to_owned(), Arc::new(host))].into(),
             stores,
@@ -136,7 +136,7 @@ impl OfflineHarness {
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
-        let bench = OfflineHarness { node, gate, tasks, clock, feature_state: kept };
+        let bench = OfflineHarness { node, gate, tasks, clock, feature_state };
         for name in ["romeo", "juliet", "nurse"] {
             let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
             bench.tasks.block_on(bench.node.stores.accounts.create(&jid, b"")).unwrap();

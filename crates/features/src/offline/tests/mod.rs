@@ -144,7 +144,7 @@ fn expired_messages_are_not_delivered() {
 }
 
 #[test]
-fn a_negative_priority_gets_nothing_and_asks_nothing() {
+fn a_resource_with_negative_priority_gets_no_offline_messages_and_reads_no_store() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     let juliet = bench.connect("juliet");
@@ -167,7 +167,7 @@ fn a_negative_priority_gets_nothing_and_asks_nothing() {
 }
 
 #[test]
-fn a_guest_has_no_store() {
+fn a_guest_has_no_offline_storage() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     let guest = bench.node.anonymous_identity(bench.node.host("capulet.com").unwrap()).unwrap();
@@ -183,7 +183,7 @@ fn a_guest_has_no_store() {
 }
 
 #[test]
-fn who_comes_while_a_message_is_written_gets_it_and_newer_ones_stay_behind() {
+fn a_resource_that_binds_during_a_write_gets_the_message_before_newer_ones() {
     for gate in ["append", "appended"] {
         let bench = OfflineHarness::new();
         let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
@@ -221,7 +221,7 @@ fn a_login_that_counted_before_the_write_and_binds_after_it_gets_the_message() {
 }
 
 #[test]
-fn newer_messages_stay_behind_from_the_moment_at_which_the_resource_can_take_them() {
+fn newer_messages_queue_after_stored_ones_from_the_moment_the_resource_is_available() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     let first = bench.send_chat(&romeo, "juliet@capulet.com", "1");
@@ -239,7 +239,7 @@ fn newer_messages_stay_behind_from_the_moment_at_which_the_resource_can_take_the
 }
 
 #[test]
-fn newer_messages_stay_behind_those_that_are_being_delivered() {
+fn newer_messages_queue_after_those_being_delivered() {
     for gate in ["fetch", "fetched", "remove"] {
         let bench = OfflineHarness::new();
         let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
@@ -270,7 +270,7 @@ fn newer_messages_stay_behind_those_that_are_being_delivered() {
 }
 
 #[test]
-fn what_waits_to_be_written_goes_straight_into_the_queue_behind_the_last_page() {
+fn messages_pending_storage_are_queued_directly_after_the_last_page() {
     let bench = OfflineHarness::new();
     let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
     let later = bench.send_chat(&romeo, "juliet@capulet.com", "1");
@@ -358,7 +358,7 @@ fn a_delivery_ends_under_continuous_traffic_from_many() {
 //# A server SHOULD treat unacknowledged stanzas in the same way that it would treat a stanza sent to an unavailable
 //# resource
 #[test]
-fn what_was_not_acknowledged_stays_in_the_store_and_comes_again() {
+fn unacknowledged_messages_stay_stored_and_are_delivered_again() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     for n in 1..=5 {
@@ -388,7 +388,7 @@ fn what_was_not_acknowledged_stays_in_the_store_and_comes_again() {
 }
 
 #[test]
-fn another_resource_gets_what_the_first_did_not_acknowledge_before_anything_newer() {
+fn another_resource_gets_unacknowledged_messages_before_newer_ones() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     for n in 1..=3 {
@@ -441,7 +441,7 @@ fn a_connection_lost_during_delivery_loses_nothing_and_changes_no_order() {
 }
 
 #[test]
-fn a_receiver_that_reads_slowly_gets_all_in_order() {
+fn a_slow_receiver_gets_all_messages_in_order() {
     let limits = NodeLimits { queue_message_bytes: 1000, ..NodeLimits::default() };
     let bench = OfflineHarness::with(&[], limits);
     let romeo = bench.online("romeo");
@@ -461,7 +461,7 @@ fn a_receiver_that_reads_slowly_gets_all_in_order() {
 }
 
 #[test]
-fn what_follows_a_message_that_found_the_queue_full_stays_behind_it() {
+fn messages_after_one_that_found_the_queue_full_do_not_overtake_it() {
     let bench = OfflineHarness::with(&[], NodeLimits { queue_message_bytes: 1000, ..NodeLimits::default() });
     let juliet = bench.online("juliet");
     bench.gate.close("append");

@@ -3,7 +3,7 @@
 use super::harness::{OfflineHarness, is_pending};
 
 #[test]
-fn what_was_being_stored_stays_in_front_of_what_comes_after_the_reload() {
+fn messages_being_stored_precede_those_after_a_reload() {
     let bench = OfflineHarness::new();
     let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
     bench.gate.close("append");
@@ -24,7 +24,7 @@ fn what_was_being_stored_stays_in_front_of_what_comes_after_the_reload() {
 }
 
 #[test]
-fn a_delivery_under_way_stays_one_and_newer_messages_stay_behind_it() {
+fn a_delivery_in_progress_continues_across_a_reload_before_newer_messages() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     let later = bench.send_chat(&romeo, "juliet@capulet.com", "1");
@@ -46,7 +46,7 @@ fn a_delivery_under_way_stays_one_and_newer_messages_stay_behind_it() {
 }
 
 #[test]
-fn an_option_counts_from_the_next_message_on_for_who_is_connected_too() {
+fn a_changed_option_applies_to_the_next_message_also_for_connected_users() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     let later = bench.send_chat(&romeo, "juliet@capulet.com", "1");
@@ -60,7 +60,7 @@ fn an_option_counts_from_the_next_message_on_for_who_is_connected_too() {
 }
 
 #[test]
-fn switched_off_what_waits_is_kept_and_switched_on_again_it_is_delivered_once() {
+fn disabling_the_module_keeps_stored_messages_and_enabling_it_delivers_them_once() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
     bench.gate.close("append");

@@ -49,7 +49,7 @@ fn section_4_2_initial_presence_reaches_subscribers_and_the_own_resources() {
     let engine = verona();
     let romeo = [online(&engine, ROMEO, "resource1"), online(&engine, ROMEO, "resource2")];
     let mercutio = online(&engine, "mercutio@example.com", "x");
-    let silent = engine.connect("benvolio@example.net", "not-available");
+    let unavailable = engine.connect("benvolio@example.net", "not-available");
     let chamber = online(&engine, JULIET, "chamber");
     drain(&[&romeo[0], &romeo[1], &mercutio]);
     let balcony = engine.connect(JULIET, "balcony");
@@ -69,11 +69,11 @@ fn section_4_2_initial_presence_reaches_subscribers_and_the_own_resources() {
             "<presence from='romeo@example.net/resource2' to='juliet@example.com'/>".into(),
         ],
     );
-    assert_nothing_received(&[&silent]);
+    assert_nothing_received(&[&unavailable]);
 }
 
 #[test]
-fn a_login_makes_no_call_to_the_store() {
+fn presence_at_login_needs_no_store_access() {
     let engine = verona();
     let juliet = engine.connect(JULIET, "balcony");
     assert_eq!(engine.store_calls(), ["logins.secrets", "logins.login"]);
@@ -138,7 +138,7 @@ fn section_4_3_2_probes_of_an_account_with_resources() {
 }
 
 #[test]
-fn section_4_3_2_a_prober_without_a_session_is_not_taken_for_one_without_a_subscription() {
+fn section_4_3_2_a_subscriber_without_a_session_may_probe() {
     let engine = verona();
     let juliet = online(&engine, JULIET, "balcony");
     engine.create_user("tybalt@example.com");
@@ -294,7 +294,7 @@ fn section_4_5_unavailable_presence_and_a_new_session() {
 //# If the server detects that the user has gone offline ungracefully, then the server MUST generate the unavailable
 //# presence broadcast on the user's behalf.
 #[test]
-fn section_4_5_2_a_lost_stream_is_announced() {
+fn section_4_5_2_unavailable_presence_is_broadcast_for_a_lost_stream() {
     let engine = verona();
     let (romeo, chamber) = (online(&engine, ROMEO, "x"), online(&engine, JULIET, "chamber"));
     let balcony = online(&engine, JULIET, "balcony");
@@ -505,7 +505,7 @@ fn the_frame_of_a_broadcast_is_shared() {
     let engine = verona();
     let romeo = [online(&engine, ROMEO, "1"), online(&engine, ROMEO, "2")];
     let juliet = online(&engine, JULIET, "balcony");
-    let kept = juliet.session.with(|state| state.presence.clone()).unwrap();
+    let stored = juliet.session.with(|state| state.presence.clone()).unwrap();
     let mut batches = Vec::new();
     for client in &romeo {
         let mut batch = throng_core::session::QueuedBatch::new();
@@ -513,7 +513,7 @@ fn the_frame_of_a_broadcast_is_shared() {
         client.session.outbox.dequeue_all(&mut cx, &mut batch);
         batches.extend(batch);
     }
-    let same = batches.iter().filter(|item| std::ptr::eq(item.stanza.bytes(), kept.bytes())).count();
+    let same = batches.iter().filter(|item| std::ptr::eq(item.stanza.bytes(), stored.bytes())).count();
     assert_eq!(same, 2, "one allocation for all receivers");
 }
 

@@ -51,7 +51,7 @@ fn version(stanza: &str) -> String {
 //# qualified by the 'jabber:iq:roster' namespace as a request to retrieve the roster information associated with an
 //# account on a server. Section: Section 2.1.3. Roles: Client MUST, Server MUST.
 #[test]
-fn section_2_2_the_login_brings_the_roster() {
+fn section_2_2_the_roster_is_read_at_login() {
     let engine = two_unrelated_users();
     engine.edit_roster_item(JULIET, ROMEO, |item| {
         item.subscription = Subscription::BOTH | Subscription::IN_ROSTER;
@@ -195,7 +195,7 @@ fn section_2_3_3_invalid_items_are_refused() {
 //# The server MUST return a <forbidden/> stanza error to the client if the sender of the roster set is not
 //# authorized to update the roster
 #[test]
-fn section_2_3_3_the_roster_of_somebody_else_is_forbidden() {
+fn section_2_3_3_the_roster_of_another_user_is_forbidden() {
     let engine = two_unrelated_users();
     let juliet = engine.connect(JULIET, "balcony");
     let item = "<query xmlns='jabber:iq:roster'><item jid='nurse@example.com'/></query>";

@@ -51,9 +51,9 @@ fn section_3_1_request_and_approval() {
     balcony.recv();
     // Sections 3.1.2 and 3.1.3.
     foo.send(SUBSCRIBE);
-    let asked = juliet_item("subscription='none' ask='subscribe'");
-    assert_same(&without_random_parts(foo.recv()), &[push("romeo@example.net/foo", &asked)]);
-    assert_same(&without_random_parts(bar.recv()), &[push("romeo@example.net/bar", &asked)]);
+    let pending = juliet_item("subscription='none' ask='subscribe'");
+    assert_same(&without_random_parts(foo.recv()), &[push("romeo@example.net/foo", &pending)]);
+    assert_same(&without_random_parts(bar.recv()), &[push("romeo@example.net/bar", &pending)]);
     for juliet in [&balcony, &chamber] {
         assert_same(&juliet.recv(), &[from_romeo("xk3h1v69", "subscribe")]);
     }
@@ -89,7 +89,7 @@ fn section_3_1_request_and_approval() {
 }
 
 #[test]
-fn section_3_1_becomes_mutual_the_other_way_round() {
+fn section_3_1_a_second_request_makes_the_subscription_mutual() {
     let engine = two_unrelated_users();
     let (romeo, juliet) = (online(&engine, ROMEO, "orchard"), online(&engine, JULIET, "balcony"));
     romeo.send(SUBSCRIBE);
@@ -313,7 +313,7 @@ fn section_3_4_pre_approval() {
 //# the contact's server MUST remove the pre-approval and MUST NOT route or deliver the presence stanza of type
 //# "unsubscribed" to the user.
 #[test]
-fn section_3_4_cancelling_a_pre_approval_tells_nobody_else() {
+fn section_3_4_cancelling_a_pre_approval_notifies_no_other_user() {
     let engine = two_unrelated_users();
     let (romeo, juliet) = (online(&engine, ROMEO, "bar"), online(&engine, JULIET, "balcony"));
     romeo.send("<presence to='juliet@example.com' type='subscribed'/>");
@@ -345,7 +345,7 @@ fn an_offline_account_keeps_its_side_in_step() {
 //# For a presence stanza of type "subscribe", "subscribed", "unsubscribe", or "unsubscribed", the server MUST
 //# silently ignore the stanza.
 #[test]
-fn section_8_5_1_an_account_that_does_not_exist_is_silent() {
+fn section_8_5_1_requests_to_a_missing_account_are_not_answered() {
     let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "orchard");
     for ty in ["subscribe", "unsubscribe", "subscribed", "unsubscribed"] {
@@ -394,7 +394,7 @@ fn subscriptions_to_oneself_without_address_or_above_the_limit_have_no_effect() 
 }
 
 #[test]
-fn a_large_request_is_kept_without_its_children() {
+fn a_large_request_is_stored_without_its_children() {
     let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "orchard");
     let long = "x".repeat(5000);
@@ -410,7 +410,7 @@ fn a_large_request_is_kept_without_its_children() {
 }
 
 #[test]
-fn a_request_with_a_large_id_is_kept_without_it() {
+fn a_request_with_a_large_id_is_stored_without_its_id() {
     let engine = two_unrelated_users();
     let romeo = online(&engine, ROMEO, "orchard");
     romeo.send(&format!("<presence id='{}' to='juliet@example.com' type='subscribe'/>", "x".repeat(5000)));

@@ -37,7 +37,7 @@ struct OpenSecond {
     keys: BTreeMap<u16, u64>,
     rss: BTreeMap<u16, u64>,
     changed: bool,
-    figures: BTreeMap<String, TimingSummary>,
+    summaries: BTreeMap<String, TimingSummary>,
 }
 
 #[derive(Default)]
@@ -252,7 +252,7 @@ impl SnapshotMerger {
             self.workers.iter().map(|w| (w.gauges.clone(), w.rss)).collect();
         for (&at, open) in &mut self.open {
             if std::mem::take(&mut open.changed) {
-                open.figures = figures(&open.timings, &self.transactions);
+                open.summaries = summaries(&open.timings, &self.transactions);
             }
             self.run.seconds.push(second(at, open, &mut gauges, &self.workers));
         }
@@ -261,7 +261,7 @@ impl SnapshotMerger {
 
     fn close(&mut self, at: u32, mut open: OpenSecond) {
         if open.changed {
-            open.figures = figures(&open.timings, &self.transactions);
+            open.summaries = summaries(&open.timings, &self.transactions);
         }
         let mut gauges: Vec<(Vec<i64>, u64)> =
             self.workers.iter_mut().map(|w| (std::mem::take(&mut w.gauges), w.rss)).collect();
@@ -361,7 +361,7 @@ fn count(sparse: &SparseHistogram) -> u64 {
     sparse.buckets.iter().map(|(_, count)| u64::from(*count)).sum()
 }
 
-fn figures(
+fn summaries(
     timings: &BTreeMap<TimingId, SparseHistogram>,
     transactions: &[String],
 ) -> BTreeMap<String, TimingSummary> {
@@ -405,7 +405,7 @@ fn second(
         at,
         counters: counters.map(|(counter, count)| (counter.name().to_owned(), *count)).collect(),
         gauges: Gauge::ALL.iter().zip(sums).map(|(gauge, sum)| (gauge.name().to_owned(), sum)).collect(),
-        timings: open.figures.clone(),
+        timings: open.summaries.clone(),
         errors: open.errors.clone(),
         generator_cpu: open.cpu.values().sum::<u64>() as f64 / 1e6,
         busiest_cpu: busiest as f64 / 1e6,

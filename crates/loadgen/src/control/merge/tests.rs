@@ -69,7 +69,7 @@ fn a_late_worker_counts_in_its_own_second() {
 }
 
 #[test]
-fn a_worker_that_left_has_no_users_any_more() {
+fn a_worker_that_left_counts_no_users() {
     let mut merger = merger(2);
     for second in 0..3 {
         merger.add(0, snapshot(second, 10, 1, &[]));
@@ -84,7 +84,7 @@ fn a_worker_that_left_has_no_users_any_more() {
 }
 
 #[test]
-fn memory_is_of_the_newest_seconds_and_figures_of_all() {
+fn memory_is_that_of_the_newest_seconds_and_summaries_cover_all() {
     let mut merger = merger(1);
     let seconds = OPEN as u32 * 3;
     for second in 0..seconds {
@@ -137,19 +137,19 @@ fn joined_sparse_forms_are_one_histogram() {
 }
 
 #[test]
-fn phases_begin_when_the_first_worker_is_there() {
+fn phases_begin_with_the_first_worker() {
     let mut merger = merger(2);
     merger.add(0, WorkerSnapshot { second: 0, phase: 0, ..WorkerSnapshot::default() });
     merger.add(1, WorkerSnapshot { second: 4, phase: 1, ..WorkerSnapshot::default() });
     merger.add(0, WorkerSnapshot { second: 5, phase: 1, ..WorkerSnapshot::default() });
-    // A phase that the plan does not have is the worker's mistake.
+    // A phase that the plan does not have is an error of the worker.
     merger.add(0, WorkerSnapshot { second: 6, phase: 9, ..WorkerSnapshot::default() });
     let phases: Vec<_> = merger.run.phases.iter().map(|p| (p.name.as_str(), p.from)).collect();
     assert_eq!(phases, [("rise", 0), ("stay", 4)]);
 }
 
 #[test]
-fn numbers_that_nobody_knows_end_nothing() {
+fn unknown_phase_numbers_are_ignored() {
     let mut merger = merger(1);
     let mut strange = snapshot(0, 1, 1, &[5]);
     strange.timings.push((TimingId(u16::MAX), strange.timings[0].1.clone()));

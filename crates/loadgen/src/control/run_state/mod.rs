@@ -23,7 +23,7 @@ use crate::report::model::RunRecord;
 /// Silence after which a worker counts as dead, in microseconds.
 const SILENCE_US: u64 = 30_000_000;
 /// Time that a worker may take after `Stop` or `Close` beyond the plan's own drain, in microseconds.
-const PATIENCE_US: u64 = 30_000_000;
+const TIMEOUT_US: u64 = 30_000_000;
 /// Seconds that a worker's count may be ahead of the controller's.
 const AHEAD: u64 = 5;
 
@@ -74,7 +74,7 @@ struct WorkerState {
 pub(crate) struct RunState {
     /// Merged data of the run.
     pub(crate) merger: SnapshotMerger,
-    course: RunSchedule,
+    schedule: RunSchedule,
     stage: RunPhase,
     workers: Vec<WorkerState>,
     start_us: u64,
@@ -89,7 +89,7 @@ pub(crate) struct RunState {
 
 impl RunState {
     /// Starts with all workers joined, in order of their numbers.
-    pub(crate) fn new(merger: SnapshotMerger, course: RunSchedule, now: u64) -> Self {
+    pub(crate) fn new(merger: SnapshotMerger, schedule: RunSchedule, now: u64) -> Self {
         let workers = merger
             .run
             .workers
@@ -98,7 +98,7 @@ impl RunState {
             .collect();
         Self {
             merger,
-            course,
+            schedule,
             stage: RunPhase::Gathering,
             workers,
             start_us: 0,
@@ -209,12 +209,12 @@ impl RunState {
             return;
         }
         self.stage = RunPhase::Running;
-        self.start_us = now + self.course.start_in_us;
+        self.start_us = now + self.schedule.start_in_us;
         for worker in &mut self.workers {
             worker.at = WorkerPhase::Running;
             worker.last_message_us = self.start_us;
         }
-        self.broadcast(&WorkerCommand::Start { in_us: self.course.start_in_us, at_us: self.start_us });
+        self.broadcast(&WorkerCommand::Start { in_us: self.schedule.start_in_us, at_us: self.start_us });
     }
 
     fn refuse(&mut self, worker: u16, sentence: String, now: u64) {
@@ -242,8 +242,8 @@ impl RunState {
 
     fn snapshot(&mut self, worker: u16, mut snapshot: WorkerSnapshot, now: u64) {
         if !self.started() || u64::from(snapshot.second) > u64::from(self.second(now)) + AHEAD {
-            let why = format!("it reported second {}, which is in the future", snapshot.second);
-            self.worker_lost(worker, &why, now);
+            let reason = format!("it reported second {}, which is in the future", snapshot.second);
+            self.worker_lost(worker, &reason, now);
             return;
         }
         let changes = std::mem::take(&mut snapshot.online);
@@ -268,14 +268,14 @@ impl RunState {
     }
 
     /// Handles the loss of a worker's connection.
-    pub(crate) fn worker_lost(&mut self, worker: u16, why: &str, now: u64) {
+    pub(crate) fn worker_lost(&mut self, worker: u16, reason: &str, now: u64) {
         let index = usize::from(worker);
         match self.workers.get(index).map(|w| w.at) {
             None | Some(WorkerPhase::Finished | WorkerPhase::Dead) => return,
             Some(_) => {}
         }
         if self.stage == RunPhase::Gathering {
-            self.fail(format!("{} ended before the run began: {why}", self.name(worker)));
+            self.fail(format!("{} ended before the run began: {reason}", self.name(worker)));
             self.stage = RunPhase::Done;
             return;
         }
@@ -287,7 +287,7 @@ impl RunState {
         self.merger.worker_left(worker, second);
         self.merger.count(Counter::SessionsLost, online, second);
         let sentence = format!(
-            "{} died in second {second} ({why}); its {users} users are lost, {online} of them were online \
+            "{} died in second {second} ({reason}); its {users} users are lost, {online} of them were online \
              and count as lost sessions; messages from and to its users are excluded from the count of lost messages",
             self.name(worker)
         );
@@ -322,7 +322,7 @@ impl RunState {
 
     fn stop_all(&mut self, now: u64) {
         if self.stage == RunPhase::Running {
-            self.stage = RunPhase::Stopping(now + self.course.drain_us + PATIENCE_US);
+            self.stage = RunPhase::Stopping(now + self.schedule.drain_us + TIMEOUT_US);
             self.broadcast(&WorkerCommand::Stop);
         }
     }
@@ -363,7 +363,7 @@ impl RunState {
         if matches!(self.stage, RunPhase::Running | RunPhase::Stopping(_))
             && self.all(|w| matches!(w.at, WorkerPhase::Draining(_) | WorkerPhase::Finished))
         {
-            self.stage = RunPhase::Draining(now + self.course.drain_us);
+            self.stage = RunPhase::Draining(now + self.schedule.drain_us);
         }
         if let RunPhase::Stopping(until) = self.stage
             && now >= until
@@ -373,7 +373,7 @@ impl RunState {
         if let RunPhase::Draining(until) = self.stage
             && (now >= until || self.no_messages_in_flight())
         {
-            self.stage = RunPhase::Closing(now + PATIENCE_US);
+            self.stage = RunPhase::Closing(now + TIMEOUT_US);
             self.merger.run.about.closing = Some(self.second(now));
             self.broadcast(&WorkerCommand::Close);
         }
@@ -386,11 +386,11 @@ impl RunState {
         }
     }
 
-    fn drop_where(&mut self, is: impl Fn(WorkerPhase) -> bool, why: &str, now: u64) {
+    fn drop_where(&mut self, is: impl Fn(WorkerPhase) -> bool, reason: &str, now: u64) {
         let late: Vec<u16> =
             (0..self.workers.len()).filter(|i| is(self.workers[*i].at)).map(|i| i as u16).collect();
         for worker in late {
-            self.worker_lost(worker, why, now);
+            self.worker_lost(worker, reason, now);
         }
     }
 
@@ -437,7 +437,7 @@ impl RunState {
         // Workers that died, and those that ended the run with a reason, have sent no accounting.
         let absent: Vec<bool> = self.workers.iter().map(|w| w.last.is_none()).collect();
         let finals: Vec<FinalReport> = self.workers.iter_mut().filter_map(|w| w.last.take()).collect();
-        let owners = &self.course.owners;
+        let owners = &self.schedule.owners;
         let owner = |user: u32| owners[user as usize % owners.len()];
         let missing = message_accounting::missing(&finals, owner, |w| absent[usize::from(w)]);
         if finals.is_empty() {
@@ -452,11 +452,11 @@ impl RunState {
                 missing.unknown, missing.gone
             ));
         }
-        if missing.surplus > 0 {
+        if missing.unexpected > 0 {
             self.warnings.push(format!(
                 "{} messages arrived that were not counted as sent; the number of lost messages may be too \
                  low by that amount",
-                missing.surplus
+                missing.unexpected
             ));
         }
         let unchecked: u64 = finals.iter().map(|f| f.unchecked_order).sum();

@@ -12,20 +12,20 @@ fn gathering(workers: usize) -> RunState {
     let run = RunRecord { workers: vec![worker; workers], ..RunRecord::default() };
     let merger = SnapshotMerger::new(run, Vec::new(), vec!["all".to_owned()]);
     let owners = (0..workers as u16).collect();
-    let course = RunSchedule { drain_us: 5 * SECOND, start_in_us: SECOND, owners };
-    RunState::new(merger, course, START - SECOND)
+    let schedule = RunSchedule { drain_us: 5 * SECOND, start_in_us: SECOND, owners };
+    RunState::new(merger, schedule, START - SECOND)
 }
 
 fn running(workers: usize) -> RunState {
-    let mut conductor = gathering(workers);
+    let mut run_state = gathering(workers);
     for worker in 0..workers as u16 {
-        assert!(conductor.take_commands().is_empty());
-        conductor.report(worker, WorkerReport::Ready { rss: 1_000 }, START - SECOND);
+        assert!(run_state.take_commands().is_empty());
+        run_state.report(worker, WorkerReport::Ready { rss: 1_000 }, START - SECOND);
     }
     let start = WorkerCommand::Start { in_us: SECOND, at_us: START };
     let expected: Vec<_> = (0..workers as u16).map(|w| (w, start.clone())).collect();
-    assert_eq!(conductor.take_commands(), expected);
-    conductor
+    assert_eq!(run_state.take_commands(), expected);
+    run_state
 }
 
 fn gauges(users: i64, under_way: i64) -> Vec<i64> {
@@ -60,26 +60,26 @@ fn at(second: u64) -> u64 {
 
 #[test]
 fn a_run_from_the_start_to_the_last_report() {
-    let mut conductor = running(2);
-    conductor.report(0, snapshot(0, 10, 3), at(1));
-    conductor.report(1, snapshot(0, 10, -1), at(1));
-    conductor.report(0, WorkerReport::Draining, at(2));
-    conductor.tick(at(3));
-    assert!(conductor.take_commands().is_empty() && !conductor.is_stopping());
-    conductor.report(1, WorkerReport::Draining, at(3));
-    assert!(conductor.is_stopping());
+    let mut run_state = running(2);
+    run_state.report(0, snapshot(0, 10, 3), at(1));
+    run_state.report(1, snapshot(0, 10, -1), at(1));
+    run_state.report(0, WorkerReport::Draining, at(2));
+    run_state.tick(at(3));
+    assert!(run_state.take_commands().is_empty() && !run_state.is_stopping());
+    run_state.report(1, WorkerReport::Draining, at(3));
+    assert!(run_state.is_stopping());
     // Nothing is in flight, but worker 1 has not reported a whole second of draining.
-    conductor.report(0, snapshot(3, 10, 2), at(4));
-    conductor.report(1, snapshot(2, 10, -2), at(4));
-    conductor.tick(at(4));
-    assert!(conductor.take_commands().is_empty());
-    conductor.report(1, snapshot(4, 10, -2), at(5));
-    assert_eq!(conductor.take_commands(), [(0, WorkerCommand::Close), (1, WorkerCommand::Close)]);
-    conductor.report(0, last(5, &[(0, 2), (1, 9)], &[(0, 1)], &[0]), at(6));
-    assert!(!conductor.done());
-    conductor.report(1, last(5, &[(0, 1)], &[(1, 9)], &[1]), at(6));
-    assert!(conductor.done());
-    let run = conductor.finish(at(9));
+    run_state.report(0, snapshot(3, 10, 2), at(4));
+    run_state.report(1, snapshot(2, 10, -2), at(4));
+    run_state.tick(at(4));
+    assert!(run_state.take_commands().is_empty());
+    run_state.report(1, snapshot(4, 10, -2), at(5));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close), (1, WorkerCommand::Close)]);
+    run_state.report(0, last(5, &[(0, 2), (1, 9)], &[(0, 1)], &[0]), at(6));
+    assert!(!run_state.done());
+    run_state.report(1, last(5, &[(0, 1)], &[(1, 9)], &[1]), at(6));
+    assert!(run_state.done());
+    let run = run_state.finish(at(9));
     assert_eq!((run.about.end.as_str(), run.about.length), ("finished", 6.0));
     // Three were sent to user 0, one arrived.
     assert_eq!(run.totals.counters["messages_lost"].total, 2);
@@ -88,51 +88,51 @@ fn a_run_from_the_start_to_the_last_report() {
 }
 
 #[test]
-fn messages_under_way_are_waited_for_as_long_as_the_plan_says() {
-    let mut conductor = running(1);
-    conductor.report(0, WorkerReport::Draining, at(1));
-    conductor.report(0, snapshot(2, 1, 4), at(3));
-    conductor.tick(at(5));
-    assert!(conductor.take_commands().is_empty());
-    conductor.tick(at(6));
-    assert_eq!(conductor.take_commands(), [(0, WorkerCommand::Close)]);
+fn the_drain_waits_for_messages_in_flight_up_to_the_configured_time() {
+    let mut run_state = running(1);
+    run_state.report(0, WorkerReport::Draining, at(1));
+    run_state.report(0, snapshot(2, 1, 4), at(3));
+    run_state.tick(at(5));
+    assert!(run_state.take_commands().is_empty());
+    run_state.tick(at(6));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close)]);
 }
 
 #[test]
 fn online_users_are_reported_to_the_other_workers() {
-    let mut conductor = running(3);
+    let mut run_state = running(3);
     let online = vec![(4, true), (1, false)];
     let snapshot = WorkerSnapshot { online: online.clone(), ..WorkerSnapshot::default() };
-    conductor.report(1, WorkerReport::Snapshot(Box::new(snapshot)), at(1));
+    run_state.report(1, WorkerReport::Snapshot(Box::new(snapshot)), at(1));
     assert_eq!(
-        conductor.take_commands(),
+        run_state.take_commands(),
         [(0, WorkerCommand::Online(online.clone())), (2, WorkerCommand::Online(online))]
     );
 }
 
 #[test]
 fn a_dead_worker_is_reported_and_counted_and_the_run_continues() {
-    let mut conductor = running(3);
-    conductor.report(1, snapshot(1, 40, 0), at(2));
-    conductor.worker_lost(1, "its connection ended", at(3));
-    assert_eq!(conductor.take_commands(), [(0, WorkerCommand::Gone(1)), (2, WorkerCommand::Gone(1))]);
+    let mut run_state = running(3);
+    run_state.report(1, snapshot(1, 40, 0), at(2));
+    run_state.worker_lost(1, "its connection ended", at(3));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Gone(1)), (2, WorkerCommand::Gone(1))]);
     // Its later reports are ignored.
-    conductor.report(1, snapshot(3, 99, 0), at(3));
-    conductor.worker_lost(1, "again", at(3));
-    assert!(conductor.take_commands().is_empty() && !conductor.is_stopping());
+    run_state.report(1, snapshot(3, 99, 0), at(3));
+    run_state.worker_lost(1, "again", at(3));
+    assert!(run_state.take_commands().is_empty() && !run_state.is_stopping());
     for worker in [0, 2] {
-        conductor.report(worker, WorkerReport::Draining, at(4));
+        run_state.report(worker, WorkerReport::Draining, at(4));
     }
     for worker in [0, 2] {
-        conductor.report(worker, snapshot(5, 1, 0), at(6));
+        run_state.report(worker, snapshot(5, 1, 0), at(6));
     }
-    assert_eq!(conductor.take_commands(), [(0, WorkerCommand::Close), (2, WorkerCommand::Close)]);
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close), (2, WorkerCommand::Close)]);
     // User 1 is worker 1's; it sent two of the three that user 2 received.
-    conductor.report(0, last(6, &[(1, 5), (2, 1)], &[], &[0]), at(7));
+    run_state.report(0, last(6, &[(1, 5), (2, 1)], &[], &[0]), at(7));
     let WorkerReport::Final(mut from_two) = last(6, &[], &[(2, 3)], &[2]) else { unreachable!() };
     from_two.arrived_gone = vec![(2, 2)];
-    conductor.report(2, WorkerReport::Final(from_two), at(7));
-    let run = conductor.finish(at(7));
+    run_state.report(2, WorkerReport::Final(from_two), at(7));
+    let run = run_state.finish(at(7));
     assert_eq!(run.about.end, "finished");
     assert_eq!(run.workers[1].died, Some((3, 40)));
     assert_eq!(run.totals.counters["sessions_lost"].total, 39);
@@ -153,98 +153,98 @@ fn a_dead_worker_is_reported_and_counted_and_the_run_continues() {
 
 #[test]
 fn the_last_worker_that_dies_ends_the_run_with_a_report() {
-    let mut conductor = running(1);
-    conductor.worker_lost(0, "its connection ended", at(2));
-    assert!(conductor.done());
-    let run = conductor.finish(at(2));
+    let mut run_state = running(1);
+    run_state.worker_lost(0, "its connection ended", at(2));
+    assert!(run_state.done());
+    let run = run_state.finish(at(2));
     assert_eq!(run.about.end, "all workers have ended");
     assert_eq!(run.workers[0].died, Some((2, 0)));
 }
 
 #[test]
 fn a_silent_worker_counts_as_dead() {
-    let mut conductor = running(2);
-    conductor.report(0, snapshot(0, 1, 0), at(25));
-    conductor.tick(at(30));
-    assert!(conductor.take_commands().is_empty());
-    conductor.tick(at(31));
-    assert_eq!(conductor.take_commands(), [(0, WorkerCommand::Gone(1))]);
+    let mut run_state = running(2);
+    run_state.report(0, snapshot(0, 1, 0), at(25));
+    run_state.tick(at(30));
+    assert!(run_state.take_commands().is_empty());
+    run_state.tick(at(31));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Gone(1))]);
 }
 
 #[test]
-fn a_worker_that_counts_ahead_of_time_is_not_believed() {
-    let mut conductor = running(2);
-    conductor.report(0, snapshot(u32::MAX, 1, 0), at(1));
-    assert_eq!(conductor.take_commands(), [(1, WorkerCommand::Gone(0))]);
+fn a_worker_that_reports_a_future_second_is_dropped() {
+    let mut run_state = running(2);
+    run_state.report(0, snapshot(u32::MAX, 1, 0), at(1));
+    assert_eq!(run_state.take_commands(), [(1, WorkerCommand::Gone(0))]);
 }
 
 #[test]
-fn nothing_begins_without_all_workers() {
-    let mut conductor = gathering(2);
-    conductor.report(0, WorkerReport::Ready { rss: 0 }, 1);
-    conductor.worker_lost(1, "its connection ended", 2);
-    assert!(conductor.done() && !conductor.started());
-    assert!(conductor.failed().unwrap().contains("ended before the run began: its connection ended"));
-    let mut conductor = gathering(2);
-    conductor.report(0, WorkerReport::Refused("no memory for it".to_owned()), 1);
-    assert!(conductor.done() && !conductor.started());
-    assert_eq!(conductor.failed(), Some("no memory for it"));
+fn the_run_does_not_begin_before_all_workers_are_ready() {
+    let mut run_state = gathering(2);
+    run_state.report(0, WorkerReport::Ready { rss: 0 }, 1);
+    run_state.worker_lost(1, "its connection ended", 2);
+    assert!(run_state.done() && !run_state.started());
+    assert!(run_state.failed().unwrap().contains("ended before the run began: its connection ended"));
+    let mut run_state = gathering(2);
+    run_state.report(0, WorkerReport::Refused("no memory for it".to_owned()), 1);
+    assert!(run_state.done() && !run_state.started());
+    assert_eq!(run_state.failed(), Some("no memory for it"));
 }
 
 #[test]
-fn a_worker_that_refuses_in_the_run_ends_it_for_all_in_order() {
-    let mut conductor = running(2);
-    conductor.report(0, WorkerReport::Refused("the first login failed".to_owned()), at(1));
-    assert_eq!(conductor.take_commands(), [(1, WorkerCommand::Gone(0)), (1, WorkerCommand::Stop)]);
+fn a_worker_that_refuses_during_the_run_ends_it_gracefully_for_all() {
+    let mut run_state = running(2);
+    run_state.report(0, WorkerReport::Refused("the first login failed".to_owned()), at(1));
+    assert_eq!(run_state.take_commands(), [(1, WorkerCommand::Gone(0)), (1, WorkerCommand::Stop)]);
     // The connection ends too, which does not count as a death.
-    conductor.worker_lost(0, "its connection ended", at(1));
-    conductor.report(1, WorkerReport::Draining, at(2));
-    conductor.report(1, snapshot(3, 0, 0), at(4));
-    assert_eq!(conductor.take_commands(), [(1, WorkerCommand::Close)]);
-    conductor.report(1, last(4, &[], &[], &[]), at(5));
-    let run = conductor.finish(at(5));
+    run_state.worker_lost(0, "its connection ended", at(1));
+    run_state.report(1, WorkerReport::Draining, at(2));
+    run_state.report(1, snapshot(3, 0, 0), at(4));
+    assert_eq!(run_state.take_commands(), [(1, WorkerCommand::Close)]);
+    run_state.report(1, last(4, &[], &[], &[]), at(5));
+    let run = run_state.finish(at(5));
     assert_eq!(run.about.end, "the first login failed");
     assert_eq!(run.workers[0].died, None);
 }
 
 #[test]
-fn the_first_interrupt_ends_in_order_and_the_second_at_once() {
-    let mut conductor = running(2);
-    conductor.interrupt(at(3));
-    assert_eq!(conductor.take_commands(), [(0, WorkerCommand::Stop), (1, WorkerCommand::Stop)]);
-    conductor.interrupt(at(3));
-    assert!(conductor.take_commands().is_empty() && !conductor.done());
+fn the_first_interrupt_ends_gracefully_and_the_second_immediately() {
+    let mut run_state = running(2);
+    run_state.interrupt(at(3));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Stop), (1, WorkerCommand::Stop)]);
+    run_state.interrupt(at(3));
+    assert!(run_state.take_commands().is_empty() && !run_state.done());
     for worker in 0..2 {
-        conductor.report(worker, WorkerReport::Draining, at(3));
-        conductor.report(worker, snapshot(4, 0, 0), at(5));
+        run_state.report(worker, WorkerReport::Draining, at(3));
+        run_state.report(worker, snapshot(4, 0, 0), at(5));
     }
-    assert_eq!(conductor.take_commands(), [(0, WorkerCommand::Close), (1, WorkerCommand::Close)]);
-    conductor.report(0, last(5, &[(0, 4)], &[(0, 4)], &[0]), at(5));
-    conductor.abort(at(6));
-    assert!(conductor.done());
-    let run = conductor.finish(at(6));
+    assert_eq!(run_state.take_commands(), [(0, WorkerCommand::Close), (1, WorkerCommand::Close)]);
+    run_state.report(0, last(5, &[(0, 4)], &[(0, 4)], &[0]), at(5));
+    run_state.abort(at(6));
+    assert!(run_state.done());
+    let run = run_state.finish(at(6));
     assert_eq!(run.about.end, "interrupted");
     assert!(run.warnings[0].contains("before 1 workers had sent their final report"), "{:?}", run.warnings);
 }
 
 #[test]
-fn workers_that_do_not_stop_or_close_are_left_behind() {
-    let mut conductor = running(2);
-    conductor.interrupt(at(1));
-    conductor.report(0, WorkerReport::Draining, at(1));
+fn workers_that_do_not_stop_or_close_are_dropped() {
+    let mut run_state = running(2);
+    run_state.interrupt(at(1));
+    run_state.report(0, WorkerReport::Draining, at(1));
     // Both still report, but worker 1 keeps sending.
     for second in 1..40 {
-        conductor.report(0, snapshot(second, 0, 0), at(u64::from(second) + 1));
-        conductor.report(1, snapshot(second, 0, 9), at(u64::from(second) + 1));
-        conductor.tick(at(u64::from(second) + 1));
+        run_state.report(0, snapshot(second, 0, 0), at(u64::from(second) + 1));
+        run_state.report(1, snapshot(second, 0, 9), at(u64::from(second) + 1));
+        run_state.tick(at(u64::from(second) + 1));
     }
-    let commands = conductor.take_commands();
+    let commands = run_state.take_commands();
     assert!(
         commands.contains(&(0, WorkerCommand::Gone(1))) && commands.contains(&(0, WorkerCommand::Close)),
         "{commands:?}"
     );
     // Nor does worker 0 send its last report.
-    conductor.tick(at(80));
-    assert!(conductor.done());
-    assert!(conductor.finish(at(80)).workers.iter().all(|worker| worker.died.is_some()));
+    run_state.tick(at(80));
+    assert!(run_state.done());
+    assert!(run_state.finish(at(80)).workers.iter().all(|worker| worker.died.is_some()));
 }

@@ -25,10 +25,10 @@ const FEWEST_FILES: u64 = 256;
 /// Maximum number of worker processes per machine.
 const MOST_WORKERS: u64 = 256;
 
-pub(super) fn check(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>) {
-    ports(plan, facts, mistakes);
-    files(plan, facts, mistakes);
-    memory(plan, facts, mistakes);
+pub(super) fn check(plan: &LoadPlan, machine: &MachineCapacity, errors: &mut Vec<PlanError>) {
+    ports(plan, machine, errors);
+    files(plan, machine, errors);
+    memory(plan, machine, errors);
 }
 
 /// Sockets that are open at one time.
@@ -38,8 +38,8 @@ pub(super) fn sockets(plan: &LoadPlan) -> u64 {
     two_each.min(web.sockets.map_or(u64::MAX, u64::from))
 }
 
-fn ports(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>) {
-    let (first, last) = facts.ports;
+fn ports(plan: &LoadPlan, machine: &MachineCapacity, errors: &mut Vec<PlanError>) {
+    let (first, last) = machine.ports;
     let each = u64::from(last.saturating_sub(first)) + 1;
     let mut targets = plan.target.addresses.clone();
     targets.sort_unstable();
@@ -60,7 +60,7 @@ fn ports(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>
     } else {
         format!("give --source with {needed} addresses of this machine, or add machines (--listen)")
     };
-    mistakes.push(PlanError::of_plan(format!(
+    errors.push(PlanError::of_plan(format!(
         "{connections} connections need more than the {room} available ports ({each} for each of {} and \
          {}); {fix}, or fewer --connections",
         counted(sources.len().max(1), "source address", "source addresses"),
@@ -72,46 +72,46 @@ fn counted(number: usize, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
 }
 
-fn files(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>) {
-    if facts.files < FEWEST_FILES {
-        mistakes.push(PlanError::of_plan(format!(
+fn files(plan: &LoadPlan, machine: &MachineCapacity, errors: &mut Vec<PlanError>) {
+    if machine.files < FEWEST_FILES {
+        errors.push(PlanError::of_plan(format!(
             "a process can open only {} files, too few for a worker; raise the limit with: ulimit -n 20000",
-            facts.files
+            machine.files
         )));
         return;
     }
-    let workers = sockets(plan).div_ceil(each_worker(facts));
+    let workers = sockets(plan).div_ceil(each_worker(machine));
     if workers > MOST_WORKERS {
-        let fix = if facts.files < MOST_EACH + OTHER_FILES {
+        let fix = if machine.files < MOST_EACH + OTHER_FILES {
             "raise the limit of open files (ulimit -n 20000)"
         } else {
             "add machines (--listen)"
         };
-        mistakes.push(PlanError::of_plan(format!(
+        errors.push(PlanError::of_plan(format!(
             "{} connections need {workers} processes with {} open files each, and the limit is \
              {MOST_WORKERS} processes; {fix}, or give fewer --connections",
-            plan.options.connections, facts.files
+            plan.options.connections, machine.files
         )));
     }
 }
 
-fn memory(plan: &LoadPlan, facts: &MachineCapacity, mistakes: &mut Vec<PlanError>) {
+fn memory(plan: &LoadPlan, machine: &MachineCapacity, errors: &mut Vec<PlanError>) {
     // The server's offer is not known yet: a run that fits without TLS is not refused.
     let mut tls = !matches!(plan.target.security, TransportSecurity::None | TransportSecurity::Auto);
     visit(plan, &mut |step| tls |= matches!(step, PlanStep::StartTls));
     let own = if tls { TLS_BYTES } else { PLAIN_BYTES };
     // On the server's machine the kernel holds the server's sockets too.
-    let kernel = if facts.server_here { 2 * KERNEL_BYTES } else { KERNEL_BYTES };
+    let kernel = if machine.server_here { 2 * KERNEL_BYTES } else { KERNEL_BYTES };
     let needed = u64::from(plan.options.connections) * own + sockets(plan) * kernel;
-    if needed > facts.memory {
+    if needed > machine.memory {
         let each = own + kernel * u64::from(plan.target.web.transport.sockets());
-        let fit = facts.memory / each;
-        mistakes.push(PlanError::of_plan(format!(
+        let fit = machine.memory / each;
+        errors.push(PlanError::of_plan(format!(
             "{} connections need about {} MB of memory and {} MB are free; at most {fit} fit here: give \
              fewer --connections, or add machines (--listen)",
             plan.options.connections,
             needed / 1_000_000,
-            facts.memory / 1_000_000
+            machine.memory / 1_000_000
         )));
     }
 }

@@ -1,4 +1,4 @@
-//! Checks before the first connection: every foreseeable mistake of a plan on this machine, at once.
+//! Checks before the first connection: every foreseeable error of a plan on this machine, at once.
 //!
 //! [`check`] examines the plan as a whole; `steps` each session in its order; `machine_limits` ports, files and memory;
 //! [`workers_needed`] the number of processes.
@@ -48,37 +48,36 @@ pub struct MachineCapacity {
     pub server_here: bool,
 }
 
-/// All foreseeable mistakes; empty if the run may begin.
-pub fn check(plan: &LoadPlan, facts: &MachineCapacity) -> Vec<PlanError> {
-    let mut mistakes = Vec::new();
-    target(plan, &mut mistakes);
-    accounts(plan, &mut mistakes);
-    arrivals(plan, &mut mistakes);
-    mechanisms(plan, &mut mistakes);
+/// All foreseeable errors; empty if the run may begin.
+pub fn check(plan: &LoadPlan, machine: &MachineCapacity) -> Vec<PlanError> {
+    let mut errors = Vec::new();
+    target(plan, &mut errors);
+    accounts(plan, &mut errors);
+    arrivals(plan, &mut errors);
+    mechanisms(plan, &mut errors);
     for session in &plan.sessions {
-        steps::check(plan, session, &mut mistakes);
+        steps::check(plan, session, &mut errors);
     }
-    end(plan, &mut mistakes);
-    thresholds(plan, &mut mistakes);
-    machine_limits::check(plan, facts, &mut mistakes);
-    mistakes
+    end(plan, &mut errors);
+    thresholds(plan, &mut errors);
+    machine_limits::check(plan, machine, &mut errors);
+    errors
 }
 
-fn target(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
+fn target(plan: &LoadPlan, errors: &mut Vec<PlanError>) {
     let target = &plan.target;
     if target.addresses.is_empty() {
-        mistakes.push(PlanError::of_plan("no server is defined to connect to; give --target HOST:PORT"));
+        errors.push(PlanError::of_plan("no server is defined to connect to; give --target HOST:PORT"));
     }
     if target.domain.is_empty() {
-        mistakes
-            .push(PlanError::of_plan("there is no XMPP domain; give --domain, such as --domain localhost"));
+        errors.push(PlanError::of_plan("there is no XMPP domain; give --domain, such as --domain localhost"));
     }
     for source in &target.sources {
         if !target.addresses.iter().any(|a| a.is_ipv4() == source.is_ipv4()) && !target.addresses.is_empty() {
-            let mistake = format!(
+            let error = format!(
                 "the source address {source} cannot reach any of the targets, which are of the other IP version; give sources of the same version"
             );
-            mistakes.push(PlanError::of_plan(mistake));
+            errors.push(PlanError::of_plan(error));
             break;
         }
     }
@@ -86,12 +85,12 @@ fn target(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
         let mut starttls = target.security == TransportSecurity::Starttls;
         visit(plan, &mut |step| starttls |= matches!(step, PlanStep::StartTls));
         if starttls {
-            mistakes.push(PlanError::of_plan(
+            errors.push(PlanError::of_plan(
                 "BOSH and WebSocket have no STARTTLS; give --security direct, or a --target with https or wss",
             ));
         }
         if target.web.sockets.is_some_and(|most| most < plan.options.connections) {
-            mistakes.push(PlanError::of_plan(
+            errors.push(PlanError::of_plan(
                 "each BOSH user needs at least one socket; give --sockets of at least the number of \
                  connections",
             ));
@@ -99,40 +98,40 @@ fn target(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     }
     match (&target.tls.certificate_pem, &target.tls.key_pem) {
         (Some(_), None) => {
-            mistakes.push(PlanError::of_plan("the client certificate has no key; give --key too"))
+            errors.push(PlanError::of_plan("the client certificate has no key; give --key too"))
         }
         (None, Some(_)) => {
-            mistakes.push(PlanError::of_plan("the client key has no certificate; give --cert too"));
+            errors.push(PlanError::of_plan("the client key has no certificate; give --cert too"));
         }
         _ => {}
     }
 }
 
-fn accounts(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
+fn accounts(plan: &LoadPlan, errors: &mut Vec<PlanError>) {
     let (count, connections) = (plan.accounts.count(), plan.options.connections);
     if count < connections {
         let fix = match plan.accounts.source {
             AccountSource::List(_) => format!("add lines to the list, or give --connections {count}"),
             _ => format!("give --count {connections}, or --connections {count}"),
         };
-        mistakes.push(PlanError::of_plan(format!(
+        errors.push(PlanError::of_plan(format!(
             "{connections} connections need {connections} accounts, but there are {count}; {fix}"
         )));
     }
 }
 
-fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
+fn arrivals(plan: &LoadPlan, errors: &mut Vec<PlanError>) {
     if plan.sessions.is_empty() {
-        mistakes.push(PlanError::of_plan("the plan has no session; add one"));
+        errors.push(PlanError::of_plan("the plan has no session; add one"));
         return;
     }
     if plan.phases.is_empty() && plan.starts.is_empty() {
-        mistakes.push(PlanError::of_plan("the plan has no phase, so no users arrive; add one with a rate"));
+        errors.push(PlanError::of_plan("the plan has no phase, so no users arrive; add one with a rate"));
     }
     let weight: f64 = plan.sessions.iter().map(|session| session.weight).sum();
     let arriving = plan.phases.iter().filter(|phase| phase.arrives());
     if arriving.clone().any(|phase| phase.weights.is_none()) && weight <= 0.0 {
-        mistakes.push(PlanError::of_plan("all sessions have weight 0; give at least one a weight above 0"));
+        errors.push(PlanError::of_plan("all sessions have weight 0; give at least one a weight above 0"));
     }
     for phase in arriving {
         if phase
@@ -140,7 +139,7 @@ fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
             .as_ref()
             .is_some_and(|weights| weights.len() != plan.sessions.len() || weights.iter().sum::<f64>() <= 0.0)
         {
-            mistakes.push(PlanError::at(
+            errors.push(PlanError::at(
                 format!("phase \"{}\"", phase.name),
                 "has no session with a weight above 0; give at least one a weight",
             ));
@@ -148,26 +147,26 @@ fn arrivals(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     }
     for phase in &plan.phases {
         if phase.duration_ms.is_none() && (phase.max_users.is_none() || !phase.arrives()) {
-            mistakes.push(PlanError::at(
+            errors.push(PlanError::at(
                 format!("phase \"{}\"", phase.name),
                 "would never end; add a duration, or a rate and a number of users",
             ));
         }
     }
     if plan.starts.iter().any(|start| usize::from(start.session) >= plan.sessions.len()) {
-        mistakes.push(PlanError::of_plan(
+        errors.push(PlanError::of_plan(
             "a single user starts with a session that does not exist; name an existing one",
         ));
     }
 }
 
 /// Reports a run that would never end.
-fn end(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
+fn end(plan: &LoadPlan, errors: &mut Vec<PlanError>) {
     if plan.options.hold_ms.is_some() || plan.options.duration_ms.is_some() {
         return;
     }
     if let Some(session) = plan.sessions.iter().find(|session| session.steps.iter().any(endless)) {
-        mistakes.push(PlanError::at(
+        errors.push(PlanError::at(
             format!("session \"{}\"", session.name),
             "lasts until the run ends, and nothing ends the run; give --hold or --duration, such as --hold \
              1m",
@@ -189,7 +188,7 @@ fn endless(step: &PlanStep) -> bool {
     }
 }
 
-fn mechanisms(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
+fn mechanisms(plan: &LoadPlan, errors: &mut Vec<PlanError>) {
     let mut lists: Vec<&[String]> = Vec::new();
     let mut has_tls = plan.target.security != TransportSecurity::None;
     visit(plan, &mut |step| match step {
@@ -209,12 +208,12 @@ fn mechanisms(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     for name in unknown {
         let near = nearest(&name.to_ascii_uppercase(), MECHANISMS.iter().copied());
         let fix = if near.is_empty() { format!("; known are {}", MECHANISMS.join(", ")) } else { near };
-        mistakes.push(PlanError::of_plan(format!("unknown SASL mechanism \"{name}\"{fix}")));
+        errors.push(PlanError::of_plan(format!("unknown SASL mechanism \"{name}\"{fix}")));
     }
     if lists.iter().any(|list| list.iter().any(|m| m == "EXTERNAL"))
         && plan.target.tls.certificate_pem.is_none()
     {
-        mistakes.push(PlanError::of_plan(
+        errors.push(PlanError::of_plan(
             "EXTERNAL requires a client certificate; give --cert FILE and --key FILE",
         ));
     }
@@ -222,27 +221,27 @@ fn mechanisms(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
     if let Some(list) = lists.iter().find(|list| !list.is_empty() && list.iter().all(bound))
         && !has_tls
     {
-        mistakes.push(PlanError::of_plan(format!(
+        errors.push(PlanError::of_plan(format!(
             "{} requires TLS; give --security starttls or --security direct",
             list.join(", ")
         )));
     }
     let anonymous = matches!(plan.accounts.source, AccountSource::Anonymous { .. });
     if anonymous && lists.iter().any(|list| !list.is_empty() && !list.iter().any(|m| m == "ANONYMOUS")) {
-        mistakes.push(PlanError::of_plan(
+        errors.push(PlanError::of_plan(
             "anonymous users can log in only with ANONYMOUS; give --mechanism ANONYMOUS, or accounts",
         ));
     }
 }
 
 /// Reports a threshold on a transaction that the plan does not have: it would never be met.
-fn thresholds(plan: &LoadPlan, mistakes: &mut Vec<PlanError>) {
+fn thresholds(plan: &LoadPlan, errors: &mut Vec<PlanError>) {
     for threshold in &plan.options.fail_on {
         let ThresholdSubject::Timing(name) = &threshold.subject else { continue };
         let Some(name) = name.strip_prefix("tr:") else { continue };
         if !plan.transactions.iter().any(|known| known == name) {
             let near = nearest(name, plan.transactions.iter().map(String::as_str));
-            mistakes.push(PlanError::of_plan(format!(
+            errors.push(PlanError::of_plan(format!(
                 "\"{}\": the plan has no transaction \"{name}\"{near}",
                 threshold.text
             )));

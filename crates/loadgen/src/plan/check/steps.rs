@@ -1,7 +1,7 @@
 //! Checks of a session's steps in order: nothing before the login that it needs, no variable that is never set.
 //!
-//! The checks are optimistic: steps inside `if` and loops count as run. A reported mistake is thus one for every user;
-//! mistakes that affect only some users are not found.
+//! The checks are optimistic: steps inside `if` and loops count as run. A reported error is thus one for every user;
+//! errors that affect only some users are not found.
 
 use super::super::error::nearest;
 use super::super::{
@@ -26,13 +26,13 @@ struct SessionCheck<'a> {
     /// Some step requests resumable streams.
     manages: bool,
     variables: Vec<&'a str>,
-    mistakes: &'a mut Vec<PlanError>,
+    errors: &'a mut Vec<PlanError>,
 }
 
-pub(super) fn check(plan: &LoadPlan, session: &UserSession, mistakes: &mut Vec<PlanError>) {
+pub(super) fn check(plan: &LoadPlan, session: &UserSession, errors: &mut Vec<PlanError>) {
     if session.steps.is_empty() {
         let key = format!("session \"{}\"", session.name);
-        mistakes.push(PlanError::at(key, "has no steps; add at least a login"));
+        errors.push(PlanError::at(key, "has no steps; add at least a login"));
         return;
     }
     let mut variables = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn check(plan: &LoadPlan, session: &UserSession, mistakes: &mut Vec<P
         has_roster: false,
         manages,
         variables,
-        mistakes,
+        errors,
     };
     walk.steps(&session.steps, "");
 }
@@ -70,20 +70,20 @@ fn collect<'a>(steps: &'a [PlanStep], variables: &mut Vec<&'a str>) {
 }
 
 impl<'a> SessionCheck<'a> {
-    fn wrong(&mut self, place: &str, text: impl Into<String>) {
-        let key = format!("session \"{}\", step {place}", self.session.name);
-        self.mistakes.push(PlanError::at(key, text));
+    fn error(&mut self, path: &str, text: impl Into<String>) {
+        let key = format!("session \"{}\", step {path}", self.session.name);
+        self.errors.push(PlanError::at(key, text));
     }
 
     fn steps(&mut self, steps: &'a [PlanStep], above: &str) {
         for (i, step) in steps.iter().enumerate() {
-            let place = format!("{above}{}", i + 1);
-            self.step(step, &place);
+            let path = format!("{above}{}", i + 1);
+            self.step(step, &path);
         }
     }
 
     /// Reports a step that comes too early, once per session: later ones would be wrong for the same reason.
-    fn need(&mut self, stage: SessionStage, what: &str, place: &str) {
+    fn require(&mut self, stage: SessionStage, what: &str, path: &str) {
         if self.stage >= stage {
             return;
         }
@@ -91,55 +91,49 @@ impl<'a> SessionCheck<'a> {
             SessionStage::Bound | SessionStage::Authenticated => ("the login", "put \"login\" before it"),
             _ => ("the connection", "put \"connect\" or \"login\" before it"),
         };
-        self.wrong(place, format!("{what} comes before {before}; {fix}"));
+        self.error(path, format!("{what} comes before {before}; {fix}"));
         self.stage = stage;
     }
 
-    fn step(&mut self, step: &'a PlanStep, place: &str) {
+    fn step(&mut self, step: &'a PlanStep, path: &str) {
         match step {
             PlanStep::Connect if self.stage == SessionStage::Away => self.stage = SessionStage::Connected,
-            PlanStep::StartTls => self.need(SessionStage::Connected, "starttls", place),
-            PlanStep::Register => self.need(SessionStage::Connected, "register", place),
-            PlanStep::Unregister => self.need(SessionStage::Bound, "unregister", place),
+            PlanStep::StartTls => self.require(SessionStage::Connected, "starttls", path),
+            PlanStep::Register => self.require(SessionStage::Connected, "register", path),
+            PlanStep::Unregister => self.require(SessionStage::Bound, "unregister", path),
             PlanStep::Authenticate { credentials, .. } => {
-                self.need(SessionStage::Connected, "authenticate", place);
-                self.credentials(credentials.as_ref(), place);
+                self.require(SessionStage::Connected, "authenticate", path);
+                self.credentials(credentials.as_ref(), path);
                 self.stage = self.stage.max_of(SessionStage::Authenticated);
             }
             PlanStep::LegacyAuthenticate { credentials, resource } => {
-                self.need(SessionStage::Connected, "legacy_authenticate", place);
-                self.credentials(credentials.as_ref(), place);
-                self.text(resource, place);
+                self.require(SessionStage::Connected, "legacy_authenticate", path);
+                self.credentials(credentials.as_ref(), path);
+                self.text(resource, path);
                 self.stage = SessionStage::Bound;
             }
             PlanStep::Bind { resource } => {
-                self.need(SessionStage::Authenticated, "bind", place);
-                self.maybe(resource.as_ref(), place);
+                self.require(SessionStage::Authenticated, "bind", path);
+                self.optional_text(resource.as_ref(), path);
                 self.stage = SessionStage::Bound;
             }
             PlanStep::Login { resource, .. } => {
                 if self.stage >= SessionStage::Authenticated {
-                    self.wrong(
-                        place,
-                        "login comes while the user is logged in; put \"disconnect\" before it",
-                    );
+                    self.error(path, "login comes while the user is logged in; put \"disconnect\" before it");
                 }
-                self.maybe(resource.as_ref(), place);
+                self.optional_text(resource.as_ref(), path);
                 self.stage = SessionStage::Bound;
             }
             PlanStep::FastLogin { .. } => {
                 if self.stage >= SessionStage::Authenticated {
-                    self.wrong(
-                        place,
-                        "login comes while the user is logged in; put \"disconnect\" before it",
-                    );
+                    self.error(path, "login comes while the user is logged in; put \"disconnect\" before it");
                 }
                 self.stage = SessionStage::Bound;
             }
             PlanStep::Resume => {
                 if self.stage != SessionStage::Away || !self.manages {
-                    self.wrong(
-                        place,
+                    self.error(
+                        path,
                         "resume requires a resumable stream that was cut; put \"stream_management\" with \
                          resume = true and \"cut\" before it",
                     );
@@ -155,84 +149,84 @@ impl<'a> SessionCheck<'a> {
             | PlanStep::Abort { .. }
             | PlanStep::ChangeTarget { .. } => {}
             PlanStep::Connect => {}
-            _ => self.stanza(step, place),
+            _ => self.stanza(step, path),
         }
     }
 
-    fn credentials(&mut self, credentials: Option<&'a (TextTemplate, TextTemplate)>, place: &str) {
+    fn credentials(&mut self, credentials: Option<&'a (TextTemplate, TextTemplate)>, path: &str) {
         if let Some((user, password)) = credentials {
-            self.text(user, place);
-            self.text(password, place);
+            self.text(user, path);
+            self.text(password, path);
         }
     }
 
     /// Checks steps on a stream, and those that contain others.
-    fn stanza(&mut self, step: &'a PlanStep, place: &str) {
+    fn stanza(&mut self, step: &'a PlanStep, path: &str) {
         match step {
-            PlanStep::OpenSession => self.need(SessionStage::Bound, "session", place),
-            PlanStep::StreamManagement { .. } => self.need(SessionStage::Bound, "stream_management", place),
+            PlanStep::OpenSession => self.require(SessionStage::Bound, "session", path),
+            PlanStep::StreamManagement { .. } => self.require(SessionStage::Bound, "stream_management", path),
             PlanStep::Roster => {
-                self.need(SessionStage::Bound, "roster", place);
+                self.require(SessionStage::Bound, "roster", path);
                 self.has_roster = true;
             }
             PlanStep::RosterSet { to, name, group, .. } => {
-                self.need(SessionStage::Bound, "roster_set", place);
-                self.destination(to, place);
-                self.maybe(name.as_ref(), place);
-                self.maybe(group.as_ref(), place);
+                self.require(SessionStage::Bound, "roster_set", path);
+                self.destination(to, path);
+                self.optional_text(name.as_ref(), path);
+                self.optional_text(group.as_ref(), path);
             }
             PlanStep::Presence { to, show, status, .. } => {
-                self.need(SessionStage::Bound, "presence", place);
+                self.require(SessionStage::Bound, "presence", path);
                 if let Some(to) = to {
-                    self.destination(to, place);
+                    self.destination(to, path);
                 }
-                self.maybe(show.as_ref(), place);
-                self.maybe(status.as_ref(), place);
+                self.optional_text(show.as_ref(), path);
+                self.optional_text(status.as_ref(), path);
             }
             PlanStep::Message { to, body, .. } => {
-                self.need(SessionStage::Bound, "message", place);
-                self.destination(to, place);
+                self.require(SessionStage::Bound, "message", path);
+                self.destination(to, path);
                 if let MessageBody::Text(text) = body {
-                    self.text(text, place);
+                    self.text(text, path);
                 }
             }
             PlanStep::Ping { to } => {
-                self.need(SessionStage::Bound, "ping", place);
+                self.require(SessionStage::Bound, "ping", path);
                 if let Some(to) = to {
-                    self.destination(to, place);
+                    self.destination(to, path);
                 }
             }
             PlanStep::Raw { xml, .. } => {
-                self.need(SessionStage::Connected, "raw", place);
-                self.text(xml, place);
+                self.require(SessionStage::Connected, "raw", path);
+                self.text(xml, path);
             }
-            PlanStep::NoWait(step) | PlanStep::Delivered { presence: step, .. } => self.step(step, place),
-            PlanStep::WaitFor { .. } => self.need(SessionStage::Connected, "wait_for", place),
+            PlanStep::NoWait(step) | PlanStep::Delivered { presence: step, .. } => self.step(step, path),
+            PlanStep::WaitFor { .. } => self.require(SessionStage::Connected, "wait_for", path),
             PlanStep::Meanwhile { activities, .. } => {
                 for (i, activity) in activities.iter().enumerate() {
-                    self.step(&activity.step, &format!("{place}.{}", i + 1));
+                    self.step(&activity.step, &format!("{path}.{}", i + 1));
                 }
             }
-            PlanStep::Bounce { .. } => self.bounce(place),
-            PlanStep::Set(list) => self.set(list, place),
-            _ => self.holder(step, place),
+            PlanStep::Bounce { .. } => self.bounce(path),
+            PlanStep::Set(list) => self.set(list, path),
+            _ => self.block(step, path),
         }
     }
 
-    fn holder(&mut self, step: &'a PlanStep, place: &str) {
+    fn block(&mut self, step: &'a PlanStep, path: &str) {
         let steps = match step {
             PlanStep::While { condition, steps, .. } | PlanStep::If { condition, steps } => {
-                self.condition(condition, place);
+                self.condition(condition, path);
                 steps
             }
             PlanStep::ForEach { list, steps, .. } => {
-                self.variable(list, place);
+                self.variable(list, path);
                 steps
             }
             PlanStep::Transaction { index, steps } => {
                 if usize::from(*index) >= self.plan.transactions.len() {
-                    self.wrong(
-                        place,
+                    self.error(
+                        path,
                         format!("there is no transaction with the number {index}; name it in the plan"),
                     );
                 }
@@ -241,14 +235,14 @@ impl<'a> SessionCheck<'a> {
             PlanStep::Repeat { steps, .. } => steps,
             _ => return,
         };
-        self.steps(steps, &format!("{place}."));
+        self.steps(steps, &format!("{path}."));
     }
 
-    fn bounce(&mut self, place: &str) {
-        self.need(SessionStage::Bound, "bounce", place);
+    fn bounce(&mut self, path: &str) {
+        self.require(SessionStage::Bound, "bounce", path);
         let count = self.plan.accounts.count();
         if self.anonymous() {
-            self.wrong(place, "bounce requires users with names; give accounts that are not anonymous");
+            self.error(path, "bounce requires users with names; give accounts that are not anonymous");
             return;
         }
         let connections = self.plan.options.connections;
@@ -257,19 +251,19 @@ impl<'a> SessionCheck<'a> {
             let text = format!(
                 "bounce requires pairs and {connections} connections is odd; give --connections {even}"
             );
-            self.wrong(place, text);
+            self.error(path, text);
         } else if !count.is_multiple_of(2) {
             let even = count.saturating_add(1);
             let text = format!("bounce requires pairs of accounts and {count} is odd; give --count {even}");
-            self.wrong(place, text);
+            self.error(path, text);
         }
     }
 
-    fn set(&mut self, list: &'a [(String, VariableValue)], place: &str) {
+    fn set(&mut self, list: &'a [(String, VariableValue)], path: &str) {
         for (name, value) in list {
             let (table, column) = match value {
                 VariableValue::Text(text) => {
-                    self.text(text, place);
+                    self.text(text, path);
                     continue;
                 }
                 VariableValue::Row { table, column, .. } | VariableValue::OwnRow { table, column } => {
@@ -278,8 +272,8 @@ impl<'a> SessionCheck<'a> {
                 _ => continue,
             };
             let Some(table) = self.plan.options.tables.get(usize::from(table)) else {
-                self.wrong(
-                    place,
+                self.error(
+                    path,
                     format!("the variable \"{name}\" reads a table that does not exist; add the table"),
                 );
                 continue;
@@ -289,7 +283,7 @@ impl<'a> SessionCheck<'a> {
                     "the variable \"{name}\" reads column {column} of the table \"{}\", which not every line has; columns are counted from 0",
                     table.name
                 );
-                self.wrong(place, text);
+                self.error(path, text);
             }
             if matches!(value, VariableValue::OwnRow { .. })
                 && (table.rows.len() as u64) < u64::from(self.plan.options.connections)
@@ -300,7 +294,7 @@ impl<'a> SessionCheck<'a> {
                     table.rows.len(),
                     self.plan.options.connections
                 );
-                self.wrong(place, text);
+                self.error(path, text);
             }
         }
     }
@@ -309,55 +303,52 @@ impl<'a> SessionCheck<'a> {
         matches!(self.plan.accounts.source, AccountSource::Anonymous { .. })
     }
 
-    fn destination(&mut self, to: &'a Destination, place: &str) {
+    fn destination(&mut self, to: &'a Destination, path: &str) {
         match to {
             Destination::Contact | Destination::OnlineContact if !self.has_roster => {
-                self.wrong(
-                    place,
-                    "is for a contact, but the roster is not fetched; put \"roster\" before it",
-                );
+                self.error(path, "is for a contact, but the roster is not fetched; put \"roster\" before it");
                 self.has_roster = true;
             }
             Destination::Full(to, text) => {
-                self.destination(to, place);
-                self.text(text, place);
+                self.destination(to, path);
+                self.text(text, path);
             }
-            Destination::Jid(text) => self.text(text, place),
+            Destination::Jid(text) => self.text(text, path),
             Destination::Server | Destination::Myself | Destination::Previous | Destination::LastContact => {}
-            _ if self.anonymous() => self.wrong(
-                place,
+            _ if self.anonymous() => self.error(
+                path,
                 "is for another user, but anonymous users have no names; give accounts or an address",
             ),
             _ => {}
         }
     }
 
-    fn condition(&mut self, condition: &'a VariableCondition, place: &str) {
-        self.variable(&condition.variable, place);
-        self.text(&condition.value, place);
+    fn condition(&mut self, condition: &'a VariableCondition, path: &str) {
+        self.variable(&condition.variable, path);
+        self.text(&condition.value, path);
     }
 
-    fn maybe(&mut self, text: Option<&'a TextTemplate>, place: &str) {
+    fn optional_text(&mut self, text: Option<&'a TextTemplate>, path: &str) {
         if let Some(text) = text {
-            self.text(text, place);
+            self.text(text, path);
         }
     }
 
-    fn text(&mut self, text: &'a TextTemplate, place: &str) {
+    fn text(&mut self, text: &'a TextTemplate, path: &str) {
         for piece in &text.0 {
             if let TemplatePart::Variable(name) = piece {
-                self.variable(name, place);
+                self.variable(name, path);
             }
         }
     }
 
-    fn variable(&mut self, name: &'a str, place: &str) {
+    fn variable(&mut self, name: &'a str, path: &str) {
         if self.variables.contains(&name) {
             return;
         }
         let near = nearest(name, self.variables.iter().copied());
         let fix = if near.is_empty() { "; set it before, such as with \"set\"".to_owned() } else { near };
-        self.wrong(place, format!("the variable \"{name}\" is never set{fix}"));
+        self.error(path, format!("the variable \"{name}\" is never set{fix}"));
         self.variables.push(name);
     }
 }

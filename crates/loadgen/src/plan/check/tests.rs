@@ -1,4 +1,4 @@
-//! Tests of every mistake that is found before the first connection, with its sentence, and of the number of workers.
+//! Tests of every error that is found before the first connection, with its sentence, and of the number of workers.
 
 use super::*;
 use crate::plan::{PlanOverrides, named, read_toml, workloads};
@@ -37,8 +37,8 @@ fn plan(lines: &str, steps: &str) -> LoadPlan {
     plan_with(&text, &PlanOverrides::default())
 }
 
-fn sentences(plan: &LoadPlan, facts: &MachineCapacity) -> Vec<String> {
-    check(plan, facts).iter().map(PlanError::to_string).collect()
+fn sentences(plan: &LoadPlan, machine: &MachineCapacity) -> Vec<String> {
+    check(plan, machine).iter().map(PlanError::to_string).collect()
 }
 
 /// The sentences for steps, without their session.
@@ -78,7 +78,7 @@ fn every_workload_can_be_run_with_19_000_connections_on_a_small_machine() {
 }
 
 #[test]
-fn steps_before_their_prerequisite_are_mistakes() {
+fn steps_before_their_prerequisite_are_errors() {
     assert_eq!(of_steps(r#""login", "roster", "presence", { message = "contact" }"#), "");
     assert_eq!(of_steps(r#""connect", "register", "authenticate", "bind", "presence""#), "");
     assert_eq!(of_steps(r#""connect", { legacy_authenticate = "r" }, "presence""#), "");
@@ -137,7 +137,7 @@ fn steps_before_their_prerequisite_are_mistakes() {
 }
 
 #[test]
-fn variables_that_are_never_set_are_mistakes() {
+fn variables_that_are_never_set_are_errors() {
     assert_eq!(
         of_steps(r#""login", { set = { word = "x" } }, { message = { to = "online", text = "{var:wrd}" } }"#),
         "step 3: the variable \"wrd\" is never set; did you mean \"word\"?"
@@ -319,7 +319,7 @@ fn arrivals() {
 }
 
 #[test]
-fn steps_that_are_not_there() {
+fn unavailable_steps_are_refused() {
     assert_eq!(of_steps(""), "session \"s\": has no steps; add at least a login");
     let mut plan = plan("", r#""login", { transaction = { name = "t", steps = ["ping"] } }"#);
     plan.transactions.clear();
@@ -330,7 +330,7 @@ fn steps_that_are_not_there() {
 }
 
 #[test]
-fn runs_that_nothing_ends() {
+fn runs_without_an_end_are_refused() {
     let endless = [
         r#""login", { meanwhile = { do = [{ every = "1s", ping = true }] } }"#,
         r#""login", "bounce""#,
@@ -356,7 +356,7 @@ fn sized(connections: u32) -> LoadPlan {
 }
 
 #[test]
-fn too_few_local_ports_is_a_mistake() {
+fn too_few_local_ports_is_an_error() {
     let mut plan = sized(100_000);
     assert_eq!(
         sentences(&plan, &small()),
@@ -376,10 +376,10 @@ fn too_few_local_ports_is_a_mistake() {
 }
 
 #[test]
-fn too_little_memory_is_a_mistake() {
-    let facts = MachineCapacity { memory: 100_000_000, ..small() };
-    assert_eq!(sentences(&sized(10_000), &facts), Vec::<String>::new());
-    let sentence = |plan: &LoadPlan| sentences(plan, &facts).join("\n");
+fn too_little_memory_is_an_error() {
+    let machine = MachineCapacity { memory: 100_000_000, ..small() };
+    assert_eq!(sentences(&sized(10_000), &machine), Vec::<String>::new());
+    let sentence = |plan: &LoadPlan| sentences(plan, &machine).join("\n");
     let mut plan = sized(20_000);
     assert_eq!(
         sentence(&plan),
@@ -391,7 +391,7 @@ fn too_little_memory_is_a_mistake() {
 }
 
 #[test]
-fn too_few_open_files_is_a_mistake() {
+fn too_few_open_files_is_an_error() {
     assert_eq!(
         sentences(&sized(10), &MachineCapacity { files: 64, ..small() }),
         ["a process can open only 64 files, too few for a worker; raise the limit with: ulimit -n 20000"]
@@ -409,8 +409,8 @@ fn too_few_open_files_is_a_mistake() {
 
 #[test]
 fn workers() {
-    let workers = |plan: &LoadPlan, facts: &MachineCapacity| {
-        let workers = workers_needed(plan, facts);
+    let workers = |plan: &LoadPlan, machine: &MachineCapacity| {
+        let workers = workers_needed(plan, machine);
         (workers.count, workers.reason)
     };
     assert_eq!(workers(&sized(19_000), &small()), (1, "1 process for 19000 connections".to_owned()));

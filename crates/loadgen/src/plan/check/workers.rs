@@ -29,25 +29,25 @@ pub struct WorkerEstimate {
 }
 
 /// Connections that fit in one worker.
-pub(super) fn each_worker(facts: &MachineCapacity) -> u64 {
-    facts.files.saturating_sub(OTHER_FILES).clamp(1, MOST_EACH)
+pub(super) fn each_worker(machine: &MachineCapacity) -> u64 {
+    machine.files.saturating_sub(OTHER_FILES).clamp(1, MOST_EACH)
 }
 
 /// Number of workers that this machine needs for the plan.
-pub fn workers_needed(plan: &LoadPlan, facts: &MachineCapacity) -> WorkerEstimate {
+pub fn workers_needed(plan: &LoadPlan, machine: &MachineCapacity) -> WorkerEstimate {
     let connections = u64::from(plan.options.connections);
-    let each = each_worker(facts);
+    let each = each_worker(machine);
     // A user's two sockets are in the same worker.
     let for_files = sockets(plan).div_ceil(each).max(1);
     let work = work(plan);
     // A server on the same machine gets the other half.
-    let cores = if facts.server_here { facts.cores / 2 } else { facts.cores }.max(1);
+    let cores = if machine.server_here { machine.cores / 2 } else { machine.cores }.max(1);
     let wanted = (work.cores / FULL).ceil().clamp(1.0, f64::from(cores)) as u64;
     let count = for_files.max(wanted);
     let plural = if count == 1 { "process" } else { "processes" };
     let reason = if for_files >= wanted && for_files > 1 {
-        let why = if each == MOST_EACH { "at most" } else { "by the limit of open files" };
-        format!("{count} {plural} for {connections} connections, {each} in each {why}")
+        let reason = if each == MOST_EACH { "at most" } else { "by the limit of open files" };
+        format!("{count} {plural} for {connections} connections, {each} in each {reason}")
     } else if wanted > 1 && work.closed_loop {
         format!("{count} {plural}, since a closed loop uses all available CPU")
     } else if wanted > 1 {

@@ -127,7 +127,7 @@ fn given(s: &TomlSection<'_>, domain: &str, arguments: &PlanOverrides) -> Accoun
         given.first = section.get("first").and_then(|n| n.whole(0, i64::MAX)).unwrap_or(0) as u64;
         given.count = section.get("count").and_then(|n| n.amount()).unwrap_or(connections);
         given.stride = section.get("stride").and_then(|n| n.whole(1, 1_000_000)).unwrap_or(1) as u32;
-        given.anonymous = section.get("anonymous").and_then(|n| n.truth()).unwrap_or(false);
+        given.anonymous = section.get("anonymous").and_then(|n| n.boolean()).unwrap_or(false);
         if let Some(node) = section.get("file")
             && arguments.accounts.csv.is_none()
         {
@@ -169,7 +169,7 @@ fn rows(s: &TomlSection<'_>, text: &str) -> Vec<(String, String)> {
                 "line {} of the accounts is not a name and a password with a comma between, such as alice,secret",
                 i + 1
             ));
-            // One mistake is enough: a wrong file is wrong in every line.
+            // One error is enough: a wrong file is wrong in every line.
             return list;
         }
         let password = row.swap_remove(1);

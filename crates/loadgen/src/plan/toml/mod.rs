@@ -1,6 +1,6 @@
 //! TOML form of a plan; `docs/load-plans.md` is its reference.
 //!
-//! [`read_toml`] reads everything, records every mistake, applies the command line's values over those of the file, and
+//! [`read_toml`] reads everything, records every error, applies the command line's values over those of the file, and
 //! scales the result to the requested clock ([`super::scale`]).
 //!
 //! Not implemented: checks that depend on the machine ([`super::check()`]).
@@ -52,7 +52,7 @@ const USUAL_ADDRESS: &str = "127.0.0.1:5222";
 /// Default number of connections.
 const USUAL_CONNECTIONS: u32 = 1_000;
 
-/// Reads a plan. Returns all mistakes at once, in order of their lines.
+/// Reads a plan. Returns all errors at once, in order of their lines.
 pub fn read_toml(text: &str, name: &str, arguments: &PlanOverrides) -> Result<LoadPlan, Vec<PlanError>> {
     read_toml_with_preparation(text, name, arguments).map(|(plan, _)| plan)
 }
@@ -68,25 +68,25 @@ pub fn read_toml_with_preparation(
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         for error in &errors {
-            context.wrong(
+            context.error(
                 error.span().map_or(0, |span| span.start),
                 "",
                 format!("is not TOML: {}", error.message()),
             );
         }
-        return Err(context.mistakes());
+        return Err(context.errors());
     }
     prepare_context(&mut context, &document, arguments);
     let section = TomlSection::new(&context, "", 0, document.get_ref());
     let read = plan(section, name, arguments);
-    let mistakes = context.mistakes();
+    let errors = context.errors();
     match read {
-        Some((mut plan, preparation)) if mistakes.is_empty() => {
+        Some((mut plan, preparation)) if errors.is_empty() => {
             scale::scale(&mut plan, arguments.time_scale);
             overrides::apply(&mut plan, arguments);
             Ok((plan, preparation))
         }
-        _ => Err(mistakes),
+        _ => Err(errors),
     }
 }
 
@@ -186,7 +186,7 @@ fn target(s: &TomlSection<'_>, arguments: &PlanOverrides) -> PlanTarget {
                 // An unresolvable name does not matter if the command line gives the target.
                 match addresses(&text) {
                     Ok(found) => target.addresses.extend(found),
-                    Err(what) if arguments.addresses.is_empty() => node.wrong(what),
+                    Err(what) if arguments.addresses.is_empty() => node.error(what),
                     Err(_) => {}
                 }
             }
@@ -195,7 +195,7 @@ fn target(s: &TomlSection<'_>, arguments: &PlanOverrides) -> PlanTarget {
             for text in node.texts().unwrap_or_default() {
                 match sources(&text) {
                     Ok(found) => target.sources.extend(found),
-                    Err(what) => node.wrong(what),
+                    Err(what) => node.error(what),
                 }
             }
         }
@@ -212,8 +212,8 @@ fn target(s: &TomlSection<'_>, arguments: &PlanOverrides) -> PlanTarget {
         target.tls.ca_pem = section.get("ca").and_then(|n| file(&n, arguments));
         target.tls.certificate_pem = section.get("certificate").and_then(|n| file(&n, arguments));
         target.tls.key_pem = section.get("key").and_then(|n| file(&n, arguments));
-        target.tls.resume = section.get("resume").and_then(|n| n.truth()).unwrap_or(false);
-        target.tls.only_tls12 = section.get("only_tls12").and_then(|n| n.truth()).unwrap_or(false);
+        target.tls.resume = section.get("resume").and_then(|n| n.boolean()).unwrap_or(false);
+        target.tls.only_tls12 = section.get("only_tls12").and_then(|n| n.boolean()).unwrap_or(false);
         section.finish();
     }
     if let Some(domain) = &arguments.domain {
@@ -233,7 +233,7 @@ fn web(section: &TomlSection<'_>, target: &mut PlanTarget, arguments: &PlanOverr
             || section.get("transport").is_some()
             || section.get("path").is_some()
         {
-            node.wrong("replaces address, transport and path; keep only one of the two forms");
+            node.error("replaces address, transport and path; keep only one of the two forms");
         }
         match node
             .text()
@@ -246,7 +246,7 @@ fn web(section: &TomlSection<'_>, target: &mut PlanTarget, arguments: &PlanOverr
                 target.web.path = found.path;
                 target.web.host = found.host;
             }
-            Some(Err(what)) if arguments.addresses.is_empty() => node.wrong(what),
+            Some(Err(what)) if arguments.addresses.is_empty() => node.error(what),
             _ => {}
         }
     }
@@ -259,7 +259,7 @@ fn web(section: &TomlSection<'_>, target: &mut PlanTarget, arguments: &PlanOverr
         if path.starts_with('/') && !path.contains([' ', '\r', '\n']) {
             path.clone_into(&mut target.web.path);
         } else {
-            node.wrong("must begin with / and contain no spaces, such as \"/http-bind\"");
+            node.error("must begin with / and contain no spaces, such as \"/http-bind\"");
         }
     }
     if let Some(host) = section.get("host").and_then(|n| n.text()) {
@@ -302,13 +302,13 @@ fn sessions(s: &TomlSection<'_>) -> Vec<UserSession> {
         let name = section.get("name").and_then(|n| n.text()).unwrap_or("session").to_owned();
         let weight = section.get("weight").and_then(|n| n.number()).unwrap_or(1.0);
         let accept_subscriptions =
-            section.get("accept_subscriptions").and_then(|n| n.truth()).unwrap_or(false);
+            section.get("accept_subscriptions").and_then(|n| n.boolean()).unwrap_or(false);
         let steps = match section.need("steps", "steps = [\"login\", \"presence\"]") {
             Some(node) => steps::steps(&node, 0),
             None => Vec::new(),
         };
         if sessions.iter().any(|other: &UserSession| other.name == name) {
-            node.wrong(format!("there are two sessions named \"{name}\"; give each its own name"));
+            node.error(format!("there are two sessions named \"{name}\"; give each its own name"));
         }
         section.finish();
         sessions.push(UserSession { name, weight, accept_subscriptions, steps });
@@ -327,16 +327,16 @@ fn phases(s: &TomlSection<'_>, sessions: &[&str]) -> Vec<ArrivalPhase> {
         let users = section.get("users");
         let batch = section.get("batch").and_then(|n| n.whole(1, 1_000_000)).unwrap_or(1) as u32;
         let rate = rate(&section, batch);
-        let poisson = section.get("poisson").and_then(|n| n.truth()).unwrap_or(false);
-        let wait_all_end = section.get("wait_all_end").and_then(|n| n.truth()).unwrap_or(false);
+        let poisson = section.get("poisson").and_then(|n| n.boolean()).unwrap_or(false);
+        let wait_all_end = section.get("wait_all_end").and_then(|n| n.boolean()).unwrap_or(false);
         let weights = section.get("weights").and_then(|n| weights(&n, sessions));
         let concurrency = concurrency(&section);
         if duration.is_none() && users.is_none() {
-            node.wrong(
+            node.error(
                 "would never end; add a \"duration\" such as \"1m\", or \"users\" such as \"connections\"",
             );
         } else if duration.is_none() && rate == Some(0.0) && concurrency.is_none() {
-            node.wrong(
+            node.error(
                 "has users but no rate, so they never arrive; add a \"rate\" such as 100 (users per second)",
             );
         }
@@ -394,7 +394,7 @@ fn weights(node: &TomlNode<'_>, sessions: &[&str]) -> Option<Vec<f64>> {
             Some(index) => weights[index] = node.number().unwrap_or(0.0),
             None => {
                 let near = nearest(name, sessions.iter().copied());
-                node.wrong(format!("no session is defined \"{name}\"{near}"));
+                node.error(format!("no session is defined \"{name}\"{near}"));
             }
         }
     }
@@ -432,7 +432,7 @@ fn options(s: &TomlSection<'_>) -> PlanOptions {
     let mut options = PlanOptions::default();
     let Some(section) = s.get("options").and_then(|n| n.section()) else { return options };
     let span = |key| section.get(key).and_then(|n| n.span_ms());
-    let truth = |key| section.get(key).and_then(|n| n.truth());
+    let boolean = |key| section.get(key).and_then(|n| n.boolean());
     let whole = |key, high| section.get(key).and_then(|n| n.whole(0, high));
     options.duration_ms = span("duration");
     options.hold_ms = span("hold");
@@ -440,18 +440,18 @@ fn options(s: &TomlSection<'_>) -> PlanOptions {
     options.connect_timeout_ms = span("connect_timeout").unwrap_or(options.connect_timeout_ms);
     options.answer_timeout_ms = span("answer_timeout").unwrap_or(options.answer_timeout_ms);
     options.acceptable_ms = span("acceptable").unwrap_or(options.acceptable_ms);
-    options.keep_going = truth("keep_going").unwrap_or(options.keep_going);
+    options.keep_going = boolean("keep_going").unwrap_or(options.keep_going);
     options.retries = whole("retries", 1_000_000).map_or(options.retries, |n| n as u32);
     options.retry_ms = span("retry_pause").unwrap_or(options.retry_ms);
     options.seed = whole("seed", i64::MAX).map_or(options.seed, |n| n as u64);
     options.receive_buffer = whole("receive_buffer", i64::from(i32::MAX)).map(|n| n as u32);
     options.send_buffer = whole("send_buffer", i64::from(i32::MAX)).map(|n| n as u32);
-    options.stamps = truth("stamps").unwrap_or(options.stamps);
+    options.stamps = boolean("stamps").unwrap_or(options.stamps);
     if let Some(node) = section.get("fail_on") {
         for text in node.texts().unwrap_or_default() {
             match Threshold::parse(&text) {
                 Ok(threshold) => options.fail_on.push(threshold),
-                Err(what) => node.wrong(what),
+                Err(what) => node.error(what),
             }
         }
     }
@@ -471,7 +471,7 @@ fn tables(s: &TomlSection<'_>, arguments: &PlanOverrides) -> Vec<DataTable> {
         };
         let Some(rows) = rows else { continue };
         if rows.is_empty() {
-            node.wrong(format!("the table \"{name}\" has no lines"));
+            node.error(format!("the table \"{name}\" has no lines"));
         }
         tables.push(DataTable { name: (*name).to_owned(), rows });
     }

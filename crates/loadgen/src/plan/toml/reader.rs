@@ -1,11 +1,11 @@
-//! Reader of a TOML document, value by value, which collects every mistake with its line and key.
+//! Reader of a TOML document, value by value, which collects every error with its line and key.
 //!
-//! Reading does not stop at a mistake: it is recorded, `None` is returned, and reading continues, so that a user sees
-//! all mistakes of a file at once.
+//! Reading does not stop at an error: it is recorded, `None` is returned, and reading continues, so that a user sees
+//! all errors of a file at once.
 //!
 //! # Pitfalls
 //!
-//! A plan is valid only if [`TomlContext::mistakes`] is empty after reading.
+//! A plan is valid only if [`TomlContext::errors`] is empty after reading.
 
 use std::cell::RefCell;
 
@@ -18,7 +18,7 @@ use super::super::error::{PlanError, nearest};
 /// Shared state while one document is read.
 pub(super) struct TomlContext<'t> {
     text: &'t str,
-    mistakes: RefCell<Vec<PlanError>>,
+    errors: RefCell<Vec<PlanError>>,
     /// Meaning of the word `connections`.
     pub(super) connections: u32,
     /// Names of transactions so far.
@@ -31,32 +31,32 @@ impl<'t> TomlContext<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         Self {
             text,
-            mistakes: RefCell::default(),
+            errors: RefCell::default(),
             connections: 0,
             transactions: RefCell::default(),
             tables: Vec::new(),
         }
     }
 
-    /// Records a mistake at an offset of the text.
-    pub(super) fn wrong(&self, at: usize, key: &str, text: impl Into<String>) {
+    /// Records an error at an offset of the text.
+    pub(super) fn error(&self, at: usize, key: &str, text: impl Into<String>) {
         let before = self.text.as_bytes().get(..at).unwrap_or_default();
         let line = 1 + before.iter().filter(|b| **b == b'\n').count();
-        self.mistakes.borrow_mut().push(PlanError {
+        self.errors.borrow_mut().push(PlanError {
             line: u32::try_from(line).ok(),
             key: key.to_owned(),
             text: text.into(),
         });
     }
 
-    /// Records a mistake without a line.
+    /// Records an error without a line.
     pub(super) fn wrong_nowhere(&self, text: impl Into<String>) {
-        self.mistakes.borrow_mut().push(PlanError::of_plan(text));
+        self.errors.borrow_mut().push(PlanError::of_plan(text));
     }
 
-    /// All mistakes in order of their lines; those without a line come last.
-    pub(super) fn mistakes(&self) -> Vec<PlanError> {
-        let mut list = self.mistakes.borrow().clone();
+    /// All errors in order of their lines; those without a line come last.
+    pub(super) fn errors(&self) -> Vec<PlanError> {
+        let mut list = self.errors.borrow().clone();
         list.sort_by_key(|m| m.line.unwrap_or(u32::MAX));
         list
     }
@@ -72,14 +72,14 @@ pub(super) struct TomlNode<'a> {
 }
 
 impl<'a> TomlNode<'a> {
-    /// Records a mistake at this value.
-    pub(super) fn wrong(&self, text: impl Into<String>) {
-        self.context.wrong(self.at, &self.path, text);
+    /// Records an error at this value.
+    pub(super) fn error(&self, text: impl Into<String>) {
+        self.context.error(self.at, &self.path, text);
     }
 
-    /// Records a mistake at this value and returns `None`.
+    /// Records an error at this value and returns `None`.
     pub(super) fn none<T>(&self, text: impl Into<String>) -> Option<T> {
-        self.wrong(text);
+        self.error(text);
         None
     }
 
@@ -93,7 +93,7 @@ impl<'a> TomlNode<'a> {
         matches!(self.value, DeValue::Array(list) if list.is_empty())
     }
 
-    /// The value if it is a boolean; not a mistake otherwise.
+    /// The value if it is a boolean; not an error otherwise.
     pub(super) fn truth_quiet(&self) -> Option<bool> {
         self.value.as_bool()
     }
@@ -115,7 +115,7 @@ impl<'a> TomlNode<'a> {
         }
     }
 
-    pub(super) fn truth(&self) -> Option<bool> {
+    pub(super) fn boolean(&self) -> Option<bool> {
         match self.value {
             DeValue::Boolean(value) => Some(*value),
             _ => self.none("must be true or false"),
@@ -195,7 +195,7 @@ impl<'a> TomlNode<'a> {
             path: self.path.clone(),
             at: self.at,
             entries: vec![(short, self.at, self.clone())],
-            asked: RefCell::default(),
+            read_keys: RefCell::default(),
         }
     }
 }
@@ -206,7 +206,7 @@ pub(super) struct TomlSection<'a> {
     pub(super) path: String,
     at: usize,
     entries: Vec<(&'a str, usize, TomlNode<'a>)>,
-    asked: RefCell<Vec<&'static str>>,
+    read_keys: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> TomlSection<'a> {
@@ -222,21 +222,21 @@ impl<'a> TomlSection<'a> {
             })
             .collect();
         entries.sort_by_key(|entry| entry.1);
-        Self { context, path: path.to_owned(), at, entries, asked: RefCell::default() }
+        Self { context, path: path.to_owned(), at, entries, read_keys: RefCell::default() }
     }
 
     /// A table without keys.
     pub(super) fn empty(context: &'a TomlContext<'a>, path: &str, at: usize) -> Self {
-        Self { context, path: path.to_owned(), at, entries: Vec::new(), asked: RefCell::default() }
+        Self { context, path: path.to_owned(), at, entries: Vec::new(), read_keys: RefCell::default() }
     }
 
-    /// Records a mistake of the table as a whole.
-    pub(super) fn wrong(&self, text: impl Into<String>) {
-        self.context.wrong(self.at, &self.path, text);
+    /// Records an error of the table as a whole.
+    pub(super) fn error(&self, text: impl Into<String>) {
+        self.context.error(self.at, &self.path, text);
     }
 
     pub(super) fn get(&self, key: &'static str) -> Option<TomlNode<'a>> {
-        self.asked.borrow_mut().push(key);
+        self.read_keys.borrow_mut().push(key);
         self.entries.iter().find(|entry| entry.0 == key).map(|entry| entry.2.clone())
     }
 
@@ -244,7 +244,7 @@ impl<'a> TomlSection<'a> {
     pub(super) fn need(&self, key: &'static str, example: &str) -> Option<TomlNode<'a>> {
         let found = self.get(key);
         if found.is_none() {
-            self.wrong(format!("needs \"{key}\", such as {example}"));
+            self.error(format!("needs \"{key}\", such as {example}"));
         }
         found
     }
@@ -254,20 +254,20 @@ impl<'a> TomlSection<'a> {
         &self.entries
     }
 
-    /// Reports every unread key as a mistake.
+    /// Reports every unread key as an error.
     pub(super) fn finish(self) {
-        let asked = self.asked.borrow();
+        let read_keys = self.read_keys.borrow();
         for (key, at, node) in &self.entries {
-            if asked.iter().any(|known| known == key) {
+            if read_keys.iter().any(|known| known == key) {
                 continue;
             }
-            let near = nearest(key, asked.iter().copied());
-            let text = match (near.is_empty(), asked.is_empty()) {
+            let near = nearest(key, read_keys.iter().copied());
+            let text = match (near.is_empty(), read_keys.is_empty()) {
                 (false, _) => format!("unknown key \"{key}\"{near}"),
                 (true, true) => format!("unknown key \"{key}\"; no options are supported here"),
-                (true, false) => format!("unknown key \"{key}\"; known are {}", asked.join(", ")),
+                (true, false) => format!("unknown key \"{key}\"; known are {}", read_keys.join(", ")),
             };
-            self.context.wrong(*at, &node.path, text);
+            self.context.error(*at, &node.path, text);
         }
     }
 }

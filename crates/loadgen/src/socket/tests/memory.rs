@@ -109,7 +109,7 @@ fn holder() {
         peer.send(b"hello").unwrap();
         peer.read_bytes(6);
         if how != "plain" {
-            let resumed = peer.socket.facts().unwrap().resumed;
+            let resumed = peer.socket.negotiated_tls().unwrap().resumed;
             assert_eq!(resumed, turn > 0 && how == "tls", "{turn}");
         }
         assert_eq!(peer.socket.held(), 0);

@@ -26,7 +26,7 @@ fn bytes_go_both_ways_and_are_counted() {
     assert_eq!(client.read_end().unwrap(), ReadEnd::Closed);
     assert_eq!(client.scratch.wire(), WireBytes { sent: 5, received: 6 });
     assert!(!client.socket.is_secure());
-    assert_eq!(client.socket.facts(), None);
+    assert_eq!(client.socket.negotiated_tls(), None);
     assert_eq!(client.socket.tls_exporter(), None);
     assert_eq!(client.socket.server_end_point(), None);
     assert_eq!(client.socket.held(), 0);
@@ -36,7 +36,7 @@ fn bytes_go_both_ways_and_are_counted() {
 }
 
 #[test]
-fn nothing_to_read_is_no_error() {
+fn an_empty_read_is_no_error() {
     let (address, server) = serve(|listener| listener.accept().unwrap());
     let mut client = Client::connect(address);
     let held = server.join().unwrap();
@@ -60,7 +60,7 @@ fn a_refused_port_is_reported() {
 }
 
 #[test]
-fn the_source_address_is_as_asked() {
+fn the_requested_source_address_is_used() {
     let (address, server) = serve(|listener| {
         [listener.accept().unwrap().1, listener.accept().unwrap().1, listener.accept().unwrap().1]
     });

@@ -36,18 +36,18 @@ fn greet(client: &mut Client) {
 }
 
 #[test]
-fn tls_1_3_with_its_facts_and_bindings() {
+fn tls_1_3_reports_its_parameters_and_channel_bindings() {
     let made = self_signed(NAME);
     let (address, server) = exchange(server_config(&made), 1);
     let mut peer = Client::connect(address).with_tls(&client(|_| {}), NAME, false);
-    assert_eq!(peer.socket.facts(), None);
+    assert_eq!(peer.socket.negotiated_tls(), None);
     assert_eq!(peer.socket.tls_exporter(), None);
     assert_eq!(peer.socket.write(b"x", &mut peer.scratch).unwrap_err().kind(), io::ErrorKind::NotConnected);
     peer.handshake().unwrap();
     assert_eq!(peer.established, 1);
-    let facts = peer.socket.facts().unwrap();
-    assert_eq!((facts.version, facts.resumed), ("TLSv1.3", false));
-    assert!(facts.cipher.starts_with("TLS13_"), "{}", facts.cipher);
+    let tls = peer.socket.negotiated_tls().unwrap();
+    assert_eq!((tls.version, tls.resumed), ("TLSv1.3", false));
+    assert!(tls.cipher.starts_with("TLS13_"), "{}", tls.cipher);
     let handshake = peer.scratch.wire();
     assert!(handshake.sent > 200 && handshake.received > 500, "{handshake:?}");
     greet(&mut peer);
@@ -65,9 +65,9 @@ fn tls_1_2_has_no_exporter_but_an_end_point() {
     let made = self_signed(NAME);
     let (address, server) = exchange(server_config(&made), 1);
     let mut peer = Client::secure(address, &client(|options| options.tls13 = false));
-    let facts = peer.socket.facts().unwrap();
-    assert_eq!((facts.version, facts.resumed), ("TLSv1.2", false));
-    assert!(facts.cipher.starts_with("TLS_ECDHE_"), "{}", facts.cipher);
+    let tls = peer.socket.negotiated_tls().unwrap();
+    assert_eq!((tls.version, tls.resumed), ("TLSv1.2", false));
+    assert!(tls.cipher.starts_with("TLS_ECDHE_"), "{}", tls.cipher);
     greet(&mut peer);
     assert_eq!(peer.socket.tls_exporter(), None);
     assert!(peer.socket.server_end_point().is_some());
@@ -75,7 +75,7 @@ fn tls_1_2_has_no_exporter_but_an_end_point() {
 }
 
 #[test]
-fn sessions_are_resumed_by_all_who_share_the_client() {
+fn tls_sessions_are_resumed_by_connections_that_share_the_client() {
     for tls13 in [true, false] {
         let (address, server) = exchange(server_config(&self_signed(NAME)), 4);
         let shared = client(|options| options.tls13 = tls13);
@@ -83,14 +83,18 @@ fn sessions_are_resumed_by_all_who_share_the_client() {
         for turn in 0..3 {
             let mut peer = Client::secure(address, &shared.clone());
             greet(&mut peer);
-            assert_eq!(peer.socket.facts().unwrap().resumed, turn > 0, "TLS 1.3: {tls13}, turn {turn}");
+            assert_eq!(
+                peer.socket.negotiated_tls().unwrap().resumed,
+                turn > 0,
+                "TLS 1.3: {tls13}, turn {turn}"
+            );
             assert!(peer.socket.server_end_point().is_some(), "the certificate is remembered");
             exporters.push(peer.socket.tls_exporter());
         }
         let never = client(|options| (options.tls13, options.resumption) = (tls13, false));
         let mut peer = Client::secure(address, &never);
         greet(&mut peer);
-        assert!(!peer.socket.facts().unwrap().resumed);
+        assert!(!peer.socket.negotiated_tls().unwrap().resumed);
         exporters.push(peer.socket.tls_exporter());
         let theirs = server.join().unwrap();
         if tls13 {
@@ -106,7 +110,7 @@ fn without_resumption_nothing_is_resumed() {
     for _ in 0..2 {
         let mut peer = Client::secure(address, &never);
         greet(&mut peer);
-        assert!(!peer.socket.facts().unwrap().resumed);
+        assert!(!peer.socket.negotiated_tls().unwrap().resumed);
     }
     server.join().unwrap();
 }
@@ -207,7 +211,7 @@ fn a_megabyte_each_way_past_a_slow_reader() {
 }
 
 #[test]
-fn close_notify_is_not_a_cut() {
+fn close_notify_is_a_clean_end() {
     let (address, server) = serve_tls(server_config(&self_signed(NAME)), |mut stream| {
         let mut all = Vec::new();
         // rustls's reader returns UnexpectedEof if close_notify is missing.
@@ -240,7 +244,7 @@ fn close_notify_is_not_a_cut() {
 }
 
 #[test]
-fn a_cut_handshake_is_a_cut() {
+fn an_interrupted_handshake_is_a_lost_connection() {
     let (address, server) = serve(|listener| {
         let (mut stream, _) = listener.accept().unwrap();
         // Read the client's whole first record, so that closing does not reset.
@@ -256,7 +260,7 @@ fn a_cut_handshake_is_a_cut() {
 }
 
 #[test]
-fn what_is_not_tls_is_an_error_for_good() {
+fn data_that_is_not_tls_is_a_permanent_error() {
     let (address, server) = serve(|listener| {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(b"<stream:stream xmlns='jabber:client'>").unwrap();
@@ -280,7 +284,7 @@ fn what_is_not_tls_is_an_error_for_good() {
 }
 
 #[test]
-fn a_forged_record_ends_the_connection_after_what_was_good() {
+fn a_forged_record_ends_the_connection_after_the_valid_ones() {
     let (address, server) = serve_tls(server_config(&self_signed(NAME)), |mut stream| {
         stream.write_all(b"good").unwrap();
         let mut forged = vec![23, 3, 3, 0, 40];
@@ -339,7 +343,7 @@ fn direct_tls_offers_its_protocol() {
 }
 
 #[test]
-fn text_right_behind_the_handshake_is_not_lost() {
+fn data_directly_after_the_handshake_is_not_lost() {
     // With TLS 1.3 a server may send before it has the client's last message (RFC 8446, section 2).
     let mut config = server_config(&self_signed(NAME));
     config.send_half_rtt_data = true;
@@ -389,7 +393,7 @@ fn the_server_may_change_its_keys() {
 }
 
 #[test]
-fn a_farewell_within_the_handshake_is_no_connection() {
+fn close_notify_during_the_handshake_is_a_failed_connection() {
     let (address, server) = serve(|listener| {
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(&[21, 3, 3, 0, 2, 1, 0]).unwrap();
@@ -401,7 +405,7 @@ fn a_farewell_within_the_handshake_is_no_connection() {
     // rustls may treat it as an end or an error, or ignore it, but not as a handshake.
     let _ = peer.read_end();
     assert!(!peer.socket.is_secure());
-    assert_eq!((peer.established, peer.socket.facts()), (0, None));
+    assert_eq!((peer.established, peer.socket.negotiated_tls()), (0, None));
     assert_eq!(peer.socket.write(b"x", &mut peer.scratch).unwrap_err().kind(), io::ErrorKind::NotConnected);
     drop(peer);
     server.join().unwrap();
@@ -435,7 +439,7 @@ fn every_cipher_suite_carries_data_both_ways() {
             got
         });
         let mut peer = Client::secure(address, &client(|_| {}));
-        assert_eq!(peer.socket.facts().unwrap().cipher, name);
+        assert_eq!(peer.socket.negotiated_tls().unwrap().cipher, name);
         for part in pattern(70_000).chunks(23_000) {
             peer.send(part).unwrap();
         }
@@ -447,7 +451,7 @@ fn every_cipher_suite_carries_data_both_ways() {
 
 /// One wrong bit anywhere in the server's first flight: the client may survive it or not, but it terminates.
 #[test]
-fn a_handshake_with_a_wrong_bit_does_no_harm() {
+fn a_corrupted_handshake_fails_without_a_panic() {
     let config = Arc::new(server_config(&self_signed(NAME)));
     let shared = client(|_| {});
     let (address, server) = serve(move |listener| {

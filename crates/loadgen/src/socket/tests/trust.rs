@@ -23,7 +23,7 @@ fn attempt(made: &Made, trust: ServerTrust, name: &str) -> io::Result<()> {
 }
 
 #[test]
-fn trust_is_as_the_options_say() {
+fn certificates_are_verified_as_configured() {
     let own = self_signed(NAME);
     let (authority, leaf) = signed(NAME);
     let (other_authority, _) = signed(NAME);
@@ -55,7 +55,7 @@ fn trust_is_as_the_options_say() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn inconsistent_options_are_refused() {
     let made = self_signed(NAME);
     let other = self_signed(NAME);
     let refused = |change: &dyn Fn(&mut TlsOptions)| {
@@ -84,7 +84,7 @@ fn options_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_client_certificate_is_shown_when_asked_for() {
+fn a_client_certificate_is_sent_on_request() {
     for tls13 in [true, false] {
         let (authority, user) = signed("romeo.test");
         let made = self_signed(NAME);

@@ -1,14 +1,14 @@
 //! Data forms: XEP-0004 2.13.2, sections 3 (protocol) and 4 (validation); XEP-0068 1.3 (`FORM_TYPE`).
 //!
-//! A [`DataForm`] is read from a tree and written with the writer; [`DataForm::validate`] checks a submission against the form
-//! that was shown.
+//! A [`DataForm`] is read from a tree and written with the writer; [`DataForm::validate`] checks a submission against
+//! the form that was shown.
 //!
 //! Not implemented: data types beyond those of XEP-0004 (XEP-0122) and media (XEP-0221).
 //!
 //! # Pitfalls
 //!
-//! Fields of a submission often have no type, and only `validate` checks options, counts and addresses. A submission that has
-//! not passed it must not be trusted.
+//! Fields of a submission often have no type, and only `validate` checks options, counts and addresses. A submission
+//! that has not passed it must not be trusted.
 
 mod read;
 mod validation;

@@ -11,11 +11,12 @@ struct Budget {
 }
 
 impl DataForm {
-    /// Reads `<x xmlns='jabber:x:data'/>`. Skips unknown elements; the order of `<reported/>` and `<item/>` does not matter
-    /// (section 3.4).
+    /// Reads `<x xmlns='jabber:x:data'/>`. Skips unknown elements; the order of `<reported/>` and `<item/>` does not
+    /// matter (section 3.4).
     ///
     /// # Errors
-    /// One sentence: an unknown type, a field without a name or with a duplicate one, more than [`MAX_FIELDS`] or [`MAX_VALUES`].
+    /// One sentence: an unknown type, a field without a name or with a duplicate one, more than [`MAX_FIELDS`] or
+    /// [`MAX_VALUES`].
     pub fn read(x: TreeNode<'_>) -> Result<DataForm, FormError> {
         let kind = x.attr("type").ok_or_else(|| FormError::new("a form needs a type"))?;
         let kind = FormKind::from_name(&kind)

@@ -48,7 +48,7 @@ fn bot() -> DataForm {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_forms_are_read_back() {
     let form = bot();
     let text = written(&form);
     assert!(
@@ -88,7 +88,7 @@ fn section_3_4_a_table_has_columns_and_rows() {
 }
 
 #[test]
-fn a_submission_is_held_against_the_form() {
+fn a_submission_is_validated_against_the_form() {
     let sent = submit(
         "<field var='botname'><value>The Jabber Bot</value></field>\
          <field var='description'><value>a</value><value/><value>b</value></field>\

@@ -46,9 +46,9 @@ impl From<FormError> for StanzaError {
 }
 
 impl DataForm {
-    /// Validates a submission against this form. The result has only the fields of this form, in its order, with its types and
-    /// valid values: switches are `1` or `0`, addresses are normalised and unique. Fields that were not submitted are absent
-    /// (section 3.5: they keep their value); an empty single value counts as none.
+    /// Validates a submission against this form. The result has only the fields of this form, in its order, with its
+    /// types and valid values: switches are `1` or `0`, addresses are normalised and unique. Fields that were not
+    /// submitted are absent (section 3.5: they keep their value); an empty single value counts as none.
     ///
     /// # Errors
     /// One sentence about the first error.

@@ -1,13 +1,14 @@
 //! `cargo xtask bench bosh`: Throng beside ejabberd and Prosody in the published test of BOSH, by `throng load`.
 //!
-//! Each server alone and fresh, with 24 contacts per account (`--contacts`), the usual modules, plain HTTP on loopback and the
-//! generator on the same machine:
+//! Each server alone and fresh, with 24 contacts per account (`--contacts`), the usual modules, plain HTTP on loopback
+//! and the generator on the same machine:
 //!
-//! * **Memory** of an idle session, with its held request: users log in, fetch their rosters and send presence. The slope of the
-//!   resident memory of all processes of the server between a quarter of the users and all.
-//! * **The load** of the workload `openfire-bosh` with faster arrivals (`--rate`): whole logins over all of the run; delivery of
-//!   messages and CPU from the moment when all are online to the end of the sending. CPU is that of all processes of the server for each message
-//!   delivered, with all requests and all presence that belong to it. Lost sessions and messages are counts.
+//! * **Memory** of an idle session, with its held request: users log in, fetch their rosters and send presence. The
+//!   slope of the resident memory of all processes of the server between a quarter of the users and all.
+//! * **The load** of the workload `openfire-bosh` with faster arrivals (`--rate`): whole logins over all of the run;
+//!   delivery of messages and CPU from the moment when all are online to the end of the sending. CPU is that of all
+//!   processes of the server for each message delivered, with all requests and all presence that belong to it. Lost
+//!   sessions and messages are counts.
 //!
 //! A user has two sockets at most; with `--sockets` the users share fewer, since a server may have 20 000 files only.
 //!
@@ -15,8 +16,8 @@
 //!
 //! # Pitfalls
 //!
-//! Generator and server share the cores, and a virtual machine shares them with others. The generator's lateness is in the
-//! table; a server that saturates worsens its own results, not the generator's.
+//! Generator and server share the cores, and a virtual machine shares them with others. The generator's lateness is in
+//! the table; a server that saturates worsens its own results, not the generator's.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -329,8 +330,8 @@ fn column_of(peer: PeerServer, memory: f64, run: &Value) -> Result<ServerResults
     })
 }
 
-/// Time of all cores since the start of the machine, and the part of it that was stolen from a virtual machine, in clock
-/// ticks.
+/// Time of all cores since the start of the machine, and the part of it that was stolen from a virtual machine, in
+/// clock ticks.
 fn machine_ticks() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `cargo xtask peers`: a server with accounts and rosters, to measure by hand.
 //!
-//! `up` keeps the server in the foreground; SIGINT, SIGTERM and SIGHUP end it in order. Data of earlier starts are replaced.
-//! The lines that begin with `port`, `pid` and `pids` are for scripts.
+//! `up` keeps the server in the foreground; SIGINT, SIGTERM and SIGHUP end it in order. Data of earlier starts are
+//! replaced. The lines that begin with `port`, `pid` and `pids` are for scripts.
 
 use std::io;
 use std::process::{Command, ExitCode};
@@ -75,8 +75,8 @@ fn run_until_signal(peer: PeerServer, wanted: &PeerOptions) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a signal in a thread. Before the server is ready it ends the program and its children immediately; afterwards
-/// it is sent through the channel, and the server ends in order.
+/// Waits for a signal in a thread. Before the server is ready it ends the program and its children immediately;
+/// afterwards it is sent through the channel, and the server ends in order.
 fn signals(ready: Arc<AtomicBool>) -> Result<Receiver<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;

@@ -1,26 +1,30 @@
-//! `cargo xtask bench peers`: Throng with every module on beside ejabberd and Prosody, each with two sets of modules, in one run
-//! and with the same clients.
+//! `cargo xtask bench peers`: Throng with every module on beside ejabberd and Prosody, each with two sets of modules,
+//! in one run and with the same clients.
 //!
-//! The sets are **stock** (the modules that Debian's package switches on) and **lean** (roster, presence and messages, disco and ping); how each
-//! is configured for load is in the opening of its file. All over plain TCP on loopback, passwords as SCRAM-SHA-1 keys of 4096 rounds.
+//! The sets are **stock** (the modules that Debian's package switches on) and **lean** (roster, presence and messages,
+//! disco and ping); how each is configured for load is in the opening of its file. All over plain TCP on loopback,
+//! passwords as SCRAM-SHA-1 keys of 4096 rounds.
 //!
-//! * **Memory** of an idle session (bound, roster fetched, available) without contacts and with 50 of them online: the slope of the resident
-//!   memory of all processes of a server between a quarter of the sessions and all, each server alone and fresh.
+//! * **Memory** of an idle session (bound, roster fetched, available) without contacts and with 50 of them online: the
+//!   slope of the resident memory of all processes of a server between a quarter of the sessions and all, each server
+//!   alone and fresh.
 //! * **CPU of a login** with SCRAM-SHA-1, from connect to the roster's result, 64 at a time.
-//! * **CPU of a chat message**: 100 pairs with 8 in flight each, as fast as it goes; and 1 000 users with one message a second each.
+//! * **CPU of a chat message**: 100 pairs with 8 in flight each, as fast as it goes; and 1 000 users with one message a
+//!   second each.
 //! * **CPU of a presence** delivered to a contact, 16 users with 50 online contacts each changing state at once.
 //!
-//! For CPU all five servers run beside one another, idle but for the one that is measured, and take turns. CPU is that of all
-//! threads of a server's processes (`process.rs`), divided by what the clients received. Only the table is written to standard
-//! output, and progress to standard error; data are below `target/peers`.
+//! For CPU all five servers run beside one another, idle but for the one that is measured, and take turns. CPU is that
+//! of all threads of a server's processes (`process.rs`), divided by what the clients received. Only the table is
+//! written to standard output, and progress to standard error; data are below `target/peers`.
 //!
-//! Not measured: TLS, several resources, offline messages, archives, latency. Idle schedulers of Erlang spin before they sleep, and garbage of Erlang
-//! and Lua stays resident until it is collected: both are part of what these servers cost, and are left as they are packaged.
+//! Not measured: TLS, several resources, offline messages, archives, latency. Idle schedulers of Erlang spin before
+//! they sleep, and garbage of Erlang and Lua stays resident until it is collected: both are part of what these servers
+//! cost, and are left as they are packaged.
 //!
 //! # Pitfalls
 //!
-//! A server at its limit costs less per message than one that wakes up for each. The steady rate must be far below the limit
-//! of each server; the progress shows the share of a core that it took.
+//! A server at its limit costs less per message than one that wakes up for each. The steady rate must be far below the
+//! limit of each server; the progress shows the share of a core that it took.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

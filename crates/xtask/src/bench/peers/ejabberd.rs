@@ -1,15 +1,17 @@
 //! ejabberd (23.01 in Debian 12), started as `ejabberdctl foreground` starts it, with its own port and folder.
 //!
-//! As its documentation recommends for load: kernel poll, 250 000 processes (`+P`), as many ports as files are allowed (`+Q`), shaper `none`, a
-//! queue of 10 000 packets a session, a long backlog, caches of 20 items an account, warnings only in the log, SCRAM passwords. Accounts
-//! and rosters are in Mnesia. By default ejabberd stores both tables on disk only, and a login then reads the disk once for each contact (3 ms of CPU at 50);
-//! `ejabberd.schema` moves them into memory with a copy on disk, at 0.9 kB a contact. The node has no name, so no port
-//! mapper is started.
+//! As its documentation recommends for load: kernel poll, 250 000 processes (`+P`), as many ports as files are allowed
+//! (`+Q`), shaper `none`, a queue of 10 000 packets a session, a long backlog, caches of 20 items an account, warnings
+//! only in the log, SCRAM passwords. Accounts and rosters are in Mnesia. By default ejabberd stores both tables on disk
+//! only, and a login then reads the disk once for each contact (3 ms of CPU at 50); `ejabberd.schema` moves them into
+//! memory with a copy on disk, at 0.9 kB a contact. The node has no name, so no port mapper is started.
 //!
-//! Filling a million contacts takes most of a minute, so the filled tables are stored in `prepared/` and copied for each start. Their
-//! `stamp` names their content; with other accounts, another recipe or another ejabberd they are created again. All module sets share them.
+//! Filling a million contacts takes most of a minute, so the filled tables are stored in `prepared/` and copied for
+//! each start. Their `stamp` names their content; with other accounts, another recipe or another ejabberd they are
+//! created again. All module sets share them.
 //!
-//! The stock modules are those of the file that Debian's package installs (`peers/ejabberd-stock.yml`), without its listeners and limits.
+//! The stock modules are those of the file that Debian's package installs (`peers/ejabberd-stock.yml`), without its
+//! listeners and limits.
 //!
 //! # Pitfalls
 //!

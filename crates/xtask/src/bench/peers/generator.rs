@@ -1,8 +1,8 @@
 //! `cargo xtask bench generator`: memory and CPU of the load generator itself, against Throng on this machine.
 //!
-//! Memory is the slope of the workers' resident memory between two runs of the workload `idle`, read while the users are idle.
-//! CPU of a login is that of the whole worker over `login-storm` (connect, SCRAM-SHA-1, bind, roster, first presence), CPU
-//! of a message that of the seconds of `flood` in which all users bounce messages, sent and received.
+//! Memory is the slope of the workers' resident memory between two runs of the workload `idle`, read while the users
+//! are idle. CPU of a login is that of the whole worker over `login-storm` (connect, SCRAM-SHA-1, bind, roster, first
+//! presence), CPU of a message that of the seconds of `flood` in which all users bounce messages, sent and received.
 //!
 //! Not measured: memory of the kernel for sockets, the controller (one process a run, whatever the number of users).
 //!

@@ -1,8 +1,9 @@
-//! `cargo xtask bench load`: cost of a load generator. Tsung 1.7 and `throng load` run the same scenario file against the same ejabberd.
+//! `cargo xtask bench load`: cost of a load generator. Tsung 1.7 and `throng load` run the same scenario file against
+//! the same ejabberd.
 //!
-//! ejabberd belongs to neither. It is started again for each generator, with readable passwords: a key derivation for each PLAIN
-//! login would make the server the limit. CPU is that of all processes of the generator from start to end, its report included; memory is read
-//! twice a second. That both did the same work shows in their own counts and,
+//! ejabberd belongs to neither. It is started again for each generator, with readable passwords: a key derivation for
+//! each PLAIN login would make the server the limit. CPU is that of all processes of the generator from start to end,
+//! its report included; memory is read twice a second. That both did the same work shows in their own counts and,
 //! independently, in the server's CPU and the bytes on the loopback interface (those of other programs are in it, too).
 //!
 //! Budgets: a fifth of Tsung's CPU, a twentieth of its memory.
@@ -184,8 +185,8 @@ fn measure(args: &LoadBenchArgs, generator: Generator) -> Result<RunCost> {
     })
 }
 
-/// Work from Tsung's log. It names errors and does not count messages: they are the requests without a response, less the
-/// two stream headers, the presence and the end of each user.
+/// Work from Tsung's log. It names errors and does not count messages: they are the requests without a response, less
+/// the two stream headers, the presence and the end of each user.
 fn tsung_work(folder: &Path) -> Result<WorkDone> {
     let totals = tsung::totals(folder)?;
     let get = |name: &str| totals.get(name).copied().unwrap_or_default();

@@ -1,7 +1,8 @@
 //! Check of a server that was just started: one login, and the number of contacts of the account.
 //!
-//! PLAIN over plain TCP (RFC 6120, section 6; RFC 4616), bind (RFC 6120, section 7) and roster get (RFC 6121, section 2.1.3), blocking.
-//! Answers are not parsed but searched for their ends: counting items is enough, and nothing that is measured uses this.
+//! PLAIN over plain TCP (RFC 6120, section 6; RFC 4616), bind (RFC 6120, section 7) and roster get (RFC 6121, section
+//! 2.1.3), blocking. Answers are not parsed but searched for their ends: counting items is enough, and nothing that is
+//! measured uses this.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

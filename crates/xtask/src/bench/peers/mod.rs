@@ -1,15 +1,16 @@
 //! Servers beside Throng, started the same way with the same accounts: ejabberd and Prosody as Debian packages them.
 //!
-//! `peers/setup.sh` installs them. Each server has its own port, its data under `target/peers/NAME`, the domain `localhost`, no TLS (SCRAM-SHA-1 and
-//! PLAIN over plain TCP), no rate limits, and the modules of its [`ModuleSet`].
+//! `peers/setup.sh` installs them. Each server has its own port, its data under `target/peers/NAME`, the domain
+//! `localhost`, no TLS (SCRAM-SHA-1 and PLAIN over plain TCP), no rate limits, and the modules of its [`ModuleSet`].
 //! Each server uses its own store: SQLite, Mnesia, files. Passwords are SCRAM keys of 4096 rounds.
 //!
-//! Accounts are `u0`, `u1`, …, one password for all, with the mutual ring roster of [`ring_roster`]. After each start one of them logs in
-//! and its contacts are counted, so that a server without its rosters is never measured.
+//! Accounts are `u0`, `u1`, …, one password for all, with the mutual ring roster of [`ring_roster`]. After each start
+//! one of them logs in and its contacts are counted, so that a server without its rosters is never measured.
 //!
 //! # Pitfalls
 //!
-//! Results of a peer are worth as much as its configuration. The opening of each server's file says what is set and why.
+//! Results of a peer are worth as much as its configuration. The opening of each server's file says what is set and
+//! why.
 
 pub(crate) mod bosh;
 pub(crate) mod command;
@@ -232,7 +233,8 @@ impl RunningPeer {
         self.child.check_running().with_context(|| format!("{}; its log ends:\n{}", self.name, log_tail(log)))
     }
 
-    /// Ends the server immediately (SIGKILL): with thousands of sessions an orderly end takes long, and its data are not used again.
+    /// Ends the server immediately (SIGKILL): with thousands of sessions an orderly end takes long, and its data are
+    /// not used again.
     pub(crate) fn kill(self) {
         self.child.kill();
     }

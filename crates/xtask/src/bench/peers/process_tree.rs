@@ -1,11 +1,13 @@
 //! CPU time and memory of a process with all its descendants, from `/proc` (proc(5)).
 //!
-//! Servers and generators are trees: Erlang's helpers, a shell above the virtual machine, the workers of `throng load`. CPU is user and
-//! system time in steps of 10 ms; CPU of descendants that ended stays counted. Memory is `Rss` and `Pss` of `smaps_rollup`.
+//! Servers and generators are trees: Erlang's helpers, a shell above the virtual machine, the workers of `throng load`.
+//! CPU is user and system time in steps of 10 ms; CPU of descendants that ended stays counted. Memory is `Rss` and
+//! `Pss` of `smaps_rollup`.
 //!
 //! # Pitfalls
 //!
-//! A process whose parent ended is adopted by init and is no longer in the tree (`epmd` does that on purpose and is not counted).
+//! A process whose parent ended is adopted by init and is no longer in the tree (`epmd` does that on purpose and is not
+//! counted).
 
 use std::collections::HashMap;
 use std::fs;
@@ -112,7 +114,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn descendants_are_counted_and_keep_their_cpu_after_their_end() {
+    fn cpu_of_ended_descendants_is_included() {
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; read line";
         let mut child = Command::new("sh")
             .args(["-c", &format!("(echo ready; {script}); true")])

@@ -1,8 +1,9 @@
 //! Prosody (0.12.3 in Debian 12), in the foreground with its own port and folder.
 //!
-//! As its documentation recommends for load: the `epoll` backend, a long backlog, no `limits`, the generational collector of Lua 5.4, warnings
-//! only in the log, `internal_hashed` passwords in `internal` storage. Its data files are small Lua programs (util.datamanager); they are
-//! written here as Prosody writes them, two per user, which takes seconds instead of minutes.
+//! As its documentation recommends for load: the `epoll` backend, a long backlog, no `limits`, the generational
+//! collector of Lua 5.4, warnings only in the log, `internal_hashed` passwords in `internal` storage. Its data files
+//! are small Lua programs (util.datamanager); they are written here as Prosody writes them, two per user, which takes
+//! seconds instead of minutes.
 //!
 //! The stock modules are those that the configuration of Debian's package names, `limits` without limits among them.
 //!
@@ -10,8 +11,8 @@
 //!
 //! # Pitfalls
 //!
-//! Prosody has one thread. Above one core its delays grow without bound and its listen queue overflows, which clients see as
-//! connections that never open.
+//! Prosody has one thread. Above one core its delays grow without bound and its listen queue overflows, which clients
+//! see as connections that never open.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -75,7 +76,8 @@ pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) 
 
 /// Writes the files of all accounts, or of those that an earlier run changed.
 ///
-/// Tens of thousands of small files take seconds on an idle disk and minutes on a busy one, so only files that are missing or newer than `stamp` are written.
+/// Tens of thousands of small files take seconds on an idle disk and minutes on a busy one, so only files that are
+/// missing or newer than `stamp` are written.
 fn write(wanted: &PeerOptions, data: &Path) -> Result<()> {
     let stamp = data.join("stamp");
     let holds = format!("{} {} {:?} 1", wanted.prefix, wanted.password, wanted.passwords);

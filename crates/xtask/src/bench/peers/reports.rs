@@ -1,8 +1,8 @@
 //! `cargo xtask reports`: the published workloads against Throng, ejabberd and Prosody, and what is kept of each run.
 //!
-//! Each run starts its server anew with the accounts and rosters that the workload wants, and runs `throng load` with the
-//! workload's own shape. The whole run stays under `target/peers/reports`; in its folder `summary` are a JSON with one
-//! second of five and without histograms, and a picture of the page by headless Chromium.
+//! Each run starts its server anew with the accounts and rosters that the workload wants, and runs `throng load` with
+//! the workload's own shape. The whole run stays under `target/peers/reports`; in its folder `summary` are a JSON with
+//! one second of five and without histograms, and a picture of the page by headless Chromium.
 //!
 //! Not included: repetition. One run per server and workload; docs/performance.md has the noise to expect.
 //!
@@ -82,8 +82,8 @@ pub(crate) fn run(args: &ReportsArgs) -> ExitCode {
 fn run_all(args: &ReportsArgs) -> Result<()> {
     command::setup(&[])?;
     let program = throng::program(args.server.as_deref())?;
-    let kept = peer_folder("reports")?.join("summary");
-    fs::create_dir_all(&kept)?;
+    let reports_folder = peer_folder("reports")?.join("summary");
+    fs::create_dir_all(&reports_folder)?;
     for name in &args.workload {
         ensure!(WORKLOADS.iter().any(|(known, ..)| known == name), "{name} is not among the workloads");
     }
@@ -93,7 +93,7 @@ fn run_all(args: &ReportsArgs) -> Result<()> {
             continue;
         }
         for peer in PEERS {
-            let file = kept.join(format!("{workload}-{}.json", peer.name()));
+            let file = reports_folder.join(format!("{workload}-{}.json", peer.name()));
             if (!args.peer.is_empty() && !args.peer.contains(&peer)) || (args.missing && file.exists()) {
                 continue;
             }
@@ -104,15 +104,17 @@ fn run_all(args: &ReportsArgs) -> Result<()> {
             picture(&dir.join("report.html"), &file.with_extension("png"))?;
         }
     }
-    rosters(&program, &kept)
+    rosters(&program, &reports_folder)
 }
 
 /// The picture of the cost of a contact on each server, from the kept reports.
-fn rosters(program: &Path, kept: &Path) -> Result<()> {
+fn rosters(program: &Path, reports_folder: &Path) -> Result<()> {
     let runs: Vec<PathBuf> = WORKLOADS
         .iter()
         .filter(|(workload, ..)| workload.starts_with("tigase-roster-"))
-        .flat_map(|(workload, ..)| PEERS.map(|peer| kept.join(format!("{workload}-{}.json", peer.name()))))
+        .flat_map(|(workload, ..)| {
+            PEERS.map(|peer| reports_folder.join(format!("{workload}-{}.json", peer.name())))
+        })
         .filter(|file| file.exists())
         .collect();
     if runs.len() < 2 {
@@ -124,7 +126,7 @@ fn rosters(program: &Path, kept: &Path) -> Result<()> {
     let log = peer_folder("reports")?.join("rosters.log");
     let status = ChildGuard::start(&compare, &log)?.wait()?;
     ensure!(status.success(), "throng load compare ended with {status}: {}", log_tail(&log));
-    picture(&page, &kept.join("rosters.png"))
+    picture(&page, &reports_folder.join("rosters.png"))
 }
 
 /// One run; returns its folder.
@@ -254,13 +256,13 @@ mod tests {
         });
         std::fs::write(&from, run.to_string()).unwrap();
         reduce_report(&from, &to).unwrap();
-        let kept: Value = serde_json::from_str(&std::fs::read_to_string(&to).unwrap()).unwrap();
+        let reports_folder: Value = serde_json::from_str(&std::fs::read_to_string(&to).unwrap()).unwrap();
         let seconds: Vec<_> =
-            kept["seconds"].as_array().unwrap().iter().map(|s| s["at"].as_u64().unwrap()).collect();
+            reports_folder["seconds"].as_array().unwrap().iter().map(|s| s["at"].as_u64().unwrap()).collect();
         assert_eq!(seconds, [0, 5, 10]);
-        assert_eq!(kept["seconds"][0]["generator_cpu"], json!(0.123));
-        assert_eq!(kept["totals"]["timings"]["login"]["summary"]["p99"], json!(7));
-        assert_eq!(kept["totals"]["timings"]["login"]["histogram"]["buckets"], json!([]));
+        assert_eq!(reports_folder["seconds"][0]["generator_cpu"], json!(0.123));
+        assert_eq!(reports_folder["totals"]["timings"]["login"]["summary"]["p99"], json!(7));
+        assert_eq!(reports_folder["totals"]["timings"]["login"]["histogram"]["buckets"], json!([]));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

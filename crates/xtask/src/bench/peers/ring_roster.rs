@@ -1,11 +1,13 @@
 //! Rosters as a ring, as `throng account bulk --roster ring:R` makes them, so that all servers have the same.
 //!
-//! Written independently of the server, so that a peer is compared with the documented rule and not with the code that is
-//! measured. `peers/fill.erl` has the rule a third time, for ejabberd; the login after each start counts the contacts.
+//! Written independently of the server, so that a peer is compared with the documented rule and not with the code that
+//! is measured. `peers/fill.erl` has the rule a third time, for ejabberd; the login after each start counts the
+//! contacts.
 
 /// The contacts of account `i` among `n` accounts: the `ring` nearest, half on each side, sorted.
 ///
-/// Always mutual. An odd `ring` pairs the accounts at the next distance off, block by block; accounts without a partner have one contact less.
+/// Always mutual. An odd `ring` pairs the accounts at the next distance off, block by block; accounts without a partner
+/// have one contact less.
 pub(super) fn neighbours(i: usize, n: usize, ring: usize) -> Vec<usize> {
     let half = ring / 2;
     let mut list: Vec<usize> = (1..=half).flat_map(|d| [(i + d) % n, (i + n - d) % n]).collect();

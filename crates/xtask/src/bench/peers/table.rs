@@ -1,6 +1,8 @@
-//! The table of `bench peers`: a row per metric, a column per server, factors to the first column, and expected factors.
+//! The table of `bench peers`: a row per metric, a column per server, factors to the first column, and expected
+//! factors.
 //!
-//! A value is the median of its rounds. A ratio is the median of the ratios of each round, because the machine changes between rounds.
+//! A value is the median of its rounds. A ratio is the median of the ratios of each round, because the machine changes
+//! between rounds.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,8 @@
 //! Throng as one of the compared servers: the same accounts and the same listener as the others.
 //!
-//! SQLite, SCRAM keys of 4096 rounds (the least that is allowed, and what ejabberd uses), one plain listener. Nothing else differs from
-//! a configuration without a file; with the stock modules those that are off by default are enabled as well.
+//! SQLite, SCRAM keys of 4096 rounds (the least that is allowed, and what ejabberd uses), one plain listener. Nothing
+//! else differs from a configuration without a file; with the stock modules those that are off by default are enabled
+//! as well.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! Tsung 1.7 as Debian packages it: its start, and the totals of its log.
 //!
-//! Erlang is started with the arguments that the `tsung` script gives it, without the script: so the process can be ended by its id. All
-//! users are in the controller's virtual machine (`use_controller_vm`), so neither ssh nor a second machine is needed, and the port mapper
-//! is replaced by a fixed port. The dashboard (`web_gui`) is off.
+//! Erlang is started with the arguments that the `tsung` script gives it, without the script: so the process can be
+//! ended by its id. All users are in the controller's virtual machine (`use_controller_vm`), so neither ssh nor a
+//! second machine is needed, and the port mapper is replaced by a fixed port. The dashboard (`web_gui`) is off.
 //!
 //! Not included: Tsung's reports (`tsung_stats.pl`), whose cost is not counted.
 //!
@@ -67,7 +67,8 @@ pub(super) fn totals(folder: &Path) -> Result<BTreeMap<String, f64>> {
     Ok(parse(&fs::read_to_string(log)?))
 }
 
-/// Samples have eight fields: count, mean, deviation, max, min, then the mean of all dumps before and their count. Counters have two.
+/// Samples have eight fields: count, mean, deviation, max, min, then the mean of all dumps before and their count.
+/// Counters have two.
 fn parse(text: &str) -> BTreeMap<String, f64> {
     let mut totals = BTreeMap::new();
     for line in text.lines() {

@@ -45,7 +45,7 @@ pub(super) fn condition(s: &TomlSection<'_>) -> Option<VariableCondition> {
         }
     }
     if found.len() != 1 {
-        s.wrong("needs one of \"equals\", \"not\", \"below\", \"at_most\", \"above\" and \"at_least\"");
+        s.error("needs one of \"equals\", \"not\", \"below\", \"at_most\", \"above\" and \"at_least\"");
         return None;
     }
     let (compare, value) = found.pop()?;
@@ -204,7 +204,7 @@ pub(super) fn change_target(s: &TomlSection<'_>) -> Option<PlanStep> {
     for text in node.texts()? {
         match addresses(&text) {
             Ok(found) => list.extend(found),
-            Err(what) => node.wrong(what),
+            Err(what) => node.error(what),
         }
     }
     Some(PlanStep::ChangeTarget { addresses: list, security })

@@ -55,7 +55,7 @@ pub(super) const NAMES: &[&str] = &[
 
 /// Maximum number of activities of one `meanwhile`.
 const MOST_ACTIVITIES: usize = 8;
-/// Maximum nesting of steps; deeper is a mistake, and readers recurse.
+/// Maximum nesting of steps; deeper is an error, and readers recurse.
 const DEEPEST: usize = 16;
 /// Maximum message body in bytes: `raw` can test larger ones, which servers refuse.
 const LARGEST_BODY: i64 = 16 * 1024 * 1024;
@@ -64,7 +64,7 @@ const LARGEST_BODY: i64 = 16 * 1024 * 1024;
 pub(super) fn steps(node: &TomlNode<'_>, depth: usize) -> Vec<PlanStep> {
     let Some(list) = node.list() else { return Vec::new() };
     if depth > DEEPEST {
-        node.wrong(format!("is nested more than {DEEPEST} deep; use fewer steps inside steps"));
+        node.error(format!("is nested more than {DEEPEST} deep; use fewer steps inside steps"));
         return Vec::new();
     }
     list.iter().filter_map(|node| one(node, depth)).collect()
@@ -128,7 +128,7 @@ fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> 
         "authenticate" => Some(authenticate(s)),
         "bind" => Some(PlanStep::Bind { resource: s.get("resource").and_then(|n| n.template()) }),
         "session" => Some(PlanStep::OpenSession),
-        "stream_management" => Some(PlanStep::StreamManagement { resume: truth(s, "resume", false) }),
+        "stream_management" => Some(PlanStep::StreamManagement { resume: boolean(s, "resume", false) }),
         "legacy_authenticate" => legacy_authenticate(s),
         "roster" => Some(unless_waiting(s, PlanStep::Roster)),
         "roster_set" => roster_change(s, RosterChange::Set),
@@ -163,7 +163,7 @@ fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> 
         }),
         "transaction" => transaction(s, depth),
         "set" => {
-            s.wrong("needs variables, such as { set = { x = \"{n}\" } }");
+            s.error("needs variables, such as { set = { x = \"{n}\" } }");
             None
         }
         "barrier" => {
@@ -180,7 +180,7 @@ fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> 
         _ => {
             let near = nearest(name, NAMES.iter().copied());
             let fix = if near.is_empty() { format!("; known are {}", NAMES.join(", ")) } else { near };
-            s.wrong(format!("unknown step \"{name}\"{fix}"));
+            s.error(format!("unknown step \"{name}\"{fix}"));
             return None;
         }
     };
@@ -188,8 +188,8 @@ fn read(name: &str, section: TomlSection<'_>, depth: usize) -> Option<PlanStep> 
     step
 }
 
-fn truth(s: &TomlSection<'_>, key: &'static str, default: bool) -> bool {
-    s.get(key).and_then(|n| n.truth()).unwrap_or(default)
+fn boolean(s: &TomlSection<'_>, key: &'static str, default: bool) -> bool {
+    s.get(key).and_then(|n| n.boolean()).unwrap_or(default)
 }
 
 fn whole(s: &TomlSection<'_>, key: &'static str, default: i64, low: i64, high: i64) -> i64 {
@@ -200,7 +200,7 @@ fn inner(s: &TomlSection<'_>, depth: usize) -> Vec<PlanStep> {
     let Some(node) = s.need("steps", "steps = [\"ping\"]") else { return Vec::new() };
     let list = steps(&node, depth + 1);
     if node.list_is_empty() {
-        node.wrong("has no steps; add at least one");
+        node.error("has no steps; add at least one");
     }
     list
 }

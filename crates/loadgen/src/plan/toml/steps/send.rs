@@ -21,12 +21,12 @@ pub(super) fn authenticate(s: &TomlSection<'_>) -> PlanStep {
 
 /// `fast` and `stream_management` select a SASL2 login.
 pub(super) fn login(s: &TomlSection<'_>) -> Option<PlanStep> {
-    let fast = s.get("fast").and_then(|n| n.truth()).unwrap_or(false);
+    let fast = s.get("fast").and_then(|n| n.boolean()).unwrap_or(false);
     let manage = s.get("stream_management");
     let resource = s.get("resource");
     if !fast {
         if let Some(node) = manage {
-            node.wrong("belongs to a login with fast = true; elsewhere add the step \"stream_management\"");
+            node.error("belongs to a login with fast = true; elsewhere add the step \"stream_management\"");
         }
         return Some(PlanStep::Login {
             mechanisms: mechanisms(s),
@@ -34,9 +34,9 @@ pub(super) fn login(s: &TomlSection<'_>) -> Option<PlanStep> {
         });
     }
     if let Some(node) = resource {
-        node.wrong("cannot be chosen with fast = true, where the server assigns it (XEP-0386); remove it");
+        node.error("cannot be chosen with fast = true, where the server assigns it (XEP-0386); remove it");
     }
-    let manage = manage.and_then(|n| n.truth()).unwrap_or(false);
+    let manage = manage.and_then(|n| n.boolean()).unwrap_or(false);
     Some(PlanStep::FastLogin { mechanisms: mechanisms(s), manage })
 }
 
@@ -54,7 +54,7 @@ fn credentials(s: &TomlSection<'_>) -> Option<(TextTemplate, TextTemplate)> {
         (Some(user), Some(password)) => Some((user, password)),
         (None, None) => None,
         _ => {
-            s.wrong("needs both \"user\" and \"password\", or neither for those of the account");
+            s.error("needs both \"user\" and \"password\", or neither for those of the account");
             None
         }
     }
@@ -86,7 +86,7 @@ pub(super) fn presence(s: &TomlSection<'_>) -> PlanStep {
     let kind = s.get("kind").and_then(|n| n.word(&kinds)).unwrap_or(PresenceKind::Available);
     let to = s.get("to").and_then(|n| n.destination());
     if to.is_none() && !matches!(kind, PresenceKind::Available | PresenceKind::Unavailable) {
-        s.wrong("of this kind needs \"to\", such as to = \"ring+1\"");
+        s.error("of this kind needs \"to\", such as to = \"ring+1\"");
     }
     let show = s.get("show").and_then(|n| n.template());
     let presence = PlanStep::Presence { kind, to, show, status: s.get("status").and_then(|n| n.template()) };
@@ -95,7 +95,7 @@ pub(super) fn presence(s: &TomlSection<'_>) -> PlanStep {
             PlanStep::Delivered { presence: Box::new(presence), users: users as u32 }
         }
         Some(_) => {
-            s.wrong("of this kind is not measured; remove \"deliveries\"");
+            s.error("of this kind is not measured; remove \"deliveries\"");
             presence
         }
         None => presence,
@@ -111,7 +111,7 @@ pub(super) fn message(s: &TomlSection<'_>) -> Option<PlanStep> {
     let size = s.get("size");
     let text = s.get("text");
     if let (Some(_), Some(text)) = (&size, &text) {
-        text.wrong("cannot be combined with \"size\"; keep one of the two");
+        text.error("cannot be combined with \"size\"; keep one of the two");
     }
     let body = match text {
         Some(text) => MessageBody::Text(text.template()?),
@@ -153,7 +153,7 @@ pub(super) fn raw(s: &TomlSection<'_>) -> Option<PlanStep> {
         }
     }
     if ack == AckMode::None && (!checks.matches.is_empty() || !checks.captures.is_empty()) {
-        s.wrong("checks a response but does not wait for one; add wait = \"answer\" or wait = \"any\"");
+        s.error("checks a response but does not wait for one; add wait = \"answer\" or wait = \"any\"");
     }
     Some(PlanStep::Raw { xml: xml?, ack, checks })
 }
@@ -189,7 +189,7 @@ fn pattern(s: &TomlSection<'_>) -> Option<StanzaPattern> {
         (None, Some(regex), false) => regex.text().map(|r| StanzaPattern::Regex(r.to_owned())),
         (None, None, true) => Some(StanzaPattern::Stanza { name, kind, namespace }),
         _ => {
-            s.wrong(
+            s.error(
                 "requires a condition: \"stanza\" (with \"type\" and \"namespace\"), \"contains\" or \
                  \"regex\"",
             );

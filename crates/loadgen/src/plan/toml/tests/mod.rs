@@ -1,6 +1,6 @@
-//! Tests of the TOML form: every key, every step, and every mistake with its sentence.
+//! Tests of the TOML form: every key, every step, and every error with its sentence.
 
-mod mistakes;
+mod errors;
 mod steps;
 
 use super::*;
@@ -12,8 +12,8 @@ fn read(text: &str) -> LoadPlan {
 }
 
 fn read_with(text: &str, arguments: &PlanOverrides) -> LoadPlan {
-    read_toml(text, "test", arguments).unwrap_or_else(|mistakes| {
-        let lines: Vec<String> = mistakes.iter().map(PlanError::to_string).collect();
+    read_toml(text, "test", arguments).unwrap_or_else(|errors| {
+        let lines: Vec<String> = errors.iter().map(PlanError::to_string).collect();
         panic!("{}\n{text}", lines.join("\n"))
     })
 }
@@ -347,7 +347,7 @@ fn what_must_be_prepared() {
 }
 
 #[test]
-fn a_plan_goes_through_json_unharmed() {
+fn a_plan_round_trips_through_json() {
     let arguments = PlanOverrides { time_scale: 3.0, ..PlanOverrides::default() };
     for workload in crate::plan::workloads() {
         let (plan, _) = crate::plan::named(workload.name, &arguments).unwrap();
@@ -408,9 +408,8 @@ fn every_key_is_in_the_reference() {
     ];
     for section in sections {
         let text = format!("{section}\nqqqqqqqqqqqqqqqqqqqq = 1\n");
-        let mistakes = read_toml(&text, "test", &PlanOverrides::default()).unwrap_err();
-        let known =
-            mistakes.iter().find_map(|m| m.text.split_once("; known are ")).expect("a list of keys").1;
+        let errors = read_toml(&text, "test", &PlanOverrides::default()).unwrap_err();
+        let known = errors.iter().find_map(|m| m.text.split_once("; known are ")).expect("a list of keys").1;
         for key in known.split(", ") {
             assert!(REFERENCE.contains(&format!("`{key}`")), "{section} {key}");
         }
@@ -442,7 +441,7 @@ fn a_title_says_how_many_connections_there_are_and_not_only_how_many_were_publis
 }
 
 #[test]
-fn auto_leaves_the_word_to_the_url_where_there_is_no_starttls() {
+fn security_auto_follows_the_url_where_starttls_is_impossible() {
     let session = "[[phase]]\nrate = 1\nusers = 1\n[[session]]\nsteps = [\"login\"]\n";
     let plan = |target: &str, security| {
         let text = format!("[target]\n{target}\n{session}");

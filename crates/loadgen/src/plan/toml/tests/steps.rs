@@ -291,7 +291,7 @@ fn pauses_loops_and_conditions() {
 }
 
 #[test]
-fn things_at_their_own_rhythm() {
+fn activities_with_their_own_interval() {
     let every = |every, step| Activity { every, batch: 1, step };
     let (available, status) = (PresenceKind::Available, text("s"));
     let step = one(r#"{ meanwhile = { for = "20m", do = [

@@ -17,25 +17,25 @@ pub(super) const LATE_US: u64 = 5_000;
 pub(super) const BUSY: f64 = 0.9;
 
 /// State of a run in progress.
-pub(super) struct LiveFigures<'a> {
+pub(super) struct LiveMetrics<'a> {
     pub(super) run: &'a RunRecord,
     pub(super) live: &'a LiveContext,
     /// Last complete second.
     pub(super) second: Option<&'a SecondReport>,
 }
 
-impl<'a> LiveFigures<'a> {
+impl<'a> LiveMetrics<'a> {
     pub(super) fn new(run: &'a RunRecord, live: &'a LiveContext) -> Self {
-        let over = |second: &&SecondReport| f64::from(second.at) + 1.0 <= live.elapsed;
-        let second = run.seconds.iter().rev().take(60).find(over).or(run.seconds.last());
+        let is_complete = |second: &&SecondReport| f64::from(second.at) + 1.0 <= live.elapsed;
+        let second = run.seconds.iter().rev().take(60).find(is_complete).or(run.seconds.last());
         Self { run, live, second }
     }
 
     /// Seconds since the end of the last complete second, if reports of workers are overdue.
-    pub(super) fn silent(&self) -> Option<f64> {
+    pub(super) fn seconds_without_reports(&self) -> Option<f64> {
         let end = self.second.map_or(0.0, |second| f64::from(second.at) + 1.0);
         // A report arrives half a second after its second, so the next one is not overdue before 2.5 s.
-        Some(self.live.elapsed - end).filter(|silent| *silent > 2.5)
+        Some(self.live.elapsed - end).filter(|seconds_without_reports| *seconds_without_reports > 2.5)
     }
 
     /// Rate in the last complete second.
@@ -111,10 +111,10 @@ impl<'a> LiveFigures<'a> {
                 "A worker uses {busy} % of its core; it may be the bottleneck, not the server"
             ));
         }
-        if let Some(silent) = self.silent() {
+        if let Some(seconds_without_reports) = self.seconds_without_reports() {
             limits.push(format!(
                 "No report from the workers for {} s; rates are older than that",
-                silent as u64
+                seconds_without_reports as u64
             ));
         }
         limits

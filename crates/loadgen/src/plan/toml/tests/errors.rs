@@ -1,17 +1,17 @@
-//! Tests of every mistake of the TOML form, with the sentence that a user sees.
+//! Tests of every error of the TOML form, with the sentence that a user sees.
 
 use super::*;
 
 /// The sentences for a text.
-fn mistakes(text: &str, arguments: &PlanOverrides) -> Vec<String> {
+fn errors(text: &str, arguments: &PlanOverrides) -> Vec<String> {
     match read_toml(text, "test", arguments) {
         Ok(_) => Vec::new(),
-        Err(mistakes) => mistakes.iter().map(PlanError::to_string).collect(),
+        Err(errors) => errors.iter().map(PlanError::to_string).collect(),
     }
 }
 
 fn of(text: &str) -> Vec<String> {
-    mistakes(text, &PlanOverrides::default())
+    errors(text, &PlanOverrides::default())
 }
 
 /// The sentences for lines before a valid phase and session.
@@ -25,7 +25,7 @@ fn step(step: &str) -> String {
 }
 
 #[test]
-fn all_mistakes_come_at_once_in_the_order_of_their_lines() {
+fn all_errors_are_reported_in_line_order() {
     let text = "tittle = \"x\"\n[options]\nhold = 5\n[[phase]]\nrate = 1\n[[session]]\nsteps = [\n  \"logn\",\n  { think = \"5\" },\n]\n";
     assert_eq!(
         of(text),
@@ -335,7 +335,7 @@ fn tables() {
 }
 
 #[test]
-fn more_things_at_once_than_a_user_can_hold() {
+fn excessive_nesting_and_concurrency_are_refused() {
     let nine = ["{ every = \"1s\", ping = true }"; 9].join(", ");
     assert_eq!(
         step(&format!("{{ meanwhile = {{ do = [{nine}] }} }}")),
@@ -352,7 +352,7 @@ fn more_things_at_once_than_a_user_can_hold() {
 #[test]
 fn the_command_line() {
     let text = format!("{PHASE}{SESSION}");
-    let wrong = |arguments: PlanOverrides| mistakes(&text, &arguments).join("\n");
+    let wrong = |arguments: PlanOverrides| errors(&text, &arguments).join("\n");
     assert_eq!(
         wrong(PlanOverrides { connections: Some(0), ..PlanOverrides::default() }),
         "--connections must be at least 1"
