@@ -51,7 +51,7 @@ pub struct SessionRates {
     unspent: Option<Box<Levels>>,
 }
 
-/// Buckets in the order of [`SessionRates::meters`].
+/// Buckets in the order of [`SessionRates::buckets`].
 type Levels = [TokenBucket; 5];
 
 /// Cost of an event in a bucket with a rate by the minute: buckets refill by the second.
