@@ -357,10 +357,10 @@ export class Session extends EventTarget {
   }
 
   // Pings the server; without a response in time the connection counts as lost.
-  #ping(patience, then) {
+  #ping(milliseconds, then) {
     const connection = this.#connection;
     if (this.state.name !== "online" || this.transport !== "websocket") return;
-    const timeout = this.#setTimer(patience, () => this.#onDisconnected(connection));
+    const timeout = this.#setTimer(milliseconds, () => this.#onDisconnected(connection));
     const answered = () => {
       clearTimeout(timeout);
       this.#timers.delete(timeout);

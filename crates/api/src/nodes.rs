@@ -101,5 +101,5 @@ async fn reload(State(api): State<Arc<Api>>, caller: ApiCaller) -> Result<Json<R
     let done = api.process.reload().await;
     let outcome = if done.is_ok() { "done" } else { "not-acceptable" };
     api.node.audit(&caller.to_command_caller(), "reload", "", outcome);
-    done.map(Json).map_err(|mistakes| Problem::new(StatusCode::CONFLICT, "not-acceptable", mistakes))
+    done.map(Json).map_err(|errors| Problem::new(StatusCode::CONFLICT, "not-acceptable", errors))
 }

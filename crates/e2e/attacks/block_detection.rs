@@ -35,12 +35,12 @@ async fn a_block_is_not_observable() {
     .await;
     juliet.sync().await;
     // The contact receives the victim's unavailable presence, and nothing after it.
-    let farewell = romeo.sync().await;
+    let responses = romeo.sync().await;
     let of_juliet =
-        farewell.iter().filter(|one| one.attr("from").is_some_and(|from| from.starts_with("juliet@")));
+        responses.iter().filter(|one| one.attr("from").is_some_and(|from| from.starts_with("juliet@")));
     assert!(
         of_juliet.map(|one| one.attr("type")).all(|kind| kind.as_deref() == Some("unavailable")),
-        "{farewell:?}"
+        "{responses:?}"
     );
     tablet.sync().await;
     juliet.send("<presence><status>secret</status></presence>").await;

@@ -28,19 +28,19 @@ async fn only_the_owner_resumes_a_session() {
         juliet.sync().await;
         juliet.send("<enable xmlns='urn:xmpp:sm:3' resume='true'/>").await;
         let id = juliet.element().await.attr("id").expect("an identifier");
-        let mut thief = server.connect();
+        let mut attacker = server.connect();
         let mut steal = async || {
-            thief = server.connect();
-            thief.open().await;
-            thief.authenticate(Mechanism::ScramSha1, "mallory", PASSWORD).await.expect("a login");
-            thief.open().await;
-            let answer = resume(&mut thief, &id).await;
+            attacker = server.connect();
+            attacker.open().await;
+            attacker.authenticate(Mechanism::ScramSha1, "mallory", PASSWORD).await.expect("a login");
+            attacker.open().await;
+            let answer = resume(&mut attacker, &id).await;
             assert_eq!(answer.name(), "failed", "{transport:?}: {}", answer.0);
             assert_eq!(answer.condition().as_deref(), Some("item-not-found"), "{transport:?}");
             assert!(answer.attr("h").is_none(), "{transport:?}: {}", answer.0);
-            thief.bind("x").await.expect("a session of one's own");
-            assert!(thief.jid.starts_with("mallory@"), "{transport:?}: {}", thief.jid);
-            assert_eq!(thief.sync().await, [], "{transport:?}");
+            attacker.bind("x").await.expect("a session of one's own");
+            assert!(attacker.jid.starts_with("mallory@"), "{transport:?}: {}", attacker.jid);
+            assert_eq!(attacker.sync().await, [], "{transport:?}");
         };
         steal().await;
         // The connection is lost, and a message waits in the detached session.

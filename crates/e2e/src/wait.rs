@@ -17,9 +17,9 @@ pub const SLOW_TIMEOUT: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Polls until there is a value or the time limit is over; at least once.
-pub fn poll<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn poll<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let clock = SystemClock::new();
-    let end = Millis::ZERO + patience;
+    let end = Millis::ZERO + timeout;
     loop {
         if let Some(seen) = look() {
             return Some(seen);

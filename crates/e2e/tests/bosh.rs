@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use throng_e2e::ports;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct horse";
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
@@ -47,7 +47,7 @@ impl BoshNode {
 
     fn connect(&self) -> TestHttpConnection {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("a connection");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         socket.set_nodelay(true).expect("a socket");
         TestHttpConnection { socket, received: Vec::new() }
     }
@@ -279,7 +279,7 @@ fn sessions_end_in_every_way() {
     assert_eq!(juliet.one.text(), format!("<body xmlns='{NS}'/>"));
     let ended = |text: &str| text.contains("throng_bosh_sessions_terminated_total{reason=\"inactivity\"} 1");
     let glance = Duration::from_millis(100);
-    let seen = (0..PATIENCE.as_millis() / glance.as_millis()).any(|_| {
+    let seen = (0..TIMEOUT.as_millis() / glance.as_millis()).any(|_| {
         std::thread::sleep(glance);
         let mut page = node.connect();
         page.socket

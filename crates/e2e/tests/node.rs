@@ -31,7 +31,7 @@ use throng_e2e::{KillOnDrop, TempFolder, describe_output, poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node with its listeners.
 struct ScenarioNode {
@@ -91,7 +91,7 @@ impl ScenarioNode {
 
     fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
@@ -182,7 +182,7 @@ fn sigterm_ends_two_hundred_streams_and_exits_with_0() {
         + &lines("c# is disconnected by system-shutdown\n");
     let (scenario, target) = (parse_scenario(&text), node.target());
     let clients = std::thread::spawn(move || run_scenario(&scenario, &target));
-    let all = poll(PATIENCE, || (node.status_value("throng_sessions ") == Some(200)).then_some(()));
+    let all = poll(TIMEOUT, || (node.status_value("throng_sessions ") == Some(200)).then_some(()));
     assert!(all.is_some() || clients.is_finished(), "{}", node.log());
     node.stop_in_order();
     clients.join().expect("the clients").expect("system-shutdown for each");
@@ -365,7 +365,7 @@ fn shows(node: &ScenarioNode, domain: &str, certificate: &[u8]) -> bool {
     let name = domain.to_owned().try_into().expect("a domain");
     let mut tls = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, node.tls)).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     while tls.is_handshaking() {
         if tls.complete_io(&mut stream).is_err() {
             return false;
@@ -386,7 +386,7 @@ fn certificates_are_chosen_by_domain_and_reloaded_when_replaced() {
     assert!(shows(&node, DOMAIN, &one) && shows(&node, "other.test", &two), "{}", node.log());
     assert!(!shows(&node, DOMAIN, &two));
     let new = certify(&node.folder, "one", DOMAIN);
-    assert!(poll(PATIENCE, || shows(&node, DOMAIN, &new).then_some(())).is_some(), "{}", node.log());
+    assert!(poll(TIMEOUT, || shows(&node, DOMAIN, &new).then_some(())).is_some(), "{}", node.log());
     assert!(!shows(&node, DOMAIN, &one) && shows(&node, "other.test", &two));
 }
 
@@ -545,7 +545,7 @@ fn commands_run_through_the_admin_socket() {
     node.command(&["edit-admin", &format!("admin={romeo}")], "");
     node.command(&["restart", "delay=1"], "");
     let again = || node.log().matches("serves ").count() >= 2 && node.get("/readyz").is_some();
-    assert!(poll(PATIENCE, || again().then_some(())).is_some(), "not again: {}", node.log());
+    assert!(poll(TIMEOUT, || again().then_some(())).is_some(), "not again: {}", node.log());
     assert!(
         node.log().contains(
             "the administrators set with the command edit-admin replace those of the configuration"

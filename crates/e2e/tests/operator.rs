@@ -20,7 +20,7 @@ use std::time::Duration;
 use throng_e2e::{KillOnDrop, NodeProcess, TempFolder, describe_output, poll, ports, process, program};
 
 const DOMAIN: &str = "chat.test";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node that has not been started.
 fn node(name: &str) -> NodeProcess {
@@ -156,7 +156,7 @@ fn on_a_terminal(node: &NodeProcess, words: &str, keys: &[(&str, &str)]) -> (boo
             .unwrap_or_default()
     };
     for (question, key) in keys {
-        let asked = poll(PATIENCE, || shown().contains(question).then_some(()));
+        let asked = poll(TIMEOUT, || shown().contains(question).then_some(()));
         assert!(asked.is_some(), "no {question} in {}", shown());
         input.write_all(key.as_bytes()).expect("keys");
         input.flush().expect("keys");
@@ -345,7 +345,7 @@ fn status_prints_one_column_with_units_and_the_current_number_of_accounts() {
     };
     assert_eq!(figure("accounts"), "0");
     node.add_account(&format!("romeo@{DOMAIN}"), "x");
-    let changed = |name: &str, value: &str| poll(PATIENCE, || (figure(name) == value).then_some(()));
+    let changed = |name: &str, value: &str| poll(TIMEOUT, || (figure(name) == value).then_some(()));
     assert!(changed("accounts", "1").is_some(), "{}", figure("accounts"));
     node.run_ok(&["account", "bulk", "--prefix", "u", "--count", "1200", "--password", "x"]);
     assert!(changed("accounts", "1 201").is_some(), "{}", figure("accounts"));

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use throng_e2e::{describe_output, ports, signal};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct horse";
 
 /// A node with its listeners.
@@ -79,7 +79,7 @@ impl SocketClient {
     /// Opens a stream whose features are still unread.
     fn open(node: &ReloadNode, domain: &str) -> SocketClient {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).expect("a connection");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         let mut client = SocketClient { socket, received: String::new() };
         client.header(domain);
         client

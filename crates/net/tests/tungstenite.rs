@@ -95,8 +95,8 @@ async fn tungstenites_client_talks_to_our_stream() {
     assert_eq!(next(&mut server).await.unwrap(), element("<fragmented/>"));
     assert!(now(&mut server).await.is_none());
     assert_eq!(client.next().await.unwrap().unwrap(), Message::Pong("are you there?".into()));
-    let farewell = CloseFrame { code: CloseCode::Away, reason: "the tab is gone".into() };
-    client.close(Some(farewell)).await.unwrap();
+    let frame = CloseFrame { code: CloseCode::Away, reason: "the tab is gone".into() };
+    client.close(Some(frame)).await.unwrap();
     assert_eq!(next(&mut server).await.unwrap(), OwnedEvent::Eof);
     let Message::Close(Some(answer)) = client.next().await.unwrap().unwrap() else { panic!("no answer") };
     assert_eq!(answer.code, CloseCode::Away);

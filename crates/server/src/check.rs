@@ -37,7 +37,7 @@ pub(crate) fn command(path: Option<&Path>, compliance: bool) -> Result<()> {
         }
         // The other checks need a configuration.
         Err(error) => match error.downcast::<ConfigError>() {
-            Ok(mistakes) => seen.errors = mistakes.0,
+            Ok(errors) => seen.errors = errors.0,
             Err(error) => return Err(error),
         },
     }

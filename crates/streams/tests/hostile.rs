@@ -371,8 +371,8 @@ async fn one_byte_per_second_does_not_extend_negotiation() {
 async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     let mut chat = Chat::start(|_| {}).await;
     let limits = NodeLimits::clone(&chat.server.node.limits());
-    let mut deaf = chat.server.connect_with(4096);
-    deaf.login("juliet", "balcony").await;
+    let mut stalled = chat.server.connect_with(4096);
+    stalled.login("juliet", "balcony").await;
     let then = reset_peak();
     let body = "x".repeat(1000);
     let mut bounced = 0;
@@ -390,18 +390,18 @@ async fn a_receiver_that_never_reads_holds_at_most_its_queue_limits() {
     let used = peak_since(then);
     // One sender gets its share of the queue.
     let bound = ((limits.queue_message_bytes + limits.queue_presence_bytes) / 2) as usize;
-    println!("10 MB for a deaf client: {used} bytes, {bounced} answers");
+    println!("10 MB for a stalled client: {used} bytes, {bounced} answers");
     // The queue counts 128 bytes of overhead per stanza; its vector may be half empty, and the sender holds its errors.
     assert!(used > bound / 2 && used < bound * 2, "{used}");
     assert!(bounced > 0, "the sender gets an error");
     chat.assert_still_works().await;
     chat.server.advance(limits.write_stall_timeout_seconds + 1).await;
-    assert_eq!(chat.server.node.routing_table.sessions(), 2, "the deaf one is gone");
+    assert_eq!(chat.server.node.routing_table.sessions(), 2, "the stalled client is gone");
     // Undelivered messages return to the sender, for there is no offline storage in this node.
     assert!(chat.nurse.sync().await.len() > 250);
     // The final output waits for three seconds, then the memory is free.
     chat.server.advance(3).await;
-    drop(deaf);
+    drop(stalled);
     chat.assert_still_works().await;
     let left = live_bytes() - then;
     // The write buffer of the thread, which retains 256 kB.
@@ -449,14 +449,14 @@ async fn a_burst_leaves_no_memory_allocated() {
 #[tokio::test]
 async fn a_client_that_sends_requests_and_never_reads_is_not_read_from() {
     let mut chat = Chat::start(|_| {}).await;
-    let mut deaf = chat.server.connect_with(4096);
-    deaf.login("juliet", "balcony").await;
+    let mut stalled = chat.server.connect_with(4096);
+    stalled.login("juliet", "balcony").await;
     let then = reset_peak();
     let request = format!("<iq type='get' id='1'><x xmlns='u:x'>{}</x></iq>", "x".repeat(1500));
     let mut sent = 0;
     // A send that cannot finish is dropped; the bytes written are what counts.
     for _ in 0..2000 {
-        let mut write = Box::pin(deaf.try_send(&request));
+        let mut write = Box::pin(stalled.try_send(&request));
         let done =
             std::future::poll_fn(|cx| std::task::Poll::Ready(write.as_mut().poll(cx).is_ready())).await;
         drop(write);

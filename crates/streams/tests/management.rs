@@ -253,9 +253,9 @@ async fn a_count_too_high_in_resume_ends_only_the_new_stream() {
     let server = start(|_| {}).await;
     let mut juliet = server.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
-    let mut thief = authenticated(&server, "juliet").await;
-    thief.send(format!("<resume {NS} previd='{id}' h='1'/>")).await;
-    let error = thief.expect_stream_error(StreamCondition::UndefinedCondition).await;
+    let mut attacker = authenticated(&server, "juliet").await;
+    attacker.send(format!("<resume {NS} previd='{id}' h='1'/>")).await;
+    let error = attacker.expect_stream_error(StreamCondition::UndefinedCondition).await;
     assert!(error.has("<handled-count-too-high "));
     juliet.send("<message to='romeo@example.com' type='headline'/>").await;
     juliet.send(format!("<r {NS}/>")).await;
@@ -273,8 +273,8 @@ async fn the_resumption_id_of_another_account_is_not_found() {
     // Romeo has the same resource, with a stream of his own.
     let mut romeo = server.login("romeo", "balcony").await;
     enable(&mut romeo).await;
-    let mut thief = authenticated(&server, "romeo").await;
-    assert_eq!(resume(&mut thief, &id, 0).await.0.replace('"', "'"), failed("item-not-found"));
+    let mut attacker = authenticated(&server, "romeo").await;
+    assert_eq!(resume(&mut attacker, &id, 0).await.0.replace('"', "'"), failed("item-not-found"));
     // A wrong token for the right resource.
     let wrong = id.replace(|c: char| c.is_ascii_hexdigit(), "0");
     let mut own = authenticated(&server, "juliet").await;
@@ -283,9 +283,9 @@ async fn the_resumption_id_of_another_account_is_not_found() {
     drop(juliet);
     run_until_idle().await;
     server.advance(301).await;
-    let mut thief = authenticated(&server, "romeo").await;
+    let mut attacker = authenticated(&server, "romeo").await;
     let mut own = authenticated(&server, "juliet").await;
-    assert_eq!(resume(&mut thief, &id, 0).await.attr("h"), None);
+    assert_eq!(resume(&mut attacker, &id, 0).await.attr("h"), None);
     assert_eq!(resume(&mut own, &id, 0).await.attr("h").as_deref(), Some("0"));
 }
 
@@ -410,17 +410,17 @@ async fn a_session_goes_from_tcp_to_tls_and_back() {
 #[tokio::test]
 async fn a_session_that_is_not_resumed_ends_at_its_timeout_and_with_the_node() {
     let server = start(|_| {}).await;
-    for (how, seconds) in [("time", 300), ("wish", 0), ("shutdown", 0), ("farewell", 0)] {
+    for (how, seconds) in [("time", 300), ("request", 0), ("shutdown", 0), ("close", 0)] {
         let mut juliet = server.login("juliet", "balcony").await;
         let id = enable(&mut juliet).await;
-        if how == "farewell" {
+        if how == "close" {
             juliet.send("</stream:stream>").await;
             assert_eq!(juliet.element().await.name(), "a");
             juliet.expect_end().await;
         }
         drop(juliet);
         run_until_idle().await;
-        if how != "farewell" {
+        if how != "close" {
             assert_eq!((server.node.routing_table.sessions(), server.node.outboxes.len()), (1, 1), "{how}");
         }
         match how {
@@ -429,7 +429,7 @@ async fn a_session_that_is_not_resumed_ends_at_its_timeout_and_with_the_node() {
                 assert_eq!(server.node.routing_table.sessions(), 1);
                 server.advance(1).await;
             }
-            "wish" => {
+            "request" => {
                 let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
                 account.session("balcony").unwrap().outbox.close(StreamCondition::NotAuthorized.into());
             }

@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn refused(pairs: &[(&str, &str)]) -> String {
-        COMMAND.parse_input(&given(pairs), FieldNaming::Name).expect_err("a mistake").text.into_owned()
+        COMMAND.parse_input(&given(pairs), FieldNaming::Name).expect_err("an error").text.into_owned()
     }
 
     #[test]

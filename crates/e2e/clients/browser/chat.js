@@ -30,7 +30,7 @@ const require = createRequire(path.join(path.resolve(BROWSER_MODULES), "package.
 const { chromium } = require("playwright-core");
 
 // Only a failure takes this long.
-const PATIENCE = 120_000;
+const TIMEOUT = 120_000;
 const node = new URL(CHAT_URL);
 const network = await relay(node.hostname, Number(node.port));
 const url = `${node.protocol}//127.0.0.1:${network.port}/chat`;
@@ -56,7 +56,7 @@ let bytes = 0;
 // A tab. `context` is a browser of somebody: tabs of one share nothing here but that.
 async function tab(context) {
   const page = await context.newPage();
-  page.setDefaultTimeout(PATIENCE);
+  page.setDefaultTimeout(TIMEOUT);
   // A lost connection is a complaint of the browser's, and no mistake of the page.
   const lost = /WebSocket connection to|Failed to load resource|ERR_|request id|Websocket|HTTP|request errored/;
   page.on("console", (message) => {
@@ -377,10 +377,10 @@ const scenes = [
 
   async function stanzas_in_flight_during_a_reload_are_not_lost() {
     // From now on no answer reaches the page, as if it were gone already.
-    const deaf = "**/bosh";
+    const bosh = "**/bosh";
     let answered = () => {};
     const swallowed = new Promise((resolve) => (answered = resolve));
-    await one.route(deaf, async (route) => {
+    await one.route(bosh, async (route) => {
       const answer = await route.fetch().catch(() => null);
       const text = await answer?.text().catch(() => "");
       if (text?.includes("into the void")) answered();
@@ -391,7 +391,7 @@ const scenes = [
     await receives(two, "a request of its own");
     await send(two, "into the void");
     await swallowed;
-    await one.unroute(deaf);
+    await one.unroute(bosh);
     await one.reload();
     await online(one, "bosh");
     await receives(one, "into the void");

@@ -36,7 +36,7 @@ const base = need("CONSOLE_URL");
 const [admin, password, domain] = [need("CONSOLE_ADMIN"), need("CONSOLE_PASSWORD"), need("XMPP_DOMAIN")];
 const accounts = Number(need("CONSOLE_ACCOUNTS"));
 // Only a failure takes this long.
-const PATIENCE = 120_000;
+const TIMEOUT = 120_000;
 const WEIGHT = 300_000;
 /// Each view, and what it shows when it has its answers.
 const VIEWS = [
@@ -59,11 +59,11 @@ const check = (condition, reason) => {
   if (!condition) throw new Error(reason);
 };
 const until = async (what, look) => {
-  const end = Date.now() + PATIENCE;
+  const end = Date.now() + TIMEOUT;
   for (;;) {
     const found = await look();
     if (found) return found;
-    check(Date.now() < end, `${what}: not within ${PATIENCE / 1000} s`);
+    check(Date.now() < end, `${what}: not within ${TIMEOUT / 1000} s`);
     await new Promise((go) => setTimeout(go, 100));
   }
 };
@@ -73,7 +73,7 @@ const browser = await chromium.launch({ executablePath: process.env.BROWSER ?? "
 /// A window that notes what must not happen.
 async function open(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  context.setDefaultTimeout(PATIENCE);
+  context.setDefaultTimeout(TIMEOUT);
   const page = await context.newPage();
   const window = { context, page, complaints: [], foreignRequests: [], expected: 0 };
   await page.addInitScript(() => {
@@ -267,15 +267,15 @@ const scenarios = {
     check(total.replace(/\D/g, "") === String(accounts + 1), `it says ${total}`);
     const wanted = `u${accounts - 1}`;
     await page.keyboard.press("/");
-    let asked = 0;
-    const count = (request) => (asked += request.url().includes("/accounts?"));
+    let requests = 0;
+    const count = (request) => (requests += request.url().includes("/accounts?"));
     page.on("request", count);
     const began = Date.now();
     await page.keyboard.type(wanted);
     await page.waitForFunction(() => document.querySelectorAll("main tbody tr").length === 1);
     const took = Date.now() - began;
     page.off("request", count);
-    check(asked >= 1 && asked <= wanted.length, `${asked} requests for ${wanted.length} letters`);
+    check(requests >= 1 && requests <= wanted.length, `${requests} requests for ${wanted.length} letters`);
     await page.keyboard.press("Enter");
     await heading(`${wanted}@${domain}`);
     await page.goBack();
@@ -464,8 +464,8 @@ const scenarios = {
     await dialog().getByLabel("Name", { exact: true }).fill("prometheus");
     await dialog().getByRole("button", { name: "Add" }).click();
     const token = await dialog().locator(".secret code").innerText();
-    const asked = await page.request.get(`${base}/api/v1/nodes`, { headers: { authorization: `Bearer ${token}` } });
-    check(asked.status() === 200, `the token is answered with ${asked.status()}`);
+    const response = await page.request.get(`${base}/api/v1/nodes`, { headers: { authorization: `Bearer ${token}` } });
+    check(response.status() === 200, `the token is answered with ${response.status()}`);
     await page.keyboard.press("Escape");
     // The dialog is taken away in an event of its own.
     await page.locator(".secret").waitFor({ state: "detached" });
@@ -529,8 +529,8 @@ const scenarios = {
     await page.getByRole("button", { name: "Sign out" }).click();
     await page.getByRole("button", { name: "Sign in" }).waitFor();
     await page.context().addCookies(cookies);
-    const asked = await page.request.get(`${base}/api/v1/session`);
-    check(asked.status() === 401, `the old cookie is answered with ${asked.status()}`);
+    const response = await page.request.get(`${base}/api/v1/session`);
+    check(response.status() === 401, `the old cookie is answered with ${response.status()}`);
     await page.context().clearCookies();
     await page.goto(`${base}/#/users`);
     await page.getByRole("button", { name: "Sign in" }).waitFor();
@@ -552,9 +552,9 @@ const scenarios = {
     await page.goto(`${base}/`);
     let answer = () => {};
     const held = new Promise((go) => (answer = go));
-    let asked = 0;
+    let requests = 0;
     await page.route("**/api/v1/session", async (route) => {
-      asked += 1;
+      requests += 1;
       await held;
       await route.fulfill({ status: 503, contentType: "application/problem+json", body: '{"detail":"the node is busy"}' });
     });
@@ -568,7 +568,7 @@ const scenarios = {
     check((await page.getByLabel("Password").inputValue()) === "first", "a field changes while the form is sent");
     answer();
     await page.getByRole("alert").filter({ hasText: "busy" }).waitFor();
-    check(asked === 1, `${asked} requests`);
+    check(requests === 1, `${requests} requests`);
     const focused = await page.getByLabel("Password").evaluate((field) => field === document.activeElement && !field.readOnly);
     check(focused, "the password cannot be typed again");
     await page.unroute("**/api/v1/session");
@@ -580,15 +580,15 @@ const scenarios = {
     window.expected = tries + 1;
     await page.goto(`${base}/`);
     await page.getByLabel("Address").fill(admin);
-    const said = [];
+    const statuses = [];
     for (let i = 0; i < tries; i++) {
       await page.getByLabel("Password").fill(`wrong ${i}`);
       // Once the field can be changed again, which `fill` waits for, the answer before is shown and the form may be sent.
       const answer = page.waitForResponse((response) => response.url().endsWith("/session"));
       await page.keyboard.press("Enter");
-      said.push((await answer).status());
+      statuses.push((await answer).status());
     }
-    check(said[0] === 401 && said.at(-1) === 429, `the answers are ${said}`);
+    check(statuses[0] === 401 && statuses.at(-1) === 429, `the answers are ${statuses}`);
     const text = await page.getByRole("alert").filter({ hasText: "many" }).innerText();
     check(/^Too many .*\.$/.test(text), `it says ${text}`);
     await page.getByLabel("Password").fill(password);

@@ -37,10 +37,10 @@ const files = {
   "/xmppjs/library.js": path.join(env.XMPPJS_MODULES, "node_modules/@xmpp/client/dist/xmpp.min.js"),
   "/xmppjs/scenes.js": path.join(here, "../xmppjs/scenes.js"),
 };
-const site = http.createServer((asked, answer) => {
-  const file = files[asked.url];
-  answer.setHeader("content-type", `${file ? "text/javascript" : "text/html"}; charset=utf-8`);
-  answer.end(file ? readFileSync(file) : "<!doctype html><title>A web client</title>");
+const site = http.createServer((request, response) => {
+  const file = files[request.url];
+  response.setHeader("content-type", `${file ? "text/javascript" : "text/html"}; charset=utf-8`);
+  response.end(file ? readFileSync(file) : "<!doctype html><title>A web client</title>");
 });
 await new Promise((done) => site.listen(0, "127.0.0.1", done));
 const origin = `http://127.0.0.1:${site.address().port}`;

@@ -21,7 +21,7 @@ from nbxmpp.errors import is_error  # noqa: E402
 from nbxmpp.protocol import JID, Iq, Message, Presence  # noqa: E402
 from nbxmpp.simplexml import Node  # noqa: E402
 
-PATIENCE = 20
+TIMEOUT = 20
 LOOP = GLib.MainContext.default()
 
 
@@ -32,11 +32,11 @@ class Failure(Exception):
 def until(what, holds):
     """Turns the main loop until `holds` returns something true, and returns that."""
     late = []
-    timer = GLib.timeout_add_seconds(PATIENCE, lambda: late.append(True) and False)
+    timer = GLib.timeout_add_seconds(TIMEOUT, lambda: late.append(True) and False)
     try:
         while not (found := holds()):
             if late:
-                raise Failure(f"no {what} within {PATIENCE} s")
+                raise Failure(f"no {what} within {TIMEOUT} s")
             LOOP.iteration(True)
         return found
     finally:

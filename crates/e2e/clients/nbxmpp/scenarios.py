@@ -30,7 +30,7 @@ def login_by_each_mechanism(stage):
 
 def wrong_password(stage):
     try:
-        stage.client("a", "thief", password="not the password").connect()
+        stage.client("a", "attacker", password="not the password").connect()
     except Failure as failure:
         check("not-authorized" in str(failure), f"expected not-authorized, got {failure}")
     else:

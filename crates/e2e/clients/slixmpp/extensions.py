@@ -10,7 +10,7 @@ import sys
 from slixmpp.exceptions import IqError
 from slixmpp.xmlstream import ET
 
-from harness import PATIENCE, Failure, Settings, befriend, run
+from harness import TIMEOUT, Failure, Settings, befriend, run
 from scenarios import check
 
 COMMANDS = "http://jabber.org/protocol/commands"
@@ -22,7 +22,7 @@ async def iq(client, type_, payload, to=None):
     """Sends a payload written as XML; returns the answer's payload, or raises IqError."""
     stanza = client.make_iq(ito=to, itype=type_)
     stanza.append(ET.fromstring(payload))
-    answer = await stanza.send(timeout=PATIENCE)
+    answer = await stanza.send(timeout=TIMEOUT)
     return next(iter(answer.xml), None)
 
 
@@ -256,7 +256,7 @@ async def administration(stage):
     # The future of this connection; afterwards there is another one for the next.
     gone = guest.disconnected
     await execute(a, "end-user-session", {"accountjids": [mercutio]})
-    await asyncio.wait_for(gone, PATIENCE)
+    await asyncio.wait_for(gone, TIMEOUT)
     stage.clients.remove(guest)
     await execute(a, "disable-user", {"accountjids": [mercutio]})
     try:
@@ -335,7 +335,7 @@ class Received:
     async def size(self, wanted):
         while len(self.data) < wanted:
             self._changed.clear()
-            await asyncio.wait_for(self._changed.wait(), PATIENCE)
+            await asyncio.wait_for(self._changed.wait(), TIMEOUT)
 
 
 async def file_transfer_through_the_proxy(stage):
@@ -351,18 +351,18 @@ async def file_transfer_through_the_proxy(stage):
     accepted = asyncio.get_running_loop().create_future()
     b.add_event_handler("socks5_stream", lambda stream: accepted.done() or accepted.set_result(stream))
     sent = bytes(range(256)) * 4096
-    outgoing = await asyncio.wait_for(a.plugin["xep_0065"].handshake(b.boundjid, sid="file-1"), PATIENCE)
-    incoming = await asyncio.wait_for(accepted, PATIENCE)
+    outgoing = await asyncio.wait_for(a.plugin["xep_0065"].handshake(b.boundjid, sid="file-1"), TIMEOUT)
+    incoming = await asyncio.wait_for(accepted, TIMEOUT)
     await outgoing.write(sent)
     await at_b.size(len(sent))
     await incoming.write(sent[::-1])
     await at_a.size(len(sent))
     check(bytes(at_b.data) == sent and bytes(at_a.data) == sent[::-1], "the bytes have changed on the way")
     outgoing.transport.close()
-    await asyncio.wait_for(at_b.closed, PATIENCE)
+    await asyncio.wait_for(at_b.closed, TIMEOUT)
     proxy = f"proxy.{a.boundjid.domain}"
     for client, sid in ((a, "file-1"), (b, "file-2")):
-        await refused("item-not-found", client.plugin["xep_0065"].activate(proxy, sid, b.boundjid, timeout=PATIENCE))
+        await refused("item-not-found", client.plugin["xep_0065"].activate(proxy, sid, b.boundjid, timeout=TIMEOUT))
 
 
 class Cut:
@@ -371,7 +371,7 @@ class Cut:
     @staticmethod
     async def now(client):
         client.abort()
-        await asyncio.wait_for(client.disconnected, PATIENCE)
+        await asyncio.wait_for(client.disconnected, TIMEOUT)
 
 
 async def managed(stage, who, resource):
@@ -381,7 +381,7 @@ async def managed(stage, who, resource):
     enabled = asyncio.get_running_loop().create_future()
     client.add_event_handler("sm_enabled", lambda _: enabled.done() or enabled.set_result(True))
     await client.login()
-    await asyncio.wait_for(enabled, PATIENCE)
+    await asyncio.wait_for(enabled, TIMEOUT)
     client.say(None)
     await client.presence(None, client.boundjid.full)
     return client
@@ -408,7 +408,7 @@ async def a_lost_connection_is_resumed(stage):
         await b.settle()
         a.inbox[:] = [s for s in a.inbox if not isinstance(s, Failure)]
         a.connect(a.settings.host, a.settings.port)
-        await asyncio.wait_for(resumed, PATIENCE)
+        await asyncio.wait_for(resumed, TIMEOUT)
         a.del_event_handler("session_resumed", handler)
         a.inbox[:] = [s for s in a.inbox if not isinstance(s, Failure)]
     check(a.boundjid.full == full, f"resumed as {a.boundjid}")
@@ -441,15 +441,15 @@ async def foreign_sessions_are_not_resumed(stage):
     """XEP-0198: the id of another user's session is as good as none."""
     a = await managed(stage, "a", "phone")
     theirs = a.plugin["xep_0198"].sm_id
-    thief = stage.client("b", "thief")
-    thief.register_plugin("xep_0198")
-    thief.plugin["xep_0198"].sm_id = theirs
+    attacker = stage.client("b", "attacker")
+    attacker.register_plugin("xep_0198")
+    attacker.plugin["xep_0198"].sm_id = theirs
     failed = asyncio.get_running_loop().create_future()
-    thief.add_event_handler("sm_failed", lambda s: failed.done() or failed.set_result(s))
-    await thief.login()
-    answer = await asyncio.wait_for(failed, PATIENCE)
+    attacker.add_event_handler("sm_failed", lambda s: failed.done() or failed.set_result(s))
+    await attacker.login()
+    answer = await asyncio.wait_for(failed, TIMEOUT)
     check("item-not-found" in str(answer), f"the answer was {answer}")
-    check(thief.boundjid.bare == stage.settings.bare("b"), f"bound as {thief.boundjid}")
+    check(attacker.boundjid.bare == stage.settings.bare("b"), f"bound as {attacker.boundjid}")
     await a.settle()
 
 

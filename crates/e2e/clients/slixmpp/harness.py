@@ -27,7 +27,7 @@ from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.xmlstream import ET
 
 # Seconds that one awaited thing may take, and a whole scenario. Far above what a loaded machine needs.
-PATIENCE = 10
+TIMEOUT = 10
 SCENARIO = 60
 
 # What an event says about a login that goes on.
@@ -129,7 +129,7 @@ class Client(slixmpp.ClientXMPP):
         """Connects, authenticates and binds; raises Failure with the SASL condition or the reason."""
         self.connect(self.settings.host, self.settings.port)
         try:
-            outcome = await asyncio.wait_for(asyncio.shield(self._outcome), PATIENCE)
+            outcome = await asyncio.wait_for(asyncio.shield(self._outcome), TIMEOUT)
         except asyncio.TimeoutError:
             raise Failure("no outcome of the login") from None
         if outcome is not None:
@@ -148,7 +148,7 @@ class Client(slixmpp.ClientXMPP):
 
     async def expect(self, what, fits):
         """Takes the first stanza for which `fits` is true out of the inbox; waits for it if need be."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             for index, stanza in enumerate(self.inbox):
                 if isinstance(stanza, Failure):
@@ -200,7 +200,7 @@ class Client(slixmpp.ClientXMPP):
     async def ask(self, iq):
         """Sends an IQ and returns its result; an error or silence is a Failure."""
         try:
-            return await iq.send(timeout=PATIENCE)
+            return await iq.send(timeout=TIMEOUT)
         except IqError as error:
             raise Failure(f"{self.boundjid}: error {error.condition} to {iq}") from None
         except IqTimeout:
@@ -213,7 +213,7 @@ class Client(slixmpp.ClientXMPP):
         iq = self.make_iq_get(ito=self.settings.domain)
         iq.append(ET.Element("{urn:xmpp:ping}ping"))
         try:
-            await iq.send(timeout=PATIENCE)
+            await iq.send(timeout=TIMEOUT)
         except IqError:
             pass
         except IqTimeout:
@@ -288,8 +288,8 @@ class Stage:
         self.clients.remove(client)
         client.cancel_connection_attempt()
         since = time.monotonic()
-        await client.disconnect(wait=PATIENCE)
-        if time.monotonic() - since >= PATIENCE:
+        await client.disconnect(wait=TIMEOUT)
+        if time.monotonic() - since >= TIMEOUT:
             raise Failure(f"{client.boundjid}: the server did not close its stream")
         # slixmpp leaves this task to the garbage collector, which complains of it.
         if sender := client._run_out_filters:

@@ -23,7 +23,7 @@ async def main():
     async with Stage(Settings()) as stage:
         peer = stage.client("a", "peer")
 
-        def asked(presence):
+        def on_subscribe(presence):
             peer.say("subscribed", presence["from"].bare)
             peer.say("subscribe", presence["from"].bare)
 
@@ -31,7 +31,7 @@ async def main():
             if message["type"] in ("chat", "normal") and message["body"]:
                 message.reply(f"echo: {message['body']}").send()
 
-        peer.add_event_handler("presence_subscribe", asked)
+        peer.add_event_handler("presence_subscribe", on_subscribe)
         peer.add_event_handler("message", answer)
         await peer.login()
         for jid in await peer.roster_items():

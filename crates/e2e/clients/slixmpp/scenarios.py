@@ -44,7 +44,7 @@ async def login_over_tls_1_2(stage):
 
 async def wrong_password(stage):
     for who in "ab":
-        client = stage.client(who, "thief", password="not the password", mechanism="SCRAM-SHA-1")
+        client = stage.client(who, "attacker", password="not the password", mechanism="SCRAM-SHA-1")
         try:
             await client.login()
         except Failure as failure:
@@ -56,7 +56,7 @@ async def wrong_password(stage):
 async def unknown_user(stage):
     stage.settings.users["nobody"] = "no-such-account"
     try:
-        await stage.client("nobody", "thief", mechanism="SCRAM-SHA-1").login()
+        await stage.client("nobody", "attacker", mechanism="SCRAM-SHA-1").login()
     except Failure as failure:
         check(str(failure) == "not-authorized", f"expected not-authorized, got {failure}")
     else:

@@ -10,7 +10,7 @@
 // a tenth of a second. A closed page cannot end its stream; `leave` imitates that with non-public functions.
 
 // Milliseconds for one awaited thing, and for a scene. Far above what a loaded machine needs.
-const PATIENCE = 20_000;
+const TIMEOUT = 20_000;
 const SCENE = 120_000;
 
 const ROSTER = "jabber:iq:roster";
@@ -52,29 +52,29 @@ class Tab {
     return this.connection;
   }
 
-  // Resolves with true when a stream was resumed or a session taken up, rejects with what the server said.
+  // Resolves with true when a stream was resumed or a session taken up, rejects with the condition that the server reported.
   #settled(begin) {
     const { Status } = this.world.library.Strophe;
     const connection = this.#make();
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Failure(`${this.jid}: no session in time`)), PATIENCE);
+      const timer = setTimeout(() => reject(new Failure(`${this.jid}: no session in time`)), TIMEOUT);
       const done = (settle, value) => {
         clearTimeout(timer);
         settle(value);
       };
       begin(connection, (status, condition, element) => {
         if (connection !== this.connection) return;
-        const said = (element && children(element)[0]?.localName) ?? condition;
+        const reported = (element && children(element)[0]?.localName) ?? condition;
         if (status === Status.CONNECTED || status === Status.ATTACHED) {
           this.jid = connection.jid;
           this.#listen(connection);
           done(resolve, status === Status.ATTACHED || connection.hasResumed());
         } else if (status === Status.AUTHFAIL) {
-          done(reject, new Failure(`AUTHFAIL ${said}`));
+          done(reject, new Failure(`AUTHFAIL ${reported}`));
           connection.disconnect();
         } else if (status === Status.CONNFAIL || status === Status.ERROR) {
-          done(reject, new Failure(`CONNFAIL ${said}`));
-          this.failed = said;
+          done(reject, new Failure(`CONNFAIL ${reported}`));
+          this.failed = reported;
           this.#look();
         } else if (status === Status.DISCONNECTED) {
           done(reject, new Failure(`DISCONNECTED ${condition}`));
@@ -147,7 +147,7 @@ class Tab {
       const timer = setTimeout(() => {
         this.#waiting.delete(again);
         reject(new Failure(`${this.jid}: no ${what}; got ${got() || "nothing else"}`));
-      }, PATIENCE);
+      }, TIMEOUT);
       this.#waiting.add(again);
       again();
     });
@@ -156,10 +156,10 @@ class Tab {
   ask(iq) {
     return new Promise((resolve, reject) => {
       const failed = (stanza) => {
-        const said = stanza ? this.world.library.Strophe.serialize(stanza) : "silence";
-        reject(new Failure(`${this.jid}: a request got ${said}`));
+        const response = stanza ? this.world.library.Strophe.serialize(stanza) : "no response";
+        reject(new Failure(`${this.jid}: a request got ${response}`));
       };
-      this.connection.sendIQ(iq, resolve, failed, PATIENCE);
+      this.connection.sendIQ(iq, resolve, failed, TIMEOUT);
     });
   }
 

@@ -38,7 +38,7 @@ CUTS = 4
 # Messages in each round while the wire is down, and again as soon as it is up.
 MEANWHILE = 40
 # For a login over a wire that comes back: the kernel asks again after 1, 3 and 7 seconds.
-PATIENCE = 40
+TIMEOUT = 40
 
 # ip and nft are there, and not on every PATH.
 os.environ["PATH"] += ":/usr/sbin:/sbin"
@@ -99,7 +99,7 @@ class Away:
             env=os.environ | {"XMPP_USER_B": os.environ["XMPP_USER_C"]},
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )
-        line = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE)
+        line = await asyncio.wait_for(self.process.stdout.readline(), TIMEOUT)
         if line != b"ready\n":
             raise Failure(f"away.py said {line}")
         self.reader = asyncio.create_task(self._read())
@@ -122,7 +122,7 @@ class Away:
     async def stop(self):
         self.process.stdin.close()
         try:
-            await asyncio.wait_for(self.process.wait(), PATIENCE)
+            await asyncio.wait_for(self.process.wait(), TIMEOUT)
         except asyncio.TimeoutError:
             self.process.kill()
 
@@ -156,13 +156,13 @@ class Cut:
         return self.log("logs").count(what)
 
     async def until(self, what, holds):
-        for _ in range(PATIENCE * 10):
+        for _ in range(TIMEOUT * 10):
             if holds():
                 return
             await asyncio.sleep(0.1)
         shown = "\n".join(line for line in (await self.terminal.screen()).splitlines() if line.strip())
         figures = f"{self.sent} sent, {len(self.read())} read, {len(self.away.got)} came to away.py"
-        raise Failure(f"{what}: not after {PATIENCE} s; {figures}; the screen:\n{shown}")
+        raise Failure(f"{what}: not after {TIMEOUT} s; {figures}; the screen:\n{shown}")
 
     async def all_is_read(self):
         await self.until("all is read", lambda: min(len(self.read()), len(self.away.got)) >= self.sent)

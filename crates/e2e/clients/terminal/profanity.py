@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from harness import PATIENCE, Failure, Settings, Stage
+from harness import TIMEOUT, Failure, Settings, Stage
 
 # Seconds between two looks at the screen.
 GLANCE = 0.05
@@ -70,9 +70,9 @@ class Terminal:
         await self.tmux("send-keys", "-l", "--", line)
         await self.tmux("send-keys", "Enter")
 
-    async def see(self, *texts, patience=PATIENCE):
+    async def see(self, *texts, timeout=TIMEOUT):
         """Waits until all the texts are on the screen, and returns it."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             screen = await self.screen()
             missing = [text for text in texts if text not in screen]

@@ -3,18 +3,18 @@
 // XEP-0388, 0386 and 0484 (login, and login with a token), 0198 (a lost connection), 0280, 0191, 0352, 0049, 0054, 0012.
 // Not implemented: administration and search; slixmpp's scenarios cover them.
 
-import { Failure, PATIENCE, bare, check, connect, counting, run, service, settings, xml } from "./harness.js";
+import { Failure, TIMEOUT, bare, check, connect, counting, run, service, settings, xml } from "./harness.js";
 
-// A client that logs in by SASL2 where it is offered, and by a token once it has one. `said` holds the mechanisms it used.
+// A client that logs in by SASL2 where it is offered, and by a token once it has one. `mechanisms` holds the mechanisms it used.
 function modern(stage, who, { installation, tokens, tag, resumable } = {}) {
   const client = stage.client(who, tag);
-  const said = [];
+  const mechanisms = [];
   client.xmpp.reconnect.stop();
   client.xmpp = counting(connect({
     service,
     domain: settings.domain,
     resource: tag,
-    timeout: PATIENCE,
+    timeout: TIMEOUT,
     username: settings.users[who],
     password: settings.password,
     userAgent: xml("user-agent", { id: installation ?? crypto.randomUUID() }, xml("software", {}, "xmpp.js scenario")),
@@ -28,9 +28,9 @@ function modern(stage, who, { installation, tokens, tag, resumable } = {}) {
   client.xmpp.on("error", () => {});
   client.xmpp.on("stanza", (stanza) => client.receive(stanza));
   client.xmpp.on("send", (element) => {
-    if (element.is?.("authenticate", "urn:xmpp:sasl:2")) said.push(element.attrs.mechanism);
+    if (element.is?.("authenticate", "urn:xmpp:sasl:2")) mechanisms.push(element.attrs.mechanism);
   });
-  return { client, said };
+  return { client, mechanisms };
 }
 
 const text = (stanza) => stanza.getChildText("body");
@@ -40,13 +40,13 @@ const scenarios = [
     const [installation, tokens] = [crypto.randomUUID(), {}];
     const first = modern(stage, "a", { installation, tokens, tag: "web" });
     await first.client.login();
-    check(first.said.length === 1 && first.said[0].startsWith("SCRAM-"), `logged in by ${first.said}`);
+    check(first.mechanisms.length === 1 && first.mechanisms[0].startsWith("SCRAM-"), `logged in by ${first.mechanisms}`);
     check(first.client.jid.startsWith(`${bare("a")}/web`), `bound as ${first.client.jid}`);
     check(tokens.held?.token, "the server gave no token");
     await stage.leave(first.client);
     const again = modern(stage, "a", { installation, tokens, tag: "web" });
     await again.client.login();
-    check(again.said.join() === "HT-SHA-256-NONE", `the second login was by ${again.said}`);
+    check(again.mechanisms.join() === "HT-SHA-256-NONE", `the second login was by ${again.mechanisms}`);
     check(again.client.jid === first.client.jid, `the same client got another resource: ${again.client.jid}`);
     await again.client.settle();
     await stage.leave(again.client);
@@ -60,7 +60,7 @@ const scenarios = [
     tokens.held = { ...tokens.held, token: "x".repeat(tokens.held.token.length) };
     const again = modern(stage, "a", { installation, tokens });
     await again.client.login();
-    check(again.said.length === 2 && again.said[1].startsWith("SCRAM-"), `logged in by ${again.said}`);
+    check(again.mechanisms.length === 2 && again.mechanisms[1].startsWith("SCRAM-"), `logged in by ${again.mechanisms}`);
     await stage.leave(again.client);
   },
 
@@ -69,9 +69,9 @@ const scenarios = [
     const owner = modern(stage, "a", { installation: crypto.randomUUID(), tokens });
     await owner.client.login();
     // The same token, from another client of the same user: it was given to one user installation.
-    const thief = modern(stage, "a", { installation: crypto.randomUUID(), tokens: { held: tokens.held } });
-    await thief.client.login();
-    check(thief.said[0]?.startsWith("HT-") && thief.said.length === 2, `the other client logged in by ${thief.said}`);
+    const attacker = modern(stage, "a", { installation: crypto.randomUUID(), tokens: { held: tokens.held } });
+    await attacker.client.login();
+    check(attacker.mechanisms[0]?.startsWith("HT-") && attacker.mechanisms.length === 2, `the other client logged in by ${attacker.mechanisms}`);
   },
 
   async function a_lost_connection_is_resumed_inline(stage) {
@@ -89,7 +89,7 @@ const scenarios = [
       const resumed = new Promise((resolve) => a.xmpp.streamManagement.once("resumed", resolve));
       a.destroy();
       for (let n = 0; n < 30; n += 1, sent += 1) await b.chat(a.jid, `number ${sent}`);
-      const late = new Promise((_, reject) => setTimeout(() => reject(new Failure("not resumed")), PATIENCE).unref());
+      const late = new Promise((_, reject) => setTimeout(() => reject(new Failure("not resumed")), TIMEOUT).unref());
       await Promise.race([resumed, late]);
     }
     await a.settle();

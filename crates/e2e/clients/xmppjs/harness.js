@@ -16,7 +16,7 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import path from "node:path";
 
 // Milliseconds that one awaited thing may take, and a whole scenario. Far above what a loaded machine needs.
-export const PATIENCE = 10_000;
+export const TIMEOUT = 10_000;
 const SCENARIO = 60_000;
 
 const here = path.dirname(fileURLToPath(import.meta.url));
@@ -94,7 +94,7 @@ export class Client {
       service,
       domain: settings.domain,
       resource,
-      timeout: PATIENCE,
+      timeout: TIMEOUT,
       // SCRAM or nothing: PLAIN would hide that SCRAM does not work.
       credentials: async (authenticate, mechanisms) => {
         this.mechanism = mechanisms.find((name) => name.startsWith("SCRAM-"));
@@ -152,7 +152,7 @@ export class Client {
   // Sends an IQ and returns the result; an error or silence is a Failure.
   async ask(iq) {
     try {
-      return await this.xmpp.iqCaller.request(iq, PATIENCE);
+      return await this.xmpp.iqCaller.request(iq, TIMEOUT);
     } catch (error) {
       throw new Failure(`${this.jid}: ${error.message} to ${iq}`);
     }
@@ -163,7 +163,7 @@ export class Client {
   async settle() {
     const iq = xml("iq", { type: "get", to: settings.domain }, xml("ping", "urn:xmpp:ping"));
     try {
-      await this.xmpp.iqCaller.request(iq, PATIENCE);
+      await this.xmpp.iqCaller.request(iq, TIMEOUT);
     } catch (error) {
       if (!error.condition) throw new Failure(`${this.jid}: no answer to ${iq}`);
     }
@@ -208,7 +208,7 @@ export class Client {
       };
       const late = () =>
         done(reject, new Failure(`${this.jid}: no ${what}; got ${this.inbox.join("; ") || "nothing else"}`));
-      const timer = setTimeout(late, PATIENCE);
+      const timer = setTimeout(late, TIMEOUT);
       this.waiting.add(look);
       look();
     });

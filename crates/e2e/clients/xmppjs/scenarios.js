@@ -7,7 +7,7 @@ import { Failure, bare, befriend, check, run, settings, xml } from "./harness.js
 
 async function refused(stage, options, what) {
   try {
-    await stage.client("a", "thief", options).login();
+    await stage.client("a", "attacker", options).login();
   } catch (error) {
     check(error.condition === "not-authorized", `expected not-authorized, got ${error.message}`);
     return;

@@ -8,7 +8,7 @@
 // COMPAT(xmpp.js, 0.14.0): it removes responses to its requests before its stream management counts them, and would receive the
 // last stanzas again after a resumption (`counting`).
 
-const PATIENCE = 20_000;
+const TIMEOUT = 20_000;
 const ROSTER = "jabber:iq:roster";
 
 function counting(xmpp) {
@@ -29,7 +29,7 @@ class Tab {
     const { service, domain } = world;
     const username = world.users[who];
     this.bare = `${username}@${domain}`;
-    this.xmpp = counting(client({ service, domain, username, password, resource: "tab", timeout: PATIENCE }));
+    this.xmpp = counting(client({ service, domain, username, password, resource: "tab", timeout: TIMEOUT }));
     this.xmpp.on("error", () => {});
     this.xmpp.on("stanza", (stanza) => {
       this.inbox.push(stanza);
@@ -56,7 +56,7 @@ class Tab {
       const timer = setTimeout(() => {
         this.#waiting.delete(look);
         reject(new Error(`${this.bare}: no ${what}; got ${this.inbox.join("; ") || "nothing"}`));
-      }, PATIENCE);
+      }, TIMEOUT);
       this.#waiting.add(look);
       look();
     });
@@ -64,7 +64,7 @@ class Tab {
 
   once(event) {
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error(`${this.bare}: no ${event}`)), PATIENCE);
+      const timer = setTimeout(() => reject(new Error(`${this.bare}: no ${event}`)), TIMEOUT);
       const source = event === "resumed" ? this.xmpp.streamManagement : this.xmpp;
       source.once(event, () => {
         clearTimeout(timer);
@@ -83,7 +83,7 @@ class Tab {
 
   async ask(type, ...children) {
     const iq = this.xml("iq", { type }, this.xml("query", ROSTER, ...children));
-    return (await this.xmpp.iqCaller.request(iq, PATIENCE)).getChild("query", ROSTER);
+    return (await this.xmpp.iqCaller.request(iq, TIMEOUT)).getChild("query", ROSTER);
   }
 }
 
@@ -97,8 +97,8 @@ const scenes = [
   },
 
   async function wrong_password({ tab }) {
-    const thief = tab("a", "not the password");
-    const error = await thief.login().then(() => null, (error) => error);
+    const attacker = tab("a", "not the password");
+    const error = await attacker.login().then(() => null, (error) => error);
     if (error?.condition !== "not-authorized") throw new Error(`expected not-authorized, got ${error}`);
   },
 

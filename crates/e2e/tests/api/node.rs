@@ -19,7 +19,7 @@ use throng_e2e::{clients, describe_output, ports, wait};
 
 use crate::command_interfaces::{INVALID_VALUES, VALID_VALUES, body};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node with an administrator and two users.
 struct ApiNode {
@@ -54,7 +54,7 @@ impl ApiNode {
     /// Status and body of a response.
     fn ask(&self, method: &str, path: &str, secret: &str, body: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {secret}\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
@@ -72,7 +72,7 @@ impl ApiNode {
     fn socket(&self, request: &Value) -> Value {
         let socket = self.folder.join("data/throng.sock");
         let mut stream = UnixStream::connect(&socket).unwrap_or_else(|e| panic!("{}: {e}", socket.display()));
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         stream.write_all(format!("{request}\n").as_bytes()).expect("the socket takes it");
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).expect("an answer");

@@ -325,14 +325,14 @@ impl Deref for ClientsNode {
     }
 }
 
-fn wait(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    poll(patience, || child.try_wait().expect("look at a child"))
+fn wait(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {
+    poll(timeout, || child.try_wait().expect("look at a child"))
 }
 
 /// Sends SIGTERM, waits, then sends SIGKILL.
-fn end(child: &mut Child, patience: Duration) -> ExitStatus {
+fn end(child: &mut Child, timeout: Duration) -> ExitStatus {
     signal(child.id(), "TERM");
-    wait(child, patience).unwrap_or_else(|| {
+    wait(child, timeout).unwrap_or_else(|| {
         child.kill().expect("kill a child");
         child.wait().expect("wait for a child")
     })

@@ -37,7 +37,7 @@ fn refused(mut command: Command, silent: &SilentServer, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "no {part:?} in: {text}");
     }
-    assert!(output.stdout.is_empty(), "mistakes belong on standard error: {text}");
+    assert!(output.stdout.is_empty(), "errors belong on standard error: {text}");
     assert!(silent.0.accept().is_err(), "it connected: {text}");
     assert!(!out.exists(), "a directory is left behind: {text}");
 }

@@ -10,7 +10,7 @@ use throng_e2e::ports;
 
 use super::http_client::HttpClient;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const PASSWORD: &str = "correct horse";
 
 /// A node with its listeners.
@@ -102,6 +102,6 @@ impl Deref for WebNode {
 
 fn socket(port: u16) -> TcpStream {
     let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     socket
 }

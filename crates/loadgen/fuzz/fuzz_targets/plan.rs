@@ -1,4 +1,4 @@
-//! Fuzz target for TOML plans: any text results in a plan or a list of mistakes, and a plan is unchanged by
+//! Fuzz target for TOML plans: any text results in a plan or a list of errors, and a plan is unchanged by
 //! serialisation.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Mistakes in a plan: each is one sentence that states its place, the problem and the fix.
+//! Errors in a plan: each is one sentence that states its place, the problem and the fix.
 
 use std::fmt;
 

@@ -50,7 +50,7 @@ enum TlsStage {
 enum PendingTlsWrite<'a> {
     /// At most [`FRAGMENT_BYTES`].
     Data(&'a [u8]),
-    Farewell,
+    CloseNotify,
 }
 
 /// Implementation of the record layer.
@@ -227,7 +227,7 @@ impl TlsConnection {
         sealed.clear();
         if self.negotiated.is_some() && !self.close_notify_sent {
             self.close_notify_sent = true;
-            self.seal(&PendingTlsWrite::Farewell, descriptor, sealed, wire)?;
+            self.seal(&PendingTlsWrite::CloseNotify, descriptor, sealed, wire)?;
         }
         Ok(WriteOutcome { taken: 0, blocked: !self.emit(descriptor, sealed, wire)? })
     }
@@ -414,7 +414,7 @@ impl TlsConnection {
             TlsLayer::Own(records) => {
                 let sealed = match job {
                     PendingTlsWrite::Data(data) => records.seal_data(data, sealed),
-                    PendingTlsWrite::Farewell => records.seal_close_notify(sealed),
+                    PendingTlsWrite::CloseNotify => records.seal_close_notify(sealed),
                 };
                 if sealed { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
             }
@@ -434,7 +434,7 @@ impl TlsConnection {
                         PendingTlsWrite::Data(data) => {
                             sealed.append(|into| traffic.encrypt(data, into).map_err(|error| room(&error)))
                         }
-                        PendingTlsWrite::Farewell => sealed
+                        PendingTlsWrite::CloseNotify => sealed
                             .append(|into| traffic.queue_close_notify(into).map_err(|error| room(&error))),
                     };
                     if !written {

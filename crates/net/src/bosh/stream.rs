@@ -139,7 +139,7 @@ impl TransportLayer for BoshTransport {
     }
 
     /// Responses are made when a request waits.
-    fn encode(&mut self, _shared: &mut DocumentStream, _lent: &mut Scratch) -> Result<(), NetError> {
+    fn encode(&mut self, _shared: &mut DocumentStream, _scratch: &mut Scratch) -> Result<(), NetError> {
         Ok(())
     }
 

@@ -24,10 +24,10 @@ use crate::stream::document_stream::{DocumentStream, ScanEvent};
 /// has it as a parameter.
 pub(crate) trait TransportLayer {
     /// Loads what [`TransportLayer::stash`] has stored, when the stream acquires the scratch.
-    fn restore(&mut self, _lent: &mut Scratch) {}
+    fn restore(&mut self, _scratch: &mut Scratch) {}
 
     /// Stores input other than `Scratch::input` before the scratch is released.
-    fn stash(&mut self, _lent: &mut Scratch) {}
+    fn stash(&mut self, _scratch: &mut Scratch) {}
 
     /// True if nothing is stashed.
     fn is_idle(&self) -> bool {

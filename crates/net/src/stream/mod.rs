@@ -8,10 +8,10 @@
 //! Buffers are lent by the worker thread ([`crate::Scratch`]), so that an idle stream owns none. The cycle of a task:
 //!
 //! ```text
-//! with_scratch(|lent| {
-//!     while let Poll::Ready(event) = stream.poll_event(cx, lent) { … stream.queue(answer, lent) … }
-//!     let _ = stream.poll_flush(cx, lent);
-//!     stream.release_buffers(lent)
+//! with_scratch(|scratch| {
+//!     while let Poll::Ready(event) = stream.poll_event(cx, scratch) { … stream.queue(answer, scratch) … }
+//!     let _ = stream.poll_flush(cx, scratch);
+//!     stream.release_buffers(scratch)
 //! })
 //! ```
 //!

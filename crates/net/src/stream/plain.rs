@@ -66,7 +66,7 @@ impl<W: ByteStream> TransportLayer for PlainTransport<W> {
     }
 
     /// TCP has no closing message.
-    fn finish(&mut self, _shared: &mut DocumentStream, _lent: &mut Scratch) -> Result<(), NetError> {
+    fn finish(&mut self, _shared: &mut DocumentStream, _scratch: &mut Scratch) -> Result<(), NetError> {
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Configuration file: TOML, with embedded defaults and overrides from the environment.
 //!
-//! Unknown keys are errors that suggest the nearest known one; all mistakes of a file are reported at once.
+//! Unknown keys are errors that suggest the nearest known one; all errors of a file are reported at once.
 //! `THRONG__SECTION__KEY=value` overrides a key; the value is parsed as TOML, or used as text if it is not TOML.
 //! Relative paths start at the working directory.
 //!

@@ -1,7 +1,7 @@
 //! Reader of TOML tables that takes one key after the other, so that the remaining keys can be reported with a
 //! suggestion.
 //!
-//! Mistakes are collected, not returned, so that all of them are reported at once, each with its line and column. A
+//! Errors are collected, not returned, so that all of them are reported at once, each with its line and column. A
 //! wrong value counts as absent, so that reading continues; the result must not be used unless
 //! [`ConfigErrors::check`] succeeds.
 
@@ -13,7 +13,7 @@ use toml::{Table, Value};
 
 use super::source::{ConfigSource, KeyPath, SourceLocation};
 
-/// Mistakes found so far, each one sentence with its fix.
+/// Errors found so far, each one sentence with its fix.
 #[derive(Clone, Default)]
 pub(super) struct ConfigErrors(Rc<ConfigErrorsInner>);
 
@@ -24,7 +24,7 @@ struct ConfigErrorsInner {
 }
 
 impl ConfigErrors {
-    /// No mistakes so far, except syntax errors.
+    /// No errors so far, except syntax errors.
     pub(super) fn new(mut source: ConfigSource) -> ConfigErrors {
         let list = RefCell::new(std::mem::take(&mut source.syntax_errors));
         ConfigErrors(Rc::new(ConfigErrorsInner { list, source }))
@@ -46,13 +46,13 @@ impl ConfigErrors {
         result.map_err(|error| self.at(path, format!("{error:#}"))).ok()
     }
 
-    /// Fails with all recorded mistakes.
+    /// Fails with all recorded errors.
     pub(super) fn check(&self) -> Result<()> {
         let mut faults = self.0.list.take();
         if faults.is_empty() {
             return Ok(());
         }
-        // In the order of the file; mistakes without a location come last.
+        // In the order of the file; errors without a location come last.
         faults.sort_by(|(a, _), (b, _)| (a.is_none(), a).cmp(&(b.is_none(), b)));
         let say = |(location, text): (Option<SourceLocation>, String)| {
             self.0.source.with_location(location.as_ref(), &text)
@@ -61,7 +61,7 @@ impl ConfigErrors {
     }
 }
 
-/// All mistakes of a configuration.
+/// All errors of a configuration.
 #[derive(Debug)]
 pub(crate) struct ConfigError(pub(crate) Vec<String>);
 

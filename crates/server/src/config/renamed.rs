@@ -1,6 +1,6 @@
 //! Renamed keys, modules and options: an old name is refused, and the message contains the new one.
 //!
-//! An old name is reported and its value is then read under the new name, so that one run finds the other mistakes as
+//! An old name is reported and its value is then read under the new name, so that one run finds the other errors as
 //! well.
 //!
 //! # Pitfalls
@@ -150,8 +150,8 @@ mod tests {
     use crate::config::NodeConfig;
     use crate::config::reader::{ConfigError, overlay};
 
-    /// The mistakes of a file with one key.
-    fn mistakes(section: &str, key: &str) -> Vec<String> {
+    /// The errors of a file with one key.
+    fn errors_of(section: &str, key: &str) -> Vec<String> {
         let head = match section {
             "" => String::new(),
             "listen" => "[[listen]]\n".to_owned(),
@@ -185,7 +185,7 @@ mod tests {
                 sections.push(format!("host.\"localhost\".{section}"));
             }
             for section in &sections {
-                let found = mistakes(section, old);
+                let found = errors_of(section, old);
                 let line = if section.is_empty() { 1 } else { 2 };
                 let expected = format!("f:{line}:1: {}", sentence(section, old, *now));
                 assert!(found.contains(&expected), "{expected} is missing in {found:#?}");

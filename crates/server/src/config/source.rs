@@ -1,7 +1,7 @@
-//! Source text of a configuration: its values and the location of each, so that mistakes are reported by line and
+//! Source text of a configuration: its values and the location of each, so that errors are reported by line and
 //! column.
 //!
-//! A file with syntax errors is read as far as possible, so that one run reports all of its mistakes.
+//! A file with syntax errors is read as far as possible, so that one run reports all of its errors.
 //!
 //! # Pitfalls
 //!

@@ -75,8 +75,8 @@ fn all_errors_are_reported_at_once() {
          [modules.ping]\ntime = 3\n[host.localhost.modules]\nentity_time = 4\n",
     )
     .unwrap_err();
-    let mistakes = error.downcast_ref::<reader::ConfigError>().expect("a list");
-    let text = mistakes.0.join("\n");
+    let found = error.downcast_ref::<reader::ConfigError>().expect("a list");
+    let text = found.0.join("\n");
     for part in [
         "unknown key \"hostz\"",
         "\"nobody\" in admins",
@@ -88,7 +88,7 @@ fn all_errors_are_reported_at_once() {
     ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
-    assert_eq!(mistakes.0.len(), 7, "{text}");
+    assert_eq!(found.0.len(), 7, "{text}");
     assert!(error.to_string().starts_with("7 errors\n- "));
 }
 
@@ -105,10 +105,9 @@ fn each_error_has_its_line_and_column() {
     .unwrap();
     let error = NodeConfig::load(Some(&file)).unwrap_err();
     std::fs::remove_dir_all(&folder).unwrap();
-    let mistakes = error.downcast_ref::<reader::ConfigError>().expect("a list");
+    let found = error.downcast_ref::<reader::ConfigError>().expect("a list");
     let name = format!("{}:", file.display());
-    let found: Vec<&str> =
-        mistakes.0.iter().map(|line| line.strip_prefix(&name).expect("the file")).collect();
+    let found: Vec<&str> = found.0.iter().map(|line| line.strip_prefix(&name).expect("the file")).collect();
     let expected = [
         "1:1: host must be a section: [host]; did you mean \"hosts\"?",
         "4:3: \"nobody\" in admins is not a valid address",
@@ -133,12 +132,9 @@ fn an_error_in_the_environment_names_its_variable() {
     let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     reader::overlay(&mut table, &mut source, vars).unwrap();
     let error = NodeConfig::from_table(table, source).unwrap_err();
-    let mistakes = error.downcast_ref::<reader::ConfigError>().expect("a list");
-    assert!(
-        mistakes.0[0].starts_with("THRONG__LIMITS__STANZA_BYTES: [limits] stanza_bytes must be"),
-        "{mistakes}"
-    );
-    assert!(mistakes.0[1].starts_with("THRONG__LOG__LEVL: unknown key \"levl\" in [log]"), "{mistakes}");
+    let found = error.downcast_ref::<reader::ConfigError>().expect("a list");
+    assert!(found.0[0].starts_with("THRONG__LIMITS__STANZA_BYTES: [limits] stanza_bytes must be"), "{found}");
+    assert!(found.0[1].starts_with("THRONG__LOG__LEVL: unknown key \"levl\" in [log]"), "{found}");
 }
 
 #[test]

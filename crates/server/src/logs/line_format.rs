@@ -24,7 +24,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Maximum bytes of a value.
 pub(super) const MAX_VALUE_BYTES: usize = 1_024;
-/// Maximum bytes of the message: a list of mistakes in a configuration may be long.
+/// Maximum bytes of the message: a list of errors in a configuration may be long.
 pub(super) const MAX_MESSAGE_BYTES: usize = 8_192;
 /// The target that text lines name.
 const AUDIT_TARGET: &str = "throng::audit";

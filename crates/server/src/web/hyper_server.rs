@@ -363,8 +363,8 @@ fn header_name(name: &'static str) -> &'static str {
 
 /// Converts a BOSH response.
 fn bosh_response(answer: &BoshResponse, gzip: bool) -> Response<Body> {
-    let squeezed = gzip && answer.body.len() > MIN_GZIP_BYTES;
-    let body = if squeezed { net::http::gzip(&answer.body) } else { answer.body.to_vec() };
+    let compressed = gzip && answer.body.len() > MIN_GZIP_BYTES;
+    let body = if compressed { net::http::gzip(&answer.body) } else { answer.body.to_vec() };
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
     let headers = response.headers_mut();
@@ -375,7 +375,7 @@ fn bosh_response(answer: &BoshResponse, gzip: bool) -> Response<Body> {
     if gzip {
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     }
-    if squeezed {
+    if compressed {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     response

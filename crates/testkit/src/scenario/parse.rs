@@ -184,7 +184,7 @@ mod tests {
     const HEAD: &str = "title: t\nclient romeo is romeo/orchard\n";
 
     fn wrong(text: &str) -> String {
-        parse("p", text).expect_err("a mistake").to_string()
+        parse("p", text).expect_err("an error").to_string()
     }
 
     #[test]

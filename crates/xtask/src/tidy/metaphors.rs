@@ -23,12 +23,30 @@ const EXEMPT: [&str; 6] = [
     "UPGRADING/",
     "docs/compliance",
 ];
-const ENDINGS: [&str; 11] =
-    [".rs", ".md", ".js", ".py", ".html", ".css", ".sh", ".toml", ".scenario", "Makefile", ".ci/run"];
+const ENDINGS: [&str; 13] = [
+    ".rs",
+    ".md",
+    ".js",
+    ".py",
+    ".erl",
+    ".yml",
+    ".html",
+    ".css",
+    ".sh",
+    ".toml",
+    ".scenario",
+    "Makefile",
+    ".ci/run",
+];
 
 /// Words, and what to write.
-const WORDS: [(&str, &str); 24] = [
+const WORDS: [(&str, &str); 37] = [
+    ("absurd", "invalid"),
+    ("births", "creations"),
+    ("conductor", "coordinator"),
     ("crew", "workers, worker pool"),
+    ("deed", "action"),
+    ("deeds", "actions"),
     ("desk", "queue, map of queues"),
     ("desks", "queues, map of queues"),
     ("door", "listener, interface"),
@@ -39,18 +57,26 @@ const WORDS: [(&str, &str); 24] = [
     ("grudge", "retry delay"),
     ("heard", "received, captured"),
     ("hears", "receives"),
+    ("hoarded", "kept"),
+    ("manners", "options"),
     ("mend", "fix, restore"),
     ("mended", "fixed, restored"),
     ("mends", "fixes, restores"),
     ("pump", "session input and output"),
+    ("rhythm", "interval, schedule"),
     ("road", "route, path"),
+    ("shed", "dropped, refused"),
     ("spoilt", "invalid"),
     ("stranger", "unauthenticated client, user without a subscription, other user"),
     ("strangers", "unauthenticated clients, users without a subscription, other users"),
+    ("sung", "sent, run"),
+    ("tally", "count"),
     ("teller", "completer, sender"),
+    ("thief", "attacker, other client"),
     ("told", "reported, notified, received, sent; distinguished for \"told apart\""),
     ("tray", "batch in flight"),
     ("trays", "batches in flight"),
+    ("unasked", "unsolicited"),
     ("whoever", "clients that, users who"),
 ];
 

@@ -7,7 +7,7 @@
 //!
 //! # Pitfalls
 //!
-//! Plans come from Tsung scenarios too. Mistakes that only a TOML file can contain are found while it is read.
+//! Plans come from Tsung scenarios too. Errors that only a TOML file can contain are found while it is read.
 
 mod machine_limits;
 mod steps;

@@ -2,7 +2,7 @@
 //!
 //! # Pitfalls
 //!
-//! No test sleeps. A client waits with poll(2) for at most [`PATIENCE`], which is used up only on failure.
+//! No test sleeps. A client waits with poll(2) for at most [`TIMEOUT`], which is used up only on failure.
 
 mod memory;
 mod plain;
@@ -22,7 +22,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::*;
 
 /// Seconds after which a test is considered stuck.
-const PATIENCE: i64 = 30;
+const TIMEOUT: i64 = 30;
 const NAME: &str = "example.test";
 
 /// Runs a server script in a thread.
@@ -135,7 +135,7 @@ impl Client {
 
 fn wait(socket: &Socket, flags: PollFlags) -> PollFlags {
     let mut polled = [PollFd::new(socket, flags)];
-    let limit = Timespec { tv_sec: PATIENCE, tv_nsec: 0 };
+    let limit = Timespec { tv_sec: TIMEOUT, tv_nsec: 0 };
     assert_eq!(poll(&mut polled, Some(&limit)).unwrap(), 1, "stuck");
     polled[0].revents()
 }
