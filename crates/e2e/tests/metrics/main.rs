@@ -494,12 +494,12 @@ fn the_overview_follows_the_node_and_the_audit_log_records_commands() {
     let (status, ..) = ask(node.http, "POST", "/api/v1/reload", &cookie, "");
     assert_eq!(status, 403);
     let text = fs::read_to_string(node.folder.join("throng.toml")).expect("the configuration");
-    node.configure(&format!("{text}[modules]\nentity_time = false\n"));
+    node.configure(&format!("{text}entity_time = false\n"));
     let headers = format!("{cookie}X-CSRF-Token: {csrf}\r\n");
     let (status, _, body) = ask(node.http, "POST", "/api/v1/reload", &headers, "");
     assert_eq!(status, 200, "{body}");
     assert!(body.contains("modules of chat.test: entity_time"), "{body}");
-    node.configure(&format!("{text}[modules]\nentity_tyme = false\n"));
+    node.configure(&format!("{text}entity_tyme = false\n"));
     let (status, _, body) = ask(node.http, "POST", "/api/v1/reload", &headers, "");
     assert_eq!(status, 409, "{body}");
     assert!(body.contains("did you mean") && body.contains("entity_time"), "{body}");
