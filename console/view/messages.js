@@ -113,6 +113,8 @@ function motdCard(domain, signal) {
   const clear = act("Remove", ".destructive", () => done("delete-motd", {}));
   replaceContent(row, set, edit, clear);
   async function load() {
+    // What is typed before the current text arrives would be replaced by it.
+    text.readOnly = true;
     try {
       const now = await loadCurrent("edit-motd", domain, signal);
       if (signal.aborted) return;
@@ -123,6 +125,8 @@ function motdCard(domain, signal) {
       if (signal.aborted) return;
       replaceContent(state, h("span.badge.bad", {}, "Unknown"));
       toast(error.message);
+    } finally {
+      text.readOnly = false;
     }
   }
   load();
@@ -140,6 +144,8 @@ function welcomeCard(domain, signal) {
   const clear = act("Remove", ".destructive", () => done("delete-welcome", {}));
   replaceContent(row, set, clear);
   async function load() {
+    // What is typed before the current text arrives would be replaced by it.
+    text.readOnly = true;
     try {
       const now = await loadCurrent("set-welcome", domain, signal);
       if (signal.aborted) return;
@@ -150,6 +156,8 @@ function welcomeCard(domain, signal) {
       if (signal.aborted) return;
       replaceContent(state, h("span.badge.bad", {}, "Unknown"));
       toast(error.message);
+    } finally {
+      text.readOnly = false;
     }
   }
   load();
