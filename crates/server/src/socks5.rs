@@ -1,6 +1,6 @@
 //! Listeners of kind `socks5-proxy`: the relay of the module `proxy65` (XEP-0065).
 //!
-//! The protocol and the relay are [`net::socks5`]; the feature in `features/src/proxy65.rs` reaches them through
+//! The protocol and the relay are [`net::socks5`]; the feature in `features/src/proxy65/mod.rs` reaches them through
 //! [`throng_core::bytestream_relay`].
 //!
 //! # Pitfalls

@@ -48,11 +48,8 @@ impl Socks5Proxy {
                     self.count_ended(waiting.run().await);
                 }
             }
-            Err(Party { mut socket, .. }) => {
-                let reply = handshake::refused(Reply::NotAllowed);
-                let _ = self.write_all(&mut socket, &reply, &alarm, Millis::ZERO).await;
-                self.count_ended(Socks5Outcome::Occupied);
-            }
+            // Another party was faster since the reply.
+            Err(_) => self.count_ended(Socks5Outcome::Occupied),
         }
     }
 
@@ -72,6 +69,11 @@ impl Socks5Proxy {
         self.write_all(socket, &handshake::METHOD_ACCEPTED, alarm, deadline).await?;
         bytes.clear();
         match self.read(socket, &mut bytes, handshake::read_request, alarm, deadline).await? {
+            // One reply only (RFC 1928, section 6): after a success, a refusal would be read as data.
+            Ok(destination) if self.has_two_parties(destination) => {
+                self.write_all(socket, &handshake::refused(Reply::NotAllowed), alarm, deadline).await?;
+                Err(Socks5Outcome::Occupied)
+            }
             Ok(destination) => {
                 self.write_all(socket, &handshake::accepted(&bytes), alarm, deadline).await?;
                 Ok(destination)
@@ -194,30 +196,33 @@ impl<'a> Waiting<'a> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Grant, Socks5Outcome>> {
         // Before the state is read, so that a later change wakes this task.
         self.pending.alarm.set(self.expires, cx);
-        let (arrived, mut grant) = self.pending.take_changes();
-        self.parties.extend(arrived.map(|party| (party, 0)));
+        let (proxy, pending) = (self.proxy, self.pending.clone());
+        let mut state = pending.state.lock();
+        self.parties.extend(state.arrived.take().map(|party| (party, 0)));
+        if let Some(grant) = state.activated.take() {
+            self.removed = true;
+            return Poll::Ready(Ok(grant));
+        }
+        // Under the lock, so that an activation comes before or after: what arrives after it belongs to the bytestream.
         let mut flooded = false;
-        let before = self.parties.len();
-        self.parties.retain_mut(|(party, early)| match ignore_bytes(party, early, cx) {
-            Ignored::Open => true,
-            Ignored::Closed => false,
+        let ended = |(party, early): &mut (Party, usize)| match ignore_bytes(party, early, cx) {
+            Ignored::Open => false,
+            Ignored::Closed => true,
             Ignored::TooMany => {
                 flooded = true;
-                false
+                true
             }
-        });
-        for _ in self.parties.len()..before {
-            if self.proxy.leave(self.destination, &self.pending) {
+        };
+        let gone: Vec<_> = self.parties.extract_if(.., ended).collect();
+        drop(state);
+        for _ in gone {
+            if proxy.leave(self.destination, &self.pending) {
                 self.removed = true;
                 let outcome = if flooded { Socks5Outcome::Flooded } else { Socks5Outcome::Abandoned };
                 return Poll::Ready(Err(outcome));
             }
         }
-        if let Some(grant) = grant.take() {
-            self.removed = true;
-            return Poll::Ready(Ok(grant));
-        }
-        if self.proxy.0.clock.now() >= self.expires && self.proxy.expire(self.destination, &self.pending) {
+        if proxy.0.clock.now() >= self.expires && proxy.expire(self.destination, &self.pending) {
             self.removed = true;
             return Poll::Ready(Err(Socks5Outcome::Expired));
         }

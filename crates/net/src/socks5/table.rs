@@ -163,16 +163,16 @@ pub(super) struct Party {
 /// A bytestream that is not active yet. The task of the first party owns both sockets.
 pub(super) struct PendingBytestream {
     pub(super) alarm: Arc<Alarm>,
-    state: RankedMutex<PendingState, { rank::PENDING_BYTESTREAM }>,
+    pub(super) state: RankedMutex<PendingState, { rank::PENDING_BYTESTREAM }>,
 }
 
 #[derive(Default)]
-struct PendingState {
+pub(super) struct PendingState {
     /// Parties that are connected.
-    parties: usize,
+    pub(super) parties: usize,
     /// A further party, for the task.
-    arrived: Option<Party>,
-    activated: Option<Grant>,
+    pub(super) arrived: Option<Party>,
+    pub(super) activated: Option<Grant>,
 }
 
 /// What one user or one service has in use.
@@ -379,6 +379,12 @@ impl Socks5Proxy {
         Ok(Some((pending, party)))
     }
 
+    /// Whether a pending bytestream has both parties, so that a third one must be refused.
+    pub(super) fn has_two_parties(&self, destination: BytestreamDestination) -> bool {
+        let table = self.0.table.lock();
+        table.waiting.get(&destination).is_some_and(|pending| pending.state.lock().parties >= 2)
+    }
+
     /// Records that a party of a pending bytestream left. True if none is left, and the bytestream is removed; false
     /// also if it was activated meanwhile.
     pub(super) fn leave(&self, destination: BytestreamDestination, pending: &Arc<PendingBytestream>) -> bool {
@@ -406,14 +412,6 @@ impl Socks5Proxy {
         }
         table.remove(destination, pending);
         true
-    }
-}
-
-impl PendingBytestream {
-    /// The party that arrived since the last call, and the grant once the bytestream is active.
-    pub(super) fn take_changes(&self) -> (Option<Party>, Option<Grant>) {
-        let mut state = self.state.lock();
-        (state.arrived.take(), state.activated.take())
     }
 }
 
