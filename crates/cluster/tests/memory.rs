@@ -16,6 +16,13 @@ fn id(name: &str) -> NodeId {
     NodeId::new(name).unwrap()
 }
 
+/// Like [`join`], with an inbox that settles nothing.
+fn join_unsettled(bus: &Bus, name: &str) -> (Arc<MemoryNode>, Arc<InboxRecorder>) {
+    let node = bus.join(id(name));
+    let cluster: Arc<dyn Cluster> = node.clone();
+    (node, InboxRecorder::attach_unsettled(&cluster))
+}
+
 fn join(bus: &Bus, name: &str) -> (Arc<MemoryNode>, Arc<InboxRecorder>) {
     let node = bus.join(id(name));
     let cluster: Arc<dyn Cluster> = node.clone();
@@ -278,9 +285,7 @@ fn every_ticket_ends_once_while_envelopes_are_settled_in_any_order_and_the_netwo
         let bus = Bus::new(seed, STORM);
         let mut random = fastrand::Rng::with_seed(seed);
         let (a, sender) = join(&bus, "a");
-        let b = bus.join(id("b"));
-        let cluster: Arc<dyn Cluster> = b.clone();
-        let receiver = InboxRecorder::attach_unsettled(&cluster);
+        let (b, receiver) = join_unsettled(&bus, "b");
         let (mut given, mut settled, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for step in 0..120 {
             let envelope = test_envelope(id("a"), EnvelopeClass::Message, &step.to_string());
@@ -328,9 +333,7 @@ fn an_envelope_that_was_never_settled_returns_when_its_node_is_gone() {
     for politely in [true, false] {
         let bus = Bus::new(1, NetworkFaults::default());
         let (a, sender) = join(&bus, "a");
-        let b = bus.join(id("b"));
-        let cluster: Arc<dyn Cluster> = b.clone();
-        let receiver = InboxRecorder::attach_unsettled(&cluster);
+        let (b, receiver) = join_unsettled(&bus, "b");
         bus.run_until_idle();
         assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "not safe")).is_ok());
         assert!(bus.run_until_idle());
@@ -431,9 +434,7 @@ fn repeated_and_skipped_numbers_have_no_effect() {
 fn a_receipt_for_what_was_never_sent_ends_no_ticket() {
     let bus = Bus::new(1, NetworkFaults::default());
     let (a, sender) = join(&bus, "a");
-    let b = bus.join(id("b"));
-    let cluster: Arc<dyn Cluster> = b.clone();
-    let receiver = InboxRecorder::attach_unsettled(&cluster);
+    let (b, receiver) = join_unsettled(&bus, "b");
     bus.run_until_idle();
     bus.inject_receipts(id("b"), id("a"), u64::MAX, Vec::new());
     bus.inject_receipts(id("b"), id("a"), 10_000, vec![(9, HandoverResult::Refused)]);
@@ -474,9 +475,7 @@ fn a_claim_for_the_address_of_another_node_makes_a_wrong_home_until_it_is_gone()
 fn a_full_queue_stays_full_until_envelopes_are_settled() {
     let bus = Bus::new(1, NetworkFaults::default());
     let (a, _) = join(&bus, "a");
-    let b = bus.join(id("b"));
-    let cluster: Arc<dyn Cluster> = b.clone();
-    let receiver = InboxRecorder::attach_unsettled(&cluster);
+    let (b, receiver) = join_unsettled(&bus, "b");
     bus.run_until_idle();
     let large = "x".repeat(400 << 10);
     let deliver = || a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, &large)).is_ok();

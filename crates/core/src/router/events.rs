@@ -15,6 +15,7 @@ use store::RosterItem;
 
 use super::{ChainPosition, Continuation, ResumedChain, RoutingWork};
 use crate::hooks::{AvailableCtx, ClosingCtx, CreatedCtx, OpenedCtx, RemovedCtx};
+use crate::host::Host;
 use crate::node::Node;
 use crate::session::Session;
 
@@ -35,18 +36,6 @@ pub(crate) enum LifecycleEvent {
         /// Contacts with a subscription in either direction.
         contacts: Box<[RosterItem]>,
     },
-}
-
-impl LifecycleEvent {
-    const fn name(&self) -> &'static str {
-        match self {
-            LifecycleEvent::Opened(_) => "opened",
-            LifecycleEvent::Available(_) => "available",
-            LifecycleEvent::Closing(_) => "closing",
-            LifecycleEvent::Created(_) => "created",
-            LifecycleEvent::Removed { .. } => "removed",
-        }
-    }
 }
 
 impl Node {
@@ -88,15 +77,10 @@ impl Node {
     }
 
     /// Like [`Node::run_event`], from the first handler; nobody waits for those that wait.
-    pub(crate) fn run_event_spawned(
-        self: &Arc<Self>,
-        event: LifecycleEvent,
-        host: Arc<crate::host::Host>,
-    ) -> Option<LifecycleEvent> {
+    pub(crate) fn run_event_spawned(self: &Arc<Self>, event: LifecycleEvent, host: Arc<Host>) {
         let mut work = RoutingWork::default();
-        let done = self.run_event(event, ChainPosition { host, index: 0 }, &mut work);
+        self.run_event(event, ChainPosition { host, index: 0 }, &mut work);
         self.run_effects_spawned(work);
-        done
     }
 
     /// Continues an event after a handler that has waited.
@@ -106,7 +90,6 @@ impl Node {
         position: ChainPosition,
         work: &mut RoutingWork,
     ) {
-        tracing::trace!(event = event.name(), handler = position.index, "an event continues");
         if let Some(LifecycleEvent::Closing(session)) = self.run_event(event, position, work) {
             session.clear_state();
         }
