@@ -4,7 +4,7 @@
 //! the victim's account (XEP-0359), or go to an offline user; a request whose prefix the stanza declares goes to a
 //! missing account.
 //!
-//! Rule: RFC 6120, section 8.2.3 (every request gets a response), XEP-0280, section 7, XEP-0359, section 4, rule 2,
+//! Rule: RFC 6120, section 8.2.3 (every request gets a response), XEP-0280, section 7, XEP-0359, section 3, rule 2,
 //! XEP-0160. A check that cannot parse a stanza must refuse it: with 64 attributes plus `from` and `to`, each check
 //! gave up and passed it.
 //!

@@ -1,14 +1,15 @@
-//! Unique and Stable Stanza IDs: XEP-0359 0.7.0, sections 3.1 and 4.
+//! Unique and Stable Stanza IDs: XEP-0359 0.7.0, sections 2.1 and 3.
 //!
 //! Each message of type chat or normal that arrives for an account gets a `<stanza-id/>` by that account before any
 //! other handler sees it, so that the archive, the offline store and all resources use the same id. Ids sort by time
-//! ([`base::TimeOrderedId`], which also says what an id reveals), so that an archive pages by them. A message keeps the id that another node gave it. Not stamped:
-//! groupchat (the room sets the id), headline and error (never archived), and typing notifications without a body. A
-//! `<stanza-id/>` that claims to be by the account or by this server, or whose `by` is not a valid address, is
+//! ([`base::TimeOrderedId`]), so that an archive pages by them. A message keeps the id that another node gave it. Not
+//! stamped: groupchat (the room sets the id), headline and error (never archived), and typing notifications without a
+//! body. A `<stanza-id/>` that claims to be by the account or by this server, or whose `by` is not a valid address, is
 //! removed from messages of every type that its users send and receive, whether stamping is enabled or not (section
-//! 4, rule 2). `<origin-id/>` passes untouched.
+//! 3, rule 2). `<origin-id/>` passes untouched.
 //!
-//! Not implemented: ids for messages that an account sends; its own archive assigns them.
+//! Not implemented: ids for messages that an account sends, which its own archive assigns; ids that are unpredictable
+//! (section 3, rule 1) and reveal nothing (section 6), because they sort by time.
 //!
 //! # Pitfalls
 //!
@@ -36,7 +37,7 @@ pub static FEATURE: Feature = Feature {
         name: "XEP-0359",
         title: "Unique and Stable Stanza IDs",
         version: "0.7.0",
-        not_implemented: "",
+        not_implemented: "section 3, rule 1, and section 6: ids sort by time, so they are not unpredictable and reveal when a message arrived",
     }],
     disco: &[DiscoFeature::Server(Ns::StanzaId.as_str()), DiscoFeature::Account(Ns::StanzaId.as_str())],
     options: &[OptionSpec {
