@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use base::Secret;
+use cluster::InvalidationSubject;
 use jid::{Jid, JidRef};
 use stanza::{StreamCondition, StreamError};
 use store::{AddressId, StoreError, StoreErrorKind};
@@ -110,6 +111,7 @@ impl Node {
             // A login that has read the account is either found here or sees the changed epoch.
             self.advance_roster_epoch(jid.as_ref());
             self.end_sessions(jid.as_ref(), &not_authorized("the account was disabled"));
+            self.invalidate_elsewhere(jid.as_ref(), InvalidationSubject::Disabled);
         }
         Ok(())
     }
@@ -153,6 +155,6 @@ impl Node {
 }
 
 /// `not-authorized` with a text (RFC 6120, section 4.9.3.12).
-fn not_authorized(text: &'static str) -> StreamError {
+pub(crate) fn not_authorized(text: &'static str) -> StreamError {
     StreamError::new(StreamCondition::NotAuthorized).text(text)
 }

@@ -4,7 +4,7 @@
 //! queried, and a message to an absent user must not cost a query each time; so results are cached, within
 //! [`MAX_ENTRIES`] and [`MAX_BYTES`].
 //!
-//! Not implemented: other nodes of a cluster, which do not learn of a change here.
+//! Other nodes read a list again that was changed here (`router/invalidation.rs`).
 //!
 //! # Pitfalls
 //!
@@ -16,13 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::lock::LeafMutex;
-use cluster::AddressHasher;
+use cluster::{AddressHasher, InvalidationSubject};
 use jid::{Jid, JidRef};
 use store::{BlocklistOutcome, StoreError, Unblock};
 
 use crate::account::Account;
 use crate::blocklist::Blocklist;
 use crate::node::Node;
+use crate::server_error::ServerError;
 
 /// Maximum number of cached lists.
 pub const MAX_ENTRIES: usize = 65_536;
@@ -128,28 +129,59 @@ impl Node {
         let before = changes.load(Ordering::Acquire);
         let outcome = self.stores.blocklists.update_blocklist(owner.as_ref(), add, remove, limit).await?;
         let BlocklistOutcome::Changed(change) = &outcome else { return Ok(outcome) };
-        let mut seen = self.blocklist_cache.record_change(owner.as_ref());
+        let seen = self.blocklist_cache.record_change(owner.as_ref());
         // Before the account is looked up: a login that read the old list is either found here or sees the
         // changed epoch.
         self.advance_roster_epoch(owner.as_ref());
+        self.invalidate_elsewhere(owner.as_ref(), InvalidationSubject::Blocklist);
         let Some(account) = self.routing_table.find(owner.as_ref()) else { return Ok(outcome) };
         // Concurrent changes may be answered in either order. A caller that was not alone reads the result from
         // the store.
-        let mut list = (seen == before.wrapping_add(1)).then(|| change.list.clone());
+        let list = (seen == before.wrapping_add(1)).then(|| change.list.clone());
+        if let Err(error) = self.set_blocklist(&account, list, seen).await {
+            tracing::warn!(account = %owner, %error, "cannot read a blocklist again after concurrent changes");
+            set_if_unchanged(&account, &change.list, changes, None);
+        }
+        Ok(outcome)
+    }
+
+    /// Sets the list of a connected account: to `list` if it is that of the change `seen`, else as the store has it.
+    async fn set_blocklist(
+        &self,
+        account: &Account,
+        mut list: Option<Vec<Jid>>,
+        mut seen: u32,
+    ) -> Result<(), StoreError> {
+        let changes = self.blocklist_cache.change_count(account.jid.as_ref());
         for round in 1..=MAX_RELOADS {
             let now = match list.take() {
                 Some(list) => list,
-                None => match self.stores.blocklists.blocklist(owner.as_ref()).await {
-                    Ok(list) => list,
-                    Err(_) => change.list.clone(),
-                },
+                None => self.stores.blocklists.blocklist(account.jid.as_ref()).await?,
             };
-            if set_if_unchanged(&account, &now, changes, (round < MAX_RELOADS).then_some(seen)) {
+            if set_if_unchanged(account, &now, changes, (round < MAX_RELOADS).then_some(seen)) {
                 break;
             }
             seen = changes.load(Ordering::Acquire);
         }
-        Ok(outcome)
+        Ok(())
+    }
+
+    /// Another node has changed the list of an account. The sessions of an account whose list cannot be read end: they
+    /// must not receive what the user has blocked.
+    pub(crate) fn reload_blocklist(self: &Arc<Self>, owner: JidRef<'_>) {
+        let seen = self.blocklist_cache.record_change(owner);
+        self.advance_roster_epoch(owner);
+        let Some(account) = self.routing_table.find(owner) else { return };
+        let node = self.clone();
+        self.spawner.spawn(
+            "blocklist",
+            Box::pin(async move {
+                if let Err(error) = node.set_blocklist(&account, None, seen).await {
+                    tracing::warn!(account = %account.jid, %error, "cannot read a blocklist again; ending its sessions");
+                    node.end_sessions(account.jid.as_ref(), &ServerError::from(error).stream());
+                }
+            }),
+        );
     }
 
     /// Number of changes of an account's list, modulo 2^32, and of some other accounts' lists.

@@ -9,7 +9,7 @@ use base::clock::Clock;
 use base::lock::LeafRwLock;
 use base::spawn::Spawner;
 use base::{TimeOrderedId, TimeOrderedIdGenerator};
-use cluster::{AddressHasher, Cluster};
+use cluster::{AddressHasher, Cluster, InvalidationSubject};
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
 use store::{RosterItem, RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
@@ -302,6 +302,7 @@ impl Node {
         change: &RosterUpdateOutcome,
     ) -> bool {
         self.advance_roster_epoch(owner);
+        self.invalidate_elsewhere(owner, InvalidationSubject::Roster);
         let Some(account) = self.routing_table.find(owner) else { return true };
         let hash = self.routing_table.hash(contact);
         let in_order = account.with(|state| state.apply_change(hash, change));
@@ -558,6 +559,7 @@ impl Node {
             }
         }
         self.forget_blocklist(jid);
+        self.invalidate_elsewhere(jid, InvalidationSubject::Deleted);
         let event = LifecycleEvent::Removed { jid: jid.bare().to_jid(), contacts: contacts.into() };
         self.run_event_spawned(event, host.clone());
     }

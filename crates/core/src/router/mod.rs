@@ -8,6 +8,7 @@
 
 mod events;
 mod ingest;
+mod invalidation;
 mod iq_dispatch;
 mod local;
 pub mod presence_broadcast;

@@ -1,0 +1,67 @@
+//! Invalidations: what changes an account on one node reaches the nodes that have its sessions, or a login of it in
+//! progress.
+//!
+//! A node that writes sends the subject to all others; each reads again what it holds in memory. A login that read the
+//! account before sees the changed epoch ([`Node::epoch`]), as if the write had been made on its own node.
+//!
+//! Not implemented: passwords, rates and the message of the day, because no node holds them for a session; the account
+//! that was changed while its node was cut off.
+//!
+//! # Pitfalls
+//!
+//! Must be sent after the write, and before anything that other nodes do because of it.
+
+use std::sync::Arc;
+
+use cluster::{Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, Recipient};
+use jid::JidRef;
+use stanza::StreamError;
+
+use crate::account_admin::not_authorized;
+use crate::node::Node;
+
+impl Node {
+    /// Reports a change of an account in the store to all other nodes.
+    pub(crate) fn invalidate_elsewhere(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
+        if self.cluster.is_single() {
+            return;
+        }
+        let recipients = vec![Recipient::Address(jid.bare().to_jid())];
+        let kind = EnvelopeKind::Invalidation(subject);
+        let envelope =
+            Envelope::new(kind, EnvelopeClass::Control, self.cluster.node(), recipients, Vec::new());
+        for refused in self.cluster.broadcast(envelope).refused {
+            tracing::warn!(account = %jid, ?subject, %refused, "a node does not learn that an account changed");
+        }
+    }
+
+    /// Another node has changed an account in the store.
+    pub(super) fn on_invalidation(self: &Arc<Self>, jid: JidRef<'_>, subject: InvalidationSubject) {
+        match subject {
+            InvalidationSubject::Roster | InvalidationSubject::Subscriptions => {
+                self.advance_roster_epoch(jid);
+                if let Some(account) = self.routing_table.find(jid) {
+                    self.reload_roster(account);
+                }
+            }
+            InvalidationSubject::Blocklist => self.reload_blocklist(jid),
+            InvalidationSubject::Disabled => {
+                self.end_sessions_here(jid, &not_authorized("the account was disabled"))
+            }
+            InvalidationSubject::Deleted => {
+                self.end_sessions_here(jid, &not_authorized("the account was removed"));
+                self.forget_blocklist(jid);
+            }
+            // Sessions hold nothing of these.
+            InvalidationSubject::Password
+            | InvalidationSubject::Rates
+            | InvalidationSubject::MessageOfTheDay => {}
+        }
+    }
+
+    fn end_sessions_here(self: &Arc<Self>, jid: JidRef<'_>, reason: &StreamError) {
+        // A login that has read the account is either found here or sees the changed epoch.
+        self.advance_roster_epoch(jid);
+        self.end_sessions(jid.bare(), reason);
+    }
+}
