@@ -150,6 +150,11 @@ impl PeerClaims {
         claims.into_iter().try_for_each(|claim| self.apply(ClaimChange::Claimed(claim)))
     }
 
+    /// Whether there is a claim on the same address.
+    pub(crate) fn contains(&self, claim: &Claim) -> bool {
+        self.claims.contains_key(&claim.key())
+    }
+
     /// Applies a change.
     ///
     /// # Errors

@@ -63,6 +63,7 @@ rules! {
     members_are_known_everywhere,
     claims_are_seen_everywhere,
     claims_are_counted,
+    a_claim_is_reported_once_to_each_node,
     an_address_can_be_on_many_nodes,
     the_oldest_claim_is_the_home,
     a_number_distinguishes_addresses_with_one_hash,
@@ -110,6 +111,7 @@ pub enum InboxEvent {
 /// An inbox that records its calls in order, and settles envelopes as safe.
 pub struct InboxRecorder {
     events: LeafMutex<Vec<InboxEvent>>,
+    claims: LeafMutex<Vec<(NodeId, Claim)>>,
     /// The cluster in which envelopes are settled when they arrive; none if the test settles them.
     settles: Option<Weak<dyn Cluster>>,
 }
@@ -117,13 +119,19 @@ pub struct InboxRecorder {
 impl InboxRecorder {
     /// Attaches a recorder to `cluster`.
     pub fn attach(cluster: &Arc<dyn Cluster>) -> Arc<InboxRecorder> {
-        let recorder = InboxRecorder { events: LeafMutex::default(), settles: Some(Arc::downgrade(cluster)) };
+        let recorder = InboxRecorder {
+            events: LeafMutex::default(),
+            claims: LeafMutex::default(),
+            settles: Some(Arc::downgrade(cluster)),
+        };
         InboxRecorder::attach_to(cluster, recorder)
     }
 
     /// Attaches a recorder to `cluster` that settles nothing: the test does.
     pub fn attach_unsettled(cluster: &Arc<dyn Cluster>) -> Arc<InboxRecorder> {
-        InboxRecorder::attach_to(cluster, InboxRecorder { events: LeafMutex::default(), settles: None })
+        let recorder =
+            InboxRecorder { events: LeafMutex::default(), claims: LeafMutex::default(), settles: None };
+        InboxRecorder::attach_to(cluster, recorder)
     }
 
     fn attach_to(cluster: &Arc<dyn Cluster>, recorder: InboxRecorder) -> Arc<InboxRecorder> {
@@ -132,7 +140,12 @@ impl InboxRecorder {
         recorder
     }
 
-    /// All recorded calls.
+    /// The calls of [`Inbox::on_claim`].
+    pub fn claims(&self) -> Vec<(NodeId, Claim)> {
+        self.claims.lock().clone()
+    }
+
+    /// All recorded calls, except those of [`Inbox::on_claim`].
     pub fn events(&self) -> Vec<InboxEvent> {
         self.events.lock().clone()
     }
@@ -188,6 +201,10 @@ impl Inbox for InboxRecorder {
 
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
         self.events.lock().push(InboxEvent::Undelivered(to, envelope));
+    }
+
+    fn on_claim(&self, from: NodeId, claim: Claim) {
+        self.claims.lock().push((from, claim));
     }
 
     fn on_membership_change(&self, change: MembershipChange) {
@@ -270,6 +287,32 @@ fn claims_are_seen_everywhere(lab: &dyn TestCluster) {
             node.is_single() || node.locate(number, None) == AddressLocation::Nowhere
         };
         assert!(lab.run_until(&|| seats.iter().all(gone)));
+    }
+}
+
+/// Of several claims on one address the first is reported, and again after its release.
+fn a_claim_is_reported_once_to_each_node(lab: &dyn TestCluster) {
+    let seats = attach_recorders(lab);
+    let claim = test_claim(6, 1, 1);
+    for (owner, _) in &seats {
+        for _ in 0..2 {
+            owner.claim(claim);
+            owner.claim(claim);
+            owner.set_takes_messages(6, claim.number, true);
+            owner.release(6, claim.number);
+            lab.run_until_idle();
+            owner.release(6, claim.number);
+            lab.run_until_idle();
+        }
+    }
+    for ((owner, _), (_, other)) in pairs(&seats) {
+        let reported: Vec<Claim> = other
+            .claims()
+            .iter()
+            .filter(|(from, _)| *from == owner.node())
+            .map(|(_, claim)| *claim)
+            .collect();
+        assert_eq!(reported, [claim, claim]);
     }
 }
 

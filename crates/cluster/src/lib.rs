@@ -13,7 +13,7 @@
 //!    refuses the recipients that it does not have.
 //! 3. **Claims are counted**: a location ends when every claim on it was released. They carry the time of the oldest one,
 //!    and all nodes that know the same claims name the same **home**: the node with the oldest claim, by time, then by
-//!    name.
+//!    name. Each node's inbox learns of the first claim on an address ([`Inbox::on_claim`]).
 //! 4. **Reliable classes arrive or are returned.** An envelope of [`EnvelopeClass::Control`] or
 //!    [`EnvelopeClass::Message`] that `deliver` accepted reaches the other node's [`Inbox::on_envelope`] exactly
 //!    once while both stay members, or else returns to the sender through [`Inbox::on_undelivered`]. Both can
@@ -137,6 +137,12 @@ pub trait Inbox: Send + Sync {
 
     /// An envelope of a reliable class that was accepted for `to` will not be acknowledged: `to` is gone.
     fn on_undelivered(&self, to: NodeId, envelope: Envelope);
+
+    /// `from` has claimed an address on which this node knew no claim of it: two nodes that claim an address at the same
+    /// time learn by this that they share it.
+    fn on_claim(&self, from: NodeId, claim: Claim) {
+        let _ = (from, claim);
+    }
 
     /// A node joined or left.
     fn on_membership_change(&self, change: MembershipChange);

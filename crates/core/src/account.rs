@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use base::lock::{RankedMutex, rank};
+use cluster::NodeId;
 use jid::{Jid, JidRef};
 use smallvec::SmallVec;
 use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, RosterUpdateOutcome, Subscription};
@@ -67,6 +68,37 @@ struct Rare {
     prefetched: Option<RosterSnapshot>,
     blocked: Option<Arc<Blocklist>>,
     photo: Option<Box<PhotoHash>>,
+    #[allow(clippy::box_collection, reason = "8 bytes instead of 24, and few accounts are on several nodes")]
+    peers: Option<Box<Vec<PeerSessions>>>,
+}
+
+/// The account's sessions on another node, as that node has reported them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerSessions {
+    /// The node.
+    pub node: NodeId,
+    /// Whether it has reported them. Until then there is one without a resource, made of its claim.
+    pub reported: bool,
+    /// The sessions; never empty.
+    pub sessions: Vec<PeerSession>,
+}
+
+/// A session on another node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerSession {
+    /// Its resource.
+    pub resource: Box<str>,
+    /// Its priority, if it is available.
+    pub priority: Option<i8>,
+    /// Its [`crate::session::flags`].
+    pub flags: u64,
+}
+
+impl PeerSessions {
+    /// Whether one of the sessions takes messages to the bare address.
+    pub fn takes_messages(&self) -> bool {
+        self.sessions.iter().any(|session| session.priority.is_some_and(|priority| priority >= 0))
+    }
 }
 
 impl Account {
@@ -146,6 +178,27 @@ impl Account {
         self.state.lock().find(contact.hash, contact.id)
     }
 
+    /// Sets [`flags::ACCOUNT_CARBONS`] if a session of the account has [`flags::CARBONS`], here or on another node; `ending`
+    /// is not counted. Must be called under the lock, after each change of them.
+    pub fn refresh_carbons(&self, state: &AccountState, ending: Option<&Arc<Session>>) {
+        let here =
+            |s: &Arc<Session>| s.flags.has(flags::CARBONS) && !ending.is_some_and(|e| Arc::ptr_eq(e, s));
+        if state.sessions.iter().any(here) || state.has_peer_with(flags::CARBONS) {
+            self.flags.set(flags::ACCOUNT_CARBONS);
+        } else {
+            self.flags.clear(flags::ACCOUNT_CARBONS);
+        }
+    }
+
+    /// Full addresses of the available resources on other nodes, as far as this one knows.
+    pub fn available_peers(&self) -> Vec<Jid> {
+        self.with(|state| {
+            let sessions = state.peers().iter().flat_map(|peer| &peer.sessions);
+            let available = sessions.filter(|session| session.priority.is_some());
+            available.filter_map(|session| self.jid.as_ref().with_resource(&session.resource).ok()).collect()
+        })
+    }
+
     /// Calls `f` for each session.
     pub fn for_each_session(&self, mut f: impl FnMut(&Arc<Session>)) {
         for session in &self.state.lock().sessions {
@@ -168,8 +221,30 @@ impl AccountState {
     fn rare<T>(&mut self, f: impl FnOnce(&mut Rare) -> T) -> T {
         let mut rare = self.rare.take().unwrap_or_default();
         let done = f(&mut rare);
-        self.rare = Some(rare).filter(|r| r.prefetched.is_some() || r.blocked.is_some() || r.photo.is_some());
+        self.rare = Some(rare).filter(|r| {
+            r.prefetched.is_some() || r.blocked.is_some() || r.photo.is_some() || r.peers.is_some()
+        });
         done
+    }
+
+    /// Sessions of the account on other nodes, as far as this one knows.
+    pub fn peers(&self) -> &[PeerSessions] {
+        self.rare.as_ref().and_then(|rare| rare.peers.as_ref()).map_or(&[], |peers| peers)
+    }
+
+    /// Whether a session on another node has these flags.
+    pub fn has_peer_with(&self, flags: u64) -> bool {
+        self.peers().iter().flat_map(|peer| &peer.sessions).any(|session| session.flags & flags == flags)
+    }
+
+    /// Changes what is known of sessions on other nodes.
+    pub(crate) fn update_peers<T>(&mut self, f: impl FnOnce(&mut Vec<PeerSessions>) -> T) -> T {
+        self.rare(|rare| {
+            let mut peers = rare.peers.take().unwrap_or_default();
+            let done = f(&mut peers);
+            rare.peers = Some(peers).filter(|peers| !peers.is_empty());
+            done
+        })
     }
 
     /// The roster as the login read it, until it is taken.

@@ -31,6 +31,17 @@ pub enum Effect {
     },
     /// Sends to every resource of the account that has requested its roster (RFC 6121, section 2.1.6).
     PushToInterested(Arc<Account>, SharedStanza),
+    /// Sends to every resource of the account that has all of these [`crate::session::flags`], unchanged.
+    ToResources {
+        /// The account of the resources.
+        account: Arc<Account>,
+        /// Required session flags.
+        flags: u64,
+        /// Only available resources receive it.
+        available: bool,
+        /// The stanza.
+        stanza: SharedStanza,
+    },
     /// Sends to every resource of the account that has all of these [`crate::session::flags`], with `to` set to
     /// its full address. A message that does not fit into a queue is dropped, because it is a copy.
     Copy {
@@ -40,6 +51,8 @@ pub enum Effect {
         flags: u64,
         /// Resources that are excluded.
         except: SmallVec<[Arc<Session>; 1]>,
+        /// Resources on other nodes that are excluded.
+        except_peers: Vec<Box<str>>,
         /// The stanza, without `to`.
         stanza: SharedStanza,
     },

@@ -83,6 +83,7 @@ pub struct Node {
     pub stores: Stores,
     /// Connection to the other nodes.
     pub cluster: Arc<dyn Cluster>,
+    single: bool,
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Spawner of tasks.
@@ -143,6 +144,7 @@ impl Node {
             caps_cache: CapsCache::default(),
             pending_iqs: PendingIqs::default(),
             stores: parts.stores,
+            single: parts.cluster.is_single(),
             cluster: parts.cluster,
             now: AtomicU32::new(parts.clock.now_seconds()),
             clock: parts.clock,
@@ -167,6 +169,11 @@ impl Node {
             ended_streams: EndedStreams::default(),
             account_rates: AccountRates::default(),
         })
+    }
+
+    /// Whether there are never other nodes; see [`Cluster::is_single`].
+    pub(crate) fn is_single(&self) -> bool {
+        self.single
     }
 
     /// Host of a domain, if it is served here.
@@ -321,6 +328,14 @@ impl Node {
     /// Records that the store has a new message for an account; returns the account if it is connected here. A
     /// login that counted the messages earlier queries the store again when it becomes available.
     pub fn message_stored(&self, owner: JidRef<'_>) -> Option<Arc<Account>> {
+        if !self.is_single() {
+            self.report_stored_message(owner);
+        }
+        self.note_stored_message(owner)
+    }
+
+    /// Like [`Node::message_stored`], for this node only.
+    pub(crate) fn note_stored_message(&self, owner: JidRef<'_>) -> Option<Arc<Account>> {
         self.stripe(owner).fetch_add(MESSAGE_STEP, Ordering::AcqRel);
         let account = self.routing_table.find(owner);
         if let Some(account) = &account {
@@ -429,6 +444,7 @@ impl Node {
     /// `stale`: the revision that was authenticated, if a write may have overtaken the login.
     fn on_session_bound(self: &Arc<Self>, session: &Arc<Session>, stale: Option<u64>) {
         self.metrics.sessions_opened.inc();
+        self.report_bound(&session.account, Some(session.resource()));
         session.account.host().domain_counters.session_opened();
         if let Some(revision) = stale.filter(|_| !session.flags.has(flags::EPHEMERAL)) {
             self.recheck_account(session.clone(), revision);
@@ -467,7 +483,7 @@ impl Node {
     }
 
     /// Ends a session whose resource was bound by a newer one.
-    fn end_with_conflict(self: &Arc<Self>, session: &Arc<Session>) {
+    pub(crate) fn end_with_conflict(self: &Arc<Self>, session: &Arc<Session>) {
         session.outbox.close(
             StreamError::new(StreamCondition::Conflict)
                 .text("another client connected with the same resource"),
@@ -493,6 +509,7 @@ impl Node {
         let done = self.run_event(LifecycleEvent::Closing(session.clone()), first, &mut work);
         self.routing_table.unbind(session, |account, last| {
             if last {
+                self.report_sessions(account);
                 self.release_account(account);
             } else {
                 self.announce_readiness(account);

@@ -15,6 +15,7 @@
 use jid::{Jid, JidRef};
 use store::{StoreError, Stores, Subscription};
 
+use crate::account::Account;
 use crate::node::Node;
 
 /// Whether an address may see an account's presence.
@@ -43,12 +44,28 @@ impl Node {
                 return Visibility::Visible;
             }
         }
-        let stores = self.stores.clone();
-        Visibility::NeedsCheck(SubscriptionCheck {
-            stores,
+        Visibility::NeedsCheck(self.subscription_check(owner, from))
+    }
+
+    fn subscription_check(&self, owner: JidRef<'_>, from: JidRef<'_>) -> SubscriptionCheck {
+        SubscriptionCheck {
+            stores: self.stores.clone(),
             owner: owner.bare().to_jid(),
-            from: from.to_jid(),
-        })
+            from: from.bare().to_jid(),
+        }
+    }
+
+    /// The check in the store whether `from` is subscribed to the presence of an account with a session here, if it may be
+    /// a contact with sessions on other nodes only: a roster view holds numbers, and only the store knows that of its
+    /// address. `None` if [`Node::subscription`] is right.
+    pub fn check_contact_elsewhere(&self, account: &Account, from: JidRef<'_>) -> Option<SubscriptionCheck> {
+        if self.is_single() || self.routing_table.find(from).is_some() {
+            return None;
+        }
+        let hash = self.routing_table.hash(from);
+        account
+            .with(|state| state.may_contain(hash))
+            .then(|| self.subscription_check(account.jid.as_ref(), from))
     }
 }
 

@@ -103,7 +103,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
             None => Ok(items(None, account)),
         }))
     });
-    builder.iq(OTHER_ITEMS, |r: &mut IqRequest<'_>| IqFlow::Reply(other_items(r)));
+    builder.iq(OTHER_ITEMS, |r: &mut IqRequest<'_>| other_items(r).unwrap_or_else(IqFlow::error));
     builder.iq(SERVICE_INFO, |r: &mut IqRequest<'_>| {
         IqFlow::Reply(requested_node(r).and_then(|node| match r.service {
             Some(service) => info(&service.disco, node.as_deref()),
@@ -181,6 +181,9 @@ fn items(node: Option<&str>, account: Option<&Account>) -> Vec<u8> {
                 w.start("item").attr("jid", session.jid.as_str()).end();
             }
         }
+        for jid in account.map(Account::available_peers).unwrap_or_default() {
+            w.start("item").attr("jid", jid.as_str()).end();
+        }
     })
 }
 
@@ -228,15 +231,28 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
 
 /// Section 8, rule 2: no items for users who may not see the account's presence. Without a connected resource there
 /// are no items for anybody, so the store need not be queried.
-fn other_items(request: &IqRequest<'_>) -> IqAnswer {
+fn other_items(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     if let Some(answer) = node_items(request, IqTarget::Account) {
-        return answer;
+        return Ok(IqFlow::Reply(answer));
     }
     let node = requested_node(request)?;
     let account = request.to.and_then(|to| request.node.routing_table.find(to));
-    match account.filter(|a| request.node.subscription(a, request.from).contains(Subscription::FROM)) {
+    let trusted = account
+        .as_ref()
+        .is_some_and(|a| request.node.subscription(a, request.from).contains(Subscription::FROM));
+    let check = account.as_ref().and_then(|a| request.node.check_contact_elsewhere(a, request.from));
+    let answer = move |trusted: bool| match account.filter(|_| trusted) {
         Some(_) if node.is_some() => Err(StanzaCondition::ItemNotFound.into()),
         account => Ok(items(node.as_deref(), account.as_deref())),
+    };
+    match check.filter(|_| !trusted) {
+        None => Ok(IqFlow::Reply(answer(trusted))),
+        Some(check) => Ok(IqFlow::wait(async move {
+            match check.run().await {
+                Ok(trusted) => answer(trusted),
+                Err(error) => Err(store_error(error)),
+            }
+        })),
     }
 }
 

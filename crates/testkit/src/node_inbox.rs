@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use cluster::{Envelope, Inbox, MembershipChange, NodeId, PeerViolation, Ticket};
+use cluster::{Claim, Envelope, Inbox, MembershipChange, NodeId, PeerViolation, Ticket};
 use throng_core::Node;
 use throng_core::router::ClusterInbox;
 
@@ -50,6 +50,12 @@ impl Inbox for NodeInbox {
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
         if let Some(engine) = self.engine() {
             engine.on_undelivered(to, envelope);
+        }
+    }
+
+    fn on_claim(&self, from: NodeId, claim: Claim) {
+        if let Some(engine) = self.engine() {
+            engine.on_claim(from, claim);
         }
     }
 

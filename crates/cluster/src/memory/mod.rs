@@ -108,6 +108,7 @@ impl Bus {
                 InboxCall::Receipts(from, up_to) => inbox.on_receipts(from, up_to),
                 InboxCall::Refused(from, envelope) => inbox.on_refused(from, envelope),
                 InboxCall::Undelivered(to, envelope) => inbox.on_undelivered(to, envelope),
+                InboxCall::Claimed(from, claim) => inbox.on_claim(from, claim),
                 InboxCall::Changed(change) => inbox.on_membership_change(change),
                 InboxCall::Violation(from, violation) => inbox.on_violation(from, violation),
             }

@@ -43,6 +43,7 @@ pub(super) enum InboxCall {
     Receipts(NodeId, Ticket),
     Refused(NodeId, Envelope),
     Undelivered(NodeId, Envelope),
+    Claimed(NodeId, Claim),
     Changed(MembershipChange),
     Violation(NodeId, PeerViolation),
 }
@@ -355,12 +356,20 @@ impl Network {
     /// `number`: that of a reliable frame.
     fn apply(&mut self, (from, to): (NodeId, NodeId), number: Option<u64>, body: FrameBody) {
         let Some(link) = self.links.get_mut(&(from, to)) else { return };
+        let fresh: Vec<Claim> = match &body {
+            FrameBody::Snapshot(claims) => claims.clone(),
+            FrameBody::Claims(ClaimChange::Claimed(claim)) if !link.view.contains(claim) => vec![*claim],
+            _ => Vec::new(),
+        };
         let result = match body {
             FrameBody::Snapshot(claims) => link.view.replace(claims),
             FrameBody::Claims(change) => link.view.apply(change),
             FrameBody::Envelope(bytes) => self.receive((from, to), number, &bytes),
             FrameBody::Receipts { up_to, refused } => self.end_tickets((to, from), up_to, refused),
         };
+        if result.is_ok() {
+            fresh.into_iter().for_each(|claim| self.call(to, InboxCall::Claimed(from, claim)));
+        }
         if let Err(violation) = result {
             self.call(to, InboxCall::Violation(from, violation));
         }

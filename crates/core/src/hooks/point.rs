@@ -126,8 +126,10 @@ pub struct DeliveredCtx<'a> {
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
     pub to: JidRef<'a>,
-    /// Sessions that accepted it; never empty.
+    /// Sessions here that accepted it.
     pub accepted_by: &'a [Arc<Session>],
+    /// Resources on other nodes that receive it. At least one of the two lists is not empty.
+    pub accepted_by_peers: &'a [Box<str>],
     /// Effects to perform.
     pub effects: &'a mut Effects,
 }

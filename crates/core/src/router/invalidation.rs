@@ -20,10 +20,13 @@ use stanza::StreamError;
 use crate::account_admin::not_authorized;
 use crate::node::Node;
 
+/// The store has a message for the recipient: a session that becomes available must read it.
+pub(super) const MESSAGE_STORED: EnvelopeKind = EnvelopeKind::Engine(6);
+
 impl Node {
     /// Reports a change of an account in the store to all other nodes.
     pub(crate) fn invalidate_elsewhere(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
-        if self.cluster.is_single() {
+        if self.is_single() {
             return;
         }
         let recipients = vec![Recipient::Address(jid.bare().to_jid())];
@@ -32,6 +35,19 @@ impl Node {
             Envelope::new(kind, EnvelopeClass::Control, self.cluster.node(), recipients, Vec::new());
         for refused in self.cluster.broadcast(envelope).refused {
             tracing::warn!(account = %jid, ?subject, %refused, "a node does not learn that an account changed");
+        }
+    }
+
+    /// Reports to the other nodes with sessions of an account that the store has a message for it.
+    pub(crate) fn report_stored_message(&self, owner: JidRef<'_>) {
+        let own = self.cluster.node();
+        let location = self.cluster.locate(self.routing_table.hash(owner), None);
+        for node in location.other_nodes(own) {
+            let recipients = vec![Recipient::Address(owner.bare().to_jid())];
+            let envelope = Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, own, recipients, Vec::new());
+            if let Err(refused) = self.cluster.deliver(node, envelope) {
+                tracing::warn!(account = %owner, %refused, "a node does not learn of a stored message");
+            }
         }
     }
 

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 
 use arc_swap::Guard;
+use base::spawn::BoxFuture;
+use cluster::{Envelope, NodeId};
 use jid::JidRef;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
@@ -13,7 +15,8 @@ use store::Subscription;
 use super::iq_dispatch::RoutedIq;
 use super::rules::{self, AddressForm, DeliveryAction, ResourceSummary};
 use super::{ChainPosition, Continuation, ResumedChain, RoutingWork};
-use crate::account::Account;
+use crate::account::{Account, PeerSession};
+use crate::effect::Effects;
 use crate::hooks::{
     ChainResult, DeliverCtx, DeliveredCtx, IncomingCtx, InterestProbe, StopReason, UndeliveredCtx,
 };
@@ -36,6 +39,28 @@ struct LocalRecipient<'a> {
     account: Option<&'a Arc<Account>>,
     /// A resource that does not receive the stanza.
     except: Option<&'a Arc<Session>>,
+    scope: DeliveryScope,
+}
+
+/// Which of an account's sessions may receive a stanza.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DeliveryScope {
+    /// All: this node acts as the home. The number is that of the envelopes that have carried the stanza.
+    AllNodes(u8),
+    /// Those here: another node is the home, which has run the chain and runs the `delivered` chain.
+    Here,
+    /// Those here, and others have received the stanza: it is dropped if these do not accept it.
+    Copy,
+}
+
+impl LocalRecipient<'_> {
+    /// Envelopes that have carried the stanza, if it may go to further nodes.
+    fn hops(&self) -> Option<u8> {
+        match self.scope {
+            DeliveryScope::AllNodes(hops) => Some(hops).filter(|hops| *hops < Envelope::MAX_HOPS),
+            DeliveryScope::Here | DeliveryScope::Copy => None,
+        }
+    }
 }
 
 /// A stanza that a queue rejected.
@@ -70,7 +95,7 @@ impl Node {
     ) {
         let handed_over = work.handed_over.take();
         let account = self.routing_table.find(to);
-        if account.is_none() && at == 0 && self.forward_to_cluster(&stanza, to, handed_over) {
+        if at == 0 && !self.is_single() && self.hand_to_home(&stanza, to, account.as_ref(), handed_over) {
             self.metrics.routed(stanza.kind(), RouteOutcome::Node);
             return;
         }
@@ -115,7 +140,8 @@ impl Node {
                 }
             }
         }
-        let recipient = LocalRecipient { host, account: account.as_ref(), except: None };
+        let scope = DeliveryScope::AllNodes(handed_over.map_or(0, |handed_over| handed_over.hops));
+        let recipient = LocalRecipient { host, account: account.as_ref(), except: None, scope };
         match &account {
             Some(account) => self.deliver(recipient, account, stanza, from, to, work),
             None => self.apply_delivery_action(
@@ -129,18 +155,56 @@ impl Node {
         }
     }
 
-    /// Delivers a stanza whose recipient's chain has run on another node.
+    /// Delivers a stanza whose recipient's chain has run on another node. False if no session here is one that must receive
+    /// it. `copy`: other sessions have received it.
     pub(super) fn deliver_after_chain(
         self: &Arc<Self>,
         account: &Arc<Account>,
         stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
+        copy: bool,
+        work: &mut RoutingWork,
+    ) -> bool {
+        let Some(host) = self.host(to.domain()) else { return false };
+        let scope = if copy { DeliveryScope::Copy } else { DeliveryScope::Here };
+        let recipient = LocalRecipient { host: &host, account: Some(account), except: None, scope };
+        let resource = to.resource();
+        let takes = account.sessions().iter().any(|session| {
+            resource.is_some_and(|resource| resource == session.resource())
+                || match stanza.class() {
+                    QueueClass::Presence => resource.is_none() && session.is_available(),
+                    _ => session.priority().is_some_and(|priority| priority >= 0),
+                }
+        });
+        if takes {
+            self.deliver(recipient, account, stanza, from, to, work);
+        }
+        takes
+    }
+
+    /// Continues with a request to a resource when the store has answered whether its sender is trusted.
+    pub(super) fn deliver_checked(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        stanza: SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        trusted: bool,
         work: &mut RoutingWork,
     ) {
-        let Some(host) = self.host(to.domain()) else { return };
-        let recipient = LocalRecipient { host: &host, account: Some(account), except: None };
-        self.deliver(recipient, account, stanza, from, to, work);
+        let session = to.resource().and_then(|resource| account.session(resource));
+        match session.filter(|_| trusted) {
+            Some(session) => {
+                let (host, scope) = (&account.host(), DeliveryScope::AllNodes(0));
+                let recipient = LocalRecipient { host, account: Some(account), except: None, scope };
+                self.deliver_to(recipient, &session, stanza, from, to, work);
+            }
+            None => {
+                let error = StanzaError::new(StanzaCondition::ServiceUnavailable);
+                self.bounce(&stanza, from, to, &error, work);
+            }
+        }
     }
 
     /// Delivers to the resources of an account, which is that of `recipient`.
@@ -156,6 +220,7 @@ impl Node {
         let LocalRecipient { host, except, .. } = recipient;
         let kind = stanza.kind();
         let resource = to.resource();
+        let mut peer = None;
         let mut known = ResourceSummary::default();
         let mut exact = None;
         let mut flushing = false;
@@ -173,12 +238,34 @@ impl Node {
                     exact = Some(session.clone());
                 }
             }
+            if recipient.hops().is_some() {
+                for at in state.peers() {
+                    for session in &at.sessions {
+                        if let Some(priority) = session.priority {
+                            known.available += 1;
+                            known.non_negative += usize::from(priority >= 0);
+                        }
+                        if exact.is_none() && resource == Some(&*session.resource) {
+                            peer = Some(at.node);
+                        }
+                    }
+                }
+            }
         });
-        known.exact_match = exact.is_some();
+        known.exact_match = exact.is_some() || peer.is_some();
         known.sender_trusted = match &exact {
             Some(session) if kind.is_request() => may_see_presence(self, (host, account), session, from),
-            _ => false,
+            // The node of the resource decides, which knows to whom it has sent directed presence.
+            _ => peer.is_some(),
         };
+        if kind.is_request()
+            && exact.is_some()
+            && !known.sender_trusted
+            && let Some(later) = self.trust_check(account, &stanza, from, to)
+        {
+            work.pending.push(later);
+            return;
+        }
         // A full address of the only resource that receives messages, while stored messages are being delivered
         // to it.
         let only = known.non_negative == 1 && exact.as_ref().is_some_and(|s| s.priority() >= Some(0));
@@ -187,6 +274,9 @@ impl Node {
                 self.undelivered(stanza, from, to, 0, work)
             }
             DeliveryAction::Exact => {
+                if let Some(node) = peer {
+                    return self.deliver_to_exact_peer(recipient, node, stanza, from, to, work);
+                }
                 if let Some(session) = exact {
                     if is_iq_response(kind)
                         && let Some(id) = stanza.head().id(stanza.bytes())
@@ -194,7 +284,7 @@ impl Node {
                     {
                         stanza.mark_requested();
                     }
-                    self.deliver_to(host, &session, stanza, from, to, work);
+                    self.deliver_to(recipient, &session, stanza, from, to, work);
                 }
             }
             // Stored messages are still being delivered: this one must follow them.
@@ -205,21 +295,69 @@ impl Node {
         }
     }
 
+    /// The rest of the delivery of a request whose sender may be a contact with sessions on other nodes only.
+    fn trust_check(
+        &self,
+        account: &Arc<Account>,
+        stanza: &SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+    ) -> Option<BoxFuture<'static, ResumedChain>> {
+        let check = self.check_contact_elsewhere(account, from)?;
+        let (account, stanza, from, to) = (account.clone(), stanza.clone(), from.to_jid(), to.to_jid());
+        Some(Box::pin(async move {
+            let trusted = check.run().await.unwrap_or_else(|error| {
+                tracing::warn!(account = %account.jid, %error, "refused a request: its sender cannot be checked");
+                false
+            });
+            let continuation = Continuation::Checked { account, stanza, from, to, trusted };
+            ResumedChain { effects: Effects::default(), continuation }
+        }))
+    }
+
+    /// Sends a stanza to the node of the resource in `to`.
+    fn deliver_to_exact_peer(
+        self: &Arc<Self>,
+        recipient: LocalRecipient<'_>,
+        node: NodeId,
+        stanza: SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) {
+        let Some(account) = recipient.account else { return };
+        let hops = recipient.hops().unwrap_or_default();
+        if !self.deliver_to_peer(node, account, &stanza, to, hops, false) {
+            return self.undelivered(stanza, from, to, 0, work);
+        }
+        if copy_for_delivered_chain(recipient.host, account, &stanza, work).is_some() {
+            let resource = to.resource().unwrap_or_default().into();
+            self.run_delivered(recipient, &stanza, from, to, (&[], &[resource]), work);
+        }
+    }
+
+    /// Delivers to one resource.
     fn deliver_to(
         self: &Arc<Self>,
-        host: &Arc<Host>,
+        recipient: LocalRecipient<'_>,
         session: &Arc<Session>,
         stanza: SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
-        let watched = copy_for_delivered_chain(host, &session.account, &stanza, work);
+        let recipient = LocalRecipient { account: Some(&session.account), ..recipient };
+        let LocalRecipient { host, scope, .. } = recipient;
+        let watched = match scope {
+            DeliveryScope::AllNodes(_) => copy_for_delivered_chain(host, &session.account, &stanza, work),
+            DeliveryScope::Here | DeliveryScope::Copy => None,
+        };
         let item = QueuedStanza::new(stanza, ToRewrite::None);
         let RejectedPush { item, full } = match self.push_item_with_host(host, session, item, false) {
             Ok(()) => {
                 if let Some(stanza) = watched {
-                    self.run_delivered(host, &stanza, from, to, std::slice::from_ref(session), work);
+                    let taken = (std::slice::from_ref(session), &[][..]);
+                    self.run_delivered(recipient, &stanza, from, to, taken, work);
                 }
                 return;
             }
@@ -229,9 +367,10 @@ impl Node {
             StanzaKind::Message(_) if self.has_connected_alternative(session) => {
                 // Another resource is connected, so the message does not wait for this one to resume.
                 let account = &session.account;
-                let recipient = LocalRecipient { host, account: Some(account), except: Some(session) };
+                let recipient = LocalRecipient { except: Some(session), ..recipient };
                 self.deliver(recipient, account, item.stanza, from, to.bare(), work);
             }
+            StanzaKind::Message(_) if scope == DeliveryScope::Copy => {}
             StanzaKind::Message(_) => self.undelivered(item.stanza, from, to, 0, work),
             // RFC 6120, section 8.2.3: a request must be answered.
             kind if kind.is_request() => {
@@ -253,17 +392,17 @@ impl Node {
             })
     }
 
-    /// Runs the `delivered` chain for the sessions in `taken`; all belong to one account.
+    /// Runs the `delivered` chain for the sessions in `taken`, here and by resource on other nodes.
     fn run_delivered(
         self: &Arc<Self>,
-        host: &Arc<Host>,
+        recipient: LocalRecipient<'_>,
         stanza: &SharedStanza,
         from: JidRef<'_>,
         to: JidRef<'_>,
-        taken: &[Arc<Session>],
+        (taken, taken_by_peers): (&[Arc<Session>], &[Box<str>]),
         work: &mut RoutingWork,
     ) {
-        let Some(account) = taken.first().map(|session| &session.account) else { return };
+        let LocalRecipient { host, account: Some(account), .. } = recipient else { return };
         let probe = InterestProbe::of(stanza.head(), account.flags.get());
         let mut ctx = DeliveredCtx {
             node: self,
@@ -272,6 +411,7 @@ impl Node {
             from,
             to,
             accepted_by: taken,
+            accepted_by_peers: taken_by_peers,
             effects: &mut work.effects,
         };
         if let ChainResult::Wait { .. } = host.hooks.delivered.run(&mut ctx, &probe, 0) {
@@ -359,17 +499,25 @@ impl Node {
         to: JidRef<'_>,
         work: &mut RoutingWork,
     ) {
-        let LocalRecipient { host, account, except } = recipient;
+        let LocalRecipient { host, account, except, scope } = recipient;
         match (action, account) {
             (DeliveryAction::NonNegative, Some(account)) => {
                 let taken = self.deliver_to_non_negative_with_host(host, account, &stanza, except);
-                if taken.is_empty() {
-                    self.undelivered(stanza, from, to, 0, work);
-                } else if copy_for_delivered_chain(host, account, &stanza, work).is_some() {
-                    self.run_delivered(host, &stanza, from, to, &taken, work);
+                let taken_by_peers =
+                    self.deliver_to_peers(recipient, account, &stanza, to, !taken.is_empty());
+                if taken.is_empty() && taken_by_peers.is_empty() {
+                    if scope != DeliveryScope::Copy {
+                        self.undelivered(stanza, from, to, 0, work);
+                    }
+                } else if matches!(scope, DeliveryScope::AllNodes(_))
+                    && copy_for_delivered_chain(host, account, &stanza, work).is_some()
+                {
+                    let taken = (&taken[..], &taken_by_peers[..]);
+                    self.run_delivered(recipient, &stanza, from, to, taken, work);
                 }
             }
             (DeliveryAction::Available, Some(account)) => {
+                self.deliver_to_peers(recipient, account, &stanza, to, true);
                 for session in account.sessions() {
                     if session.is_available() && !except.is_some_and(|e| Arc::ptr_eq(e, &session)) {
                         let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
@@ -377,6 +525,7 @@ impl Node {
                     }
                 }
             }
+            (DeliveryAction::Undelivered | DeliveryAction::Bounce(_), _) if scope == DeliveryScope::Copy => {}
             (DeliveryAction::Undelivered, _) => self.undelivered(stanza, from, to, 0, work),
             (DeliveryAction::Bounce(condition), _) => {
                 self.bounce(&stanza, from, to, &StanzaError::new(condition), work)
@@ -391,6 +540,36 @@ impl Node {
             }
             _ => {}
         }
+    }
+
+    /// Sends a stanza to the other nodes with sessions that receive what is sent to the bare address: messages to those of
+    /// non-negative priority, presence to the available ones. Returns the resources; `taken`: other sessions have it.
+    fn deliver_to_peers(
+        &self,
+        recipient: LocalRecipient<'_>,
+        account: &Account,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        mut taken: bool,
+    ) -> SmallVec<[Box<str>; 1]> {
+        let mut resources = SmallVec::new();
+        let Some(hops) = recipient.hops().filter(|_| !self.is_single()) else { return resources };
+        let peers = account.with(|state| match state.peers() {
+            [] => Vec::new(),
+            peers => peers.to_vec(),
+        });
+        let presence = stanza.class() == QueueClass::Presence;
+        for peer in peers {
+            let receives =
+                |session: &&PeerSession| session.priority.is_some_and(|priority| presence || priority >= 0);
+            let mut receivers = peer.sessions.iter().filter(receives).peekable();
+            if receivers.peek().is_some() && self.deliver_to_peer(peer.node, account, stanza, to, hops, taken)
+            {
+                taken = true;
+                resources.extend(receivers.map(|session| session.resource.clone()));
+            }
+        }
+        resources
     }
 
     /// Runs the `undelivered` chain for a message that no resource accepted, then bounces it.
@@ -577,9 +756,10 @@ impl Node {
 
     fn redeliver(self: &Arc<Self>, session: &Arc<Session>, left: UndeliveredStanza, work: &mut RoutingWork) {
         let UndeliveredStanza { item: QueuedStanza { mut stanza, .. }, sent_at: sent } = left;
-        let (account, kind, bytes) = (&session.account, stanza.kind(), stanza.bytes());
+        let (account, bytes) = (&session.account, stanza.bytes());
         let host = &account.host();
-        let recipient = LocalRecipient { host, account: Some(account), except: Some(session) };
+        let scope = DeliveryScope::AllNodes(0);
+        let recipient = LocalRecipient { host, account: Some(account), except: Some(session), scope };
         let from = stanza.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
         let Some(from) = from else { return };
         let to = stanza.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
@@ -595,10 +775,46 @@ impl Node {
             stanza = add_delay(&stanza, host.domain(), self.clock.unix_millis().saturating_sub(ago))
                 .unwrap_or(stanza);
         }
-        // The resource is gone: the rules for an absent resource apply.
+        self.deliver_without_resource(recipient, account, stanza, from, to, work);
+    }
+
+    /// Delivers a stanza whose recipient's chain has run, and which returned from another node.
+    pub(super) fn deliver_returned(
+        self: &Arc<Self>,
+        stanza: SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        hops: u8,
+        work: &mut RoutingWork,
+    ) {
+        let Some(account) = self.routing_table.find(to) else {
+            return self.undelivered(stanza, from, to, 0, work);
+        };
+        let (host, scope) = (&account.host(), DeliveryScope::AllNodes(hops));
+        let recipient = LocalRecipient { host, account: Some(&account), except: None, scope };
+        work.redelivery = true;
+        self.deliver_without_resource(recipient, &account, stanza, from, to, work);
+        work.redelivery = false;
+    }
+
+    /// Delivers a stanza whose recipient's chain has run, as if the resource in `to` were gone.
+    fn deliver_without_resource(
+        self: &Arc<Self>,
+        recipient: LocalRecipient<'_>,
+        account: &Arc<Account>,
+        stanza: SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) {
+        let kind = stanza.kind();
         match rules::decide(kind, address_form(to), ResourceSummary::default()) {
             DeliveryAction::Undelivered => {
-                let others = account.sessions().iter().any(|s| !Arc::ptr_eq(s, session) && !s.is_ended());
+                let ended = |s: &Arc<Session>| {
+                    s.is_ended() || recipient.except.is_some_and(|except| Arc::ptr_eq(except, s))
+                };
+                let others = account
+                    .with(|state| !state.peers().is_empty() || state.sessions.iter().any(|s| !ended(s)));
                 if others {
                     // The recipient's chain has run: a second run would add a stanza-id and copies again.
                     self.deliver(recipient, account, stanza, from, to.bare(), work);

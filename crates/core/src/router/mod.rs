@@ -10,7 +10,12 @@ mod events;
 mod ingest;
 mod invalidation;
 mod iq_dispatch;
+mod lanes;
 mod local;
+mod lost_peers;
+mod peer_presence;
+mod peer_push;
+mod peer_sessions;
 pub mod presence_broadcast;
 mod remote;
 pub mod routing_table;
@@ -24,6 +29,8 @@ use base::spawn::BoxFuture;
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
+use self::peer_push::PushSelection;
+use crate::account::Account;
 use crate::domains::{Domain, DomainRoute};
 use crate::effect::{Effect, Effects};
 use crate::hooks::{ChainResult, Flow, InterestProbe, OutgoingCtx, StopReason};
@@ -98,6 +105,13 @@ pub(crate) enum Continuation {
         to: Jid,
         flow: Flow,
     },
+    Checked {
+        account: Arc<Account>,
+        stanza: SharedStanza,
+        from: Jid,
+        to: Jid,
+        trusted: bool,
+    },
     Reply {
         reply: IqReplyTarget,
         answer: IqAnswer,
@@ -171,26 +185,25 @@ impl Node {
             Effect::SendTo(session, stanza) => self.push(&session, stanza, ToRewrite::Bare, work),
             Effect::Route { stanza, from, to } => self.route(stanza, from.as_ref(), to.as_ref(), work),
             Effect::PushToInterested(account, stanza) => {
-                for session in account.sessions() {
-                    if session.flags.has(crate::session::flags::INTERESTED) {
-                        self.push(&session, stanza.clone(), ToRewrite::Full, work);
-                    }
-                }
+                let flags = crate::session::flags::INTERESTED;
+                let selection = PushSelection { flags, available: false, to: ToRewrite::Full };
+                self.push_to_selected(&account, selection, std::iter::empty(), &stanza, work);
             }
-            Effect::Copy { account, flags, except, stanza } => {
-                for session in account.sessions() {
-                    if session.flags.has(flags) && !except.iter().any(|e| Arc::ptr_eq(e, &session)) {
-                        self.push(&session, stanza.clone(), ToRewrite::Full, work);
-                    }
-                }
+            Effect::ToResources { account, flags, available, stanza } => {
+                let selection = PushSelection { flags, available, to: ToRewrite::None };
+                self.push_to_selected(&account, selection, std::iter::empty(), &stanza, work);
+            }
+            Effect::Copy { account, flags, except, except_peers, stanza } => {
+                let selection = PushSelection { flags, available: false, to: ToRewrite::Full };
+                let except =
+                    except.iter().map(|session| session.resource()).chain(except_peers.iter().map(|r| &**r));
+                self.push_to_selected(&account, selection, except, &stanza, work);
             }
             Effect::Broadcast { account, stanza, to } => self.broadcast(&account, &stanza, to, work),
             Effect::OtherResources { except, stanza } => {
-                for session in except.account.sessions() {
-                    if !Arc::ptr_eq(&session, &except) && session.is_available() {
-                        self.push(&session, stanza.clone(), ToRewrite::Bare, work);
-                    }
-                }
+                let selection = PushSelection { flags: 0, available: true, to: ToRewrite::Bare };
+                let own = std::iter::once(except.resource());
+                self.push_to_selected(&except.account, selection, own, &stanza, work);
             }
             Effect::Close(session, reason) => session.outbox.close(reason),
             Effect::Available(session) => {
@@ -244,6 +257,9 @@ impl Node {
             },
             Continuation::Service { stanza, from, to, flow } => {
                 self.apply_service_flow(&stanza, from.as_ref(), to.as_ref(), flow, work);
+            }
+            Continuation::Checked { account, stanza, from, to, trusted } => {
+                self.deliver_checked(&account, stanza, from.as_ref(), to.as_ref(), trusted, work);
             }
             Continuation::Event { event, position } => self.resume_event(event, position, work),
             Continuation::Reply { reply, answer } => self.send_iq_reply(reply, answer, work),

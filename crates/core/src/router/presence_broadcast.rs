@@ -40,6 +40,9 @@ impl Node {
         let sessions: u64 =
             contacts.iter().map(|contact| self.send_to_contact((host, account), contact, stanza)).sum();
         self.metrics.fanout.record(sessions);
+        if !self.is_single() {
+            self.broadcast_to_peers(account, &contacts, stanza);
+        }
         CONTACTS.set(contacts);
     }
 

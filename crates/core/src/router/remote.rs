@@ -1,44 +1,84 @@
-//! Accounts whose sessions are on other nodes: stanzas to them, from them, and back.
+//! Stanzas between nodes: to the home of an account, from there to other nodes with sessions of it, and back.
 //!
-//! A stanza for an account without a session here goes to every node that the cluster locates. The first of them, with
-//! the oldest claim, is the account's home and answers for it: if it refuses the stanza or is gone, this node handles the
-//! stanza as if nobody were located. Copies for the other nodes end with a refusal. A stanza keeps the id that it was
-//! given before it left.
+//! The incoming chain of an account runs on its home, the node with the oldest claim. Any other node sends it what it has
+//! for the account ([`EnvelopeKind::RunChain`]), also if it has sessions of the account itself. The home decides for all
+//! sessions, by what their nodes have reported (`peer_sessions.rs`), and sends one envelope to each further node
+//! ([`EnvelopeKind::ChainHasRun`]). Without a claim anywhere, the node where the stanza came in acts as the home.
 //!
-//! Not implemented: one run of the recipient's chain for all nodes (each node runs it for its own sessions), stanzas
-//! from a home to other nodes, session facts, reactions to invalidations.
+//! A home that has no session refuses the stanza. It returns to its sender's node, which asks the next claim once; after
+//! that, or if there is none, it acts as the home. A stanza keeps the id that it was given before it left.
+//!
+//! Not implemented: order when a home moves while stanzas are on the way to the old one; receipts of a hand-over towards
+//! the sender's stream.
 //!
 //! # Pitfalls
 //!
 //! Recipients in an envelope are claims of another node. Each is compared with the routing table by number or text, and
-//! refused if this node does not have it; it is never forwarded again.
+//! refused if this node does not have it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::TimeOrderedId;
 use base::lock::LeafMutex;
+use base::spawn::BoxFuture;
 use cluster::{
-    AddressNumber, Claim, Envelope, EnvelopeKind, HandoverResult, Inbox, Member, MembershipChange, NodeId,
-    PeerViolation, Recipient, Ticket,
+    AddressLocation, AddressNumber, AddressReference, Claim, Envelope, EnvelopeClass, EnvelopeKind,
+    HandoverResult, Inbox, Member, MembershipChange, NodeId, PeerViolation, Recipient, Ticket,
 };
 use jid::{Jid, JidRef};
 use store::AddressId;
 
 use super::RoutingWork;
+use super::invalidation::MESSAGE_STORED;
+use super::lanes::RecipientLanes;
+use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
+use super::peer_push::PUSH;
 use crate::account::Account;
 use crate::node::Node;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
-/// As [`EnvelopeKind::RunChain`], for a node that is not the home of the recipient: nobody handles what it refuses, because
-/// the home has the stanza too.
-const COPY: EnvelopeKind = EnvelopeKind::Engine(0);
+/// As [`EnvelopeKind::ChainHasRun`], if another node or the home itself has delivered the stanza as well: nobody handles
+/// what is refused.
+pub(super) const COPY: EnvelopeKind = EnvelopeKind::Engine(0);
 
-/// A stanza that another node handed over, or that returned from one: it is not sent to another node again.
-#[derive(Clone, Copy, Default)]
+/// A stanza that another node handed over, or that returned from one.
+#[derive(Clone, Copy)]
 pub(crate) struct HandedOver {
     /// The stanza id that it was given.
     pub(crate) stanza_id: Option<TimeOrderedId>,
+    /// Envelopes that have carried it.
+    pub(super) hops: u8,
+    /// The node that did not take it, if it returned.
+    returned_by: Option<NodeId>,
+}
+
+impl HandedOver {
+    fn of(envelope: &Envelope, returned_by: Option<NodeId>) -> HandedOver {
+        let cluster::EnvelopeHeader { stanza_id, hops, .. } = envelope.header;
+        HandedOver { stanza_id, hops, returned_by }
+    }
+}
+
+/// The node to which a stanza must go whose chain has not begun; none if this node acts as the home. `here`: whether it has
+/// sessions of the account.
+fn next_home(
+    own: NodeId,
+    location: &AddressLocation,
+    here: bool,
+    handed_over: Option<HandedOver>,
+) -> Option<NodeId> {
+    match handed_over {
+        None => location.home(own).filter(|home| *home != own),
+        Some(HandedOver { hops, returned_by, .. }) => {
+            // What arrived from another node stays here.
+            let returned_by = returned_by.filter(|_| !here && hops < Envelope::MAX_HOPS)?;
+            let mut others =
+                location.claims().iter().filter(|at| at.node != own && at.node != returned_by).peekable();
+            let first = others.peek().map(|at| at.node);
+            others.find(|at| at.claim.takes_messages).map(|at| at.node).or(first)
+        }
+    }
 }
 
 /// What is remembered about other nodes.
@@ -46,6 +86,8 @@ pub(crate) struct HandedOver {
 pub(crate) struct PeerState {
     /// Violations that have been logged.
     logged: LeafMutex<BTreeSet<(NodeId, PeerViolation)>>,
+    /// Stanzas of other nodes that are being handled.
+    pub(super) lanes: RecipientLanes,
 }
 
 impl PeerState {
@@ -54,20 +96,36 @@ impl PeerState {
         self.logged.lock().insert((from, violation))
     }
 
-    fn forget_node(&self, node: NodeId) {
+    pub(super) fn forget_node(&self, node: NodeId) {
         self.logged.lock().retain(|(other, _)| *other != node);
     }
 }
 
 /// The account's number on all nodes; none for a user without an account.
-fn number(account: &Account) -> Option<AddressNumber> {
+pub(super) fn number(account: &Account) -> Option<AddressNumber> {
     (account.id != AddressId::UNASSIGNED).then_some(account.id.0)
+}
+
+/// An account as a recipient on another node: by its number, if it has one.
+pub(super) fn account_recipient(account: &Account) -> Recipient {
+    match number(account) {
+        Some(number) => Recipient::Account(AddressReference { hash: account.hash, number }),
+        None => Recipient::Address(account.jid.clone()),
+    }
+}
+
+pub(super) fn envelope_class(stanza: &SharedStanza) -> EnvelopeClass {
+    match stanza.class() {
+        QueueClass::Control => EnvelopeClass::Control,
+        QueueClass::Message => EnvelopeClass::Message,
+        QueueClass::Presence => EnvelopeClass::Presence,
+    }
 }
 
 impl Node {
     /// Announces to the other nodes that an account has a session here.
     pub(crate) fn claim_account(&self, account: &Account) {
-        if !self.cluster.is_single() {
+        if !self.is_single() {
             self.cluster.claim(Claim {
                 address: account.hash,
                 number: number(account),
@@ -79,7 +137,7 @@ impl Node {
 
     /// Announces to the other nodes that an account has no session here.
     pub(crate) fn release_account(&self, account: &Account) {
-        if !self.cluster.is_single() {
+        if !self.is_single() {
             self.cluster.release(account.hash, number(account));
         }
     }
@@ -87,66 +145,90 @@ impl Node {
     /// Announces to the other nodes whether a session of the account takes messages. Must be called after a session
     /// became available or unavailable, or changed its priority.
     pub fn announce_readiness(&self, account: &Account) {
-        if self.cluster.is_single() {
+        if self.is_single() {
             return;
         }
         account.with(|state| {
             let ready = state.sessions.iter().any(|s| s.priority().is_some_and(|priority| priority >= 0));
             self.cluster.set_takes_messages(account.hash, number(account), ready);
         });
+        self.report_sessions(account);
     }
 
-    /// Sends a stanza whose chain has not begun to the nodes that have sessions of the recipient, unless it was handed
-    /// over before. True if any accepted it.
-    pub(crate) fn forward_to_cluster(
+    /// Hands a stanza whose chain has not begun to the home of its recipient, if that is another node. True if it was
+    /// accepted; otherwise this node acts as the home.
+    pub(super) fn hand_to_home(
         &self,
         stanza: &SharedStanza,
         to: JidRef<'_>,
+        account: Option<&Arc<Account>>,
         handed_over: Option<HandedOver>,
     ) -> bool {
-        if self.cluster.is_single() || handed_over.is_some() {
-            return false;
-        }
         let own = self.cluster.node();
-        let class = match stanza.class() {
-            QueueClass::Control => cluster::EnvelopeClass::Control,
-            QueueClass::Message => cluster::EnvelopeClass::Message,
-            QueueClass::Presence => cluster::EnvelopeClass::Presence,
+        let (hash, number) = match account {
+            Some(account) => (account.hash, number(account)),
+            None => (self.routing_table.hash(to), None),
         };
-        let location = self.cluster.locate(self.routing_table.hash(to), None);
-        let mut others = location.other_nodes(own).peekable();
-        if others.peek().is_none() {
-            return false;
-        }
-        let id = (stanza.class() == QueueClass::Message).then(|| self.next_stanza_id());
-        let recipients = vec![Recipient::Address(to.to_jid())];
-        let envelope =
-            Envelope::new(EnvelopeKind::RunChain, class, own, recipients, stanza.bytes()).with_stanza_id(id);
-        let mut accepted = false;
-        for node in others {
-            let mut envelope = envelope.clone();
-            if accepted {
-                envelope.header.kind = COPY;
+        let location = self.cluster.locate(hash, number);
+        if let Some(home) = next_home(own, &location, account.is_some(), handed_over) {
+            let (id, hops) = match handed_over {
+                None => ((stanza.class() == QueueClass::Message).then(|| self.next_stanza_id()), 0),
+                Some(HandedOver { stanza_id, hops, .. }) => (stanza_id, hops),
+            };
+            let recipients = vec![Recipient::Address(to.to_jid())];
+            let kind = EnvelopeKind::RunChain;
+            let envelope = Envelope::new(kind, envelope_class(stanza), own, recipients, stanza.bytes());
+            let mut envelope = envelope.with_stanza_id(id);
+            envelope.header.hops += hops;
+            if self.cluster.deliver(home, envelope).is_ok() {
+                return true;
             }
-            accepted |= self.cluster.deliver(node, envelope).is_ok();
         }
-        accepted
+        if let Some(account) = account {
+            self.update_peers(account, &location);
+        }
+        false
+    }
+
+    /// Sends a stanza whose chain has run here to a node with sessions that receive it. `hops`: envelopes that have carried
+    /// it. With `copy`, nobody handles what that node refuses. True if it was accepted.
+    pub(super) fn deliver_to_peer(
+        &self,
+        node: NodeId,
+        account: &Account,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        hops: u8,
+        copy: bool,
+    ) -> bool {
+        let own = self.cluster.node();
+        let same = stanza.head().to(stanza.bytes()).is_some_and(|text| text == to.as_str());
+        // A resource, if `to` has one, is in the stanza.
+        let recipient = match number(account).filter(|_| same) {
+            Some(number) => Recipient::Account(AddressReference { hash: account.hash, number }),
+            None => Recipient::Address(to.to_jid()),
+        };
+        let kind = if copy { COPY } else { EnvelopeKind::ChainHasRun };
+        let mut envelope = Envelope::new(kind, envelope_class(stanza), own, vec![recipient], stanza.bytes());
+        envelope.header.hops += hops;
+        self.cluster.deliver(node, envelope).is_ok()
     }
 
     /// Handles the recipients of an envelope that no other node took: this node acts as their home.
-    fn handle_returned(self: &Arc<Self>, envelope: &Envelope) {
+    fn handle_returned(self: &Arc<Self>, by: NodeId, envelope: &Envelope) {
         let Some((stanza, from)) = read_stanza(envelope) else { return };
         let mut work = RoutingWork::default();
         for recipient in &envelope.recipients {
             let Some(to) = self.returned_address(recipient, &stanza) else { continue };
             match envelope.header.kind {
                 EnvelopeKind::RunChain => {
-                    work.handed_over = Some(HandedOver { stanza_id: envelope.header.stanza_id });
+                    work.handed_over = Some(HandedOver::of(envelope, Some(by)));
                     self.incoming(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
                 }
-                // The chain has run, and ends as for a session that is gone.
+                // The session to which it was sent is gone.
                 EnvelopeKind::ChainHasRun => {
-                    self.undelivered(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
+                    let hops = envelope.header.hops;
+                    self.deliver_returned(stanza.clone(), from.as_ref(), to.as_ref(), hops, &mut work);
                 }
                 _ => {}
             }
@@ -164,22 +246,31 @@ impl Node {
         }
     }
 
-    /// The account of a recipient that another node named, with the address to which the stanza goes. `None` if it has
-    /// no session here.
-    fn find_recipient(&self, recipient: &Recipient, stanza: &SharedStanza) -> Option<(Arc<Account>, Jid)> {
+    /// The account of a recipient that another node named, if it has a session here.
+    fn find_account(&self, recipient: &Recipient) -> Option<Arc<Account>> {
         match recipient {
-            Recipient::Address(to) => Some((self.routing_table.find(to.as_ref())?, to.clone())),
+            Recipient::Address(jid) => self.routing_table.find(jid.as_ref()),
             Recipient::Account(reference) => {
                 let id = Some(AddressId(reference.number)).filter(|id| *id != AddressId::UNASSIGNED)?;
-                let account = self.routing_table.find_by_id(reference.hash, id)?;
-                // Its resource, if it has one, is in the stanza.
-                let full = stanza_recipient(stanza).filter(|to| to.as_ref().bare() == account.jid.as_ref());
-                let to = full.unwrap_or_else(|| account.jid.clone());
-                Some((account, to))
+                self.routing_table.find_by_id(reference.hash, id)
             }
             // This node has announced no session by number.
             Recipient::Session(..) => None,
         }
+    }
+
+    /// The account of a recipient that another node named, with the address to which the stanza goes. `None` if it has
+    /// no session here.
+    fn find_recipient(&self, recipient: &Recipient, stanza: &SharedStanza) -> Option<(Arc<Account>, Jid)> {
+        let account = self.find_account(recipient)?;
+        let to = match recipient {
+            Recipient::Address(to) => to.clone(),
+            // Its resource, if it has one, is in the stanza.
+            Recipient::Account(_) | Recipient::Session(..) => stanza_recipient(stanza)
+                .filter(|to| to.as_ref().bare() == account.jid.as_ref())
+                .unwrap_or_else(|| account.jid.clone()),
+        };
+        Some((account, to))
     }
 }
 
@@ -198,60 +289,123 @@ fn stanza_recipient(stanza: &SharedStanza) -> Option<Jid> {
 #[derive(Debug)]
 pub struct ClusterInbox(pub Arc<Node>);
 
-impl ClusterInbox {
-    fn receive_stanza(&self, from: NodeId, envelope: Envelope) {
-        let node = &self.0;
+impl Node {
+    /// Handles a stanza of another node. Returns what must be awaited before the next one for this recipient.
+    pub(super) fn receive_stanza(
+        self: &Arc<Self>,
+        from: NodeId,
+        envelope: Envelope,
+    ) -> Option<BoxFuture<'static, ()>> {
         let Some((stanza, sender)) = read_stanza(&envelope) else {
             self.on_violation(from, PeerViolation::Payload);
-            return settle(node, from, &envelope, HandoverResult::Refused);
+            settle(self, from, &envelope, HandoverResult::Refused);
+            return None;
         };
+        let kind = envelope.header.kind;
         let mut work = RoutingWork::default();
         let mut refused = Vec::new();
         for (position, recipient) in (0_u16..).zip(&envelope.recipients) {
-            let Some((account, to)) = node.find_recipient(recipient, &stanza) else {
+            let Some((account, to)) = self.find_recipient(recipient, &stanza) else {
                 refused.push(position);
                 continue;
             };
-            if envelope.header.kind != EnvelopeKind::ChainHasRun {
-                work.handed_over = Some(HandedOver { stanza_id: envelope.header.stanza_id });
-                node.incoming(stanza.clone(), sender.as_ref(), to.as_ref(), 0, &mut work);
-            } else {
-                node.deliver_after_chain(&account, stanza.clone(), sender.as_ref(), to.as_ref(), &mut work);
+            if kind == EnvelopeKind::RunChain {
+                work.handed_over = Some(HandedOver::of(&envelope, None));
+                self.incoming(stanza.clone(), sender.as_ref(), to.as_ref(), 0, &mut work);
+                continue;
+            }
+            let (from, to) = (sender.as_ref(), to.as_ref());
+            if !self.deliver_after_chain(&account, stanza.clone(), from, to, kind == COPY, &mut work) {
+                refused.push(position);
             }
         }
-        node.metrics.cluster_refused.inc_by(refused.len() as u64);
+        self.metrics.cluster_refused.inc_by(refused.len() as u64);
         let result = HandoverResult::of(envelope.recipients.len(), refused);
-        match node.run_effects(work) {
-            None => settle(node, from, &envelope, result),
-            Some(rest) => {
-                let node = node.clone();
-                let spawner = node.spawner.clone();
-                let settled = async move {
-                    rest.await;
-                    settle(&node, from, &envelope, result);
-                };
-                spawner.spawn("routing", Box::pin(settled));
+        let Some(rest) = self.run_effects(work) else {
+            settle(self, from, &envelope, result);
+            return None;
+        };
+        let node = self.clone();
+        Some(Box::pin(async move {
+            rest.await;
+            settle(&node, from, &envelope, result);
+        }))
+    }
+
+    /// Handles an envelope that contains no stanza to route. False if its octets do not fit its kind.
+    fn receive_report(self: &Arc<Self>, from: NodeId, envelope: &Envelope) -> bool {
+        let mut work = RoutingWork::default();
+        let recipients = || envelope.recipients.iter().filter_map(|recipient| self.find_account(recipient));
+        let sound = match envelope.header.kind {
+            EnvelopeKind::SessionFacts => {
+                recipients().all(|account| self.on_session_report(from, &account, &envelope.bytes))
             }
+            EnvelopeKind::Invalidation(subject) => {
+                for recipient in &envelope.recipients {
+                    if let Recipient::Address(jid) = recipient {
+                        self.on_invalidation(jid.as_ref(), subject);
+                    }
+                }
+                true
+            }
+            PUSH => recipients().all(|account| self.on_push(from, &account, &envelope.bytes, &mut work)),
+            PRESENCE => self.on_presence(envelope),
+            PROBE => self.on_probe(from, envelope),
+            PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
+            MESSAGE_STORED => {
+                for recipient in &envelope.recipients {
+                    if let Recipient::Address(jid) = recipient {
+                        self.note_stored_message(jid.as_ref());
+                    }
+                }
+                true
+            }
+            _ => true,
+        };
+        self.run_effects_spawned(work);
+        sound
+    }
+
+    fn on_violation(&self, from: NodeId, violation: PeerViolation) {
+        self.metrics.cluster_violations.inc([violation.as_str()]);
+        if self.peers.is_first(from, violation) {
+            tracing::error!(node = %from, %violation, "a node sent what no correct node sends; further ones are counted only");
         }
     }
 }
 
 /// Tells the sender's node the result. What it can no longer learn, this node handles.
-fn settle(node: &Arc<Node>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
+pub(super) fn settle(node: &Arc<Node>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
     let ticket = envelope.ticket();
     if !ticket.has_receipt() || node.cluster.settle(from, ticket, result.clone()) {
         return;
     }
     if let Some(refused) = envelope.clone().refused(&result) {
-        node.handle_returned(&refused);
+        node.handle_returned(from, &refused);
     }
 }
 
 impl Inbox for ClusterInbox {
     fn on_envelope(&self, from: NodeId, envelope: Envelope) {
         match envelope.header.kind {
-            EnvelopeKind::RunChain | EnvelopeKind::ChainHasRun | COPY => self.receive_stanza(from, envelope),
-            EnvelopeKind::SessionFacts | EnvelopeKind::Invalidation(_) => {
+            EnvelopeKind::RunChain | EnvelopeKind::ChainHasRun | COPY => {
+                let key = match envelope.recipients.first() {
+                    Some(Recipient::Address(jid)) => self.0.routing_table.hash(jid.as_ref()),
+                    Some(Recipient::Account(reference) | Recipient::Session(reference, _)) => reference.hash,
+                    None => 0,
+                };
+                self.0.receive_in_lane(key, from, envelope);
+            }
+            EnvelopeKind::SessionFacts
+            | EnvelopeKind::Invalidation(_)
+            | PUSH
+            | PRESENCE
+            | PROBE
+            | PROBE_ANSWER
+            | MESSAGE_STORED => {
+                if !self.0.receive_report(from, &envelope) {
+                    self.on_violation(from, PeerViolation::Payload);
+                }
                 settle(&self.0, from, &envelope, HandoverResult::Safe);
             }
             EnvelopeKind::Engine(_) => {
@@ -266,12 +420,12 @@ impl Inbox for ClusterInbox {
         tracing::trace!(node = %from, sequence = up_to.sequence, "envelopes are safe");
     }
 
-    fn on_refused(&self, _from: NodeId, envelope: Envelope) {
-        self.0.handle_returned(&envelope);
+    fn on_refused(&self, from: NodeId, envelope: Envelope) {
+        self.0.handle_returned(from, &envelope);
     }
 
-    fn on_undelivered(&self, _to: NodeId, envelope: Envelope) {
-        self.0.handle_returned(&envelope);
+    fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
+        self.0.handle_returned(to, &envelope);
     }
 
     fn on_membership_change(&self, change: MembershipChange) {
@@ -280,23 +434,52 @@ impl Inbox for ClusterInbox {
                 tracing::info!(%node, epoch, version, "a node joined the cluster");
             }
             MembershipChange::Left { node, claims } => {
-                self.0.peers.forget_node(node);
+                self.0.on_peer_left(node, &claims);
                 tracing::info!(%node, claims = claims.len(), "a node left the cluster");
             }
         }
     }
 
+    fn on_claim(&self, from: NodeId, claim: Claim) {
+        self.0.on_peer_claim(from, claim);
+    }
+
     fn on_violation(&self, from: NodeId, violation: PeerViolation) {
-        self.0.metrics.cluster_violations.inc([violation.as_str()]);
-        if self.0.peers.is_first(from, violation) {
-            tracing::error!(node = %from, %violation, "a node sent what no correct node sends; further ones are counted only");
-        }
+        self.0.on_violation(from, violation);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use cluster::NodeClaim;
+
     use super::*;
+
+    #[test]
+    fn a_stanza_goes_to_the_oldest_claim_and_once_more_to_another_if_it_returns() {
+        let [own, old, ready] = ["own", "old", "ready"].map(|name| NodeId::new(name).unwrap());
+        let claim = |node, since, takes_messages| NodeClaim {
+            node,
+            claim: Claim { address: 1, number: None, since, takes_messages },
+        };
+        let at = |claims: &[NodeClaim]| AddressLocation::of(own, claims.to_vec());
+        let others = [claim(old, 1, false), claim(ready, 2, true)];
+        let with_own = [others[0], others[1], claim(own, 3, true)];
+        let fresh = |claims, here| next_home(own, &at(claims), here, None);
+        assert_eq!(fresh(&[], false), None);
+        assert_eq!(fresh(&others, false), Some(old));
+        assert_eq!(fresh(&with_own, true), Some(old), "also from a node with sessions");
+        assert_eq!(fresh(&[claim(own, 0, false), others[1]], true), None);
+        let again = |claims, here, hops, returned_by| {
+            next_home(own, &at(claims), here, Some(HandedOver { stanza_id: None, hops, returned_by }))
+        };
+        assert_eq!(again(&others, false, 1, None), None, "what arrived from another node stays");
+        assert_eq!(again(&others, false, 1, Some(NodeId::new("x").unwrap())), Some(ready));
+        assert_eq!(again(&others, false, 1, Some(ready)), Some(old));
+        assert_eq!(again(&others[..1], false, 1, Some(old)), None);
+        assert_eq!(again(&others, false, Envelope::MAX_HOPS, Some(old)), None, "no detour is endless");
+        assert_eq!(again(&with_own, true, 1, Some(old)), None, "this node has sessions");
+    }
 
     #[test]
     fn a_violation_is_logged_once_for_each_node_and_again_after_it_left() {

@@ -245,14 +245,41 @@ fn a_copy_that_is_refused_is_neither_stored_nor_returned_when_the_home_has_it() 
     let romeo = test.online(0, "romeo", "orchard");
     romeo.send(&chat("1"));
     test.nodes.settle();
-    let copy = &test.received()[0];
-    assert!(test.peer.settle(test.nodes.id(0), copy.ticket(), HandoverResult::Refused));
+    let received = test.received();
+    let copy =
+        received.iter().find(|envelope| envelope.header.class == EnvelopeClass::Message).expect("a copy");
+    assert_ne!(copy.header.kind, EnvelopeKind::RunChain);
+    assert!(test.peer.settle(copy.header.origin, copy.ticket(), HandoverResult::Refused));
     test.nodes.settle();
     assert_eq!((messages(&juliet).len(), messages(&romeo).len()), (1, 0));
     juliet.close();
     test.nodes.settle();
     let again = test.online(0, "juliet", "late");
     assert!(messages(&again).is_empty());
+}
+
+#[test]
+fn contacts_and_other_resources_on_a_lost_node_become_unavailable() {
+    let test = Peer::new();
+    test.nodes.node(0).befriend("romeo", "juliet");
+    let (romeo, balcony) = (test.online(0, "romeo", "orchard"), test.online(1, "juliet", "balcony"));
+    test.claim(u64::MAX);
+    let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 8]].concat();
+    let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+    let report =
+        Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);
+    test.peer.deliver(test.nodes.id(1), report).expect("accepted");
+    test.nodes.settle();
+    (romeo.recv(), balcony.recv());
+    test.nodes.bus.crash(Peer::id());
+    test.nodes.settle();
+    let (his, hers) = (romeo.recv(), balcony.recv());
+    let unavailable = |stanzas: &[String], from: &str| {
+        stanzas.iter().position(|s| s.contains("type='unavailable'") && s.contains(&format!("from='{from}'")))
+    };
+    let available = his.iter().position(|stanza| stanza.contains("from='juliet@example.com/balcony'"));
+    assert!(unavailable(&his, JULIET).is_some() && unavailable(&his, JULIET) < available, "{his:?}");
+    assert!(unavailable(&hers, "juliet@example.com/phone").is_some(), "{hers:?}");
 }
 
 #[test]
@@ -336,6 +363,9 @@ fn random_envelopes_all_end_and_leave_nothing_behind() {
         test.nodes.settle();
         assert!(test.inbox.receipt(test.nodes.id(0)) >= last, "seed {seed}");
         juliet.recv();
+        // Nodes trust one another: one that reports that her account was removed has ended her session.
+        let ended = juliet.session.is_ended();
+        let juliet = if ended { test.online(0, "juliet", "balcony") } else { juliet };
         let juliet_again = Recipient::from(Jid::parse(JULIET).expect("an address"));
         test.send(EnvelopeKind::RunChain, vec![juliet_again], &handed_over("2"));
         assert_eq!(messages(&juliet).len(), 1, "seed {seed}");

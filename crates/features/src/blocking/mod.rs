@@ -313,6 +313,7 @@ async fn apply_request(
         account: account.clone(),
         flags: flags::BLOCKLIST,
         except: Default::default(),
+        except_peers: Vec::new(),
         stanza: frame,
     }));
     Ok(Vec::new())

@@ -16,7 +16,7 @@
 //!   refused with `forbidden`: the text leaves detection to clients, and many failed at it (section 11).
 //!
 //! Not implemented: received copies of messages that no session accepted (they are stored and delivered later), and
-//! of messages from the offline store; resources on other nodes of a cluster.
+//! of messages from the offline store.
 //!
 //! # Pitfalls
 //!
@@ -33,7 +33,7 @@ use stanza::payload::forward::{self, CarbonDirection};
 use stanza::{
     MessageTraits, MessageType, PayloadNs, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet,
 };
-use throng_core::account::AccountState;
+use throng_core::account::PeerSession;
 use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{
     ClosingCtx, DeliveredCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason,
@@ -42,7 +42,7 @@ use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::unreadable_stanza;
 use throng_core::session::flags;
 use throng_core::stream_elements::Bind2InlineCtx;
-use throng_core::{Account, Effect, Effects, Session, SharedStanza};
+use throng_core::{Account, Effect, Effects, Node, Session, SharedStanza};
 use xml::Ns;
 
 /// Message Carbons.
@@ -81,7 +81,9 @@ fn build(b: &mut FeatureBuilder<'_>) {
     // Sections 4.1 and 5.1.
     b.iq(ENABLE_OTHERS, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::NotAllowed));
     b.iq(DISABLE_OTHERS, |_: &mut IqRequest<'_>| IqFlow::error(StanzaCondition::NotAllowed));
-    b.bind2_inline(Ns::Carbons2, "enable", |ctx: &mut Bind2InlineCtx<'_>| set_enabled(ctx.session, true));
+    b.bind2_inline(Ns::Carbons2, "enable", |ctx: &mut Bind2InlineCtx<'_>| {
+        set_enabled(ctx.node, ctx.session, true);
+    });
     let written = Interest::kinds(StanzaKindSet::MESSAGES).payload(PayloadNs::Carbons2);
     b.outgoing(Phase::Police, written, |ctx: &mut OutgoingCtx<'_>| reject_forged(ctx.stanza));
     b.incoming(Phase::Police, written, |ctx: &mut IncomingCtx<'_>| reject_forged(ctx.stanza));
@@ -91,7 +93,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     b.closing(Phase::Copy, Interest::ALL, |ctx: &mut ClosingCtx<'_>| {
         let account = &ctx.session.account;
         if account.flags.has(flags::ACCOUNT_CARBONS) {
-            account.with(|state| refresh_account_flag(account, state, Some(ctx.session)));
+            account.with(|state| account.refresh_carbons(state, Some(ctx.session)));
         }
         Flow::Next
     });
@@ -100,29 +102,20 @@ fn build(b: &mut FeatureBuilder<'_>) {
 /// Sections 4, 5 and 10.1: may be repeated any number of times.
 fn switch(request: &mut IqRequest<'_>, on: bool) -> IqFlow {
     let Some(session) = request.session else { return IqFlow::error(StanzaCondition::NotAllowed) };
-    set_enabled(session, on);
+    set_enabled(request.node, session, on);
     IqFlow::empty()
 }
 
-fn set_enabled(session: &Arc<Session>, on: bool) {
+fn set_enabled(node: &Node, session: &Arc<Session>, on: bool) {
     session.account.with(|state| {
         if on {
             session.flags.set(flags::CARBONS);
         } else {
             session.flags.clear(flags::CARBONS);
         }
-        refresh_account_flag(&session.account, state, None);
+        session.account.refresh_carbons(state, None);
     });
-}
-
-/// Updates the account's flag; `ending` is not counted.
-fn refresh_account_flag(account: &Account, state: &mut AccountState, ending: Option<&Arc<Session>>) {
-    let counts = |s: &Arc<Session>| s.flags.has(flags::CARBONS) && !ending.is_some_and(|e| Arc::ptr_eq(e, s));
-    if state.sessions.iter().any(counts) {
-        account.flags.set(flags::ACCOUNT_CARBONS);
-    } else {
-        account.flags.clear(flags::ACCOUNT_CARBONS);
-    }
+    node.report_sessions(&session.account);
 }
 
 /// Refuses messages that contain copies: only the server writes them. An unreadable message may contain one.
@@ -151,7 +144,7 @@ fn copy_sent(ctx: &mut OutgoingCtx<'_>) -> Flow {
             ctx.stanza,
             CarbonDirection::Sent,
             to.resource().is_some(),
-            without,
+            (without, &[]),
             ctx.effects,
         );
     }
@@ -161,10 +154,10 @@ fn copy_sent(ctx: &mut OutgoingCtx<'_>) -> Flow {
 /// Received copies (section 7).
 fn copy_received(ctx: &mut DeliveredCtx<'_>) -> Flow {
     let full = ctx.from.resource();
-    let sender = match full {
-        Some(resource) if ctx.from.bare() == ctx.account.jid.as_ref() => ctx.account.session(resource),
-        _ => None,
-    };
+    let own = full.filter(|_| ctx.from.bare() == ctx.account.jid.as_ref());
+    let sender = own.and_then(|resource| ctx.account.session(resource));
+    let mut peers = ctx.accepted_by_peers.to_vec();
+    peers.extend(own.filter(|_| sender.is_none()).map(Into::into));
     let with_sender: Vec<_>;
     let without = match sender {
         None => ctx.accepted_by,
@@ -173,6 +166,7 @@ fn copy_received(ctx: &mut DeliveredCtx<'_>) -> Flow {
             &with_sender
         }
     };
+    let without = (without, &peers[..]);
     send_copies(ctx.account, ctx.stanza, CarbonDirection::Received, full.is_some(), without, ctx.effects);
     Flow::Next
 }
@@ -223,17 +217,24 @@ thread_local! {
 /// Capacity in bytes that the buffer retains between messages; larger ones are freed.
 const MAX_RETAINED_BUFFER: usize = 64 * 1024;
 
-/// Sends one copy to all sessions with carbons that are not in `without`. `full`: the other party has a full address.
+/// Sends one copy to all sessions with carbons that are not in `without`, nor in `peers` on other nodes. `full`: the other party has a full address.
 fn send_copies(
     account: &Arc<Account>,
     frame: &SharedStanza,
     direction: CarbonDirection,
     full: bool,
-    without: &[Arc<Session>],
+    (without, peers): (&[Arc<Session>], &[Box<str>]),
     effects: &mut Effects,
 ) {
     let wants = |s: &Arc<Session>| s.flags.has(flags::CARBONS) && !without.iter().any(|w| Arc::ptr_eq(w, s));
-    if !account.with(|state| state.sessions.iter().any(wants)) || !eligible(frame, direction, full) {
+    let wanted = account.with(|state| {
+        let peer_wants = |s: &PeerSession| {
+            s.flags & flags::CARBONS != 0 && !peers.iter().any(|peer| **peer == *s.resource)
+        };
+        state.sessions.iter().any(wants)
+            || state.peers().iter().flat_map(|peer| &peer.sessions).any(peer_wants)
+    });
+    if !wanted || !eligible(frame, direction, full) {
         return;
     }
     let copy = BUFFER.with_borrow_mut(|out| {
@@ -246,6 +247,12 @@ fn send_copies(
     });
     if let Some(frame) = copy {
         let except = without.iter().cloned().collect();
-        effects.add(Effect::Copy { account: account.clone(), flags: flags::CARBONS, except, stanza: frame });
+        effects.add(Effect::Copy {
+            account: account.clone(),
+            flags: flags::CARBONS,
+            except,
+            except_peers: peers.to_vec(),
+            stanza: frame,
+        });
     }
 }

@@ -132,6 +132,7 @@ fn broadcast_available(ctx: &mut OutgoingCtx<'_>) -> Result<(), StanzaError> {
         ctx.node.for_each_contact_presence(account, |presence| {
             effects.add(Effect::SendTo(session.clone(), presence.clone()));
         });
+        ctx.node.probe_peers(session);
     }
     if initial || old != priority {
         effects.add(Effect::Available(session.clone()));
@@ -172,7 +173,7 @@ fn broadcast_unavailable(
     }
     for to in directed.into_iter().flat_map(|list| *list) {
         // Contacts that have become subscribers meanwhile were reached by the broadcast (section 4.6.1).
-        if was_available && node.subscription(&session.account, to.as_ref()).contains(Subscription::FROM) {
+        if was_available && node.reaches_by_broadcast(&session.account, to.as_ref()) {
             continue;
         }
         let frame = readdressed(frame, session.full(), Some(to.as_ref()));
@@ -197,7 +198,7 @@ fn directed(ctx: &mut OutgoingCtx<'_>, ty: PresenceType, to: JidRef<'_>) -> Flow
     }
     let limit = usize::from(ctx.node.limits().directed_presence_entities);
     // Case 1: subscribers receive it by broadcast anyway.
-    let subscriber = ctx.node.subscription(account, to).contains(Subscription::FROM);
+    let subscriber = ctx.node.reaches_by_broadcast(account, to);
     let fits = ctx.session.with(|state| {
         let known = state.directed_presence.as_ref().and_then(|list| list.iter().position(|d| *d == to));
         match (ty, known) {

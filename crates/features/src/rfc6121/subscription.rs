@@ -331,15 +331,11 @@ fn auto_reply(
 
 /// Requests go to available resources, everything else to those that requested the roster (sections 3.1.3 and 3.1.6).
 fn deliver(account: &Arc<Account>, ty: PresenceType, frame: &SharedStanza, effects: &mut Effects) {
-    account.for_each_session(|session: &Arc<Session>| {
-        let wanted = match ty {
-            PresenceType::Subscribe => session.is_available(),
-            _ => session.flags.has(flags::INTERESTED),
-        };
-        if wanted {
-            effects.add(Effect::Send(session.clone(), frame.clone()));
-        }
-    });
+    let (flags, available) = match ty {
+        PresenceType::Subscribe => (0, true),
+        _ => (flags::INTERESTED, false),
+    };
+    effects.add(Effect::ToResources { account: account.clone(), flags, available, stanza: frame.clone() });
 }
 
 /// The request in stored form: with the time, and without its children when it is large.

@@ -1,0 +1,142 @@
+//! Nodes that are gone: their sessions end, so contacts and other resources are sent `unavailable` for them.
+//!
+//! The claims of the node name accounts, not resources, so contacts are sent `unavailable` from the bare address, and then
+//! the presence of the resources that are left.
+//!
+//! Not implemented: presence after the end of a partition, in which a node was considered lost that goes on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cluster::{Claim, NodeId};
+use jid::JidRef;
+use store::{AddressId, Subscription};
+
+use crate::account::{Account, Contact};
+use crate::node::Node;
+use crate::session::ToRewrite;
+use crate::shared_stanza::SharedStanza;
+
+/// Accounts with a session here by a contact to whose presence they are subscribed.
+type Subscribers = BTreeMap<AddressId, (Contact, Vec<Arc<Account>>)>;
+
+fn unavailable(from: JidRef<'_>) -> Option<SharedStanza> {
+    SharedStanza::build(|w| {
+        w.start("presence").attr("from", from.as_str()).attr("type", "unavailable").end();
+    })
+}
+
+impl Node {
+    /// A node is gone that had these claims.
+    pub(super) fn on_peer_left(self: &Arc<Self>, node: NodeId, claims: &[Claim]) {
+        self.peers.forget_node(node);
+        self.forget_sessions_of(node, claims);
+        let mut lost: Vec<(u64, AddressId)> = claims
+            .iter()
+            .filter_map(|claim| claim.number.map(|number| (claim.address, AddressId(number))))
+            .collect();
+        lost.sort_unstable();
+        let subscribers = self.subscribers_of(&lost);
+        if subscribers.is_empty() {
+            return;
+        }
+        let node = self.clone();
+        let task = async move {
+            let ids: Vec<AddressId> = subscribers.keys().copied().collect();
+            match node.stores.addresses.resolve(&ids).await {
+                Ok(found) => {
+                    for (id, jid) in found {
+                        if let Some((contact, accounts)) = subscribers.get(&id) {
+                            node.withdraw_presence(jid.as_ref(), *contact, accounts);
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "contacts of a lost node are still shown as available"),
+            }
+        };
+        self.spawner.spawn("presence of a lost node", Box::pin(task));
+    }
+
+    /// The other resources of an account are known by their reports.
+    fn forget_sessions_of(self: &Arc<Self>, node: NodeId, claims: &[Claim]) {
+        let forget = |account: &Arc<Account>| {
+            for resource in self.forget_peer(account, node) {
+                let full = account.jid.as_ref().with_resource(&resource).ok();
+                let Some(stanza) = full.and_then(|full| unavailable(full.as_ref())) else { continue };
+                self.send_to_available(account, &stanza);
+            }
+        };
+        let mut unnumbered = Vec::new();
+        if claims.iter().any(|claim| claim.number.is_none()) {
+            self.routing_table.for_each(|account| {
+                if account.id == AddressId::UNASSIGNED {
+                    unnumbered.push(account.clone());
+                }
+            });
+        }
+        unnumbered.iter().for_each(forget);
+        for claim in claims {
+            let Some(number) = claim.number else { continue };
+            if let Some(account) = self.routing_table.find_by_id(claim.address, AddressId(number)) {
+                forget(&account);
+            }
+        }
+    }
+
+    fn send_to_available(self: &Arc<Self>, account: &Account, stanza: &SharedStanza) {
+        for session in account.sessions() {
+            if session.is_available() {
+                self.enqueue(&session, stanza.clone(), ToRewrite::Bare);
+            }
+        }
+    }
+
+    /// `lost` is sorted.
+    fn subscribers_of(&self, lost: &[(u64, AddressId)]) -> Subscribers {
+        let mut found = Subscribers::new();
+        for shard in 0..self.routing_table.shard_count() {
+            let mut accounts = Vec::new();
+            self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
+            for account in accounts {
+                account.with(|state| {
+                    for contact in state.contacts() {
+                        if contact.subscription.contains(Subscription::TO)
+                            && lost.binary_search(&(contact.hash, contact.id)).is_ok()
+                        {
+                            found
+                                .entry(contact.id)
+                                .or_insert_with(|| (*contact, Vec::new()))
+                                .1
+                                .push(account.clone());
+                        }
+                    }
+                });
+            }
+        }
+        found
+    }
+
+    fn withdraw_presence(self: &Arc<Self>, jid: JidRef<'_>, contact: Contact, subscribers: &[Arc<Account>]) {
+        let Some(stanza) = unavailable(jid) else { return };
+        let here = self.routing_table.find_by_id(contact.hash, contact.id);
+        for account in subscribers {
+            if account.blocks(jid) {
+                continue;
+            }
+            self.send_to_available(account, &stanza);
+            // What is left of its resources.
+            if let Some(other) =
+                here.as_ref().filter(|other| other.subscription(account).contains(Subscription::FROM))
+            {
+                for session in other.sessions() {
+                    if let Some(presence) = session.with(|state| state.presence.clone()) {
+                        self.send_to_available(account, &presence);
+                    }
+                }
+            }
+            for session in account.sessions().iter().filter(|session| session.is_available()) {
+                self.probe_contacts(session, &[contact]);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Pushes to an account's sessions on other nodes: copies, roster and blocklist pushes, presence of the account itself. One
+//! envelope for each node, which selects among its sessions.
+//!
+//! ```text
+//! octets  field           all numbers big-endian
+//! 8       flags           all must be set ([`crate::session::flags`])
+//! 1       options         bit 0: only available sessions; bits 1 and 2: the `to` that is written (0 unchanged, 1 bare, 2 full)
+//! 2       resources that receive nothing, then for each
+//! 2 + n   resource        length, text
+//! rest    stanza
+//! ```
+//!
+//! # Pitfalls
+//!
+//! Nobody handles what does not fit into a queue: a push is a copy.
+
+use std::sync::Arc;
+
+use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId};
+
+use super::RoutingWork;
+use super::remote::{account_recipient, envelope_class, number};
+use crate::account::Account;
+use crate::node::Node;
+use crate::session::{Session, ToRewrite};
+use crate::shared_stanza::SharedStanza;
+
+/// A push to sessions of the recipients.
+pub(super) const PUSH: EnvelopeKind = EnvelopeKind::Engine(1);
+
+/// Sessions of an account that receive a push.
+#[derive(Clone, Copy)]
+pub(super) struct PushSelection {
+    /// They have all of these flags.
+    pub(super) flags: u64,
+    /// They are available.
+    pub(super) available: bool,
+    pub(super) to: ToRewrite,
+}
+
+impl PushSelection {
+    pub(super) fn selects(&self, session: &Session) -> bool {
+        session.flags.has(self.flags) && (!self.available || session.is_available())
+    }
+
+    fn options(self) -> u8 {
+        let to = match self.to {
+            ToRewrite::None => 0,
+            ToRewrite::Bare => 1,
+            ToRewrite::Full => 2,
+        };
+        u8::from(self.available) | to << 1
+    }
+
+    fn of_options(flags: u64, options: u8) -> Option<PushSelection> {
+        let to = match options >> 1 {
+            0 => ToRewrite::None,
+            1 => ToRewrite::Bare,
+            2 => ToRewrite::Full,
+            _ => return None,
+        };
+        Some(PushSelection { flags, available: options & 1 != 0, to })
+    }
+}
+
+fn encode<'a>(
+    selection: PushSelection,
+    except: impl Iterator<Item = &'a str>,
+    stanza: &SharedStanza,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(stanza.bytes().len() + 32);
+    out.extend(selection.flags.to_be_bytes());
+    out.push(selection.options());
+    let count_at = out.len();
+    out.extend([0; 2]);
+    let mut count = 0_u16;
+    for resource in except.take(1024) {
+        let Ok(length) = u16::try_from(resource.len()) else { continue };
+        out.extend(length.to_be_bytes());
+        out.extend(resource.as_bytes());
+        count += 1;
+    }
+    out[count_at..count_at + 2].copy_from_slice(&count.to_be_bytes());
+    out.extend(stanza.bytes());
+    out
+}
+
+fn decode(input: &[u8]) -> Option<(PushSelection, Vec<&str>, SharedStanza)> {
+    let (flags, rest) = input.split_first_chunk()?;
+    let (&[options], rest) = rest.split_first_chunk()?;
+    let selection = PushSelection::of_options(u64::from_be_bytes(*flags), options)?;
+    let (count, mut rest) = rest.split_first_chunk()?;
+    let mut except = Vec::new();
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (length, after) = rest.split_first_chunk()?;
+        let (resource, after) = after.split_at_checked(u16::from_be_bytes(*length).into())?;
+        except.push(std::str::from_utf8(resource).ok()?);
+        rest = after;
+    }
+    Some((selection, except, SharedStanza::read(rest)?))
+}
+
+impl Node {
+    /// Pushes a stanza to the selected sessions of an account on all nodes, except some resources.
+    pub(super) fn push_to_selected<'a>(
+        self: &Arc<Self>,
+        account: &Account,
+        selection: PushSelection,
+        except: impl Iterator<Item = &'a str> + Clone,
+        stanza: &SharedStanza,
+        work: &mut RoutingWork,
+    ) {
+        for session in account.sessions() {
+            if selection.selects(&session) && !except.clone().any(|other| other == session.resource()) {
+                self.push(&session, stanza.clone(), selection.to, work);
+            }
+        }
+        if self.is_single() {
+            return;
+        }
+        let own = self.cluster.node();
+        let location = self.cluster.locate(account.hash, number(account));
+        let mut others = location.other_nodes(own).peekable();
+        if others.peek().is_none() {
+            return;
+        }
+        let octets = encode(selection, except, stanza);
+        let class = match envelope_class(stanza) {
+            EnvelopeClass::Presence => EnvelopeClass::Presence,
+            _ => EnvelopeClass::Control,
+        };
+        let envelope = Envelope::new(PUSH, class, own, vec![account_recipient(account)], octets);
+        for node in others {
+            if let Err(refused) = self.cluster.deliver(node, envelope.clone()) {
+                tracing::debug!(account = %account.jid, %refused, "a push was lost");
+            }
+        }
+    }
+
+    /// Another node pushes to the sessions of an account here. False if the octets are no push.
+    pub(super) fn on_push(
+        self: &Arc<Self>,
+        from: NodeId,
+        account: &Account,
+        octets: &[u8],
+        work: &mut RoutingWork,
+    ) -> bool {
+        let Some((selection, except, stanza)) = decode(octets) else { return false };
+        tracing::trace!(account = %account.jid, node = %from, "a push arrived");
+        for session in account.sessions() {
+            if selection.selects(&session) && !except.contains(&session.resource()) {
+                self.push(&session, stanza.clone(), selection.to, work);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_is_read_as_it_was_written_and_anything_else_is_refused() {
+        let stanza = SharedStanza::parse(b"<message from='a@b' to='c@d'/>").unwrap();
+        for to in [ToRewrite::None, ToRewrite::Bare, ToRewrite::Full] {
+            for available in [false, true] {
+                let selection = PushSelection { flags: 1 << 63 | 1, available, to };
+                let octets = encode(selection, ["balcony", ""].into_iter(), &stanza);
+                let (read, except, read_stanza) = decode(&octets).unwrap();
+                assert_eq!((read.flags, read.available, read.to), (selection.flags, available, to));
+                assert_eq!((except, read_stanza.bytes()), (vec!["balcony", ""], stanza.bytes()));
+                assert!((0..octets.len()).all(|length| decode(&octets[..length]).is_none()));
+                let mut undefined = octets.clone();
+                undefined[8] = 6;
+                assert!(decode(&undefined).is_none());
+            }
+        }
+    }
+}
