@@ -356,7 +356,7 @@ impl Node {
         let RejectedPush { item, full } = match self.push_item_with_host(host, session, item, false) {
             Ok(()) => {
                 if let Some(stanza) = watched {
-                    let taken = (std::slice::from_ref(session), &[][..]);
+                    let taken: (&[Arc<Session>], &[Box<str>]) = (std::slice::from_ref(session), &[]);
                     self.run_delivered(recipient, &stanza, from, to, taken, work);
                 }
                 return;
@@ -554,10 +554,7 @@ impl Node {
     ) -> SmallVec<[Box<str>; 1]> {
         let mut resources = SmallVec::new();
         let Some(hops) = recipient.hops().filter(|_| !self.is_single()) else { return resources };
-        let peers = account.with(|state| match state.peers() {
-            [] => Vec::new(),
-            peers => peers.to_vec(),
-        });
+        let peers = account.with(|state| state.peers().to_vec());
         let presence = stanza.class() == QueueClass::Presence;
         for peer in peers {
             let receives =
