@@ -755,7 +755,8 @@ fn an_inbox_may_call_its_cluster(lab: &dyn TestCluster) {
         }
     }
     let nodes = lab.nodes();
-    let recorder = || InboxRecorder { events: LeafMutex::default(), settles: None, claims: LeafMutex::default() };
+    let recorder =
+        || InboxRecorder { events: LeafMutex::default(), settles: None, claims: LeafMutex::default() };
     let echoes: Vec<Arc<Echo>> = nodes.iter().map(|node| Arc::new(Echo(node.clone(), recorder()))).collect();
     nodes.iter().zip(&echoes).for_each(|(node, echo)| node.attach(echo.clone()));
     lab.run_until_idle();
