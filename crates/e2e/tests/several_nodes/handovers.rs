@@ -270,7 +270,8 @@ fn contacts_and_other_resources_on_a_lost_node_become_unavailable() {
         Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);
     test.peer.deliver(test.nodes.id(1), report).expect("accepted");
     test.nodes.settle();
-    (romeo.recv(), balcony.recv());
+    romeo.recv();
+    balcony.recv();
     test.nodes.bus.crash(Peer::id());
     test.nodes.settle();
     let (his, hers) = (romeo.recv(), balcony.recv());
