@@ -59,6 +59,20 @@ impl InvalidationSubject {
         InvalidationSubject::Rates,
         InvalidationSubject::MessageOfTheDay,
     ];
+
+    /// Its name in logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            InvalidationSubject::Roster => "roster",
+            InvalidationSubject::Subscriptions => "subscriptions",
+            InvalidationSubject::Blocklist => "blocklist",
+            InvalidationSubject::Password => "password",
+            InvalidationSubject::Disabled => "disabled",
+            InvalidationSubject::Deleted => "deleted",
+            InvalidationSubject::Rates => "rates",
+            InvalidationSubject::MessageOfTheDay => "message of the day",
+        }
+    }
 }
 
 const ENGINE: u8 = 128;

@@ -34,7 +34,7 @@ impl Node {
         let envelope =
             Envelope::new(kind, EnvelopeClass::Control, self.cluster.node(), recipients, Vec::new());
         for refused in self.cluster.broadcast(envelope).refused {
-            tracing::warn!(account = %jid, ?subject, %refused, "a node does not learn that an account changed");
+            tracing::warn!(account = %jid, subject = subject.as_str(), %refused, "a node does not learn that an account changed");
         }
     }
 

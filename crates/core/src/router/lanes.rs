@@ -123,9 +123,8 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use cluster::EnvelopeKind;
-
     use super::*;
+    use cluster::EnvelopeKind;
 
     #[test]
     fn a_lane_keeps_the_order_bounds_presence_and_ends_when_it_is_empty() {

@@ -451,9 +451,8 @@ impl Inbox for ClusterInbox {
 
 #[cfg(test)]
 mod tests {
-    use cluster::NodeClaim;
-
     use super::*;
+    use cluster::NodeClaim;
 
     #[test]
     fn a_stanza_goes_to_the_oldest_claim_and_once_more_to_another_if_it_returns() {
