@@ -5,6 +5,7 @@
 //!
 //! Not implemented: anything used by only one crate. A file belongs here only while two crates use it.
 
+pub mod bytestream;
 pub mod clock;
 pub mod count;
 pub mod id;
@@ -16,6 +17,7 @@ pub mod spawn;
 pub mod time_ordered_id;
 pub mod token_bucket;
 
+pub use bytestream::{ActivationRefusal, BytestreamLimits};
 pub use clock::{Clock, ManualClock, Millis, SystemClock};
 pub use network::{network, network_number};
 pub use secret::Secret;

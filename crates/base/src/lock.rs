@@ -37,8 +37,8 @@ pub mod rank {
     pub const OUTBOX: u8 = 8;
     /// A shard of the backlog.
     pub const BACKLOG: u8 = 9;
-    /// A shard of the deadlines of HTTP connections.
-    pub const HTTP_DEADLINES: u8 = 10;
+    /// A shard of the deadlines of connections.
+    pub const CONNECTION_DEADLINES: u8 = 10;
     /// The state of certificate files.
     pub const CERTIFICATE_FILES: u8 = 11;
     /// The loaded certificates.
@@ -66,7 +66,7 @@ pub mod rank {
         "requests for session information",
         "outbox",
         "shard of the backlog",
-        "shard of the deadlines of HTTP connections",
+        "shard of the deadlines of connections",
         "state of certificate files",
         "loaded certificates",
         "table of bytestreams",

@@ -6,33 +6,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use base::{ActivationRefusal, BytestreamLimits};
 use jid::JidRef;
-
-/// Limits of a bytestream; 0 means no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RelayLimits {
-    /// Active bytestreams of one user.
-    pub sessions_per_user: u32,
-    /// Active bytestreams of the service.
-    pub sessions: u32,
-    /// Bytes per second of one user, in both directions of all bytestreams.
-    pub bytes_per_second_per_user: u32,
-    /// Bytes per second of the service.
-    pub bytes_per_second: u32,
-    /// Seconds without a byte in either direction, after which the bytestream is closed.
-    pub idle_seconds: u32,
-}
-
-/// Reason for refusing an activation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RelayRefusal {
-    /// No connection has this destination.
-    NotConnected,
-    /// Only one of two parties is connected.
-    OneParty,
-    /// The user, or the service, has too many active bytestreams.
-    TooMany,
-}
 
 /// Relays bytes between two parties that have connected to the same destination.
 pub trait BytestreamRelay: Send + Sync {
@@ -48,8 +23,8 @@ pub trait BytestreamRelay: Send + Sync {
         destination: [u8; 20],
         service: &str,
         user: JidRef<'_>,
-        limits: &RelayLimits,
-    ) -> Result<(), RelayRefusal>;
+        limits: &BytestreamLimits,
+    ) -> Result<(), ActivationRefusal>;
 }
 
 /// The type under which a program provides it.

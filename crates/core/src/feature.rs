@@ -235,6 +235,8 @@ pub(crate) struct HostRegistrations {
     pub(crate) commands: Vec<CommandEntry>,
     pub(crate) stream_features: Vec<StreamFeature>,
     pub(crate) service: ServiceHandlers,
+    /// The first option with a value that its feature refuses, and the problem.
+    pub(crate) invalid_option: Option<(&'static str, String)>,
 }
 
 /// Registers the handlers of a feature.
@@ -296,6 +298,12 @@ impl FeatureBuilder<'_> {
     /// called the first time.
     pub fn shared_state<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         self.feature_state.get_or_create(self.domain, self.owner, make)
+    }
+
+    /// Refuses the value of an option, so that the configuration is not applied. `problem` follows the key in a sentence:
+    /// `must be …`.
+    pub fn refuse_option(&mut self, key: &'static str, problem: String) {
+        self.parts.invalid_option.get_or_insert((key, problem));
     }
 
     /// Registers how to find the software of a client; the last feature that registers this counts.

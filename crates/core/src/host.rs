@@ -103,6 +103,9 @@ pub enum HostError {
     /// A required feature is disabled.
     #[error("{0} requires {1}; enable {1} or disable {0} under [modules]")]
     MissingDependency(&'static str, &'static str),
+    /// An option has a value that its feature refuses: the name of the feature, the key, the problem.
+    #[error("modules.{0}: {1} {2}")]
+    InvalidOption(&'static str, &'static str, String),
     /// The address of a service is not a domain.
     #[error(
         "modules.{0}: \"{1}\" is not a valid address of a service; write a domain such as \"{0}.{{domain}}\""
@@ -158,6 +161,9 @@ impl Host {
                 feature_state,
                 parts: &mut parts,
             });
+            if let Some((key, problem)) = parts.invalid_option.take() {
+                return Err(HostError::InvalidOption(feature.name, key, problem));
+            }
             let requests: Vec<IqKey> = parts.iq[before..].iter().map(|(key, ..)| *key).collect();
             let commands: Vec<&str> = parts.commands[commands..].iter().map(|e| e.command.name).collect();
             if let Some(difference) = undeclared(feature, &requests, &commands) {

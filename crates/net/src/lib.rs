@@ -9,6 +9,7 @@ pub mod bosh;
 mod buffer_pool;
 mod connection_info;
 mod connection_limits;
+mod deadlines;
 mod error;
 pub mod http;
 mod listener;

@@ -240,7 +240,7 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
     page.counter(
         "throng_network",
         Some(Unit::Bytes),
-        "Bytes read from and written to client sockets",
+        "Bytes read from and written to client sockets, without relayed bytestreams",
         &[(&[("direction", "in")], read), (&[("direction", "out")], written)],
     )
 }

@@ -5,8 +5,8 @@
 //!
 //! # Pitfalls
 //!
-//! A connection belongs to no domain before its activation, so connections have the limits of the node, and the longest
-//! pairing time of all domains applies.
+//! A connection belongs to no domain before its activation, so connections have the limits of the node, and of the options
+//! that apply before the activation the highest value of all domains counts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,19 +14,20 @@ use std::time::Duration;
 
 use anyhow::Result;
 use base::clock::Clock;
+use base::{ActivationRefusal, BytestreamLimits};
+use features::proxy65;
 use jid::JidRef;
-use net::socks5::{ActivationRefusal, BytestreamDestination, BytestreamLimits, Socks5Proxy};
+use net::socks5::{BytestreamDestination, SWEEP_MILLIS, Socks5Proxy};
 use net::{ConnectionLimiter, ConnectionLimits, Listener, ListenerKind};
-use throng_core::bytestream_relay::{BytestreamRelay, RelayLimits, RelayRefusal, SharedBytestreamRelay};
+use throng_core::bytestream_relay::{BytestreamRelay, SharedBytestreamRelay};
+use throng_core::feature::FeatureOptions;
 use throng_core::{Host, Node};
 
 use crate::assemble;
 use crate::config::NodeConfig;
 
 /// The module that announces the proxy.
-pub(crate) const MODULE: &str = "proxy65";
-/// Pause between two sweeps, the granularity of rates.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const MODULE: &str = proxy65::FEATURE.name;
 
 /// The relay of a node and its listeners.
 pub(crate) struct Socks5Frontend {
@@ -46,13 +47,23 @@ impl Socks5Frontend {
 
     /// Applies a configuration to new connections.
     pub(crate) fn configure(&self, hosts: &[Arc<Host>], config: &NodeConfig) {
-        // Nobody authenticates here: clients that only connect must not pause the listener.
+        // `set_unactivated_limits` has this purpose, and refuses connections instead of pausing the listener.
         let limits = ConnectionLimits { unauthenticated: 0, ..assemble::connection_limits(&config.limits) };
         self.limiter.set_limits(limits);
-        let of = |host: &Arc<Host>| host.options(MODULE).map(|options| options.int("pairing_seconds"));
-        if let Some(seconds) = hosts.iter().filter_map(of).max() {
-            self.proxy.set_pairing_seconds(u32::try_from(seconds).unwrap_or(u32::MAX));
+        let mut options: Vec<_> = hosts.iter().filter_map(|host| host.options(MODULE)).collect();
+        let defaults = FeatureOptions::defaults(proxy65::FEATURE.options);
+        if options.is_empty() {
+            options.push(&defaults);
         }
+        let values = |key: &'static str| options.iter().map(move |options| options.int(key));
+        // 0 means no limit.
+        let limit = |key| values(key).min().filter(|lowest| *lowest == 0).or_else(|| values(key).max());
+        let number = |value: Option<i64>| u32::try_from(value.unwrap_or(0)).unwrap_or(u32::MAX);
+        self.proxy.set_activation_timeout(number(values("activation_timeout_seconds").max()));
+        self.proxy.set_unactivated_limits(
+            number(limit("unactivated_connections")),
+            number(limit("unactivated_connections_per_address")),
+        );
     }
 
     /// Binds a listener.
@@ -67,14 +78,13 @@ impl Socks5Frontend {
 pub(crate) async fn accept_loop(frontend: Arc<Socks5Frontend>, listener: Listener) {
     let runtime = tokio::runtime::Handle::current();
     loop {
-        let accepted = listener.accept().await;
-        runtime.spawn(frontend.proxy.clone().serve(accepted.socket, accepted.permit));
+        runtime.spawn(frontend.proxy.clone().serve(listener.accept().await));
     }
 }
 
 /// Wakes connections whose deadline has passed or whose rate permits more.
 pub(crate) async fn sweep(frontend: Arc<Socks5Frontend>) {
-    let mut tick = tokio::time::interval(SWEEP_INTERVAL);
+    let mut tick = tokio::time::interval(Duration::from_millis(SWEEP_MILLIS));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
@@ -113,21 +123,8 @@ impl BytestreamRelay for Socks5Frontend {
         destination: [u8; 20],
         service: &str,
         user: JidRef<'_>,
-        limits: &RelayLimits,
-    ) -> Result<(), RelayRefusal> {
-        let limits = BytestreamLimits {
-            sessions_per_user: limits.sessions_per_user,
-            sessions: limits.sessions,
-            bytes_per_second_per_user: limits.bytes_per_second_per_user,
-            bytes_per_second: limits.bytes_per_second,
-            idle_seconds: limits.idle_seconds,
-        };
-        let done =
-            self.proxy.activate(BytestreamDestination::new(destination), (service, user.as_str()), &limits);
-        done.map_err(|refusal| match refusal {
-            ActivationRefusal::NotConnected => RelayRefusal::NotConnected,
-            ActivationRefusal::OneParty => RelayRefusal::OneParty,
-            ActivationRefusal::UserLimit | ActivationRefusal::ServiceLimit => RelayRefusal::TooMany,
-        })
+        limits: &BytestreamLimits,
+    ) -> Result<(), ActivationRefusal> {
+        self.proxy.activate(BytestreamDestination::new(destination), (service, user.as_str()), limits)
     }
 }

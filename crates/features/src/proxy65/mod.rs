@@ -3,22 +3,29 @@
 //! The service tells its users where to connect, and activates a bytestream for its requester. The bytes are relayed by
 //! the listener of kind `socks5-proxy`; see [`throng_core::bytestream_relay`].
 //!
-//! Not implemented: UDP (section 8); connections that arrive at another node than the activation.
+//! Not implemented: UDP (section 8); connections that arrive at another node than the activation; the end of active
+//! bytestreams when their account or domain is removed.
 //!
 //! # Pitfalls
 //!
 //! The destination is computed from the address that sent the request, so a wrong requester cannot be distinguished
 //! from a bytestream that does not exist: both are `item-not-found`.
+//!
+//! Section 6.3.5 joins the stream id and both addresses without separators, so `ab@c/d` with the stream id `x` and `b@c/d`
+//! with the stream id `xa` have the same destination. A user whose address is the end of another's can activate a
+//! bytestream of the other, if he knows its stream id, and it then counts as his.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-use jid::Jid;
+use base::{ActivationRefusal, BytestreamLimits};
+use jid::{Jid, prepare_domain};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::bytestream_relay::{BytestreamRelay, RelayLimits, RelayRefusal, SharedBytestreamRelay};
+use throng_core::bytestream_relay::{BytestreamRelay, SharedBytestreamRelay};
 use throng_core::disco::DiscoIdentity;
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec,
@@ -59,42 +66,58 @@ pub static FEATURE: Feature = Feature {
             "Port at which clients reach the listeners; 0: that of the listener.",
         ),
         number(
-            "sessions_per_user",
+            "bytestreams_per_user",
             10_000,
             5,
-            "Concurrent transfers that one user has activated; 0: unlimited.",
+            "Concurrent bytestreams that one user has activated; 0: unlimited.",
         ),
-        number("sessions", 1_000_000, 500, "Concurrent transfers of the domain; 0: unlimited."),
+        number("bytestreams", 1_000_000, 500, "Concurrent bytestreams of the domain; 0: unlimited."),
         number(
             "bytes_per_second_per_user",
             4_000_000_000,
             10_000_000,
-            "Bytes per second of all transfers that one user has activated; 0: unlimited.",
+            "Bytes per second of all bytestreams that one user has activated, at least 32768; 0: unlimited.",
         ),
         number(
             "bytes_per_second",
             4_000_000_000,
             100_000_000,
-            "Bytes per second of the domain; 0: unlimited.",
+            "Bytes per second of the domain, at least 32768; 0: unlimited.",
         ),
         number(
             "idle_seconds",
             86_400,
             120,
-            "Seconds without data after which a transfer is closed; 0: never.",
+            "Seconds without data after which a bytestream is closed; 0: never.",
+        ),
+        OptionSpec {
+            key: "activation_timeout_seconds",
+            kind: OptionKind::Int(5, 3600),
+            default: OptionValue::Int(60),
+            doc: "Seconds from the connection of the second party, or of the only one, to the activation of their bytestream. \
+                  The highest value of all domains applies, since the domain is not known before the activation.",
+        },
+        number(
+            "unactivated_connections",
+            1_000_000,
+            2000,
+            "Concurrent connections without an active bytestream; further ones are closed immediately. 0: unlimited. The \
+             highest value of all domains applies.",
         ),
         number(
-            "pairing_seconds",
-            3600,
-            60,
-            "Seconds from a connection to the activation of its transfer. The highest value of all domains applies, since \
-             the domain is not known before the activation.",
+            "unactivated_connections_per_address",
+            1_000_000,
+            20,
+            "The same from one IPv4 address or one IPv6 /64. 0: unlimited. The highest value of all domains applies.",
         ),
     ],
     default_on: false,
     build,
     ..Feature::EMPTY
 };
+
+/// What the listener reads at once: with a lower rate, one read would delay a bytestream for more than a second.
+const MIN_BYTES_PER_SECOND: i64 = 32_768;
 
 const fn number(key: &'static str, max: i64, default: i64, doc: &'static str) -> OptionSpec {
     OptionSpec { key, kind: OptionKind::Int(0, max), default: OptionValue::Int(default), doc }
@@ -104,6 +127,7 @@ const ADDRESS: IqKey = IqKey::get(IqTarget::Service, Ns::Bytestreams, "query");
 const ACTIVATE: IqKey = IqKey::set(IqTarget::Service, Ns::Bytestreams, "query");
 
 fn build(builder: &mut FeatureBuilder<'_>) {
+    refuse_options(builder);
     let limits = limits(builder.options);
     let streamhost = StreamHost::new(builder.options, builder.domain);
     builder.iq(ADDRESS, move |request: &mut IqRequest<'_>| {
@@ -114,11 +138,25 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     });
 }
 
-fn limits(options: &FeatureOptions) -> RelayLimits {
+fn refuse_options(builder: &mut FeatureBuilder<'_>) {
+    // Section 4: "the IP address or DNS domain name".
+    let streamhost = builder.options.text("streamhost");
+    let is_domain = || prepare_domain(streamhost).is_ok() && !streamhost.contains([':', '[']);
+    if !(streamhost.is_empty() || streamhost.parse::<IpAddr>().is_ok() || is_domain()) {
+        builder.refuse_option("streamhost", format!("must be a name or an IP address, not \"{streamhost}\""));
+    }
+    for key in ["bytes_per_second_per_user", "bytes_per_second"] {
+        if (1..MIN_BYTES_PER_SECOND).contains(&builder.options.int(key)) {
+            builder.refuse_option(key, format!("must be 0 or at least {MIN_BYTES_PER_SECOND}"));
+        }
+    }
+}
+
+fn limits(options: &FeatureOptions) -> BytestreamLimits {
     let of = |key: &str| u32::try_from(options.int(key)).unwrap_or(u32::MAX);
-    RelayLimits {
-        sessions_per_user: of("sessions_per_user"),
-        sessions: of("sessions"),
+    BytestreamLimits {
+        bytestreams_per_user: of("bytestreams_per_user"),
+        bytestreams: of("bytestreams"),
         bytes_per_second_per_user: of("bytes_per_second_per_user"),
         bytes_per_second: of("bytes_per_second"),
         idle_seconds: of("idle_seconds"),
@@ -155,7 +193,7 @@ impl StreamHost {
     /// Section 4: the addresses of the proxy.
     fn answer(&self, request: &IqRequest<'_>, relay: &dyn BytestreamRelay) -> IqAnswer {
         let Some(service) = request.service else { return Err(StanzaCondition::ServiceUnavailable.into()) };
-        let places: BTreeSet<(String, u16)> = relay
+        let streamhosts: BTreeSet<(String, u16)> = relay
             .addresses()
             .into_iter()
             .map(|listener| {
@@ -167,13 +205,13 @@ impl StreamHost {
                 (host, if self.port == 0 { listener.port() } else { self.port })
             })
             .collect();
-        if places.is_empty() {
+        if streamhosts.is_empty() {
             return Err(StanzaCondition::NotAllowed.into());
         }
         let mut out = Vec::with_capacity(256);
         let mut writer = Writer::new(&mut out);
         writer.start_ns("query", Ns::Bytestreams);
-        for (host, port) in places {
+        for (host, port) in streamhosts {
             writer.start("streamhost").attr("host", &host).attr("jid", service.address());
             writer.attr("port", &port.to_string()).end();
         }
@@ -183,7 +221,7 @@ impl StreamHost {
 }
 
 /// Section 6.3.5: activation by the requester.
-fn activate(request: &IqRequest<'_>, relay: &dyn BytestreamRelay, limits: &RelayLimits) -> IqAnswer {
+fn activate(request: &IqRequest<'_>, relay: &dyn BytestreamRelay, limits: &BytestreamLimits) -> IqAnswer {
     let Some(service) = request.service else { return Err(StanzaCondition::ServiceUnavailable.into()) };
     let tree = request.tree()?;
     let query = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
@@ -198,10 +236,12 @@ fn activate(request: &IqRequest<'_>, relay: &dyn BytestreamRelay, limits: &Relay
     let destination = digest.as_ref().try_into().map_err(|_| StanzaCondition::InternalServerError)?;
     relay.activate(destination, service.address(), request.from.bare(), limits).map(|()| Vec::new()).map_err(
         |refusal| match refusal {
-            RelayRefusal::NotConnected => StanzaCondition::ItemNotFound.into(),
-            RelayRefusal::OneParty => StanzaCondition::NotAllowed.into(),
-            RelayRefusal::TooMany => StanzaError::new(StanzaCondition::ResourceConstraint)
-                .text("too many transfers; wait until one has ended"),
+            ActivationRefusal::NotConnected => StanzaCondition::ItemNotFound.into(),
+            ActivationRefusal::OneParty => StanzaCondition::NotAllowed.into(),
+            ActivationRefusal::UserLimit | ActivationRefusal::ServiceLimit => {
+                StanzaError::new(StanzaCondition::ResourceConstraint)
+                    .text("too many transfers; wait until one has ended")
+            }
         },
     )
 }

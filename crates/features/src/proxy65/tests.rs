@@ -14,7 +14,7 @@ use super::*;
 /// Listens at port 7625, and knows one bytestream.
 #[derive(Default)]
 struct RecordedRelay {
-    refuses: LeafMutex<Option<RelayRefusal>>,
+    refuses: LeafMutex<Option<ActivationRefusal>>,
     activated: LeafMutex<Vec<String>>,
     closed: bool,
 }
@@ -29,25 +29,25 @@ impl BytestreamRelay for RecordedRelay {
         destination: [u8; 20],
         service: &str,
         user: JidRef<'_>,
-        limits: &RelayLimits,
-    ) -> Result<(), RelayRefusal> {
+        limits: &BytestreamLimits,
+    ) -> Result<(), ActivationRefusal> {
         if let Some(refusal) = *self.refuses.lock() {
             return Err(refusal);
         }
         let hex = destination.map(|byte| format!("{byte:02x}")).concat();
-        let sessions = limits.sessions_per_user;
-        self.activated.lock().push(format!("{hex} {service} {user} {sessions}"));
+        let bytestreams = limits.bytestreams_per_user;
+        self.activated.lock().push(format!("{hex} {service} {user} {bytestreams}"));
         Ok(())
     }
 }
 
-struct Stage {
+struct Fixture {
     engine: TestNode,
     relay: Arc<RecordedRelay>,
     requester: NodeClient,
 }
 
-fn stage(options: &[(&'static str, OptionValue)], relay: RecordedRelay) -> Stage {
+fn fixture(options: &[(&'static str, OptionValue)], relay: RecordedRelay) -> Fixture {
     let mut enabled: Vec<EnabledFeature> = [&crate::disco::FEATURE, &FEATURE]
         .into_iter()
         .map(|feature| EnabledFeature { feature, options: FeatureOptions::defaults(feature.options) })
@@ -60,7 +60,7 @@ fn stage(options: &[(&'static str, OptionValue)], relay: RecordedRelay) -> Stage
     engine.node.extensions.insert::<SharedBytestreamRelay>(relay.clone());
     engine.create_user("requester");
     let requester = engine.connect("requester", "foo");
-    Stage { engine, relay, requester }
+    Fixture { engine, relay, requester }
 }
 
 fn text(value: &'static str) -> OptionValue {
@@ -68,8 +68,8 @@ fn text(value: &'static str) -> OptionValue {
 }
 
 /// The proxy of the examples.
-fn example() -> Stage {
-    stage(
+fn example() -> Fixture {
+    fixture(
         &[("address", text("streamer.{domain}")), ("streamhost", text("24.24.24.1"))],
         RecordedRelay::default(),
     )
@@ -89,7 +89,7 @@ const ACTIVATION: &str = "<query xmlns='http://jabber.org/protocol/bytestreams' 
 
 #[test]
 fn section_4_the_server_lists_the_proxy() {
-    let Stage { requester, .. } = example();
+    let Fixture { requester, .. } = example();
     assert_same(
         &request(&requester, "get", "example.com", "<query xmlns='http://jabber.org/protocol/disco#items'/>"),
         &result(
@@ -102,7 +102,7 @@ fn section_4_the_server_lists_the_proxy() {
 
 #[test]
 fn section_4_the_proxy_describes_itself() {
-    let Stage { requester, .. } = example();
+    let Fixture { requester, .. } = example();
     assert_same(
         &request(
             &requester,
@@ -123,7 +123,7 @@ fn section_4_the_proxy_describes_itself() {
 
 #[test]
 fn section_4_the_proxy_returns_its_network_address() {
-    let Stage { requester, .. } = example();
+    let Fixture { requester, .. } = example();
     assert_same(
         &request(&requester, "get", "streamer.example.com", QUERY),
         &result(
@@ -144,7 +144,7 @@ fn the_network_address_is_that_of_the_listener_or_the_configured_one() {
         ),
         (vec![("streamhost", text("2001:db8::1"))], "host='2001:db8::1' jid='proxy.example.com' port='7625'"),
     ] {
-        let Stage { requester, .. } = stage(&options, RecordedRelay::default());
+        let Fixture { requester, .. } = fixture(&options, RecordedRelay::default());
         let reply = request(&requester, "get", "proxy.example.com", QUERY).concat();
         assert!(reply.contains(&format!("<streamhost {want}/></query>")), "once: {reply}");
     }
@@ -152,7 +152,7 @@ fn the_network_address_is_that_of_the_listener_or_the_configured_one() {
 
 #[test]
 fn section_4_users_of_other_domains_are_forbidden() {
-    let Stage { engine, relay, .. } = example();
+    let Fixture { engine, relay, .. } = example();
     engine.create_user("romeo@example.net");
     let romeo = engine.connect("romeo@example.net", "foo");
     for (kind, payload) in [("get", QUERY), ("set", ACTIVATION)] {
@@ -164,14 +164,14 @@ fn section_4_users_of_other_domains_are_forbidden() {
 
 #[test]
 fn section_4_a_proxy_without_a_listener_is_not_allowed() {
-    let Stage { requester, .. } = stage(&[], RecordedRelay { closed: true, ..RecordedRelay::default() });
+    let Fixture { requester, .. } = fixture(&[], RecordedRelay { closed: true, ..RecordedRelay::default() });
     let reply = request(&requester, "get", "proxy.example.com", QUERY).concat();
     assert!(reply.contains("<error type='cancel'><not-allowed"), "{reply}");
 }
 
 #[test]
 fn section_6_3_5_the_requester_activates_the_bytestream() {
-    let Stage { requester, relay, .. } = example();
+    let Fixture { requester, relay, .. } = example();
     assert_same(
         &request(&requester, "set", "streamer.example.com", ACTIVATION),
         &["<iq from='streamer.example.com' id='1' to='requester@example.com/foo' type='result'/>".to_owned()],
@@ -185,7 +185,7 @@ fn section_6_3_5_the_requester_activates_the_bytestream() {
 
 #[test]
 fn section_6_3_5_addresses_are_normalised_before_the_digest() {
-    let Stage { requester, relay, .. } = example();
+    let Fixture { requester, relay, .. } = example();
     let shouted = ACTIVATION.replace("target@example.org/bar", " Target@EXAMPLE.org/bar ");
     for payload in [ACTIVATION, &shouted] {
         request(&requester, "set", "streamer.example.com", payload);
@@ -196,11 +196,11 @@ fn section_6_3_5_addresses_are_normalised_before_the_digest() {
 
 #[test]
 fn section_6_3_5_each_refusal_has_its_condition() {
-    let Stage { requester, relay, .. } = example();
+    let Fixture { requester, relay, .. } = example();
     for (refusal, want) in [
-        (RelayRefusal::NotConnected, "<item-not-found"),
-        (RelayRefusal::OneParty, "<not-allowed"),
-        (RelayRefusal::TooMany, "<resource-constraint"),
+        (ActivationRefusal::NotConnected, "<item-not-found"),
+        (ActivationRefusal::OneParty, "<not-allowed"),
+        (ActivationRefusal::UserLimit, "<resource-constraint"),
     ] {
         *relay.refuses.lock() = Some(refusal);
         let reply = request(&requester, "set", "streamer.example.com", ACTIVATION).concat();
@@ -210,7 +210,7 @@ fn section_6_3_5_each_refusal_has_its_condition() {
 
 #[test]
 fn malformed_activations_are_refused() {
-    let Stage { requester, relay, .. } = example();
+    let Fixture { requester, relay, .. } = example();
     for (from, to, want) in [
         (" sid='vxf9n471bn46'", "", "<bad-request"),
         (" sid='vxf9n471bn46'", " sid=''", "<bad-request"),

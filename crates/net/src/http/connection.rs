@@ -22,7 +22,6 @@ use std::task::{Context, Poll};
 
 use super::body::{BodyDecoder, BodyError};
 use super::classify::{NEEDS_TLS, RequestKind, bad_body, classify};
-use super::deadlines::{Deadline, NEVER};
 use super::forwarded::RemoteClient;
 use super::handler::HttpHandler;
 use super::head::{self, BodyLength, HeadScan, HttpMethod, HttpRejection, HttpRequest, ResponseOptions};
@@ -30,6 +29,7 @@ use super::origins::Cors;
 use super::response;
 use crate::bosh::{BoshResponse, RequestSource};
 use crate::connection_limits::ConnectionPermit;
+use crate::deadlines::{Deadline, NEVER};
 use crate::scratch::{Scratch, with_scratch};
 use crate::stream::Stream;
 use crate::websocket::AcceptedHandshake;

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use base::clock::Clock;
 use base::lock::LeafRwLock;
 
-use super::deadlines::Deadlines;
 use super::forwarded::{RemoteClient, TrustedProxies};
 use super::origins::AllowedOrigins;
 use crate::bosh::{BoshResponse, RequestSource};
 use crate::connection_limits::ConnectionPermit;
+use crate::deadlines::Deadlines;
 use crate::stream::Stream;
 use crate::websocket;
 

@@ -12,7 +12,6 @@
 //! | `forwarded` | the client of a reverse proxy |
 //! | `origins` | permitted web origins |
 //! | `response` | responses, gzip |
-//! | `deadlines` | deadlines, one sweep per second |
 //! | `connection` | the future |
 //! | `async_io` | a stream for an HTTP library |
 //!
@@ -27,7 +26,6 @@ mod classify;
 mod connection;
 #[cfg(test)]
 mod connection_tests;
-mod deadlines;
 mod forwarded;
 mod handler;
 #[cfg(test)]

@@ -5,20 +5,38 @@
 //! first party owns both sockets. A bytestream without unwritten bytes owns no buffer; one party that does not read holds
 //! back the other.
 //!
+//! | File | Contents |
+//! | --- | --- |
+//! | `handshake` | messages of SOCKS5 |
+//! | `connection` | a connection until it has named its destination |
+//! | `table` | bytestreams that wait for activation, active ones |
+//! | `permit` | what users and services have in use, rates |
+//! | `pending` | the task before the activation |
+//! | `relay` | the task after the activation |
+//! | `party` | a socket with its permits |
+//! | `metrics` | outcomes and counts |
+//!
 //! Not implemented: UDP (section 8), authentication of the connections, a destination whose parties are connected to
-//! different nodes.
+//! different nodes. Active bytestreams are neither listed nor drained at a shutdown; they outlive the account and the
+//! domain for which they were activated, until a party closes or the idle limit.
 //!
 //! # Pitfalls
 //!
 //! The digest identifies the parties, not the service, so all domains of the node share the listeners and the table.
-//! Nothing is known about a connection before its activation: the pairing time and the limits of connections are all that
-//! bounds it.
+//! Nothing is known about a connection before its activation: the activation timeout and the limits of connections are
+//! all that bounds it.
 
+mod connection;
 mod handshake;
+mod metrics;
+mod party;
+mod pending;
+mod permit;
 mod relay;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use handshake::BytestreamDestination;
-pub use table::{ActivationRefusal, BytestreamLimits, Socks5Counts, Socks5Outcome, Socks5Proxy};
+pub use metrics::{Socks5Counts, Socks5Outcome};
+pub use table::{SWEEP_MILLIS, Socks5Proxy};

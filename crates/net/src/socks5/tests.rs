@@ -1,16 +1,18 @@
 //! Tests of the proxy over pipes in memory, with a clock that stands still until it is moved.
 
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use base::ManualClock;
+use base::{ActivationRefusal, BytestreamLimits, ManualClock};
 
+use super::party::PartySocket;
 use super::*;
 use crate::Pipe;
-use crate::stream::byte_stream::AnyByteStream;
 
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const NAME: &str = "0123456789abcdef0123456789abcdef01234567";
 
 fn destination() -> BytestreamDestination {
@@ -19,7 +21,7 @@ fn destination() -> BytestreamDestination {
 }
 
 /// A proxy, its clock and the tasks of its connections.
-struct Stage {
+struct Fixture {
     proxy: Socks5Proxy,
     clock: Arc<ManualClock>,
     tasks: Vec<Pin<Box<dyn Future<Output = ()>>>>,
@@ -28,10 +30,10 @@ struct Stage {
 /// The client's end of a connection.
 struct Client(Pipe);
 
-impl Stage {
-    fn new() -> Stage {
+impl Fixture {
+    fn new() -> Fixture {
         let clock = Arc::new(ManualClock::new());
-        Stage { proxy: Socks5Proxy::new(clock.clone()), clock, tasks: Vec::new() }
+        Fixture { proxy: Socks5Proxy::new(clock.clone()), clock, tasks: Vec::new() }
     }
 
     fn connect(&mut self) -> Client {
@@ -41,12 +43,14 @@ impl Stage {
     /// A connection whose buffers hold this many bytes in each direction.
     fn connect_with(&mut self, capacity: usize) -> Client {
         let (server, client) = Pipe::pair(capacity);
-        self.tasks.push(Box::pin(self.proxy.clone().serve_stream(AnyByteStream::Memory(server), None)));
+        let unactivated = self.proxy.0.unactivated.try_acquire(PEER).expect("below the limit");
+        let socket = PartySocket::Memory(server);
+        self.tasks.push(Box::pin(self.proxy.clone().serve_socket(socket, None, unactivated)));
         self.run();
         Client(client)
     }
 
-    /// Polls all tasks until none makes progress any more; pipes and alarms wake nothing here.
+    /// Polls all tasks until none makes progress any more; pipes and deadlines wake nothing here.
     fn run(&mut self) {
         for _ in 0..64 {
             let mut cx = Context::from_waker(Waker::noop());
@@ -116,6 +120,12 @@ impl Client {
         all
     }
 
+    /// Reads what there is; true at the end.
+    fn is_closed_after(&mut self, received: &mut Vec<u8>) -> bool {
+        received.extend(self.read());
+        self.is_closed()
+    }
+
     fn is_closed(&mut self) -> bool {
         self.0.poll_read(&mut Context::from_waker(Waker::noop()), &mut [0]) == Poll::Ready(0)
     }
@@ -134,42 +144,42 @@ fn accepted() -> Vec<u8> {
 
 #[test]
 fn section_6_3_bytes_pass_in_both_directions_after_the_activation() {
-    let mut stage = Stage::new();
-    let [mut one, mut two] = stage.pair(&BytestreamLimits::default());
+    let mut fixture = Fixture::new();
+    let [mut one, mut two] = fixture.pair(&BytestreamLimits::default());
     one.write(b"hello");
     two.write(b"world");
-    stage.run();
+    fixture.run();
     assert_eq!((one.read(), two.read()), (b"world".to_vec(), b"hello".to_vec()));
-    let counts = stage.proxy.counts();
+    let counts = fixture.proxy.counts();
     assert_eq!((counts.active, counts.waiting, counts.activated, counts.bytes), (1, 0, 1, 10));
     drop((one, two));
-    stage.run();
-    assert_eq!((stage.proxy.counts().active, stage.tasks.len()), (0, 0));
+    fixture.run();
+    assert_eq!((fixture.proxy.counts().active, fixture.tasks.len()), (0, 0));
 }
 
 #[test]
 fn section_6_3_5_both_parties_must_be_connected() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     let limits = BytestreamLimits::default();
-    assert_eq!(stage.activate(&limits), Err(ActivationRefusal::NotConnected));
-    let _one = stage.party();
-    assert_eq!(stage.activate(&limits), Err(ActivationRefusal::OneParty));
-    let _two = stage.party();
-    assert_eq!(stage.activate(&limits), Ok(()));
-    assert_eq!(stage.activate(&limits), Err(ActivationRefusal::NotConnected), "once");
+    assert_eq!(fixture.activate(&limits), Err(ActivationRefusal::NotConnected));
+    let _one = fixture.party();
+    assert_eq!(fixture.activate(&limits), Err(ActivationRefusal::OneParty));
+    let _two = fixture.party();
+    assert_eq!(fixture.activate(&limits), Ok(()));
+    assert_eq!(fixture.activate(&limits), Err(ActivationRefusal::NotConnected), "once");
 }
 
 #[test]
 fn every_digit_of_the_destination_counts() {
-    let mut stage = Stage::new();
-    let _parties = [stage.party(), stage.party()];
+    let mut fixture = Fixture::new();
+    let _parties = [fixture.party(), fixture.party()];
     for at in 0..20 {
         for bit in [1, 0x80] {
             let mut digest: [u8; 20] =
                 std::array::from_fn(|n| u8::from_str_radix(&NAME[2 * n..2 * n + 2], 16).unwrap());
             digest[at] ^= bit;
             let other = BytestreamDestination::new(digest);
-            let done = stage.proxy.activate(other, ("s", "u"), &BytestreamLimits::default());
+            let done = fixture.proxy.activate(other, ("s", "u"), &BytestreamLimits::default());
             assert_eq!(done, Err(ActivationRefusal::NotConnected), "byte {at}");
         }
     }
@@ -177,107 +187,107 @@ fn every_digit_of_the_destination_counts() {
 
 #[test]
 fn section_10_1_a_third_party_is_refused_and_the_first_two_stay() {
-    let mut stage = Stage::new();
-    let [mut one, mut two] = [stage.party(), stage.party()];
-    let mut third = stage.connect();
+    let mut fixture = Fixture::new();
+    let [mut one, mut two] = [fixture.party(), fixture.party()];
+    let mut third = fixture.connect();
     third.write(&[5, 1, 0]);
-    stage.run();
+    fixture.run();
     third.read();
     third.write(&request(NAME));
-    stage.run();
+    fixture.run();
     assert_eq!(third.read()[..2], [5, 2]);
     assert!(third.is_closed());
-    assert_eq!(stage.ended(Socks5Outcome::Occupied), 1);
-    assert_eq!(stage.activate(&BytestreamLimits::default()), Ok(()));
+    assert_eq!(fixture.ended(Socks5Outcome::Duplicate), 1);
+    assert_eq!(fixture.activate(&BytestreamLimits::default()), Ok(()));
     one.write(b"x");
-    stage.run();
+    fixture.run();
     assert_eq!(two.read(), b"x");
 }
 
 #[test]
 fn section_10_1_bytes_before_the_activation_are_ignored() {
-    let mut stage = Stage::new();
-    let [mut one, mut two] = [stage.party(), stage.party()];
+    let mut fixture = Fixture::new();
+    let [mut one, mut two] = [fixture.party(), fixture.party()];
     one.write(b"early");
     two.write(&[b'x'; 60_000]);
-    stage.run();
-    assert_eq!(stage.activate(&BytestreamLimits::default()), Ok(()));
+    fixture.run();
+    assert_eq!(fixture.activate(&BytestreamLimits::default()), Ok(()));
     one.write(b"late");
-    stage.run();
+    fixture.run();
     assert_eq!((one.read(), two.read()), (vec![], b"late".to_vec()));
 }
 
 #[test]
 fn section_6_3_5_bytes_sent_right_after_the_activation_arrive() {
-    let mut stage = Stage::new();
-    let [mut one, mut two] = [stage.party(), stage.party()];
+    let mut fixture = Fixture::new();
+    let [mut one, mut two] = [fixture.party(), fixture.party()];
     let users = ("proxy.example.com", "juliet@example.com");
-    assert_eq!(stage.proxy.activate(destination(), users, &BytestreamLimits::default()), Ok(()));
+    assert_eq!(fixture.proxy.activate(destination(), users, &BytestreamLimits::default()), Ok(()));
     // The task of the parties has not run since.
     one.write(b"the beginning");
-    stage.run();
+    fixture.run();
     assert_eq!(two.read(), b"the beginning");
 }
 
 #[test]
-fn a_flood_before_the_activation_ends_the_connection() {
-    let mut stage = Stage::new();
-    let mut one = stage.party();
+fn too_many_bytes_before_the_activation_end_the_connection() {
+    let mut fixture = Fixture::new();
+    let mut one = fixture.party();
     one.write(&[b'x'; 70_000]);
-    stage.run();
+    fixture.run();
     assert!(one.is_closed());
-    assert_eq!((stage.ended(Socks5Outcome::Flooded), stage.proxy.counts().waiting), (1, 0));
+    assert_eq!((fixture.ended(Socks5Outcome::TooMuchEarlyData), fixture.proxy.counts().waiting), (1, 0));
 }
 
 #[test]
 fn a_party_that_leaves_before_the_activation_can_come_back() {
-    let mut stage = Stage::new();
-    let one = stage.party();
-    let mut two = stage.party();
+    let mut fixture = Fixture::new();
+    let one = fixture.party();
+    let mut two = fixture.party();
     drop(one);
-    stage.run();
-    assert_eq!(stage.activate(&BytestreamLimits::default()), Err(ActivationRefusal::OneParty));
-    let mut again = stage.party();
-    assert_eq!(stage.activate(&BytestreamLimits::default()), Ok(()));
+    fixture.run();
+    assert_eq!(fixture.activate(&BytestreamLimits::default()), Err(ActivationRefusal::OneParty));
+    let mut again = fixture.party();
+    assert_eq!(fixture.activate(&BytestreamLimits::default()), Ok(()));
     again.write(b"x");
-    stage.run();
+    fixture.run();
     assert_eq!(two.read(), b"x");
-    let (other, last) = (stage.party(), stage.party());
+    let (other, last) = (fixture.party(), fixture.party());
     drop((other, last));
-    stage.run();
-    assert_eq!((stage.ended(Socks5Outcome::Abandoned), stage.proxy.counts().waiting), (1, 0));
+    fixture.run();
+    assert_eq!((fixture.ended(Socks5Outcome::Abandoned), fixture.proxy.counts().waiting), (3, 0));
 }
 
 #[test]
 fn half_a_bytestream_can_be_closed() {
-    let mut stage = Stage::new();
-    let [mut one, mut two] = stage.pair(&BytestreamLimits::default());
+    let mut fixture = Fixture::new();
+    let [mut one, mut two] = fixture.pair(&BytestreamLimits::default());
     one.write(b"request");
     one.0.close();
-    stage.run();
+    fixture.run();
     assert_eq!(two.read(), b"request");
     assert!(two.is_closed(), "the end is passed on");
     two.write(b"answer");
-    stage.run();
+    fixture.run();
     assert_eq!(one.read(), b"answer", "the other direction is open");
     two.0.close();
-    stage.run();
+    fixture.run();
     assert!(one.is_closed());
-    assert_eq!((stage.ended(Socks5Outcome::Finished), stage.tasks.len()), (1, 0));
+    assert_eq!((fixture.ended(Socks5Outcome::Finished), fixture.tasks.len()), (1, 0));
 }
 
 #[test]
 fn a_party_that_does_not_read_holds_back_the_other() {
-    let mut stage = Stage::new();
-    let mut slow = stage.connect_with(1000);
-    stage.name(&mut slow);
-    let mut fast = stage.party();
-    assert_eq!(stage.activate(&BytestreamLimits::default()), Ok(()));
+    let mut fixture = Fixture::new();
+    let mut slow = fixture.connect_with(1000);
+    fixture.name(&mut slow);
+    let mut fast = fixture.party();
+    assert_eq!(fixture.activate(&BytestreamLimits::default()), Ok(()));
     let sent: Vec<u8> = (0..=u8::MAX).cycle().take(2_000_000).collect();
     let mut written = 0;
     for _ in 0..100 {
         written += fast.write(&sent[written..]);
-        stage.run();
+        fixture.run();
     }
     // The pipes hold 256 kB and 1 kB, the proxy one chunk.
     assert!(written <= 256 * 1024 + 1000 + 32 * 1024, "{written}");
@@ -287,7 +297,7 @@ fn a_party_that_does_not_read_holds_back_the_other() {
         assert!(!more.is_empty(), "progress at {}", received.len());
         received.extend(more);
         written += fast.write(&sent[written..]);
-        stage.run();
+        fixture.run();
     }
     assert!(received == sent, "in order, and complete");
 }
@@ -298,12 +308,12 @@ fn rates_of_a_user_and_of_the_service_hold_on_average() {
         BytestreamLimits { bytes_per_second_per_user: 100_000, ..BytestreamLimits::default() },
         BytestreamLimits { bytes_per_second: 100_000, ..BytestreamLimits::default() },
     ] {
-        let mut stage = Stage::new();
-        let [mut one, mut two] = stage.pair(&limits);
+        let mut fixture = Fixture::new();
+        let [mut one, mut two] = fixture.pair(&limits);
         let mut received = 0;
         for _ in 0..100 {
             one.write(&[b'x'; 200_000]);
-            stage.advance(100);
+            fixture.advance(100);
             received += two.read().len();
         }
         // Ten seconds, the burst of one second, and one chunk of debt.
@@ -313,101 +323,103 @@ fn rates_of_a_user_and_of_the_service_hold_on_average() {
 
 #[test]
 fn the_debt_of_a_user_outlives_the_transfer() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     let limits = BytestreamLimits { bytes_per_second_per_user: 10_000, ..BytestreamLimits::default() };
     let mut received = 0;
     for _ in 0..5 {
-        let [mut one, mut two] = stage.pair(&limits);
+        let [mut one, mut two] = fixture.pair(&limits);
         one.write(&[b'x'; 100_000]);
-        stage.run();
+        fixture.run();
         received += two.read().len();
         drop((one, two));
-        stage.advance(1);
+        fixture.advance(1);
     }
     assert!(received <= 10_000 + 32 * 1024, "{received}");
 }
 
 #[test]
-fn sessions_of_a_user_and_of_the_service_are_limited() {
+fn bytestreams_of_a_user_and_of_the_service_are_limited() {
     for (limits, refusal) in [
         (
-            BytestreamLimits { sessions_per_user: 1, ..BytestreamLimits::default() },
+            BytestreamLimits { bytestreams_per_user: 1, ..BytestreamLimits::default() },
             ActivationRefusal::UserLimit,
         ),
-        (BytestreamLimits { sessions: 1, ..BytestreamLimits::default() }, ActivationRefusal::ServiceLimit),
+        (BytestreamLimits { bytestreams: 1, ..BytestreamLimits::default() }, ActivationRefusal::ServiceLimit),
     ] {
-        let mut stage = Stage::new();
-        let first = stage.pair(&limits);
-        let _second = [stage.party(), stage.party()];
-        assert_eq!(stage.activate(&limits), Err(refusal));
+        let mut fixture = Fixture::new();
+        let first = fixture.pair(&limits);
+        let _second = [fixture.party(), fixture.party()];
+        assert_eq!(fixture.activate(&limits), Err(refusal));
         drop(first);
-        stage.run();
-        assert_eq!(stage.activate(&limits), Ok(()), "it still waits");
+        fixture.run();
+        assert_eq!(fixture.activate(&limits), Ok(()), "it still waits");
     }
 }
 
 #[test]
 fn an_idle_bytestream_is_closed_and_a_busy_one_is_not() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     let [mut one, mut two] =
-        stage.pair(&BytestreamLimits { idle_seconds: 10, ..BytestreamLimits::default() });
+        fixture.pair(&BytestreamLimits { idle_seconds: 10, ..BytestreamLimits::default() });
     for _ in 0..5 {
-        stage.advance(9_000);
+        fixture.advance(9_000);
         one.write(b"x");
-        stage.run();
+        fixture.run();
         assert_eq!(two.read(), b"x");
     }
-    stage.advance(9_999);
-    assert_eq!(stage.proxy.counts().active, 1);
-    stage.advance(1);
+    fixture.advance(9_999);
+    assert_eq!(fixture.proxy.counts().active, 1);
+    fixture.advance(1);
     assert!(one.is_closed() && two.is_closed());
-    assert_eq!(stage.ended(Socks5Outcome::Idle), 1);
+    assert_eq!(fixture.ended(Socks5Outcome::Idle), 1);
 }
 
 #[test]
 fn a_receiver_that_never_reads_is_idle() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     let limits = BytestreamLimits { idle_seconds: 10, ..BytestreamLimits::default() };
-    let [mut one, _two] = stage.pair(&limits);
+    let [mut one, _two] = fixture.pair(&limits);
     for _ in 0..30 {
         one.write(&[b'x'; 600_000]);
-        stage.advance(1000);
+        fixture.advance(1000);
     }
-    assert_eq!(stage.ended(Socks5Outcome::Idle), 1);
+    assert_eq!(fixture.ended(Socks5Outcome::Idle), 1);
 }
 
 #[test]
 fn a_bytestream_that_is_not_activated_in_time_is_closed() {
-    let mut stage = Stage::new();
-    stage.proxy.set_pairing_seconds(30);
-    let mut one = stage.party();
-    stage.advance(20_000);
-    let mut two = stage.party();
-    stage.advance(10_000);
+    let mut fixture = Fixture::new();
+    fixture.proxy.set_activation_timeout(30);
+    let mut one = fixture.party();
+    fixture.advance(20_000);
+    let mut two = fixture.party();
+    fixture.advance(29_999);
+    assert!(!one.is_closed() && !two.is_closed(), "the second party has its full time");
+    fixture.advance(1);
     assert!(one.is_closed() && two.is_closed());
-    assert_eq!((stage.ended(Socks5Outcome::Expired), stage.proxy.counts().waiting), (1, 0));
-    assert_eq!(stage.activate(&BytestreamLimits::default()), Err(ActivationRefusal::NotConnected));
+    assert_eq!((fixture.ended(Socks5Outcome::Expired), fixture.proxy.counts().waiting), (2, 0));
+    assert_eq!(fixture.activate(&BytestreamLimits::default()), Err(ActivationRefusal::NotConnected));
 }
 
 #[test]
 fn a_slow_handshake_is_closed() {
     for begun in [&[][..], &[5], &[5, 200, 1], &[5, 1, 0, 5, 1]] {
-        let mut stage = Stage::new();
-        let mut client = stage.connect();
+        let mut fixture = Fixture::new();
+        let mut client = fixture.connect();
         client.write(begun);
-        stage.run();
+        fixture.run();
         client.read();
-        stage.advance(9_999);
+        fixture.advance(9_999);
         assert!(!client.is_closed());
-        stage.advance(1);
+        fixture.advance(1);
         assert!(client.is_closed(), "{begun:?}");
-        assert_eq!(stage.ended(Socks5Outcome::Expired), 1);
+        assert_eq!(fixture.ended(Socks5Outcome::Expired), 1);
     }
 }
 
 #[test]
 fn garbage_is_refused_and_leaves_nothing() {
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     for (bytes, reply) in [
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![]),
         (b"\x16\x03\x01\x02\x00".to_vec(), vec![]),
@@ -422,14 +434,14 @@ fn garbage_is_refused_and_leaves_nothing() {
         ([&[5, 1, 0][..], &request(&NAME[1..])].concat(), vec![5, 0, 5, 2, 0, 1, 0, 0, 0, 0, 0, 0]),
         ([&[5, 1, 0][..], &[9; 300]].concat(), vec![5, 0]),
     ] {
-        let mut client = stage.connect();
+        let mut client = fixture.connect();
         client.write(&bytes);
-        stage.run();
+        fixture.run();
         assert_eq!(client.read(), reply, "{bytes:?}");
         assert!(client.is_closed(), "{bytes:?}");
     }
-    assert_eq!((stage.ended(Socks5Outcome::Rejected), stage.tasks.len()), (9, 0));
-    assert_eq!(stage.proxy.counts().waiting, 0);
+    assert_eq!((fixture.ended(Socks5Outcome::Rejected), fixture.tasks.len()), (9, 0));
+    assert_eq!(fixture.proxy.counts().waiting, 0);
 }
 
 #[test]
@@ -441,39 +453,151 @@ fn random_bytes_do_not_panic_and_leave_nothing() {
         state ^= state << 17;
         state.to_le_bytes()[3]
     };
-    let mut stage = Stage::new();
+    let mut fixture = Fixture::new();
     for _ in 0..500 {
-        let mut client = stage.connect();
+        let mut client = fixture.connect();
         let valid = [&[5, 1, 0][..], &request(NAME)].concat();
         let keep = usize::from(random()) % valid.len();
         let mut bytes = valid[..keep].to_vec();
         bytes.extend(std::iter::repeat_with(&mut random).take(20));
         client.write(&bytes);
-        stage.run();
+        fixture.run();
         drop(client);
-        stage.run();
+        fixture.run();
     }
-    stage.advance(60_000);
-    assert_eq!((stage.tasks.len(), stage.proxy.counts().waiting), (0, 0));
+    fixture.advance(60_000);
+    assert_eq!((fixture.tasks.len(), fixture.proxy.counts().waiting), (0, 0));
 }
 
 #[test]
 fn a_handshake_in_single_bytes_succeeds() {
-    let mut stage = Stage::new();
-    let mut client = stage.connect();
+    let mut fixture = Fixture::new();
+    let mut client = fixture.connect();
     for byte in [&[5, 2, 1, 0][..], &request(NAME)].concat() {
         client.write(&[byte]);
-        stage.run();
+        fixture.run();
     }
     assert_eq!(client.read(), [&[5, 0][..], &accepted()].concat());
 }
 
 #[test]
-fn a_cancelled_task_frees_its_places() {
-    let mut stage = Stage::new();
-    let _parties = stage.pair(&BytestreamLimits::default());
-    let _waiting = stage.party();
-    assert_eq!((stage.proxy.counts().active, stage.proxy.counts().waiting), (1, 1));
-    stage.tasks.clear();
-    assert_eq!((stage.proxy.counts().active, stage.proxy.counts().waiting), (0, 0));
+fn a_cancelled_task_releases_its_counts() {
+    let mut fixture = Fixture::new();
+    let _parties = fixture.pair(&BytestreamLimits::default());
+    let _waiting = fixture.party();
+    assert_eq!((fixture.proxy.counts().active, fixture.proxy.counts().waiting), (1, 1));
+    fixture.tasks.clear();
+    assert_eq!((fixture.proxy.counts().active, fixture.proxy.counts().waiting), (0, 0));
+}
+
+#[test]
+fn early_data_of_one_of_two_parties_is_counted() {
+    let mut fixture = Fixture::new();
+    let [mut one, mut two] = [fixture.party(), fixture.party()];
+    two.write(&[b'x'; 70_000]);
+    fixture.run();
+    assert!(two.is_closed() && !one.is_closed());
+    assert_eq!(fixture.ended(Socks5Outcome::TooMuchEarlyData), 1);
+}
+
+#[test]
+fn connections_without_an_activation_are_limited_and_active_ones_are_not_counted() {
+    let mut fixture = Fixture::new();
+    fixture.proxy.set_unactivated_limits(3, 2);
+    let other = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+    let admits = |fixture: &Fixture, peer| fixture.proxy.0.unactivated.try_acquire(peer).is_ok();
+    let one = fixture.party();
+    assert!(admits(&fixture, PEER));
+    let two = fixture.party();
+    assert!(!admits(&fixture, PEER) && admits(&fixture, other));
+    let third = fixture.proxy.0.unactivated.try_acquire(other).unwrap();
+    assert!(!admits(&fixture, other), "three in total");
+    drop(third);
+    assert_eq!(fixture.activate(&BytestreamLimits::default()), Ok(()));
+    let _further = [fixture.connect(), fixture.connect()];
+    assert!(!admits(&fixture, PEER));
+    drop((one, two));
+    fixture.run();
+    assert!(!admits(&fixture, PEER), "an active bytestream was not counted");
+}
+
+#[test]
+fn what_was_sent_arrives_although_its_sender_takes_nothing_more() {
+    let mut fixture = Fixture::new();
+    let mut slow = fixture.connect_with(1000);
+    fixture.name(&mut slow);
+    let mut sender = fixture.party();
+    assert_eq!(fixture.activate(&BytestreamLimits::default()), Ok(()));
+    let sent: Vec<u8> = (0..=u8::MAX).cycle().take(100_000).collect();
+    assert_eq!(sender.write(&sent), sent.len());
+    // Writing to it fails from here on.
+    drop(sender);
+    slow.write(b"acknowledged");
+    fixture.run();
+    let mut received = Vec::new();
+    while !slow.is_closed_after(&mut received) {
+        fixture.run();
+    }
+    assert!(received == sent, "{} bytes", received.len());
+    drop(slow);
+    fixture.run();
+    assert_eq!((fixture.ended(Socks5Outcome::Failed), fixture.tasks.len()), (1, 0));
+}
+
+#[test]
+fn a_silent_bytestream_is_idle_while_another_of_its_user_is_in_debt() {
+    let mut fixture = Fixture::new();
+    let limits = BytestreamLimits {
+        bytes_per_second_per_user: 32_768,
+        idle_seconds: 10,
+        ..BytestreamLimits::default()
+    };
+    let [mut one, mut two] = fixture.pair(&limits);
+    let [mut silent, _silent] = fixture.pair(&limits);
+    for _ in 0..110 {
+        one.write(&[b'x'; 100_000]);
+        fixture.advance(100);
+        two.read();
+    }
+    assert!(silent.is_closed());
+    assert_eq!((fixture.ended(Socks5Outcome::Idle), fixture.proxy.counts().active), (1, 1));
+}
+
+#[test]
+fn a_disconnect_is_noticed_in_debt() {
+    let mut fixture = Fixture::new();
+    let limits = BytestreamLimits { bytes_per_second_per_user: 1, ..BytestreamLimits::default() };
+    let [mut one, _two] = fixture.pair(&limits);
+    one.write(&[b'x'; 100_000]);
+    fixture.run();
+    let leaving = fixture.pair(&limits);
+    drop(leaving);
+    fixture.run();
+    assert_eq!(fixture.proxy.counts().active, 1);
+}
+
+/// A waker that uses the proxy, as a task does that runs at once.
+struct UsesProxy(Socks5Proxy);
+
+impl std::task::Wake for UsesProxy {
+    fn wake(self: Arc<Self>) {
+        self.0.counts();
+    }
+}
+
+#[test]
+fn no_task_is_woken_under_a_lock() {
+    let mut fixture = Fixture::new();
+    let _one = fixture.party();
+    let waker = Waker::from(Arc::new(UsesProxy(fixture.proxy.clone())));
+    let poll = |fixture: &mut Fixture| {
+        let mut cx = Context::from_waker(&waker);
+        fixture.tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
+    };
+    poll(&mut fixture);
+    let _two = fixture.party();
+    poll(&mut fixture);
+    assert_eq!(fixture.activate(&BytestreamLimits::default()), Ok(()));
+    poll(&mut fixture);
+    fixture.advance(100);
 }

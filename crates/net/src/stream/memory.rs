@@ -76,6 +76,16 @@ impl Pipe {
         Poll::Ready(count)
     }
 
+    /// Number of available bytes, which stay. 0 means that the other end is closed.
+    pub fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+        let mut direction = self.incoming().lock();
+        if direction.bytes.is_empty() && !direction.finished {
+            direction.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(direction.bytes.len())
+    }
+
     /// Writes as much as fits, at least one byte. Fails with `BrokenPipe` if the other end was dropped.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut direction = self.outgoing().lock();

@@ -343,3 +343,38 @@ fn addresses_of_services_are_checked_for_all_domains() {
         assert!(error.contains(want), "{error}");
     }
 }
+
+#[test]
+fn modules_refuse_values_of_options_with_the_reason() {
+    let build = |option: &str| {
+        let config = NodeConfig::from_text(&format!("[modules.proxy65]\n{option}\n")).unwrap();
+        let state = throng_core::feature_state::FeatureState::default();
+        crate::assemble::build_hosts(&config, &state).map(|_| ()).map_err(|error| error.to_string())
+    };
+    for option in [
+        "streamhost = '192.0.2.1'",
+        "streamhost = '2001:db8::1'",
+        "streamhost = 'files.example.com'",
+        "streamhost = 'bücher.example'",
+        "bytes_per_second = 0",
+        "bytes_per_second_per_user = 32768",
+    ] {
+        assert_eq!(build(option), Ok(()), "{option}");
+    }
+    for host in ["a b", "http://example.com", "[2001:db8::1]", "192.0.2.1:7777", "-"] {
+        let want = format!("modules.proxy65: streamhost must be a name or an IP address, not \"{host}\"");
+        assert_eq!(build(&format!("streamhost = '{host}'")), Err(want));
+    }
+    for key in ["bytes_per_second_per_user", "bytes_per_second"] {
+        let want = format!("modules.proxy65: {key} must be 0 or at least 32768");
+        assert_eq!(build(&format!("{key} = 32767")), Err(want));
+    }
+}
+
+#[test]
+fn an_activation_timeout_is_at_least_five_seconds() {
+    for (seconds, valid) in [(0, false), (4, false), (5, true), (3600, true)] {
+        let text = format!("[modules.proxy65]\nactivation_timeout_seconds = {seconds}\n");
+        assert_eq!(NodeConfig::from_text(&text).is_ok(), valid, "{seconds}");
+    }
+}

@@ -1,7 +1,8 @@
-//! Deadlines of HTTP connections: one sweep per second over plain numbers, instead of a timer each.
+//! Deadlines of connections: a regular sweep over plain numbers, instead of a timer each.
 //!
 //! A timer of the runtime costs a hundred bytes and two operations on its wheel for each request. Here a connection
-//! needs 56 bytes and an entry in a table.
+//! needs 56 bytes and an entry in a table. The owner of a [`Deadlines`] chooses the unit of its times: seconds for HTTP,
+//! tenths of a second for bytestreams.
 //!
 //! # Pitfalls
 //!
@@ -18,17 +19,17 @@ const SHARDS: usize = 16;
 /// No deadline.
 pub(crate) const NEVER: u32 = u32::MAX;
 
-/// Deadlines of all HTTP connections of a node.
+/// Deadlines of all connections of one kind.
 #[derive(Default)]
 pub(crate) struct Deadlines {
     shards: [DeadlineShard; SHARDS],
     next: AtomicU64,
 }
 
-type DeadlineShard = RankedMutex<HashMap<u64, Arc<DeadlineEntry>>, { rank::HTTP_DEADLINES }>;
+type DeadlineShard = RankedMutex<HashMap<u64, Arc<DeadlineEntry>>, { rank::CONNECTION_DEADLINES }>;
 
 struct DeadlineEntry {
-    /// Second at which it elapses.
+    /// Time at which it elapses.
     at: AtomicU32,
     waker: LeafMutex<Option<Waker>>,
 }
@@ -90,7 +91,7 @@ impl Deadline {
         }
     }
 
-    /// Sets the second at which it elapses.
+    /// Sets the time at which it elapses.
     pub(crate) fn set(&self, at: u32) {
         self.entry.at.store(at, Relaxed);
     }
