@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use store::{
     AccountRecord, SearchPageRequest, SearchableProfile, Seek, StoreErrorKind, Subscription, UserQuery,
 };
-use throng_core::command::{RawArguments, TokenScope};
+use throng_commands::{RawArguments, TokenScope};
 
 use crate::auth::ApiCaller;
 use crate::extract::{

@@ -1,4 +1,4 @@
-//! `GET /api/v1/audit`: the newest entries of the audit log, held in memory ([`throng_core::audit`]).
+//! `GET /api/v1/audit`: the newest entries of the audit log, held in memory ([`throng_commands::audit`]).
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throng_core::audit::{AuditEntry, MAX_ENTRIES};
-use throng_core::command::TokenScope;
+use throng_commands::TokenScope;
+use throng_commands::audit::{AuditEntry, MAX_ENTRIES, audit_log};
 
 use crate::extract::{DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, QueryParams, page_limit};
 use crate::operation::{Access, ApiOperation, ResponseBody};
@@ -78,8 +78,8 @@ async fn list(
 ) -> Result<Response, Problem> {
     let limit = page_limit(wanted.limit)? as usize;
     let (entries, last) = match wanted.after {
-        Some(after) => api.node.audit.after(after, limit),
-        None => api.node.audit.newest(limit),
+        Some(after) => audit_log(&api.node).after(after, limit),
+        None => audit_log(&api.node).newest(limit),
     };
     let items: Vec<Value> = entries.iter().map(entry_json).collect();
     Ok(axum::Json(json!({ "items": items, "last": last })).into_response())

@@ -1,7 +1,7 @@
 //! Commands over HTTP: the declarations of `core` and the features, with JSON arguments and results.
 //!
 //! The same declarations are used by XEP-0050 and `throng command`; rights, checks, errors and the audit log are
-//! those of [`throng_core::Node::run_command`]. A token needs the scope that the command declares.
+//! those of [`throng_commands::run_command`]. A token needs the scope that the command declares.
 //!
 //! # Pitfalls
 //!
@@ -15,11 +15,12 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use throng_core::Host;
-use throng_core::command::{
+use throng_commands::audit::record_audit_entry;
+use throng_commands::{
     Command, CommandErrorKind, CommandField, CommandFieldKind, CommandOutput, FieldNaming, OutputValue,
-    RawArguments, TokenScope,
+    RawArguments, TokenScope, commands_of, may_use, run_command,
 };
+use throng_core::Host;
 
 use crate::auth::ApiCaller;
 use crate::extract::{PathParam, QueryParams, host};
@@ -159,9 +160,9 @@ async fn show(
     caller: ApiCaller,
 ) -> Result<Response, Problem> {
     let host = host(&api, of.domain.as_deref())?;
-    let entry = host.commands.by_name(&name).ok_or_else(|| unknown(&host, &name))?;
+    let entry = commands_of(&host).by_name(&name).ok_or_else(|| unknown(&host, &name))?;
     let mut value = command_json(entry.command, entry.owner);
-    let shown = api.node.may_use(&host, entry.command, &caller.to_command_caller());
+    let shown = may_use(&api.node, &host, entry.command, &caller.to_command_caller());
     if let Some(present) = entry.current_values.as_ref().filter(|_| shown) {
         let values = match present.read(&api.node, &host).await {
             // Nothing to edit yet is a valid answer, and the command itself exists.
@@ -199,13 +200,13 @@ pub(crate) async fn run_by_name(
     name: &str,
     given: RawArguments,
 ) -> Result<CommandOutput, Problem> {
-    let entry = host.commands.by_name(name).ok_or_else(|| unknown(host, name))?;
+    let entry = commands_of(host).by_name(name).ok_or_else(|| unknown(host, name))?;
     if let Err(problem) = caller.require_scope(entry.command.needs()) {
-        api.node.audit(&caller.to_command_caller(), entry.command.name, "", problem.condition);
+        record_audit_entry(&api.node, &caller.to_command_caller(), entry.command.name, "", problem.condition);
         return Err(problem);
     }
     let input = entry.command.parse_input(&given, FieldNaming::Name)?;
-    Ok(api.node.run_command(host, entry, caller.to_command_caller(), input).await?)
+    Ok(run_command(&api.node, host, entry, caller.to_command_caller(), input).await?)
 }
 
 fn unknown(host: &Host, name: &str) -> Problem {
@@ -238,7 +239,7 @@ fn parse_arguments(body: &[u8]) -> Result<RawArguments, Problem> {
 
 /// Describes the commands of a host as JSON.
 pub fn describe(host: &Host) -> Vec<Value> {
-    host.commands.iter().map(|entry| command_json(entry.command, entry.owner)).collect()
+    commands_of(host).iter().map(|entry| command_json(entry.command, entry.owner)).collect()
 }
 
 fn command_json(command: &Command, module: &str) -> Value {

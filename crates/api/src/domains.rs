@@ -89,7 +89,7 @@ async fn domains(State(api): State<Arc<Api>>) -> Result<Json<Value>, Problem> {
                 }
             });
             // A million of them must not keep this thread from its streams.
-            throng_core::command::yield_now().await;
+            base::spawn::yield_now().await;
         }
         let modules = api.process.modules().iter().map(|feature| module(feature, &host));
         list.push(json!({
@@ -119,7 +119,7 @@ fn module(feature: &Feature, host: &Host) -> Value {
         "default_on": feature.default_on,
         "needs": feature.needs,
         "specs": specs,
-        "commands": feature.commands.iter().map(|command| command.name).collect::<Vec<_>>(),
+        "commands": throng_commands::declared_commands(feature).map(|command| command.name).collect::<Vec<_>>(),
         "options": set.filter(|_| on).map(|set| options(feature, set)).unwrap_or_default(),
     })
 }

@@ -9,6 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
+use throng_commands::audit::record_audit_entry;
 
 use crate::auth::{ApiCaller, TokenScope};
 use crate::operation::{Access, ApiOperation, ResponseBody};
@@ -100,6 +101,6 @@ async fn nodes(State(api): State<Arc<Api>>) -> Json<Value> {
 async fn reload(State(api): State<Arc<Api>>, caller: ApiCaller) -> Result<Json<Reloaded>, Problem> {
     let done = api.process.reload().await;
     let outcome = if done.is_ok() { "done" } else { "not-acceptable" };
-    api.node.audit(&caller.to_command_caller(), "reload", "", outcome);
+    record_audit_entry(&api.node, &caller.to_command_caller(), "reload", "", outcome);
     done.map(Json).map_err(|errors| Problem::new(StatusCode::CONFLICT, "not-acceptable", errors))
 }

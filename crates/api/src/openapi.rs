@@ -13,7 +13,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
-use throng_core::command::TokenScope;
+use throng_commands::TokenScope;
 
 use crate::Api;
 use crate::operation::{Access, ApiOperation, RequestBody, ResponseBody};

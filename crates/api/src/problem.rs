@@ -15,7 +15,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 use store::StoreError;
-use throng_core::command::{CommandError, CommandErrorKind};
+use throng_commands::{CommandError, CommandErrorKind};
 
 /// Reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]

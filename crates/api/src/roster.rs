@@ -18,7 +18,7 @@ use axum::http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{RosterItem, StoreErrorKind, Subscription};
-use throng_core::command::TokenScope;
+use throng_commands::TokenScope;
 
 use crate::extract::{AccountJid, DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, QueryParams, page_limit};
 use crate::operation::{Access, ApiOperation, ResponseBody};

@@ -151,7 +151,7 @@ async fn a_failed_reload_reports_the_reason_and_is_audited() {
     let answer = api_request("POST /api/v1/reload").signed_in_as(&admin).send_to(&fixture).await;
     assert_eq!(answer.problem(), (409, "not-acceptable".to_owned()));
     assert!(answer.text.contains("stanzas is not a key"));
-    let (entries, _) = fixture.engine.node.audit.newest(1);
+    let (entries, _) = throng_commands::audit::audit_log(&fixture.engine.node).newest(1);
     assert_eq!((entries[0].action.as_str(), entries[0].outcome.as_str()), ("reload", "not-acceptable"));
 }
 

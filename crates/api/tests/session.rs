@@ -34,7 +34,7 @@ async fn an_administrator_signs_in_and_out() {
     assert!(gone.header("set-cookie").contains("Max-Age=0"));
     let after = api_request("GET /api/v1/session").signed_in_as(&user).send_to(&fixture).await;
     assert_eq!(after.problem(), (401, "not-authorized".to_owned()));
-    let (log, _) = fixture.engine.node.audit.newest(10);
+    let (log, _) = throng_commands::audit::audit_log(&fixture.engine.node).newest(10);
     let done: Vec<_> = log.iter().map(|e| (e.actor.as_str(), e.action.as_str(), e.from.as_str())).collect();
     assert_eq!(done, [(ADMIN, "sign-in", "192.0.2.7"), (ADMIN, "sign-out", "192.0.2.7")]);
 }

@@ -24,6 +24,19 @@ pub trait Spawner: Send + Sync {
     fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>);
 }
 
+/// Yields to other tasks: for work over all sessions.
+pub async fn yield_now() {
+    let mut given_way = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut given_way, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}
+
 impl<S: Spawner + ?Sized> Spawner for Arc<S> {
     fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>) {
         (**self).spawn(what, task);

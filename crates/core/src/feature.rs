@@ -3,18 +3,20 @@
 //! The documentation (`docs/xeps.md`, `docs/modules.md`, `docs/commands.md`, `docs/hooks.md`), disco replies,
 //! stream features and the order of hooks are all derived from these constants.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use xml::Ns;
 
-use crate::command::{Command, CommandEntry, CommandHandler, CurrentValuesReader};
 use crate::disco::{DiscoExtensions, DiscoForm, DiscoIdentity, DiscoInfo, DiscoNode};
 use crate::feature_state::FeatureState;
 use crate::hooks::{
     Available, Closing, Created, Deliver, Delivered, Handler, HandlerEntry, Incoming, Interest, Opened,
     Outgoing, Phase, Point, Removed, Undelivered,
 };
+use crate::host::HostError;
+use crate::host_extension::{FeatureDeclaration, HostExtensions};
 use crate::iq::{IqHandler, IqKey};
 use crate::limits::NodeLimits;
 use crate::service::{ServiceHandler, ServiceHandlers, ServiceSpec};
@@ -179,8 +181,8 @@ pub struct Feature {
     pub service: Option<&'static ServiceSpec>,
     /// IQ requests that it answers.
     pub iq: &'static [IqKey],
-    /// Commands.
-    pub commands: &'static [&'static Command],
+    /// Declarations for crates above the engine, such as commands.
+    pub declarations: &'static [&'static dyn FeatureDeclaration],
     /// Options.
     pub options: &'static [OptionSpec],
     /// Features that must be enabled as well.
@@ -202,7 +204,7 @@ impl Feature {
         derived_stream_features: &[],
         service: None,
         iq: &[],
-        commands: &[],
+        declarations: &[],
         options: &[],
         needs: &[],
         default_on: true,
@@ -232,7 +234,8 @@ pub(crate) struct HostRegistrations {
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
     pub(crate) elements: StreamElements,
     pub(crate) disco: DiscoExtensions,
-    pub(crate) commands: Vec<CommandEntry>,
+    pub(crate) extensions: HostExtensions,
+    pub(crate) errors: Vec<HostError>,
     pub(crate) stream_features: Vec<StreamFeature>,
     pub(crate) service: ServiceHandlers,
     /// The first option with a value that its feature refuses, and the problem.
@@ -242,6 +245,8 @@ pub(crate) struct HostRegistrations {
 /// Registers the handlers of a feature.
 pub struct FeatureBuilder<'a> {
     pub(crate) owner: &'static str,
+    /// The declaration of the feature.
+    pub feature: &'static Feature,
     /// The options of the feature.
     pub options: &'a FeatureOptions,
     /// The domain of the host.
@@ -373,21 +378,14 @@ impl FeatureBuilder<'_> {
         self.parts.stream_features.push(feature);
     }
 
-    /// The handler of a declared command.
-    pub fn command(&mut self, command: &'static Command, run: impl CommandHandler + 'static) {
-        let run = Arc::new(run);
-        self.parts.commands.push(CommandEntry { command, owner: self.owner, run, current_values: None });
+    /// What features register for a crate above the engine: one value of each type for the host.
+    pub fn extension<T: Any + Default + Send + Sync>(&mut self) -> &mut T {
+        self.parts.extensions.get_or_default()
     }
 
-    /// Like [`FeatureBuilder::command`], for a command whose form shows present values.
-    pub fn command_with(
-        &mut self,
-        command: &'static Command,
-        present: impl CurrentValuesReader + 'static,
-        run: impl CommandHandler + 'static,
-    ) {
-        let (run, present) = (Arc::new(run), Some(Arc::new(present) as Arc<dyn CurrentValuesReader>));
-        self.parts.commands.push(CommandEntry { command, owner: self.owner, run, current_values: present });
+    /// Refuses to build the host: the feature registered what it must not.
+    pub fn fail(&mut self, error: HostError) {
+        self.parts.errors.push(error);
     }
 
     /// The handler of messages to the feature's service and its items.

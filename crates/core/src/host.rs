@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use jid::Jid;
 
-use crate::command::Commands;
 use crate::disco::{DiscoInfo, DiscoNode};
 use crate::domain_counters::DomainCounters;
 use crate::feature::{DiscoFeature, Feature, FeatureBuilder, FeatureOptions, HostRegistrations};
 use crate::feature_state::FeatureState;
 use crate::hooks::{Chain, Hooks};
+use crate::host_extension::HostExtensions;
 use crate::iq::{IqKey, IqTable};
 use crate::limits::NodeLimits;
 use crate::service::{Service, ServiceRegistrations};
@@ -34,8 +34,8 @@ pub struct Host {
     pub hooks: Hooks,
     /// Its request handlers.
     pub iq: IqTable,
-    /// Its commands.
-    pub commands: Commands,
+    /// What crates above the engine keep in it, such as commands.
+    pub extensions: HostExtensions,
     /// Disco information of the domain (XEP-0030).
     pub disco_server: DiscoInfo,
     /// Disco information of its accounts.
@@ -90,9 +90,9 @@ pub enum HostError {
     /// Two features declare the same request.
     #[error("{0} and {1} both handle the same request; disable one of them under [modules]")]
     DuplicateIqHandler(&'static str, &'static str),
-    /// Two features declare a command of the same name or node.
-    #[error("{0} and {1} both provide the command {2}; disable one of them under [modules]")]
-    DuplicateCommand(&'static str, &'static str, &'static str),
+    /// Two features provide the same thing for a crate above the engine.
+    #[error("{0} and {1} both provide {2}; disable one of them under [modules]")]
+    DuplicateProvider(&'static str, &'static str, String),
     /// Two features offer the same stream feature.
     #[error("{0} and {1} both offer the stream feature {2}; disable one of them under [modules]")]
     DuplicateStreamFeature(&'static str, &'static str, &'static str),
@@ -152,9 +152,10 @@ impl Host {
             {
                 return Err(HostError::MissingDependency(feature.name, missing));
             }
-            let (before, commands) = (parts.iq.len(), parts.commands.len());
+            let before = parts.iq.len();
             (feature.build)(&mut FeatureBuilder {
                 owner: feature.name,
+                feature,
                 options,
                 domain: jid.as_ref().as_str(),
                 limits,
@@ -165,10 +166,13 @@ impl Host {
                 return Err(HostError::InvalidOption(feature.name, key, problem));
             }
             let requests: Vec<IqKey> = parts.iq[before..].iter().map(|(key, ..)| *key).collect();
-            let commands: Vec<&str> = parts.commands[commands..].iter().map(|e| e.command.name).collect();
-            if let Some(difference) = undeclared(feature, &requests, &commands) {
+            if let Some(difference) = undeclared(feature, &requests) {
                 return Err(HostError::Undeclared(feature.name, difference));
             }
+            if let Some(error) = parts.errors.pop() {
+                return Err(error);
+            }
+            feature.declarations.iter().try_for_each(|one| one.check(feature, &parts.extensions))?;
             let of_services = parts.iq.extract_if(before.., |(key, ..)| key.target.is_of_service()).collect();
             services.add(
                 (feature.name, feature.service),
@@ -188,11 +192,6 @@ impl Host {
         let mut iq = IqTable::default();
         for (key, owner, handler) in parts.iq {
             iq.add(key, owner, handler).map_err(|first| HostError::DuplicateIqHandler(first, owner))?;
-        }
-        let mut commands = Commands::default();
-        for entry in parts.commands {
-            let (owner, name) = (entry.owner, entry.command.name);
-            commands.add(entry).map_err(|first| HostError::DuplicateCommand(first, owner, name))?;
         }
         let hooks = Hooks {
             outgoing: Chain::freeze(parts.outgoing),
@@ -224,7 +223,7 @@ impl Host {
             domain_counters,
             hooks,
             iq,
-            commands,
+            extensions: parts.extensions,
             disco_server,
             disco_account,
             stream_features,
@@ -262,8 +261,8 @@ fn service_variables(feature: &Feature) -> Vec<&'static str> {
     feature.disco.iter().filter_map(of_service).collect()
 }
 
-/// How the registered requests and commands differ from the declared ones, if they do.
-fn undeclared(feature: &Feature, requests: &[IqKey], commands: &[&str]) -> Option<String> {
+/// How the registered requests differ from the declared ones, if they do.
+fn undeclared(feature: &Feature, requests: &[IqKey]) -> Option<String> {
     let request = |key: &IqKey| {
         let ty = if key.set { "set" } else { "get" };
         format!(
@@ -273,17 +272,12 @@ fn undeclared(feature: &Feature, requests: &[IqKey], commands: &[&str]) -> Optio
             key.ns.as_str()
         )
     };
-    let declared: Vec<&str> = feature.commands.iter().map(|command| command.name).collect();
     if let Some(key) = requests.iter().find(|key| !feature.iq.contains(key)) {
         Some(format!("registers a handler of {}; add its key to `iq` of the declaration", request(key)))
     } else if let Some(key) = feature.iq.iter().find(|key| !requests.contains(key)) {
         Some(format!("declares {} under `iq`; register a handler of it in `build`", request(key)))
-    } else if let Some(name) = commands.iter().find(|name| !declared.contains(name)) {
-        Some(format!("registers the command {name}; add it to `commands` of the declaration"))
-    } else if let Some(name) = declared.iter().find(|name| !commands.contains(name)) {
-        Some(format!("declares the command {name}; register it in `build`"))
-    } else if (requests.len(), commands.len()) != (feature.iq.len(), declared.len()) {
-        Some("declares or registers a request or command twice; remove one".to_owned())
+    } else if requests.len() != feature.iq.len() {
+        Some("declares or registers a request twice; remove one".to_owned())
     } else {
         None
     }
@@ -341,7 +335,7 @@ mod tests {
         for (wrong, message) in [
             (&INCOMPLETE, format!("registers a handler of {set}; add its key to `iq` of the declaration")),
             (&ONLY_DECLARED, format!("declares {get} under `iq`; register a handler of it in `build`")),
-            (&TWICE, "declares or registers a request or command twice; remove one".to_owned()),
+            (&TWICE, "declares or registers a request twice; remove one".to_owned()),
         ] {
             let error = build(&[wrong]).unwrap_err();
             assert_eq!(error.to_string(), format!("the feature first {message}"));

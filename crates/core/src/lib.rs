@@ -3,8 +3,8 @@
 //! RFC 6120, sections 7, 8 and 10; RFC 6121, section 8. It contains no sockets, no SQL and no NATS: connections
 //! are [`session::Outbox`]es and storage is the traits of `store`. It knows no feature: features register
 //! themselves through [`feature::Feature`]. Of XEPs it contains the parts that sessions and routing need:
-//! last activity (XEP-0012), disco information (XEP-0030), commands (XEP-0050), capabilities (XEP-0115), blocklists
-//! (XEP-0191), acknowledgements (XEP-0198) and inactive clients (XEP-0352).
+//! last activity (XEP-0012), disco information (XEP-0030), capabilities (XEP-0115), blocklists (XEP-0191),
+//! acknowledgements (XEP-0198) and inactive clients (XEP-0352).
 //!
 //! The path of a stanza: [`Node::ingest`] (checks, addresses, `outgoing` chain) → `route` → `incoming` chain →
 //! [`router::rules::decide`] → `deliver` chain → [`session::Outbox`], or the `undelivered` chain.
@@ -17,15 +17,13 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod account;
-pub mod account_admin;
+mod account_lifecycle;
 mod account_recheck;
-pub mod audit;
 mod bit_field;
 pub mod blocklist;
 pub mod blocklist_cache;
 pub mod bytestream_relay;
 pub mod caps_cache;
-pub mod command;
 mod delivery_state;
 pub mod disco;
 pub mod domain_counters;
@@ -35,6 +33,7 @@ pub mod feature;
 pub mod feature_state;
 pub mod hooks;
 pub mod host;
+pub mod host_extension;
 pub mod iq;
 pub mod keyed_queues;
 pub mod limits;
@@ -53,7 +52,6 @@ pub mod session;
 pub mod session_info;
 pub mod session_log;
 pub mod shared_stanza;
-pub mod shutdown;
 pub mod stream_elements;
 pub mod stream_feature;
 pub mod visibility;

@@ -12,11 +12,10 @@ use base::{TimeOrderedId, TimeOrderedIdGenerator};
 use cluster::{AddressHasher, Cluster, InvalidationSubject};
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
-use store::{RosterItem, RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
+use store::{RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
 use crate::account_recheck::AccountRechecks;
-use crate::audit::Audit;
 use crate::caps_cache::CapsCache;
 use crate::domains::{DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
@@ -36,7 +35,6 @@ use crate::session::{
 };
 use crate::session_info::SessionInfoRequests;
 use crate::session_log::SessionLog;
-use crate::shutdown::ShutdownSignal;
 
 /// Parts from which a node is built.
 pub struct NodeComponents {
@@ -97,8 +95,6 @@ pub struct Node {
     pub session_log: SessionLog,
     /// Pending session info requests to connections.
     pub(crate) session_info_requests: SessionInfoRequests,
-    /// Audit log of administrative actions.
-    pub audit: Audit,
     limits: ArcSwap<NodeLimits>,
     admins: LeafRwLock<BTreeSet<Jid>>,
     /// Administrators named in the configuration. A command may have removed one of them from `admins`; a
@@ -110,7 +106,6 @@ pub struct Node {
     pub version: &'static str,
     /// What the program provides to features.
     pub extensions: NodeExtensions,
-    pub(crate) shutdown_signal: ShutdownSignal,
     pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
     pub(crate) account_rechecks: AccountRechecks,
     pub(crate) peers: PeerState,
@@ -153,7 +148,6 @@ impl Node {
             metrics: parts.metrics,
             login_throttle: LoginThrottle::new(),
             session_log: SessionLog::default(),
-            audit: Audit::default(),
             session_info_requests: SessionInfoRequests::default(),
             limits: ArcSwap::from_pointee(parts.limits),
             admins: LeafRwLock::new(parts.admins.into_iter().collect()),
@@ -161,7 +155,6 @@ impl Node {
             passwords: parts.passwords,
             version: parts.version,
             extensions: NodeExtensions::default(),
-            shutdown_signal: ShutdownSignal::default(),
             blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
             account_rechecks: AccountRechecks::default(),
             peers: PeerState::default(),
@@ -274,7 +267,6 @@ impl Node {
         self.outboxes.check_deadlines(now);
         self.expire_pending_iqs(now);
         self.expire_session_info_requests(now);
-        self.shutdown_signal.sweep(now);
         self.session_log.sweep(now);
         self.retry_rechecks(now);
     }
@@ -538,47 +530,6 @@ impl Node {
             }
             self.run_effects_spawned(work);
         }
-    }
-
-    /// Reports a removed account to features and ends its sessions.
-    pub fn account_removed(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>, contacts: &[RosterItem]) {
-        self.run_removed(host, jid, contacts, None);
-    }
-
-    /// Like [`Node::account_removed`], for a removal requested by one of its sessions: that one is closed after
-    /// the response.
-    pub fn account_removed_by(
-        self: &Arc<Self>,
-        host: &Arc<Host>,
-        by: &Arc<Session>,
-        contacts: &[RosterItem],
-    ) {
-        self.run_removed(host, by.bare(), contacts, Some(by));
-    }
-
-    fn run_removed(
-        self: &Arc<Self>,
-        host: &Arc<Host>,
-        jid: JidRef<'_>,
-        contacts: &[RosterItem],
-        by: Option<&Arc<Session>>,
-    ) {
-        // A login that has read the account is either found here or sees the changed epoch.
-        self.advance_roster_epoch(jid);
-        if let Some(account) = self.routing_table.find(jid) {
-            for session in account.sessions() {
-                session
-                    .outbox
-                    .close(StreamError::new(StreamCondition::NotAuthorized).text("the account was removed"));
-                if by.is_none_or(|by| !Arc::ptr_eq(by, &session)) {
-                    self.end_session(&session);
-                }
-            }
-        }
-        self.forget_blocklist(jid);
-        self.invalidate_elsewhere(jid, InvalidationSubject::Deleted);
-        let event = LifecycleEvent::Removed { jid: jid.bare().to_jid(), contacts: contacts.into() };
-        self.run_event_spawned(event, host.clone());
     }
 
     /// Performs effects that do not belong to a stanza of a session.

@@ -1,4 +1,5 @@
-//! What programs provide to features through the node: one value of each type, found by its type.
+//! What programs provide to features through the node, and what crates above the engine keep in it: one value of each
+//! type, found by its type.
 //!
 //! A listener that only the program can open, for example, is provided as a trait object of this crate, and the feature
 //! that needs it looks for that type.
@@ -24,6 +25,21 @@ impl NodeExtensions {
             let others = list.iter().filter(|(id, _)| *id != TypeId::of::<T>()).cloned();
             others.chain([(TypeId::of::<T>(), value.clone())]).collect::<Vec<_>>()
         });
+    }
+
+    /// The value of this type; its default, provided by this call, if there is none yet.
+    pub fn get_or_default<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        if let Some(found) = self.get() {
+            return found;
+        }
+        let made = Arc::<T>::default();
+        let id = TypeId::of::<T>();
+        let before = self.0.rcu(|list| match list.iter().any(|(other, _)| *other == id) {
+            true => list.clone(),
+            false => Arc::new(list.iter().cloned().chain([(id, made.clone() as Arc<_>)]).collect()),
+        });
+        let first = before.iter().find(|(other, _)| *other == id).map(|(_, value)| value.clone());
+        first.and_then(|value| value.downcast().ok()).unwrap_or(made)
     }
 
     /// The value of this type, if one is provided.
@@ -52,5 +68,14 @@ mod tests {
         all.insert(2_u8);
         assert_eq!((all.get::<u8>().as_deref(), all.get::<&str>().as_deref()), (Some(&2), Some(&"text")));
         assert_eq!(format!("{all:?}"), "NodeExtensions(2)");
+    }
+
+    #[test]
+    fn a_default_is_provided_once() {
+        let all = NodeExtensions::default();
+        let first: Arc<Box<u8>> = all.get_or_default();
+        assert!(Arc::ptr_eq(&first, &all.get_or_default()) && Arc::ptr_eq(&first, &all.get().unwrap()));
+        all.insert(7_u8);
+        assert_eq!(*all.get_or_default::<u8>(), 7);
     }
 }

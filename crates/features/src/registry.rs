@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn each_command_is_described() {
         let mut names = BTreeSet::new();
-        for command in ALL.iter().flat_map(|f| f.commands.iter()) {
+        for command in ALL.iter().flat_map(|f| throng_commands::declared_commands(f)) {
             let name = command.name;
             assert!(names.insert(name), "{name} is there twice");
             assert!(
@@ -234,7 +234,7 @@ mod tests {
             assert!(command.node == name || command.node.ends_with(&format!("#{name}")), "{name}");
             assert!(!command.title.is_empty() && command.doc.ends_with('.'), "{name}");
             for fields in [command.input, command.output] {
-                let of = |f: fn(&throng_core::command::CommandField) -> &'static str| -> BTreeSet<_> {
+                let of = |f: fn(&throng_commands::CommandField) -> &'static str| -> BTreeSet<_> {
                     fields.iter().map(f).collect()
                 };
                 assert_eq!(
@@ -249,30 +249,30 @@ mod tests {
             }
             // Omitted fields, and every default and proposal, are accepted.
             for field in command.input {
-                let mut given = throng_core::command::RawArguments::default();
+                let mut given = throng_commands::RawArguments::default();
                 for field in command.input.iter().filter(|f| f.required) {
                     given.add(field.name, example(field).to_owned());
                 }
-                if let throng_core::command::CommandFieldKind::Int(_, _, proposals) = field.kind {
+                if let throng_commands::CommandFieldKind::Int(_, _, proposals) = field.kind {
                     for (value, _) in proposals {
                         let mut given = given.clone();
                         given.0.retain(|(key, _)| key != field.name);
                         given.add(field.name, value.to_string());
                         assert!(
-                            command.parse_input(&given, throng_core::command::FieldNaming::Name).is_ok(),
+                            command.parse_input(&given, throng_commands::FieldNaming::Name).is_ok(),
                             "{name}"
                         );
                     }
                 }
-                let read = command.parse_input(&given, throng_core::command::FieldNaming::Name);
+                let read = command.parse_input(&given, throng_commands::FieldNaming::Name);
                 assert!(read.is_ok(), "{name}: {read:?}");
             }
         }
         assert!(names.len() >= 30);
     }
 
-    fn example(field: &throng_core::command::CommandField) -> &'static str {
-        use throng_core::command::CommandFieldKind;
+    fn example(field: &throng_commands::CommandField) -> &'static str {
+        use throng_commands::CommandFieldKind;
         match field.kind {
             CommandFieldKind::Jid | CommandFieldKind::Jids => "juliet@example.com",
             CommandFieldKind::Int(..) | CommandFieldKind::Count(..) | CommandFieldKind::Bool => "1",

@@ -155,7 +155,7 @@ async fn value(node: &Arc<Node>, host: &Arc<Host>, name: &str) -> Result<u64, st
             for part in 0..node.routing_table.shard_count() {
                 node.routing_table
                     .for_each_in_shard(part, |a| online += u64::from(a.jid.domain() == host.domain()));
-                throng_core::command::yield_now().await;
+                base::spawn::yield_now().await;
             }
             online
         }

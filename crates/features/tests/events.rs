@@ -100,10 +100,16 @@ fn all_handlers_of_a_session_run_in_order() {
 fn all_handlers_of_an_account_run_in_order() {
     let engine = node();
     let romeo: jid::Jid = "romeo@example.com".parse().unwrap();
-    engine.block_on(engine.node.create_account(&romeo, base::Secret::new("secret"))).unwrap();
+    engine
+        .block_on(throng_commands::account_admin::create_account(
+            &engine.node,
+            &romeo,
+            base::Secret::new("secret"),
+        ))
+        .unwrap();
     engine.run_tasks();
     assert_eq!(logged(), ["created 1", "created 2", "created 3"]);
-    engine.block_on(engine.node.remove_account(romeo.as_ref())).unwrap();
+    engine.block_on(throng_commands::account_admin::remove_account(&engine.node, romeo.as_ref())).unwrap();
     engine.run_tasks();
     assert_eq!(logged(), ["removed 1", "removed 2", "removed 3"]);
 }

@@ -11,7 +11,9 @@ use base::Secret;
 use jid::Jid;
 use serde::{Deserialize, Serialize};
 use store::{BulkItem, BulkRoster, NewAccount, Page, Stores, Subscription};
-use throng_core::command::Caller;
+use throng_commands::Caller;
+use throng_commands::account_admin::set_account_disabled;
+use throng_commands::audit::record_audit_entry;
 use throng_core::{Node, Passwords};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -117,7 +119,7 @@ impl AdminHandler {
         let result = self.dispatch(request).await;
         if let (Some((what, on)), Some(node)) = (noted, self.node()) {
             let outcome = if result.is_ok() { "done" } else { "failed" };
-            node.audit(&Caller::operator(), what, &on, outcome);
+            record_audit_entry(node, &Caller::operator(), what, &on, outcome);
         }
         result
     }
@@ -188,8 +190,7 @@ impl AdminHandler {
             AdminRequest::Disable { jid, disabled } => {
                 let jid = self.parse_account(&jid)?;
                 let done = match self.node() {
-                    Some(node) => node
-                        .set_account_disabled(&jid, disabled)
+                    Some(node) => set_account_disabled(node, &jid, disabled)
                         .await
                         .map_err(|e| anyhow!("{}", e.into_command_error(&jid))),
                     None => match self.stores.accounts.set_disabled(jid.as_ref(), disabled).await {

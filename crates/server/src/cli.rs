@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use throng_core::command::TokenScope;
+use throng_commands::TokenScope;
 
 /// An XMPP server for very large services.
 #[derive(Parser)]

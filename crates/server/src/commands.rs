@@ -10,8 +10,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
+use throng_commands::{
+    Caller, CommandOutput, FieldNaming, OutputValue, RawArguments, commands_of, run_command,
+};
 use throng_core::Node;
-use throng_core::command::{Caller, CommandOutput, FieldNaming, OutputValue, RawArguments};
 
 use crate::admin::{self, AdminRequest, AdminResponse};
 use crate::cli::AdHocArgs;
@@ -105,13 +107,13 @@ pub(crate) async fn carry_out(
     values: Vec<(String, String)>,
 ) -> Result<AdminResponse> {
     let host = host(node, domain)?;
-    let entry = host.commands.by_name(name).with_context(|| format!("unknown command \"{name}\""))?;
+    let entry = commands_of(&host).by_name(name).with_context(|| format!("unknown command \"{name}\""))?;
     let mut given = RawArguments::default();
     for (key, value) in values {
         given.add(&key, value);
     }
     let input = entry.command.parse_input(&given, FieldNaming::Name).map_err(|error| anyhow!("{error}"))?;
-    let output = node.run_command(&host, entry, Caller::operator(), input).await;
+    let output = run_command(node, &host, entry, Caller::operator(), input).await;
     let output = output.map_err(|error| anyhow!("{error}"))?;
     Ok(AdminResponse {
         lines: lines(&output),

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use net::{ConnectionLimiter, ConnectionPermit, Listener, ListenerKind, Stream};
 use stanza::{StreamCondition, StreamError};
 use streams::C2sConnection;
+use throng_commands::shutdown::{check_shutdown, wait_for_shutdown};
 use throng_core::Node;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -165,7 +166,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tokio::select! {
             _ = terminate.recv() => break ExitAction::Stop,
             _ = interrupt.recv() => break ExitAction::Stop,
-            shutdown = node.wait_for_shutdown() => break if shutdown.restart { ExitAction::Restart } else { ExitAction::Stop },
+            shutdown = wait_for_shutdown(&node) => break if shutdown.restart { ExitAction::Restart } else { ExitAction::Stop },
             _ = hangup.recv() => {
                 tracing::info!("received SIGHUP: reloading the configuration");
                 // Concurrently with this loop: a stop must not wait for a reload.
@@ -293,6 +294,7 @@ async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved
         let due = tick.tick().await;
         running.lag.record_sweep_lag(due.elapsed());
         node.sweep();
+        check_shutdown(&node);
         running.web.sweep();
         if second % api::overview::INTERVAL == 0 {
             api.sample();

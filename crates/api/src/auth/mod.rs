@@ -39,11 +39,11 @@ use base::secret::constant_time_eq;
 use jid::Jid;
 use sessions::{ConsoleSession, ConsoleSessions};
 use sign_in::SignInLimiter;
-use throng_core::command::{self, CommandError};
+use throng_commands::CommandError;
 
 use crate::{Api, Problem, RequestPeer};
 
-pub use throng_core::command::TokenScope;
+pub use throng_commands::TokenScope;
 
 pub(crate) use origin::same_origin;
 pub(crate) use routes::{operations, schemas};
@@ -95,22 +95,22 @@ impl ApiCaller {
             return Ok(());
         }
         Err(CommandError::new(
-            command::CommandErrorKind::Forbidden,
+            throng_commands::CommandErrorKind::Forbidden,
             format!("this token lacks the scope \"{}\"", scope.as_str()),
         )
         .into())
     }
 
     /// The same caller for commands and for the audit log.
-    pub fn to_command_caller(&self) -> command::Caller {
+    pub fn to_command_caller(&self) -> throng_commands::Caller {
         let who = match &self.principal {
-            ApiPrincipal::Administrator(jid) => command::CallerIdentity::Account(jid.clone()),
-            ApiPrincipal::Token(name) => command::CallerIdentity::Token {
+            ApiPrincipal::Administrator(jid) => throng_commands::CallerIdentity::Account(jid.clone()),
+            ApiPrincipal::Token(name) => throng_commands::CallerIdentity::Token {
                 name: format!("token:{name}"),
                 admin: self.scopes.allow(TokenScope::Admin),
             },
         };
-        command::Caller { identity: who, interface: "http", from: self.peer.address.to_string() }
+        throng_commands::Caller { identity: who, interface: "http", from: self.peer.address.to_string() }
     }
 }
 

@@ -14,6 +14,7 @@ use axum::response::{IntoResponse, Response};
 use base::Secret;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use throng_commands::audit::record_audit_entry;
 
 use super::sessions::{ConsoleSession, MAX_AGE};
 use super::{ApiCaller, ApiPrincipal, COOKIE_NAME, same_origin, sign_in};
@@ -124,7 +125,7 @@ async fn show(State(api): State<Arc<Api>>, caller: ApiCaller) -> Json<Value> {
 async fn end(State(api): State<Arc<Api>>, caller: ApiCaller) -> Response {
     if let Some(ConsoleSession { id, .. }) = &caller.session {
         api.auth.sessions.end(id);
-        api.node.audit(&caller.to_command_caller(), "sign-out", "", "done");
+        record_audit_entry(&api.node, &caller.to_command_caller(), "sign-out", "", "done");
     }
     let mut response = StatusCode::NO_CONTENT.into_response();
     set_cookie(&mut response, "", 0, caller.peer);

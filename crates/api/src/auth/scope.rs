@@ -1,6 +1,6 @@
 //! Scopes of tokens. An administrator who signed in has all of them.
 
-use throng_core::command::TokenScope;
+use throng_commands::TokenScope;
 
 /// A set of scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::http::StatusCode;
 use base::Secret;
 use jid::Jid;
-use throng_core::command;
+use throng_commands::audit::record_audit_entry;
 use throng_core::login_throttle::LoginLimit;
 
 use super::sessions::{ConsoleSession, hash_secret};
@@ -125,12 +125,12 @@ fn audit(api: &Api, peer: RequestPeer, jid: Option<&Jid>, outcome: &'static str)
     let from = peer.address.to_string();
     match jid.filter(|jid| api.node.is_admin(jid.as_ref())) {
         Some(jid) => {
-            let caller = command::Caller {
-                identity: command::CallerIdentity::Account(jid.clone()),
+            let caller = throng_commands::Caller {
+                identity: throng_commands::CallerIdentity::Account(jid.clone()),
                 interface: "http",
                 from,
             };
-            api.node.audit(&caller, "sign-in", "", outcome);
+            record_audit_entry(&api.node, &caller, "sign-in", "", outcome);
         }
         None => api.node.session_log.login_failed(api.node.seconds(), peer.address, "", outcome, "console"),
     }

@@ -17,7 +17,7 @@ use base::spawn::BoxFuture;
 use jid::Jid;
 use serde::Deserialize;
 use store::{AddressId, BulkItem, BulkRoster, CreateOutcome, NewAccount, Subscription};
-use throng_core::command::{Caller, CommandError, CommandErrorKind};
+use throng_commands::{Caller, CommandError, CommandErrorKind};
 use throng_core::{Host, Node};
 
 /// Bytes of a name or a group.

@@ -31,7 +31,8 @@ use http_body_util::BodyExt as _;
 use lines::{BodyLine, LineSplitter};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throng_core::command::{Caller, CommandError, CommandErrorKind, TokenScope};
+use throng_commands::audit::record_audit_entry;
+use throng_commands::{Caller, CommandError, CommandErrorKind, TokenScope};
 
 use crate::extract::QueryParams;
 use crate::operation::{Access, ApiOperation, RequestBody, ResponseBody};
@@ -335,7 +336,7 @@ impl BulkCall {
     fn audit(&mut self, outcome: &str) {
         self.finished = true;
         let on = format!("{} accounts", self.counts.created);
-        self.api.node.audit(&self.caller, "account bulk", &on, outcome);
+        record_audit_entry(&self.api.node, &self.caller, "account bulk", &on, outcome);
     }
 }
 

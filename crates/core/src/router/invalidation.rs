@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use cluster::{Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, Recipient};
 use jid::JidRef;
-use stanza::StreamError;
+use stanza::{StreamCondition, StreamError};
 
-use crate::account_admin::not_authorized;
 use crate::node::Node;
 
 /// The store has a message for the recipient: a session that becomes available must read it.
@@ -61,11 +60,9 @@ impl Node {
                 }
             }
             InvalidationSubject::Blocklist => self.reload_blocklist(jid),
-            InvalidationSubject::Disabled => {
-                self.end_sessions_here(jid, &not_authorized("the account was disabled"))
-            }
+            InvalidationSubject::Disabled => self.end_sessions_here(jid, "the account was disabled"),
             InvalidationSubject::Deleted => {
-                self.end_sessions_here(jid, &not_authorized("the account was removed"));
+                self.end_sessions_here(jid, "the account was removed");
                 self.forget_blocklist(jid);
             }
             // Sessions hold nothing of these.
@@ -75,9 +72,16 @@ impl Node {
         }
     }
 
-    fn end_sessions_here(self: &Arc<Self>, jid: JidRef<'_>, reason: &StreamError) {
+    /// Ends the sessions of an account that was disabled in the store, on all nodes.
+    pub fn account_disabled(self: &Arc<Self>, jid: JidRef<'_>) {
+        self.end_sessions_here(jid, "the account was disabled");
+        self.invalidate_elsewhere(jid, InvalidationSubject::Disabled);
+    }
+
+    /// Ends sessions with `not-authorized` (RFC 6120, section 4.9.3.12).
+    fn end_sessions_here(self: &Arc<Self>, jid: JidRef<'_>, reason: &'static str) {
         // A login that has read the account is either found here or sees the changed epoch.
         self.advance_roster_epoch(jid);
-        self.end_sessions(jid.bare(), reason);
+        self.end_sessions(jid.bare(), &StreamError::new(StreamCondition::NotAuthorized).text(reason));
     }
 }

@@ -28,9 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-use base::spawn::{BoxFuture, Spawner};
+use base::spawn::{BoxFuture, Spawner, yield_now};
 
-use crate::command::yield_now;
 use crate::keyed_queues::{EnterOutcome, KeyedQueueLimits, KeyedQueues};
 
 /// Messages that a task handles before it yields.

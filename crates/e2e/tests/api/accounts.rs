@@ -61,7 +61,7 @@ async fn an_account_is_created_changed_and_removed() {
             "{line}"
         );
     }
-    let (log, _) = fixture.engine.node.audit.newest(20);
+    let (log, _) = throng_commands::audit::audit_log(&fixture.engine.node).newest(20);
     let log: Vec<_> = log
         .iter()
         .map(|e| format!("{} {} {} {} {}", e.actor, e.interface, e.action, e.subject, e.outcome))
@@ -74,7 +74,10 @@ async fn an_account_is_created_changed_and_removed() {
     ] {
         assert!(log.iter().any(|l| l == line), "{line} is not in {log:#?}");
     }
-    assert!(!format!("{:?}", fixture.engine.node.audit.newest(20)).contains("0rchard"));
+    assert!(
+        !format!("{:?}", throng_commands::audit::audit_log(&fixture.engine.node).newest(20))
+            .contains("0rchard")
+    );
 }
 
 #[tokio::test]
@@ -258,7 +261,7 @@ async fn a_token_is_limited_to_its_scopes() {
             "{line}"
         );
     }
-    let (log, _) = fixture.engine.node.audit.newest(1);
+    let (log, _) = throng_commands::audit::audit_log(&fixture.engine.node).newest(1);
     assert_eq!((log[0].actor.as_str(), log[0].action.as_str()), ("token:admin", "disable-user"));
 }
 

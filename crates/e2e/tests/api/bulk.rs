@@ -60,7 +60,7 @@ async fn ten_thousand_accounts_with_rosters_are_created_and_the_call_is_repeatab
     let again = lines(&again);
     assert_eq!(again.len(), 1);
     assert_eq!(again[0], json!({ "result": "done", "created": 0, "exists": 10_000, "failed": 0 }));
-    let (log, _) = fixture.engine.node.audit.newest(2);
+    let (log, _) = throng_commands::audit::audit_log(&fixture.engine.node).newest(2);
     let log: Vec<_> = log
         .iter()
         .map(|e| (e.actor.as_str(), e.action.as_str(), e.subject.as_str(), e.outcome.as_str()))
@@ -202,7 +202,7 @@ async fn the_request_is_read_only_as_fast_as_the_response_and_a_disconnect_ends_
     assert_eq!(other.status(), 200);
     assert_eq!(start(&taken).await.unwrap().status(), 503, "two at a time");
     drop((answer, other));
-    let (log, _) = fixture.engine.node.audit.newest(2);
+    let (log, _) = throng_commands::audit::audit_log(&fixture.engine.node).newest(2);
     assert!(log.iter().all(|e| e.outcome == "cancelled"), "{log:?}");
     assert_eq!(start(&taken).await.unwrap().status(), 200);
     assert_eq!(fixture.engine.stores.accounts.count("example.com").await.unwrap(), 1_001);

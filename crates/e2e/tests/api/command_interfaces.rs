@@ -9,7 +9,7 @@
 use serde_json::{Map, Value, json};
 use testkit::NodeClient;
 use throng_api::auth::TokenScope;
-use throng_core::command::{Command, CommandField};
+use throng_commands::{Command, CommandField};
 
 use crate::common::{ADMIN, ApiFixture, api_request};
 use crate::fixture;
@@ -205,7 +205,8 @@ async fn begin() -> (ApiFixture, NodeClient, NodeClient) {
 }
 
 fn commands(fixture: &ApiFixture) -> Vec<&'static Command> {
-    fixture.engine.node.host("example.com").unwrap().commands.iter().map(|entry| entry.command).collect()
+    let host = fixture.engine.node.host("example.com").unwrap();
+    throng_commands::commands_of(&host).iter().map(|entry| entry.command).collect()
 }
 
 #[tokio::test]
@@ -259,7 +260,7 @@ async fn unauthorised_callers_are_refused_on_every_interface() {
         fixture.engine.node.admins().iter().map(|a| a.as_str().to_owned()).collect::<Vec<_>>(),
         [ADMIN]
     );
-    let (log, _) = fixture.engine.node.audit.newest(500);
+    let (log, _) = throng_commands::audit::audit_log(&fixture.engine.node).newest(500);
     for interface in ["xmpp", "http"] {
         let denied = log.iter().filter(|e| e.interface == interface && e.outcome == "forbidden").count();
         assert!(denied >= 20, "{denied} through {interface}");

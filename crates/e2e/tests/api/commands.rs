@@ -127,7 +127,7 @@ async fn no_command_changes_an_administrators_account_without_the_scope_admin() 
             assert_eq!(answer.problem(), (403, "forbidden".to_owned()), "{name} {target}");
             assert!(answer.text.contains("scope \\\"admin\\\""), "{}", answer.text);
         }
-        let (log, _) = fixture.engine.node.audit.newest(1);
+        let (log, _) = throng_commands::audit::audit_log(&fixture.engine.node).newest(1);
         assert_eq!((log[0].action.as_str(), log[0].outcome.as_str()), (name, "forbidden"));
     }
     assert!(tried >= 6, "{tried}");

@@ -5,6 +5,7 @@
 use jid::Jid;
 use store::Subscription;
 use testkit::{NodeClient, TestNodes};
+use throng_commands::account_admin;
 use throng_e2e::several_nodes::{assert_entries_name_tests, assert_outcome};
 
 use crate::chain_observer::{SLOW, take_runs};
@@ -162,7 +163,8 @@ fn a_roster_written_during_a_login_elsewhere_is_seen_by_the_session(nodes: &Test
 fn a_disabled_account_keeps_no_session_elsewhere(nodes: &TestNodes) -> Result<(), String> {
     let session = online(nodes, 1, "juliet", "balcony");
     let node = nodes.node(0);
-    node.block_on(node.node.set_account_disabled(&juliet(), true)).map_err(|error| format!("{error:?}"))?;
+    node.block_on(account_admin::set_account_disabled(&node.node, &juliet(), true))
+        .map_err(|error| format!("{error:?}"))?;
     nodes.settle();
     ensure(session.session.is_ended(), "the session goes on")
 }
@@ -170,7 +172,8 @@ fn a_disabled_account_keeps_no_session_elsewhere(nodes: &TestNodes) -> Result<()
 fn a_removed_account_keeps_no_session_elsewhere(nodes: &TestNodes) -> Result<(), String> {
     let session = online(nodes, 1, "juliet", "balcony");
     let node = nodes.node(0);
-    node.block_on(node.node.remove_account(juliet().as_ref())).map_err(|error| format!("{error:?}"))?;
+    node.block_on(account_admin::remove_account(&node.node, juliet().as_ref()))
+        .map_err(|error| format!("{error:?}"))?;
     nodes.settle();
     ensure(session.session.is_ended(), "the session goes on")
 }

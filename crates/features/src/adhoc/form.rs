@@ -2,7 +2,7 @@
 //! 4.3).
 
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
-use throng_core::command::{self, Command, CommandOutput, OutputValue, RawArguments};
+use throng_commands::{Command, CommandOutput, OutputValue, RawArguments};
 use xml::{Ns, Writer};
 
 use super::sessions::CommandSession;
@@ -79,21 +79,23 @@ pub(super) fn may_complete(command: &Command, stage: u8) -> bool {
 }
 
 /// An input field of a form.
-fn input_field(field: &command::CommandField, values: Vec<String>) -> FormField {
-    let secret = matches!(field.kind, command::CommandFieldKind::Secret);
+fn input_field(field: &throng_commands::CommandField, values: Vec<String>) -> FormField {
+    let secret = matches!(field.kind, throng_commands::CommandFieldKind::Secret);
     let kind = match field.kind {
-        command::CommandFieldKind::Jid => FormFieldType::JidSingle,
-        command::CommandFieldKind::Jids => FormFieldType::JidMulti,
-        command::CommandFieldKind::Secret => FormFieldType::TextPrivate,
-        command::CommandFieldKind::Lines => FormFieldType::TextMulti,
-        command::CommandFieldKind::Bool => FormFieldType::Boolean,
-        command::CommandFieldKind::Choice(_) | command::CommandFieldKind::Count(..) => {
+        throng_commands::CommandFieldKind::Jid => FormFieldType::JidSingle,
+        throng_commands::CommandFieldKind::Jids => FormFieldType::JidMulti,
+        throng_commands::CommandFieldKind::Secret => FormFieldType::TextPrivate,
+        throng_commands::CommandFieldKind::Lines => FormFieldType::TextMulti,
+        throng_commands::CommandFieldKind::Bool => FormFieldType::Boolean,
+        throng_commands::CommandFieldKind::Choice(_) | throng_commands::CommandFieldKind::Count(..) => {
             FormFieldType::ListSingle
         }
-        command::CommandFieldKind::Int(_, _, proposals) if !proposals.is_empty() => FormFieldType::ListSingle,
-        command::CommandFieldKind::Int(..)
-        | command::CommandFieldKind::Text
-        | command::CommandFieldKind::Table(_) => FormFieldType::TextSingle,
+        throng_commands::CommandFieldKind::Int(_, _, proposals) if !proposals.is_empty() => {
+            FormFieldType::ListSingle
+        }
+        throng_commands::CommandFieldKind::Int(..)
+        | throng_commands::CommandFieldKind::Text
+        | throng_commands::CommandFieldKind::Table(_) => FormFieldType::TextSingle,
     };
     let mut form_field = FormField::new(kind, field.var).label(field.label).desc(field.doc);
     form_field.required = field.required && field.default.is_empty();
@@ -101,17 +103,17 @@ fn input_field(field: &command::CommandField, values: Vec<String>) -> FormField 
         form_field = form_field.values(values);
     }
     match field.kind {
-        command::CommandFieldKind::Choice(list) => {
+        throng_commands::CommandFieldKind::Choice(list) => {
             for (value, label) in list {
                 form_field = form_field.option(*label, *value);
             }
         }
-        command::CommandFieldKind::Int(_, _, proposals) => {
+        throng_commands::CommandFieldKind::Int(_, _, proposals) => {
             for (value, label) in proposals {
                 form_field = form_field.option(*label, value.to_string());
             }
         }
-        command::CommandFieldKind::Count(_, proposals) => {
+        throng_commands::CommandFieldKind::Count(_, proposals) => {
             for value in proposals {
                 form_field = form_field.option(value.to_string(), value.to_string());
             }
@@ -134,7 +136,7 @@ pub(super) fn completed(command: &Command, id: &str, output: &CommandOutput) -> 
                     (OutputValue::Rows(_), _) if !output.xml.is_empty() => {
                         inside.extend_from_slice(&output.xml)
                     }
-                    (OutputValue::Rows(rows), command::CommandFieldKind::Table(columns)) => {
+                    (OutputValue::Rows(rows), throng_commands::CommandFieldKind::Table(columns)) => {
                         form = table(form, columns, rows);
                     }
                     _ => form = form.field(result_field(field, shown)),
@@ -167,9 +169,9 @@ pub(super) fn lacks_required(command: &Command, stage: u8, given: &RawArguments)
         .any(|field| given.get(field.var).is_none_or(|values| values.iter().all(|value| value.is_empty())))
 }
 
-fn result_field(field: &command::CommandField, shown: &OutputValue) -> FormField {
+fn result_field(field: &throng_commands::CommandField, shown: &OutputValue) -> FormField {
     let kind = match shown {
-        OutputValue::Texts(_) if matches!(field.kind, command::CommandFieldKind::Jids) => {
+        OutputValue::Texts(_) if matches!(field.kind, throng_commands::CommandFieldKind::Jids) => {
             Some(FormFieldType::JidMulti)
         }
         OutputValue::Texts(_) => Some(FormFieldType::TextMulti),
@@ -183,7 +185,11 @@ fn result_field(field: &command::CommandField, shown: &OutputValue) -> FormField
 }
 
 /// A table (XEP-0004, section 3.4). A cell with several values has a line for each.
-fn table(mut form: DataForm, columns: &[command::CommandField], rows: &[command::OutputRow]) -> DataForm {
+fn table(
+    mut form: DataForm,
+    columns: &[throng_commands::CommandField],
+    rows: &[throng_commands::OutputRow],
+) -> DataForm {
     for column in columns {
         form = form.column(FormFieldType::TextSingle, column.var, column.label);
     }

@@ -1,6 +1,6 @@
 //! Ad-Hoc Commands: XEP-0050 1.3.0, the interface of XMPP clients to the host's commands.
 //!
-//! Commands are declared with [`throng_core::command`]. Their forms follow from the declarations (`form`), and the
+//! Commands are declared with [`throng_commands`]. Their forms follow from the declarations (`form`), and the
 //! values that a client has submitted are stored for ten minutes (`sessions`). Commands are listed and executed at
 //! the domain and at the bare address of every user who may use them. A command whose fields all fit one stage
 //! completes with the second request; a client that knows the fields may submit them with the first.
@@ -26,8 +26,9 @@ use std::sync::Arc;
 
 use stanza::payload::data_form::DataForm;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::command::{
+use throng_commands::{
     Caller, Command, CommandEntry, CommandError, CommandErrorKind, CommandInput, FieldNaming, RawArguments,
+    commands_of, may_use, run_command,
 };
 use throng_core::disco::{DiscoIdentity, DiscoInfo, DiscoItem, DiscoNode, DiscoQuery};
 use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
@@ -133,7 +134,7 @@ fn answer(sessions: &Arc<CommandSessions>, request: &IqRequest<'_>) -> Result<Iq
     let name = command
         .attr("node")
         .ok_or_else(|| StanzaError::new(StanzaCondition::BadRequest).text("a command requires a node"))?;
-    let Some(entry) = request.host.commands.by_node(&name) else {
+    let Some(entry) = commands_of(request.host).by_node(&name) else {
         return Err(StanzaError::new(match name.starts_with(ADMIN) {
             // XEP-0133, section 5.
             true => StanzaCondition::FeatureNotImplemented,
@@ -141,9 +142,9 @@ fn answer(sessions: &Arc<CommandSessions>, request: &IqRequest<'_>) -> Result<Iq
         }));
     };
     let caller = Caller::xmpp(request.from.to_jid());
-    if !request.node.may_use(request.host, entry.command, &caller) {
+    if !may_use(request.node, request.host, entry.command, &caller) {
         // Run it anyway: it is refused there, and the refusal is logged.
-        let refused = request.node.run_command(request.host, entry, caller, CommandInput::default());
+        let refused = run_command(request.node, request.host, entry, caller, CommandInput::default());
         return Ok(IqFlow::Wait(Box::pin(async move {
             let error = refused.await.err().unwrap_or_else(CommandError::forbidden);
             (Err(error.stanza()), Effects::default())
@@ -285,7 +286,7 @@ impl CommandExecution {
             Err(error) => return IqFlow::Reply(Ok(form::failed(self.command(), &self.id, &error.text))),
         };
         let caller = Caller::xmpp(self.binding.from.clone());
-        let running = self.node.run_command(&self.host, &self.entry, caller, input);
+        let running = run_command(&self.node, &self.host, &self.entry, caller, input);
         IqFlow::Wait(Box::pin(async move {
             let answer: IqAnswer = match running.await {
                 Ok(output) => Ok(form::completed(self.command(), &self.id, &output)),
@@ -309,11 +310,11 @@ struct CommandNodes;
 
 impl CommandNodes {
     fn entry<'a>(query: &DiscoQuery<'a>) -> Option<&'a CommandEntry> {
-        query.host.commands.by_node(query.name)
+        commands_of(query.host).by_node(query.name)
     }
 
     fn is_permitted(query: &DiscoQuery<'_>, command: &Command) -> bool {
-        query.node.may_use(query.host, command, &Caller::xmpp(query.from.to_jid()))
+        may_use(query.node, query.host, command, &Caller::xmpp(query.from.to_jid()))
     }
 
     /// Other users' accounts have no commands, and neither have resources of the domain.
@@ -350,7 +351,7 @@ impl DiscoNode for CommandNodes {
             return CommandNodes::entry(query).map(|_| Vec::new());
         }
         let usable =
-            query.host.commands.iter().filter(|entry| CommandNodes::is_permitted(query, entry.command));
+            commands_of(query.host).iter().filter(|entry| CommandNodes::is_permitted(query, entry.command));
         Some(
             usable
                 .map(|entry| DiscoItem {

@@ -15,7 +15,7 @@ use base::lock::LeafMutex;
 use jid::Jid;
 use ring::hmac;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::command::{Command, RawArguments};
+use throng_commands::{Command, RawArguments};
 
 use super::adhoc_error;
 

@@ -3,9 +3,9 @@
 use base::lock::{RankedMutex, rank};
 use jid::Jid;
 use testkit::{NodeClient, TestNode, assert_same};
-use throng_core::command::{
+use throng_commands::{
     CommandCall, CommandField, CommandFieldKind, CommandFuture, CommandOutput, CurrentValues, OutputValue,
-    Role,
+    RegisterCommands, Role,
 };
 
 use super::*;
@@ -63,7 +63,7 @@ static GREET: Command = Command {
 
 static TEST: Feature = Feature {
     name: "test",
-    commands: &[&LIST, &CONFIG, &GREET],
+    declarations: &[&LIST, &CONFIG, &GREET],
     build: |builder| {
         builder.command(&LIST, |_: CommandCall| -> CommandFuture {
             let row =

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use jid::Jid;
 use store::{ServerKv, StoreError};
-use throng_core::command::{
+use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
-    CommandOutput, CurrentValues,
+    CommandOutput, CurrentValues, RegisterCommands,
 };
 use throng_core::feature::FeatureBuilder;
 use throng_core::{Host, Node};

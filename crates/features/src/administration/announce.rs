@@ -11,9 +11,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use throng_core::command::{
+use base::spawn::yield_now;
+use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
-    CommandOutput, TokenScope, yield_now,
+    CommandOutput, RegisterCommands, TokenScope,
 };
 use throng_core::feature::FeatureBuilder;
 use throng_core::session::ToRewrite;

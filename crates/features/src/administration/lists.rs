@@ -9,13 +9,14 @@
 //! Online users are ordered by the hashes of the table, so that a page needs no state of the previous one; users who
 //! connect or disconnect in between cause no repeated or missing entries.
 
+use base::spawn::yield_now;
 use jid::Jid;
 use store::{AddressId, Page};
-use throng_core::Account;
-use throng_core::command::{
+use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
-    CommandOutput, OutputValue, yield_now,
+    CommandOutput, OutputValue, RegisterCommands,
 };
+use throng_core::Account;
 use throng_core::feature::FeatureBuilder;
 use throng_core::session::flags;
 

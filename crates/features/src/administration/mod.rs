@@ -26,11 +26,10 @@ mod welcome;
 mod tests;
 
 use jid::Jid;
+use throng_commands::{CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind};
 use throng_core::Node;
-use throng_core::command::{
-    Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind,
-};
 use throng_core::feature::{Feature, FeatureBuilder, Spec};
+use throng_core::host_extension::FeatureDeclaration;
 
 /// Service Administration.
 pub static FEATURE: Feature = Feature {
@@ -43,12 +42,12 @@ pub static FEATURE: Feature = Feature {
         not_implemented: "section 4.6 (retracted); section 4.10: addresses and rates; sections 4.11 and \
          4.12: blacklist and whitelist",
     }],
-    commands: COMMANDS,
+    declarations: COMMANDS,
     build,
     ..Feature::EMPTY
 };
 
-static COMMANDS: &[&Command] = &[
+static COMMANDS: &[&dyn FeatureDeclaration] = &[
     &users::ADD,
     &users::DELETE,
     &users::DISABLE,

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use base::lock::LeafMutex;
 use store::{AddressId, ServerKv, StoreError};
-use throng_core::command::{
+use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
-    CurrentValues, TokenScope,
+    CurrentValues, RegisterCommands, TokenScope,
 };
 use throng_core::feature::FeatureBuilder;
 use throng_core::hooks::{AvailableCtx, Flow, HandlerOutcome, Interest, Phase};

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use throng_core::command::{
+use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
-    CurrentValues, OutputValue, TokenScope,
+    CurrentValues, OutputValue, RegisterCommands, TokenScope,
 };
 use throng_core::feature::FeatureBuilder;
 use throng_core::passwords::PasswordPolicy;

@@ -1,13 +1,14 @@
 //! Restart and shutdown of the node: XEP-0133 1.3.1, sections 4.30 and 4.31.
 //!
-//! The commands only record the request ([`Node::request_shutdown`]); the program closes the streams in order, and
+//! The commands only record the request ([`request_shutdown`]); the program closes the streams in order, and
 //! restarts if requested. A later command replaces an earlier one.
 //!
-//! [`Node::request_shutdown`]: throng_core::Node::request_shutdown
+//! [`request_shutdown`]: throng_core::Node::request_shutdown
 
-use throng_core::command::{
+use throng_commands::shutdown::request_shutdown;
+use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
-    TokenScope,
+    RegisterCommands, TokenScope,
 };
 use throng_core::feature::FeatureBuilder;
 
@@ -81,7 +82,7 @@ fn schedule_shutdown(call: &CommandCall, restart: bool) -> Result<CommandOutput,
             );
         }
     }
-    call.node.request_shutdown(restart, delay);
+    request_shutdown(&call.node, restart, delay);
     let what = if restart { "restarts" } else { "shuts down" };
     Ok(CommandOutput::with_note(format!("the node {what} in {delay} seconds")))
 }

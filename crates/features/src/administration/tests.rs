@@ -3,6 +3,7 @@
 use jid::Jid;
 use store::LastActivity;
 use testkit::{NodeClient, TestNode};
+use throng_commands::shutdown::{check_shutdown, shutdown_planned, wait_for_shutdown};
 use throng_core::session::flags;
 
 use super::*;
@@ -435,13 +436,15 @@ fn sections_4_30_and_4_31_restart_and_shutdown_are_requested() {
         submit(&restart)
     ));
     assert!(got.iter().any(|s| s.contains("in 2 minutes!")), "{got:?}");
-    assert!(engine.node.shutdown_planned().unwrap().restart);
+    assert!(shutdown_planned(&engine.node).unwrap().restart);
     done(&bard, "shutdown", &[("delay", "60")]);
     engine.advance(59);
-    let mut waiting = Box::pin(engine.node.wait_for_shutdown());
+    let mut waiting = Box::pin(wait_for_shutdown(&engine.node));
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    check_shutdown(&engine.node);
     assert!(waiting.as_mut().poll(&mut cx).is_pending());
     engine.advance(1);
+    check_shutdown(&engine.node);
     assert!(!engine.block_on(waiting).restart, "the later command counts");
     refused(&bard, "shutdown", &[("delay", "0")], VALUE);
 }

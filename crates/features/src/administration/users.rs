@@ -10,10 +10,10 @@ use jid::Jid;
 use stanza::payload::datetime::format_utc;
 use stanza::{StreamCondition, StreamError};
 use store::{SearchableProfile, StoreErrorKind, Subscription};
-use throng_core::account_admin::AccountError;
-use throng_core::command::{
+use throng_commands::account_admin::{self, AccountError};
+use throng_commands::{
     CallerIdentity, Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind,
-    CommandFuture, CommandOutput, OutputRow, OutputValue, TokenScope,
+    CommandFuture, CommandOutput, OutputRow, OutputValue, RegisterCommands, TokenScope,
 };
 use throng_core::feature::FeatureBuilder;
 use xml::{Ns, Writer};
@@ -195,7 +195,9 @@ async fn add(call: CommandCall) -> Result<CommandOutput, CommandError> {
     if call.input.secret(&VERIFY).is_some_and(|again| *again != password) {
         return Err(CommandError::new(CommandErrorKind::NotAcceptable, "the two passwords differ"));
     }
-    call.node.create_account(&jid, password).await.map_err(|e| e.into_command_error(&jid))?;
+    account_admin::create_account(&call.node, &jid, password)
+        .await
+        .map_err(|e| e.into_command_error(&jid))?;
     if let Some((vcard, searchable)) = new_user_vcard(&call) {
         call.node.stores.vcards.put(jid.as_ref(), Some(vcard), searchable, None).await?;
     }
@@ -240,7 +242,7 @@ async fn delete(call: CommandCall) -> Result<CommandOutput, CommandError> {
     refuse_own_account(&call, jids)?;
     check_accounts_exist(&call, jids).await?;
     for jid in jids {
-        match call.node.remove_account(jid.as_ref()).await {
+        match account_admin::remove_account(&call.node, jid.as_ref()).await {
             Ok(()) | Err(AccountError::NotFound) => {}
             Err(error) => return Err(error.into_command_error(jid)),
         }
@@ -255,7 +257,7 @@ async fn set_disabled(call: CommandCall, disabled: bool) -> Result<CommandOutput
     }
     check_accounts_exist(&call, jids).await?;
     for jid in jids {
-        match call.node.set_account_disabled(jid, disabled).await {
+        match account_admin::set_account_disabled(&call.node, jid, disabled).await {
             Ok(()) | Err(AccountError::NotFound) => {}
             Err(error) => return Err(error.into_command_error(jid)),
         }
@@ -286,7 +288,9 @@ async fn change_password(call: CommandCall) -> Result<CommandOutput, CommandErro
     if !call.node.stores.accounts.exists(jid.as_ref()).await? {
         return Err(CommandError::no_account(jid));
     }
-    call.node.change_password(jid.as_ref(), password).await.map_err(|e| e.into_command_error(jid))?;
+    account_admin::change_password(&call.node, jid.as_ref(), password)
+        .await
+        .map_err(|e| e.into_command_error(jid))?;
     Ok(CommandOutput::with_note(format!("the password of {jid} was changed")))
 }
 

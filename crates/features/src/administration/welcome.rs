@@ -10,9 +10,9 @@
 use std::sync::Arc;
 
 use jid::Jid;
-use throng_core::command::{
+use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
-    CurrentValues, TokenScope,
+    CurrentValues, RegisterCommands, TokenScope,
 };
 use throng_core::feature::FeatureBuilder;
 use throng_core::hooks::{CreatedCtx, Flow, HandlerOutcome, Interest, Phase};

@@ -100,8 +100,8 @@ pub fn commands() -> String {
         "{GENERATED}# Commands\n\nAdministrators use these commands in XMPP clients (XEP-0050), over HTTP, and as `throng command NAME \
          FIELD=VALUE…`; repeat a field that has several values. See [administration.md](administration.md).\n"
     );
-    for feature in ALL.iter().filter(|f| !f.commands.is_empty()) {
-        for command in feature.commands {
+    for feature in ALL {
+        for command in throng_commands::declared_commands(feature) {
             let reads = if command.changes { "" } else { " It changes nothing." };
             let _ = write!(
                 out,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::Secret;
 use jid::Jid;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
-use throng_core::account_admin::AccountError;
+use throng_commands::account_admin::{self, AccountError};
 use throng_core::iq::{IqFlow, IqRequest};
 use throng_core::passwords::PasswordPolicy;
 use throng_core::server_error::store_error;
@@ -106,7 +106,7 @@ async fn change_password(
     }
     let policy = PasswordPolicy::load(&*node.stores.server_kv, own.domain()).await.map_err(store_error)?;
     policy.check(own.local().unwrap_or_default(), &password).map_err(not_acceptable)?;
-    node.change_password(own, password).await.map_err(account_error)?;
+    account_admin::change_password(node, own, password).await.map_err(account_error)?;
     tracing::info!(target: "throng::audit", who = %session.jid, interface = "registration", "password changed");
     Ok(())
 }

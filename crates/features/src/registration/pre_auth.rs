@@ -10,8 +10,8 @@ use std::sync::Arc;
 use base::Secret;
 use jid::Jid;
 use stanza::{ErrorType, IqType, StanzaCondition, StanzaError, StanzaKind};
+use throng_commands::account_admin::{self, AccountError};
 use throng_core::Node;
-use throng_core::account_admin::AccountError;
 use throng_core::iq::IqFlow;
 use throng_core::passwords::PasswordPolicy;
 use throng_core::server_error::store_error;
@@ -97,7 +97,7 @@ async fn create_account(
         rules.accounts_per_hour,
         node.seconds(),
     )?;
-    let done = node.create_account(jid, password).await;
+    let done = account_admin::create_account(node, jid, password).await;
     if done.is_err() {
         counts.release_account(whose);
     }

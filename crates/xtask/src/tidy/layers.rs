@@ -36,7 +36,7 @@ const NEVER_IN_VALUES: &[&[&str]] =
     &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES, &["tracing", "prometheus-client"]];
 const NEVER_IN_ENGINE: &[&[&str]] = &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES];
 const ENGINE_PARTS: &[&str] = &["base", "jid", "xml", "stanza", "store", "cluster"];
-const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core"];
+const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core", "commands"];
 
 /// Tools and tests stand above everything that is shipped.
 const LAYER_RULES: &[LayerRule] = &[
@@ -68,18 +68,24 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule { name: "tls-records", layer: 2, uses: &[], never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES] },
     LayerRule { name: "core", layer: 3, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
     LayerRule {
-        name: "streams",
+        name: "commands",
         layer: 4,
+        uses: &["base", "jid", "stanza", "store", "core"],
+        never: NEVER_IN_ENGINE,
+    },
+    LayerRule {
+        name: "streams",
+        layer: 5,
         uses: &["base", "jid", "xml", "stanza", "sasl", "net", "core"],
         never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
-    LayerRule { name: "features", layer: 4, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
-    LayerRule { name: "muc", layer: 4, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
-    LayerRule { name: "pubsub", layer: 4, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule { name: "features", layer: 5, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule { name: "muc", layer: 5, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule { name: "pubsub", layer: 5, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
     LayerRule {
         name: "api",
-        layer: 5,
-        uses: &["base", "jid", "store", "core"],
+        layer: 6,
+        uses: &["base", "jid", "store", "core", "commands"],
         never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
     // It uses nothing of the server but values, because a bug shared by client and server would be invisible. Values
@@ -87,13 +93,13 @@ const LAYER_RULES: &[LayerRule] = &[
     // the RFCs' vectors and a server in its own tests check. The server's program uses it for one command.
     LayerRule {
         name: "loadgen",
-        layer: 5,
+        layer: 6,
         uses: &["jid", "xml", "stanza", "sasl", "tls-records"],
         never: &[],
     },
     LayerRule {
         name: "server",
-        layer: 6,
+        layer: 7,
         uses: &[
             "base",
             "jid",
@@ -106,6 +112,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "store-sql",
             "cluster-nats",
             "core",
+            "commands",
             "streams",
             "features",
             "muc",
@@ -119,7 +126,7 @@ const LAYER_RULES: &[LayerRule] = &[
     // scenarios are executed by the connections of the testkit, also against a remote server.
     LayerRule {
         name: "xtask",
-        layer: 7,
+        layer: 8,
         uses: &["core", "features", "muc", "pubsub", "testkit"],
         never: &[],
     },
@@ -128,13 +135,13 @@ const LAYER_RULES: &[LayerRule] = &[
     // No feature: the tests of a feature would link two copies of it.
     LayerRule {
         name: "testkit",
-        layer: 7,
+        layer: 8,
         uses: &["base", "jid", "xml", "stanza", "sasl", "store", "cluster", "net", "core", "streams"],
         never: &[SQL, CLUSTER_CLIENTS],
     },
     LayerRule {
         name: "e2e",
-        layer: 7,
+        layer: 8,
         uses: &[
             "base",
             "jid",
@@ -147,6 +154,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "store-sql",
             "cluster-nats",
             "core",
+            "commands",
             "streams",
             "features",
             "muc",
@@ -241,7 +249,7 @@ mod tests {
                 let below = super::layer_rule(used).unwrap();
                 // Exceptions: the crates of layer 0 that others of layer 0 use, and the test crates among themselves.
                 let values = row.layer == 0 && matches!(*used, "base" | "jid" | "xml");
-                let tests = row.layer == 7 && *used == "testkit";
+                let tests = row.layer == 8 && *used == "testkit";
                 assert!(below.layer < row.layer || values || tests, "{} uses {used}", row.name);
             }
         }

@@ -19,7 +19,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use store::ServerKv;
-use throng_core::command::{CommandError, CommandErrorKind};
+use throng_commands::{CommandError, CommandErrorKind};
 
 use super::Scopes;
 use super::sessions::hash_secret;
@@ -64,7 +64,7 @@ pub struct ApiToken {
 impl ApiToken {
     fn from_stored(stored: &StoredToken) -> ApiToken {
         // A scope that this version does not know grants nothing.
-        let known = stored.scopes.iter().filter_map(|name| throng_core::command::TokenScope::from_name(name));
+        let known = stored.scopes.iter().filter_map(|name| throng_commands::TokenScope::from_name(name));
         ApiToken {
             name: stored.name.clone(),
             scopes: Scopes::from_scopes(known),
@@ -226,7 +226,7 @@ impl ApiTokens {
 mod tests {
     use super::*;
     use base::ManualClock;
-    use throng_core::command::TokenScope;
+    use throng_commands::TokenScope;
 
     fn tokens() -> (ApiTokens, Arc<dyn ServerKv>) {
         let settings = store::memory::stores(Arc::new(ManualClock::new())).server_kv;

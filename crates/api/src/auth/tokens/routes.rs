@@ -7,7 +7,8 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throng_core::command::{CommandError, TokenScope};
+use throng_commands::audit::record_audit_entry;
+use throng_commands::{CommandError, TokenScope};
 
 use super::ApiToken;
 use crate::auth::{ApiCaller, Scopes};
@@ -136,5 +137,11 @@ async fn remove(
 }
 
 fn audit(api: &Api, caller: &ApiCaller, what: &str, on: &str, error: Option<&CommandError>) {
-    api.node.audit(&caller.to_command_caller(), what, on, error.map_or("done", |e| e.condition().as_str()));
+    record_audit_entry(
+        &api.node,
+        &caller.to_command_caller(),
+        what,
+        on,
+        error.map_or("done", |e| e.condition().as_str()),
+    );
 }

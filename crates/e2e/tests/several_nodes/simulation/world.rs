@@ -288,7 +288,8 @@ impl World {
         self.log(|| format!("{} is removed on {node}", user_name(user)));
         let address = Jid::parse(&user_address(user)).expect("an address");
         let node = self.nodes.node(node);
-        node.block_on(node.node.remove_account(address.as_ref())).expect("an account");
+        node.block_on(throng_commands::account_admin::remove_account(&node.node, address.as_ref()))
+            .expect("an account");
         node.run_tasks();
     }
 

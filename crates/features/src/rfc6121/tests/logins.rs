@@ -3,6 +3,7 @@
 
 use stanza::StreamCondition;
 use store::Subscription;
+use throng_commands::account_admin;
 
 use super::*;
 
@@ -13,14 +14,18 @@ fn a_session_bound_after_its_account_was_disabled_or_removed_ends() {
         let juliet = jid::Jid::parse(JULIET).unwrap();
         let late = engine.principal(JULIET);
         match what {
-            "disabled" => engine.block_on(engine.node.set_account_disabled(&juliet, true)).unwrap(),
-            "removed" => engine.block_on(engine.node.remove_account(juliet.as_ref())).unwrap(),
+            "disabled" => {
+                engine.block_on(account_admin::set_account_disabled(&engine.node, &juliet, true)).unwrap()
+            }
+            "removed" => {
+                engine.block_on(account_admin::remove_account(&engine.node, juliet.as_ref())).unwrap()
+            }
             "removed and made anew" => {
-                engine.block_on(engine.node.remove_account(juliet.as_ref())).unwrap();
+                engine.block_on(account_admin::remove_account(&engine.node, juliet.as_ref())).unwrap();
                 engine.create_user(JULIET);
             }
             // A change of another account in the same stripe, or of a contact, looks like this.
-            _ => drop(engine.block_on(engine.node.set_account_disabled(&juliet, false))),
+            _ => drop(engine.block_on(account_admin::set_account_disabled(&engine.node, &juliet, false))),
         }
         let client = engine.bind(late, "balcony").unwrap();
         engine.run_tasks();
@@ -39,7 +44,7 @@ fn bind_after(engine: &TestNode, change: impl FnOnce()) -> NodeClient {
 
 fn disable(engine: &TestNode) {
     let jid = jid::Jid::parse(JULIET).unwrap();
-    engine.block_on(engine.node.set_account_disabled(&jid, true)).unwrap();
+    engine.block_on(account_admin::set_account_disabled(&engine.node, &jid, true)).unwrap();
 }
 
 #[test]

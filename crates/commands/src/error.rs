@@ -5,8 +5,7 @@ use std::fmt;
 
 use stanza::{StanzaCondition, StanzaError};
 use store::{StoreError, StoreErrorKind};
-
-use crate::server_error::ServerError;
+use throng_core::server_error::ServerError;
 
 /// Reasons that callers distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Commands: operations for operators and users, declared once and available through several interfaces.
 //!
 //! A [`Command`] declares its names, input and output fields, and permissions. A feature declares its commands
-//! in [`crate::feature::Feature::commands`] and registers their handlers with
-//! [`crate::feature::FeatureBuilder::command`]. Interfaces (XEP-0050, the command line, HTTP) parse values with
-//! [`Command::parse_input`] and run the command with [`Node::run_command`], so that permissions, checks, errors
-//! and the audit log are the same for all.
+//! in [`throng_core::feature::Feature::declarations`] and registers their handlers with
+//! [`RegisterCommands::command`]. Interfaces (XEP-0050, the command line, HTTP) parse values with
+//! [`Command::parse_input`] and run the command with [`run_command`], so that permissions, checks, errors
+//! and the audit log are the same for all. Beside them: what commands do to accounts and to the node.
 //!
 //! Not implemented: the interfaces, which know XML, JSON or the command line.
 //!
@@ -13,28 +13,31 @@
 //! Values of [`CommandFieldKind::Secret`] must never be printed or appear in an error. They are passed as
 //! [`base::Secret`], which prints as stars, until keys are derived from them.
 
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
+pub mod account_admin;
+pub mod audit;
 mod error;
 mod field;
 mod input;
 mod output;
 mod scope;
+pub mod shutdown;
 mod table;
 
 use std::sync::Arc;
 
 use base::spawn::BoxFuture;
 use jid::Jid;
-
-use crate::host::Host;
-use crate::node::Node;
-use crate::session::flags;
+use throng_core::session::flags;
+use throng_core::{Host, Node};
 
 pub use error::{CommandError, CommandErrorKind};
 pub use field::{CommandField, CommandFieldKind};
 pub use input::{CommandInput, FieldNaming, RawArguments};
 pub use output::{CommandOutput, OutputRow, OutputValue};
 pub use scope::TokenScope;
-pub use table::{CommandEntry, Commands};
+pub use table::{CommandEntry, Commands, RegisterCommands, commands_of, declared_commands};
 
 /// Users permitted to run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +175,7 @@ pub type CommandFuture = BoxFuture<'static, Result<CommandOutput, CommandError>>
 
 /// Runs a command. Implemented by functions that take a [`CommandCall`] and return a [`CommandFuture`].
 pub trait CommandHandler: Send + Sync {
-    /// Starts the command. Must not block; long work yields with [`yield_now`].
+    /// Starts the command. Must not block; long work yields with [`base::spawn::yield_now`].
     fn run(&self, call: CommandCall) -> CommandFuture;
 }
 
@@ -211,68 +214,61 @@ where
     }
 }
 
-impl Node {
-    /// Whether the caller may use a command of a host.
-    pub fn may_use(&self, host: &Host, command: &Command, caller: &Caller) -> bool {
-        let CallerIdentity::Account(jid) = &caller.identity else { return true };
-        let jid = jid.as_ref();
-        match command.role {
-            Role::Administrator => self.is_admin(jid) && !self.is_guest(jid),
-            Role::Account | Role::Anyone => jid.domain() == host.domain() && !self.is_guest(jid),
-        }
+/// Whether the caller may use a command of a host.
+pub fn may_use(node: &Node, host: &Host, command: &Command, caller: &Caller) -> bool {
+    let CallerIdentity::Account(jid) = &caller.identity else { return true };
+    let jid = jid.as_ref();
+    match command.role {
+        Role::Administrator => node.is_admin(jid) && !is_guest(node, jid),
+        Role::Account | Role::Anyone => jid.domain() == host.domain() && !is_guest(node, jid),
     }
+}
 
-    /// Whether this is a connected user without an account, whose name may be its own choice.
-    fn is_guest(&self, jid: jid::JidRef<'_>) -> bool {
-        let mut guest = false;
-        if let Some(account) = self.routing_table.find(jid) {
-            account.for_each_session(|session| guest |= session.flags.has(flags::EPHEMERAL));
-        }
-        guest
+/// Whether this is a connected user without an account, whose name may be its own choice.
+fn is_guest(node: &Node, jid: jid::JidRef<'_>) -> bool {
+    let mut guest = false;
+    if let Some(account) = node.routing_table.find(jid) {
+        account.for_each_session(|session| guest |= session.flags.has(flags::EPHEMERAL));
     }
+    guest
+}
 
-    /// Runs a command and writes the audit line: who, through which interface, which command, on whom, and the
-    /// outcome.
-    ///
-    /// # Errors
-    /// `forbidden` if the caller may not use it, or not on an administrator's account; otherwise the command's
-    /// error.
-    pub fn run_command(
-        self: &Arc<Self>,
-        host: &Arc<Host>,
-        entry: &CommandEntry,
-        caller: Caller,
-        input: CommandInput,
-    ) -> CommandFuture {
-        let command = entry.command;
-        let mut audit = AuditLine {
-            node: self.clone(),
-            caller: caller.clone(),
-            command,
-            on: input.subjects(),
-            done: false,
-        };
-        if !self.may_use(host, command, &caller) {
-            let error = CommandError::forbidden();
-            audit.write(Some(&error));
-            return Box::pin(std::future::ready(Err(error)));
-        }
-        let protected = match command.changes && !caller.may_change_admins() {
-            true => input.addresses().find(|jid| self.is_protected(jid.as_ref())),
-            false => None,
-        };
-        if let Some(jid) = protected {
-            let error = CommandError::protected(jid);
-            audit.write(Some(&error));
-            return Box::pin(std::future::ready(Err(error)));
-        }
-        let later = entry.run.run(CommandCall { node: self.clone(), host: host.clone(), caller, input });
-        Box::pin(async move {
-            let result = later.await;
-            audit.write(result.as_ref().err());
-            result
-        })
+/// Runs a command and writes the audit line: who, through which interface, which command, on whom, and the
+/// outcome.
+///
+/// # Errors
+/// `forbidden` if the caller may not use it, or not on an administrator's account; otherwise the command's
+/// error.
+pub fn run_command(
+    node: &Arc<Node>,
+    host: &Arc<Host>,
+    entry: &CommandEntry,
+    caller: Caller,
+    input: CommandInput,
+) -> CommandFuture {
+    let command = entry.command;
+    let mut audit =
+        AuditLine { node: node.clone(), caller: caller.clone(), command, on: input.subjects(), done: false };
+    if !may_use(node, host, command, &caller) {
+        let error = CommandError::forbidden();
+        audit.write(Some(&error));
+        return Box::pin(std::future::ready(Err(error)));
     }
+    let protected = match command.changes && !caller.may_change_admins() {
+        true => input.addresses().find(|jid| node.is_protected(jid.as_ref())),
+        false => None,
+    };
+    if let Some(jid) = protected {
+        let error = CommandError::protected(jid);
+        audit.write(Some(&error));
+        return Box::pin(std::future::ready(Err(error)));
+    }
+    let later = entry.run.run(CommandCall { node: node.clone(), host: host.clone(), caller, input });
+    Box::pin(async move {
+        let result = later.await;
+        audit.write(result.as_ref().err());
+        result
+    })
 }
 
 /// One line of the audit log. A command that is cancelled because its stream closed is logged as well.
@@ -291,7 +287,7 @@ impl AuditLine {
     }
 
     fn log_outcome(&self, outcome: &str) {
-        self.node.audit(&self.caller, self.command.name, &self.on, outcome);
+        audit::record_audit_entry(&self.node, &self.caller, self.command.name, &self.on, outcome);
     }
 }
 
@@ -301,17 +297,4 @@ impl Drop for AuditLine {
             self.log_outcome("cancelled");
         }
     }
-}
-
-/// Yields to other tasks: for work over all sessions.
-pub async fn yield_now() {
-    let mut given_way = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut given_way, true) {
-            return std::task::Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
 }

@@ -1,5 +1,5 @@
 //! The audit log: who did what to this node, from where, and with which outcome. Every interface for
-//! administration writes it through [`Node::audit`], into the log (target `throng::audit`) and into a bounded
+//! administration writes it through [`record_audit_entry`], into the log (target `throng::audit`) and into a bounded
 //! buffer in memory that interfaces can show.
 //!
 //! Not implemented: a separate audit log on disk; the process log contains the entries and survives a restart.
@@ -12,12 +12,13 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use base::lock::LeafMutex;
 use base::printable::printable;
+use throng_core::Node;
 
-use crate::command::Caller;
-use crate::node::Node;
+use crate::Caller;
 
 /// Number of entries retained in memory.
 pub const MAX_ENTRIES: usize = 1_000;
@@ -47,7 +48,7 @@ pub struct AuditEntry {
 
 /// The newest entries.
 #[derive(Default)]
-pub struct Audit(LeafMutex<Ring>);
+pub struct AuditLog(LeafMutex<Ring>);
 
 #[derive(Default)]
 struct Ring {
@@ -55,7 +56,7 @@ struct Ring {
     last: u64,
 }
 
-impl Audit {
+impl AuditLog {
     /// Up to `limit` entries with numbers above `after`, oldest first; and the number of the newest of all.
     pub fn after(&self, after: u64, limit: usize) -> (Vec<AuditEntry>, u64) {
         let ring = self.0.lock();
@@ -80,26 +81,29 @@ impl Audit {
     }
 }
 
-impl Node {
-    /// Writes one line. `outcome` is `done` or a condition.
-    pub fn audit(&self, caller: &Caller, action: &str, subject: &str, outcome: &str) {
-        let (actor, action, subject, outcome) =
-            (truncate(caller.name()), truncate(action), truncate(subject), truncate(outcome));
-        let (actor, action, subject, outcome) = (&*actor, &*action, &*subject, &*outcome);
-        let (interface, from) = (caller.interface, &*truncate(&caller.from));
-        self.metrics.commands.inc([interface, if outcome == "done" { "done" } else { "failed" }]);
-        tracing::info!(target: "throng::audit", who = actor, interface, from, command = action, on = subject, outcome, "command");
-        self.audit.push(AuditEntry {
-            number: 0,
-            at: self.clock.unix_millis(),
-            actor: actor.to_owned(),
-            interface,
-            from: from.to_owned(),
-            action: action.to_owned(),
-            subject: subject.to_owned(),
-            outcome: outcome.to_owned(),
-        });
-    }
+/// The audit log of a node.
+pub fn audit_log(node: &Node) -> Arc<AuditLog> {
+    node.extensions.get_or_default()
+}
+
+/// Writes one line. `outcome` is `done` or a condition.
+pub fn record_audit_entry(node: &Node, caller: &Caller, action: &str, subject: &str, outcome: &str) {
+    let (actor, action, subject, outcome) =
+        (truncate(caller.name()), truncate(action), truncate(subject), truncate(outcome));
+    let (actor, action, subject, outcome) = (&*actor, &*action, &*subject, &*outcome);
+    let (interface, from) = (caller.interface, &*truncate(&caller.from));
+    node.metrics.commands.inc([interface, if outcome == "done" { "done" } else { "failed" }]);
+    tracing::info!(target: "throng::audit", who = actor, interface, from, command = action, on = subject, outcome, "command");
+    audit_log(node).push(AuditEntry {
+        number: 0,
+        at: node.clock.unix_millis(),
+        actor: actor.to_owned(),
+        interface,
+        from: from.to_owned(),
+        action: action.to_owned(),
+        subject: subject.to_owned(),
+        outcome: outcome.to_owned(),
+    });
 }
 
 fn truncate(text: &str) -> Cow<'_, str> {
@@ -125,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_ring_retains_the_newest_entries_and_numbers_keep_rising() {
-        let audit = Audit::default();
+        let audit = AuditLog::default();
         assert_eq!(audit.after(0, 10), (vec![], 0));
         for n in 1..=MAX_ENTRIES + 5 {
             audit.push(entry(&n.to_string()));

@@ -1,0 +1,75 @@
+//! What changes accounts as a whole in the running node: creation, removal, the end of their sessions.
+
+use std::sync::Arc;
+
+use cluster::InvalidationSubject;
+use jid::JidRef;
+use stanza::{StreamCondition, StreamError};
+use store::RosterItem;
+
+use crate::host::Host;
+use crate::node::Node;
+use crate::router::LifecycleEvent;
+use crate::session::Session;
+
+impl Node {
+    /// Ends the session with this address, or all sessions of a bare address; returns their number.
+    pub fn end_sessions(self: &Arc<Self>, jid: JidRef<'_>, reason: &StreamError) -> usize {
+        let Some(account) = self.routing_table.find(jid) else { return 0 };
+        let mut ended = 0;
+        for session in account.sessions() {
+            if jid.resource().is_none_or(|r| r == session.resource()) {
+                session.outbox.close(reason.clone());
+                self.end_session(&session);
+                ended += 1;
+            }
+        }
+        ended
+    }
+
+    /// Reports a created account to features.
+    pub fn account_created(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>) {
+        self.run_event_spawned(LifecycleEvent::Created(jid.to_jid()), host.clone());
+    }
+
+    /// Reports a removed account to features and ends its sessions.
+    pub fn account_removed(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>, contacts: &[RosterItem]) {
+        self.run_removed(host, jid, contacts, None);
+    }
+
+    /// Like [`Node::account_removed`], for a removal requested by one of its sessions: that one is closed after
+    /// the response.
+    pub fn account_removed_by(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        by: &Arc<Session>,
+        contacts: &[RosterItem],
+    ) {
+        self.run_removed(host, by.bare(), contacts, Some(by));
+    }
+
+    fn run_removed(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        jid: JidRef<'_>,
+        contacts: &[RosterItem],
+        by: Option<&Arc<Session>>,
+    ) {
+        // A login that has read the account is either found here or sees the changed epoch.
+        self.advance_roster_epoch(jid);
+        if let Some(account) = self.routing_table.find(jid) {
+            for session in account.sessions() {
+                session
+                    .outbox
+                    .close(StreamError::new(StreamCondition::NotAuthorized).text("the account was removed"));
+                if by.is_none_or(|by| !Arc::ptr_eq(by, &session)) {
+                    self.end_session(&session);
+                }
+            }
+        }
+        self.forget_blocklist(jid);
+        self.invalidate_elsewhere(jid, InvalidationSubject::Deleted);
+        let event = LifecycleEvent::Removed { jid: jid.bare().to_jid(), contacts: contacts.into() };
+        self.run_event_spawned(event, host.clone());
+    }
+}
