@@ -11,6 +11,7 @@
 
 mod clients;
 mod clock;
+mod gathering_relay;
 mod logins;
 mod memory;
 pub(crate) mod peers;

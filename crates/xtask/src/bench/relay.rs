@@ -8,7 +8,8 @@
 //! the lock of a socket.
 //!
 //! It is meant to be naive: one task and one buffer per connection, `write_all` for each message. Coalescing reads and
-//! writes can beat it. It ends when its standard input closes, so that a killed bench leaves no relay running.
+//! writes can beat it: `xtask relay --gather` does (`gathering_relay.rs`). It ends when its standard input closes, so that a
+//! killed bench leaves no relay running.
 //!
 //! # Pitfalls
 //!
@@ -29,6 +30,7 @@ use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 
+use super::gathering_relay::GatheringRelay;
 use super::report::print_progress;
 
 /// The flags of `xtask relay`.
@@ -37,13 +39,16 @@ pub(crate) struct RelayArgs {
     /// Where to listen, HOST:PORT.
     #[arg(long)]
     listen: String,
+    /// One thread that gathers its writes for each recipient, instead of a task for each connection.
+    #[arg(long)]
+    gather: bool,
 }
 
 type RelayPeer = Arc<Mutex<OwnedWriteHalf>>;
 type RelayPeers = Arc<RwLock<HashMap<Vec<u8>, RelayPeer>>>;
 
 /// The largest element; a longer one ends the connection.
-const MAX_MESSAGE_BYTES: usize = 65_536;
+pub(super) const MAX_MESSAGE_BYTES: usize = 65_536;
 /// A task's initial buffer.
 const INITIAL_BUFFER_BYTES: usize = 4_096;
 
@@ -56,17 +61,7 @@ const BINDING: &str = "<stream:features><bind xmlns='urn:ietf:params:xml:ns:xmpp
 
 /// Runs the relay until its standard input closes.
 pub(crate) fn run(args: &RelayArgs) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build();
-    let result = runtime.and_then(|runtime| {
-        runtime.block_on(async {
-            tokio::select! {
-                result = accept(&args.listen) => result,
-                () = closed_stdin() => Ok(()),
-            }
-        })?;
-        runtime.shutdown_background();
-        Ok(())
-    });
+    let result = if args.gather { run_gathering(&args.listen) } else { run_naive(&args.listen) };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -74,6 +69,28 @@ pub(crate) fn run(args: &RelayArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run_gathering(listen: &str) -> std::io::Result<()> {
+    let relay = GatheringRelay::bind(listen)?;
+    std::thread::spawn(move || {
+        let mut bytes = [0; 16];
+        while matches!(std::io::Read::read(&mut std::io::stdin(), &mut bytes), Ok(n) if n > 0) {}
+        std::process::exit(0);
+    });
+    relay.run()
+}
+
+fn run_naive(listen: &str) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            result = accept(listen) => result,
+            () = closed_stdin() => Ok(()),
+        }
+    })?;
+    runtime.shutdown_background();
+    Ok(())
 }
 
 async fn closed_stdin() {
@@ -174,7 +191,7 @@ async fn serve(stream: TcpStream, peers: &RelayPeers, login: &mut RelayLogin) ->
 
 /// Login of a connection, answered with fixed bytes.
 #[derive(Default)]
-struct RelayLogin {
+pub(super) struct RelayLogin {
     domain: Vec<u8>,
     authenticated: bool,
     /// The bare address, then the full one.
@@ -182,12 +199,17 @@ struct RelayLogin {
 }
 
 impl RelayLogin {
-    fn is_bound(&self) -> bool {
+    /// The bare address, then the full one.
+    pub(super) fn address(&self) -> &[u8] {
+        &self.address
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
         self.address.contains(&b'/')
     }
 
     /// Length of the element at the beginning of `bytes` and the answer to it; `None` while it is incomplete.
-    fn answer(&mut self, bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
+    pub(super) fn answer(&mut self, bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
         if bytes.starts_with(b"<?") {
             return Some((memchr::memchr(b'>', bytes)? + 1, Vec::new()));
         }
@@ -231,7 +253,7 @@ fn other_peers(peers: &RelayPeers, own: &[u8]) -> Vec<RelayPeer> {
 }
 
 /// The value after `name`, which ends in an opening quote.
-fn attribute<'a>(element: &'a [u8], name: &memmem::Finder<'_>) -> Option<&'a [u8]> {
+pub(super) fn attribute<'a>(element: &'a [u8], name: &memmem::Finder<'_>) -> Option<&'a [u8]> {
     let from = name.find(element)? + name.needle().len();
     let length = memchr::memchr(b'\'', &element[from..])?;
     Some(&element[from..from + length])

@@ -1,4 +1,5 @@
-//! `bench route`: cost of a routed chat message, beside the relay in the same run.
+//! `bench route`: cost of a routed chat message, beside two relays in the same run: a naive one and, for dense traffic, one
+//! that gathers its writes (the lower bound).
 //!
 //! * 100 pairs with 1, 8 and 32 messages in flight per pair, closed loop: CPU per message, messages per second,
 //!   latency.
@@ -7,7 +8,7 @@
 //! * the same at half of the rate with 1 in flight, each message alone.
 //! * steady: 10 000 connections with a message each every 5 s (2 000 a second), open loop.
 //!
-//! Relay and server take turns; results are medians over the rounds, and ratios are medians of each round's ratio,
+//! Relays and server take turns; results are medians over the rounds, and ratios are medians of each round's ratio,
 //! because machines are noisy. The clients take one core. All of it is loopback without TLS, between sessions of one
 //! node, with the recipient's full address.
 //!
@@ -53,6 +54,8 @@ const BODY_BYTES: usize = 135;
 const STEADY_PERIOD_SECONDS: f64 = 5.0;
 /// Messages that a sender sends at once at half of the best rate: that rate came from senders with several in flight.
 const BURST: u32 = 8;
+/// Most times the CPU of the relay that gathers its writes, with several messages in flight.
+const GATHERING_BUDGET: f64 = 2.0;
 const IN_FLIGHT: [usize; 3] = [1, 8, 32];
 
 /// Measurements of one interval.
@@ -127,22 +130,50 @@ impl ChatSeries {
     }
 }
 
-/// Relay and server over the rounds.
+/// Relays and server over the rounds.
 #[derive(Default)]
 struct RelayAndServer {
     relay: ChatSeries,
+    /// Empty in the steady part, where nothing can be gathered.
+    gathering_relay: ChatSeries,
     server: ChatSeries,
 }
 
 impl RelayAndServer {
+    /// Median of each round's ratio of the server's CPU to that of a relay.
+    fn ratio(&self, relay: &ChatSeries) -> f64 {
+        let rounds = self.server.0.iter().zip(&relay.0);
+        median(rounds.map(|(server, relay)| server.cpu_us / relay.cpu_us).collect())
+    }
+
     fn report(&self, report: &mut BenchReport, case: &str, budget: f64) {
-        let ratios =
-            self.server.0.iter().zip(&self.relay.0).map(|(server, relay)| server.cpu_us / relay.cpu_us);
         report.info(format!("route.{case}.relay.cpu"), self.relay.median(|s| s.cpu_us), "us/message");
         report.info(format!("route.{case}.server.cpu"), self.server.median(|s| s.cpu_us), "us/message");
-        report.check(format!("route.{case}.ratio"), median(ratios.collect()), "x", budget);
+        report.check(format!("route.{case}.ratio"), self.ratio(&self.relay), "x", budget);
         report.info(format!("route.{case}.relay.rate"), self.relay.median(|s| s.rate), "message/s");
         report.info(format!("route.{case}.server.rate"), self.server.median(|s| s.rate), "message/s");
+    }
+}
+
+impl RelayAndServer {
+    /// Reports the server beside the relay that gathers its writes. One message in flight leaves nothing to gather.
+    fn report_dense(&self, report: &mut BenchReport, in_flight: usize) {
+        let relay = &self.gathering_relay;
+        report.info(
+            format!("route.{in_flight}-in-flight.gathering-relay.cpu"),
+            relay.median(|s| s.cpu_us),
+            "us/message",
+        );
+        report.info(
+            format!("route.{in_flight}-in-flight.gathering-relay.rate"),
+            relay.median(|s| s.rate),
+            "message/s",
+        );
+        let name = format!("route.{in_flight}-in-flight.gathering-ratio");
+        match in_flight {
+            1 => report.info(name, self.ratio(relay), "x"),
+            _ => report.check(name, self.ratio(relay), "x", GATHERING_BUDGET),
+        }
     }
 }
 
@@ -169,7 +200,8 @@ pub(crate) fn run(args: &RouteBenchArgs, report: &mut BenchReport) -> Result<()>
     let server = ServerUnderTest::server(options, &need)?;
     let relay = ServerUnderTest::relay(options)?;
     if !args.steady_only {
-        measure_dense(args, &relay, &server, report)?;
+        let gathering_relay = ServerUnderTest::gathering_relay(options)?;
+        measure_dense(args, [&relay, &gathering_relay], &server, report)?;
     }
     if args.connections > 0 {
         measure_steady(args, &relay, &server, report)?;
@@ -179,29 +211,33 @@ pub(crate) fn run(args: &RouteBenchArgs, report: &mut BenchReport) -> Result<()>
 
 fn measure_dense(
     args: &RouteBenchArgs,
-    relay: &ServerUnderTest,
+    [relay, gathering_relay]: [&ServerUnderTest; 2],
     server: &ServerUnderTest,
     report: &mut BenchReport,
 ) -> Result<()> {
     let options = &args.options;
     let (connections, seconds) = (2 * args.pairs, options.interval(3));
     let relay = PairChat { clients: &relay.clients, connections, seconds };
+    let gathering_relay = PairChat { clients: &gathering_relay.clients, connections, seconds };
     let server = PairChat { clients: &server.clients, connections, seconds };
     let mut cases = IN_FLIGHT.map(|_| RelayAndServer::default());
     for round in 0..options.rounds(5) {
         for (case, in_flight) in cases.iter_mut().zip(IN_FLIGHT) {
             let (relay_cost, measured) = (relay.closed(in_flight)?, server.closed(in_flight)?);
+            let gathering_cost = gathering_relay.closed(in_flight)?;
             print_progress(&format!(
-                "round {round}, {in_flight} in flight: relay {:.2}, server {:.2} us/message",
-                relay_cost.cpu_us, measured.cpu_us
+                "round {round}, {in_flight} in flight: relay {:.2}, gathering relay {:.2}, server {:.2} us/message",
+                relay_cost.cpu_us, gathering_cost.cpu_us, measured.cpu_us
             ));
             case.relay.0.push(relay_cost);
+            case.gathering_relay.0.push(gathering_cost);
             case.server.0.push(measured);
         }
     }
     for (case, in_flight) in cases.iter().zip(IN_FLIGHT) {
         let budget = if in_flight == 1 { 2.0 } else { 1.5 };
         case.report(report, &format!("{in_flight}-in-flight"), budget);
+        case.report_dense(report, in_flight);
         report_latency(report, &format!("route.{in_flight}-in-flight.server"), &case.server, None);
     }
     let best = |pick: fn(&RelayAndServer) -> &ChatSeries| {

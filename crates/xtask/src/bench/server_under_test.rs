@@ -142,12 +142,21 @@ impl ServerUnderTest {
         Self { child: None, _folder: None, clients }
     }
 
-    /// Starts the relay.
+    /// Starts the naive relay.
     pub(crate) fn relay(options: &BenchOptions) -> Result<Self> {
+        Self::relay_with(options, &[])
+    }
+
+    /// Starts the relay that gathers its writes.
+    pub(crate) fn gathering_relay(options: &BenchOptions) -> Result<Self> {
+        Self::relay_with(options, &["--gather"])
+    }
+
+    fn relay_with(options: &BenchOptions, flags: &[&str]) -> Result<Self> {
         let folder = BenchFolder::new(false)?;
         let address = free_address()?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["relay", "--listen", &address.to_string()]);
+        command.args(["relay", "--listen", &address.to_string()]).args(flags);
         let log = folder.path().join("relay.log");
         let child = ChildGuard::start(&command, &log)?;
         let mut clients = options.clients(child.id(), address, ClientSecurity::None)?;
