@@ -14,8 +14,9 @@ use crate::bit_field::BitField64;
 
 /// Number of sessions that share the message, if there are several.
 const RECIPIENTS: BitField64 = BitField64::lowest(32);
-const UNUSED: BitField64 = RECIPIENTS.then(27);
-const SERVER_ERROR: BitField64 = UNUSED.then(1);
+const UNUSED: BitField64 = RECIPIENTS.then(26);
+const MULTICAST: BitField64 = UNUSED.then(1);
+const SERVER_ERROR: BitField64 = MULTICAST.then(1);
 const REQUESTED: BitField64 = SERVER_ERROR.then(1);
 const DELAYED: BitField64 = REQUESTED.then(1);
 const DELIVERED: BitField64 = DELAYED.then(1);
@@ -38,6 +39,8 @@ pub(crate) enum DeliveryMark {
     Requested,
     /// An error that the server generated on behalf of the recipient of a request.
     ServerError,
+    /// A message of a multicast, whose copies without an address belong to their recipients.
+    Multicast,
 }
 
 impl DeliveryMark {
@@ -47,6 +50,7 @@ impl DeliveryMark {
             DeliveryMark::Delayed => DELAYED,
             DeliveryMark::Requested => REQUESTED,
             DeliveryMark::ServerError => SERVER_ERROR,
+            DeliveryMark::Multicast => MULTICAST,
         }
     }
 }
@@ -124,8 +128,13 @@ impl AtomicDeliveryState {
 mod tests {
     use super::*;
 
-    const MARKS: [DeliveryMark; 4] =
-        [DeliveryMark::Delivered, DeliveryMark::Delayed, DeliveryMark::Requested, DeliveryMark::ServerError];
+    const MARKS: [DeliveryMark; 5] = [
+        DeliveryMark::Delivered,
+        DeliveryMark::Delayed,
+        DeliveryMark::Requested,
+        DeliveryMark::ServerError,
+        DeliveryMark::Multicast,
+    ];
 
     #[test]
     fn each_mark_and_the_recipient_count_are_independent() {

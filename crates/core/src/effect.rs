@@ -10,6 +10,8 @@ use stanza::StreamError;
 use store::Subscription;
 
 use crate::account::Account;
+use crate::multicast::Multicast;
+use crate::router::StanzaSource;
 use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
 
@@ -29,6 +31,20 @@ pub enum Effect {
         /// The recipient.
         to: Jid,
     },
+    /// Like [`Effect::Route`], in the recipient's lane: what the stanza waits for holds up neither the other effects nor
+    /// the stream whose stanza caused them.
+    RouteInLane {
+        /// What sends it.
+        source: StanzaSource,
+        /// The stanza; its `from` and `to` equal the two fields.
+        stanza: SharedStanza,
+        /// The sender.
+        from: Jid,
+        /// The recipient.
+        to: Jid,
+    },
+    /// Sends one stanza to many recipients.
+    Multicast(Box<Multicast>),
     /// Sends to every resource of the account that has requested its roster (RFC 6121, section 2.1.6).
     PushToInterested(Arc<Account>, SharedStanza),
     /// Sends to every resource of the account that has all of these [`crate::session::flags`], unchanged.
@@ -100,6 +116,20 @@ impl Effects {
         if let Some(stanza) = stanza {
             self.0.push(Effect::Send(session.clone(), stanza));
         }
+    }
+
+    /// Sends one stanza to many recipients.
+    pub fn multicast(&mut self, multicast: Multicast) {
+        self.0.push(Effect::Multicast(Box::new(multicast)));
+    }
+
+    /// The same effects, with routed stanzas in the lanes of their recipients.
+    pub(crate) fn in_lanes(self, source: StanzaSource) -> Effects {
+        let in_lane = |effect| match effect {
+            Effect::Route { stanza, from, to } => Effect::RouteInLane { source, stanza, from, to },
+            other => other,
+        };
+        Effects(self.0.into_iter().map(in_lane).collect())
     }
 
     /// Whether there are no effects.

@@ -89,11 +89,26 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
 
     /// Queues an item of this many bytes, or makes the caller the owner of a queue.
     pub fn enter(&self, key: K, item: T, size: usize) -> EnterOutcome<T> {
+        self.enter_if(key, item, size, |held| self.has_room(held, size))
+    }
+
+    /// Like [`KeyedQueues::enter`], for an item that something else bounds: there is always room.
+    pub fn enter_forced(&self, key: K, item: T, size: usize) -> EnterOutcome<T> {
+        self.enter_if(key, item, size, |_| true)
+    }
+
+    fn enter_if(
+        &self,
+        key: K,
+        item: T,
+        size: usize,
+        has_room: impl FnOnce(usize) -> bool,
+    ) -> EnterOutcome<T> {
         let shard = self.shard(&key);
         let mut queues = shard.lock();
         let queue = queues.get_mut(&key);
         let held = queue.as_ref().map_or(0, |queue| queue.bytes);
-        if !self.has_room(held, size) {
+        if !has_room(held) {
             return EnterOutcome::Full(item);
         }
         self.bytes.fetch_add(size, Ordering::Relaxed);
@@ -289,6 +304,9 @@ mod tests {
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert!(queues.poll_room(&1, 60, &cx).is_ready());
         assert_eq!(queues.enter(1, 2, 60), EnterOutcome::Queued);
+        assert_eq!(queues.enter(1, 3, 1), EnterOutcome::Full(3));
+        assert_eq!(queues.enter_forced(1, 3, 1), EnterOutcome::Queued);
+        assert_eq!((queues.next(&1), queues.next(&1)), (Some(2), Some(3)));
     }
 
     #[test]

@@ -40,6 +40,7 @@ pub mod limits;
 pub mod login;
 pub mod login_throttle;
 pub mod metrics;
+pub mod multicast;
 pub mod node;
 pub mod node_extensions;
 pub mod passwords;
@@ -65,9 +66,10 @@ pub use login::{
     Admission, CredentialsUpgradeOutcome, LoginIdentity, LoginRecord, Principal, TokensUpdateOutcome,
 };
 pub use login_throttle::{LoginLimit, LoginThrottle};
+pub use multicast::{Multicast, UndeliveredRecipient};
 pub use node::{Node, NodeComponents};
 pub use passwords::Passwords;
-pub use router::IngestOutcome;
+pub use router::{IngestOutcome, StanzaSource};
 pub use session::{Outbox, Session};
 pub use shared_stanza::{QueueClass, SharedStanza};
 pub use stream_feature::{StreamFeature, StreamFeatureStage, StreamFeatures};

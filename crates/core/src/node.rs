@@ -536,6 +536,16 @@ impl Node {
     pub fn perform(self: &Arc<Self>, effects: Effects) {
         self.run_effects_spawned(RoutingWork { effects, ..RoutingWork::default() });
     }
+
+    /// Like [`Node::perform`], for a source whose effects have an order, such as a serial task: it must await the returned
+    /// future before it performs its next effects.
+    #[must_use = "the rest of the effects is performed by the future"]
+    pub fn perform_in_order(
+        self: &Arc<Self>,
+        effects: Effects,
+    ) -> Option<base::spawn::BoxFuture<'static, ()>> {
+        self.run_effects(RoutingWork { effects, ..RoutingWork::default() })
+    }
 }
 
 /// The connection's task ends the session after it has sent the queued stanzas.

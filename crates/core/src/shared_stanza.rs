@@ -110,6 +110,26 @@ impl SharedStanza {
         self.delivery_state().load().has(DeliveryMark::ServerError)
     }
 
+    /// Marks a message of a multicast: its copies have no `to` until they are written, and are not lost when a session
+    /// ends. Must be called before it is queued.
+    pub(crate) fn mark_multicast(&self) {
+        self.delivery_state().set(DeliveryMark::Multicast);
+    }
+
+    /// Whether it is a message of a multicast.
+    pub(crate) fn is_multicast(&self) -> bool {
+        self.delivery_state().load().has(DeliveryMark::Multicast)
+    }
+
+    /// A copy with this `to`, or without one. `None` if its start tag would become too long.
+    pub(crate) fn with_to(&self, to: Option<jid::JidRef<'_>>) -> Option<SharedStanza> {
+        let from = self.head().from(self.bytes());
+        let mut out = Vec::with_capacity(self.bytes().len() + 64);
+        let new = stanza::NewAddresses { from: from.as_deref(), to: to.map(|to| to.as_str()) };
+        let head = stanza::rewrite_addresses(self.bytes(), self.head(), new, &mut out).ok()?;
+        Some(SharedStanza::new(head, &out))
+    }
+
     /// Declares that several sessions receive this message; must be called before the first does. It is lost
     /// only when all of them lose it.
     pub fn add_recipients(&self, sessions: usize) {

@@ -3,13 +3,15 @@
 //! stanza-id.
 #![allow(clippy::panic, reason = "a test")]
 
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use counting_allocator::allocations;
+use jid::Jid;
 use stanza::Element;
 use testkit::TestNode;
-use throng_core::IngestOutcome;
 use throng_core::session::QueuedBatch;
+use throng_core::{Effects, IngestOutcome, Multicast, SharedStanza};
 use throng_features::registry::ALL;
 
 /// Allocations of `rounds` messages of Romeo to this address, each taken out of Juliet's queue. With `managed` she
@@ -96,6 +98,28 @@ fn a_carbon_copy_costs_two_allocations() {
     assert_eq!(delivered, 5 * (ROUNDS + 10));
     // The message with its id, two copies, the list of effects, and the sessions of two accounts to send them to.
     assert!(count <= (2 + 2 + 1 + 2) * ROUNDS, "{count} allocations for {ROUNDS} messages");
+}
+
+#[test]
+fn a_multicast_costs_no_allocation_for_a_recipient() {
+    const RECIPIENTS: usize = 200;
+    let engine = TestNode::new(ALL);
+    let clients: Vec<_> = (0..RECIPIENTS).map(|n| engine.connect_anonymous(&format!("u{n}"), "r")).collect();
+    let to: Arc<[Jid]> = clients.iter().map(|client| client.session.jid.clone()).collect();
+    let text = b"<message from='room@conference.example.com/anna' type='groupchat'><body>x</body></message>";
+    let (Some(stanza), Some(from)) =
+        (SharedStanza::parse(text), jid::JidRef::from_normalised("room@conference.example.com/anna"))
+    else {
+        panic!()
+    };
+    let mut effects = Effects::default();
+    effects.multicast(Multicast::new(stanza, from.to_jid(), to));
+    let before = allocations();
+    engine.node.perform(effects);
+    let count = allocations() - before;
+    assert!(clients.iter().all(|client| client.session.outbox.queued_bytes() > 0));
+    // Some counters of the metrics are made by their first use.
+    assert!(count <= 10, "{count} allocations for {RECIPIENTS} recipients");
 }
 
 #[test]

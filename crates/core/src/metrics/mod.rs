@@ -96,6 +96,8 @@ pub struct Metrics {
     pub stanzas_blocked_on_store: Counter,
     /// Recipients that this node refused to another one, because it does not have them.
     pub cluster_refused: Counter,
+    /// Stanzas that found a full lane, by source.
+    pub lanes_full: CountFamily<1>,
     /// Input of other nodes that no correct node sends, by violation.
     pub cluster_violations: CountFamily<1>,
     /// Logins by mechanism.
@@ -153,6 +155,10 @@ impl Metrics {
             stanzas_bounced: CountFamily::counter(["condition"], &[["service-unavailable"]]),
             stanzas_blocked_on_store: Counter::default(),
             cluster_refused: Counter::default(),
+            lanes_full: CountFamily::counter(
+                ["source"],
+                &crate::router::StanzaSource::ALL.map(|source| [source.as_str()]),
+            ),
             cluster_violations: CountFamily::counter(
                 ["violation"],
                 &cluster::PeerViolation::ALL.map(|violation| [violation.as_str()]),
@@ -266,6 +272,11 @@ impl Metrics {
                 &self.logins_throttled,
             ),
             ("throng_stream_errors", "Stream errors sent", &self.stream_errors),
+            (
+                "throng_lanes_full",
+                "Stanzas whose source was held back because too many others for the same recipient were being handled",
+                &self.lanes_full,
+            ),
             (
                 "throng_cluster_violations",
                 "Input of other nodes that no correct node sends; it was refused or ignored",

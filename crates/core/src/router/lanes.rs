@@ -1,68 +1,132 @@
-//! Lanes of recipients: stanzas of other nodes for one account are handled one after the other, also when a handler waits.
+//! Lanes of recipients: what does not come from a client's stream (stanzas of other nodes, services, multicasts,
+//! components) is handled one stanza after the other for each recipient, in order also when a handler waits.
 //!
-//! A lane exists while a stanza of it is being handled. Envelopes of reliable classes that wait in it are bounded by the
-//! queues of their senders, which keep an envelope until it is settled; presence is bounded here.
-//!
-//! Not implemented: lanes for stanzas of services, components and other servers.
+//! A lane exists while a stanza of it is being handled. It is bounded in bytes, and so are all lanes together. A source
+//! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from its
+//! stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which bounds
+//! them; their presence is dropped by a full lane.
 //!
 //! # Pitfalls
 //!
-//! A lane whose task ends early refuses what is left: the senders handle it.
+//! A lane whose task ends early refuses the envelopes in it, so that their senders handle them, and drops the rest.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use base::lock::LeafMutex;
+use base::spawn::{BoxFuture, yield_now};
 use cluster::{Envelope, EnvelopeClass, HandoverResult, NodeId};
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
+use jid::{Jid, JidRef};
 
-use super::remote::settle;
+use super::RoutingWork;
+use super::remote::{HandedOver, settle};
+use crate::keyed_queues::{EnterOutcome, KeyedQueueLimits, KeyedQueues};
+use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::shared_stanza::SharedStanza;
 
-/// Maximum number of envelopes in a lane beyond which presence is dropped.
-const MAX_PRESENCE: usize = 256;
+/// A full lane holds this many bytes, all lanes together that many.
+const LIMITS: KeyedQueueLimits = KeyedQueueLimits { bytes_per_key: 256 << 10, bytes: 64 << 20 };
+/// Counted for each item besides its stanza and its addresses.
+const ITEM_OVERHEAD: usize = 128;
+/// Stanzas of a lane that are handled before its task yields.
+const YIELD_EVERY: usize = 64;
+/// Maximum number of sources whose full lanes are logged.
+const MAX_LOGGED_SOURCES: usize = 256;
 
-type Waiting = VecDeque<(NodeId, Envelope)>;
+/// What sends stanzas that do not come from a client's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StanzaSource {
+    /// A service of this server.
+    Service,
+    /// A multicast whose copy for one recipient is routed separately.
+    Multicast,
+    /// A component.
+    Component,
+    /// Another server.
+    Server,
+}
+
+impl StanzaSource {
+    /// All sources.
+    pub const ALL: [StanzaSource; 4] =
+        [StanzaSource::Service, StanzaSource::Multicast, StanzaSource::Component, StanzaSource::Server];
+
+    /// Name in the metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StanzaSource::Service => "service",
+            StanzaSource::Multicast => "multicast",
+            StanzaSource::Component => "component",
+            StanzaSource::Server => "server",
+        }
+    }
+}
+
+/// A stanza in a lane.
+pub(super) struct LaneStanza {
+    pub(super) stanza: SharedStanza,
+    pub(super) from: Jid,
+    pub(super) to: Jid,
+    /// Another node has handed it over: only the chain and the delivery on this node follow.
+    pub(super) handed_over: Option<HandedOver>,
+    /// Kept until the stanza is handled.
+    pub(super) settlement: Option<Arc<PendingSettlement>>,
+}
+
+enum LaneItem {
+    Envelope(NodeId, Envelope),
+    Stanza(LaneStanza),
+}
+
+/// The settlement of an envelope whose recipients are handled in several lanes; it is sent when this is dropped.
+pub(super) struct PendingSettlement {
+    node: Arc<Node>,
+    from: NodeId,
+    pub(super) envelope: Envelope,
+    /// Positions of the recipients that this node does not have.
+    refused: LeafMutex<Vec<u16>>,
+}
+
+impl PendingSettlement {
+    pub(super) fn new(node: Arc<Node>, from: NodeId, envelope: Envelope) -> PendingSettlement {
+        PendingSettlement { node, from, envelope, refused: LeafMutex::default() }
+    }
+
+    /// This node does not have the recipient at this position.
+    pub(super) fn refuse(&self, position: u16) {
+        self.refused.lock().push(position);
+    }
+}
+
+impl Drop for PendingSettlement {
+    fn drop(&mut self) {
+        let mut refused = std::mem::take(&mut *self.refused.lock());
+        refused.sort_unstable();
+        let result = HandoverResult::of(self.envelope.recipients.len(), refused);
+        settle(&self.node, self.from, &self.envelope, result);
+    }
+}
 
 /// Lanes by the hash of their recipient. Two recipients with one hash share a lane.
-#[derive(Default)]
-pub(super) struct RecipientLanes(LeafMutex<HashMap<u64, Waiting>>);
+pub(super) struct RecipientLanes {
+    queues: KeyedQueues<u64, LaneItem>,
+    /// Sources whose full lanes have been logged.
+    logged: LeafMutex<BTreeSet<(StanzaSource, Box<str>)>>,
+}
+
+impl Default for RecipientLanes {
+    fn default() -> RecipientLanes {
+        RecipientLanes { queues: KeyedQueues::new(LIMITS), logged: LeafMutex::default() }
+    }
+}
 
 impl RecipientLanes {
-    /// Opens the lane and returns the envelope; or queues it behind those that are in the lane. True if it was dropped.
-    fn enter(&self, key: u64, from: NodeId, envelope: Envelope) -> Result<(NodeId, Envelope), bool> {
-        match self.0.lock().entry(key) {
-            Entry::Vacant(free) => {
-                free.insert(VecDeque::new());
-                Ok((from, envelope))
-            }
-            Entry::Occupied(mut lane) => {
-                let presence = envelope.header.class == EnvelopeClass::Presence;
-                if presence && lane.get().len() >= MAX_PRESENCE {
-                    return Err(true);
-                }
-                lane.get_mut().push_back((from, envelope));
-                Err(false)
-            }
-        }
-    }
-
-    /// The next envelope of an open lane; without one the lane is closed.
-    fn next(&self, key: u64) -> Option<(NodeId, Envelope)> {
-        let mut lanes = self.0.lock();
-        let next = lanes.get_mut(&key)?.pop_front();
-        if next.is_none() {
-            lanes.remove(&key);
-            if lanes.is_empty() && lanes.capacity() > 1024 {
-                *lanes = HashMap::new();
-            }
-        }
-        next
-    }
-
-    fn close(&self, key: u64) -> Waiting {
-        self.0.lock().remove(&key).unwrap_or_default()
+    /// Whether this is the first full lane of a source with this address.
+    fn is_first(&self, source: StanzaSource, domain: &str) -> bool {
+        let mut logged = self.logged.lock();
+        logged.len() < MAX_LOGGED_SOURCES && logged.insert((source, domain.into()))
     }
 }
 
@@ -74,18 +138,48 @@ struct OpenLane {
 }
 
 impl OpenLane {
-    fn next(&mut self) -> Option<(NodeId, Envelope)> {
-        let next = self.node.peers.lanes.next(self.key);
+    fn next(&mut self) -> Option<LaneItem> {
+        let next = self.node.peers.lanes.queues.next(&self.key);
         self.closed = next.is_none();
         next
+    }
+
+    /// Handles the rest of the lane.
+    async fn run(mut self, pending: Option<BoxFuture<'static, ()>>, mut next: Option<LaneItem>) {
+        if let Some(pending) = pending {
+            pending.await;
+            next = self.next();
+        }
+        let mut handled = 0;
+        while let Some(item) = next {
+            if let Some(pending) = self.node.handle_lane_item(item) {
+                pending.await;
+            }
+            handled += 1;
+            if handled % YIELD_EVERY == 0 {
+                yield_now().await;
+            }
+            next = self.next();
+        }
     }
 }
 
 impl Drop for OpenLane {
     fn drop(&mut self) {
-        if !self.closed {
-            for (from, envelope) in self.node.peers.lanes.close(self.key) {
-                settle(&self.node, from, &envelope, HandoverResult::Refused);
+        if self.closed {
+            return;
+        }
+        for item in self.node.peers.lanes.queues.close(&self.key) {
+            match item {
+                LaneItem::Envelope(from, envelope) => {
+                    settle(&self.node, from, &envelope, HandoverResult::Refused);
+                }
+                LaneItem::Stanza(LaneStanza { stanza, .. }) => {
+                    self.node
+                        .metrics
+                        .stanzas_dropped
+                        .inc([Metrics::class_name(stanza.class()), "lane-ended"]);
+                }
             }
         }
     }
@@ -94,57 +188,155 @@ impl Drop for OpenLane {
 impl Node {
     /// Handles an envelope with a stanza after those before it for the same recipient.
     pub(super) fn receive_in_lane(self: &Arc<Self>, key: u64, from: NodeId, envelope: Envelope) {
-        let mut next = match self.peers.lanes.enter(key, from, envelope) {
-            Ok(first) => Some(first),
-            Err(dropped) => {
-                if dropped {
-                    self.metrics.stanzas_dropped.inc(["presence", "queue-full"]);
-                }
-                return;
-            }
-        };
-        let mut lane = OpenLane { node: self.clone(), key, closed: false };
-        while let Some((from, envelope)) = next {
-            if let Some(rest) = self.receive_stanza(from, envelope) {
-                let task = async move {
-                    rest.await;
-                    while let Some((from, envelope)) = lane.next() {
-                        if let Some(rest) = lane.node.receive_stanza(from, envelope) {
-                            rest.await;
+        let queues = &self.peers.lanes.queues;
+        let size = envelope.encoded_len().saturating_add(ITEM_OVERHEAD);
+        let presence = envelope.header.class == EnvelopeClass::Presence;
+        let item = LaneItem::Envelope(from, envelope);
+        let entered =
+            if presence { queues.enter(key, item, size) } else { queues.enter_forced(key, item, size) };
+        match entered {
+            EnterOutcome::Owner(first) => self.run_lane(key, first),
+            EnterOutcome::Queued => {}
+            EnterOutcome::Full(_) => self.metrics.stanzas_dropped.inc(["presence", "queue-full"]),
+        }
+    }
+
+    /// Routes a stanza that does not come from a client's stream; its `from` and `to` equal the two addresses. It is handled
+    /// after those before it for the same recipient.
+    ///
+    /// If the lane of the recipient is full, the stanza is routed by the returned future. The source must await it
+    /// before it sends its next stanza, or reads it from its stream.
+    #[must_use = "the returned future routes the stanza"]
+    pub fn route_in_lane(
+        self: &Arc<Self>,
+        source: StanzaSource,
+        stanza: SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let (from, to) = (from.to_jid(), to.to_jid());
+        self.enter_lane(source, LaneStanza { stanza, from, to, handed_over: None, settlement: None })
+    }
+
+    /// As [`Node::route_in_lane`].
+    pub(super) fn enter_lane(
+        self: &Arc<Self>,
+        source: StanzaSource,
+        stanza: LaneStanza,
+    ) -> Option<BoxFuture<'static, ()>> {
+        let (key, size) = self.lane_of(&stanza);
+        match self.peers.lanes.queues.enter(key, LaneItem::Stanza(stanza), size) {
+            EnterOutcome::Owner(first) => self.run_lane(key, first),
+            EnterOutcome::Queued => {}
+            EnterOutcome::Full(mut item) => {
+                self.report_full_lane(source, &item);
+                let node = self.clone();
+                return Some(Box::pin(async move {
+                    loop {
+                        poll_fn(|cx| node.peers.lanes.queues.poll_room(&key, size, cx)).await;
+                        match node.peers.lanes.queues.enter(key, item, size) {
+                            EnterOutcome::Owner(first) => return node.run_lane(key, first),
+                            EnterOutcome::Queued => return,
+                            EnterOutcome::Full(back) => item = back,
                         }
                     }
-                };
-                return self.spawner.spawn("routing", Box::pin(task));
+                }));
+            }
+        }
+        None
+    }
+
+    /// Like [`Node::enter_lane`], for a stanza of another node. `reliable`: its settlement bounds what that node sends;
+    /// any other is dropped by a full lane.
+    pub(super) fn enter_lane_forced(self: &Arc<Self>, stanza: LaneStanza, reliable: bool) {
+        let (key, size) = self.lane_of(&stanza);
+        let queues = &self.peers.lanes.queues;
+        let item = LaneItem::Stanza(stanza);
+        let entered =
+            if reliable { queues.enter_forced(key, item, size) } else { queues.enter(key, item, size) };
+        match entered {
+            EnterOutcome::Owner(first) => self.run_lane(key, first),
+            EnterOutcome::Queued => {}
+            EnterOutcome::Full(_) => self.metrics.stanzas_dropped.inc(["presence", "queue-full"]),
+        }
+    }
+
+    /// Key of the recipient's lane, and the size of the stanza in it.
+    fn lane_of(&self, stanza: &LaneStanza) -> (u64, usize) {
+        let LaneStanza { stanza, from, to, .. } = stanza;
+        let addresses = from.as_str().len() + to.as_str().len();
+        let size = stanza.bytes().len().saturating_add(addresses + ITEM_OVERHEAD);
+        (self.routing_table.hash(to.as_ref()), size)
+    }
+
+    fn report_full_lane(&self, source: StanzaSource, item: &LaneItem) {
+        self.metrics.lanes_full.inc([source.as_str()]);
+        let LaneItem::Stanza(LaneStanza { from, to, .. }) = item else { return };
+        if self.peers.lanes.is_first(source, from.domain()) {
+            let (source, domain) = (source.as_str(), from.domain());
+            tracing::warn!(
+                source,
+                domain,
+                %to,
+                "stanzas for one recipient arrive faster than they are handled, so their source is held back; \
+                 further ones are counted only"
+            );
+        }
+    }
+
+    /// Whether stanzas for the recipient with this hash are being handled, so that a further one must enter the lane.
+    pub(super) fn has_lane(&self, hash: u64) -> bool {
+        self.peers.lanes.queues.contains(&hash)
+    }
+
+    fn run_lane(self: &Arc<Self>, key: u64, first: LaneItem) {
+        let mut lane = OpenLane { node: self.clone(), key, closed: false };
+        let mut next = Some(first);
+        for _ in 0..YIELD_EVERY {
+            let Some(item) = next else { return };
+            if let Some(pending) = self.handle_lane_item(item) {
+                return self.spawner.spawn("routing", Box::pin(lane.run(Some(pending), None)));
             }
             next = lane.next();
         }
+        if next.is_some() {
+            self.spawner.spawn("routing", Box::pin(lane.run(None, next)));
+        }
+    }
+
+    /// Returns what must be awaited before the next item.
+    fn handle_lane_item(self: &Arc<Self>, item: LaneItem) -> Option<BoxFuture<'static, ()>> {
+        let LaneStanza { stanza, from, to, handed_over, settlement } = match item {
+            LaneItem::Envelope(from, envelope) => return self.receive_stanza(from, envelope),
+            LaneItem::Stanza(stanza) => stanza,
+        };
+        let mut work = RoutingWork::default();
+        if handed_over.is_some() {
+            work.handed_over = handed_over;
+            self.incoming(stanza, from.as_ref(), to.as_ref(), 0, &mut work);
+        } else {
+            self.route(stanza, from.as_ref(), to.as_ref(), &mut work);
+        }
+        let pending = self.run_effects(work)?;
+        let Some(settlement) = settlement else { return Some(pending) };
+        Some(Box::pin(async move {
+            pending.await;
+            drop(settlement);
+        }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::EnvelopeKind;
 
     #[test]
-    fn a_lane_keeps_the_order_bounds_presence_and_ends_when_it_is_empty() {
+    fn a_full_lane_is_logged_once_for_each_source_and_the_names_are_bounded() {
         let lanes = RecipientLanes::default();
-        let node = NodeId::new("a").unwrap();
-        let envelope = |class, text: &str| {
-            Envelope::new(EnvelopeKind::RunChain, class, node, Vec::new(), text.as_bytes())
-        };
-        let enter = |class, text: &str| lanes.enter(1, node, envelope(class, text));
-        assert!(enter(EnvelopeClass::Message, "0").is_ok(), "nothing is before it");
-        assert!(lanes.enter(2, node, envelope(EnvelopeClass::Message, "")).is_ok(), "another lane");
-        for n in 1..=2 * MAX_PRESENCE {
-            let full = n > MAX_PRESENCE;
-            assert_eq!(enter(EnvelopeClass::Presence, &n.to_string()).err(), Some(full));
-        }
-        assert_eq!(enter(EnvelopeClass::Message, "last").err(), Some(false));
-        let text = |(_, envelope): (NodeId, Envelope)| String::from_utf8(envelope.bytes.to_vec()).unwrap();
-        let taken: Vec<String> = std::iter::from_fn(|| lanes.next(1)).map(text).collect();
-        assert_eq!(taken.len(), MAX_PRESENCE + 1);
-        assert_eq!((taken[0].as_str(), taken.last().map(String::as_str)), ("1", Some("last")));
-        assert!(lanes.next(2).is_none() && lanes.0.lock().is_empty());
+        assert!(lanes.is_first(StanzaSource::Component, "irc.example.com"));
+        assert!(!lanes.is_first(StanzaSource::Component, "irc.example.com"));
+        assert!(lanes.is_first(StanzaSource::Server, "irc.example.com"));
+        let logged = (0..1_000).filter(|n| lanes.is_first(StanzaSource::Server, &n.to_string())).count();
+        assert_eq!(logged, MAX_LOGGED_SOURCES - 2);
     }
 }

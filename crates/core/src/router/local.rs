@@ -724,6 +724,7 @@ impl Node {
         left: UndeliveredStanza,
         work: &mut RoutingWork,
     ) {
+        let left = with_address_of_multicast(session, left);
         let stanza = &left.item.stanza;
         let wanted = stanza.class() == QueueClass::Message || stanza.kind().is_request();
         // A stanza whose `to` is inserted at writing was made for this session, or for each of many: it is not
@@ -829,6 +830,21 @@ impl Node {
     }
 }
 
+/// A message of a multicast gets the address that would have been written: it was sent to this recipient, not copied.
+fn with_address_of_multicast(session: &Session, mut left: UndeliveredStanza) -> UndeliveredStanza {
+    let to = match left.item.to_rewrite {
+        ToRewrite::None => return left,
+        ToRewrite::Bare => session.bare(),
+        ToRewrite::Full => session.full(),
+    };
+    if left.item.stanza.is_multicast()
+        && let Some(stanza) = left.item.stanza.with_to(Some(to))
+    {
+        left.item = QueuedStanza::new(stanza, ToRewrite::None);
+    }
+    left
+}
+
 /// Copy of the stanza for the `delivered` chain, if a handler wants it.
 fn copy_for_delivered_chain(
     host: &Host,
@@ -844,7 +860,7 @@ fn copy_for_delivered_chain(
 }
 
 /// Whether messages of this kind must follow others of their kind in the store.
-fn is_stored_offline(kind: StanzaKind) -> bool {
+pub(super) fn is_stored_offline(kind: StanzaKind) -> bool {
     matches!(kind, StanzaKind::Message(MessageType::Chat | MessageType::Normal))
 }
 
@@ -864,6 +880,6 @@ fn may_see_presence(
         || session.has_directed_presence_to(from)
 }
 
-fn address_form(to: JidRef<'_>) -> AddressForm {
+pub(super) fn address_form(to: JidRef<'_>) -> AddressForm {
     if to.resource().is_some() { AddressForm::Full } else { AddressForm::Bare }
 }

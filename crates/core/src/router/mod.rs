@@ -13,6 +13,7 @@ mod iq_dispatch;
 mod lanes;
 mod local;
 mod lost_peers;
+mod multicast;
 mod peer_presence;
 mod peer_push;
 mod peer_sessions;
@@ -45,6 +46,7 @@ use crate::shared_stanza::SharedStanza;
 pub(crate) use events::LifecycleEvent;
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
+pub use lanes::StanzaSource;
 pub use remote::ClusterInbox;
 pub(crate) use remote::{HandedOver, PeerState};
 
@@ -168,7 +170,11 @@ impl Node {
         while !work.effects.is_empty() {
             let mut effects = std::mem::take(&mut work.effects).0.into_iter();
             while let Some(effect) = effects.next() {
-                let (routed, waiting) = (matches!(effect, Effect::Route { .. }), work.pending.len());
+                let routed = matches!(
+                    effect,
+                    Effect::Route { .. } | Effect::RouteInLane { .. } | Effect::Multicast(_)
+                );
+                let waiting = work.pending.len();
                 self.perform_one(effect, work);
                 if routed && work.pending.len() > waiting && effects.len() > 0 {
                     work.pending
@@ -184,6 +190,15 @@ impl Node {
             Effect::Send(session, stanza) => self.push(&session, stanza, ToRewrite::None, work),
             Effect::SendTo(session, stanza) => self.push(&session, stanza, ToRewrite::Bare, work),
             Effect::Route { stanza, from, to } => self.route(stanza, from.as_ref(), to.as_ref(), work),
+            Effect::RouteInLane { source, stanza, from, to } => {
+                if let Some(room) = self.route_in_lane(source, stanza, from.as_ref(), to.as_ref()) {
+                    work.pending.push(Box::pin(async move {
+                        room.await;
+                        ResumedChain { effects: Effects::default(), continuation: Continuation::Nothing }
+                    }));
+                }
+            }
+            Effect::Multicast(multicast) => self.multicast(*multicast, work),
             Effect::PushToInterested(account, stanza) => {
                 let flags = crate::session::flags::INTERESTED;
                 let selection = PushSelection { flags, available: false, to: ToRewrite::Full };

@@ -32,6 +32,7 @@ use store::AddressId;
 use super::RoutingWork;
 use super::invalidation::MESSAGE_STORED;
 use super::lanes::RecipientLanes;
+use super::multicast::MULTICAST;
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
 use crate::account::Account;
@@ -54,7 +55,7 @@ pub(crate) struct HandedOver {
 }
 
 impl HandedOver {
-    fn of(envelope: &Envelope, returned_by: Option<NodeId>) -> HandedOver {
+    pub(super) fn of(envelope: &Envelope, returned_by: Option<NodeId>) -> HandedOver {
         let cluster::EnvelopeHeader { stanza_id, hops, .. } = envelope.header;
         HandedOver { stanza_id, hops, returned_by }
     }
@@ -230,6 +231,7 @@ impl Node {
                     let hops = envelope.header.hops;
                     self.deliver_returned(stanza.clone(), from.as_ref(), to.as_ref(), hops, &mut work);
                 }
+                MULTICAST => self.return_multicast(by, envelope, &stanza, &from, to),
                 _ => {}
             }
         }
@@ -275,7 +277,7 @@ impl Node {
 }
 
 /// The stanza of an envelope and its sender.
-fn read_stanza(envelope: &Envelope) -> Option<(SharedStanza, Jid)> {
+pub(super) fn read_stanza(envelope: &Envelope) -> Option<(SharedStanza, Jid)> {
     let stanza = SharedStanza::read(&envelope.bytes)?;
     let from = stanza.head().from(stanza.bytes()).and_then(|from| Jid::parse(&from).ok())?;
     Some((stanza, from))
@@ -297,7 +299,7 @@ impl Node {
         envelope: Envelope,
     ) -> Option<BoxFuture<'static, ()>> {
         let Some((stanza, sender)) = read_stanza(&envelope) else {
-            self.on_violation(from, PeerViolation::Payload);
+            self.note_violation(from, PeerViolation::Payload);
             settle(self, from, &envelope, HandoverResult::Refused);
             return None;
         };
@@ -366,7 +368,7 @@ impl Node {
         sound
     }
 
-    fn on_violation(&self, from: NodeId, violation: PeerViolation) {
+    pub(super) fn note_violation(&self, from: NodeId, violation: PeerViolation) {
         self.metrics.cluster_violations.inc([violation.as_str()]);
         if self.peers.is_first(from, violation) {
             tracing::error!(node = %from, %violation, "a node sent what no correct node sends; further ones are counted only");
@@ -396,6 +398,7 @@ impl Inbox for ClusterInbox {
                 };
                 self.0.receive_in_lane(key, from, envelope);
             }
+            MULTICAST => self.0.receive_multicast(from, envelope),
             EnvelopeKind::SessionFacts
             | EnvelopeKind::Invalidation(_)
             | PUSH
@@ -445,7 +448,7 @@ impl Inbox for ClusterInbox {
     }
 
     fn on_violation(&self, from: NodeId, violation: PeerViolation) {
-        self.0.on_violation(from, violation);
+        self.0.note_violation(from, violation);
     }
 }
 

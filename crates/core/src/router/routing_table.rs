@@ -44,8 +44,12 @@ impl RoutingTable {
 
     /// The account with this bare address, if it is connected here; the resource is ignored.
     pub fn find(&self, jid: JidRef<'_>) -> Option<Arc<Account>> {
+        self.find_with_hash(self.hash(jid), jid)
+    }
+
+    /// Like [`RoutingTable::find`], for a caller that knows the hash.
+    pub(crate) fn find_with_hash(&self, hash: u64, jid: JidRef<'_>) -> Option<Arc<Account>> {
         let bare = jid.bare();
-        let hash = self.hash(bare);
         self.shard(hash).read().find(hash, |a| a.jid.as_ref().as_str() == bare.as_str()).cloned()
     }
 

@@ -10,7 +10,9 @@ use jid::JidRef;
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
 use super::iq_dispatch::RoutedIq;
+use super::lanes::StanzaSource;
 use super::{Continuation, ResumedChain, RoutingWork};
+use crate::effect::Effects;
 use crate::hooks::{Flow, StopReason};
 use crate::host::Host;
 use crate::metrics::kind_name;
@@ -58,20 +60,23 @@ impl Node {
             }
             return;
         };
-        let effects = &mut work.effects;
-        let mut ctx = ServiceCtx { node: self, host, service, stanza: &stanza, from, to, effects };
+        let mut effects = Effects::default();
+        let mut ctx =
+            ServiceCtx { node: self, host, service, stanza: &stanza, from, to, effects: &mut effects };
         let flow = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.handle(&mut ctx)));
         let flow = flow.unwrap_or_else(|_| {
             tracing::error!(service = service.feature, "a handler of a service panicked");
             Flow::Stop(StopReason::Refused(StanzaCondition::InternalServerError.into()))
         });
+        work.effects.0.extend(effects.in_lanes(StanzaSource::Service).0);
         match flow {
             Flow::Wait(later) => {
                 let (from, to) = (from.to_jid(), to.to_jid());
                 work.pending.push(Box::pin(async move {
                     let outcome = later.await;
                     let continuation = Continuation::Service { stanza, from, to, flow: outcome.flow };
-                    ResumedChain { effects: outcome.effects, continuation }
+                    let effects = outcome.effects.in_lanes(StanzaSource::Service);
+                    ResumedChain { effects, continuation }
                 }));
             }
             flow => self.apply_service_flow(&stanza, from, to, flow, work),

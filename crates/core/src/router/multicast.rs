@@ -1,0 +1,361 @@
+//! Delivery of a [`Multicast`] in chunks, so that other sessions are served in between.
+//!
+//! # Pitfalls
+//!
+//! A recipient whose lane is open must be routed a copy in that lane: an earlier stanza of the sender may be waiting there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::spawn::{BoxFuture, yield_now};
+use cluster::{Envelope, EnvelopeClass, EnvelopeKind, HandoverResult, NodeId, PeerViolation, Recipient};
+use jid::{Jid, JidRef};
+use smallvec::SmallVec;
+use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
+
+use super::lanes::{LaneStanza, PendingSettlement, StanzaSource};
+use super::local::{address_form, is_stored_offline};
+use super::remote::{HandedOver, envelope_class, read_stanza, settle};
+use super::rules::{self, DeliveryAction, ResourceSummary};
+use super::{Continuation, ResumedChain, RoutingWork, build_error_reply};
+use crate::account::Account;
+use crate::domains::{Domain, DomainTable};
+use crate::effect::{Effect, Effects};
+use crate::hooks::InterestProbe;
+use crate::host::Host;
+use crate::metrics::RouteOutcome;
+use crate::multicast::{Multicast, UndeliveredRecipient};
+use crate::node::Node;
+use crate::session::outbox::QUEUE_FULL_CONDITION;
+use crate::session::{QueuedStanza, Session, ToRewrite};
+use crate::shared_stanza::{QueueClass, SharedStanza};
+
+/// A multicast for recipients on this node, whose stanza has no `to`.
+pub(super) const MULTICAST: EnvelopeKind = EnvelopeKind::Engine(7);
+
+/// Recipients that are handled before the task yields: some 0.2 ms.
+const CHUNK: usize = 256;
+/// Recipients of an envelope, which the receiver handles without yielding.
+const ENVELOPE_RECIPIENTS: usize = 2_048;
+
+/// What became of a recipient on this node.
+enum LocalOutcome {
+    /// Its sessions have it, or need not.
+    Done,
+    /// A copy with its address must be routed.
+    NeedsCopy,
+    Undelivered(StanzaCondition),
+}
+
+/// Progress of a multicast.
+enum MulticastStep {
+    Done,
+    /// More recipients follow.
+    Yield,
+    /// The lane of a recipient is full.
+    Wait(BoxFuture<'static, ()>),
+}
+
+struct MulticastRun {
+    multicast: Multicast,
+    /// Position of the next recipient.
+    next: usize,
+    /// Positions of recipients that are routed a copy.
+    copies: Vec<usize>,
+    /// Positions of recipients by the node that is their home.
+    by_node: BTreeMap<NodeId, Vec<usize>>,
+    undelivered: Vec<UndeliveredRecipient>,
+}
+
+impl MulticastRun {
+    fn new(multicast: Multicast) -> MulticastRun {
+        let (copies, undelivered) = (Vec::new(), Vec::new());
+        MulticastRun { multicast, next: 0, copies, by_node: BTreeMap::new(), undelivered }
+    }
+
+    /// Handles the next recipients.
+    fn step(&mut self, node: &Arc<Node>) -> MulticastStep {
+        let recipients = self.multicast.recipients.clone();
+        let end = recipients.len().min(self.next + CHUNK);
+        if self.next < end {
+            let domains = node.domains();
+            while self.next < end {
+                let to = &recipients[self.next];
+                match self.home_or_deliver(node, &domains, to) {
+                    LocalOutcome::Done => {}
+                    LocalOutcome::NeedsCopy => self.copies.push(self.next),
+                    LocalOutcome::Undelivered(condition) => {
+                        self.undelivered.push(UndeliveredRecipient { to: to.clone(), condition });
+                    }
+                }
+                self.next += 1;
+            }
+        }
+        if let Some(wait) = self.route_copies(node) {
+            return MulticastStep::Wait(wait);
+        }
+        if self.next < recipients.len() {
+            return MulticastStep::Yield;
+        }
+        self.send_envelopes(node);
+        match self.route_copies(node) {
+            Some(wait) => MulticastStep::Wait(wait),
+            None => MulticastStep::Done,
+        }
+    }
+
+    fn home_or_deliver(&mut self, node: &Arc<Node>, domains: &DomainTable, to: &Jid) -> LocalOutcome {
+        let to = to.as_ref();
+        let host = match domains.find(to.domain()) {
+            Domain::Accounts(host) if to.local().is_some() => host,
+            _ => return LocalOutcome::NeedsCopy,
+        };
+        let hash = node.routing_table.hash(to);
+        if node.has_lane(hash) {
+            return LocalOutcome::NeedsCopy;
+        }
+        let account = node.routing_table.find_with_hash(hash, to);
+        if !node.is_single() {
+            let location = node.cluster.locate(hash, account.as_deref().and_then(super::remote::number));
+            let own = node.cluster.node();
+            if let Some(home) = location.home(own).filter(|home| *home != own) {
+                self.by_node.entry(home).or_default().push(self.next);
+                return LocalOutcome::Done;
+            }
+            if location.other_nodes(own).next().is_some() {
+                return LocalOutcome::NeedsCopy;
+            }
+        }
+        node.deliver_multicast(host, account.as_ref(), &self.multicast.stanza, to)
+    }
+
+    /// Routes copies in the lanes of their recipients until one is full.
+    fn route_copies(&mut self, node: &Arc<Node>) -> Option<BoxFuture<'static, ()>> {
+        let mut copies = std::mem::take(&mut self.copies).into_iter();
+        for position in copies.by_ref() {
+            let to = &self.multicast.recipients[position];
+            let Some(stanza) = self.multicast.stanza.with_to(Some(to.as_ref())) else { continue };
+            let from = self.multicast.from.as_ref();
+            if let Some(wait) = node.route_in_lane(StanzaSource::Multicast, stanza, from, to.as_ref()) {
+                self.copies = copies.collect();
+                return Some(wait);
+            }
+        }
+        None
+    }
+
+    /// Sends one envelope to each node; recipients of a node that takes none are routed copies.
+    fn send_envelopes(&mut self, node: &Node) {
+        let Multicast { stanza, recipients, .. } = &self.multicast;
+        let class = envelope_class(stanza);
+        let bytes: Arc<[u8]> = stanza.bytes().into();
+        for (home, positions) in std::mem::take(&mut self.by_node) {
+            for part in positions.chunks(ENVELOPE_RECIPIENTS) {
+                let to = part.iter().map(|position| Recipient::Address(recipients[*position].clone()));
+                let own = node.cluster.node();
+                let envelope = Envelope::new(MULTICAST, class, own, to.collect(), bytes.clone());
+                if node.cluster.deliver(home, envelope).is_ok() {
+                    node.metrics.routed(stanza.kind(), RouteOutcome::Node);
+                } else {
+                    self.copies.extend(part);
+                }
+            }
+        }
+    }
+
+    /// The effects after all recipients: reports to the sender.
+    fn finish(self, node: &Arc<Node>) -> Effects {
+        let Multicast { stanza, from, on_undelivered, .. } = self.multicast;
+        if self.undelivered.is_empty() {
+            return Effects::default();
+        }
+        if let Some(handler) = on_undelivered {
+            return handler.handle(node, self.undelivered);
+        }
+        let errors = self.undelivered.into_iter().filter_map(|UndeliveredRecipient { to, condition }| {
+            node.undelivered_report(&stanza, from.as_ref(), to.as_ref(), condition)
+        });
+        Effects(errors.collect())
+    }
+}
+
+impl Node {
+    /// Sends a multicast. What must run after its first recipients is deferred work.
+    pub(super) fn multicast(self: &Arc<Self>, multicast: Multicast, work: &mut RoutingWork) {
+        if multicast.stanza.class() == QueueClass::Message {
+            multicast.stanza.mark_multicast();
+        }
+        let mut run = MulticastRun::new(multicast);
+        let first = run.step(self);
+        if let MulticastStep::Done = first {
+            work.effects.0.extend(run.finish(self).0);
+            return;
+        }
+        let node = self.clone();
+        work.pending.push(Box::pin(async move {
+            let mut step = first;
+            loop {
+                match step {
+                    MulticastStep::Done => break,
+                    MulticastStep::Yield => yield_now().await,
+                    MulticastStep::Wait(room) => room.await,
+                }
+                step = run.step(&node);
+            }
+            ResumedChain { effects: run.finish(&node), continuation: Continuation::Nothing }
+        }));
+    }
+
+    /// Puts a stanza of a multicast into the queues of a recipient on this node, unless its account needs more than that.
+    fn deliver_multicast(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        account: Option<&Arc<Account>>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+    ) -> LocalOutcome {
+        let kind = stanza.kind();
+        let probe = InterestProbe::of(stanza.head(), account.map_or(0, |account| account.flags.get()));
+        if host.hooks.incoming.wants(&probe) || host.hooks.delivered.wants(&probe) {
+            return LocalOutcome::NeedsCopy;
+        }
+        let mut known = ResourceSummary::default();
+        let mut sessions: SmallVec<[Arc<Session>; 1]> = SmallVec::new();
+        let (mut flushing, mut elsewhere) = (false, false);
+        if let Some(account) = account {
+            account.with(|state| {
+                (flushing, elsewhere) = (state.flushing, !state.peers().is_empty());
+                for session in &state.sessions {
+                    let priority = session.priority();
+                    known.available += usize::from(priority.is_some());
+                    known.non_negative += usize::from(priority.is_some_and(|priority| priority >= 0));
+                    let receives = match to.resource() {
+                        Some(resource) => resource == session.resource(),
+                        None if stanza.class() == QueueClass::Presence => priority.is_some(),
+                        None => priority.is_some_and(|priority| priority >= 0),
+                    };
+                    if receives {
+                        sessions.push(session.clone());
+                    }
+                }
+            });
+        }
+        known.exact_match = to.resource().is_some() && !sessions.is_empty();
+        let stored = is_stored_offline(kind);
+        let to_rewrite = match rules::decide(kind, address_form(to), known) {
+            // It must follow messages that are being delivered from the store.
+            DeliveryAction::Exact | DeliveryAction::NonNegative if flushing && stored => {
+                return LocalOutcome::NeedsCopy;
+            }
+            DeliveryAction::Exact => ToRewrite::Full,
+            // The sessions of one recipient share a message, and lose it together.
+            DeliveryAction::NonNegative if elsewhere || stored && known.non_negative > 1 => {
+                return LocalOutcome::NeedsCopy;
+            }
+            DeliveryAction::Available if elsewhere => return LocalOutcome::NeedsCopy,
+            // A message to a resource that is gone is delivered to the others with the address of that resource.
+            DeliveryAction::NonNegative if to.resource().is_some() => return LocalOutcome::NeedsCopy,
+            DeliveryAction::NonNegative | DeliveryAction::Available => ToRewrite::Bare,
+            DeliveryAction::Undelivered | DeliveryAction::Server => return LocalOutcome::NeedsCopy,
+            DeliveryAction::Bounce(_) if elsewhere => return LocalOutcome::NeedsCopy,
+            DeliveryAction::Bounce(condition) => return LocalOutcome::Undelivered(condition),
+            DeliveryAction::Drop if elsewhere => return LocalOutcome::NeedsCopy,
+            DeliveryAction::Drop => return LocalOutcome::Done,
+        };
+        self.metrics.routed(kind, RouteOutcome::Local);
+        let mut accepted = stanza.class() != QueueClass::Message;
+        for session in &sessions {
+            let item = QueuedStanza::new(stanza.clone(), to_rewrite);
+            accepted |= self.push_item_with_host(host, session, item, false).is_ok();
+        }
+        if accepted {
+            LocalOutcome::Done
+        } else if kind == StanzaKind::Message(MessageType::Headline) {
+            LocalOutcome::Undelivered(QUEUE_FULL_CONDITION)
+        } else {
+            LocalOutcome::NeedsCopy
+        }
+    }
+
+    /// The error for the sender of a multicast.
+    fn undelivered_report(
+        &self,
+        stanza: &SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        condition: StanzaCondition,
+    ) -> Option<Effect> {
+        let error = StanzaError::new(condition);
+        let addresses = (Some(to.as_str()), from.as_str());
+        let stanza = build_error_reply(stanza.bytes(), stanza.head(), addresses, &error)?;
+        self.metrics.stanzas_bounced.inc([condition.as_str()]);
+        Some(Effect::Route { stanza, from: to.to_jid(), to: from.to_jid() })
+    }
+
+    /// A multicast of another node for recipients here.
+    pub(super) fn receive_multicast(self: &Arc<Self>, from: NodeId, envelope: Envelope) {
+        let read = read_stanza(&envelope).filter(|(stanza, _)| stanza.head().to(stanza.bytes()).is_none());
+        let Some((stanza, sender)) = read else {
+            self.note_violation(from, PeerViolation::Payload);
+            return settle(self, from, &envelope, HandoverResult::Refused);
+        };
+        if stanza.class() == QueueClass::Message {
+            stanza.mark_multicast();
+        }
+        let handed_over = HandedOver::of(&envelope, None);
+        let settlement = Arc::new(PendingSettlement::new(self.clone(), from, envelope));
+        let reliable = settlement.envelope.header.class != EnvelopeClass::Presence;
+        let mut work = RoutingWork::default();
+        for (position, recipient) in (0_u16..).zip(&settlement.envelope.recipients) {
+            let to = match recipient {
+                Recipient::Address(to) => Some(to.as_ref()),
+                Recipient::Account(_) | Recipient::Session(..) => None,
+            };
+            let found = to.and_then(|to| {
+                let hash = self.routing_table.hash(to);
+                Some((to, hash, self.routing_table.find_with_hash(hash, to)?))
+            });
+            let Some((to, hash, account)) = found else {
+                self.metrics.cluster_refused.inc();
+                settlement.refuse(position);
+                continue;
+            };
+            let outcome = if self.has_lane(hash) {
+                LocalOutcome::NeedsCopy
+            } else {
+                self.deliver_multicast(&account.host(), Some(&account), &stanza, to)
+            };
+            match outcome {
+                LocalOutcome::Done => {}
+                LocalOutcome::NeedsCopy => {
+                    let Some(stanza) = stanza.with_to(Some(to)) else { continue };
+                    let settlement = reliable.then(|| settlement.clone());
+                    let (from, to, handed_over) = (sender.clone(), to.to_jid(), Some(handed_over));
+                    self.enter_lane_forced(
+                        LaneStanza { stanza, from, to, handed_over, settlement },
+                        reliable,
+                    );
+                }
+                LocalOutcome::Undelivered(condition) => {
+                    work.effects.0.extend(self.undelivered_report(&stanza, sender.as_ref(), to, condition));
+                }
+            }
+        }
+        self.run_effects_spawned(work);
+    }
+
+    /// A recipient of a multicast that the other node did not take: this node acts as its home.
+    pub(super) fn return_multicast(
+        self: &Arc<Self>,
+        by: NodeId,
+        envelope: &Envelope,
+        stanza: &SharedStanza,
+        from: &Jid,
+        to: Jid,
+    ) {
+        let Some(stanza) = stanza.with_to(Some(to.as_ref())) else { return };
+        let handed_over = Some(HandedOver::of(envelope, Some(by)));
+        let stanza = LaneStanza { stanza, from: from.clone(), to, handed_over, settlement: None };
+        self.enter_lane_forced(stanza, envelope.header.class != EnvelopeClass::Presence);
+    }
+}
