@@ -4,7 +4,7 @@
 //! The alphabet of section 7 is in the order of its values and every id has the same length, so ids sort by time as
 //! bytes, as text and in every collation of a database.
 //!
-//! An id reveals when it was given and which ids come from the same start of a node. It is unique, but it can be
+//! An id reveals when it was generated and which ids come from the same start of a node. It is unique, but it can be
 //! guessed, and nothing secret may depend on it: ids of sessions, streams and tokens come from [`crate::id`].
 //!
 //! # Pitfalls
@@ -24,7 +24,7 @@ const COUNTER_BITS: u32 = 12;
 const NODE_BITS: u32 = 60;
 const MILLIS_BITS: u32 = 48;
 
-/// An id that sorts by the time at which it was given. Plain data of 15 bytes, compared by time, node and counter.
+/// An id that sorts by the time at which it was generated. Plain data of 15 bytes, compared by time, node and counter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimeOrderedId([u8; TimeOrderedId::BYTES]);
 
@@ -50,7 +50,7 @@ impl TimeOrderedId {
         std::array::from_fn(|at| ALPHABET[(bits >> (5 * (Self::CHARS - 1 - at)) & 31) as usize])
     }
 
-    /// Milliseconds since 1970 at which it was given; see the pitfalls of this file.
+    /// Milliseconds since 1970 at which it was generated; see the pitfalls of this file.
     pub fn unix_millis(self) -> u64 {
         u64::try_from(self.bits() >> (NODE_BITS + COUNTER_BITS)).unwrap_or(u64::MAX)
     }

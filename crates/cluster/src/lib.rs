@@ -113,7 +113,7 @@ pub trait Cluster: Send + Sync {
     /// Sends an envelope to every other member (invalidation).
     fn broadcast(&self, envelope: Envelope) -> BroadcastResult;
 
-    /// Reports what became of an envelope of a reliable class that `from` sent here: once for each.
+    /// Reports the result of an envelope of a reliable class that `from` sent here: once for each.
     ///
     /// False if the sender cannot learn it, because it is gone or the ticket has ended: recipients that were refused are
     /// this node's to handle.

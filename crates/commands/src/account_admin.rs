@@ -85,7 +85,7 @@ pub async fn remove_account(node: &Arc<Node>, jid: JidRef<'_>) -> Result<(), Acc
     let jid = jid.bare().to_jid();
     let host = node.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
     let removed = node.stores.accounts.remove(jid.as_ref()).await?.ok_or(AccountError::NotFound)?;
-    node.account_removed(&host, jid.as_ref(), &removed.contacts);
+    node.account_removed(&host, jid.as_ref(), removed.contacts);
     Ok(())
 }
 

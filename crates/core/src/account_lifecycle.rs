@@ -33,7 +33,7 @@ impl Node {
     }
 
     /// Reports a removed account to features and ends its sessions.
-    pub fn account_removed(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>, contacts: &[RosterItem]) {
+    pub fn account_removed(self: &Arc<Self>, host: &Arc<Host>, jid: JidRef<'_>, contacts: Vec<RosterItem>) {
         self.run_removed(host, jid, contacts, None);
     }
 
@@ -43,7 +43,7 @@ impl Node {
         self: &Arc<Self>,
         host: &Arc<Host>,
         by: &Arc<Session>,
-        contacts: &[RosterItem],
+        contacts: Vec<RosterItem>,
     ) {
         self.run_removed(host, by.bare(), contacts, Some(by));
     }
@@ -52,7 +52,7 @@ impl Node {
         self: &Arc<Self>,
         host: &Arc<Host>,
         jid: JidRef<'_>,
-        contacts: &[RosterItem],
+        contacts: Vec<RosterItem>,
         by: Option<&Arc<Session>>,
     ) {
         // A login that has read the account is either found here or sees the changed epoch.
@@ -69,7 +69,7 @@ impl Node {
         }
         self.forget_blocklist(jid);
         self.invalidate_elsewhere(jid, InvalidationSubject::Deleted);
-        let event = LifecycleEvent::Removed { jid: jid.bare().to_jid(), contacts: contacts.into() };
+        let event = LifecycleEvent::Removed { jid: jid.bare().to_jid(), contacts };
         self.run_event_spawned(event, host.clone());
     }
 }

@@ -257,11 +257,21 @@ pub struct FeatureBuilder<'a> {
     pub(crate) parts: &'a mut HostRegistrations,
 }
 
-macro_rules! register {
+macro_rules! register_for_stanzas {
     ($($(#[$doc:meta])* $name:ident: $point:ident),* $(,)?) => {$(
         $(#[$doc])*
         pub fn $name(&mut self, phase: Phase, interest: Interest, handler: impl Handler<$point> + 'static) {
             self.parts.$name.push(entry(self.owner, phase, interest, handler));
+        }
+    )*};
+}
+
+/// Events have no stanza in which a handler could be interested: every handler runs.
+macro_rules! register_for_events {
+    ($($(#[$doc:meta])* $name:ident: $point:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        pub fn $name(&mut self, phase: Phase, handler: impl Handler<$point> + 'static) {
+            self.parts.$name.push(entry(self.owner, phase, Interest::ALL, handler));
         }
     )*};
 }
@@ -276,7 +286,7 @@ fn entry<P: Point>(
 }
 
 impl FeatureBuilder<'_> {
-    register! {
+    register_for_stanzas! {
         /// A handler for stanzas from local sessions.
         outgoing: Outgoing,
         /// A handler for stanzas to local accounts.
@@ -287,6 +297,9 @@ impl FeatureBuilder<'_> {
         delivered: Delivered,
         /// A handler for messages that no session accepted.
         undelivered: Undelivered,
+    }
+
+    register_for_events! {
         /// A handler for new sessions.
         opened: Opened,
         /// A handler for resources that become available or change their priority.

@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
 use crate::router::routing_table::RoutingTable;
-use crate::router::{ChainPosition, LifecycleEvent, PeerState, RoutingWork};
+use crate::router::{LifecycleEvent, PeerState, RoutingWork};
 use crate::server_iq::PendingIqs;
 use crate::session::stream_management::EndedStreams;
 use crate::session::{
@@ -271,7 +271,7 @@ impl Node {
         self.retry_rechecks(now);
     }
 
-    /// A stanza id (XEP-0359) that is greater than all that this node has given, and that no other node gives.
+    /// A stanza id (XEP-0359) that is greater than all that this node has assigned since its start, and that no other node assigns.
     pub fn next_stanza_id(&self) -> TimeOrderedId {
         self.stanza_ids.next(self.clock.unix_millis())
     }
@@ -497,8 +497,8 @@ impl Node {
         self.keep_rates(session);
         self.reroute_pending(session);
         let mut work = RoutingWork::default();
-        let first = ChainPosition { host: Guard::into_inner(session.account.host()), index: 0 };
-        let done = self.run_event(LifecycleEvent::Closing(session.clone()), first, &mut work);
+        let host = Guard::into_inner(session.account.host());
+        let closed = self.run_event(LifecycleEvent::Closing(session.clone()), host, &mut work);
         self.routing_table.unbind(session, |account, last| {
             if last {
                 self.report_sessions(account);
@@ -508,7 +508,7 @@ impl Node {
             }
         });
         self.run_effects_spawned(work);
-        if done.is_some() {
+        if closed {
             session.clear_state();
         }
     }

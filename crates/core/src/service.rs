@@ -89,7 +89,7 @@ pub struct Service {
     pub feature: &'static str,
     /// Its address: a domain.
     pub jid: Jid,
-    /// Its name for people.
+    /// Human-readable name.
     pub name: &'static str,
     /// Its disco information.
     pub disco: DiscoInfo,

@@ -56,7 +56,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.incoming(Phase::Police, Interest::kinds(get).payload(PayloadNs::LastActivity), filter_query);
     let unavailable = StanzaKindSet::of(StanzaKind::Presence(PresenceType::Unavailable));
     builder.outgoing(Phase::Archive, Interest::kinds(unavailable), remember_status);
-    builder.closing(Phase::Archive, Interest::ALL, closing);
+    builder.closing(Phase::Archive, closing);
 }
 
 fn answer(seconds: u64, status: Option<&str>) -> Vec<u8> {

@@ -162,7 +162,7 @@ impl AdminHandler {
                 if let Some(node) = self.node()
                     && let Some(host) = node.host(jid.domain())
                 {
-                    node.account_removed(&host, jid.as_ref(), &removed.contacts);
+                    node.account_removed(&host, jid.as_ref(), removed.contacts);
                 }
                 one_line(format!("{jid} removed"))
             }

@@ -99,13 +99,23 @@ impl TestNode {
     /// # Panics
     /// If no host can be built from the features.
     pub fn start(enabled: &[EnabledFeature], limits: NodeLimits) -> TestNode {
+        TestNode::start_with_tasks(enabled, limits, ManualSpawner::default())
+    }
+
+    /// As [`TestNode::new`], for features with handlers that wait until the test lets them continue.
+    pub fn with_waiting_handlers(features: &[&'static Feature]) -> TestNode {
+        let tasks = ManualSpawner::for_waiting_tasks();
+        TestNode::start_with_tasks(&with_defaults(features), NodeLimits::default(), tasks)
+    }
+
+    fn start_with_tasks(enabled: &[EnabledFeature], limits: NodeLimits, tasks: ManualSpawner) -> TestNode {
         let clock = Arc::new(ManualClock::new());
         let surroundings = NodeSurroundings {
             stores: store::memory::stores(clock.clone()),
             clock,
             cluster: Arc::new(SingleNode::new(NodeId::new("test").expect("a name"))),
             domains: &DOMAINS,
-            tasks: ManualSpawner::default(),
+            tasks,
             envelopes: Arc::default(),
         };
         TestNode::start_in(surroundings, enabled, limits)

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use stanza::{StanzaCondition, StanzaError};
 
-use super::{DeferredOutcome, Flow, Interest, InterestProbe, OnFailure, Phase, Point, StopReason};
+use super::{
+    DeferredDecision, DeferredOutcome, Flow, Interest, InterestProbe, OnFailure, Phase, Point, StopReason,
+};
 
 /// Handler of one hook point, implemented by closures of the same signature.
 pub trait Handler<P: Point>: Send + Sync {
@@ -43,6 +45,10 @@ impl<P: Point> HandlerEntry<P> {
         }
         flow.ok()
     }
+
+    fn defer(&self, later: DeferredOutcome) -> DeferredDecision {
+        DeferredDecision::new(later, (self.owner, P::NAME), self.phase.on_failure())
+    }
 }
 
 /// All handlers of one point in execution order.
@@ -69,7 +75,7 @@ pub enum ChainResult {
         /// Index of the handler after the waiting one.
         next: usize,
         /// The deferred outcome.
-        later: DeferredOutcome,
+        later: DeferredDecision,
     },
 }
 
@@ -103,7 +109,9 @@ impl<P: Point> Chain<P> {
             match entry.call(ctx) {
                 Some(Flow::Next) => {}
                 Some(Flow::Stop(verdict)) => return ChainResult::Stopped(verdict),
-                Some(Flow::Wait(later)) => return ChainResult::Wait { next: index + 1, later },
+                Some(Flow::Wait(later)) => {
+                    return ChainResult::Wait { next: index + 1, later: entry.defer(later) };
+                }
                 None => {
                     if entry.phase.on_failure() == OnFailure::Closed {
                         return ChainResult::Stopped(StopReason::Refused(StanzaError::new(
@@ -118,10 +126,10 @@ impl<P: Point> Chain<P> {
 
     /// Runs the handlers of an event from index `at`. No handler can stop the others, not even one that panics, because
     /// the event has happened. Returns the index after a handler that waits, and its deferred outcome.
-    pub(crate) fn run_event(&self, ctx: &mut P::Ctx<'_>, at: usize) -> Option<(usize, DeferredOutcome)> {
+    pub(crate) fn run_event(&self, ctx: &mut P::Ctx<'_>, at: usize) -> Option<(usize, DeferredDecision)> {
         for (index, entry) in self.entries.iter().enumerate().skip(at) {
             if let Some(Flow::Wait(later)) = entry.call(ctx) {
-                return Some((index + 1, later));
+                return Some((index + 1, entry.defer(later)));
             }
         }
         None

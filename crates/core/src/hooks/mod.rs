@@ -10,6 +10,7 @@
 //! sender's stream is not read until it completes, which preserves the order between two addresses.
 
 mod chain;
+pub(crate) mod deferred;
 mod interest;
 mod phase;
 pub mod point;
@@ -20,6 +21,7 @@ use stanza::StanzaError;
 use crate::effect::Effects;
 
 pub use chain::{Chain, ChainResult, Handler, HandlerEntry};
+pub use deferred::DeferredDecision;
 pub use interest::{Interest, InterestProbe};
 pub use phase::{OnFailure, Phase};
 pub use point::{

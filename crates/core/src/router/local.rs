@@ -131,7 +131,7 @@ impl Node {
                     let (from, to) = (from.to_jid(), to.to_jid());
                     let position = ChainPosition { host: host.clone(), index: next };
                     work.pending.push(Box::pin(async move {
-                        let outcome = later.await;
+                        let outcome = later.outcome().await;
                         let flow = outcome.flow;
                         let then = Continuation::Incoming { stanza, from, to, position, handed_over, flow };
                         ResumedChain { effects: outcome.effects, continuation: then }
@@ -623,7 +623,7 @@ impl Node {
             ChainResult::Wait { next, later } => {
                 let (from, to) = (from.to_jid(), to.to_jid());
                 work.pending.push(Box::pin(async move {
-                    let outcome = later.await;
+                    let outcome = later.outcome().await;
                     let position = ChainPosition { host, index: next };
                     let then = Continuation::Undelivered { stanza, from, to, position, flow: outcome.flow };
                     ResumedChain { effects: outcome.effects, continuation: then }

@@ -43,7 +43,7 @@ use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
 
-pub(crate) use events::LifecycleEvent;
+pub(crate) use events::{LifecycleEvent, WaitingEvent};
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
 pub use lanes::StanzaSource;
@@ -100,6 +100,7 @@ pub(crate) enum Continuation {
     Event {
         event: LifecycleEvent,
         position: ChainPosition,
+        waiting: WaitingEvent,
     },
     Service {
         stanza: SharedStanza,
@@ -227,7 +228,7 @@ impl Node {
                     // A reload disabled offline storage meanwhile, so that no feature would clear the flag.
                     session.account.with(|state| state.flushing = false);
                 }
-                self.run_event(LifecycleEvent::Available(session), ChainPosition { host, index: 0 }, work);
+                self.run_event(LifecycleEvent::Available(session), host, work);
             }
         }
     }
@@ -276,7 +277,9 @@ impl Node {
             Continuation::Checked { account, stanza, from, to, trusted } => {
                 self.deliver_checked(&account, stanza, from.as_ref(), to.as_ref(), trusted, work);
             }
-            Continuation::Event { event, position } => self.resume_event(event, position, work),
+            Continuation::Event { event, position, waiting } => {
+                self.resume_waiting_event(event, position, waiting, work);
+            }
             Continuation::Reply { reply, answer } => self.send_iq_reply(reply, answer, work),
             Continuation::Nothing => {}
         }
@@ -332,7 +335,7 @@ impl Node {
                     let (session, to) = (session.clone(), to.map(|t| t.to_jid()));
                     let position = ChainPosition { host: host.clone(), index: next };
                     work.pending.push(Box::pin(async move {
-                        let outcome = later.await;
+                        let outcome = later.outcome().await;
                         let then =
                             Continuation::Outgoing { session, stanza, to, position, flow: outcome.flow };
                         ResumedChain { effects: outcome.effects, continuation: then }

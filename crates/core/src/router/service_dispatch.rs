@@ -13,7 +13,7 @@ use super::iq_dispatch::RoutedIq;
 use super::lanes::StanzaSource;
 use super::{Continuation, ResumedChain, RoutingWork};
 use crate::effect::Effects;
-use crate::hooks::{Flow, StopReason};
+use crate::hooks::{DeferredDecision, Flow, OnFailure, StopReason};
 use crate::host::Host;
 use crate::metrics::kind_name;
 use crate::node::Node;
@@ -71,9 +71,10 @@ impl Node {
         work.effects.0.extend(effects.in_lanes(StanzaSource::Service).0);
         match flow {
             Flow::Wait(later) => {
+                let later = DeferredDecision::new(later, (service.feature, "service"), OnFailure::Closed);
                 let (from, to) = (from.to_jid(), to.to_jid());
                 work.pending.push(Box::pin(async move {
-                    let outcome = later.await;
+                    let outcome = later.outcome().await;
                     let continuation = Continuation::Service { stanza, from, to, flow: outcome.flow };
                     let effects = outcome.effects.in_lanes(StanzaSource::Service);
                     ResumedChain { effects, continuation }

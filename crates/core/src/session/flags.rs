@@ -34,6 +34,8 @@ pub const SECURE: u64 = 1 << 9;
 pub const PHOTO_ADDED: u64 = 1 << 10;
 /// Presence of contacts may be delayed to batch it (see [`super::presence_batching`]).
 pub const BATCHES_PRESENCE: u64 = 1 << 11;
+/// Handlers of an event of the session run or wait (see `router/events.rs`); changed under the lock of the session's state.
+pub const EVENT_RUNNING: u64 = 1 << 12;
 /// Of an account: one of its sessions has [`CARBONS`].
 pub const ACCOUNT_CARBONS: u64 = 1 << 32;
 /// Of an account: its blocklist is not empty.

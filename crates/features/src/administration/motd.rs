@@ -23,7 +23,7 @@ use throng_commands::{
     CurrentValues, RegisterCommands, TokenScope,
 };
 use throng_core::feature::FeatureBuilder;
-use throng_core::hooks::{AvailableCtx, Flow, HandlerOutcome, Interest, Phase};
+use throng_core::hooks::{AvailableCtx, Flow, HandlerOutcome, Phase};
 use throng_core::session::{ToRewrite, flags};
 use throng_core::{Account, Effect, Effects, Host, Node, Session, SharedStanza};
 
@@ -118,7 +118,7 @@ pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
         Box::pin(shown.clone().current_values(node.clone(), host.domain().to_owned()))
     };
     builder.command_with(&EDIT, present, of(|motds, call| Box::pin(motds.edit(call))));
-    builder.available(Phase::Notify, Interest::ALL, move |ctx: &mut AvailableCtx<'_>| available(&motds, ctx));
+    builder.available(Phase::Notify, move |ctx: &mut AvailableCtx<'_>| available(&motds, ctx));
 }
 
 fn available(motds: &Arc<DomainMotd>, ctx: &mut AvailableCtx<'_>) -> Flow {

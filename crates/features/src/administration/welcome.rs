@@ -15,7 +15,7 @@ use throng_commands::{
     CurrentValues, RegisterCommands, TokenScope,
 };
 use throng_core::feature::FeatureBuilder;
-use throng_core::hooks::{CreatedCtx, Flow, HandlerOutcome, Interest, Phase};
+use throng_core::hooks::{CreatedCtx, Flow, HandlerOutcome, Phase};
 use throng_core::{Effects, Host, Node, SharedStanza};
 
 use super::{FORM_TYPE, node};
@@ -52,7 +52,7 @@ pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
     };
     builder.command_with(&SET, present, |call| -> CommandFuture { Box::pin(set(call)) });
     builder.command(&DELETE, |call| -> CommandFuture { Box::pin(delete(call)) });
-    builder.created(Phase::Notify, Interest::ALL, |ctx: &mut CreatedCtx<'_>| {
+    builder.created(Phase::Notify, |ctx: &mut CreatedCtx<'_>| {
         Flow::Wait(Box::pin(greet(ctx.node.clone(), ctx.jid.to_jid())))
     });
 }

@@ -80,7 +80,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
         }
         Flow::Next
     });
-    b.closing(Phase::Notify, Interest::ALL, |ctx: &mut ClosingCtx<'_>| {
+    b.closing(Phase::Notify, |ctx: &mut ClosingCtx<'_>| {
         ctx.node.caps_cache.withdraw(ctx.session);
         Flow::Next
     });

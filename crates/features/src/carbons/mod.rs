@@ -90,7 +90,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     let wanted = Interest::kinds(StanzaKindSet::MESSAGES).flags(flags::ACCOUNT_CARBONS);
     b.outgoing(Phase::Copy, wanted, copy_sent);
     b.delivered(Phase::Copy, wanted, copy_received);
-    b.closing(Phase::Copy, Interest::ALL, |ctx: &mut ClosingCtx<'_>| {
+    b.closing(Phase::Copy, |ctx: &mut ClosingCtx<'_>| {
         let account = &ctx.session.account;
         if account.flags.has(flags::ACCOUNT_CARBONS) {
             account.with(|state| account.refresh_carbons(state, Some(ctx.session)));

@@ -104,7 +104,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         Interest::kinds(STORED_KINDS),
         move |ctx: &mut UndeliveredCtx<'_>| undelivered(&for_undelivered, rules, ctx),
     );
-    builder.available(Phase::Notify, Interest::ALL, move |ctx: &mut AvailableCtx<'_>| {
+    builder.available(Phase::Notify, move |ctx: &mut AvailableCtx<'_>| {
         if !ctx.session.flags.has(flags::EPHEMERAL) {
             delivery.available(ctx.node, &ctx.session.account);
         }

@@ -123,7 +123,7 @@ async fn remove_account(
     let Some(host) = node.host(own.domain()) else { return Err(StanzaCondition::ServiceUnavailable.into()) };
     let removed = node.stores.accounts.remove(own.as_ref()).await.map_err(store_error)?;
     let removed = removed.ok_or(StanzaCondition::RegistrationRequired)?;
-    node.account_removed_by(&host, session, &removed.contacts);
+    node.account_removed_by(&host, session, removed.contacts);
     tracing::info!(target: "throng::audit", who = %session.jid, interface = "registration", "account removed");
     Ok(())
 }

@@ -78,7 +78,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
     });
     b.incoming(Phase::Rewrite, Interest::kinds(kind_set(PresenceType::Probe)), probe);
     b.incoming(Phase::Notify, Interest::kinds(kind_set(PresenceType::Unavailable)), on_unavailable_from);
-    b.closing(Phase::Notify, Interest::ALL, closing);
+    b.closing(Phase::Notify, closing);
     if b.options.bool("allow_iq_without_subscription") {
         b.iq_without_subscription();
     }

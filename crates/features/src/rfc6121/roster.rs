@@ -19,7 +19,7 @@ use jid::Jid;
 use stanza::{ErrorType, PresenceType, StanzaCondition, StanzaError};
 use store::{RosterItem, RosterSnapshot, RosterUpdate, RosterUpdateOutcome, StoreError, Subscription};
 use throng_core::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
-use throng_core::hooks::{AvailableCtx, ClosingCtx, Flow, Interest, Phase};
+use throng_core::hooks::{AvailableCtx, ClosingCtx, Flow, Phase};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
 use throng_core::session::flags;
@@ -97,11 +97,11 @@ fn build(b: &mut FeatureBuilder<'_>) {
     b.iq(OTHERS_GET, |_: &mut IqRequest<'_>| forbidden());
     b.iq(OTHERS_SET, |_: &mut IqRequest<'_>| forbidden());
     // Last, so that other handlers have had the roster of the login.
-    b.available(Phase::Notify, Interest::ALL, |ctx: &mut AvailableCtx<'_>| {
+    b.available(Phase::Notify, |ctx: &mut AvailableCtx<'_>| {
         ctx.session.account.with(|state| drop(state.take_prefetched()));
         Flow::Next
     });
-    b.closing(Phase::Notify, Interest::ALL, |ctx: &mut ClosingCtx<'_>| {
+    b.closing(Phase::Notify, |ctx: &mut ClosingCtx<'_>| {
         ctx.session.account.with(|state| drop(state.take_prefetched()));
         Flow::Next
     });

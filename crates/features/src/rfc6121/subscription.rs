@@ -76,8 +76,8 @@ fn build(b: &mut FeatureBuilder<'_>) {
         Interest::kinds(StanzaKindSet::of(StanzaKind::Presence(PresenceType::Error))),
         failed,
     );
-    b.available(Phase::Rewrite, Interest::ALL, show_requests);
-    b.removed(Phase::Rewrite, Interest::ALL, account_removed);
+    b.available(Phase::Rewrite, show_requests);
+    b.removed(Phase::Rewrite, account_removed);
 }
 
 fn presence_type(frame: &SharedStanza) -> PresenceType {

@@ -463,7 +463,7 @@ fn a_removed_account_leaves_no_pending_requests() {
     romeo.recv();
     let owner = juliet.session.account.clone();
     let removed = engine.block_on(engine.stores.accounts.remove(owner.jid.as_ref())).unwrap().unwrap();
-    engine.node.account_removed(&owner.host(), owner.jid.as_ref(), &removed.contacts);
+    engine.node.account_removed(&owner.host(), owner.jid.as_ref(), removed.contacts);
     engine.run_tasks();
     let received: Vec<String> = without_random_parts(romeo.recv()).iter().map(|s| without_id(s)).collect();
     assert!(received[0].contains("type='unavailable'"), "{received:?}");

@@ -1,0 +1,56 @@
+//! A deferred decision of a handler. Its panic is treated as that of the handler itself.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Poll;
+
+use base::spawn::BoxFuture;
+use stanza::StanzaCondition;
+
+use super::{DeferredOutcome, HandlerOutcome, OnFailure};
+
+/// A decision that a handler has deferred.
+pub struct DeferredDecision {
+    later: DeferredOutcome,
+    owner: &'static str,
+    point: &'static str,
+    on_failure: OnFailure,
+}
+
+impl DeferredDecision {
+    /// `owner` and `point` are for the log.
+    pub(crate) fn new(
+        later: DeferredOutcome,
+        (owner, point): (&'static str, &'static str),
+        on_failure: OnFailure,
+    ) -> DeferredDecision {
+        DeferredDecision { later, owner, point, on_failure }
+    }
+
+    /// Waits for the decision. If the future panics, which is logged, the outcome is that of the handler's phase.
+    pub async fn outcome(self) -> HandlerOutcome {
+        match until_panic(self.later).await {
+            Some(outcome) => outcome,
+            None => {
+                tracing::error!(
+                    feature = self.owner,
+                    point = self.point,
+                    "a handler panicked after it had waited"
+                );
+                match self.on_failure {
+                    OnFailure::Closed => HandlerOutcome::refused(StanzaCondition::InternalServerError),
+                    OnFailure::Open => HandlerOutcome::next(),
+                }
+            }
+        }
+    }
+}
+
+/// The output of a future; `None` if it panicked.
+pub(crate) async fn until_panic<T>(mut future: BoxFuture<'static, T>) -> Option<T> {
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Some),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
+}
