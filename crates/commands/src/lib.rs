@@ -21,6 +21,7 @@ mod error;
 mod field;
 mod input;
 mod output;
+pub mod password_policy;
 mod scope;
 pub mod shutdown;
 mod table;

@@ -3,7 +3,7 @@
 //! RFC 6120, sections 7, 8 and 10; RFC 6121, section 8. It contains no sockets, no SQL and no NATS: connections
 //! are [`session::Outbox`]es and storage is the traits of `store`. It knows no feature: features register
 //! themselves through [`feature::Feature`]. Of XEPs it contains the parts that sessions and routing need:
-//! last activity (XEP-0012), disco information (XEP-0030), capabilities (XEP-0115), blocklists (XEP-0191),
+//! last activity (XEP-0012), disco information (XEP-0030), blocklists (XEP-0191),
 //! acknowledgements (XEP-0198) and inactive clients (XEP-0352).
 //!
 //! The path of a stanza: [`Node::ingest`] (checks, addresses, `outgoing` chain) → `route` → `incoming` chain →
@@ -23,7 +23,6 @@ mod bit_field;
 pub mod blocklist;
 pub mod blocklist_cache;
 pub mod bytestream_relay;
-pub mod caps_cache;
 mod delivery_state;
 pub mod disco;
 pub mod domain_counters;
@@ -38,7 +37,6 @@ pub mod iq;
 pub mod keyed_queues;
 pub mod limits;
 pub mod login;
-pub mod login_throttle;
 pub mod metrics;
 pub mod multicast;
 pub mod node;
@@ -51,7 +49,6 @@ pub mod server_iq;
 pub mod service;
 pub mod session;
 pub mod session_info;
-pub mod session_log;
 pub mod shared_stanza;
 pub mod stream_elements;
 pub mod stream_feature;
@@ -65,7 +62,6 @@ pub use limits::NodeLimits;
 pub use login::{
     Admission, CredentialsUpgradeOutcome, LoginIdentity, LoginRecord, Principal, TokensUpdateOutcome,
 };
-pub use login_throttle::{LoginLimit, LoginThrottle};
 pub use multicast::{Multicast, UndeliveredRecipient};
 pub use node::{Node, NodeComponents};
 pub use passwords::Passwords;

@@ -48,7 +48,7 @@ pub struct NodeLimits {
     /// Refused requests to bind or resume that a client may repeat on one stream; the next one closes it (RFC 6120,
     /// section 7.7.3, recommends 5 to 10).
     pub bind_attempts: u8,
-    /// Time over which failed logins are counted; see [`crate::login_throttle`].
+    /// Time over which failed logins are counted.
     pub login_window_seconds: u32,
     /// Failed logins to one account from one address.
     pub login_failures_per_address_and_account: u32,

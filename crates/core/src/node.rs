@@ -16,13 +16,11 @@ use store::{RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
 use crate::account_recheck::AccountRechecks;
-use crate::caps_cache::CapsCache;
 use crate::domains::{DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
 use crate::host::{Host, Hosts};
 use crate::limits::NodeLimits;
 use crate::login::{Principal, too_many_resources};
-use crate::login_throttle::LoginThrottle;
 use crate::metrics::Metrics;
 use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
@@ -34,7 +32,6 @@ use crate::session::{
     AccountRates, AdmissionContext, Backlog, Outbox, OutboxRegistry, PresenceBatcher, Session, flags,
 };
 use crate::session_info::SessionInfoRequests;
-use crate::session_log::SessionLog;
 
 /// Parts from which a node is built.
 pub struct NodeComponents {
@@ -73,8 +70,6 @@ pub struct Node {
     pub presence_batcher: PresenceBatcher,
     /// Bytes that wait for clients that do not read them.
     pub backlog: Arc<Backlog>,
-    /// Capabilities of clients.
-    pub caps_cache: CapsCache,
     /// IQ requests of the server to clients that await a response.
     pub pending_iqs: PendingIqs,
     /// Storage.
@@ -89,10 +84,6 @@ pub struct Node {
     stanza_ids: TimeOrderedIdGenerator,
     /// Metrics.
     pub metrics: Metrics,
-    /// Counts failed logins.
-    pub login_throttle: LoginThrottle,
-    /// Log of logins and ended sessions.
-    pub session_log: SessionLog,
     /// Pending session info requests to connections.
     pub(crate) session_info_requests: SessionInfoRequests,
     limits: ArcSwap<NodeLimits>,
@@ -136,7 +127,6 @@ impl Node {
             outboxes: OutboxRegistry::default(),
             presence_batcher: PresenceBatcher::default(),
             backlog: Arc::default(),
-            caps_cache: CapsCache::default(),
             pending_iqs: PendingIqs::default(),
             stores: parts.stores,
             single: parts.cluster.is_single(),
@@ -146,8 +136,6 @@ impl Node {
             stanza_ids: TimeOrderedIdGenerator::new(own.as_str(), epoch),
             spawner: parts.spawner,
             metrics: parts.metrics,
-            login_throttle: LoginThrottle::new(),
-            session_log: SessionLog::default(),
             session_info_requests: SessionInfoRequests::default(),
             limits: ArcSwap::from_pointee(parts.limits),
             admins: LeafRwLock::new(parts.admins.into_iter().collect()),
@@ -267,7 +255,6 @@ impl Node {
         self.outboxes.check_deadlines(now);
         self.expire_pending_iqs(now);
         self.expire_session_info_requests(now);
-        self.session_log.sweep(now);
         self.retry_rechecks(now);
     }
 

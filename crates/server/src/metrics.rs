@@ -145,7 +145,7 @@ fn engine(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Erro
         "Undelivered bytes counted against limits.backlog_bytes",
         &[(one, node.backlog.bytes() as f64)],
     )?;
-    let (sets, clients) = node.caps_cache.usage();
+    let (sets, clients) = features::caps::cache::caps_cache(node).usage();
     page.gauge(
         "throng_caps_cache_entries",
         None,

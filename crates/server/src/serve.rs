@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use access::session_log::write_delayed_lines;
 use anyhow::{Context, Result, anyhow, bail};
 use net::{ConnectionLimiter, ConnectionPermit, Listener, ListenerKind, Stream};
 use stanza::{StreamCondition, StreamError};
@@ -295,6 +296,7 @@ async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved
         running.lag.record_sweep_lag(due.elapsed());
         node.sweep();
         check_shutdown(&node);
+        write_delayed_lines(&node);
         running.web.sweep();
         if second % api::overview::INTERVAL == 0 {
             api.sample();
@@ -353,6 +355,7 @@ async fn drain(assembled: &AssembledNode, web: &HttpFrontend) {
                 passed += 1;
                 if passed.is_multiple_of(50) {
                     assembled.node.sweep();
+                    write_delayed_lines(&assembled.node);
                     web.sweep();
                 }
             }

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use access::session_log::session_log;
 use base::spawn::BoxFuture;
 use net::{ConnectionPermit, NetError, Scratch, Stream};
 use stanza::{StreamCondition, StreamError};
@@ -287,7 +288,7 @@ impl C2sConnection {
 pub(crate) fn log_session_end(node: &Node, session: &Session, reason: &str) {
     let now = node.seconds();
     let since = node.outboxes.created_at(&session.outbox, now);
-    node.session_log.session_ended(now, session, reason, now.saturating_sub(since));
+    session_log(node).session_ended(now, session, reason, now.saturating_sub(since));
 }
 
 /// Reason of a session's end: its connection broke and the session cannot be resumed.

@@ -34,7 +34,7 @@ impl Visit for FailureFields {
 
 impl Subscriber for FailureLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == throng_core::session_log::TARGET
+        metadata.target() == access::session_log::TARGET
     }
 
     fn event(&self, event: &Event<'_>) {

@@ -1,7 +1,7 @@
 //! Sign-in with an administrator's password.
 //!
 //! The password is compared with the stored SCRAM keys (RFC 5802, section 3), so nothing else is needed. Failures
-//! count in the same tables as those of XMPP logins ([`throng_core::login_throttle`]), so that no interface
+//! count in the same tables as those of XMPP logins ([`access::login_throttle`]), so that no interface
 //! circumvents the limits of another. An account that does not exist takes as long as one that does, and gets the
 //! same response.
 //!
@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use access::login_throttle::{LoginLimit, login_throttle};
+use access::session_log::session_log;
 use axum::http::StatusCode;
 use base::Secret;
 use jid::Jid;
 use throng_commands::audit::record_audit_entry;
-use throng_core::login_throttle::LoginLimit;
 
 use super::sessions::{ConsoleSession, hash_secret};
 use crate::{Api, Problem, RequestPeer};
@@ -73,7 +74,7 @@ pub(crate) async fn sign_in(
     let claimed = jid.as_ref().map_or(address, Jid::as_str);
     let limited = |limited: LoginLimit| {
         let reason = limited.as_str();
-        node.session_log.login_failed(node.seconds(), peer.address, "", "policy-violation", "limited");
+        session_log(node).login_failed(node.seconds(), peer.address, "", "policy-violation", "limited");
         node.metrics.logins_throttled.inc([reason]);
         Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
@@ -81,8 +82,8 @@ pub(crate) async fn sign_in(
             "too many failed attempts; try again later",
         )
     };
-    let attempt = node.login_throttle.keys(peer.address, claimed, false);
-    node.login_throttle.check(&node.limits(), node.seconds(), &attempt).map_err(limited)?;
+    let attempt = login_throttle(node).keys(peer.address, claimed, false);
+    login_throttle(node).check(&node.limits(), node.seconds(), &attempt).map_err(limited)?;
     let limiter = &api.auth.sign_in_limiter;
     let Some(permit) = limiter.try_acquire() else {
         return Err(Problem::new(
@@ -103,7 +104,9 @@ pub(crate) async fn sign_in(
     let valid = node.passwords.verify(stored, password).await && found.is_some();
     drop(permit);
     // Of parallel attempts only as many as the limit allows are answered.
-    node.login_throttle.check_and_record(&node.limits(), node.seconds(), &attempt, valid).map_err(limited)?;
+    login_throttle(node)
+        .check_and_record(&node.limits(), node.seconds(), &attempt, valid)
+        .map_err(limited)?;
     let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| valid) else {
         audit(api, peer, jid.as_ref(), "not-authorized");
         return Err(bad_credentials());
@@ -132,7 +135,7 @@ fn audit(api: &Api, peer: RequestPeer, jid: Option<&Jid>, outcome: &'static str)
             };
             record_audit_entry(&api.node, &caller, "sign-in", "", outcome);
         }
-        None => api.node.session_log.login_failed(api.node.seconds(), peer.address, "", outcome, "console"),
+        None => session_log(&api.node).login_failed(api.node.seconds(), peer.address, "", outcome, "console"),
     }
 }
 

@@ -20,13 +20,12 @@ mod signals;
 pub mod stream_management;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI8, AtomicU32, Ordering};
 
 use base::lock::{RankedMutex, rank};
 use jid::{Jid, JidRef};
 
 use crate::account::Account;
-use crate::caps_cache::CapsId;
 use crate::shared_stanza::SharedStanza;
 
 pub use backlog::{AdmissionContext, Backlog, ExceededLimit};
@@ -52,7 +51,7 @@ pub struct Session {
     /// One bit for each feature.
     pub flags: Flags,
     /// Number of the capabilities that its client announced; placed in existing padding.
-    pub(crate) caps_id: CapsId,
+    pub caps_id: AtomicU32,
     /// Priority of the presence in [`SessionState`], written together with it; placed in existing padding.
     priority: AtomicI8,
     ended: AtomicBool,
@@ -81,7 +80,7 @@ impl Session {
             outbox,
             jid,
             flags: Flags::default(),
-            caps_id: CapsId::default(),
+            caps_id: AtomicU32::new(0),
             priority: AtomicI8::new(0),
             ended: AtomicBool::new(false),
             state: RankedMutex::new(SessionState::default()),

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use throng_core::caps_cache::CapsLookup;
 use throng_core::limits::STANZA_LIMITS;
 use throng_core::server_iq::ServerIqReply;
 use throng_core::{Effects, Node, Session};
 use xml::{Event, NamespaceContext, Ns, Reader};
 
+use super::cache::{CapsLookup, caps_cache};
 use super::hash::CapsAlgorithm;
 use super::verification::verify;
 
@@ -165,7 +165,7 @@ pub(super) fn process_announcement(
 ) {
     let Some(print) = CapsHash::from_stanza(bytes) else { return };
     let key = print.cache_key();
-    if node.caps_cache.announce(session, &key, node.seconds()) == CapsLookup::Query {
+    if caps_cache(node).announce(session, &key, node.seconds()) == CapsLookup::Query {
         let at = Some(print.node.clone());
         query_client(node, session, Arc::new((key, print)), at, effects);
     }
@@ -186,11 +186,12 @@ fn query_client(
             ServerIqReply::Error | ServerIqReply::NoReply => None,
         };
         match verified {
-            Some(set) => node.caps_cache.insert_verified(&about.0, set),
+            Some(set) => caps_cache(node).insert_verified(&about.0, set),
             None => {
                 tracing::debug!(client = %queried_session.jid, "a client did not reply to the query for its announced \
                  capabilities hash");
-                if let Some(next) = node.caps_cache.query_failed(&about.0, &queried_session, node.seconds()) {
+                if let Some(next) = caps_cache(node).query_failed(&about.0, &queried_session, node.seconds())
+                {
                     // The node names the first client's software; the next one may have the same features in another.
                     query_client(node, &next, about, None, effects);
                 }
@@ -201,6 +202,6 @@ fn query_client(
         w.start_ns("query", Ns::DiscoInfo).attr_opt("node", at.as_deref()).end();
     };
     if !node.send_iq_get(session, effects, question, then) {
-        node.caps_cache.abandon_query(&print.0);
+        caps_cache(node).abandon_query(&print.0);
     }
 }

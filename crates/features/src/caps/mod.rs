@@ -5,7 +5,7 @@
 //! section 5.2).
 //!
 //! Clients' capabilities: the hashes that clients announce in presence, or before their presence (XEP-0390, section
-//! 5.6), are looked up in [`throng_core::caps_cache`]. A client is queried only for a hash that is not cached yet
+//! 5.6), are looked up in [`cache`]. A client is queried only for a hash that is not cached yet
 //! (`announcement`), and its reply is accepted only if it matches the hash (`verification`).
 //!
 //! Not implemented: caps optimization (XEP-0115, section 8.4; XEP-0390, section 6.3), answering for clients (section
@@ -17,6 +17,7 @@
 //! XEP-0128) belongs there and must be passed to [`hash`].
 
 mod announcement;
+pub mod cache;
 pub mod hash;
 mod verification;
 
@@ -81,7 +82,7 @@ fn build(b: &mut FeatureBuilder<'_>) {
         Flow::Next
     });
     b.closing(Phase::Notify, |ctx: &mut ClosingCtx<'_>| {
-        ctx.node.caps_cache.withdraw(ctx.session);
+        cache::withdraw(ctx.node, ctx.session);
         Flow::Next
     });
     b.iq(GRATUITOUS, |r: &mut IqRequest<'_>| {

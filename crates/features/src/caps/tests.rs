@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use testkit::{NodeClient, TestNode};
 use throng_core::StreamFeatureStage;
-use throng_core::caps_cache::{FeatureSet, MAX_ENTRIES, RETRY_AFTER_SECONDS};
 use throng_core::server_iq::TIMEOUT_SECONDS;
 
+use super::cache::{FeatureSet, MAX_ENTRIES, RETRY_AFTER_SECONDS, caps_cache};
 use super::*;
 
 fn engine() -> TestNode {
@@ -91,7 +91,7 @@ fn answer(client: &NodeClient, id: &str, info: &str) {
 }
 
 fn features(engine: &TestNode, client: &NodeClient) -> Option<std::sync::Arc<FeatureSet>> {
-    engine.node.caps_cache.features(&client.session)
+    caps_cache(&engine.node).features(&client.session)
 }
 
 /// Announces, replies with `info`, and returns whether the reply was accepted.
@@ -354,7 +354,7 @@ fn unusable_announcements_cause_no_query() {
         mallory.send(&announced);
         assert!(disco_queries(&mallory).is_empty(), "{:.120}", announced);
     }
-    assert_eq!(engine.node.caps_cache.usage(), (0, 0));
+    assert_eq!(caps_cache(&engine.node).usage(), (0, 0));
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn oversized_replies_are_not_parsed() {
         let _ = write!(info, "<feature var='{var}'/>");
     }
     assert!(!is_accepted(&engine, &xep_0115_element(&ver_of(&identities, &list, &[])), &info));
-    assert_eq!(engine.node.caps_cache.usage().1, 0);
+    assert_eq!(caps_cache(&engine.node).usage().1, 0);
 }
 
 #[test]
@@ -476,12 +476,12 @@ fn a_flood_of_hashes_is_bounded_and_evicts_no_verified_entry() {
         queries += disco_queries(&mallory).len();
     }
     assert!(queries <= throng_core::server_iq::MAX_PENDING_PER_SESSION, "{queries} questions to one client");
-    assert!(engine.node.caps_cache.usage().0 <= 3, "{:?}", engine.node.caps_cache.usage());
+    assert!(caps_cache(&engine.node).usage().0 <= 3, "{:?}", caps_cache(&engine.node).usage());
     assert!(features(&engine, &juliet).is_some());
     mallory.close();
     engine.advance(TIMEOUT_SECONDS);
     assert!(engine.node.pending_iqs.is_empty());
-    assert_eq!(engine.node.caps_cache.usage().0, 1, "what nobody has and nobody knows is gone");
+    assert_eq!(caps_cache(&engine.node).usage().0, 1, "what nobody has and nobody knows is gone");
 }
 
 #[test]
@@ -491,5 +491,5 @@ fn sessions_without_an_announcement_and_directed_presence_have_no_entry() {
     juliet.send("<presence/>");
     juliet.send(&xep_0115_element(&psi_ver()).replacen("<presence>", "<presence to='romeo@example.com'>", 1));
     assert!(disco_queries(&juliet).is_empty());
-    assert_eq!(engine.node.caps_cache.usage(), (0, 0));
+    assert_eq!(caps_cache(&engine.node).usage(), (0, 0));
 }

@@ -12,10 +12,10 @@
 //! The language of an identity may be inherited from enclosing elements, and not all clients include it.
 
 use stanza::payload::data_form::{DataForm, FORM_TYPE, FormFieldType};
-use throng_core::caps_cache::FeatureSet;
 use xml::{Ns, TreeNode};
 
 use super::announcement::{CapsHash, CapsVersion};
+use super::cache::FeatureSet;
 use super::hash::{HashedForm, HashedIdentity, xep_0115_input, xep_0390_input};
 
 /// Longest reply that is parsed, in bytes.

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::sasl::fast_tokens::{FastToken, TokenChange, TokenProof, TokenVerification, VerifiedToken};
 use ::sasl::{ClientId, Failure, FastTokens, HtMechanism, hashed_token};
-use throng_core::login_throttle::AttemptKeys;
+use access::login_throttle::AttemptKeys;
 use throng_core::server_error::ServerError;
 use throng_core::{Admission, Host, LoginRecord, TokensUpdateOutcome};
 use tokio::sync::oneshot;
@@ -70,7 +70,7 @@ struct Proof {
 impl Proof {
     /// Verifies the proof against the stored tokens; `None` for a missing account, which takes as long. Returns `None`
     /// where a correct proof must look like a wrong one because of too many attempts; see
-    /// [`throng_core::login_throttle`].
+    /// [`access::login_throttle`].
     fn judge(&self, tokens: Option<&[u8]>) -> Option<TokenVerification> {
         let tokens = tokens.and_then(|tokens| FastTokens::decode(tokens).ok()).unwrap_or_default();
         let Proof { account, client, mechanism, data, proof, .. } = self;

@@ -25,12 +25,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ::sasl::{Credentials, Exchange, MechanismSet};
+use access::login_throttle::{AttemptKeys, login_throttle};
+use access::session_log::session_log;
 use base::Secret;
 use base::spawn::BoxFuture;
 use jid::Jid;
 use net::{Scratch, StreamEvent, Transport};
 use stanza::{StreamCondition, StreamError};
-use throng_core::login_throttle::AttemptKeys;
 use throng_core::server_error::ServerError;
 use throng_core::session::flags;
 use throng_core::{Admission, CredentialsUpgradeOutcome, Host, LoginIdentity, LoginRecord};
@@ -315,7 +316,7 @@ impl C2sConnection {
         let ConnectionPhase::Negotiating(state) = &self.phase else { return };
         let (node, info) = (&self.context.node, self.stream.info());
         let transport = info.transport.name();
-        node.session_log.session_opened(
+        session_log(node).session_opened(
             node.seconds(),
             session,
             state.mechanism,
@@ -464,7 +465,7 @@ pub(crate) fn check_password(
             let PasswordAttempt { account, keys, password } = tried;
             // Other attempts may have failed while this one waited for a thread. It would then get no answer
             // (`may_answer`), so parallel guesses cost no more derivations than are answered, except those in progress.
-            if node.login_throttle.check(&node.limits(), node.seconds(), &keys).is_err() {
+            if login_throttle(&node).check(&node.limits(), node.seconds(), &keys).is_err() {
                 let _ = sender.send((found, false));
                 return;
             }

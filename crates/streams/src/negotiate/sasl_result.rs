@@ -2,7 +2,7 @@
 //! `sasl`), and XEP-0388 (see `sasl2`).
 //!
 //! The mechanisms are in the crate `sasl`; this file handles accounts and failure counts, with the limits on attempts
-//! of `throng_core::login_throttle`.
+//! of `access::login_throttle`.
 //!
 //! # Pitfalls
 //!
@@ -11,10 +11,11 @@
 
 use std::sync::Arc;
 
+use access::login_throttle::{AttemptKeys, login_throttle};
+use access::session_log::session_log;
 use jid::Jid;
 use sasl::{Credentials, Exchange, ExchangeStep, Failure, Mechanism};
 use stanza::{StreamCondition, StreamError};
-use throng_core::login_throttle::AttemptKeys;
 use throng_core::{Host, LoginRecord, Node};
 use xml::{Ns, Writer};
 
@@ -106,9 +107,9 @@ impl C2sConnection {
         let state = self.negotiation()?;
         let known = account(state.host.as_ref(), &username);
         state.claimed_address = known.as_ref().map_or(username, |(_, jid)| jid.to_string());
-        let keys = node.login_throttle.keys(peer, &state.claimed_address, token);
+        let keys = login_throttle(&node).keys(peer, &state.claimed_address, token);
         state.keys = Some(keys);
-        match node.login_throttle.check(&node.limits(), node.seconds(), &keys) {
+        match login_throttle(&node).check(&node.limits(), node.seconds(), &keys) {
             Ok(()) => Some(known),
             Err(limited) => {
                 node.metrics.logins_throttled.inc([limited.as_str()]);
@@ -123,11 +124,11 @@ impl C2sConnection {
         let node = self.context.node.clone();
         let keys = self.negotiation().and_then(|state| state.keys);
         // The attempt names no account.
-        keys.unwrap_or_else(|| node.login_throttle.keys(peer, "", false))
+        keys.unwrap_or_else(|| login_throttle(&node).keys(peer, "", false))
     }
 
     /// Whether the client may learn if its secret was `right`. Must be called before anything that depends on that:
-    /// after too many attempts the right secret must look like a wrong one; see [`throng_core::login_throttle`].
+    /// after too many attempts the right secret must look like a wrong one; see [`access::login_throttle`].
     pub(super) fn check_login_throttle(&mut self, right: bool) -> bool {
         let keys = self.keys();
         may_answer(&self.context.node, &keys, right)
@@ -308,7 +309,7 @@ impl C2sConnection {
         state.forget_login();
         // XEP-0509, section 2.2: "without prejudice".
         if more.is_empty() {
-            node.session_log.login_failed(node.seconds(), peer.ip(), &user, failure.condition(), reason);
+            session_log(&node).login_failed(node.seconds(), peer.ip(), &user, failure.condition(), reason);
             state.attempts = state.attempts.saturating_add(1);
         }
         let mut out = Vec::with_capacity(160);
@@ -360,7 +361,7 @@ impl C2sConnection {
 
 /// See [`C2sConnection::check_login_throttle`].
 pub(super) fn may_answer(node: &Node, keys: &AttemptKeys, right: bool) -> bool {
-    let admitted = node.login_throttle.check_and_record(&node.limits(), node.seconds(), keys, right);
+    let admitted = login_throttle(node).check_and_record(&node.limits(), node.seconds(), keys, right);
     if let Err(limited) = admitted {
         node.metrics.logins_throttled.inc([limited.as_str()]);
     }

@@ -67,6 +67,7 @@ const LAYER_RULES: &[LayerRule] = &[
     },
     LayerRule { name: "tls-records", layer: 2, uses: &[], never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES] },
     LayerRule { name: "core", layer: 3, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
+    LayerRule { name: "access", layer: 4, uses: &["base", "core"], never: NEVER_IN_ENGINE },
     LayerRule {
         name: "commands",
         layer: 4,
@@ -76,7 +77,7 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule {
         name: "streams",
         layer: 5,
-        uses: &["base", "jid", "xml", "stanza", "sasl", "net", "core"],
+        uses: &["base", "jid", "xml", "stanza", "sasl", "net", "core", "access"],
         never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
     LayerRule { name: "features", layer: 5, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
@@ -85,7 +86,7 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule {
         name: "api",
         layer: 6,
-        uses: &["base", "jid", "store", "core", "commands"],
+        uses: &["base", "jid", "store", "core", "access", "commands"],
         never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
     // It uses nothing of the server but values, because a bug shared by client and server would be invisible. Values
@@ -112,6 +113,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "store-sql",
             "cluster-nats",
             "core",
+            "access",
             "commands",
             "streams",
             "features",
@@ -154,6 +156,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "store-sql",
             "cluster-nats",
             "core",
+            "access",
             "commands",
             "streams",
             "features",

@@ -1,10 +1,10 @@
 //! Cache of client capabilities: features by fingerprint, queried once and shared by all sessions with the same
 //! client.
 //!
-//! A fingerprint is a text that belongs to exactly one set of features. A feature of the server derives it from
-//! a client's announcement and must verify a set against it before [`CapsCache::insert_verified`], because the
-//! set then applies to every session with that fingerprint. A session holds a number of four bytes, which fits
-//! into existing padding; sessions that announce nothing cost nothing.
+//! A fingerprint is a text that belongs to exactly one set of features. It is derived from a client's announcement, and a
+//! set must be verified against it before [`CapsCache::insert_verified`], because the set then applies to every
+//! session with that fingerprint. A session holds a number of four bytes ([`Session::caps_id`]), which fits into
+//! existing padding; sessions that announce nothing cost nothing.
 //!
 //! For each unknown fingerprint one client is queried at a time. If it fails or does not respond, the next
 //! client that announced the same is queried, and the failed one is not queried for it again for
@@ -19,14 +19,13 @@
 //! fingerprint was evicted are unknown until it announces them again. So *unknown* is a normal result at any
 //! time and means *assume nothing*.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use base::lock::LeafMutex;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-
-use crate::session::Session;
+use throng_core::{Node, Session};
 
 /// Maximum number of fingerprints.
 pub const MAX_ENTRIES: usize = 1 << INDEX_BITS;
@@ -101,10 +100,6 @@ pub enum CapsLookup {
     Query,
 }
 
-/// The number of a session's fingerprint; zero is none.
-#[derive(Debug, Default)]
-pub(crate) struct CapsId(AtomicU32);
-
 enum CapsState {
     Unknown,
     /// The client of this outbox is being queried.
@@ -136,6 +131,18 @@ struct State {
     generation: u32,
 }
 
+/// The cache of a node.
+pub fn caps_cache(node: &Node) -> Arc<CapsCache> {
+    node.extensions.get_or_default()
+}
+
+/// Removes the announcement of a session that ends or announces nothing any more.
+pub fn withdraw(node: &Node, session: &Session) {
+    if session.caps_id.load(Ordering::Relaxed) != 0 {
+        caps_cache(node).withdraw(session);
+    }
+}
+
 /// The features of all clients of a node.
 #[derive(Default)]
 pub struct CapsCache(LeafMutex<State>);
@@ -151,13 +158,13 @@ impl CapsCache {
         if session.is_ended() {
             return CapsLookup::Wait;
         }
-        let number = session.caps_id.0.load(Ordering::Relaxed);
+        let number = session.caps_id.load(Ordering::Relaxed);
         if state.get(number).is_none_or(|entry| &*entry.key != key) {
             state.release(number);
             let number = state.acquire(key, now);
-            session.caps_id.0.store(number, Ordering::Relaxed);
+            session.caps_id.store(number, Ordering::Relaxed);
         }
-        let number = session.caps_id.0.load(Ordering::Relaxed);
+        let number = session.caps_id.load(Ordering::Relaxed);
         let Some(entry) = state.get(number) else { return CapsLookup::Wait };
         entry.last_announced = now;
         match &entry.state {
@@ -178,17 +185,14 @@ impl CapsCache {
         }
     }
 
-    /// Removes the announcement of a session that ends or announces nothing any more.
-    pub fn withdraw(&self, session: &Session) {
-        if session.caps_id.0.load(Ordering::Relaxed) != 0 {
-            let mut state = self.0.lock();
-            state.release(session.caps_id.0.swap(0, Ordering::Relaxed));
-        }
+    fn withdraw(&self, session: &Session) {
+        let mut state = self.0.lock();
+        state.release(session.caps_id.swap(0, Ordering::Relaxed));
     }
 
     /// Features of the session's client; `None` if it announced nothing, or nothing that is verified.
     pub fn features(&self, session: &Session) -> Option<Arc<FeatureSet>> {
-        let number = session.caps_id.0.load(Ordering::Relaxed);
+        let number = session.caps_id.load(Ordering::Relaxed);
         if number == 0 {
             return None;
         }

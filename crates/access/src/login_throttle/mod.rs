@@ -41,11 +41,12 @@ mod fixed_name;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use base::lock::LeafMutex;
+use throng_core::{Node, NodeLimits};
 
 use self::fixed_name::FixedName;
-use crate::limits::NodeLimits;
 
 /// Number of entries in a set.
 const ASSOCIATIVITY: usize = 4;
@@ -183,6 +184,11 @@ impl AttemptKeys {
         };
         (!self.loopback).then_some(key)
     }
+}
+
+/// The throttle of a node.
+pub fn login_throttle(node: &Node) -> Arc<LoginThrottle> {
+    node.extensions.get_or_default()
 }
 
 impl LoginThrottle {

@@ -13,11 +13,11 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use base::lock::LeafMutex;
+use throng_core::{Node, Session};
 use tracing::Level;
-
-use crate::session::Session;
 
 /// The target of these lines.
 pub const TARGET: &str = "throng::sessions";
@@ -131,6 +131,16 @@ impl LineBudget {
     }
 }
 
+/// The session log of a node.
+pub fn session_log(node: &Node) -> Arc<SessionLog> {
+    node.extensions.get_or_default()
+}
+
+/// Must be called once a second: writes lines that were delayed in order to group them.
+pub fn write_delayed_lines(node: &Node) {
+    session_log(node).sweep(node.clock.now_seconds());
+}
+
 /// State of the session log.
 #[derive(Default)]
 pub struct SessionLog {
@@ -180,8 +190,7 @@ impl SessionLog {
         write_failures(first);
     }
 
-    /// Must be called once a second.
-    pub(crate) fn sweep(&self, now: u32) {
+    fn sweep(&self, now: u32) {
         let due = self.failures.lock().due(now);
         write_failures(due);
         let skipped = self.budget.lock().due(now);
