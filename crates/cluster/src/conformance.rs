@@ -796,7 +796,7 @@ fn leaving_is_polite(lab: &dyn TestCluster) {
     }
     wait(leaver.leave());
     let left = |(other, inbox): &RecordedNode| {
-        let change = MembershipChange::Left { node: leaver.node(), claims: vec![claim] };
+        let change = MembershipChange::Left { node: leaver.node(), claims: vec![claim], orderly: true };
         inbox.events().contains(&InboxEvent::Changed(change))
             && other.locate(3, None) == AddressLocation::Nowhere
             && other.members().iter().all(|member| member.node != leaver.node())

@@ -144,6 +144,12 @@ pub trait Inbox: Send + Sync {
         let _ = (from, claim);
     }
 
+    /// `from` has joined with these claims: a node that starts has none, one that was cut off may have many. Once after
+    /// each [`MembershipChange::Joined`].
+    fn on_claims_of_joined(&self, from: NodeId, claims: Vec<Claim>) {
+        claims.into_iter().for_each(|claim| self.on_claim(from, claim));
+    }
+
     /// A node joined or left.
     fn on_membership_change(&self, change: MembershipChange);
 
@@ -162,6 +168,8 @@ pub enum MembershipChange {
         node: NodeId,
         /// The claims that it had: its sessions are gone, and contacts of these addresses must be notified.
         claims: Vec<Claim>,
+        /// It left in an orderly way: everything that it sent before has arrived.
+        orderly: bool,
     },
 }
 

@@ -88,7 +88,9 @@ fn a_long_partition_returns_reliable_envelopes_and_drops_others() {
         assert!(bus.run_until_idle());
         assert_eq!(undelivered(&received_a), ["one", "two"], "seed {seed}");
         assert!(received_b.texts(id("a")).is_empty());
-        let left = |name, claims| InboxEvent::Changed(MembershipChange::Left { node: id(name), claims });
+        let left = |name, claims| {
+            InboxEvent::Changed(MembershipChange::Left { node: id(name), claims, orderly: false })
+        };
         assert!(received_a.events().contains(&left("b", vec![test_claim(1, 1, 1)])), "with its claims");
         assert!(received_b.events().contains(&left("a", Vec::new())));
         assert_eq!((home(&a, 1), home(&c, 1)), (None, Some(id("b"))), "only this pair is cut");

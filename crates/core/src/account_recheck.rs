@@ -118,7 +118,7 @@ impl Drop for RosterReload {
 }
 
 impl Outdated {
-    fn account(&self) -> &Account {
+    fn account(&self) -> &Arc<Account> {
         match self {
             Outdated::Login(session, _) => &session.account,
             Outdated::Roster(reload) => &reload.account,
@@ -169,6 +169,25 @@ impl Node {
         if let Some(reload) = self.account_rechecks.reloads.begin(account) {
             self.spawn_recheck(Outdated::Roster(reload), 1);
         }
+    }
+
+    /// Reads a connected account again, after changes may have been missed: ends its sessions if it was removed or
+    /// disabled.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn refresh_account(self: &Arc<Self>, account: &Arc<Account>) -> Result<(), StoreError> {
+        let jid = account.jid.as_ref();
+        if !self.stores.accounts.get(jid).await?.is_some_and(|record| !record.disabled) {
+            let text = "the account was removed or disabled";
+            self.end_sessions(jid, &StreamError::new(StreamCondition::NotAuthorized).text(text));
+            self.forget_blocklist(jid);
+            return Ok(());
+        }
+        self.reread_blocklist(account).await?;
+        let roster = self.stores.roster.get(account.id).await?;
+        self.replace_roster_view(account, &roster.items, roster.version);
+        Ok(())
     }
 
     /// Repeats failed checks that are due. Called by the sweep.
@@ -222,15 +241,7 @@ impl Node {
                 match self.stores.logins.login(account.id, *revision).await? {
                     Some(login) if !login.disabled => {
                         let blocked = store::blocklists::decode(&login.blocklist)?;
-                        account.with(|state| {
-                            if login.roster_version >= state.roster_version {
-                                state.replace_roster(
-                                    &self.routing_table,
-                                    &login.roster,
-                                    login.roster_version,
-                                );
-                            }
-                        });
+                        self.replace_roster_view(account, &login.roster, login.roster_version);
                         self.refresh_blocklist(account, &blocked, before);
                     }
                     _ => {
@@ -243,11 +254,7 @@ impl Node {
             Outdated::Roster(reload) => {
                 reload.start_read();
                 match self.stores.roster.get(account.id).await {
-                    Ok(roster) => account.with(|state| {
-                        if roster.version >= state.roster_version {
-                            state.replace_roster(&self.routing_table, &roster.items, roster.version);
-                        }
-                    }),
+                    Ok(roster) => self.replace_roster_view(account, &roster.items, roster.version),
                     // The removal of the account ends its sessions.
                     Err(error) if error.kind == StoreErrorKind::NotFound => {}
                     Err(error) => return Err(error),

@@ -184,6 +184,15 @@ impl Node {
         );
     }
 
+    /// Reads the list of a connected account again, after changes may have been missed.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(crate) async fn reread_blocklist(&self, account: &Account) -> Result<(), StoreError> {
+        let seen = self.blocklist_cache.record_change(account.jid.as_ref());
+        self.set_blocklist(account, None, seen).await
+    }
+
     /// Number of changes of an account's list, modulo 2^32, and of some other accounts' lists.
     pub(crate) fn blocklist_changes(&self, owner: JidRef<'_>) -> u32 {
         self.blocklist_cache.change_count(owner).load(Ordering::Acquire)

@@ -88,6 +88,17 @@ pub enum Effect {
         /// The presence, without `to`.
         stanza: SharedStanza,
     },
+    /// Sends the last presence of each available resource to one address, or `unavailable` from each.
+    PresenceTo {
+        /// The account of the resources.
+        account: Arc<Account>,
+        /// The recipient.
+        to: Jid,
+        /// Their presence; otherwise `unavailable`.
+        available: bool,
+        /// Also of the resources on other nodes. They follow a change of the roster without it.
+        peers: bool,
+    },
     /// Closes a stream.
     Close(Arc<Session>, StreamError),
     /// The session became available, or its priority changed: runs the `available` chain.

@@ -59,6 +59,12 @@ impl Inbox for NodeInbox {
         }
     }
 
+    fn on_claims_of_joined(&self, from: NodeId, claims: Vec<Claim>) {
+        if let Some(engine) = self.engine() {
+            engine.on_claims_of_joined(from, claims);
+        }
+    }
+
     fn on_membership_change(&self, change: MembershipChange) {
         if let Some(engine) = self.engine() {
             engine.on_membership_change(change);

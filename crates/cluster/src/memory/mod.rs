@@ -109,6 +109,7 @@ impl Bus {
                 InboxCall::Refused(from, envelope) => inbox.on_refused(from, envelope),
                 InboxCall::Undelivered(to, envelope) => inbox.on_undelivered(to, envelope),
                 InboxCall::Claimed(from, claim) => inbox.on_claim(from, claim),
+                InboxCall::ClaimedByJoined(from, claims) => inbox.on_claims_of_joined(from, claims),
                 InboxCall::Changed(change) => inbox.on_membership_change(change),
                 InboxCall::Violation(from, violation) => inbox.on_violation(from, violation),
             }

@@ -44,6 +44,7 @@ pub(super) enum InboxCall {
     Refused(NodeId, Envelope),
     Undelivered(NodeId, Envelope),
     Claimed(NodeId, Claim),
+    ClaimedByJoined(NodeId, Vec<Claim>),
     Changed(MembershipChange),
     Violation(NodeId, PeerViolation),
 }
@@ -198,7 +199,8 @@ impl Network {
         }
         for (node, to, view) in views {
             let claims = view.into_claims();
-            self.call(to, InboxCall::Changed(MembershipChange::Left { node, claims }));
+            let orderly = leaver.is_some();
+            self.call(to, InboxCall::Changed(MembershipChange::Left { node, claims, orderly }));
         }
     }
 
@@ -356,10 +358,12 @@ impl Network {
     /// `number`: that of a reliable frame.
     fn apply(&mut self, (from, to): (NodeId, NodeId), number: Option<u64>, body: FrameBody) {
         let Some(link) = self.links.get_mut(&(from, to)) else { return };
-        let fresh: Vec<Claim> = match &body {
-            FrameBody::Snapshot(claims) => claims.clone(),
-            FrameBody::Claims(ClaimChange::Claimed(claim)) if !link.view.contains(claim) => vec![*claim],
-            _ => Vec::new(),
+        let call = match &body {
+            FrameBody::Snapshot(claims) => Some(InboxCall::ClaimedByJoined(from, claims.clone())),
+            FrameBody::Claims(ClaimChange::Claimed(claim)) if !link.view.contains(claim) => {
+                Some(InboxCall::Claimed(from, *claim))
+            }
+            _ => None,
         };
         let result = match body {
             FrameBody::Snapshot(claims) => link.view.replace(claims),
@@ -367,11 +371,9 @@ impl Network {
             FrameBody::Envelope(bytes) => self.receive((from, to), number, &bytes),
             FrameBody::Receipts { up_to, refused } => self.end_tickets((to, from), up_to, refused),
         };
-        if result.is_ok() {
-            fresh.into_iter().for_each(|claim| self.call(to, InboxCall::Claimed(from, claim)));
-        }
-        if let Err(violation) = result {
-            self.call(to, InboxCall::Violation(from, violation));
+        match result {
+            Ok(()) => call.into_iter().for_each(|call| self.call(to, call)),
+            Err(violation) => self.call(to, InboxCall::Violation(from, violation)),
         }
     }
 

@@ -2,8 +2,6 @@
 //!
 //! The claims of the node name accounts, not resources, so contacts are sent `unavailable` from the bare address, and then
 //! the presence of the resources that are left.
-//!
-//! Not implemented: presence after the end of a partition, in which a node was considered lost that goes on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +10,7 @@ use cluster::{Claim, NodeId};
 use jid::JidRef;
 use store::{AddressId, Subscription};
 
+use super::peer_presence::unavailable;
 use crate::account::{Account, Contact};
 use crate::node::Node;
 use crate::session::ToRewrite;
@@ -19,12 +18,6 @@ use crate::shared_stanza::SharedStanza;
 
 /// Accounts with a session here by a contact to whose presence they are subscribed.
 type Subscribers = BTreeMap<AddressId, (Contact, Vec<Arc<Account>>)>;
-
-fn unavailable(from: JidRef<'_>) -> Option<SharedStanza> {
-    SharedStanza::build(|w| {
-        w.start("presence").attr("from", from.as_str()).attr("type", "unavailable").end();
-    })
-}
 
 impl Node {
     /// A node is gone that had these claims.

@@ -18,6 +18,8 @@ mod peer_presence;
 mod peer_push;
 mod peer_sessions;
 pub mod presence_broadcast;
+mod presence_of_account;
+mod presence_resync;
 mod remote;
 pub mod routing_table;
 pub mod rules;
@@ -220,6 +222,12 @@ impl Node {
                 let selection = PushSelection { flags: 0, available: true, to: ToRewrite::Bare };
                 let own = std::iter::once(except.resource());
                 self.push_to_selected(&except.account, selection, own, &stanza, work);
+            }
+            Effect::PresenceTo { account, to, available, peers } => {
+                self.send_presence_to(&account, to.as_ref(), available, work);
+                if peers {
+                    self.request_presence_of_peers(&account, to.as_ref(), available);
+                }
             }
             Effect::Close(session, reason) => session.outbox.close(reason),
             Effect::Available(session) => {

@@ -9,15 +9,15 @@
 //! answer   2 + n resource that the answer is for; then for each presence 4 + n
 //! ```
 //!
-//! # Pitfalls
-//!
-//! All three have the class of presence: they may be lost, and an earlier one never follows a later one.
+//! All three are retained until the other node has handled them. What its queue refuses becomes due
+//! (`presence_resync.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, Recipient};
+use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, Recipient, RefusalReason};
 use jid::{Jid, JidRef};
+use stanza::{PresenceType, StanzaKind};
 use store::{AddressId, Subscription};
 
 use super::RoutingWork;
@@ -75,6 +75,35 @@ fn decode_change(mut rest: &[u8]) -> Option<(Option<Blocklist>, SharedStanza, Ji
     Some((Blocklist::new(&entries), stanza, from))
 }
 
+fn contacts_to_probe(session: &Session) -> Vec<Contact> {
+    let account = &session.account;
+    let mut contacts: Vec<Contact> = account.with(|state| {
+        state.contacts().iter().copied().filter(|c| c.subscription.contains(Subscription::TO)).collect()
+    });
+    contacts.push(own_contact(account));
+    contacts
+}
+
+/// The account's other resources are reached like contacts.
+fn own_contact(account: &Account) -> Contact {
+    Contact { hash: account.hash, id: account.id, subscription: Subscription::NONE }
+}
+
+fn encode_probe(session: &Session) -> Option<Vec<u8>> {
+    let own_number = number(&session.account)?;
+    let mut octets = Vec::new();
+    write_text(&mut octets, session.jid.as_str());
+    octets.extend(own_number.get().to_be_bytes());
+    Some(octets)
+}
+
+/// `unavailable` of an address.
+pub(super) fn unavailable(from: JidRef<'_>) -> Option<SharedStanza> {
+    SharedStanza::build(|w| {
+        w.start("presence").attr("from", from.as_str()).attr("type", "unavailable").end();
+    })
+}
+
 impl Node {
     /// The nodes on which contacts have sessions, with these contacts as recipients.
     fn group_by_node<'a>(&self, contacts: impl Iterator<Item = &'a Contact>) -> Grouped {
@@ -90,22 +119,140 @@ impl Node {
         nodes
     }
 
-    fn send_presence(&self, kind: EnvelopeKind, node: NodeId, recipients: Vec<Recipient>, octets: &[u8]) {
+    /// All other nodes, with the contacts as recipients.
+    ///
+    /// What a session sends first and last goes to all nodes, which search their routing tables: two contacts that become
+    /// available on two nodes at the same time are in neither directory yet. What it sends in between follows its probe
+    /// or theirs on the way between two nodes, so the directory has them.
+    fn on_all_nodes(&self, contacts: &[Contact]) -> Grouped {
+        let known = contacts.iter().filter(|contact| contact.id != AddressId::UNASSIGNED);
+        let reference = |contact: &Contact| {
+            Recipient::Account(AddressReference { hash: contact.hash, number: contact.id.0 })
+        };
+        let recipients: Vec<Recipient> = known.map(reference).collect();
+        if recipients.is_empty() {
+            return Grouped::new();
+        }
+        let own = self.cluster.node();
+        let others = self.cluster.members().into_iter().filter(|member| member.node != own);
+        others.map(|member| (member.node, recipients.clone())).collect()
+    }
+
+    fn send_presence(
+        &self,
+        kind: EnvelopeKind,
+        node: NodeId,
+        recipients: &[Recipient],
+        octets: &[u8],
+    ) -> Result<(), RefusalReason> {
         let own = self.cluster.node();
         for part in recipients.chunks(Envelope::MAX_RECIPIENTS) {
-            let envelope = Envelope::new(kind, EnvelopeClass::Presence, own, part.to_vec(), octets);
-            if let Err(refused) = self.cluster.deliver(node, envelope) {
-                tracing::debug!(%refused, "presence was lost");
+            let envelope = Envelope::new(kind, EnvelopeClass::Control, own, part.to_vec(), octets);
+            self.cluster.deliver(node, envelope).map_err(|refused| refused.reason)?;
+        }
+        Ok(())
+    }
+
+    /// Sends presence to contacts on other nodes.
+    pub(super) fn broadcast_to_peers(
+        &self,
+        sender: &Arc<Account>,
+        contacts: &[Contact],
+        stanza: &SharedStanza,
+    ) {
+        let leaves = stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
+        let nodes = if leaves { self.on_all_nodes(contacts) } else { self.group_by_node(contacts.iter()) };
+        self.send_change(sender, contacts, stanza, nodes);
+    }
+
+    fn send_change(
+        &self,
+        sender: &Arc<Account>,
+        contacts: &[Contact],
+        stanza: &SharedStanza,
+        nodes: Grouped,
+    ) {
+        if !nodes.is_empty() {
+            self.send_octets(sender, &self.encode_change_of(sender, contacts, stanza), nodes);
+        }
+    }
+
+    fn send_octets(&self, sender: &Arc<Account>, octets: &[u8], nodes: Grouped) {
+        for (node, recipients) in nodes {
+            if let Err(reason) = self.send_presence(PRESENCE, node, &recipients, octets) {
+                tracing::debug!(account = %sender.jid, %node, %reason, "presence is delayed");
+                self.presence_is_due(node, sender);
             }
         }
     }
 
-    /// Sends presence to contacts on other nodes.
-    pub(super) fn broadcast_to_peers(&self, sender: &Account, contacts: &[Contact], stanza: &SharedStanza) {
-        let nodes = self.group_by_node(contacts.iter());
-        if nodes.is_empty() {
-            return;
+    /// Sends presence to one contact on all other nodes. With `hides`, the sender's blocklist applies.
+    pub(super) fn send_to_contact_elsewhere(
+        &self,
+        sender: &Arc<Account>,
+        contact: &Contact,
+        stanza: &SharedStanza,
+        hides: bool,
+    ) {
+        let contacts = std::slice::from_ref(contact);
+        let nodes = self.on_all_nodes(contacts);
+        if hides {
+            self.send_change(sender, contacts, stanza, nodes);
+        } else {
+            self.send_octets(sender, &encode_change(&[], stanza), nodes);
         }
+    }
+
+    /// As [`Node::send_to_contact_elsewhere`], for an address whose number is not known.
+    pub(super) fn send_to_address_elsewhere(
+        &self,
+        sender: &Arc<Account>,
+        to: JidRef<'_>,
+        stanza: &SharedStanza,
+        hides: bool,
+    ) {
+        let hash = self.routing_table.hash(to);
+        let contact = Contact { hash, id: AddressId::UNASSIGNED, subscription: Subscription::NONE };
+        let octets = match hides {
+            true => self.encode_change_of(sender, &[contact], stanza),
+            false => encode_change(&[], stanza),
+        };
+        let own = self.cluster.node();
+        let others = self.cluster.members().into_iter().filter(|member| member.node != own);
+        let recipient = || vec![Recipient::Address(to.to_jid())];
+        self.send_octets(sender, &octets, others.map(|member| (member.node, recipient())).collect());
+    }
+
+    /// Sends the presence of an account's sessions here to its contacts and its own sessions on one node. With
+    /// `withdraws`, contacts first receive `unavailable` for all resources, followed by those of other nodes.
+    pub(super) fn send_presence_of(
+        &self,
+        account: &Arc<Account>,
+        node: NodeId,
+        withdraws: bool,
+    ) -> Result<(), RefusalReason> {
+        let from = Subscription::FROM;
+        let mut contacts: Vec<Contact> = account.with(|state| {
+            state.contacts().iter().copied().filter(|contact| contact.subscription.contains(from)).collect()
+        });
+        let send = |contacts: &[Contact], stanza: &SharedStanza| {
+            let Some(recipients) = self.group_by_node(contacts.iter()).remove(&node) else { return Ok(()) };
+            let octets = self.encode_change_of(account, contacts, stanza);
+            self.send_presence(PRESENCE, node, &recipients, &octets)
+        };
+        if withdraws && let Some(stanza) = unavailable(account.jid.as_ref()) {
+            send(&contacts, &stanza)?;
+        }
+        contacts.push(own_contact(account));
+        for session in account.sessions() {
+            if let Some(presence) = session.with(|state| state.presence.clone()) {
+                send(&contacts, &presence)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_change_of(&self, sender: &Account, contacts: &[Contact], stanza: &SharedStanza) -> Vec<u8> {
         let blocked = sender.blocked();
         // Of the entries with a localpart, those whose hash is not that of a contact cover none.
         let may_cover = |entry: &&Jid| {
@@ -113,10 +260,7 @@ impl Node {
             entry.local().is_none() || contacts.iter().any(|contact| contact.hash == hash)
         };
         let entries: Vec<&Jid> = blocked.iter().flat_map(|list| list.entries()).filter(may_cover).collect();
-        let octets = encode_change(&entries, stanza);
-        for (node, recipients) in nodes {
-            self.send_presence(PRESENCE, node, recipients, &octets);
-        }
+        encode_change(&entries, stanza)
     }
 
     /// Presence from another node for contacts here. False if the octets are none.
@@ -139,43 +283,65 @@ impl Node {
         true
     }
 
-    /// The recipients of an envelope that have sessions here, those by number only.
+    /// The recipients of an envelope that have sessions here.
     fn accounts_of(&self, envelope: &Envelope) -> impl Iterator<Item = Arc<Account>> {
         envelope.recipients.iter().filter_map(|recipient| match recipient {
             Recipient::Account(reference) => {
                 let id = Some(AddressId(reference.number)).filter(|id| *id != AddressId::UNASSIGNED)?;
                 self.routing_table.find_by_id(reference.hash, id)
             }
-            Recipient::Address(_) | Recipient::Session(..) => None,
+            Recipient::Address(jid) => self.routing_table.find(jid.as_ref()),
+            Recipient::Session(..) => None,
         })
     }
 
     /// Requests the presence of contacts and of the account's other resources on other nodes, for a session that became
-    /// available (RFC 6121, section 4.3). It arrives later.
-    pub fn probe_peers(&self, session: &Session) {
+    /// available (RFC 6121, section 4.3). It arrives later. Its own presence goes to the contacts that the broadcast
+    /// does not find.
+    pub fn probe_peers(&self, session: &Arc<Session>) {
         if self.is_single() {
             return;
         }
         let account = &session.account;
-        let mut contacts: Vec<Contact> = account.with(|state| {
-            state.contacts().iter().copied().filter(|c| c.subscription.contains(Subscription::TO)).collect()
+        self.send_probe(session, self.on_all_nodes(&contacts_to_probe(session)));
+        let Some(presence) = session.with(|state| state.presence.clone()) else { return };
+        let mut subscribers: Vec<Contact> = account.with(|state| {
+            let from = state.contacts().iter().filter(|c| c.subscription.contains(Subscription::FROM));
+            from.copied().collect()
         });
-        contacts.push(Contact { hash: account.hash, id: account.id, subscription: Subscription::NONE });
-        self.probe_contacts(session, &contacts);
+        subscribers.push(own_contact(account));
+        // Contacts are sorted, and so are the recipients.
+        let mut nodes = self.on_all_nodes(&subscribers);
+        for (node, found) in self.group_by_node(subscribers.iter()) {
+            if let Some(recipients) = nodes.get_mut(&node) {
+                let mut found = found.iter().peekable();
+                recipients.retain(|recipient| found.next_if_eq(&recipient).is_none());
+            }
+        }
+        nodes.retain(|_, recipients| !recipients.is_empty());
+        self.send_change(account, &subscribers, &presence, nodes);
     }
 
     /// Requests the presence of these contacts on other nodes.
-    pub(super) fn probe_contacts(&self, session: &Session, contacts: &[Contact]) {
-        let Some(own_number) = number(&session.account) else { return };
-        let nodes = self.group_by_node(contacts.iter());
-        if nodes.is_empty() {
-            return;
-        }
-        let mut octets = Vec::new();
-        write_text(&mut octets, session.jid.as_str());
-        octets.extend(own_number.get().to_be_bytes());
+    pub(super) fn probe_contacts(&self, session: &Arc<Session>, contacts: &[Contact]) {
+        self.send_probe(session, self.group_by_node(contacts.iter()));
+    }
+
+    fn send_probe(&self, session: &Arc<Session>, nodes: Grouped) {
+        let Some(octets) = encode_probe(session) else { return };
         for (node, recipients) in nodes {
-            self.send_presence(PROBE, node, recipients, &octets);
+            if self.send_presence(PROBE, node, &recipients, &octets).is_err() {
+                self.probe_is_due(node, session);
+            }
+        }
+    }
+
+    /// As [`Node::probe_peers`], on one node.
+    pub(super) fn probe_on(&self, session: &Session, node: NodeId) -> Result<(), RefusalReason> {
+        let Some(octets) = encode_probe(session) else { return Ok(()) };
+        match self.group_by_node(contacts_to_probe(session).iter()).remove(&node) {
+            Some(recipients) => self.send_presence(PROBE, node, &recipients, &octets),
+            None => Ok(()),
         }
     }
 
@@ -190,6 +356,7 @@ impl Node {
         let mut first = Vec::new();
         write_text(&mut first, resource);
         let mut octets = first.clone();
+        let mut answered = Vec::new();
         for account in self.accounts_of(envelope) {
             let own = account.jid.as_ref() == prober.bare();
             // The contact's roster is authoritative.
@@ -200,18 +367,30 @@ impl Node {
             for session in account.sessions() {
                 let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
                 if octets.len() > ANSWER_BYTES {
-                    self.send_presence(PROBE_ANSWER, node, recipient.clone(), &octets);
+                    let sent = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
+                    self.answer_later(node, &mut answered, sent);
                     octets.clone_from(&first);
                 }
                 let length = u32::try_from(presence.bytes().len()).unwrap_or_default();
                 octets.extend(length.to_be_bytes());
                 octets.extend(presence.bytes());
             }
+            answered.push(account);
         }
         if octets.len() > first.len() {
-            self.send_presence(PROBE_ANSWER, node, recipient, &octets);
+            let sent = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
+            self.answer_later(node, &mut answered, sent);
         }
         true
+    }
+
+    /// Accounts whose presence an answer could not take are due.
+    fn answer_later(&self, node: NodeId, answered: &mut Vec<Arc<Account>>, sent: Result<(), RefusalReason>) {
+        for account in answered.drain(..) {
+            if sent.is_err() {
+                self.presence_is_due(node, &account);
+            }
+        }
     }
 
     /// The answer to a probe. False if the octets are none.

@@ -17,13 +17,14 @@
 use std::sync::Arc;
 
 use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId};
+use stanza::{PresenceType, StanzaKind};
 
 use super::RoutingWork;
-use super::remote::{account_recipient, envelope_class, number};
+use super::remote::{account_recipient, number};
 use crate::account::Account;
 use crate::node::Node;
 use crate::session::{Session, ToRewrite};
-use crate::shared_stanza::SharedStanza;
+use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// A push to sessions of the recipients.
 pub(super) const PUSH: EnvelopeKind = EnvelopeKind::Engine(1);
@@ -104,7 +105,7 @@ impl Node {
     /// Pushes a stanza to the selected sessions of an account on all nodes, except some resources.
     pub(super) fn push_to_selected<'a>(
         self: &Arc<Self>,
-        account: &Account,
+        account: &Arc<Account>,
         selection: PushSelection,
         except: impl Iterator<Item = &'a str> + Clone,
         stanza: &SharedStanza,
@@ -119,20 +120,24 @@ impl Node {
             return;
         }
         let own = self.cluster.node();
-        let location = self.cluster.locate(account.hash, number(account));
-        let mut others = location.other_nodes(own).peekable();
-        if others.peek().is_none() {
+        let others: Vec<NodeId> = if stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable) {
+            // As for contacts: a resource there may have received presence, and its node may not be in the directory yet.
+            self.cluster.members().into_iter().map(|at| at.node).filter(|node| *node != own).collect()
+        } else {
+            self.cluster.locate(account.hash, number(account)).other_nodes(own).collect()
+        };
+        if others.is_empty() {
             return;
         }
         let octets = encode(selection, except, stanza);
-        let class = match envelope_class(stanza) {
-            EnvelopeClass::Presence => EnvelopeClass::Presence,
-            _ => EnvelopeClass::Control,
-        };
-        let envelope = Envelope::new(PUSH, class, own, vec![account_recipient(account)], octets);
+        let recipients = vec![account_recipient(account)];
+        let envelope = Envelope::new(PUSH, EnvelopeClass::Control, own, recipients, octets);
         for node in others {
             if let Err(refused) = self.cluster.deliver(node, envelope.clone()) {
                 tracing::debug!(account = %account.jid, %refused, "a push was lost");
+                if stanza.class() == QueueClass::Presence {
+                    self.presence_is_due(node, account);
+                }
             }
         }
     }

@@ -53,8 +53,21 @@ impl Node {
         contact: &Contact,
         stanza: &SharedStanza,
     ) -> u64 {
-        let Some(account) = self.routing_table.find_by_id(contact.hash, contact.id) else { return 0 };
-        let blocked = sender.blocked();
+        match self.routing_table.find_by_id(contact.hash, contact.id) {
+            Some(account) => self.send_to_account((host, sender), &account, stanza, true),
+            None => 0,
+        }
+    }
+
+    /// As [`Node::send_to_contact`], for an account with sessions here. With `hides`, the sender's blocklist applies.
+    pub(super) fn send_to_account(
+        self: &Arc<Self>,
+        (host, sender): (&Arc<Host>, &Account),
+        account: &Arc<Account>,
+        stanza: &SharedStanza,
+        hides: bool,
+    ) -> u64 {
+        let blocked = sender.blocked().filter(|_| hides);
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
         if hidden(account.jid.as_ref()) || account.blocks(sender.jid.as_ref()) {
             return 0;

@@ -35,6 +35,8 @@ use super::lanes::RecipientLanes;
 use super::multicast::MULTICAST;
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
+use super::presence_of_account::PRESENCE_REQUEST;
+use super::presence_resync::DuePresence;
 use crate::account::Account;
 use crate::node::Node;
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -89,6 +91,10 @@ pub(crate) struct PeerState {
     logged: LeafMutex<BTreeSet<(NodeId, PeerViolation)>>,
     /// Stanzas of other nodes that are being handled.
     pub(super) lanes: RecipientLanes,
+    /// Presence that nodes must receive again.
+    pub(super) due_presence: DuePresence,
+    /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
+    pub(super) lost: LeafMutex<BTreeSet<NodeId>>,
 }
 
 impl PeerState {
@@ -99,6 +105,7 @@ impl PeerState {
 
     pub(super) fn forget_node(&self, node: NodeId) {
         self.logged.lock().retain(|(other, _)| *other != node);
+        self.due_presence.forget_node(node);
     }
 }
 
@@ -115,11 +122,11 @@ pub(super) fn account_recipient(account: &Account) -> Recipient {
     }
 }
 
+/// Presence is state that nobody repeats: lost presence would stay wrong until the next change, so it is retained as well.
 pub(super) fn envelope_class(stanza: &SharedStanza) -> EnvelopeClass {
     match stanza.class() {
-        QueueClass::Control => EnvelopeClass::Control,
+        QueueClass::Control | QueueClass::Presence => EnvelopeClass::Control,
         QueueClass::Message => EnvelopeClass::Message,
-        QueueClass::Presence => EnvelopeClass::Presence,
     }
 }
 
@@ -351,6 +358,9 @@ impl Node {
                 true
             }
             PUSH => recipients().all(|account| self.on_push(from, &account, &envelope.bytes, &mut work)),
+            PRESENCE_REQUEST => {
+                recipients().all(|account| self.on_presence_request(&account, &envelope.bytes, &mut work))
+            }
             PRESENCE => self.on_presence(envelope),
             PROBE => self.on_probe(from, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
@@ -403,6 +413,7 @@ impl Inbox for ClusterInbox {
             | EnvelopeKind::Invalidation(_)
             | PUSH
             | PRESENCE
+            | PRESENCE_REQUEST
             | PROBE
             | PROBE_ANSWER
             | MESSAGE_STORED => {
@@ -421,6 +432,7 @@ impl Inbox for ClusterInbox {
     fn on_receipts(&self, from: NodeId, up_to: Ticket) {
         // Nothing waits for a hand-over: the sender's stanza counts as handled when it is queued for the other node.
         tracing::trace!(node = %from, sequence = up_to.sequence, "envelopes are safe");
+        self.0.send_due_presence(from);
     }
 
     fn on_refused(&self, from: NodeId, envelope: Envelope) {
@@ -436,15 +448,22 @@ impl Inbox for ClusterInbox {
             MembershipChange::Joined(Member { node, epoch, version }) => {
                 tracing::info!(%node, epoch, version, "a node joined the cluster");
             }
-            MembershipChange::Left { node, claims } => {
+            MembershipChange::Left { node, claims, orderly } => {
+                if !orderly {
+                    self.0.peers.lost.lock().insert(node);
+                }
                 self.0.on_peer_left(node, &claims);
-                tracing::info!(%node, claims = claims.len(), "a node left the cluster");
+                tracing::info!(%node, claims = claims.len(), orderly, "a node left the cluster");
             }
         }
     }
 
     fn on_claim(&self, from: NodeId, claim: Claim) {
         self.0.on_peer_claim(from, claim);
+    }
+
+    fn on_claims_of_joined(&self, from: NodeId, claims: Vec<Claim>) {
+        self.0.on_joined_with(from, claims);
     }
 
     fn on_violation(&self, from: NodeId, violation: PeerViolation) {

@@ -136,30 +136,22 @@ fn bare_presence(
     })
 }
 
-/// Routes the last presence of each available resource to one entity (sections 3.1.5 and 4.3.2, rule 4). True if
-/// there was any.
-fn send_current(account: &Account, to: JidRef<'_>, effects: &mut Effects) -> bool {
-    let before = effects.0.len();
-    account.for_each_session(|session| {
-        let presence = session.with(|state| state.presence.clone());
-        if let Some(presence) = presence {
-            let frame = readdressed(&presence, session.full(), Some(to));
-            effects.route(frame.ok(), session.jid.clone(), to.to_jid());
-        }
-    });
-    effects.0.len() > before
+/// Sends the last presence of each available resource to one entity (sections 3.1.5 and 4.3.2, rule 4). True if there is
+/// any.
+fn send_current(account: &Arc<Account>, to: JidRef<'_>, peers: bool, effects: &mut Effects) -> bool {
+    let mut any = peers && account.has_available_peers();
+    account.for_each_session(|session| any |= session.is_available());
+    if any {
+        let (account, to) = (account.clone(), to.to_jid());
+        effects.add(Effect::PresenceTo { account, to, available: true, peers });
+    }
+    any
 }
 
-/// Routes `unavailable` from each available resource to one entity (sections 3.2.2 and 3.3.3). Its client expects it:
-/// the entity was subscribed until then.
-fn send_unavailable(account: &Account, to: JidRef<'_>, effects: &mut Effects) {
-    account.for_each_session(|session| {
-        if session.is_available() {
-            let frame = bare_presence(session.full(), Some(to), PresenceType::Unavailable, None);
-            let frame = frame.inspect(SharedStanza::mark_requested);
-            effects.route(frame, session.jid.clone(), to.to_jid());
-        }
-    });
+/// Sends `unavailable` from each available resource to one entity (sections 3.2.2 and 3.3.3).
+fn send_unavailable(account: &Arc<Account>, to: JidRef<'_>, effects: &mut Effects) {
+    let (account, to) = (account.clone(), to.to_jid());
+    effects.add(Effect::PresenceTo { account, to, available: false, peers: false });
 }
 
 /// Whether the account is that of an anonymous user, which is not in the store.

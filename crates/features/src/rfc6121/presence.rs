@@ -287,7 +287,7 @@ fn probe(ctx: &mut IncomingCtx<'_>) -> Flow {
 
 /// Answers a probe for an account with sessions.
 fn answer_probe(
-    account: &Account,
+    account: &Arc<Account>,
     (from, to): (JidRef<'_>, JidRef<'_>),
     id: Option<&str>,
     visible: bool,
@@ -296,7 +296,7 @@ fn answer_probe(
     if visible {
         match to.resource() {
             None => {
-                if !send_current(account, from, effects) {
+                if !send_current(account, from, true, effects) {
                     probe_reply(to, from, PresenceType::Unavailable, id, effects);
                 }
             }

@@ -164,7 +164,7 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
             effects.route(Some(frame), account.jid.clone(), to.clone());
         }
         if outcome.presence == PresenceUpdate::Available {
-            send_current(&account, to.as_ref(), &mut effects);
+            send_current(&account, to.as_ref(), false, &mut effects);
         }
         HandlerOutcome::consumed(effects)
     }))
@@ -325,7 +325,7 @@ fn auto_reply(
     if outcome.presence == PresenceUpdate::Available
         && let Some(account) = account
     {
-        send_current(account, from.as_ref(), effects);
+        send_current(account, from.as_ref(), false, effects);
     }
 }
 

@@ -1,0 +1,187 @@
+//! Presence of an account for one address: after a change of a subscription or of the blocklist, and as the answer to a
+//! probe.
+//!
+//! On several nodes, presence for a local contact takes the way of broadcasts, directly to the nodes, because a stanza that
+//! passes the contact's home could arrive after a later broadcast. Each node sends for its own sessions: it compares the
+//! roster before and after a reload, or is requested to.
+//!
+//! ```text
+//! 1        0 `unavailable`, 1 the last presence
+//! the rest the address to which it goes
+//! ```
+
+use std::sync::Arc;
+
+use cluster::{Envelope, EnvelopeClass, EnvelopeKind};
+use jid::JidRef;
+use stanza::{NewAddresses, rewrite_addresses};
+use store::{RosterItem, Subscription};
+
+use super::RoutingWork;
+use super::peer_presence::unavailable;
+use super::remote::{account_recipient, number};
+use crate::account::{Account, Contact};
+use crate::domains::Domain;
+use crate::effect::Effect;
+use crate::node::Node;
+use crate::shared_stanza::SharedStanza;
+
+/// The presence of an account's sessions must be sent to an address.
+pub(super) const PRESENCE_REQUEST: EnvelopeKind = EnvelopeKind::Engine(7);
+
+fn encode(to: JidRef<'_>, available: bool) -> Vec<u8> {
+    let mut octets = vec![u8::from(available)];
+    octets.extend(to.as_str().as_bytes());
+    octets
+}
+
+fn decode(octets: &[u8]) -> Option<(JidRef<'_>, bool)> {
+    let (available, to) = octets.split_first()?;
+    let to = std::str::from_utf8(to).ok().and_then(JidRef::from_normalised)?;
+    (*available <= 1).then_some((to, *available == 1))
+}
+
+fn readdressed(presence: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Option<SharedStanza> {
+    let mut out = Vec::with_capacity(presence.bytes().len() + 64);
+    let addresses = NewAddresses { from: Some(from.as_str()), to: Some(to.as_str()) };
+    let head = rewrite_addresses(presence.bytes(), presence.head(), addresses, &mut out).ok()?;
+    Some(SharedStanza::new(head, &out))
+}
+
+impl Node {
+    /// Sends the presence of the sessions here. See [`Effect::PresenceTo`].
+    pub(super) fn send_presence_to(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        to: JidRef<'_>,
+        available: bool,
+        work: &mut RoutingWork,
+    ) {
+        let local = || matches!(self.domains().find(to.domain()), Domain::Accounts(_));
+        if !self.is_single() && to.is_bare() && to.local().is_some() && local() {
+            return self.send_presence_to_contact(account, to, available);
+        }
+        for session in account.sessions() {
+            let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
+            let stanza = if available {
+                readdressed(&presence, session.full(), to)
+            } else {
+                let stanza = SharedStanza::build(|w| {
+                    w.start("presence").attr("from", session.full().as_str()).attr("to", to.as_str());
+                    w.attr("type", "unavailable").end();
+                });
+                // Its client expects it: the entity was subscribed until then.
+                stanza.inspect(SharedStanza::mark_requested)
+            };
+            if let Some(stanza) = stanza {
+                work.effects.add(Effect::Route { stanza, from: session.jid.clone(), to: to.to_jid() });
+            }
+        }
+    }
+
+    fn send_presence_to_contact(self: &Arc<Self>, account: &Arc<Account>, to: JidRef<'_>, available: bool) {
+        let here = self.routing_table.find(to);
+        for session in account.sessions() {
+            let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
+            let stanza = if available { Some(presence) } else { unavailable(session.full()) };
+            let Some(stanza) = stanza else { continue };
+            if let Some(contact) = &here {
+                self.send_to_account((&account.host(), account), contact, &stanza, available);
+            }
+            self.send_to_address_elsewhere(account, to, &stanza, available);
+        }
+    }
+
+    /// Replaces the roster view of an account with one that was read after another node changed it. Contacts whose
+    /// subscription began or ended receive presence of the sessions here.
+    pub(crate) fn replace_roster_view(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        items: &[RosterItem],
+        version: u64,
+    ) {
+        let subscribers = |contacts: &[Contact]| -> Vec<Contact> {
+            contacts.iter().filter(|c| c.subscription.contains(Subscription::FROM)).copied().collect()
+        };
+        let (before, after) = account.with(|state| {
+            if version < state.roster_version {
+                return Default::default();
+            }
+            let before = subscribers(state.contacts());
+            if state.prefetched().is_some_and(|roster| roster.version != version) {
+                state.take_prefetched();
+            }
+            state.replace_roster(&self.routing_table, items, version);
+            (before, subscribers(state.contacts()))
+        });
+        if self.is_single() {
+            return;
+        }
+        let missing_in = |list: &[Contact], contact: &Contact| {
+            !list.iter().any(|other| (other.hash, other.id) == (contact.hash, contact.id))
+        };
+        let began = after.iter().filter(|contact| missing_in(&before, contact));
+        let ended = before.iter().filter(|contact| missing_in(&after, contact));
+        for (contact, available) in began.map(|contact| (contact, true)).chain(ended.map(|c| (c, false))) {
+            self.send_presence_by_number(account, contact, available);
+        }
+    }
+
+    fn send_presence_by_number(self: &Arc<Self>, account: &Arc<Account>, contact: &Contact, available: bool) {
+        let here = self.routing_table.find_by_id(contact.hash, contact.id);
+        for session in account.sessions() {
+            let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
+            let stanza = if available { Some(presence) } else { unavailable(session.full()) };
+            let Some(stanza) = stanza else { continue };
+            if let Some(contact) = &here {
+                self.send_to_account((&account.host(), account), contact, &stanza, available);
+            }
+            self.send_to_contact_elsewhere(account, contact, &stanza, available);
+        }
+    }
+
+    /// The other nodes do the same for their sessions. See [`Effect::PresenceTo`].
+    pub(super) fn request_presence_of_peers(&self, account: &Arc<Account>, to: JidRef<'_>, available: bool) {
+        if self.is_single() {
+            return;
+        }
+        let own = self.cluster.node();
+        let recipients = vec![account_recipient(account)];
+        let octets = encode(to, available);
+        let envelope = Envelope::new(PRESENCE_REQUEST, EnvelopeClass::Control, own, recipients, octets);
+        for node in self.cluster.locate(account.hash, number(account)).other_nodes(own) {
+            if let Err(refused) = self.cluster.deliver(node, envelope.clone()) {
+                tracing::debug!(account = %account.jid, %refused, "presence of other resources was not requested");
+            }
+        }
+    }
+
+    /// Another node requests the presence of an account. False if the octets are no request.
+    pub(super) fn on_presence_request(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        octets: &[u8],
+        work: &mut RoutingWork,
+    ) -> bool {
+        let Some((to, available)) = decode(octets) else { return false };
+        self.send_presence_to(account, to, available, work);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_read_as_it_was_written_and_anything_else_is_refused() {
+        let to = jid::Jid::parse("juliet@example.com/balcony").unwrap();
+        for available in [false, true] {
+            let octets = encode(to.as_ref(), available);
+            assert!(decode(&octets).is_some_and(|read| read == (to.as_ref(), available)));
+        }
+        for wrong in [&b""[..], b"\0", b"\x02a@b", b"\x01a@b\xff", b"\x01@"] {
+            assert!(decode(wrong).is_none(), "{wrong:?}");
+        }
+    }
+}

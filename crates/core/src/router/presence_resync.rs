@@ -1,0 +1,259 @@
+//! Presence that another node must receive again: after it was cut off, or after its queue was full.
+//!
+//! What is due is the state of an account and not a sequence of stanzas, so an account is due at most once for each node.
+//! It is sent account by account, as far as the queue of the other node has room, and continued when that node has
+//! handled some of it.
+//!
+//! A node that was cut off has also missed what changed accounts meanwhile: accounts that are connected here are read
+//! again before their presence is sent, since their rosters decide who receives it.
+//!
+//! Not implemented: directed presence (RFC 6121, section 4.6) after a partition.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use base::lock::LeafMutex;
+use cluster::{Claim, NodeId, RefusalReason};
+use store::{AddressId, Subscription};
+
+use crate::account::Account;
+use crate::command::yield_now;
+use crate::node::Node;
+use crate::session::Session;
+
+/// Presence that is due for a node.
+enum DueItem {
+    Account(DueAccount),
+    /// The session requests presence from that node.
+    Prober(Weak<Session>),
+}
+
+/// An account whose presence is due.
+struct DueAccount {
+    account: Arc<Account>,
+    /// Contacts may show resources that are gone, so all are withdrawn first.
+    withdraws: bool,
+}
+
+#[derive(Default)]
+struct DueForNode {
+    accounts: BTreeMap<AddressId, DueAccount>,
+    probers: Vec<Weak<Session>>,
+    running: bool,
+    /// The queue may have room again since the last attempt.
+    again: bool,
+}
+
+/// Presence that is due, by node.
+#[derive(Default)]
+pub(super) struct DuePresence(LeafMutex<BTreeMap<NodeId, DueForNode>>);
+
+impl DuePresence {
+    fn add(&self, node: NodeId, account: &Arc<Account>, withdraws: bool) {
+        // Users without an account have no contacts.
+        if account.id != AddressId::UNASSIGNED {
+            let mut nodes = self.0.lock();
+            let due = nodes.entry(node).or_default().accounts.entry(account.id);
+            due.or_insert_with(|| DueAccount { account: account.clone(), withdraws }).withdraws |= withdraws;
+        }
+    }
+
+    fn add_prober(&self, node: NodeId, session: Weak<Session>) {
+        let mut nodes = self.0.lock();
+        let probers = &mut nodes.entry(node).or_default().probers;
+        if !probers.iter().any(|known| Weak::ptr_eq(known, &session)) {
+            probers.push(session);
+        }
+    }
+
+    /// Whether the caller must begin to send. If somebody sends already, it tries again.
+    fn begin(&self, node: NodeId) -> bool {
+        match self.0.lock().get_mut(&node) {
+            Some(due) if due.running => {
+                due.again = true;
+                false
+            }
+            Some(due) => {
+                due.running = true;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn next(&self, node: NodeId) -> Option<DueItem> {
+        let mut nodes = self.0.lock();
+        let due = nodes.get_mut(&node)?;
+        due.again = false;
+        if let Some((_, account)) = due.accounts.pop_first() {
+            return Some(DueItem::Account(account));
+        }
+        let prober = due.probers.pop().map(DueItem::Prober);
+        if prober.is_none() {
+            nodes.remove(&node);
+        }
+        prober
+    }
+
+    /// Returns what the queue did not accept. True if it must be tried again immediately.
+    fn put_back(&self, node: NodeId, item: DueItem) -> bool {
+        match item {
+            DueItem::Account(DueAccount { account, withdraws }) => self.add(node, &account, withdraws),
+            DueItem::Prober(session) => self.add_prober(node, session),
+        }
+        let mut nodes = self.0.lock();
+        nodes.get_mut(&node).is_some_and(|due| {
+            due.running = std::mem::take(&mut due.again);
+            due.running
+        })
+    }
+
+    pub(super) fn forget_node(&self, node: NodeId) {
+        drop(self.0.lock().remove(&node));
+    }
+}
+
+impl Node {
+    /// Contacts on `node` did not receive presence of this account: they receive all of it as soon as there is room.
+    pub(super) fn presence_is_due(&self, node: NodeId, account: &Arc<Account>) {
+        self.peers.due_presence.add(node, account, true);
+    }
+
+    /// `node` did not receive the probe of this session.
+    pub(super) fn probe_is_due(&self, node: NodeId, session: &Arc<Session>) {
+        self.peers.due_presence.add_prober(node, Arc::downgrade(session));
+    }
+
+    /// Sends what is due for a node, if anything.
+    pub(super) fn send_due_presence(self: &Arc<Self>, to: NodeId) {
+        if !self.peers.due_presence.begin(to) {
+            return;
+        }
+        let node = self.clone();
+        let task = async move {
+            while let Some(item) = node.peers.due_presence.next(to) {
+                match node.send_due_item(to, &item) {
+                    Ok(()) => {}
+                    Err(RefusalReason::QueueFull) => {
+                        if !node.peers.due_presence.put_back(to, item) {
+                            return;
+                        }
+                    }
+                    Err(RefusalReason::UnknownNode | RefusalReason::OwnNode) => {
+                        return node.peers.due_presence.forget_node(to);
+                    }
+                    Err(reason @ (RefusalReason::TooLarge | RefusalReason::Undefined)) => {
+                        tracing::debug!(node = %to, %reason, "presence cannot be sent");
+                    }
+                }
+                yield_now().await;
+            }
+        };
+        self.spawner.spawn("presence for another node", Box::pin(task));
+    }
+
+    fn send_due_item(&self, to: NodeId, item: &DueItem) -> Result<(), RefusalReason> {
+        match item {
+            DueItem::Account(due) => self.send_presence_of(&due.account, to, due.withdraws),
+            DueItem::Prober(session) => match session.upgrade() {
+                Some(session) if session.is_available() => self.probe_on(&session, to),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// A node has joined with these claims. If it was considered lost before, both sides have withdrawn presence, and
+    /// neither has seen what the other one changed.
+    pub(super) fn on_joined_with(self: &Arc<Self>, from: NodeId, mut claims: Vec<Claim>) {
+        let was_lost = self.peers.lost.lock().remove(&from);
+        if !was_lost && claims.is_empty() {
+            return;
+        }
+        claims.sort_unstable_by_key(|claim| (claim.address, claim.number));
+        let node = self.clone();
+        let task = async move {
+            for shard in 0..node.routing_table.shard_count() {
+                let mut accounts = Vec::new();
+                node.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
+                for account in accounts.iter().filter(|account| account.id != AddressId::UNASSIGNED) {
+                    node.rejoin_account(account, from, &claims, was_lost).await;
+                    yield_now().await;
+                }
+            }
+            node.send_due_presence(from);
+        };
+        self.spawner.spawn("return of a node", Box::pin(task));
+    }
+
+    async fn rejoin_account(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        from: NodeId,
+        claims: &[Claim],
+        was_lost: bool,
+    ) {
+        let claim = |hash: u64, id: AddressId| {
+            claims.binary_search_by_key(&(hash, Some(id.0)), |claim| (claim.address, claim.number)).ok()
+        };
+        let shared = claim(account.hash, account.id).and_then(|at| claims.get(at));
+        if let Some(claim) = shared {
+            self.on_peer_claim(from, *claim);
+        }
+        if was_lost && let Err(error) = self.refresh_account(account).await {
+            tracing::warn!(account = %account.jid, %error, "cannot read an account again after a partition");
+        }
+        let concerned = shared.is_some()
+            || account.with(|state| {
+                state.contacts().iter().any(|contact| {
+                    contact.subscription.contains(Subscription::FROM)
+                        && claim(contact.hash, contact.id).is_some()
+                })
+            });
+        if concerned {
+            self.peers.due_presence.add(from, account, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::feature_state::FeatureState;
+    use crate::host::Host;
+    use crate::limits::NodeLimits;
+    use crate::router::routing_table::RoutingTable;
+
+    fn account(number: u32) -> Arc<Account> {
+        let host = Host::build_with("example.com", &[], &NodeLimits::default(), &FeatureState::default());
+        let table = RoutingTable::new(cluster::AddressHasher::new([1; 16]));
+        let jid = jid::Jid::parse("juliet@example.com").unwrap();
+        let host = crate::domains::CurrentHost::new(Arc::new(host.unwrap()));
+        Arc::new(Account::new(AddressId::new(number).unwrap(), jid, host, &table))
+    }
+
+    #[test]
+    fn an_account_is_due_once_for_each_node_and_waits_for_room() {
+        let due = DuePresence::default();
+        let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
+        let (one, two) = (account(1), account(2));
+        assert!(!due.begin(a), "nothing is due");
+        for withdraws in [false, true, false] {
+            due.add(a, &one, withdraws);
+        }
+        due.add(a, &two, false);
+        due.add(b, &two, false);
+        assert!(due.begin(a) && !due.begin(a), "one task for each node");
+        let first = due.next(a).unwrap();
+        assert!(matches!(&first, DueItem::Account(DueAccount { withdraws: true, .. })));
+        assert!(!due.put_back(a, first), "the queue is full");
+        assert!(due.begin(a), "it has room again");
+        let first = due.next(a).unwrap();
+        assert!(!due.begin(a));
+        assert!(due.put_back(a, first), "it had room again before the task ended");
+        let rest: Vec<DueItem> = std::iter::from_fn(|| due.next(a)).collect();
+        assert_eq!(rest.len(), 2);
+        assert!(!due.begin(a) && due.begin(b));
+        due.forget_node(b);
+        assert!(due.0.lock().is_empty());
+    }
+}
