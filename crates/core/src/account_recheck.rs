@@ -178,7 +178,7 @@ impl Node {
     /// Those of the store.
     pub(crate) async fn refresh_account(self: &Arc<Self>, account: &Arc<Account>) -> Result<(), StoreError> {
         let jid = account.jid.as_ref();
-        if !self.stores.accounts.get(jid).await?.is_some_and(|record| !record.disabled) {
+        if self.stores.accounts.get(jid).await?.is_none_or(|record| record.disabled) {
             let text = "the account was removed or disabled";
             self.end_sessions(jid, &StreamError::new(StreamCondition::NotAuthorized).text(text));
             self.forget_blocklist(jid);

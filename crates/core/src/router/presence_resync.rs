@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use base::lock::LeafMutex;
+use base::spawn::yield_now;
 use cluster::{Claim, NodeId, RefusalReason};
 use store::{AddressId, Subscription};
 
 use crate::account::Account;
-use crate::command::yield_now;
 use crate::node::Node;
 use crate::session::Session;
 
