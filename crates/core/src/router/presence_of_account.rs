@@ -27,7 +27,7 @@ use crate::node::Node;
 use crate::shared_stanza::SharedStanza;
 
 /// The presence of an account's sessions must be sent to an address.
-pub(super) const PRESENCE_REQUEST: EnvelopeKind = EnvelopeKind::Engine(7);
+pub(super) const PRESENCE_REQUEST: EnvelopeKind = EnvelopeKind::Engine(8);
 
 fn encode(to: JidRef<'_>, available: bool) -> Vec<u8> {
     let mut octets = vec![u8::from(available)];
