@@ -2,37 +2,9 @@
 //!
 //! Limits before authentication are tighter than those after it. Sizes are bytes, times are seconds.
 
-/// Limits for stanzas that were already accepted. They were checked on arrival against [`NodeLimits::stanza`],
-/// and the server has added to them since: addresses, an id, a time, a copy around them. So these limits are
-/// wider by more than all of these additions together.
-pub const STANZA_LIMITS: xml::Limits = xml::Limits {
-    element_bytes: MAX_STANZA_BYTES + ADDED_BYTES,
-    name_bytes: NAME_BYTES,
-    ..xml::Limits::CEILING
-};
+use outbox::limits::{ADDED_BYTES, NAME_BYTES, OutboxLimits};
 
-/// Limits for an element that is extracted from a stanza, stored, and later sent inside other stanzas.
-pub const FRAGMENT_LIMITS: xml::Limits =
-    xml::Limits { depth: STANZA_LIMITS.depth - 4, prefixes: STANZA_LIMITS.prefixes - 4, ..STANZA_LIMITS };
-
-/// The highest value of [`NodeLimits::stanza_bytes`].
-pub const MAX_STANZA_BYTES: u32 = 16 * 1024 * 1024;
-/// Allowance for additions of the server: about 30 kB where every address has its greatest length and is
-/// escaped.
-const ADDED_BYTES: u32 = 64 * 1024;
-/// Maximum length of a qualified name in a stanza.
-const NAME_BYTES: u16 = 1024;
-
-const _: () = {
-    let (entry, stanza) = (xml::Limits::DEFAULT, STANZA_LIMITS);
-    // `from`, `to` and `xmlns` on the stanza; a copy adds three elements around it, each with a declaration,
-    // besides a further `<stanza-id/>` or `<delay/>`; BOSH adds one around that.
-    assert!(stanza.attributes >= entry.attributes + 3);
-    assert!(stanza.depth >= entry.depth + 4);
-    assert!(stanza.prefixes >= entry.prefixes + 5);
-    // Two addresses of 3071 bytes, whose resource may be escaped to six times its length.
-    assert!(stanza.start_tag_bytes as u32 >= entry.start_tag_bytes as u32 + 2 * 8_300 + 64);
-};
+pub use outbox::limits::{FRAGMENT_LIMITS, MAX_STANZA_BYTES, STANZA_LIMITS};
 
 /// Limits of a running node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,13 +113,13 @@ impl Default for NodeLimits {
             idle_ping_seconds: 600,
             ping_timeout_seconds: 60,
             write_stall_timeout_seconds: 60,
-            queue_message_bytes: 1_048_576,
-            queue_presence_bytes: 262_144,
-            queue_control_bytes: 2_097_152,
-            queue_sender_percent: 50,
-            backlog_bytes: 268_435_456,
-            backlog_bytes_per_account: 4_194_304,
-            backlog_bytes_per_sender: 16_777_216,
+            queue_message_bytes: OutboxLimits::DEFAULT.queue_message_bytes,
+            queue_presence_bytes: OutboxLimits::DEFAULT.queue_presence_bytes,
+            queue_control_bytes: OutboxLimits::DEFAULT.queue_control_bytes,
+            queue_sender_percent: OutboxLimits::DEFAULT.queue_sender_percent,
+            backlog_bytes: OutboxLimits::DEFAULT.backlog_bytes,
+            backlog_bytes_per_account: OutboxLimits::DEFAULT.backlog_bytes_per_account,
+            backlog_bytes_per_sender: OutboxLimits::DEFAULT.backlog_bytes_per_sender,
             sessions_per_account: 32,
             roster_items: 5_000,
             roster_bytes: 1_048_576,
@@ -193,6 +165,20 @@ impl NodeLimits {
             new_connections_burst: 1_000,
             rates_on_loopback: [false; 6],
             ..NodeLimits::default()
+        }
+    }
+
+    /// The limits of queues.
+    #[inline]
+    pub const fn outbox(&self) -> OutboxLimits {
+        OutboxLimits {
+            queue_message_bytes: self.queue_message_bytes,
+            queue_presence_bytes: self.queue_presence_bytes,
+            queue_control_bytes: self.queue_control_bytes,
+            queue_sender_percent: self.queue_sender_percent,
+            backlog_bytes: self.backlog_bytes,
+            backlog_bytes_per_account: self.backlog_bytes_per_account,
+            backlog_bytes_per_sender: self.backlog_bytes_per_sender,
         }
     }
 

@@ -452,13 +452,22 @@ impl Node {
     /// Detaches a session whose connection was lost. True if it may be resumed; see [`Outbox::detach`].
     pub fn detach_session(&self, session: &Session) -> bool {
         self.keep_detached_rates(session);
-        let limits = self.limits();
+        let limits = self.limits().outbox();
         let room = AdmissionContext {
             limits: &limits,
             backlog: Some((&self.backlog, session.bare())),
             bypass_budgets: false,
         };
         session.outbox.detach(self.seconds(), Some(&room))
+    }
+
+    /// Must be called when everything that was dequeued from an outbox is written.
+    pub fn record_delivery(&self, outbox: &Outbox) {
+        if let Some((class, micros)) = outbox.take_delivery_latency(&*self.clock)
+            && let Some(histogram) = self.metrics.delivery.get(class.index())
+        {
+            histogram.record(micros);
+        }
     }
 
     /// Ends a session whose resource was bound by a newer one.

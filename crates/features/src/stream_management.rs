@@ -1,7 +1,7 @@
 //! Stream Management: XEP-0198 1.6.3, announcement and limits of a host.
 //!
 //! The streams implement the protocol (`streams/src/stream_management.rs`), the session's outbox stores sent stanzas
-//! (`core/src/session/stream_management.rs`). This feature announces it and provides the limits; if it is disabled,
+//! (`outbox/src/stream_management.rs`). This feature announces it and provides the limits; if it is disabled,
 //! no stream offers it. Messages that a dead stream did not acknowledge go to other resources or to the offline
 //! store, with the time at which they were first sent (required by section 4).
 //!

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::spawn::BoxFuture;
 use jid::JidRef;
+use outbox::LatencySample;
 use stanza::{
     Head, IqType, NewAddresses, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError,
 };
@@ -17,7 +18,6 @@ use crate::metrics::RouteOutcome;
 use crate::node::Node;
 use crate::server_error::unreadable_stanza;
 use crate::session::Session;
-use crate::session::delivery_sampling::LatencySample;
 use crate::shared_stanza::SharedStanza;
 
 /// Result of handling a stanza from a client.
@@ -42,7 +42,7 @@ impl Node {
         self.metrics.stanza_in(head.kind);
         let host = session.account.host();
         host.domain_counters.stanza_in(head.kind);
-        let _reading = LatencySample::begin(self);
+        let _reading = LatencySample::begin(self.seconds(), &*self.clock);
         let mut work = RoutingWork::default();
         if let Err(fatal) = self.ingest_stanza(&host, session, bytes, head, &mut work) {
             return IngestOutcome::Fatal(fatal);

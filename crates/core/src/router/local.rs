@@ -8,6 +8,7 @@ use arc_swap::Guard;
 use base::spawn::BoxFuture;
 use cluster::{Envelope, NodeId};
 use jid::JidRef;
+use outbox::{QUEUE_FULL_CONDITION, is_iq_response};
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 use store::Subscription;
@@ -24,8 +25,6 @@ use crate::host::Host;
 use crate::iq::IqTarget;
 use crate::metrics::{Metrics, RouteOutcome};
 use crate::node::Node;
-use crate::session::admission::is_iq_response;
-use crate::session::outbox::QUEUE_FULL_CONDITION;
 use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{AdmissionContext, PushOutcome, QueuedStanza, Session, ToRewrite, Urgency, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -661,7 +660,9 @@ impl Node {
     ) -> Result<(), RejectedPush> {
         let chain = &host.hooks.deliver;
         let kind = item.stanza.kind();
-        let mut urgency = if self.presence_batcher.should_delay(session, &item.stanza) {
+        let mut urgency = if session.flags.has(flags::BATCHES_PRESENCE)
+            && self.presence_batcher.should_delay(session.bare().as_str(), &item.stanza)
+        {
             Urgency::Soon
         } else {
             Urgency::Now
@@ -676,7 +677,7 @@ impl Node {
                 ChainResult::Stopped(StopReason::Consumed | StopReason::Refused(_)) => return Ok(()),
             }
         }
-        let limits = self.limits();
+        let limits = self.limits().outbox();
         let room = AdmissionContext {
             limits: &limits,
             backlog: Some((&self.backlog, session.bare())),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use base::spawn::{BoxFuture, yield_now};
 use cluster::{Envelope, EnvelopeClass, EnvelopeKind, HandoverResult, NodeId, PeerViolation, Recipient};
 use jid::{Jid, JidRef};
+use outbox::QUEUE_FULL_CONDITION;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
@@ -26,7 +27,6 @@ use crate::host::Host;
 use crate::metrics::RouteOutcome;
 use crate::multicast::{Multicast, UndeliveredRecipient};
 use crate::node::Node;
-use crate::session::outbox::QUEUE_FULL_CONDITION;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 

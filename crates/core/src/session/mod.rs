@@ -3,21 +3,10 @@
 //! `tests/sizes.rs` limits the size of a session, and unused features add nothing to it: the state of a feature
 //! is one bit in [`Flags`] or a boxed extension that is absent until used.
 
-mod ack_request;
-pub(crate) mod admission;
-pub mod backlog;
-mod closing;
-pub mod delay_generation;
-pub(crate) mod delivery_sampling;
 pub mod extensions;
 pub mod flags;
-pub mod outbox;
-pub mod outbox_registry;
 mod pending_requests;
-pub mod presence_batching;
 pub mod rates;
-mod signals;
-pub mod stream_management;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI8, AtomicU32, Ordering};
@@ -28,17 +17,14 @@ use jid::{Jid, JidRef};
 use crate::account::Account;
 use crate::shared_stanza::SharedStanza;
 
-pub use backlog::{AdmissionContext, Backlog, ExceededLimit};
-pub use delay_generation::DelayToken;
 pub use extensions::{Extension, Extensions};
 pub use flags::Flags;
 pub use outbox::{
-    DeliveryProgress, DequeueOutcome, Outbox, PushOutcome, QueuedBatch, QueuedStanza, ToRewrite, Urgency,
+    AdmissionContext, Backlog, DelayToken, DeliveryProgress, DequeueOutcome, ExceededLimit, Outbox,
+    OutboxRegistry, PresenceBatcher, PushOutcome, QueuedBatch, QueuedStanza, StreamManagementConfig,
+    StreamManagementTerms, ToRewrite, Urgency, backlog, stream_management,
 };
-pub use outbox_registry::OutboxRegistry;
-pub use presence_batching::PresenceBatcher;
 pub use rates::{AccountRates, SessionRates};
-pub use stream_management::{StreamManagementConfig, StreamManagementTerms};
 
 /// A bound resource of a local account.
 pub struct Session {

@@ -535,8 +535,9 @@ impl OfflineDelivery {
             }
             // All or none: if some messages are only in a queue and later ones only in the store, losing the session
             // would change their order.
-            let fits =
-                session.outbox.has_room_for(queue.pending.iter().map(|job| &job.frame), &node.limits());
+            let fits = session
+                .outbox
+                .has_room_for(queue.pending.iter().map(|job| &job.frame), &node.limits().outbox());
             while let Some(job) = queue.pending.pop_front() {
                 if fits
                     && accepts_messages(session)

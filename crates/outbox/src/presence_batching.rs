@@ -26,7 +26,7 @@ use base::clock::Millis;
 use base::lock::LeafMutex;
 use stanza::{PayloadNs, PresenceType, StanzaKind};
 
-use super::{DelayToken, Outbox, Session, flags};
+use super::{DelayToken, Outbox};
 use crate::shared_stanza::SharedStanza;
 
 /// Outboxes of a node whose delayed presence waits to be sent.
@@ -49,23 +49,19 @@ impl PresenceBatcher {
         self.delay.store(millis, Ordering::Relaxed);
     }
 
-    /// Whether this stanza may be delayed in this session's queue.
-    pub(crate) fn should_delay(&self, session: &Session, stanza: &SharedStanza) -> bool {
-        session.flags.has(flags::BATCHES_PRESENCE)
-            && self.delay.load(Ordering::Relaxed) > 0
+    /// Whether this stanza may be delayed in the queue of a session of the account `owner`, a bare address.
+    pub fn should_delay(&self, owner: &str, stanza: &SharedStanza) -> bool {
+        self.delay.load(Ordering::Relaxed) > 0
             && matches!(
                 stanza.kind(),
                 StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable)
             )
             && !stanza.head().payloads().contains(PayloadNs::MucUser)
-            && !stanza
-                .head()
-                .raw_from(stanza.bytes())
-                .is_some_and(|from| is_own_resource(from, session.bare().as_str()))
+            && !stanza.head().raw_from(stanza.bytes()).is_some_and(|from| is_own_resource(from, owner))
     }
 
     /// Schedules the flush of this outbox.
-    pub(crate) fn schedule(&self, outbox: &Arc<Outbox>, token: DelayToken, now: Millis) {
+    pub fn schedule(&self, outbox: &Arc<Outbox>, token: DelayToken, now: Millis) {
         let due = now.plus(u64::from(self.delay.load(Ordering::Relaxed)));
         let mut pending = self.waiting.lock();
         pending.queue.push_back((due, outbox.clone(), token));
@@ -117,8 +113,8 @@ fn is_own_resource(from: &str, bare: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::NodeLimits;
-    use crate::session::{PushOutcome, QueuedBatch, QueuedStanza, ToRewrite, Urgency};
+    use crate::limits::OutboxLimits;
+    use crate::{PushOutcome, QueuedBatch, QueuedStanza, ToRewrite, Urgency};
     use std::sync::atomic::AtomicU32;
     use std::task::Wake;
 
@@ -132,7 +128,7 @@ mod tests {
 
     fn push(batcher: &PresenceBatcher, outbox: &Arc<Outbox>, text: &str, urgency: Urgency, now: u64) {
         let item = QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None);
-        if let PushOutcome::StartedDelay(token) = outbox.push(item, urgency, &NodeLimits::default()) {
+        if let PushOutcome::StartedDelay(token) = outbox.push(item, urgency, &OutboxLimits::default()) {
             batcher.schedule(outbox, token, Millis(now));
         }
     }

@@ -24,7 +24,7 @@ struct StanzaHeader {
 }
 
 /// Queue classes, which decide what is dropped first when queues are full: presence, and unsolicited responses
-/// (`session/admission.rs`).
+/// (`admission.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum QueueClass {
@@ -41,6 +41,7 @@ impl QueueClass {
     pub const ALL: [QueueClass; 3] = [QueueClass::Control, QueueClass::Message, QueueClass::Presence];
 
     /// Position of the class in tables with one entry for each class.
+    #[inline]
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -48,6 +49,7 @@ impl QueueClass {
 
 impl SharedStanza {
     /// Builds a shared stanza from bytes whose head is known.
+    #[inline]
     pub fn new(head: Head, bytes: &[u8]) -> SharedStanza {
         SharedStanza::with_state(head, bytes, DeliveryState::NEW)
     }
@@ -74,55 +76,64 @@ impl SharedStanza {
     }
 
     /// Whether the store still holds this message, so that dropping this copy loses nothing.
+    #[inline]
     pub fn is_stored(&self) -> bool {
         self.stored().is_some()
     }
 
     /// The store number of this message.
+    #[inline]
     pub fn stored(&self) -> Option<u64> {
         self.delivery_state().load().store_number()
     }
 
     /// Whether it was made by [`SharedStanza::delayed`].
+    #[inline]
     pub fn is_delayed(&self) -> bool {
         self.delivery_state().load().has(DeliveryMark::Delayed)
     }
 
     /// Marks a response that the receiving session requested, or presence that its client expects although the
     /// account is not subscribed (any more); must be called before it is queued.
+    #[inline]
     pub fn mark_requested(&self) {
         self.delivery_state().set(DeliveryMark::Requested);
     }
 
     /// Whether it is a response that its session requested, or presence that its client expects.
-    pub(crate) fn is_requested(&self) -> bool {
+    #[inline]
+    pub fn is_requested(&self) -> bool {
         self.delivery_state().load().has(DeliveryMark::Requested)
     }
 
     /// Marks an error that the server generated with the address of another entity (RFC 6120, section 8.3.1);
     /// must be called before it is queued.
-    pub(crate) fn mark_server_error(&self) {
+    #[inline]
+    pub fn mark_server_error(&self) {
         self.delivery_state().set(DeliveryMark::ServerError);
     }
 
     /// Whether the server generated it on behalf of another entity.
-    pub(crate) fn is_server_error(&self) -> bool {
+    #[inline]
+    pub fn is_server_error(&self) -> bool {
         self.delivery_state().load().has(DeliveryMark::ServerError)
     }
 
     /// Marks a message of a multicast: its copies have no `to` until they are written, and are not lost when a session
     /// ends. Must be called before it is queued.
-    pub(crate) fn mark_multicast(&self) {
+    #[inline]
+    pub fn mark_multicast(&self) {
         self.delivery_state().set(DeliveryMark::Multicast);
     }
 
     /// Whether it is a message of a multicast.
-    pub(crate) fn is_multicast(&self) -> bool {
+    #[inline]
+    pub fn is_multicast(&self) -> bool {
         self.delivery_state().load().has(DeliveryMark::Multicast)
     }
 
     /// A copy with this `to`, or without one. `None` if its start tag would become too long.
-    pub(crate) fn with_to(&self, to: Option<jid::JidRef<'_>>) -> Option<SharedStanza> {
+    pub fn with_to(&self, to: Option<jid::JidRef<'_>>) -> Option<SharedStanza> {
         let from = self.head().from(self.bytes());
         let mut out = Vec::with_capacity(self.bytes().len() + 64);
         let new = stanza::NewAddresses { from: from.as_deref(), to: to.map(|to| to.as_str()) };
@@ -132,16 +143,19 @@ impl SharedStanza {
 
     /// Declares that several sessions receive this message; must be called before the first does. It is lost
     /// only when all of them lose it.
+    #[inline]
     pub fn add_recipients(&self, sessions: usize) {
         self.delivery_state().add_recipients(sessions);
     }
 
     /// Whether several sessions received this message.
+    #[inline]
     pub fn is_shared(&self) -> bool {
         self.delivery_state().load().recipients() > 0
     }
 
     /// Records that one of the sessions that share it has received it.
+    #[inline]
     pub fn mark_delivered(&self) {
         if self.is_shared() {
             self.delivery_state().set(DeliveryMark::Delivered);
@@ -150,6 +164,7 @@ impl SharedStanza {
 
     /// Records that one session will not receive it. True if no session has received it or still may: the
     /// caller must reroute it.
+    #[inline]
     pub fn release_copy(&self) -> bool {
         if !self.is_shared() {
             return true;
@@ -172,7 +187,7 @@ impl SharedStanza {
     }
 
     /// Like [`SharedStanza::parse`], for bytes of another node: the caller reports an error.
-    pub(crate) fn read(bytes: &[u8]) -> Option<SharedStanza> {
+    pub fn read(bytes: &[u8]) -> Option<SharedStanza> {
         match Element::read(bytes, &CLIENT, &STANZA_LIMITS) {
             Ok(Element::Stanza(head)) => Some(SharedStanza::new(head, bytes)),
             _ => None,
@@ -187,21 +202,25 @@ impl SharedStanza {
     }
 
     /// Positions and properties of the stanza.
+    #[inline]
     pub fn head(&self) -> &Head {
         &self.0.header.header.head
     }
 
     /// The stanza.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.0.slice
     }
 
     /// Kind and type.
+    #[inline]
     pub fn kind(&self) -> StanzaKind {
         self.head().kind
     }
 
     /// The queue class.
+    #[inline]
     pub fn class(&self) -> QueueClass {
         match self.kind() {
             StanzaKind::Message(_) => QueueClass::Message,

@@ -14,9 +14,10 @@
 
 use std::cell::Cell;
 
+use base::clock::Clock;
+
 use super::Outbox;
 use super::signals::{DeliverySample, SampleTime};
-use crate::node::Node;
 use crate::shared_stanza::QueueClass;
 
 /// Number of stanzas that are always sampled in each second.
@@ -37,18 +38,19 @@ thread_local! {
 }
 
 /// Sample scope of a stanza that was read; must be dropped after its synchronous handling.
-pub(crate) struct LatencySample(());
+pub struct LatencySample(());
 
 impl LatencySample {
-    pub(crate) fn begin(node: &Node) -> LatencySample {
+    /// Starts the handling of a stanza. `second` is that of the node's clock, cached.
+    #[inline]
+    pub fn begin(second: u32, clock: &dyn Clock) -> LatencySample {
         let mut sample = SAMPLE.get();
-        let second = node.seconds();
         if sample.second != second {
             sample = SamplerState { second, count: 0, started: 0 };
         }
         sample.count = sample.count.wrapping_add(1);
         let timed = sample.count <= ALWAYS_SAMPLED || sample.count.is_multiple_of(EVERY);
-        sample.started = if timed { node.clock.now_micros().max(1) } else { 0 };
+        sample.started = if timed { clock.now_micros().max(1) } else { 0 };
         SAMPLE.set(sample);
         LatencySample(())
     }
@@ -79,15 +81,12 @@ impl Outbox {
             self.signals.start_sample(DeliverySample { class, read_at: SampleTime::of(started) });
         }
     }
-}
 
-impl Node {
-    /// Must be called when everything that was dequeued from an outbox is written.
-    pub fn record_delivery(&self, outbox: &Outbox) {
-        if let Some(sample) = outbox.signals.take_dequeued_sample()
-            && let Some(histogram) = self.metrics.delivery.get(sample.class.index())
-        {
-            histogram.record(sample.read_at.micros_until(self.clock.now_micros()));
-        }
+    /// Must be called when everything that was dequeued is written. Returns the class of the sampled stanza and its
+    /// latency in microseconds, if the queue has a sample.
+    #[inline]
+    pub fn take_delivery_latency(&self, clock: &dyn Clock) -> Option<(QueueClass, u64)> {
+        let sample = self.signals.take_dequeued_sample()?;
+        Some((sample.class, sample.read_at.micros_until(clock.now_micros())))
     }
 }

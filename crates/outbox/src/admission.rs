@@ -34,7 +34,7 @@ use super::backlog::{
     AdmissionContext, BacklogEntry, ExceededLimit, SENDER_EXEMPT, SENDER_UNCOUNTED, UNCOUNTED_QUEUE_BYTES,
 };
 use super::outbox::{Inner, QueuedStanza};
-use crate::limits::NodeLimits;
+use crate::limits::OutboxLimits;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// Presence of one sender counts as little up to this size, or up to a sixteenth of the queue.
@@ -75,7 +75,8 @@ impl Rank {
 }
 
 /// Whether the stanza is an IQ response.
-pub(crate) fn is_iq_response(kind: StanzaKind) -> bool {
+#[inline]
+pub fn is_iq_response(kind: StanzaKind) -> bool {
     matches!(kind, StanzaKind::Iq(IqType::Result | IqType::Error))
 }
 
@@ -102,7 +103,7 @@ pub(super) fn lost_presence() -> StreamError {
         .text("presence was dropped while the session had no connection")
 }
 
-impl NodeLimits {
+impl OutboxLimits {
     fn queue_bytes(&self, class: QueueClass) -> u32 {
         match class {
             QueueClass::Control => self.queue_control_bytes,
@@ -125,7 +126,7 @@ impl NodeLimits {
 
 impl Inner {
     /// Whether a stanza of this size needs [`Inner::admit`] before it is queued.
-    pub(super) fn needs_admission_check(&self, class: QueueClass, size: u32, limits: &NodeLimits) -> bool {
+    pub(super) fn needs_admission_check(&self, class: QueueClass, size: u32, limits: &OutboxLimits) -> bool {
         let bytes = self.bytes[class.index()];
         bytes > 0 && bytes + size > limits.sender_share_bytes(class)
             || self.bytes.iter().sum::<u32>() + size > UNCOUNTED_QUEUE_BYTES
@@ -283,7 +284,7 @@ impl Inner {
         size: u32,
         sender: u32,
         foreign: bool,
-        limits: &NodeLimits,
+        limits: &OutboxLimits,
     ) -> Option<(u32, bool)> {
         let small_share = (limits.queue_bytes(QueueClass::Presence) / 16).max(SMALL_PRESENCE_BYTES);
         let unsubscribed = self.sum_bytes(|i| i.rank == Rank::UnsubscribedPresence);
@@ -472,9 +473,7 @@ impl Drop for Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{
-        Backlog, Outbox, PushOutcome, QueuedBatch, StreamManagementTerms, ToRewrite, Urgency,
-    };
+    use crate::{Backlog, Outbox, PushOutcome, QueuedBatch, StreamManagementTerms, ToRewrite, Urgency};
     use jid::Jid;
     use std::sync::Arc;
     use std::task::{Context, Waker};
@@ -483,11 +482,11 @@ mod tests {
         outbox: Outbox,
         owner: Jid,
         backlog: Arc<Backlog>,
-        limits: NodeLimits,
+        limits: OutboxLimits,
     }
 
     impl Queue {
-        fn new(owner: &str, backlog: &Arc<Backlog>, limits: NodeLimits) -> Queue {
+        fn new(owner: &str, backlog: &Arc<Backlog>, limits: OutboxLimits) -> Queue {
             Queue {
                 outbox: Outbox::new(),
                 owner: Jid::parse(owner).unwrap(),
@@ -533,12 +532,12 @@ mod tests {
     }
 
     /// Room for nine stanzas of up to 222 bytes in each class.
-    fn small() -> NodeLimits {
-        NodeLimits {
+    fn small() -> OutboxLimits {
+        OutboxLimits {
             queue_message_bytes: 2000,
             queue_presence_bytes: 2000,
             queue_control_bytes: 2000,
-            ..NodeLimits::default()
+            ..OutboxLimits::default()
         }
     }
 
@@ -619,15 +618,15 @@ mod tests {
 
     #[test]
     fn the_backlog_of_detached_sessions_is_counted_by_sender_account_and_node() {
-        let limits = NodeLimits {
+        let limits = OutboxLimits {
             backlog_bytes: 6_000,
             backlog_bytes_per_account: 3_000,
             backlog_bytes_per_sender: 1_500,
-            ..NodeLimits::default()
+            ..OutboxLimits::default()
         };
         let backlog = Arc::new(Backlog::default());
         let queues: Vec<Queue> = ["a@x", "a@x", "b@x", "c@x", "d@x", "e@x"]
-            .map(|owner| Queue::new(owner, &backlog, limits.clone()))
+            .map(|owner| Queue::new(owner, &backlog, limits))
             .into();
         assert!(queues.iter().all(Queue::detach));
         assert_eq!(backlog.bytes(), 0, "a session with nothing costs nothing");
@@ -677,9 +676,9 @@ mod tests {
 
     #[test]
     fn unacked_stanzas_count_while_the_session_is_detached() {
-        let limits = NodeLimits { backlog_bytes_per_account: 100_000, ..NodeLimits::default() };
+        let limits = OutboxLimits { backlog_bytes_per_account: 100_000, ..OutboxLimits::default() };
         let backlog = Arc::new(Backlog::default());
-        let [one, other] = [(); 2].map(|()| Queue::new("a@x", &backlog, limits.clone()));
+        let [one, other] = [(); 2].map(|()| Queue::new("a@x", &backlog, limits));
         let text = format!("<message from='b@x/1' id='m'><body>{}</body></message>", "x".repeat(20_000));
         for queue in [&one, &other] {
             queue.outbox.enable_management(
@@ -704,7 +703,7 @@ mod tests {
     #[test]
     fn a_queue_that_grows_counts_until_it_is_read() {
         let backlog = Arc::new(Backlog::default());
-        let queue = Queue::new("a@x", &backlog, NodeLimits::default());
+        let queue = Queue::new("a@x", &backlog, OutboxLimits::default());
         let text = format!("<message from='b@x/1' id='m'><body>{}</body></message>", "x".repeat(1000));
         let mut sizes = std::collections::BTreeSet::new();
         for _ in 0..100 {
@@ -729,11 +728,11 @@ mod tests {
 
     #[test]
     fn an_empty_connected_queue_accepts_any_stanza_outside_all_budgets() {
-        let limits = NodeLimits {
+        let limits = OutboxLimits {
             backlog_bytes: 1_000,
             backlog_bytes_per_account: 1_000,
             backlog_bytes_per_sender: 1_000,
-            ..NodeLimits::default()
+            ..OutboxLimits::default()
         };
         let backlog = Arc::new(Backlog::default());
         let queue = Queue::new("juliet@example.com", &backlog, limits);
@@ -751,7 +750,7 @@ mod tests {
     #[test]
     fn requested_responses_count_against_their_sender_and_do_not_close_the_stream() {
         for detached in [true, false] {
-            let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+            let queue = Queue::new("juliet@example.com", &Arc::default(), OutboxLimits::default());
             assert!(!detached || queue.detach());
             let answer = large("iq type='result' from='eve@x/1' id='1'", "iq", 262_000);
             let taken = (0..8).filter(|_| queue.push_requested(&answer) == PushOutcome::Queued).count();
@@ -776,9 +775,9 @@ mod tests {
 
     #[test]
     fn a_full_budget_of_the_node_ends_no_session() {
-        let limits = NodeLimits { backlog_bytes: 10_000, ..NodeLimits::default() };
+        let limits = OutboxLimits { backlog_bytes: 10_000, ..OutboxLimits::default() };
         let backlog = Arc::new(Backlog::default());
-        let [others, lost] = ["a@x", "juliet@example.com"].map(|o| Queue::new(o, &backlog, limits.clone()));
+        let [others, lost] = ["a@x", "juliet@example.com"].map(|o| Queue::new(o, &backlog, limits));
         assert!(others.detach());
         let small = large("message from='b@x/1' id='m'", "message", 500);
         while others.push(&small) == PushOutcome::Queued {}
@@ -802,7 +801,7 @@ mod tests {
 
     #[test]
     fn a_large_presence_does_not_displace_many_small_ones() {
-        let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+        let queue = Queue::new("juliet@example.com", &Arc::default(), OutboxLimits::default());
         assert!(queue.detach());
         let presence = |from: &str, size: usize| {
             queue.push(&large(&format!("presence from='{from}@x/1' id='{from}'"), "presence", size))
@@ -831,7 +830,7 @@ mod tests {
             queue.push(&large(&format!("presence from='f{from}@x/1' id='{from}'"), "presence", size))
         };
         // The presence of a sender with most is dropped, without loss for anybody else.
-        let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+        let queue = Queue::new("juliet@example.com", &Arc::default(), OutboxLimits::default());
         assert!(queue.detach());
         for _ in 0..100 {
             presence(&queue, 1, 20_000);
@@ -840,7 +839,7 @@ mod tests {
         queue.outbox.request_takeover(&[1; 16], 0, 1).expect("it can be resumed");
         // With many senders with little each, the oldest is dropped, which the client would miss.
         for detached in [true, false] {
-            let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+            let queue = Queue::new("juliet@example.com", &Arc::default(), OutboxLimits::default());
             if detached {
                 assert!(queue.detach());
             } else {
@@ -871,8 +870,8 @@ mod tests {
             let item = if subscribed { item } else { item.from_unsubscribed() };
             queue.outbox.push_accounted(item, Urgency::Now, &queue.context())
         };
-        let limits = NodeLimits::default();
-        let queue = Queue::new("juliet@example.com", &Arc::default(), limits.clone());
+        let limits = OutboxLimits::default();
+        let queue = Queue::new("juliet@example.com", &Arc::default(), limits);
         assert!(queue.detach());
         for n in 0..20 {
             assert_eq!(push(&queue, &format!("f{n}"), 4_000, true), PushOutcome::Queued);
@@ -910,8 +909,8 @@ mod tests {
 
     #[test]
     fn unsubscribed_presence_that_is_rejected_displaces_nothing() {
-        let limits = NodeLimits { queue_sender_percent: 10, ..NodeLimits::default() };
-        let queue = Queue::new("juliet@example.com", &Arc::default(), limits.clone());
+        let limits = OutboxLimits { queue_sender_percent: 10, ..OutboxLimits::default() };
+        let queue = Queue::new("juliet@example.com", &Arc::default(), limits);
         assert!(queue.detach());
         let push = |from: &str, size| {
             let text = large(&format!("presence from='{from}@x/1' id='{from}'"), "presence", size);
@@ -932,7 +931,7 @@ mod tests {
 
     #[test]
     fn a_full_budget_rejects_unsubscribed_presence_and_ends_no_session() {
-        let limits = NodeLimits { backlog_bytes: 1, ..NodeLimits::default() };
+        let limits = OutboxLimits { backlog_bytes: 1, ..OutboxLimits::default() };
         let queue = Queue::new("juliet@example.com", &Arc::default(), limits);
         assert!(queue.detach());
         let stanza = SharedStanza::parse(b"<presence from='a@x/1' id='1'/>").unwrap();
@@ -944,10 +943,10 @@ mod tests {
 
     #[test]
     fn a_detached_session_that_lost_presence_ends_although_the_item_is_rejected() {
-        let limits = NodeLimits { backlog_bytes_per_sender: 20_000, ..NodeLimits::default() };
+        let limits = OutboxLimits { backlog_bytes_per_sender: 20_000, ..OutboxLimits::default() };
         let backlog = Arc::default();
-        let [queue, other] = ["juliet@example.com", "nurse@example.com"]
-            .map(|owner| Queue::new(owner, &backlog, limits.clone()));
+        let [queue, other] =
+            ["juliet@example.com", "nurse@example.com"].map(|owner| Queue::new(owner, &backlog, limits));
         assert!(queue.detach() && other.detach());
         let presence = |queue: &Queue, from: &str, size: usize| {
             queue.push(&large(&format!("presence from='{from}@x/1' id='p'"), "presence", size))
@@ -968,7 +967,7 @@ mod tests {
 
     #[test]
     fn a_session_that_loses_presence_during_a_takeover_is_not_taken_over() {
-        let queue = Queue::new("juliet@example.com", &Arc::default(), NodeLimits::default());
+        let queue = Queue::new("juliet@example.com", &Arc::default(), OutboxLimits::default());
         let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 1 << 20, sm2: false };
         queue.outbox.enable_management(terms, [1; 16]);
         queue.outbox.request_takeover(&[1; 16], 0, 1).expect("nothing was lost yet");
@@ -986,7 +985,8 @@ mod tests {
 
     #[test]
     fn presence_within_the_guaranteed_amount_survives_a_budget_filled_by_others() {
-        let limits = NodeLimits { backlog_bytes: 1, backlog_bytes_per_account: 1, ..NodeLimits::default() };
+        let limits =
+            OutboxLimits { backlog_bytes: 1, backlog_bytes_per_account: 1, ..OutboxLimits::default() };
         let queue = Queue::new("juliet@example.com", &Arc::default(), limits);
         assert!(queue.detach());
         for n in 0..50 {

@@ -29,7 +29,7 @@ use super::closing::{CloseStep, OutboxPhase};
 use super::delay_generation::{DelayGeneration, DelayToken};
 use super::signals::{OutboxSignals, Signal};
 use super::stream_management::{StreamManagement, UndeliveredStanza};
-use crate::limits::NodeLimits;
+use crate::limits::OutboxLimits;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// A stanza in a queue.
@@ -114,6 +114,7 @@ pub struct DeliveryProgress {
 
 impl QueuedStanza {
     /// Wraps a stanza for a queue.
+    #[inline]
     pub fn new(stanza: SharedStanza, to_rewrite: ToRewrite) -> QueuedStanza {
         let weight = u16::try_from(queued_size(&stanza).div_ceil(WEIGHT_UNIT)).unwrap_or(u16::MAX);
         let rank = Rank::of(&stanza);
@@ -122,6 +123,7 @@ impl QueuedStanza {
 
     /// Marks presence of a sender to which the recipient is not subscribed; it is dropped before other presence.
     #[must_use]
+    #[inline]
     pub fn from_unsubscribed(mut self) -> QueuedStanza {
         if self.rank == Rank::Presence {
             self.rank = Rank::UnsubscribedPresence;
@@ -221,7 +223,7 @@ impl Outbox {
     }
 
     /// Queues a stanza and wakes the connection's task. The stanza is not counted in a backlog.
-    pub fn push(&self, item: QueuedStanza, urgency: Urgency, limits: &NodeLimits) -> PushOutcome {
+    pub fn push(&self, item: QueuedStanza, urgency: Urgency, limits: &OutboxLimits) -> PushOutcome {
         self.push_accounted(item, urgency, &AdmissionContext { limits, backlog: None, bypass_budgets: false })
     }
 
@@ -515,7 +517,7 @@ impl Outbox {
     }
 
     /// Requests the session info of the connection's task.
-    pub(crate) fn request_info(&self) {
+    pub fn request_info(&self) {
         self.signals.raise(Signal::InfoRequested);
         wake_task(self.inner.lock());
     }
@@ -529,7 +531,7 @@ impl Outbox {
     pub fn has_room_for<'a>(
         &self,
         messages: impl Iterator<Item = &'a SharedStanza>,
-        limits: &NodeLimits,
+        limits: &OutboxLimits,
     ) -> bool {
         let more: u64 = messages.map(|stanza| u64::from(queued_size(stanza))).sum();
         let queued = u64::from(self.inner.lock().bytes[QueueClass::Message.index()]);
@@ -669,12 +671,12 @@ mod tests {
         QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None)
     }
 
-    fn limits() -> NodeLimits {
-        NodeLimits {
+    fn limits() -> OutboxLimits {
+        OutboxLimits {
             queue_message_bytes: 400,
             queue_presence_bytes: 400,
             queue_control_bytes: 400,
-            ..NodeLimits::default()
+            ..OutboxLimits::default()
         }
     }
 
@@ -701,7 +703,7 @@ mod tests {
     fn a_partial_dequeue_preserves_order_and_counts_the_rest() {
         let outbox = Outbox::new();
         for n in 0..3 {
-            outbox.push(item(&format!("<message id='{n}'/>")), Urgency::Now, &NodeLimits::default());
+            outbox.push(item(&format!("<message id='{n}'/>")), Urgency::Now, &OutboxLimits::default());
         }
         let all = outbox.queued_bytes();
         let mut cx = Context::from_waker(Waker::noop());
@@ -733,10 +735,10 @@ mod tests {
             "<message id='3'/>",
             "<presence from='a@x/1' type='unavailable' id='4'/>",
         ] {
-            outbox.push(item(text), Urgency::Later, &NodeLimits::default());
+            outbox.push(item(text), Urgency::Later, &OutboxLimits::default());
         }
         assert_eq!(woken.0.load(Ordering::Relaxed), 0);
-        outbox.push(item("<message id='5'/>"), Urgency::Now, &NodeLimits::default());
+        outbox.push(item("<message id='5'/>"), Urgency::Now, &OutboxLimits::default());
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         let ids: Vec<String> = drain(&outbox)
             .iter()
@@ -789,7 +791,7 @@ mod tests {
         let mut batch = QueuedBatch::new();
         let fill = |n: usize| {
             for _ in 0..n {
-                outbox.push(item("<presence/>"), Urgency::Now, &NodeLimits::default());
+                outbox.push(item("<presence/>"), Urgency::Now, &OutboxLimits::default());
             }
         };
         for n in [20, 20, 5, 1] {

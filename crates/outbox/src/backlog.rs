@@ -31,7 +31,7 @@ use hashbrown::HashTable;
 use jid::JidRef;
 
 use super::outbox::QueuedStanza;
-use crate::limits::NodeLimits;
+use crate::limits::OutboxLimits;
 use crate::shared_stanza::SharedStanza;
 
 /// Bytes in the queue of a connected session that no budget counts. Also the guaranteed amount: below it a full budget
@@ -78,7 +78,7 @@ impl ExceededLimit {
 #[derive(Clone, Copy)]
 pub struct AdmissionContext<'a> {
     /// The node's limits.
-    pub limits: &'a NodeLimits,
+    pub limits: &'a OutboxLimits,
     /// The backlog and the recipient's bare address; nothing is counted without it.
     pub backlog: Option<(&'a Arc<Backlog>, JidRef<'a>)>,
     /// Shares and budgets do not apply, because the stanza would cost as much elsewhere.
@@ -211,7 +211,7 @@ impl Backlog {
         account: u32,
         sender: u32,
         bytes: u32,
-        limits: &NodeLimits,
+        limits: &OutboxLimits,
     ) -> Option<ExceededLimit> {
         let bytes = u64::from(bytes);
         if sender != SENDER_EXEMPT
@@ -248,7 +248,7 @@ fn shard_of(hash: u64) -> usize {
     usize::try_from(hash % SHARDS as u64).unwrap_or_default()
 }
 
-/// Number of the address at an index; `None` beyond 2^32, which [`NodeLimits::backlog_bytes`] does not permit.
+/// Number of the address at an index; `None` beyond 2^32, which [`OutboxLimits::backlog_bytes`] does not permit.
 fn number_at(shard: usize, index: usize) -> Option<u32> {
     u32::try_from(index.checked_mul(SHARDS)? + shard).ok()?.checked_add(FIRST_NUMBER)
 }
@@ -279,7 +279,7 @@ impl BacklogEntry {
         &self,
         sender: u32,
         bytes: u32,
-        limits: &NodeLimits,
+        limits: &OutboxLimits,
     ) -> Option<ExceededLimit> {
         self.backlog.exceeded_budget(self.account, sender, bytes, limits)
     }
@@ -311,7 +311,7 @@ impl Drop for BacklogEntry {
 }
 
 /// The bare address of the sender; `None` for one that no sender budget counts.
-pub(crate) fn sender_address<'a>(stanza: &'a SharedStanza, owner: JidRef<'_>) -> Option<&'a str> {
+pub fn sender_address<'a>(stanza: &'a SharedStanza, owner: JidRef<'_>) -> Option<&'a str> {
     let from = stanza.head().raw_from(stanza.bytes()).filter(|_| !stanza.is_server_error())?;
     // Neither localpart nor domainpart contains characters that are escaped in an attribute.
     let bare = from.split_once('/').map_or(from, |(bare, _)| bare);
@@ -325,11 +325,11 @@ mod tests {
     #[test]
     fn released_entries_leave_no_counters() {
         let backlog = Arc::new(Backlog::default());
-        let limits = NodeLimits {
+        let limits = OutboxLimits {
             backlog_bytes: 100,
             backlog_bytes_per_account: 60,
             backlog_bytes_per_sender: 40,
-            ..NodeLimits::default()
+            ..OutboxLimits::default()
         };
         let [a, b, c] = ["a@x", "b@x", "c@x"].map(|owner| {
             let owner = jid::Jid::parse(owner).unwrap();

@@ -580,8 +580,8 @@ impl EndedStreams {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::NodeLimits;
-    use crate::session::{DequeueOutcome, Urgency};
+    use crate::limits::OutboxLimits;
+    use crate::{DequeueOutcome, Urgency};
 
     const TERMS: StreamManagementTerms =
         StreamManagementTerms { resume_seconds: 60, unacked_bytes: 400, sm2: false };
@@ -599,7 +599,7 @@ mod tests {
         outbox.push(
             QueuedStanza::new(SharedStanza::parse(text.as_bytes()).unwrap(), ToRewrite::None),
             Urgency::Now,
-            &NodeLimits::default(),
+            &OutboxLimits::default(),
         );
     }
 
