@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::{ArcSwap, Guard};
 use base::lock::LeafMutex;
 use hashbrown::HashMap;
-use jid::JidRef;
+use jid::{Jid, JidRef};
 use stanza::StanzaError;
 
 use crate::host::{Host, HostError, Hosts};
@@ -80,6 +80,17 @@ impl std::fmt::Debug for Domain {
     }
 }
 
+/// Reason for refusing the name of a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ComponentError {
+    /// It is not a domain.
+    #[error("the name of the component is not a valid domain")]
+    InvalidDomain,
+    /// It is a domain of accounts or the address of a service.
+    #[error("the name of the component is a domain that this server serves itself")]
+    DomainIsServed,
+}
+
 /// All domains of a node at one moment.
 #[derive(Debug)]
 pub struct DomainTable {
@@ -105,11 +116,6 @@ impl DomainTable {
     /// All hosts, by domain.
     pub(crate) fn hosts(&self) -> Vec<Arc<Host>> {
         self.served.values().map(|current| Guard::into_inner(current.load())).collect()
-    }
-
-    /// The shared cell of the host's domain, for an account; a fresh one if the domain is not served.
-    pub(crate) fn current_host(&self, host: &Arc<Host>) -> Arc<CurrentHost> {
-        self.served.get(host.domain()).cloned().unwrap_or_else(|| CurrentHost::new(host.clone()))
     }
 }
 
@@ -172,17 +178,48 @@ impl Domains {
         self.table.load()
     }
 
+    /// The shared cell of the host's domain, for an account. If the domain is not served, it is the one that the domain
+    /// gets when it returns.
+    pub(crate) fn current_host(&self, host: &Arc<Host>) -> Arc<CurrentHost> {
+        if let Some(served) = self.load().served.get(host.domain()) {
+            return served.clone();
+        }
+        let mut sources = self.sources.lock();
+        let current = sources.current.get(host.domain()).and_then(Weak::upgrade);
+        current.unwrap_or_else(|| {
+            let current = CurrentHost::new(host.clone());
+            sources.current.insert(host.domain().to_owned(), Arc::downgrade(&current));
+            current
+        })
+    }
+
     /// Replaces all hosts; returns the domains that are no longer served.
     pub(crate) fn set_hosts(&self, hosts: Hosts) -> Vec<String> {
         self.change(|sources| sources.replace_hosts(hosts))
     }
 
-    /// Sets or removes the route of a component. A served domain takes precedence.
-    pub(crate) fn set_component(&self, domain: &str, route: Option<Arc<dyn DomainRoute>>) {
-        self.change(|sources| match route {
-            Some(route) => drop(sources.components.insert(domain.to_owned(), route)),
-            None => drop(sources.components.remove(domain)),
-        });
+    /// Sets or removes the route of a component.
+    ///
+    /// # Errors
+    /// See [`ComponentError`].
+    pub(crate) fn set_component(
+        &self,
+        domain: &str,
+        route: Option<Arc<dyn DomainRoute>>,
+    ) -> Result<(), ComponentError> {
+        let domain = Jid::parse(domain).ok().filter(|jid| jid.is_domain());
+        let domain = domain.ok_or(ComponentError::InvalidDomain)?.domain().to_owned();
+        self.change(|sources| {
+            let Some(route) = route else {
+                sources.components.remove(&domain);
+                return Ok(());
+            };
+            if sources.serves(&domain) {
+                return Err(ComponentError::DomainIsServed);
+            }
+            sources.components.insert(domain, route);
+            Ok(())
+        })
     }
 
     /// Sets or removes the route to other servers.
@@ -218,8 +255,14 @@ impl DomainSources {
         current
     }
 
+    /// Whether a domain has accounts or is the address of a service.
+    fn serves(&self, domain: &str) -> bool {
+        let services = || self.hosts.values().flat_map(|host| &host.services);
+        self.hosts.contains_key(domain) || services().any(|service| service.address() == domain)
+    }
+
     /// Domains of accounts take precedence over services, and services over components: the configuration is
-    /// checked, but a component chooses its name at run time.
+    /// checked, but a reload may add a domain that a component has.
     fn table(&self) -> DomainTable {
         let mut local: HashMap<Box<str>, Domain> = HashMap::new();
         for (domain, route) in &self.components {

@@ -45,6 +45,7 @@ pub mod serial_task;
 pub mod server_error;
 pub mod server_iq;
 pub mod service;
+mod service_rates;
 pub mod session;
 pub mod session_info;
 pub mod stream_elements;

@@ -16,7 +16,7 @@ use store::{RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
 use crate::account_recheck::AccountRechecks;
-use crate::domains::{DomainRoute, DomainTable, Domains};
+use crate::domains::{ComponentError, DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
 use crate::host::{Host, Hosts};
 use crate::limits::NodeLimits;
@@ -196,8 +196,15 @@ impl Node {
     }
 
     /// Connects a component's domain to its route, or disconnects it.
-    pub fn set_component(&self, domain: &str, route: Option<Arc<dyn DomainRoute>>) {
-        self.domains.set_component(domain, route);
+    ///
+    /// # Errors
+    /// See [`ComponentError`].
+    pub fn set_component(
+        &self,
+        domain: &str,
+        route: Option<Arc<dyn DomainRoute>>,
+    ) -> Result<(), ComponentError> {
+        self.domains.set_component(domain, route)
     }
 
     /// Sets the route to other servers; without one, stanzas to them are returned.
@@ -354,7 +361,7 @@ impl Node {
         let resource = jid.as_ref().resource().unwrap_or_default().to_owned();
         self.metrics.roster_sizes.record(items.len() as u64);
         let large = store::roster::is_large(&items);
-        let current_host = self.domains.load().current_host(&host);
+        let current_host = self.domains.current_host(&host);
         let mut snapshot = Some(RosterSnapshot { version: roster_version, items });
         let mut stale = false;
         let limit = usize::from(self.limits().sessions_per_account);

@@ -1,8 +1,8 @@
 //! Services: addresses of their own that features provide, such as `proxy.example.com`.
 //!
 //! A feature declares a [`ServiceSpec`] and registers handlers; the engine does the rest. The service has an IQ table
-//! with its own errors, answers service discovery, is counted in the metrics, and is an item of its domain. Its
-//! address is the option `address` of the module, and follows a reload.
+//! with its own errors, answers service discovery, limits the rate of each sender, is counted in the metrics, and is an item
+//! of its domain. Its address and the rate are options of the module, and follow a reload.
 //!
 //! Requests address the *service* (its domain), an *item* (`item@service`) or an *item's resource*
 //! (`item@service/resource`); see [`crate::iq::IqTarget`]. A feature without a service may register requests to the
@@ -25,12 +25,16 @@ use crate::hooks::Flow;
 use crate::host::{Host, HostError};
 use crate::iq::{IqHandler, IqKey, IqTable, IqTarget};
 use crate::node::Node;
+use crate::service_rates::ServiceRates;
 use crate::shared_stanza::SharedStanza;
 
 /// The option with the address of a service.
 const ADDRESS_OPTION: &str = "address";
+/// The option with the rate of one sender.
+const RATE_OPTION: &str = "stanzas_per_second_per_sender";
 
-/// Declaration of a service. Its feature also needs the option [`ServiceSpec::address_option`].
+/// Declaration of a service. Its feature also needs the options [`ServiceSpec::address_option`] and
+/// [`ServiceSpec::rate_option`]; without the second one there is no limit.
 #[derive(Debug)]
 pub struct ServiceSpec {
     /// Its identity; the name is also that of the item in the domain's list.
@@ -45,6 +49,17 @@ impl ServiceSpec {
             kind: OptionKind::Text,
             default: OptionValue::Text(std::borrow::Cow::Borrowed(default)),
             doc: "Address of the service; `{domain}` stands for the domain that offers it.",
+        }
+    }
+
+    /// The option with the rate of one sender and its default.
+    pub const fn rate_option(default: i64) -> OptionSpec {
+        OptionSpec {
+            key: RATE_OPTION,
+            kind: OptionKind::Int(0, 1_000_000),
+            default: OptionValue::Int(default),
+            doc: "Stanzas per second that one account, or one other domain, may send to the service; the burst is ten \
+                  seconds. Requests and messages above it are refused, presence is dropped. 0: unlimited.",
         }
     }
 }
@@ -96,6 +111,7 @@ pub struct Service {
     pub(crate) iq: IqTable,
     pub(crate) message: Option<Arc<dyn ServiceHandler>>,
     pub(crate) presence: Option<Arc<dyn ServiceHandler>>,
+    pub(crate) rates: ServiceRates,
     has_items: bool,
 }
 
@@ -149,6 +165,7 @@ struct ServiceRegistration {
     iq: Vec<IqRegistration>,
     message: Option<Arc<dyn ServiceHandler>>,
     presence: Option<Arc<dyn ServiceHandler>>,
+    rates: ServiceRates,
 }
 
 /// What a feature registers for a service.
@@ -184,7 +201,8 @@ impl ServiceRegistrations {
             return Err(HostError::InvalidServiceAddress(feature, written.to_owned()));
         };
         let ServiceHandlers { message, presence } = handlers;
-        self.services.push(ServiceRegistration { spec, feature, jid, disco, iq, message, presence });
+        let rates = ServiceRates::new(u32::try_from(options.int(RATE_OPTION)).unwrap_or(u32::MAX));
+        self.services.push(ServiceRegistration { spec, feature, jid, disco, iq, message, presence, rates });
         Ok(())
     }
 
@@ -197,7 +215,7 @@ impl ServiceRegistrations {
 
 impl ServiceRegistration {
     fn build(self, common: &[IqRegistration], common_disco: &[&'static str]) -> Result<Service, HostError> {
-        let ServiceRegistration { spec, feature, jid, disco, iq: own, message, presence } = self;
+        let ServiceRegistration { spec, feature, jid, disco, iq: own, message, presence, rates } = self;
         let items = [IqTarget::ServiceItem, IqTarget::ServiceItemResource];
         let has_items = own.iter().any(|(key, ..)| items.contains(&key.target));
         let mut iq = IqTable::default();
@@ -215,6 +233,7 @@ impl ServiceRegistration {
         features.sort_unstable();
         features.dedup();
         let disco = DiscoInfo { identities: vec![spec.identity.clone()], features, ..DiscoInfo::default() };
-        Ok(Service { feature, jid, name: spec.identity.name, disco, iq, message, presence, has_items })
+        let name = spec.identity.name;
+        Ok(Service { feature, jid, name, disco, iq, message, presence, rates, has_items })
     }
 }

@@ -21,6 +21,7 @@ use std::cell::RefCell;
 use base::TimeOrderedId;
 use jid::JidRef;
 use stanza::{MessageType, PayloadNs, StanzaKindSet, append_child};
+use throng_core::domains::Domain;
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
@@ -56,10 +57,10 @@ const IDENTIFIED_KINDS: StanzaKindSet = StanzaKindSet::of(stanza::StanzaKind::Me
 fn build(builder: &mut FeatureBuilder<'_>) {
     let claims = Interest::kinds(StanzaKindSet::MESSAGES).payload(PayloadNs::StanzaId);
     builder.outgoing(Phase::Stamp, claims, |ctx: &mut OutgoingCtx<'_>| {
-        strip_forged(ctx.stanza, ctx.node, ctx.session.bare())
+        strip_forged(ctx.stanza, ctx.node, ctx.session.full(), ctx.session.bare())
     });
     builder.incoming(Phase::Stamp, claims, |ctx: &mut IncomingCtx<'_>| {
-        strip_forged(ctx.stanza, ctx.node, ctx.to.bare())
+        strip_forged(ctx.stanza, ctx.node, ctx.from, ctx.to.bare())
     });
     if builder.options.bool("assign_ids") {
         builder.incoming(Phase::Stamp, Interest::kinds(IDENTIFIED_KINDS), |ctx: &mut IncomingCtx<'_>| {
@@ -81,15 +82,22 @@ fn refused(error: xml::Error) -> Flow {
     Flow::Stop(StopReason::Refused(unreadable_stanza(error)))
 }
 
-/// Removes every `<stanza-id/>` by this account, by a domain of this server (with any resource), or by an invalid
-/// address.
-fn strip_forged(frame: &mut SharedStanza, node: &Node, account: JidRef<'_>) -> Flow {
+/// Removes every `<stanza-id/>` by this account, by a domain of this server (with any resource), by any address of a service
+/// or component that did not send the stanza, or by an invalid address.
+fn strip_forged(frame: &mut SharedStanza, node: &Node, from: JidRef<'_>, account: JidRef<'_>) -> Flow {
+    let domains = node.domains();
     let clean = frame.without(|child, gone| {
         let forged = child.is("stanza-id", Ns::StanzaId)
             && child.attr("by").is_some_and(|by| match jid::parse(&by) {
                 Ok(by) => {
                     let by = by.as_ref().bare();
-                    by.as_str() == account.as_str() || node.host(by.as_str()).is_some()
+                    by.as_str() == account.as_str()
+                        || match domains.find(by.domain()) {
+                            Domain::Accounts(_) => by.is_domain(),
+                            // A room assigns ids to the messages that it sends.
+                            Domain::Service(..) | Domain::Component(_) => by.domain() != from.domain(),
+                            Domain::Remote(_) => false,
+                        }
                 }
                 // Not an address, but clients may truncate it to one: `example.com/` to `example.com`.
                 Err(_) => true,

@@ -8,7 +8,7 @@ use base::lock::LeafMutex;
 use jid::JidRef;
 use stanza::{StanzaCondition, StanzaError};
 use testkit::TestNode;
-use throng_core::domains::{Domain, DomainRoute};
+use throng_core::domains::{ComponentError, Domain, DomainRoute};
 use throng_core::{EnabledFeature, NodeLimits, SharedStanza};
 use throng_features::registry::{ModuleConfig, enable};
 
@@ -82,7 +82,7 @@ fn each_kind_of_domain_has_its_way() {
     assert!(matches!(engine.node.domains().find("irc.example.com"), Domain::Remote(None)));
     assert!(message("x@irc.example.com").contains("<remote-server-not-found"));
 
-    engine.node.set_component("irc.example.com", Some(component.clone()));
+    engine.node.set_component("IRC.example.com", Some(component.clone())).unwrap();
     engine.node.set_remote_route(Some(remote.clone()));
     assert!(matches!(engine.node.domains().find("irc.example.com"), Domain::Component(_)));
     for (to, route) in
@@ -94,13 +94,15 @@ fn each_kind_of_domain_has_its_way() {
     assert!(message("nobody@irc.example.com").contains("<recipient-unavailable"));
     assert!(engine.node.host("irc.example.com").is_none(), "it has no accounts");
 
-    // A component cannot take a served domain.
-    engine.node.set_component("example.com", Some(component.clone()));
+    let refused = engine.node.set_component("example.com", Some(component.clone()));
+    assert_eq!(refused, Err(ComponentError::DomainIsServed));
+    let refused = engine.node.set_component("x@example.com", Some(component.clone()));
+    assert_eq!(refused, Err(ComponentError::InvalidDomain));
     assert!(matches!(engine.node.domains().find("example.com"), Domain::Accounts(_)));
 
     engine.reload(&ALL, &only(&["ping"]));
     assert_eq!(message("x@irc.example.com"), "", "a reload keeps the routes");
-    engine.node.set_component("irc.example.com", None);
+    engine.node.set_component("irc.example.com", None).unwrap();
     engine.node.set_remote_route(None);
     assert!(message("x@irc.example.com").contains("<remote-server-not-found"));
 }

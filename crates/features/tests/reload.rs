@@ -3,10 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use stanza::StreamCondition;
 use testkit::TestNode;
-use throng_core::{EnabledFeature, NodeLimits};
+use throng_core::feature::{Feature, FeatureOptions};
+use throng_core::hooks::{Flow, OpenedCtx, Phase};
+use throng_core::{EnabledFeature, Host, NodeLimits};
 use throng_features::registry::{ModuleConfig, enable};
 
 const ALL: [&str; 3] = testkit::engine::DOMAINS;
@@ -59,4 +62,39 @@ fn removing_a_domain_ends_its_sessions_and_no_others() {
     // A client that received the domain's stream header before the removal, and binds after it.
     let late = engine.bind(late, "late").expect("bound, and ended at once");
     assert_eq!(late.session.outbox.close_reason().expect("an end").condition, StreamCondition::HostGone);
+}
+
+/// Adds all domains again when the resource `late` is bound: a reload during the login.
+static RETURN_OF_DOMAINS: Feature = Feature {
+    name: "return-of-domains",
+    build: |builder| {
+        builder.opened(Phase::Notify, |ctx: &mut OpenedCtx<'_>| {
+            if ctx.session.resource() == "late" {
+                let host = |domain: &&str| {
+                    let host = Host::build(domain, &modules(&[]), &ctx.node.limits()).expect("a host");
+                    ((*domain).to_owned(), Arc::new(host))
+                };
+                ctx.node.set_hosts(ALL.iter().map(host).collect());
+            }
+            Flow::Next
+        });
+    },
+    ..Feature::EMPTY
+};
+
+#[test]
+fn a_login_during_the_removal_and_return_of_its_domain_follows_later_reloads() {
+    let mut enabled = modules(&[]);
+    enabled.push(EnabledFeature { feature: &RETURN_OF_DOMAINS, options: FeatureOptions::default() });
+    let engine = TestNode::start(&enabled, NodeLimits::default());
+    engine.create_user("romeo@example.net");
+    let late = engine.principal("romeo@example.net");
+    engine.reload(&["example.com"], &enabled);
+    let late = engine.bind(late, "late").expect("a session");
+    assert_eq!(late.session.outbox.close_reason(), None);
+    for _ in 0..2 {
+        let served = engine.node.host("example.net").unwrap();
+        assert!(Arc::ptr_eq(&late.session.account.host(), &served));
+        engine.reload(&ALL, &enabled);
+    }
 }

@@ -34,6 +34,14 @@ static MUTE: Feature = Feature {
     options: &[ServiceSpec::address_option("mute.{domain}")],
     ..Feature::EMPTY
 };
+static LIMITED: Feature = Feature {
+    name: "limited",
+    service: Some(&ServiceSpec {
+        identity: DiscoIdentity { category: "component", kind: "generic", name: "Limited" },
+    }),
+    options: &[ServiceSpec::address_option("limited.{domain}"), ServiceSpec::rate_option(0)],
+    ..Feature::EMPTY
+};
 const OF_SERVICE: IqKey = IqKey::get(IqTarget::Service, Ns::Time, "time");
 const OF_ITEM: IqKey = IqKey::get(IqTarget::ServiceItem, Ns::Time, "time");
 const OF_RESOURCE: IqKey = IqKey::set(IqTarget::ServiceItemResource, Ns::Time, "time");
@@ -53,6 +61,16 @@ fn build_echo(builder: &mut FeatureBuilder<'_>) {
         match &*id {
             "panic" => panic!("a handler that fails"),
             "wait" => Flow::Wait(Box::pin(async { HandlerOutcome::refused(StanzaCondition::Gone) })),
+            "stamped" => {
+                let text = format!(
+                    "<message from='{}' to='{}'><body>x</body><stanza-id xmlns='urn:xmpp:sid:0' id='1' by='{}'/></message>",
+                    ctx.to,
+                    ctx.from,
+                    ctx.to.bare()
+                );
+                ctx.effects.route(SharedStanza::parse(text.as_bytes()), ctx.to.to_jid(), ctx.from.to_jid());
+                Flow::Next
+            }
             "to-mute" => {
                 let to = jid::Jid::parse("mute.example.com").unwrap();
                 let text = format!("<message id='x' from='{}' to='{to}'><body>x</body></message>", ctx.to);
@@ -105,6 +123,68 @@ fn stage() -> (TestNode, NodeClient) {
 
 fn ask(client: &NodeClient, kind: &str, to: &str, payload: &str) -> String {
     client.request(&format!("<iq type='{kind}' id='1' to='{to}'>{payload}</iq>")).concat()
+}
+
+#[test]
+fn only_a_service_assigns_stanza_ids_by_its_addresses() {
+    let features = with(&[&throng_features::stanza_id::FEATURE, &ECHO], &[]);
+    let engine = TestNode::start(&features, NodeLimits::default());
+    let juliet = juliet(&engine);
+    let received =
+        juliet.request("<message id='stamped' to='room@echo.example.com/x'><body>x</body></message>");
+    assert!(received.concat().contains("by='room@echo.example.com'"), "{received:?}");
+    for by in ["room@echo.example.com", "room@echo.example.com/x", "echo.example.com"] {
+        let forged = format!("<stanza-id xmlns='urn:xmpp:sid:0' id='1' by='{by}'/>");
+        let received =
+            juliet.request(&format!("<message to='{}'><body>x</body>{forged}</message>", juliet.full()));
+        assert!(received.concat().contains("<body>x</body>"), "{received:?}");
+        assert!(!received.concat().contains(by), "{received:?}");
+    }
+}
+
+#[test]
+fn stanzas_above_the_rate_of_their_sender_are_refused() {
+    let mut features = with(&[&disco::FEATURE, &LIMITED], &[]);
+    let rate = OptionValue::Int(2);
+    features[1].options.set(LIMITED.options, "stanzas_per_second_per_sender", rate).unwrap();
+    let engine = TestNode::start(&features, NodeLimits::default());
+    let juliet = juliet(&engine);
+    engine.create_user("romeo");
+    let romeo = engine.connect("romeo", "orchard");
+    let refused = |client: &NodeClient, stanza: &str| {
+        let received = (0..25).map(|_| client.request(stanza).concat());
+        received.filter(|answer| answer.contains("<resource-constraint")).count()
+    };
+    let request = format!("<iq type='get' id='1' to='limited.example.com'>{TIME}</iq>");
+    let message = "<message id='1' to='limited.example.com'><body>x</body></message>";
+    assert_eq!(refused(&juliet, &request), 5, "the burst of ten seconds passes");
+    assert_eq!(refused(&juliet, message), 25);
+    assert_eq!(juliet.request("<presence to='limited.example.com'/>"), [""; 0]);
+    let phone = engine.connect("juliet", "phone");
+    assert_eq!(refused(&phone, &request), 25, "all sessions of an account share the rate");
+    assert_eq!(refused(&romeo, &request), 5);
+    let limited = |kind| engine.node.metrics.service_stanzas_limited.get(["limited", kind]);
+    assert_eq!((limited("iq"), limited("message"), limited("presence")), (35, 25, 1));
+    engine.advance(1);
+    assert_eq!(refused(&juliet, &request), 23);
+}
+
+#[test]
+fn answers_of_a_service_are_not_counted_for_the_service() {
+    let limits = NodeLimits { backlog_bytes_per_sender: 150_000, ..NodeLimits::default() };
+    let engine = TestNode::start(&all(), limits);
+    let attacker = juliet(&engine);
+    engine.create_user("romeo");
+    let romeo = engine.connect("romeo", "orchard");
+    // Neither reads.
+    let id = "x".repeat(25_000);
+    for (client, requests) in [(&attacker, 10), (&romeo, 5)] {
+        for _ in 0..requests {
+            client.send(&format!("<iq type='get' id='{id}' to='echo.example.com'>{TIME}</iq>"));
+            client.send(&format!("<presence id='{id}' to='echo.example.com'/>"));
+        }
+    }
+    assert_eq!(romeo.recv().len(), 10);
 }
 
 const TIME: &str = "<time xmlns='urn:xmpp:time'/>";

@@ -312,7 +312,7 @@ impl Drop for BacklogEntry {
 
 /// The bare address of the sender; `None` for one that no sender budget counts.
 pub fn sender_address<'a>(stanza: &'a SharedStanza, owner: JidRef<'_>) -> Option<&'a str> {
-    let from = stanza.head().raw_from(stanza.bytes()).filter(|_| !stanza.is_server_error())?;
+    let from = stanza.head().raw_from(stanza.bytes()).filter(|_| !stanza.is_server_answer())?;
     // Neither localpart nor domainpart contains characters that are escaped in an attribute.
     let bare = from.split_once('/').map_or(from, |(bare, _)| bare);
     (bare != owner.bare().as_str() && bare != owner.domain()).then_some(bare)

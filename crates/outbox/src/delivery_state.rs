@@ -16,8 +16,8 @@ use crate::bit_field::BitField64;
 const RECIPIENTS: BitField64 = BitField64::lowest(32);
 const UNUSED: BitField64 = RECIPIENTS.then(26);
 const MULTICAST: BitField64 = UNUSED.then(1);
-const SERVER_ERROR: BitField64 = MULTICAST.then(1);
-const REQUESTED: BitField64 = SERVER_ERROR.then(1);
+const SERVER_ANSWER: BitField64 = MULTICAST.then(1);
+const REQUESTED: BitField64 = SERVER_ANSWER.then(1);
 const DELAYED: BitField64 = REQUESTED.then(1);
 const DELIVERED: BitField64 = DELAYED.then(1);
 const STORED: BitField64 = DELIVERED.then(1);
@@ -37,8 +37,8 @@ pub(crate) enum DeliveryMark {
     Delayed,
     /// A response that the session requested, or presence that its client expects.
     Requested,
-    /// An error that the server generated on behalf of the recipient of a request.
-    ServerError,
+    /// A response or error that the server generated on behalf of the recipient of a stanza.
+    ServerAnswer,
     /// A message of a multicast, whose copies without an address belong to their recipients.
     Multicast,
 }
@@ -49,7 +49,7 @@ impl DeliveryMark {
             DeliveryMark::Delivered => DELIVERED,
             DeliveryMark::Delayed => DELAYED,
             DeliveryMark::Requested => REQUESTED,
-            DeliveryMark::ServerError => SERVER_ERROR,
+            DeliveryMark::ServerAnswer => SERVER_ANSWER,
             DeliveryMark::Multicast => MULTICAST,
         }
     }
@@ -132,7 +132,7 @@ mod tests {
         DeliveryMark::Delivered,
         DeliveryMark::Delayed,
         DeliveryMark::Requested,
-        DeliveryMark::ServerError,
+        DeliveryMark::ServerAnswer,
         DeliveryMark::Multicast,
     ];
 

@@ -106,17 +106,18 @@ impl SharedStanza {
         self.delivery_state().load().has(DeliveryMark::Requested)
     }
 
-    /// Marks an error that the server generated with the address of another entity (RFC 6120, section 8.3.1);
-    /// must be called before it is queued.
+    /// Marks a response or error that the server generated with the address of another entity (RFC 6120, section 8.3.1),
+    /// such as a service or an account: what a client causes by its stanzas counts for nobody else. Must be called before it
+    /// is queued.
     #[inline]
-    pub fn mark_server_error(&self) {
-        self.delivery_state().set(DeliveryMark::ServerError);
+    pub fn mark_server_answer(&self) {
+        self.delivery_state().set(DeliveryMark::ServerAnswer);
     }
 
     /// Whether the server generated it on behalf of another entity.
     #[inline]
-    pub fn is_server_error(&self) -> bool {
-        self.delivery_state().load().has(DeliveryMark::ServerError)
+    pub fn is_server_answer(&self) -> bool {
+        self.delivery_state().load().has(DeliveryMark::ServerAnswer)
     }
 
     /// Marks a message of a multicast: its copies have no `to` until they are written, and are not lost when a session

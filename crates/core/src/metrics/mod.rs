@@ -90,6 +90,8 @@ pub struct Metrics {
     pub stanzas_refused: CountFamily<2>,
     /// Stanzas to services, by service and kind.
     pub service_stanzas: CountFamily<2>,
+    /// Stanzas to services above the rate of their sender, by service and kind.
+    pub service_stanzas_limited: CountFamily<2>,
     /// Stanzas bounced, by error condition.
     pub stanzas_bounced: CountFamily<1>,
     /// Stanzas whose handler waited for the store.
@@ -152,6 +154,7 @@ impl Metrics {
                 &[["control", "share"], ["message", "queue"], ["message", "share"]],
             ),
             service_stanzas: CountFamily::counter(["service", "kind"], &[]),
+            service_stanzas_limited: CountFamily::counter(["service", "kind"], &[]),
             stanzas_bounced: CountFamily::counter(["condition"], &[["service-unavailable"]]),
             stanzas_blocked_on_store: Counter::default(),
             cluster_refused: Counter::default(),
@@ -246,6 +249,11 @@ impl Metrics {
             "throng_service_stanzas",
             "Stanzas to services, by the module that provides the service",
             self.service_stanzas.clone(),
+        );
+        registry.register(
+            "throng_service_stanzas_limited",
+            "Stanzas to services that were refused or dropped above the rate of their sender",
+            self.service_stanzas_limited.clone(),
         );
         registry.register(
             "throng_session_queue_full",
@@ -343,7 +351,9 @@ impl Metrics {
     /// Prints the counters of these services from the start, so that their first increase is visible.
     pub(crate) fn know_services<'a>(&self, hosts: impl Iterator<Item = &'a Arc<Host>>) {
         for service in hosts.flat_map(|host| &host.services) {
-            KINDS.iter().for_each(|kind| self.service_stanzas.add([service.feature, kind], 0));
+            for family in [&self.service_stanzas, &self.service_stanzas_limited] {
+                KINDS.iter().for_each(|kind| family.add([service.feature, kind], 0));
+            }
         }
     }
 

@@ -184,10 +184,12 @@ fn build_iq_reply(
     to: &str,
 ) -> Option<SharedStanza> {
     let answer = answer?;
-    SharedStanza::parse(&answer).or_else(|| {
+    let stanza = SharedStanza::parse(&answer).or_else(|| {
         let error = StanzaError::new(StanzaCondition::InternalServerError).without_request();
         error.reply(bytes, head, from, Some(to)).and_then(|bytes| SharedStanza::parse(&bytes))
-    })
+    })?;
+    stanza.mark_server_answer();
+    Some(stanza)
 }
 
 fn build_iq_result(from: Option<&str>, to: &str, raw_id: &str, payload: &[u8]) -> Vec<u8> {

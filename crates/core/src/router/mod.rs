@@ -467,6 +467,7 @@ impl Node {
         let addresses = (Some(to.as_str()), from.as_str());
         if let Some(stanza) = build_error_reply(stanza.bytes(), stanza.head(), addresses, error) {
             self.metrics.stanzas_bounced.inc([error.condition.as_str()]);
+            stanza.mark_server_answer();
             // Ends here, because an error never bounces again.
             self.route(stanza, to, from, work);
         }
@@ -486,7 +487,7 @@ impl Node {
         let from = to.map(|t| t.as_str());
         if let Some(stanza) = build_error_reply(bytes, head, (from, session.full().as_str()), error) {
             self.metrics.stanzas_bounced.inc([error.condition.as_str()]);
-            stanza.mark_server_error();
+            stanza.mark_server_answer();
             self.push(session, stanza, ToRewrite::None, work);
         }
     }

@@ -52,6 +52,7 @@ pub static FEATURE: Feature = Feature {
     iq: &[ADDRESS, ACTIVATE],
     options: &[
         ServiceSpec::address_option("proxy.{domain}"),
+        ServiceSpec::rate_option(20),
         OptionSpec {
             key: "streamhost",
             kind: OptionKind::Text,
