@@ -71,7 +71,7 @@ static RETURN_OF_DOMAINS: Feature = Feature {
         builder.opened(Phase::Notify, |ctx: &mut OpenedCtx<'_>| {
             if ctx.session.resource() == "late" {
                 let host = |domain: &&str| {
-                    let host = Host::build(domain, &modules(&[]), &ctx.node.limits()).expect("a host");
+                    let host = Host::build(domain, &modules(&[]), &ctx.node.limits()).unwrap();
                     ((*domain).to_owned(), Arc::new(host))
                 };
                 ctx.node.set_hosts(ALL.iter().map(host).collect());

@@ -1,6 +1,7 @@
 //! User Search: XEP-0055 1.3, sections 2 (legacy fields) and 3 (data forms), in pages of XEP-0059 1.0.
 //!
-//! The domain itself is the directory. A filled-in field matches values with that prefix, case-insensitively; there
+//! The directory is a service of the domain, which clients find among the items of the domain, and the domain itself. A filled-in
+//! field matches values with that prefix, case-insensitively; there
 //! are no wildcards. The store reads an index in order and stops after a page, so the cost of a search by one term
 //! depends on the page size, however many accounts there are. A search by several terms scans the matches of the
 //! longest term only; one that would read too many of them is refused with `not-acceptable`. Counts are capped at 10
@@ -31,6 +32,7 @@ use throng_core::feature::{
 };
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
+use throng_core::service::ServiceSpec;
 use throng_core::session::flags;
 use xml::{Ns, Writer};
 
@@ -42,9 +44,17 @@ pub static FEATURE: Feature = Feature {
         Spec { name: "XEP-0055", title: "Jabber Search", version: "1.3", not_implemented: "" },
         Spec { name: "XEP-0059", title: "Result Set Management", version: "1.0", not_implemented: "" },
     ],
-    disco: &[DiscoFeature::Server(Ns::Search.as_str()), DiscoFeature::Server(Ns::Rsm.as_str())],
-    iq: &[FORM, SEARCH],
+    disco: &[
+        DiscoFeature::Server(Ns::Search.as_str()),
+        DiscoFeature::Server(Ns::Rsm.as_str()),
+        DiscoFeature::Service(Ns::Search.as_str()),
+        DiscoFeature::Service(Ns::Rsm.as_str()),
+    ],
+    service: Some(&ServiceSpec { identity: DIRECTORY }),
+    iq: &[FORM, SEARCH, SERVICE_FORM, SERVICE_SEARCH],
     options: &[
+        ServiceSpec::address_option("vjud.{domain}"),
+        ServiceSpec::rate_option(5),
         OptionSpec {
             key: "access",
             kind: OptionKind::Text,
@@ -72,6 +82,10 @@ pub static FEATURE: Feature = Feature {
 
 const FORM: IqKey = IqKey::get(IqTarget::Server, Ns::Search, "query");
 const SEARCH: IqKey = IqKey::set(IqTarget::Server, Ns::Search, "query");
+const SERVICE_FORM: IqKey = IqKey::get(IqTarget::Service, Ns::Search, "query");
+const SERVICE_SEARCH: IqKey = IqKey::set(IqTarget::Service, Ns::Search, "query");
+/// The identity of the service and of the domain.
+const DIRECTORY: DiscoIdentity = DiscoIdentity { category: "directory", kind: "user", name: "Users" };
 
 /// Users who may search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,19 +120,23 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         results: u32::try_from(builder.options.int("max_results")).unwrap_or(50),
         list_all: builder.options.bool("list_all"),
     };
-    builder.disco_identity(DiscoIdentity { category: "directory", kind: "user", name: "Users" });
-    builder.iq(FORM, move |r: &mut IqRequest<'_>| {
-        IqFlow::Reply(check_access(r, rules.access).map(|()| {
-            let mut out = Vec::with_capacity(1024);
-            fields::write_form(&mut Writer::new(&mut out));
-            out
-        }))
-    });
-    builder.iq(SEARCH, move |r: &mut IqRequest<'_>| search(r, rules).unwrap_or_else(IqFlow::error));
+    builder.disco_identity(DIRECTORY);
+    for form in [FORM, SERVICE_FORM] {
+        builder.iq(form, move |r: &mut IqRequest<'_>| {
+            IqFlow::Reply(check_access(r, rules.access).map(|()| {
+                let mut out = Vec::with_capacity(1024);
+                fields::write_form(&mut Writer::new(&mut out));
+                out
+            }))
+        });
+    }
+    for key in [SEARCH, SERVICE_SEARCH] {
+        builder.iq(key, move |r: &mut IqRequest<'_>| search(r, rules).unwrap_or_else(IqFlow::error));
+    }
 }
 
 fn check_access(request: &IqRequest<'_>, access: SearchAccess) -> Result<(), StanzaError> {
-    let user = request.session.is_some_and(|session| !session.flags.has(flags::EPHEMERAL));
+    let user = is_user(request);
     let may = match access {
         SearchAccess::All => true,
         SearchAccess::Users => user,
@@ -128,6 +146,16 @@ fn check_access(request: &IqRequest<'_>, access: SearchAccess) -> Result<(), Sta
         return Ok(());
     }
     Err(StanzaError::new(StanzaCondition::Forbidden).text("you are not allowed to search the directory"))
+}
+
+/// Whether the sender has an account on the domain, and is not anonymous.
+fn is_user(request: &IqRequest<'_>) -> bool {
+    let from = request.from;
+    // A request to the service was routed and has no session.
+    let routed = || request.node.routing_table.find(from.bare())?.session(from.resource()?);
+    let session = request.session.cloned().or_else(routed);
+    from.domain() == request.host.domain()
+        && session.is_some_and(|session| !session.flags.has(flags::EPHEMERAL))
 }
 
 fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaError> {

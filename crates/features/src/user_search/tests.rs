@@ -255,3 +255,33 @@ fn a_failing_store_is_reported_as_an_error() {
     engine.set_store_failing(true);
     assert!(ask(&romeo, "<last>Capulet</last>").contains("<resource-constraint "));
 }
+
+fn ask_service(client: &NodeClient, kind: &str) -> String {
+    let search = "<query xmlns='jabber:iq:search'><last>Montague</last></query>";
+    client.request(&format!("<iq type='{kind}' to='vjud.example.com' id='s'>{search}</iq>")).concat()
+}
+
+#[test]
+fn the_service_of_the_domain_answers_as_the_domain_does() {
+    let engine = with(&[]);
+    let romeo = client(&engine);
+    let expected = result(&item("romeo", "Romeo", "Montague", "")).replace("from='", "from='vjud.");
+    assert_same(&[ask_service(&romeo, "set")], &[expected]);
+    let form = ask_service(&romeo, "get");
+    assert!(form.contains("type='result'") && form.contains("<instructions>"), "{form}");
+}
+
+#[test]
+fn the_service_has_the_same_users_as_the_domain() {
+    let engine = with(&[]);
+    let others = [engine.connect("elsewhere@example.net", "home"), engine.connect_anonymous("guest", "home")];
+    for kind in ["get", "set"] {
+        for client in &others {
+            assert!(ask_service(client, kind).contains("<forbidden"), "{}", client.full());
+        }
+    }
+    let engine = with(&[("access", OptionValue::Text("all".into()))]);
+    assert!(
+        ask_service(&engine.connect("elsewhere@example.net", "home"), "set").contains("<item jid='romeo@")
+    );
+}
