@@ -56,7 +56,7 @@ pub struct NodeLimits {
     pub sessions_per_account: u16,
     /// Contacts of one account.
     pub roster_items: u32,
-    /// Addresses, names and groups of all contacts of one account.
+    /// Addresses, names and groups of all contacts of one account; also addresses of its blocklist.
     pub roster_bytes: u32,
     /// Entities to which one session may have sent directed presence.
     pub directed_presence_entities: u16,
@@ -187,8 +187,9 @@ impl NodeLimits {
         xml::Limits { element_bytes: self.stanza_bytes, name_bytes: NAME_BYTES, ..xml::Limits::DEFAULT }
     }
 
-    /// Most bytes of a stanza that the server sends: one that a client sent, with all additions, or a roster. A roster has
-    /// 21 times the bytes of its texts if every group is one character that is escaped.
+    /// Most bytes of a stanza that the server sends: one that a client sent, with all additions, a roster, or a blocklist. A
+    /// roster has 21 times the bytes of its texts if every group is one character that is escaped, and a blocklist, which has no
+    /// more text than a roster, 21 times those if every address is.
     pub const fn outgoing_stanza_bytes(&self) -> u32 {
         /// Length of `<item jid='' name='' subscription='both' ask='subscribe' approved='true'></item>`, rounded up.
         const ITEM_MARKUP: u32 = 96;

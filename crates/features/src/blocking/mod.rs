@@ -282,6 +282,15 @@ async fn apply_request(
     effects: &mut Effects,
 ) -> IqAnswer {
     let BlocklistRequest { jids, reports } = change;
+    let listed = account.blocked();
+    let listed = listed.as_ref().map(|list| list.entries()).unwrap_or_default();
+    let bytes: usize = listed.iter().chain(&jids).map(|jid| jid.as_str().len()).sum();
+    let max_bytes = node.limits().roster_bytes;
+    if block && bytes > max_bytes as usize {
+        // A longer list could not be sent: see `NodeLimits::outgoing_stanza_bytes`.
+        let text = format!("the blocklist is full; its limit is {max_bytes} bytes");
+        return Err(StanzaError::new(StanzaCondition::NotAllowed).text(text).without_request());
+    }
     let (add, remove) = match (block, jids.is_empty()) {
         (true, _) => (jids.clone(), Unblock::These(Vec::new())),
         (false, true) => (Vec::new(), Unblock::All),

@@ -1,6 +1,7 @@
 //! Tests of XEP-0191: its examples, each kind of stanza from and to blocked addresses, and floods.
 
 use testkit::{NodeClient, TestNode, assert_same};
+use throng_core::NodeLimits;
 
 use super::*;
 use crate::registry::ALL;
@@ -411,6 +412,22 @@ fn a_flood_ends_at_the_limit_and_affects_no_other_user() {
     change(&juliet, "block", &["new@x"]);
     assert_eq!(get(&juliet).concat().matches("<item ").count(), 5);
     change(&nurse, "block", &["u0@x"]);
+}
+
+#[test]
+fn a_blocklist_has_no_more_text_than_a_roster() {
+    let limits = NodeLimits { roster_bytes: 3_000, ..NodeLimits::default() };
+    let engine = TestNode::with_limits(&[&FEATURE], limits.clone());
+    engine.create_user("juliet");
+    let [juliet] = online(&engine, [("juliet", "a")]);
+    // Apostrophes become six bytes each.
+    let address = |n: u32| format!("u@x/{n}{}", "&apos;".repeat(990));
+    for n in 0..3 {
+        change(&juliet, "block", &[&address(n)]);
+    }
+    let refused = set(&juliet, "block", &[&address(3)]);
+    assert_eq!(condition(&refused), "not-allowed");
+    assert!(get(&juliet).concat().len() < limits.outgoing_stanza_bytes() as usize);
 }
 
 #[test]
