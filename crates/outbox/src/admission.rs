@@ -5,7 +5,7 @@
 //! - One sender (a bare address) has a share of each class, `limits.queue_sender_percent`, and a budget over
 //!   all waiting queues ([`super::backlog`]). Beyond it, messages are stored or bounced, requests are bounced,
 //!   and the sender's oldest presence makes room for its newest.
-//! - Unsolicited responses ([`super::pending_requests`]) are dropped before anything else of their class. A
+//! - Unsolicited responses (`core/src/session/pending_requests.rs`) are dropped before anything else of their class. A
 //!   requested response still counts for its sender, because the sender chooses its size and time.
 //! - The last quarter of the control share is reserved for requested responses and the server's stanzas.
 //!   Responses of others make room for the server. Only stanzas of the server and of the account itself can

@@ -32,7 +32,7 @@ pub const BLOCKLIST: u64 = 1 << 8;
 pub const SECURE: u64 = 1 << 9;
 /// The server added the photo hash to the session's presence (XEP-0153).
 pub const PHOTO_ADDED: u64 = 1 << 10;
-/// Presence of contacts may be delayed to batch it (see [`super::presence_batching`]).
+/// Presence of contacts may be delayed to batch it (see [`outbox::presence_batching`]).
 pub const BATCHES_PRESENCE: u64 = 1 << 11;
 /// Handlers of an event of the session run or wait (see `router/events.rs`); changed under the lock of the session's state.
 pub const EVENT_RUNNING: u64 = 1 << 12;

@@ -2,8 +2,6 @@
 //!
 //! The commands only record the request ([`request_shutdown`]); the program closes the streams in order, and
 //! restarts if requested. A later command replaces an earlier one.
-//!
-//! [`request_shutdown`]: throng_core::Node::request_shutdown
 
 use throng_commands::shutdown::request_shutdown;
 use throng_commands::{
