@@ -57,6 +57,9 @@ pub struct AccountState {
     pub roster_version: u64,
     /// The store may hold messages for this account.
     pub may_have_offline_messages: bool,
+    /// Messages for this account are on their way into the store or out of it: a resource that becomes available gets
+    /// newer ones after them.
+    pub has_messages_in_transit: bool,
     /// Stored messages are being delivered: newer ones are stored after them.
     pub flushing: bool,
     /// State that few accounts have for long.

@@ -11,6 +11,7 @@ use store::Subscription;
 
 use crate::account::Account;
 use crate::multicast::Multicast;
+use crate::receipt::{AttachedReceipt, Receipt};
 use crate::router::StanzaSource;
 use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
@@ -103,6 +104,8 @@ pub enum Effect {
     Close(Arc<Session>, StreamError),
     /// The session became available, or its priority changed: runs the `available` chain.
     Available(Arc<Session>),
+    /// A stanza is safe when this receipt is fulfilled. If it fails, the sender of the stanza gets the error.
+    Receipt(AttachedReceipt),
 }
 
 /// A list of effects, performed in order.
@@ -141,6 +144,11 @@ impl Effects {
             other => other,
         };
         Effects(self.0.into_iter().map(in_lane).collect())
+    }
+
+    /// Attaches a receipt to a stanza, which has both addresses.
+    pub fn receipt(&mut self, stanza: &SharedStanza, receipt: Receipt) {
+        self.0.push(Effect::Receipt(AttachedReceipt { stanza: stanza.clone(), receipt }));
     }
 
     /// Whether there are no effects.

@@ -11,8 +11,9 @@
 //!
 //! # Pitfalls
 //!
-//! Everything on that path is synchronous. A handler that needs the store returns a future, and the sender's
-//! stream is not read until it completes, which preserves the order between two addresses.
+//! Everything on that path is synchronous. A handler that must read the store returns a future, and no later stanza of
+//! the sender is handled until it completes, which preserves the order between two addresses. A handler that writes
+//! attaches a [`Receipt`], and the stanza goes on.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
@@ -40,6 +41,7 @@ pub mod multicast;
 pub mod node;
 pub mod node_extensions;
 pub mod passwords;
+pub mod receipt;
 pub mod router;
 pub mod serial_task;
 pub mod server_error;
@@ -64,6 +66,7 @@ pub use multicast::{Multicast, UndeliveredRecipient};
 pub use node::{Node, NodeComponents};
 pub use outbox::{Outbox, QueueClass, SharedStanza, shared_stanza};
 pub use passwords::Passwords;
+pub use receipt::{Receipt, ReceiptIssuer, Receipts};
 pub use router::{IngestOutcome, StanzaSource};
 pub use session::Session;
 pub use stream_feature::{StreamFeature, StreamFeatureStage, StreamFeatures};

@@ -320,9 +320,9 @@ impl Outbox {
         self.with_management(|ack| ack.terms)
     }
 
-    /// Counts a stanza of the peer as handled, once it is safe.
-    pub fn count_handled(&self) {
-        self.with_management(|ack| ack.handled = ack.handled.wrapping_add(1));
+    /// Counts stanzas of the peer as handled, once they are safe.
+    pub fn count_handled(&self, count: u32) {
+        self.with_management(|ack| ack.handled = ack.handled.wrapping_add(count));
     }
 
     /// Handled stanzas of the peer, modulo 2^32.
@@ -709,7 +709,7 @@ mod tests {
         assert!(outbox.unacked_bytes() > 0);
         outbox.acknowledge(1).unwrap();
         assert_eq!(outbox.unacked_bytes(), 0);
-        outbox.count_handled();
+        outbox.count_handled(1);
         assert_eq!(outbox.handled_count(), 0);
     }
 
@@ -766,7 +766,7 @@ mod tests {
             push(&outbox, &format!("<message id='{id}'/>"));
         }
         take(&outbox, 9);
-        outbox.count_handled();
+        outbox.count_handled(1);
         let (token, handled) = outbox.resumption_record().unwrap();
         let left = outbox.drain_for_close();
         let sent: Vec<_> = left.iter().map(|l| l.sent_at).collect();

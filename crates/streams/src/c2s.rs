@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use access::session_log::session_log;
-use base::spawn::BoxFuture;
 use net::{ConnectionPermit, NetError, Scratch, Stream};
 use stanza::{StreamCondition, StreamError};
 use throng_core::{Node, Outbox, Session};
@@ -20,6 +19,7 @@ use crate::closing::Closing;
 use crate::context::C2sContext;
 use crate::detached::DetachedSession;
 use crate::negotiate::Negotiation;
+use crate::unfinished::UnfinishedStanzas;
 
 /// A client-to-server connection.
 pub struct C2sConnection {
@@ -27,8 +27,8 @@ pub struct C2sConnection {
     pub(crate) context: Arc<C2sContext>,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) phase: ConnectionPhase,
-    /// Pending handling of the last stanza; nothing more is read until it completes.
-    pub(crate) pending_stanza: Option<BoxFuture<'static, ()>>,
+    /// Stanzas that were read and are not safe yet.
+    pub(crate) unfinished: Option<Box<UnfinishedStanzas>>,
     /// Namespaces of the client's stream header.
     pub(crate) scope: NamespaceContext,
     /// Second since which the peer has not accepted output; 0 while it does.
@@ -83,7 +83,7 @@ impl C2sConnection {
             context,
             outbox,
             phase,
-            pending_stanza: None,
+            unfinished: None,
             scope: NamespaceContext::client(),
             write_stalled_since: 0,
             throttled_until: 0,
@@ -187,8 +187,8 @@ impl C2sConnection {
         {
             return false;
         }
-        let waiting = self.pending_stanza.take();
-        DetachedSession::start(&self.context.node, session, waiting);
+        let unfinished = self.unfinished.take();
+        DetachedSession::start(&self.context.node, session, unfinished);
         self.outbox = Arc::new(Outbox::new());
         true
     }
@@ -246,9 +246,8 @@ impl C2sConnection {
 
     /// Ends the session. Stanzas left in its outbox are rerouted.
     fn drop_session(&mut self, reason: &'static str) {
-        if let Some(waiting) = self.pending_stanza.take() {
-            // The stanza was accepted on a working stream, so its handling completes.
-            self.context.node.spawner.spawn("last stanza", waiting);
+        if let Some(unfinished) = self.unfinished.take() {
+            unfinished.complete_in_background(&self.context.node);
         }
         if let ConnectionPhase::Bound(session) = &self.phase {
             log_session_end(&self.context.node, session, reason);

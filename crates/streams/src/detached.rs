@@ -8,8 +8,8 @@
 //!
 //! # Pitfalls
 //!
-//! A stanza that was being handled when the connection broke was accepted. It is completed and counted before the
-//! session is handed over.
+//! Stanzas that were being handled when the connection broke were accepted. They are completed and counted, and their
+//! receipts awaited, before the session is handed over: otherwise the client would send them again.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -17,15 +17,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use base::spawn::BoxFuture;
 use throng_core::{Node, Session};
+
+use crate::unfinished::UnfinishedStanzas;
 
 /// A session without a connection.
 pub(crate) struct DetachedSession {
     node: Arc<Node>,
     session: Arc<Session>,
-    /// Pending handling of the last stanza.
-    pending_stanza: Option<BoxFuture<'static, ()>>,
+    /// Stanzas that are not safe yet.
+    unfinished: Option<Box<UnfinishedStanzas>>,
     ended: bool,
 }
 
@@ -34,10 +35,13 @@ impl DetachedSession {
     pub(crate) fn start(
         node: &Arc<Node>,
         session: &Arc<Session>,
-        pending_stanza: Option<BoxFuture<'static, ()>>,
+        mut unfinished: Option<Box<UnfinishedStanzas>>,
     ) -> bool {
+        if let Some(unfinished) = &mut unfinished {
+            unfinished.forget_held();
+        }
         let detached =
-            DetachedSession { node: node.clone(), session: session.clone(), pending_stanza, ended: false };
+            DetachedSession { node: node.clone(), session: session.clone(), unfinished, ended: false };
         let resumable = node.detach_session(session);
         if resumable {
             node.metrics.sessions_detached.inc();
@@ -51,9 +55,8 @@ impl DetachedSession {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        if let Some(pending_stanza) = self.pending_stanza.take() {
-            // The stanza was accepted on a working stream, so its handling completes.
-            self.node.spawner.spawn("last stanza", pending_stanza);
+        if let Some(unfinished) = self.unfinished.take() {
+            unfinished.complete_in_background(&self.node);
         }
         crate::c2s::log_session_end(&self.node, &self.session, reason);
         self.node.end_session(&self.session);
@@ -69,16 +72,18 @@ impl Future for DetachedSession {
         let outbox = this.session.outbox.clone();
         // Registered first, so that every later event wakes the task again.
         let closing = outbox.register_waker(cx);
-        if let Some(pending_stanza) = &mut this.pending_stanza {
-            match std::panic::catch_unwind(AssertUnwindSafe(|| pending_stanza.as_mut().poll(cx))) {
-                Ok(Poll::Pending) => {}
-                Ok(Poll::Ready(())) => {
-                    this.pending_stanza = None;
-                    outbox.count_handled();
+        if let Some(unfinished) = &mut this.unfinished {
+            let node = &this.node;
+            match std::panic::catch_unwind(AssertUnwindSafe(|| unfinished.poll(cx, node))) {
+                Ok(handled) => {
+                    outbox.count_handled(handled);
+                    if unfinished.is_empty() {
+                        this.unfinished = None;
+                    }
                 }
                 Err(_) => {
                     tracing::error!(jid = %this.session.jid, "a stanza handler panicked; ending the session");
-                    this.pending_stanza = None;
+                    unfinished.forget_failed();
                     this.end("internal-server-error");
                 }
             }
@@ -86,7 +91,7 @@ impl Future for DetachedSession {
         if !this.ended
             && !closing
             && outbox.takeover_requested()
-            && this.pending_stanza.is_none()
+            && this.unfinished.is_none()
             && outbox.hand_over()
         {
             this.ended = true;

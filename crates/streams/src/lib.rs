@@ -20,6 +20,7 @@ mod detached;
 mod negotiate;
 mod session_io;
 mod stream_management;
+mod unfinished;
 
 pub use c2s::C2sConnection;
 pub use context::{AuthPolicy, C2sContext, NegotiationPolicy, TlsPolicy, set_stanza_limits};

@@ -2,8 +2,9 @@
 //! 10.
 //!
 //! One poll reads the available input, then writes the queued stanzas in as few system calls as possible; stanzas that
-//! arrive together for the same receiver leave together. Reading pauses while a stanza waits for the store (to keep the
-//! order) and while the peer does not read (to bound memory).
+//! arrive together for the same receiver leave together. While a stanza waits for the store, later ones are held (to keep
+//! the order), and only acknowledgements, pings and answers are handled. Reading pauses when much is held or unsafe, and
+//! while the peer does not read (to bound memory).
 //!
 //! # Pitfalls
 //!
@@ -18,10 +19,11 @@ use std::task::{Context, Poll};
 use base::spawn::BoxFuture;
 use net::{Scratch, StreamEvent, Transport};
 use stanza::{Element, Head, IqType, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError};
+use throng_core::session::outstanding::StanzaPosition;
 use throng_core::session::stream_management::ACK_RETRY_SECONDS;
 use throng_core::session::{DequeueOutcome, QueuedBatch, QueuedStanza, ToRewrite, flags};
 use throng_core::session_info::SessionInfo;
-use throng_core::{IngestOutcome, Node, Session, SharedStanza};
+use throng_core::{IngestOutcome, Node, Receipts, Session, SharedStanza};
 use xml::{NamespaceContext, Ns, Tree};
 
 use crate::c2s::{C2sConnection, PhaseOutcome};
@@ -47,7 +49,7 @@ impl C2sConnection {
     ) -> PhaseOutcome {
         let now = self.context.node.seconds();
         if self.outbox.takeover_requested()
-            && let Some(next) = self.hand_over(session, cx)
+            && let Some(next) = self.hand_over(session, cx, scratch)
         {
             return next;
         }
@@ -82,40 +84,79 @@ impl C2sConnection {
         SessionInfo { peer: info.peer, transport, secure: info.secure, idle_seconds }
     }
 
-    /// Hands the session over to the connection that requested it, once the stanza being handled is complete. `None` if
+    /// Hands the session over to the connection that requested it, once the stanzas that were handled are safe. `None` if
     /// the request was cancelled.
-    fn hand_over(&mut self, session: &Arc<Session>, cx: &mut Context<'_>) -> Option<PhaseOutcome> {
-        self.outbox.register_waker(cx);
-        match self.finish_stanza(session, cx) {
-            Poll::Pending => Some(PhaseOutcome::Sleep),
-            Poll::Ready(Err(error)) => Some(PhaseOutcome::EndStream(Some(error))),
-            Poll::Ready(Ok(())) => self.outbox.hand_over().then_some(PhaseOutcome::SessionTakenOver),
-        }
-    }
-
-    /// Waits for the stanza being handled, then counts it.
-    fn finish_stanza(
+    fn hand_over(
         &mut self,
         session: &Arc<Session>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<(), StreamError>> {
-        let Some(waiting) = &mut self.pending_stanza else { return Poll::Ready(Ok(())) };
-        let done = match catch_panic(session, || waiting.as_mut().poll(cx)) {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(())) => {
-                self.count_handled(session);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        };
-        self.pending_stanza = None;
-        Poll::Ready(done)
+        scratch: &mut Scratch,
+    ) -> Option<PhaseOutcome> {
+        self.outbox.register_waker(cx);
+        if let Err(error) = self.finish_stanzas(session, cx, scratch) {
+            return Some(PhaseOutcome::EndStream(Some(error)));
+        }
+        if self.unfinished.as_ref().is_some_and(|unfinished| !unfinished.is_settled()) {
+            return Some(PhaseOutcome::Sleep);
+        }
+        self.outbox.hand_over().then(|| {
+            self.unfinished = None;
+            PhaseOutcome::SessionTakenOver
+        })
     }
 
-    /// Counts a stanza that is stored or delivered as handled (XEP-0198).
-    fn count_handled(&self, session: &Session) {
-        if session.flags.has(flags::STREAM_MANAGEMENT) {
-            self.outbox.count_handled();
+    /// Completes stanzas that wait, and counts those that are safe (XEP-0198, section 4). A count that the client waits
+    /// for is sent.
+    fn finish_stanzas(
+        &mut self,
+        session: &Arc<Session>,
+        cx: &mut Context<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), StreamError> {
+        let Some(unfinished) = &mut self.unfinished else { return Ok(()) };
+        let node = &self.context.node;
+        let handled = match catch_panic(session, || unfinished.poll(cx, node)) {
+            Ok(handled) => handled,
+            Err(error) => {
+                unfinished.forget_failed();
+                return Err(error);
+            }
+        };
+        let announce = handled > 0 && unfinished.must_announce();
+        if unfinished.is_empty() {
+            self.unfinished = None;
+        }
+        if handled > 0 {
+            self.outbox.count_handled(handled);
+        }
+        if announce {
+            self.stream.queue(&stream_management::ack(session), scratch);
+        }
+        Ok(())
+    }
+
+    /// A stanza was handled; `position` if it was held before.
+    fn complete_stanza(&mut self, session: &Session, position: Option<StanzaPosition>, receipts: Receipts) {
+        let counted = session.flags.has(flags::STREAM_MANAGEMENT);
+        if self.unfinished.is_none() && receipts.is_empty() {
+            if counted {
+                self.outbox.count_handled(1);
+            }
+            return;
+        }
+        let unfinished = self.unfinished.get_or_insert_default();
+        let position = position.unwrap_or_else(|| unfinished.begin(counted));
+        unfinished.complete(position, receipts);
+    }
+
+    /// The input has ended. The result, if it takes effect at once.
+    fn end_input(&mut self, end: PhaseOutcome) -> Option<PhaseOutcome> {
+        match &mut self.unfinished {
+            None => Some(end),
+            Some(unfinished) => {
+                unfinished.end_input(end);
+                None
+            }
         }
     }
 
@@ -133,7 +174,7 @@ impl C2sConnection {
         self.outbox.set_deadline(deadline);
     }
 
-    /// Reads until no input is left or a stanza has to wait.
+    /// Reads until no input is left or too much of it is unfinished.
     fn read(
         &mut self,
         session: &Arc<Session>,
@@ -141,15 +182,17 @@ impl C2sConnection {
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Option<PhaseOutcome> {
+        let mut has_read = false;
         for count in 0.. {
-            match self.finish_stanza(session, cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Pending => return None,
-                Poll::Ready(Err(error)) => return Some(PhaseOutcome::EndStream(Some(error))),
+            if let Err(error) = self.finish_stanzas(session, cx, scratch) {
+                return Some(PhaseOutcome::EndStream(Some(error)));
             }
             // Input of a peer that does not accept output is not read.
             if self.write_stalled_since != 0 {
                 return None;
+            }
+            if let Some(end) = self.unfinished.as_mut().and_then(|unfinished| unfinished.take_end()) {
+                return Some(end);
             }
             if self.is_throttled(now) {
                 return None;
@@ -158,36 +201,87 @@ impl C2sConnection {
                 cx.waker().wake_by_ref();
                 return None;
             }
-            let event = match self.stream.poll_event(cx, scratch) {
-                Poll::Pending => return None,
-                Poll::Ready(Err(error)) => return Some(self.on_transport_error(error)),
-                Poll::Ready(Ok(event)) => event,
-            };
-            if count == 0 {
-                self.ping_sent = false;
-                self.reset_idle_deadline(session, now);
-                self.context.node.follow_rates(session, self.is_local());
-            }
-            let taken = match event {
-                StreamEvent::Element(bytes) => {
-                    let taken = catch_panic(session, || take_element(self, session, bytes));
-                    let bytes = bytes.len();
-                    self.charge_rate(session, bytes, now);
-                    taken.and_then(|taken| taken)
+            let held = self.unfinished.as_mut().and_then(|unfinished| unfinished.next_held());
+            let (position, taken) = if let Some((position, bytes)) = held {
+                let taken = catch_panic(session, || take_element(self, session, &bytes, false));
+                (Some(position), taken.and_then(|taken| taken))
+            } else {
+                if self.unfinished.as_ref().is_some_and(|unfinished| !unfinished.accepts_input()) {
+                    return None;
                 }
-                StreamEvent::Close => return Some(PhaseOutcome::EndStream(None)),
-                StreamEvent::Eof => return Some(PhaseOutcome::TransportClosed),
-                // RFC 6120, section 4.9.3.1: no second header without a restart.
-                StreamEvent::Open(_) => Err(StreamError::new(StreamCondition::BadFormat)),
+                let event = match self.stream.poll_event(cx, scratch) {
+                    Poll::Pending => return None,
+                    Poll::Ready(Err(error)) => {
+                        let end = self.on_transport_error(error);
+                        match self.end_input(end) {
+                            None => continue,
+                            end => return end,
+                        }
+                    }
+                    Poll::Ready(Ok(event)) => event,
+                };
+                if !std::mem::replace(&mut has_read, true) {
+                    self.ping_sent = false;
+                    self.reset_idle_deadline(session, now);
+                    self.context.node.follow_rates(session, self.is_local());
+                }
+                let taken = match event {
+                    StreamEvent::Element(bytes) => {
+                        let hold =
+                            self.unfinished.as_ref().is_some_and(|unfinished| unfinished.holds_stanzas());
+                        let taken = catch_panic(session, || take_element(self, session, bytes, hold))
+                            .and_then(|taken| taken);
+                        if let (Ok(BoundElementOutcome::Hold), Some(unfinished)) =
+                            (&taken, &mut self.unfinished)
+                        {
+                            unfinished.hold(bytes, session.flags.has(flags::STREAM_MANAGEMENT));
+                        }
+                        let bytes = bytes.len();
+                        self.charge_rate(session, bytes, now);
+                        taken
+                    }
+                    StreamEvent::Close => Ok(BoundElementOutcome::End(PhaseOutcome::EndStream(None))),
+                    StreamEvent::Eof => Ok(BoundElementOutcome::End(PhaseOutcome::TransportClosed)),
+                    // RFC 6120, section 4.9.3.1: no second header without a restart.
+                    StreamEvent::Open(_) => Err(StreamError::new(StreamCondition::BadFormat)),
+                };
+                (None, taken)
             };
-            match taken {
-                Ok(BoundElementOutcome::Done) => self.count_handled(session),
-                Ok(BoundElementOutcome::Wait(later)) => self.pending_stanza = Some(later),
-                Ok(BoundElementOutcome::Nonza) => {}
-                Ok(BoundElementOutcome::Acknowledged) => self.reset_idle_deadline(session, now),
-                Ok(BoundElementOutcome::Reply(answer)) => self.stream.queue(&answer, scratch),
-                Ok(BoundElementOutcome::PeerError) => return Some(PhaseOutcome::EndStream(None)),
-                Err(error) => return Some(PhaseOutcome::EndStream(Some(error))),
+            let end = match taken {
+                Ok(BoundElementOutcome::Done(receipts)) => {
+                    self.complete_stanza(session, position, receipts);
+                    continue;
+                }
+                Ok(BoundElementOutcome::Wait(later)) => {
+                    let counted = session.flags.has(flags::STREAM_MANAGEMENT);
+                    let unfinished = self.unfinished.get_or_insert_default();
+                    let position = position.unwrap_or_else(|| unfinished.begin(counted));
+                    unfinished.wait(position, later);
+                    continue;
+                }
+                Ok(BoundElementOutcome::Hold | BoundElementOutcome::Nonza) => continue,
+                Ok(BoundElementOutcome::Acknowledged) => {
+                    self.reset_idle_deadline(session, now);
+                    continue;
+                }
+                Ok(BoundElementOutcome::Reply(answer)) => {
+                    self.stream.queue(&answer, scratch);
+                    if let Some(unfinished) = &mut self.unfinished {
+                        unfinished.announce_next_count();
+                    }
+                    continue;
+                }
+                Ok(BoundElementOutcome::End(end)) => end,
+                Err(error) => PhaseOutcome::EndStream(Some(error)),
+            };
+            if let Some(position) = position {
+                // The stream ends because of this stanza, so it and later ones are not handled.
+                if let Some(unfinished) = &mut self.unfinished {
+                    unfinished.forget_from(position);
+                }
+            }
+            if let Some(end) = self.end_input(end) {
+                return Some(end);
             }
         }
         None
@@ -391,19 +485,24 @@ impl C2sConnection {
 
 /// Result of handling an element of a bound stream.
 enum BoundElementOutcome {
-    /// The stanza was handled.
-    Done,
+    /// The stanza was handled, and is safe when these receipts are fulfilled.
+    Done(Receipts),
+    /// The stanza must wait for those before it.
+    Hold,
     /// A nonza that needs no further action.
     Nonza,
     /// An acknowledgement was processed.
     Acknowledged,
     /// A nonza with this reply.
     Reply(Vec<u8>),
-    /// The stanza is handled when the future completes; nothing is read until then.
-    Wait(BoxFuture<'static, ()>),
-    /// The client sent a stream error: the stream ends (RFC 6120, section 4.9.1.1).
-    PeerError,
+    /// The stanza is handled when the future completes; later ones are held until then.
+    Wait(BoxFuture<'static, Receipts>),
+    /// The input ends.
+    End(PhaseOutcome),
 }
+
+/// Outcome for a client that sent a stream error: the stream ends (RFC 6120, section 4.9.1.1).
+const PEER_ERROR: BoundElementOutcome = BoundElementOutcome::End(PhaseOutcome::EndStream(None));
 
 static CLIENT: NamespaceContext = NamespaceContext::client();
 
@@ -415,20 +514,27 @@ fn catch_panic<T>(session: &Session, work: impl FnOnce() -> T) -> Result<T, Stre
     })
 }
 
-/// Passes one element to the engine.
+/// Passes one element to the engine. With `hold`, only what need not wait for earlier stanzas.
 fn take_element(
     connection: &C2sConnection,
     session: &Arc<Session>,
     bytes: &[u8],
+    hold: bool,
 ) -> Result<BoundElementOutcome, StreamError> {
     let limits = &connection.context.xml_limits;
     let node = &connection.context.node;
     match Element::read(bytes, &connection.scope, limits)? {
+        Element::Stanza(head) if hold && !may_overtake(session, bytes, &head) => {
+            Ok(BoundElementOutcome::Hold)
+        }
         Element::Stanza(head) => take_stanza(connection, session, bytes, &head),
         Element::NotSelfContained => {
             let mut out = Vec::with_capacity(bytes.len() + 64);
             xml::normalise(bytes, &connection.scope, limits, &mut out)?;
             match Element::read(&out, &CLIENT, limits)? {
+                Element::Stanza(head) if hold && !may_overtake(session, &out, &head) => {
+                    Ok(BoundElementOutcome::Hold)
+                }
                 Element::Stanza(head) => take_stanza(connection, session, &out, &head),
                 Element::UnknownType(head) => Ok(reject_unknown_type(node, session, &out, &head)),
                 Element::Other { ns: Some(ns @ (Ns::Sm3 | Ns::Sm2)), name, .. } => {
@@ -444,10 +550,21 @@ fn take_element(
         Element::Other { ns, ns_text, name } => {
             match ns.and_then(|ns| node.nonza(session, ns, name, bytes)) {
                 Some(done) => done.map(|()| BoundElementOutcome::Nonza),
-                None => unknown_element(ns, ns_text, name).map(|()| BoundElementOutcome::PeerError),
+                None => unknown_element(ns, ns_text, name).map(|()| PEER_ERROR),
             }
         }
     }
+}
+
+/// Whether a stanza may be handled before earlier ones of the stream: a ping or an answer that the server itself takes.
+/// It is the answer for which an earlier stanza may wait, and concerns nobody else.
+fn may_overtake(session: &Session, bytes: &[u8], head: &Head) -> bool {
+    let kind = match head.kind {
+        StanzaKind::Iq(IqType::Result | IqType::Error) => true,
+        StanzaKind::Iq(IqType::Get) => head.first_child.is_some_and(|child| child.ns == Some(Ns::Ping)),
+        _ => false,
+    };
+    kind && head.to(bytes).is_none_or(|to| to == session.bare().as_str() || to == session.bare().domain())
 }
 
 /// Handles an element of stream management (XEP-0198) on a bound stream.
@@ -461,7 +578,7 @@ fn take_management(
 ) -> Result<BoundElementOutcome, StreamError> {
     let managed = session.flags.has(flags::STREAM_MANAGEMENT);
     if session.account.host().stream_management.is_none() && !managed {
-        return unknown_element(Some(ns), ns.as_str(), name).map(|()| BoundElementOutcome::PeerError);
+        return unknown_element(Some(ns), ns.as_str(), name).map(|()| PEER_ERROR);
     }
     let tree = Tree::parse(bytes, scope, limits)?;
     match name {
@@ -472,7 +589,7 @@ fn take_management(
         "enable" => Ok(BoundElementOutcome::Reply(stream_management::enable(session, tree.root()))),
         // Resuming after binding is too late (section 5), and nothing is counted before stream management is enabled.
         "resume" | "r" | "a" => Ok(BoundElementOutcome::Reply(stream_management::unexpected(ns))),
-        _ => unknown_element(Some(ns), ns.as_str(), name).map(|()| BoundElementOutcome::PeerError),
+        _ => unknown_element(Some(ns), ns.as_str(), name).map(|()| PEER_ERROR),
     }
 }
 
@@ -487,7 +604,7 @@ fn take_stanza(
     if let Some(Err((class, error))) = counted {
         node.metrics.count_rate_limited(class);
         node.reject_stanza(session, bytes, head, &error);
-        return Ok(BoundElementOutcome::Done);
+        return Ok(BoundElementOutcome::Done(Receipts::default()));
     }
     let binds =
         head.kind == StanzaKind::Iq(IqType::Set) && head.first_child.is_some_and(|f| f.ns == Some(Ns::Bind));
@@ -495,10 +612,11 @@ fn take_stanza(
         // RFC 6120, section 7.1: a stream has one resource.
         let error = StanzaError::new(StanzaCondition::NotAllowed).text("this stream already has a resource");
         node.reject_stanza(session, bytes, head, &error);
-        return Ok(BoundElementOutcome::Done);
+        return Ok(BoundElementOutcome::Done(Receipts::default()));
     }
     match node.ingest(session, bytes, head) {
-        IngestOutcome::Done => Ok(BoundElementOutcome::Done),
+        IngestOutcome::Done => Ok(BoundElementOutcome::Done(Receipts::default())),
+        IngestOutcome::AwaitsReceipts(receipts) => Ok(BoundElementOutcome::Done(receipts)),
         IngestOutcome::Wait(later) => Ok(BoundElementOutcome::Wait(later)),
         IngestOutcome::Fatal(error) => Err(error),
     }
@@ -529,7 +647,7 @@ fn reject_unknown_type(
 ) -> BoundElementOutcome {
     let error = StanzaError::new(StanzaCondition::BadRequest).text("invalid stanza type");
     node.reject_stanza(session, bytes, head, &error);
-    BoundElementOutcome::Done
+    BoundElementOutcome::Done(Receipts::default())
 }
 
 /// Writes one queued stanza, adding the recipient's address as `to` where the sender sent none.

@@ -7,7 +7,10 @@
 //! The identifier of a stream is a random token and the resource. The account is the authenticated one, so an
 //! identifier of another account matches nothing, and there is no table of identifiers that could be flooded.
 //!
-//! Not implemented: server-to-server streams; unsolicited `<a/>` from the server, except one before the stream ends.
+//! `<r/>` is answered at once with the number of stanzas that are safe. Stanzas that become safe later are announced with
+//! an unsolicited `<a/>`, one for all of them; so is the final number before the stream ends.
+//!
+//! Not implemented: server-to-server streams.
 //!
 //! # Pitfalls
 //!

@@ -4,8 +4,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
+use std::cell::RefCell;
+
 use sasl::Mechanism;
-use stanza::{StanzaKindSet, StreamCondition};
+use stanza::{StanzaCondition, StanzaError, StanzaKindSet, StreamCondition};
 use testkit::server::{
     PASSWORD, ReceivedElement, ReceivedEvent, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
     run_until, run_until_idle,
@@ -13,6 +15,8 @@ use testkit::server::{
 use throng_core::effect::Effects;
 use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{Flow, HandlerOutcome, Interest, OutgoingCtx, Phase, StopReason};
+use throng_core::receipt::{ReceiptIssuer, receipt_pair};
+use throng_core::session::outstanding::MAX_OUTSTANDING_STANZAS;
 use throng_core::session::stream_management::ACK_RETRY_SECONDS;
 use throng_core::session::{StreamManagementConfig, ToRewrite, flags};
 use throng_core::{NodeLimits, SharedStanza};
@@ -63,14 +67,46 @@ static SLOW: Feature = Feature {
     ..Feature::EMPTY
 };
 
+/// Messages that contain `unsafe` get a receipt, which the test settles.
+static RECEIPTS: Feature = Feature {
+    name: "receipts",
+    build: |builder: &mut FeatureBuilder<'_>| {
+        builder.outgoing(
+            Phase::Archive,
+            Interest::kinds(StanzaKindSet::MESSAGES),
+            |ctx: &mut OutgoingCtx<'_>| {
+                if !String::from_utf8_lossy(ctx.stanza.bytes()).contains("unsafe") {
+                    return Flow::Next;
+                }
+                let (issuer, receipt) = receipt_pair();
+                ISSUERS.with_borrow_mut(|issuers| issuers.push(Some(issuer)));
+                ctx.effects.receipt(ctx.stanza, receipt);
+                Flow::Stop(StopReason::Consumed)
+            },
+        );
+    },
+    ..Feature::EMPTY
+};
+
+/// Settles the receipt of the message with this number.
+fn settle(number: usize, outcome: Result<(), StanzaCondition>) {
+    let issuer = ISSUERS.with_borrow_mut(|issuers| issuers[number].take()).expect("an open receipt");
+    issuer.settle(outcome.map_err(StanzaError::new));
+}
+
+fn receipts() -> usize {
+    ISSUERS.with_borrow(Vec::len)
+}
+
 thread_local! {
+    static ISSUERS: RefCell<Vec<Option<ReceiptIssuer>>> = const { RefCell::new(Vec::new()) };
     static GATE: std::sync::Arc<Semaphore> = std::sync::Arc::new(Semaphore::new(0));
 }
 
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 
 async fn start(change: impl FnOnce(&mut TestServerConfig)) -> TestServer {
-    let mut setup = TestServerConfig { features: vec![&SM, &SLOW], ..TestServerConfig::default() };
+    let mut setup = TestServerConfig { features: vec![&SM, &SLOW, &RECEIPTS], ..TestServerConfig::default() };
     change(&mut setup);
     let server = setup.start();
     server.create_user("juliet").await;
@@ -302,7 +338,7 @@ async fn a_stanza_counts_as_handled_after_it_is_queued_or_stored() {
     juliet.send("<message id='1' to='romeo@example.com' type='headline'/><message id='slow'/>").await;
     juliet.send(format!("<r {NS}/>")).await;
     run_until_idle().await;
-    assert_eq!(juliet.try_receive().await, None, "nothing is read while a stanza waits");
+    juliet.expect(&format!("<a {NS} h='1'/>")).await;
     // Broken while the second stanza is being handled: resumption waits for it.
     drop(juliet);
     run_until_idle().await;
@@ -312,6 +348,154 @@ async fn a_stanza_counts_as_handled_after_it_is_queued_or_stored() {
     assert_eq!(again.try_receive().await, None);
     GATE.with(|gate| gate.add_permits(1));
     again.expect(&format!("<resumed {NS} previd='{id}' h='2'/>")).await;
+}
+
+const UNSAFE: &str = "<message to='romeo@example.com' id='unsafe'/>";
+const HEADLINE: &str = "<message to='romeo@example.com' type='headline'/>";
+
+//= https://xmpp.org/extensions/xep-0198.html#acking
+//= type=test
+//# The response SHOULD be sent as soon as possible after receiving the <r/> element, and MUST NOT be withheld for
+//# any condition other than a timeout.
+#[tokio::test]
+async fn section_4_a_request_is_answered_at_once_and_later_counts_are_announced_in_order() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    enable(&mut juliet).await;
+    juliet.send(format!("{HEADLINE}{UNSAFE}{UNSAFE}{HEADLINE}<r {NS}/>")).await;
+    juliet.expect(&format!("<a {NS} h='1'/>")).await;
+    settle(1, Ok(()));
+    run_until_idle().await;
+    assert_eq!(juliet.try_receive().await, None, "the first one is not safe");
+    settle(0, Ok(()));
+    juliet.expect(&format!("<a {NS} h='4'/>")).await;
+    // What needs no receipt is not announced.
+    juliet.send(HEADLINE).await;
+    run_until_idle().await;
+    assert_eq!(juliet.try_receive().await, None);
+    juliet.send(format!("<r {NS}/>")).await;
+    juliet.expect(&format!("<a {NS} h='5'/>")).await;
+}
+
+#[tokio::test]
+async fn a_receipt_that_fails_or_is_dropped_sends_the_sender_an_error_and_counts() {
+    for managed in [true, false] {
+        let server = start(|_| {}).await;
+        let mut juliet = server.login("juliet", "balcony").await;
+        if managed {
+            enable(&mut juliet).await;
+        }
+        let from = receipts();
+        juliet.send(format!("{UNSAFE}{UNSAFE}")).await;
+        run_until_idle().await;
+        settle(from, Err(StanzaCondition::ResourceConstraint));
+        let condition = |element: &ReceivedElement| element.condition();
+        let mut seen = Vec::new();
+        let mut counts = Vec::new();
+        for round in 0..2 {
+            if round == 1 {
+                drop(ISSUERS.with_borrow_mut(|issuers| issuers[from + 1].take()));
+            }
+            for _ in 0..1 + u32::from(managed) {
+                let element = juliet.element().await;
+                match element.name().as_str() {
+                    "a" => counts.push(number(&element, "h")),
+                    _ => seen.push(condition(&element).expect("an error")),
+                }
+            }
+        }
+        assert_eq!(seen, ["resource-constraint", "internal-server-error"]);
+        assert_eq!(counts, if managed { vec![1, 2] } else { vec![] });
+    }
+}
+
+#[tokio::test]
+async fn while_a_stanza_waits_acknowledgements_and_pings_are_handled_and_other_stanzas_are_held() {
+    let server = start(|_| {}).await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    enable(&mut juliet).await;
+    romeo.send("<message to='juliet@example.com/balcony' id='1'/>").await;
+    assert_eq!(juliet.element().await.name(), "message");
+    assert_eq!(juliet.element().await.name(), "r");
+    juliet.send("<message id='slow'/><message to='romeo@example.com/orchard' id='held'/>").await;
+    juliet.send(format!("<a {NS} h='1'/><iq type='get' id='p'><ping xmlns='urn:xmpp:ping'/></iq>")).await;
+    assert_eq!(juliet.element().await.attr("id").as_deref(), Some("p"));
+    let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
+    assert_eq!(
+        account.session("balcony").unwrap().outbox.ack_requested_at().map(drop),
+        Some(()),
+        "for the answer"
+    );
+    assert_eq!(juliet.element().await.name(), "r");
+    juliet.send(format!("<a {NS} h='2'/><r {NS}/>")).await;
+    juliet.expect(&format!("<a {NS} h='0'/>")).await;
+    assert_eq!(
+        account.session("balcony").unwrap().outbox.unacked_bytes(),
+        0,
+        "both acknowledgements were read"
+    );
+    assert_eq!(romeo.try_receive().await, None);
+    GATE.with(|gate| gate.add_permits(1));
+    assert_eq!(romeo.element().await.attr("id").as_deref(), Some("held"));
+    juliet.expect(&format!("<a {NS} h='1'/>")).await;
+    juliet.expect(&format!("<a {NS} h='3'/>")).await;
+}
+
+#[tokio::test]
+async fn a_closed_stream_waits_for_its_receipts() {
+    for managed in [true, false] {
+        let server = start(|_| {}).await;
+        let mut juliet = server.login("juliet", "balcony").await;
+        if managed {
+            enable(&mut juliet).await;
+        }
+        let from = receipts();
+        juliet.send(format!("{UNSAFE}</stream:stream>")).await;
+        run_until_idle().await;
+        assert_eq!(juliet.try_receive().await, None);
+        settle(from, Err(StanzaCondition::ServiceUnavailable));
+        let mut seen = vec![juliet.receive().await, juliet.receive().await];
+        if managed {
+            seen.push(juliet.receive().await);
+        }
+        let text = format!("{seen:?}");
+        assert!(text.contains("service-unavailable"), "{text}");
+        assert_eq!(text.contains("h='1'"), managed, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_resumption_waits_for_receipts() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    let id = enable(&mut juliet).await;
+    juliet.send(format!("{UNSAFE}{HEADLINE}")).await;
+    run_until_idle().await;
+    drop(juliet);
+    run_until_idle().await;
+    let mut again = authenticated(&server, "juliet").await;
+    again.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+    run_until_idle().await;
+    assert_eq!(again.try_receive().await, None);
+    settle(0, Ok(()));
+    again.expect(&format!("<resumed {NS} previd='{id}' h='2'/>")).await;
+}
+
+#[tokio::test]
+async fn outstanding_receipts_are_bounded_and_hold_back_the_stream() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    enable(&mut juliet).await;
+    juliet.send(UNSAFE.repeat(MAX_OUTSTANDING_STANZAS + 2)).await;
+    run_until_idle().await;
+    assert_eq!(receipts(), MAX_OUTSTANDING_STANZAS);
+    juliet.send(format!("<r {NS}/>")).await;
+    juliet.expect(&format!("<a {NS} h='0'/>")).await;
+    settle(0, Ok(()));
+    juliet.expect(&format!("<a {NS} h='1'/>")).await;
+    run_until_idle().await;
+    assert_eq!(receipts(), MAX_OUTSTANDING_STANZAS + 1);
 }
 
 //= https://xmpp.org/extensions/xep-0198.html#resumption

@@ -367,7 +367,13 @@ impl NodeClient {
         match Element::read(bytes, &scope, &self.node.limits().stanza()) {
             Ok(Element::Stanza(head)) => match self.node.ingest(&self.session, bytes, &head) {
                 IngestOutcome::Done => {}
-                IngestOutcome::Wait(rest) => self.tasks.block_on(rest),
+                IngestOutcome::AwaitsReceipts(receipts) => {
+                    self.tasks.block_on(self.node.settle_receipts(receipts));
+                }
+                IngestOutcome::Wait(rest) => {
+                    let receipts = self.tasks.block_on(rest);
+                    self.tasks.block_on(self.node.settle_receipts(receipts));
+                }
                 IngestOutcome::Fatal(error) => return Err(error),
             },
             Ok(Element::UnknownType(head)) => {

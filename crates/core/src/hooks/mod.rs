@@ -6,8 +6,9 @@
 //!
 //! # Pitfalls
 //!
-//! Handlers on the stanza path are not async. A handler that needs the database returns [`Flow::Wait`]; the
-//! sender's stream is not read until it completes, which preserves the order between two addresses.
+//! Handlers on the stanza path are not async. A handler whose decision needs the database returns [`Flow::Wait`]; no
+//! later stanza of the sender is handled until it completes, which preserves the order between two addresses. A handler
+//! that only writes does not wait: it attaches a [`crate::Receipt`] with [`Effects::receipt`].
 
 mod chain;
 pub(crate) mod deferred;

@@ -10,12 +10,13 @@ use stanza::{
     Head, IqType, NewAddresses, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError,
 };
 
-use super::RoutingWork;
 use super::iq_dispatch::RoutedIq;
+use super::{RoutingOutcome, RoutingWork};
 use crate::host::Host;
 use crate::iq::IqTarget;
 use crate::metrics::RouteOutcome;
 use crate::node::Node;
+use crate::receipt::Receipts;
 use crate::server_error::unreadable_stanza;
 use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
@@ -24,8 +25,10 @@ use crate::shared_stanza::SharedStanza;
 pub enum IngestOutcome {
     /// The stanza was handled.
     Done,
-    /// The next stanza may be read when this future completes.
-    Wait(BoxFuture<'static, ()>),
+    /// The stanza was handled, and is safe when these receipts are fulfilled. The next one may be handled.
+    AwaitsReceipts(Receipts),
+    /// The next stanza may be handled when this future completes; then this one has these receipts.
+    Wait(BoxFuture<'static, Receipts>),
     /// The stream must be closed.
     Fatal(StreamError),
 }
@@ -48,8 +51,9 @@ impl Node {
             return IngestOutcome::Fatal(fatal);
         }
         match self.run_effects(work) {
-            None => IngestOutcome::Done,
-            Some(rest) => IngestOutcome::Wait(rest),
+            RoutingOutcome::Done => IngestOutcome::Done,
+            RoutingOutcome::AwaitsReceipts(receipts) => IngestOutcome::AwaitsReceipts(receipts),
+            RoutingOutcome::Wait(rest) => IngestOutcome::Wait(rest),
         }
     }
 

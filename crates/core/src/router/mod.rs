@@ -3,8 +3,8 @@
 //!
 //! RFC 6120, sections 8.1 and 10; RFC 6121, section 8.
 //!
-//! Deferred work is collected as futures and returned to the caller, which awaits them before it reads the next
-//! stanza of the same sender.
+//! Deferred work is collected as futures and returned to the caller, which awaits them before it handles the next
+//! stanza of the same sender. Receipts are collected, too; later stanzas do not wait for them.
 
 mod events;
 mod ingest;
@@ -41,6 +41,7 @@ use crate::host::Host;
 use crate::iq::IqAnswer;
 use crate::metrics::{Metrics, RouteOutcome};
 use crate::node::Node;
+use crate::receipt::Receipts;
 use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
@@ -57,10 +58,36 @@ pub(crate) use remote::{HandedOver, PeerState};
 pub(crate) struct RoutingWork {
     pub(crate) effects: Effects,
     pub(crate) pending: Vec<BoxFuture<'static, ResumedChain>>,
+    /// Receipts that the stanza, or a stanza that it caused, was given.
+    pub(crate) receipts: Receipts,
     /// This is a redelivery of a stanza that was delivered before; see [`crate::hooks::DeliveredCtx`].
     pub(crate) redelivery: bool,
     /// The next stanza for [`Node::incoming`] was handed over.
     pub(crate) handed_over: Option<HandedOver>,
+}
+
+/// What is left of a stanza when it was routed.
+pub(crate) enum RoutingOutcome {
+    /// Nothing.
+    Done,
+    /// It is safe when these receipts are fulfilled.
+    AwaitsReceipts(Receipts),
+    /// Deferred work, and then these receipts.
+    Wait(BoxFuture<'static, Receipts>),
+}
+
+impl RoutingOutcome {
+    /// The rest for a caller that needs to know when everything is safe.
+    pub(crate) fn into_future(self, node: &Arc<Node>) -> Option<BoxFuture<'static, ()>> {
+        match self {
+            RoutingOutcome::Done => None,
+            RoutingOutcome::AwaitsReceipts(receipts) => Some(node.settle_receipts(receipts)),
+            RoutingOutcome::Wait(rest) => {
+                let node = node.clone();
+                Some(Box::pin(async move { node.settle_receipts(rest.await).await }))
+            }
+        }
+    }
 }
 
 /// Result of a deferred handler: its effects, and where to continue.
@@ -133,14 +160,18 @@ impl ResumedChain {
 
 impl Node {
     /// Performs all effects; deferred work is returned as one future.
-    pub(crate) fn run_effects(self: &Arc<Self>, mut work: RoutingWork) -> Option<BoxFuture<'static, ()>> {
+    pub(crate) fn run_effects(self: &Arc<Self>, mut work: RoutingWork) -> RoutingOutcome {
         self.perform_now(&mut work);
         if work.pending.is_empty() {
-            return None;
+            return match work.receipts {
+                receipts if receipts.is_empty() => RoutingOutcome::Done,
+                receipts => RoutingOutcome::AwaitsReceipts(receipts),
+            };
         }
         self.metrics.stanzas_blocked_on_store.inc();
         let node = self.clone();
-        Some(Box::pin(async move {
+        RoutingOutcome::Wait(Box::pin(async move {
+            let mut receipts = work.receipts;
             let mut queue = std::collections::VecDeque::from(work.pending);
             while let Some(later) = queue.pop_front() {
                 let resumed = later.await;
@@ -152,17 +183,19 @@ impl Node {
                 } else {
                     work.pending.push(ResumedChain::after_pending(Effects::default(), resumed.continuation));
                 }
+                receipts.append(std::mem::take(&mut work.receipts));
                 // Deferred work of the resumed stanza comes before work that was queued after it.
                 for later in work.pending.into_iter().rev() {
                     queue.push_front(later);
                 }
             }
+            receipts
         }))
     }
 
     /// Like [`Node::run_effects`], for work that no session awaits; deferred work is spawned.
     pub(crate) fn run_effects_spawned(self: &Arc<Self>, work: RoutingWork) {
-        if let Some(rest) = self.run_effects(work) {
+        if let Some(rest) = self.run_effects(work).into_future(self) {
             self.spawner.spawn("routing", rest);
         }
     }
@@ -229,6 +262,7 @@ impl Node {
                     self.request_presence_of_peers(&account, to.as_ref(), available);
                 }
             }
+            Effect::Receipt(attached) => work.receipts.0.push(attached),
             Effect::Close(session, reason) => session.outbox.close(reason),
             Effect::Available(session) => {
                 let host = Guard::into_inner(session.account.host());

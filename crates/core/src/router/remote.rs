@@ -29,7 +29,6 @@ use cluster::{
 use jid::{Jid, JidRef};
 use store::AddressId;
 
-use super::RoutingWork;
 use super::invalidation::MESSAGE_STORED;
 use super::lanes::RecipientLanes;
 use super::multicast::MULTICAST;
@@ -37,8 +36,10 @@ use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
 use super::presence_of_account::PRESENCE_REQUEST;
 use super::presence_resync::DuePresence;
+use super::{RoutingOutcome, RoutingWork};
 use crate::account::Account;
 use crate::node::Node;
+use crate::receipt::Receipts;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// As [`EnvelopeKind::ChainHasRun`], if another node or the home itself has delivered the stanza as well: nobody handles
@@ -330,15 +331,40 @@ impl Node {
         }
         self.metrics.cluster_refused.inc_by(refused.len() as u64);
         let result = HandoverResult::of(envelope.recipients.len(), refused);
-        let Some(rest) = self.run_effects(work) else {
-            settle(self, from, &envelope, result);
-            return None;
-        };
+        // Later stanzas of the lane wait until this one was routed, but not for its receipts.
+        match self.run_effects(work) {
+            RoutingOutcome::Done => settle(self, from, &envelope, result),
+            RoutingOutcome::AwaitsReceipts(receipts) => {
+                self.settle_with_receipts(from, envelope, result, receipts);
+            }
+            RoutingOutcome::Wait(rest) => {
+                let node = self.clone();
+                return Some(Box::pin(async move {
+                    let receipts = rest.await;
+                    node.settle_with_receipts(from, envelope, result, receipts);
+                }));
+            }
+        }
+        None
+    }
+
+    /// Settles an envelope once the receipts of its stanza have an outcome.
+    fn settle_with_receipts(
+        self: &Arc<Self>,
+        from: NodeId,
+        envelope: Envelope,
+        result: HandoverResult,
+        receipts: Receipts,
+    ) {
+        if receipts.is_empty() {
+            return settle(self, from, &envelope, result);
+        }
         let node = self.clone();
-        Some(Box::pin(async move {
-            rest.await;
+        let settled = async move {
+            node.settle_receipts(receipts).await;
             settle(&node, from, &envelope, result);
-        }))
+        };
+        self.spawner.spawn("routing", Box::pin(settled));
     }
 
     /// Handles an envelope that contains no stanza to route. False if its octets do not fit its kind.

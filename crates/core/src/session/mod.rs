@@ -5,6 +5,7 @@
 
 pub mod extensions;
 pub mod flags;
+pub mod outstanding;
 mod pending_requests;
 pub mod rates;
 
@@ -121,7 +122,8 @@ impl Session {
             })?;
             // Only if the handlers of `available` will run, because they clear the flag.
             let changed = before != (false, priority);
-            account.flushing |= keeps && changed && account.may_have_offline_messages && priority >= 0;
+            let older = account.may_have_offline_messages || account.has_messages_in_transit;
+            account.flushing |= keeps && changed && older && priority >= 0;
             Some(before)
         })
     }

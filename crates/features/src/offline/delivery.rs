@@ -1,18 +1,20 @@
 //! Offline delivery: one queue for each recipient with messages that are being stored or delivered.
 //!
 //! A recipient queue exists only while it is busy. One task per recipient stores messages (`store_task`), in order of
-//! arrival and in batches of those that are pending; another one delivers stored messages (`delivery_task`). Both
-//! synchronise under the lock of [`OfflineDelivery`]:
+//! arrival and in batches of those that are pending; another one delivers stored messages (`delivery_task`). What both do
+//! is one state (`queue_state`) under the lock of [`OfflineDelivery`]:
 //!
 //! - While older messages are on their way, into the store or out of it, and the recipient accepts messages, the
 //!   account's `flushing` is set: the router sends newer messages here, after the older ones
-//!   ([`RecipientQueue::sync_flushing_flag`]).
-//! - The delivery task puts page after page into the queue of one session. After the last page it sets `closing`: the
-//!   store task begins no further batch, messages that it has just written are delivered, and pending ones go
-//!   directly into the session's queue, after the others. So delivery ends however many senders continue.
+//!   ([`RecipientQueue::sync_account`]). A resource that becomes available meanwhile finds `has_messages_in_transit`.
+//! - The delivery task puts page after page into the queue of one session. After the last page it drains: the store
+//!   task begins no further batch, messages that it has just written are delivered, and pending ones go directly into
+//!   the session's queue, after the others. So delivery ends however many senders continue.
 //! - From then on newer messages are routed normally, and the delivery task only waits until the connection has taken
 //!   the queued messages (and acknowledged them, XEP-0198), to remove them from the store. If the session ends before
 //!   that, the store still has the rest, and newer messages stay after it again.
+//!
+//! Senders do not wait: each message has a receipt, which is fulfilled when it is stored or in a session's queue.
 //!
 //! Not guaranteed: if messages are stored while a session still holds older ones that are only in its queue (it was
 //! full, or the resource stopped accepting messages), and that session is lost, the stored ones come first.
@@ -20,8 +22,8 @@
 //! Recipient queues survive a reload (`FeatureBuilder::shared_state`), so the new host's handlers see work that the old
 //! host's handlers started.
 //!
-//! Lock order: this one, then the account's, then the session's, then the outbox's. No code waits or spawns while
-//! holding it.
+//! Lock order: this one, then the account's, then the session's, then the outbox's. No code waits, spawns or runs a
+//! chain of handlers while holding it.
 //!
 //! Long because storing and delivering meet under one lock, and each case is decided with the other one in sight.
 
@@ -34,14 +36,15 @@ use jid::{Jid, JidRef};
 use ring::digest;
 use stanza::{StanzaCondition, StanzaError, append_child, payload::delay};
 use store::{AddressId, AppendOutcome, OfflineMessage, Page, Quota, StoreError};
+use throng_core::receipt::{ReceiptOutcome, receipt_pair};
 use throng_core::server_error::{store_error, unreadable_stanza};
-use throng_core::{Account, Node, Session, SharedStanza};
+use throng_core::{Account, Node, Receipt, ReceiptIssuer, Session, SharedStanza};
 use xml::{Ns, Writer};
 
-use super::completion::{Completer, Completion, completion_pair};
 use super::in_flight::{
     InFlightBatch, PageOutcome, accepts_messages, enqueue_page, has_queue_space, preferred_resource,
 };
+use super::queue_state::{DeliveryState, QueueAction, QueueEvent, QueueState, StoreState};
 
 /// Limit of messages written in one transaction.
 const STORE_BATCH: usize = 64;
@@ -49,16 +52,16 @@ const STORE_BATCH: usize = 64;
 const FETCH_PAGE: u32 = 64;
 /// Recipients with a cached address id; a power of two.
 const ADDRESS_CACHE_SIZE: usize = 1024;
+/// Batches of pending messages that are queued after the last page before other tasks have their turn.
+const MAX_DRAIN_ROUNDS: u32 = 16;
 const DAY_MILLIS: u64 = 86_400_000;
-
-/// Result that the sender gets: stored, or an error.
-pub(super) type StoreOutcome = Result<(), StanzaError>;
 
 struct PendingMessage {
     frame: SharedStanza,
     /// Time of arrival, in milliseconds since 1970.
     received_at: u64,
-    completer: Completer<StoreOutcome>,
+    issuer: ReceiptIssuer,
+    rules: OfflineRules,
 }
 
 /// Options of the module.
@@ -69,21 +72,10 @@ pub(super) struct OfflineRules {
     pub(super) expiry_days: u64,
 }
 
-#[derive(Default)]
 struct RecipientQueue {
+    /// In order of arrival.
     pending: VecDeque<PendingMessage>,
-    /// Options of the newest message; none before the first.
-    rules: Option<OfflineRules>,
-    /// A store task runs.
-    storing: bool,
-    /// The store task begins no further batch: the delivery task takes pending messages.
-    closing: bool,
-    /// A delivery task runs.
-    delivering: bool,
-    /// The delivery task must read the store.
-    fetch_due: bool,
-    /// The delivery task is between reading the store and having closed.
-    fetching: bool,
+    state: QueueState,
     /// Wakes the delivery task.
     waker: Option<Waker>,
 }
@@ -97,31 +89,49 @@ struct FollowUp {
 }
 
 impl RecipientQueue {
-    /// Updates the account's `flushing`; must be called after every change.
-    fn sync_flushing_flag(&self, account: Option<&Arc<Account>>) {
+    fn new() -> RecipientQueue {
+        RecipientQueue { pending: VecDeque::new(), state: QueueState::IDLE, waker: None }
+    }
+
+    /// Changes the state.
+    fn on(&mut self, event: QueueEvent, then: &mut FollowUp) {
+        let (state, action) = self.state.after(event);
+        self.state = state;
+        match action {
+            QueueAction::None => {}
+            QueueAction::StartStoring => then.start_storing = true,
+            QueueAction::StartDelivery => then.start_delivery = true,
+            QueueAction::WakeDelivery => then.waker = self.waker.take().or(then.waker.take()),
+        }
+    }
+
+    /// Has pending messages stored, if there are any.
+    fn store_pending(&mut self, then: &mut FollowUp) {
+        if !self.pending.is_empty() {
+            self.on(QueueEvent::MessagesPending, then);
+        }
+    }
+
+    /// Updates what the router knows; must be called after every change.
+    fn sync_account(&self, account: Option<&Arc<Account>>) {
         let Some(account) = account else { return };
+        let older = self.state.has_older_messages() || !self.pending.is_empty();
+        let delivering = self.state.delivery != DeliveryState::Idle;
         account.with(|state| {
-            let older = self.storing || self.fetch_due || self.fetching || !self.pending.is_empty();
             let there = state.sessions.iter().any(accepts_messages);
-            state.flushing = there && (older || self.delivering && state.may_have_offline_messages);
+            state.has_messages_in_transit = older;
+            state.flushing = there && (older || delivering && state.may_have_offline_messages);
         });
     }
 
     fn is_idle(&self) -> bool {
-        !self.storing && !self.delivering && self.pending.is_empty()
+        self.state == QueueState::IDLE && self.pending.is_empty()
     }
+}
 
-    /// Makes the delivery task read the store.
-    fn schedule_delivery(&mut self, then: &mut FollowUp) {
-        self.fetch_due = true;
-        then.start_delivery |= !std::mem::replace(&mut self.delivering, true);
-        then.waker = self.waker.take().or(then.waker.take());
-    }
-
-    /// Makes the store task write pending messages.
-    fn schedule_store(&mut self, then: &mut FollowUp) {
-        then.start_storing |= !std::mem::replace(&mut self.storing, true);
-    }
+/// Whether the store may hold messages and a resource accepts them.
+fn can_deliver(account: &Account) -> bool {
+    account.with(|state| state.may_have_offline_messages && state.sessions.iter().any(accepts_messages))
 }
 
 type AddressIdCache = Box<[Option<(Jid, AddressId)>]>;
@@ -151,9 +161,9 @@ impl OfflineDelivery {
         let mut then = FollowUp::default();
         let mut queues = self.recipients.lock();
         let account = node.routing_table.find(owner.as_ref());
-        let queue = queues.entry(owner.clone()).or_default();
+        let queue = queues.entry(owner.clone()).or_insert_with(RecipientQueue::new);
         let changed = change(queue, account.as_ref(), &mut then);
-        queue.sync_flushing_flag(account.as_ref());
+        queue.sync_account(account.as_ref());
         if queue.is_idle() {
             queues.remove(owner);
         }
@@ -179,17 +189,22 @@ impl OfflineDelivery {
         to: JidRef<'_>,
         frame: &SharedStanza,
         rules: OfflineRules,
-    ) -> Completion<StoreOutcome> {
-        let (completer, completion) = completion_pair();
-        let job = PendingMessage { frame: frame.clone(), received_at: node.clock.unix_millis(), completer };
+    ) -> Receipt {
+        let (issuer, receipt) = receipt_pair();
+        let received_at = node.clock.unix_millis();
+        let message = PendingMessage { frame: frame.clone(), received_at, issuer, rules };
         self.update(node, &to.bare().to_jid(), |queue, _, then| {
-            queue.pending.push_back(job);
-            queue.rules = Some(rules);
-            if !queue.closing {
-                queue.schedule_store(then);
-            }
+            queue.pending.push_back(message);
+            queue.store_pending(then);
         });
-        completion
+        receipt
+    }
+
+    /// A resource was bound: its account must know whether messages are on their way.
+    pub(super) fn opened(self: &Arc<Self>, node: &Arc<Node>, account: &Arc<Account>) {
+        if self.recipients.lock().contains_key(&account.jid) {
+            self.update(node, &account.jid, |_, _, _| {});
+        }
     }
 
     /// A resource became available or changed its priority: delivers stored messages to it.
@@ -199,10 +214,8 @@ impl OfflineDelivery {
             return;
         }
         self.update(node, &account.jid, |queue, _, then| {
-            if account
-                .with(|state| state.may_have_offline_messages && state.sessions.iter().any(accepts_messages))
-            {
-                queue.schedule_delivery(then);
+            if can_deliver(account) {
+                queue.on(QueueEvent::DeliveryDue, then);
             }
         });
     }
@@ -212,55 +225,46 @@ impl OfflineDelivery {
     async fn store_task(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: true };
         loop {
-            let (batch, rules) = self.update(&node, &owner, |queue, account, then| {
-                if !queue.closing && !queue.pending.is_empty() {
+            let batch = self.update(&node, &owner, |queue, account, then| {
+                if queue.state.delivery != DeliveryState::Draining && !queue.pending.is_empty() {
                     let count = queue.pending.len().min(STORE_BATCH);
-                    return (queue.pending.drain(..count).collect::<Vec<_>>(), queue.rules);
+                    return queue.pending.drain(..count).collect::<Vec<_>>();
                 }
-                queue.storing = false;
-                // The delivery task may wait for this, or has stopped while messages were pending; or a resource
-                // became available during a write that failed.
-                then.waker = queue.waker.take();
-                let again = account.is_some_and(|a| {
-                    a.with(|state| {
-                        state.may_have_offline_messages && state.sessions.iter().any(accepts_messages)
-                    })
-                });
-                if again && !queue.delivering {
-                    queue.schedule_delivery(then);
+                queue.on(QueueEvent::NothingToWrite, then);
+                // A delivery task has stopped while messages were pending, or a resource became available during a
+                // write that failed.
+                if queue.state.delivery == DeliveryState::Idle && account.is_some_and(|a| can_deliver(a)) {
+                    queue.on(QueueEvent::DeliveryDue, then);
                 }
-                (Vec::new(), queue.rules)
+                Vec::new()
             });
-            if batch.is_empty() {
-                break;
-            }
-            let (mut jobs, mut stanzas) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-            for job in batch {
-                match with_delay(&job.frame, owner.domain(), job.received_at) {
+            // The options of the newest message apply.
+            let Some(rules) = batch.last().map(|message| message.rules) else { break };
+            let (mut issuers, mut stanzas) =
+                (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+            for message in batch {
+                match with_delay(&message.frame, owner.domain(), message.received_at) {
                     Ok(stanza) => {
                         stanzas.push(stanza);
-                        jobs.push(job);
+                        issuers.push(message.issuer);
                     }
-                    Err(error) => job.completer.complete(Err(error)),
+                    Err(error) => message.issuer.settle(Err(error)),
                 }
             }
-            if jobs.is_empty() {
+            if issuers.is_empty() {
                 continue;
             }
-            let Some(rules) = rules else { break };
-            let answers = self.store_batch(&node, &owner, stanzas, rules).await;
-            // Before the senders are resumed: their next messages must find `flushing` set if the recipient is
-            // online.
-            if answers.iter().any(Result::is_ok) {
+            let outcomes = self.store_batch(&node, &owner, stanzas, rules).await;
+            if outcomes.iter().any(Result::is_ok) {
                 self.update(&node, &owner, |queue, _, then| {
                     let account = node.message_stored(owner.as_ref());
-                    if account.is_some_and(|a| a.with(|state| state.sessions.iter().any(accepts_messages))) {
-                        queue.schedule_delivery(then);
+                    if account.is_some_and(|a| can_deliver(&a)) {
+                        queue.on(QueueEvent::DeliveryDue, then);
                     }
                 });
             }
-            for (job, answer) in jobs.into_iter().zip(answers) {
-                job.completer.complete(answer);
+            for (issuer, outcome) in issuers.into_iter().zip(outcomes) {
+                issuer.settle(outcome);
             }
         }
         std::mem::forget(guard);
@@ -273,9 +277,9 @@ impl OfflineDelivery {
         owner: &Jid,
         stanzas: Vec<Vec<u8>>,
         rules: OfflineRules,
-    ) -> Vec<StoreOutcome> {
+    ) -> Vec<ReceiptOutcome> {
         let count = stanzas.len();
-        let all = |answer: StoreOutcome| vec![answer; count];
+        let all = |outcome: ReceiptOutcome| vec![outcome; count];
         let id = match self.address_id(node, owner).await {
             Ok(Some(id)) => id,
             Ok(None) => return all(Err(StanzaCondition::ServiceUnavailable.into())),
@@ -341,18 +345,16 @@ impl OfflineDelivery {
                 failed = true;
             }
             let tracking = in_flight.is_some();
-            let fetch = self.update(&node, &owner, |queue, account, _| {
+            let fetch = self.update(&node, &owner, |queue, account, then| {
                 // A resource may have become available, or the receiving session has ended.
-                queue.fetch_due |= !tracking
-                    && !failed
-                    && account.is_some_and(|a| {
-                        a.with(|state| {
-                            state.may_have_offline_messages && state.sessions.iter().any(accepts_messages)
-                        })
-                    });
-                queue.fetching = std::mem::take(&mut queue.fetch_due);
-                queue.delivering = queue.fetching || tracking;
-                queue.fetching
+                if !tracking && !failed && account.is_some_and(|a| can_deliver(a)) {
+                    queue.on(QueueEvent::DeliveryDue, then);
+                }
+                queue.on(QueueEvent::RoundBegins, then);
+                if !tracking {
+                    queue.on(QueueEvent::AllConfirmed, then);
+                }
+                queue.state.delivery == DeliveryState::Reading
             });
             if fetch {
                 let round = self.deliver_pages(&node, &owner, &mut in_flight).await;
@@ -361,11 +363,8 @@ impl OfflineDelivery {
                     tracing::warn!(%error, "cannot deliver offline messages");
                 }
                 self.update(&node, &owner, |queue, account, then| {
-                    queue.fetching = false;
-                    queue.closing = false;
-                    if !queue.pending.is_empty() {
-                        queue.schedule_store(then);
-                    }
+                    queue.on(QueueEvent::RoundEnds, then);
+                    queue.store_pending(then);
                     if let (true, Some(account)) = (failed, account) {
                         account.with(|state| state.may_have_offline_messages = true);
                     }
@@ -434,7 +433,7 @@ impl OfflineDelivery {
             }
             let mut queues = self.recipients.lock();
             let Some(queue) = queues.get_mut(owner) else { return Poll::Ready(()) };
-            if queue.fetch_due {
+            if queue.state.delivery == DeliveryState::Due {
                 return Poll::Ready(());
             }
             queue.waker = Some(cx.waker().clone());
@@ -472,6 +471,11 @@ impl OfflineDelivery {
                 match enqueue_page(node, &session, account.id, page.items, in_flight).await {
                     PageOutcome::Enqueued => {}
                     PageOutcome::Blocked => {
+                        // The receipts of pending messages must not depend on a client that may never come back.
+                        self.update(node, owner, |queue, _, then| {
+                            queue.on(QueueEvent::DrainStopped, then);
+                            queue.store_pending(then);
+                        });
                         // The store still has the messages in that session's queue: another resource gets them, too.
                         if account
                             .with(|state| preferred_resource(&state.sessions))
@@ -479,7 +483,7 @@ impl OfflineDelivery {
                         {
                             self.abandon_batch(node, owner, in_flight);
                         } else {
-                            self.wait_for_resumption(owner, &session).await;
+                            self.wait_for_resumption(node, owner, &session).await;
                         }
                         continue;
                     }
@@ -497,23 +501,25 @@ impl OfflineDelivery {
 
     /// Waits until a detached session is resumed and its queue is empty, until it ends, or until another resource is
     /// available.
-    async fn wait_for_resumption(&self, owner: &Jid, session: &Arc<Session>) {
+    async fn wait_for_resumption(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid, session: &Arc<Session>) {
         std::future::poll_fn(|cx| {
             if has_queue_space(session, cx) {
                 return Poll::Ready(());
             }
             let mut queues = self.recipients.lock();
             let Some(queue) = queues.get_mut(owner) else { return Poll::Ready(()) };
-            if std::mem::take(&mut queue.fetch_due) {
+            if queue.state.delivery == DeliveryState::ReadingAgain {
                 return Poll::Ready(());
             }
             queue.waker = Some(cx.waker().clone());
             Poll::Pending
         })
         .await;
+        self.update(node, owner, |queue, _, then| queue.on(QueueEvent::ReadRestarts, then));
     }
 
-    /// The last page is queued: pending messages are queued after it. True if no messages are left.
+    /// The last page is queued: pending messages are queued after it. True if no messages are left, or the session does
+    /// not accept them any more.
     async fn drain_tail(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -521,50 +527,61 @@ impl OfflineDelivery {
         account: &Arc<Account>,
         session: &Arc<Session>,
     ) -> bool {
-        self.wait_until(owner, |queue| {
-            queue.closing = true;
-            !queue.storing
-        })
-        .await;
-        let mut completers = Vec::new();
-        let (closed, full) = self.update(node, owner, |queue, _, then| {
-            queue.fetch_due = false;
-            if account.with(|state| state.may_have_offline_messages) {
-                // The batch that the store task had begun is in the store now.
-                return (false, false);
-            }
-            // All or none: if some messages are only in a queue and later ones only in the store, losing the session
-            // would change their order.
-            let fits = session
-                .outbox
-                .has_room_for(queue.pending.iter().map(|job| &job.frame), &node.limits().outbox());
-            while let Some(job) = queue.pending.pop_front() {
-                if fits
-                    && accepts_messages(session)
-                    && node.deliver_if_first_accepts(account, &job.frame, session)
-                {
-                    completers.push(job.completer);
-                } else {
-                    queue.pending.push_front(job);
-                    break;
+        self.update(node, owner, |queue, _, then| queue.on(QueueEvent::LastPageQueued, then));
+        self.wait_until(owner, |queue| queue.state.store == StoreState::Idle).await;
+        for round in 1_u32.. {
+            let step = self.update(node, owner, |queue, _, then| {
+                if account.with(|state| state.may_have_offline_messages) {
+                    // The batch that the store task had begun is in the store now.
+                    return DrainStep::ReadStore;
                 }
+                if queue.pending.is_empty() {
+                    queue.on(QueueEvent::Drained, then);
+                    return DrainStep::Done;
+                }
+                // All or none: if some messages are only in a queue and later ones only in the store, losing the
+                // session would change their order.
+                let frames = queue.pending.iter().map(|message| &message.frame);
+                if accepts_messages(session) && session.outbox.has_room_for(frames, &node.limits().outbox()) {
+                    return DrainStep::Queue(std::mem::take(&mut queue.pending));
+                }
+                queue.on(QueueEvent::DrainStopped, then);
+                queue.store_pending(then);
+                DrainStep::Store
+            });
+            match step {
+                DrainStep::ReadStore => return false,
+                DrainStep::Done => return true,
+                DrainStep::Queue(messages) => {
+                    let rest = queue_messages(node, account, session, messages);
+                    if rest.is_empty() {
+                        // More may have arrived meanwhile. Other tasks have their turn if that goes on.
+                        if round % MAX_DRAIN_ROUNDS == 0 {
+                            yield_once().await;
+                        }
+                        continue;
+                    }
+                    self.update(node, owner, |queue, _, then| {
+                        for message in rest.into_iter().rev() {
+                            queue.pending.push_front(message);
+                        }
+                        queue.on(QueueEvent::DrainStopped, then);
+                        queue.store_pending(then);
+                    });
+                }
+                DrainStep::Store => {}
             }
-            if queue.pending.is_empty() {
-                (queue.fetching, queue.closing) = (false, false);
-                return (true, false);
+            // Pending messages are stored after all, and delivered with a later page.
+            if !accepts_messages(session) {
+                return true;
             }
-            // They do not fit: they are stored after all, and delivered with a later page.
-            queue.schedule_store(then);
-            queue.closing = false;
-            (!accepts_messages(session), accepts_messages(session))
-        });
-        for completer in completers {
-            completer.complete(Ok(()));
+            self.wait_until(owner, |queue| {
+                queue.state.delivery == DeliveryState::ReadingAgain || queue.state.store == StoreState::Idle
+            })
+            .await;
+            return false;
         }
-        if full {
-            self.wait_until(owner, |queue| queue.fetch_due || !queue.storing).await;
-        }
-        closed
+        false
     }
 
     /// Waits, in the delivery task, until a condition holds.
@@ -582,6 +599,49 @@ impl OfflineDelivery {
     }
 }
 
+/// Next step after the last page.
+enum DrainStep {
+    /// The store has more messages.
+    ReadStore,
+    /// These messages fit into the session's queue.
+    Queue(VecDeque<PendingMessage>),
+    /// Pending messages are stored.
+    Store,
+    /// No message is pending.
+    Done,
+}
+
+/// Puts messages into a session's queue, without the lock, because the `deliver` chain runs. Returns the rest if the
+/// session does not accept them any more.
+fn queue_messages(
+    node: &Arc<Node>,
+    account: &Arc<Account>,
+    session: &Arc<Session>,
+    mut messages: VecDeque<PendingMessage>,
+) -> VecDeque<PendingMessage> {
+    while let Some(message) = messages.pop_front() {
+        if accepts_messages(session) && node.deliver_if_first_accepts(account, &message.frame, session) {
+            message.issuer.settle(Ok(()));
+        } else {
+            messages.push_front(message);
+            break;
+        }
+    }
+    messages
+}
+
+async fn yield_once() {
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Resets the recipient queue when a task panics or is dropped.
 struct RecipientGuard<'a> {
     delivery: &'a Arc<OfflineDelivery>,
@@ -593,17 +653,13 @@ struct RecipientGuard<'a> {
 impl Drop for RecipientGuard<'_> {
     fn drop(&mut self) {
         let lost = self.delivery.update(self.node, self.owner, |queue, account, then| {
-            then.waker = queue.waker.take();
             let lost = if self.storing {
-                queue.storing = false;
-                // Dropping their `Completer` reports the failure to senders whose message was not written.
+                queue.on(QueueEvent::StoreTaskLost, then);
+                // Dropping their issuers reports the failure to senders whose message was not written.
                 std::mem::take(&mut queue.pending)
             } else {
-                (queue.delivering, queue.fetch_due, queue.fetching, queue.closing) =
-                    (false, false, false, false);
-                if !queue.pending.is_empty() {
-                    queue.schedule_store(then);
-                }
+                queue.on(QueueEvent::DeliveryTaskLost, then);
+                queue.store_pending(then);
                 VecDeque::new()
             };
             if let Some(account) = account {

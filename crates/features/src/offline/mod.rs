@@ -1,10 +1,10 @@
 //! Offline messages: XEP-0160 1.0.1 (sections 2 and 3) with Delayed Delivery, XEP-0203 2.0.
 //!
-//! A message of type chat or normal for an account without a resource that accepts it is stored, and the sender's
-//! stream continues when it is durable. When a resource becomes available with a priority of zero or more, stored
+//! A message of type chat or normal for an account without a resource that accepts it is stored. The sender's stream
+//! continues at once, and counts the message as handled when it is durable. When a resource becomes available with a priority of zero or more, stored
 //! messages move into its queue, oldest first, each with the time at which it was stored. `storage_policy` selects
-//! the messages to store, `delivery` preserves the order, `in_flight` tracks messages that are queued but not yet
-//! safe to remove, `completion` reports the result to the sender.
+//! the messages to store, `delivery` preserves the order with the states of `queue_state`, `in_flight` tracks messages
+//! that are queued but not yet safe to remove.
 //!
 //! Not implemented: XEP-0013 (selective retrieval by a client), a hint to another node of the cluster that its user
 //! has mail.
@@ -14,21 +14,21 @@
 //! The order between two addresses must never change. While messages are being stored or delivered, newer ones are
 //! stored after them; a change to when `flushing` is set or cleared must consider every case in `delivery`.
 
-mod completion;
 mod delivery;
 mod in_flight;
+mod queue_state;
 mod storage_policy;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKindSet};
+use stanza::{MessageType, StanzaKindSet};
 use store::Quota;
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
-use throng_core::hooks::{AvailableCtx, Flow, HandlerOutcome, Interest, Phase, StopReason, UndeliveredCtx};
+use throng_core::hooks::{AvailableCtx, Flow, Interest, OpenedCtx, Phase, StopReason, UndeliveredCtx};
 use throng_core::session::flags;
 
 use self::delivery::{OfflineDelivery, OfflineRules};
@@ -104,6 +104,13 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         Interest::kinds(STORED_KINDS),
         move |ctx: &mut UndeliveredCtx<'_>| undelivered(&for_undelivered, rules, ctx),
     );
+    let for_opened = delivery.clone();
+    builder.opened(Phase::Notify, move |ctx: &mut OpenedCtx<'_>| {
+        if !ctx.session.flags.has(flags::EPHEMERAL) {
+            for_opened.opened(ctx.node, &ctx.session.account);
+        }
+        Flow::Next
+    });
     builder.available(Phase::Notify, move |ctx: &mut AvailableCtx<'_>| {
         if !ctx.session.flags.has(flags::EPHEMERAL) {
             delivery.available(ctx.node, &ctx.session.account);
@@ -125,14 +132,9 @@ fn undelivered(delivery: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut U
         storage_policy::StorageDecision::Skip => Flow::Next,
         storage_policy::StorageDecision::Discard => Flow::Stop(StopReason::Consumed),
         storage_policy::StorageDecision::Store => {
-            let completion = delivery.store(ctx.node, ctx.to, ctx.stanza, rules);
-            Flow::Wait(Box::pin(async move {
-                match completion.await {
-                    Some(Ok(())) => HandlerOutcome::consumed(throng_core::Effects::default()),
-                    Some(Err(error)) => HandlerOutcome::refused(error),
-                    None => HandlerOutcome::refused(StanzaError::new(StanzaCondition::InternalServerError)),
-                }
-            }))
+            let receipt = delivery.store(ctx.node, ctx.to, ctx.stanza, rules);
+            ctx.effects.receipt(ctx.stanza, receipt);
+            Flow::Stop(StopReason::Consumed)
         }
     }
 }

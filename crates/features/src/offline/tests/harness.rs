@@ -209,12 +209,16 @@ impl OfflineHarness {
         };
         match self.node.ingest(from, text.as_bytes(), &head) {
             IngestOutcome::Done => None,
-            IngestOutcome::Wait(later) => Some(later),
+            IngestOutcome::AwaitsReceipts(receipts) => Some(self.node.settle_receipts(receipts)),
+            IngestOutcome::Wait(later) => {
+                let node = self.node.clone();
+                Some(Box::pin(async move { node.settle_receipts(later.await).await }))
+            }
             IngestOutcome::Fatal(error) => panic!("{error:?}"),
         }
     }
 
-    /// Sends a chat message; the future is the one that the sender's stream waits for.
+    /// Sends a chat message; the future completes when it is safe, or the sender has an error.
     pub(super) fn send_chat(
         &self,
         from: &Arc<Session>,

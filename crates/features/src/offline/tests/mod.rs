@@ -239,6 +239,57 @@ fn newer_messages_queue_after_stored_ones_from_the_moment_the_resource_is_availa
 }
 
 #[test]
+fn newer_messages_of_a_sender_follow_one_that_is_still_being_stored() {
+    for (gate, binds_before) in [("append", false), ("append", true), ("appended", false), ("appended", true)]
+    {
+        let bench = OfflineHarness::new();
+        let romeo = bench.online("romeo");
+        let before = binds_before.then(|| bench.connect("juliet"));
+        bench.gate.close(gate);
+        let first = bench.send_chat(&romeo, "juliet@capulet.com", "1");
+        bench.run_until_idle();
+        let juliet = before.unwrap_or_else(|| bench.connect("juliet"));
+        // The effects of her presence come later than a message of the sender, who does not wait.
+        juliet.set_available(SharedStanza::parse(b"<presence/>").unwrap(), 0);
+        let second = bench.send_chat(&romeo, "juliet@capulet.com", "2");
+        assert!(second.is_some(), "not past the first one");
+        bench.node.perform(Effects(vec![Effect::Available(juliet.clone())]));
+        let third = bench.send_chat(&romeo, "juliet@capulet.com", "3");
+        bench.gate.open(gate);
+        for later in [first, second, third] {
+            bench.complete(later);
+        }
+        let mut got = bench.receive_bodies(&juliet);
+        got.extend(bench.receive_bodies(&juliet));
+        assert_eq!(got, ["1", "2", "3"], "{gate} {binds_before}");
+        assert!(!bench.flushing(&juliet));
+        assert_eq!(bench.stored("juliet"), 0);
+    }
+}
+
+#[test]
+fn messages_of_one_sender_are_stored_in_groups_and_in_order() {
+    let bench = OfflineHarness::new();
+    let romeo = bench.online("romeo");
+    bench.gate.calls();
+    bench.gate.close("append");
+    let sent: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+    let mut later: Vec<_> = sent.iter().map(|n| bench.send_chat(&romeo, "juliet@capulet.com", n)).collect();
+    bench.run_until_idle();
+    assert!(later.iter_mut().all(is_pending), "none is safe");
+    bench.gate.open("append");
+    later.into_iter().for_each(|later| bench.complete(later));
+    let writes = bench.gate.calls().iter().filter(|call| **call == "append").count();
+    assert!(writes <= 3, "{writes} writes for 100 messages");
+    let juliet = bench.online("juliet");
+    let mut got = bench.receive_bodies(&juliet);
+    for _ in 0..3 {
+        got.extend(bench.receive_bodies(&juliet));
+    }
+    assert_eq!(got, sent);
+}
+
+#[test]
 fn newer_messages_queue_after_those_being_delivered() {
     for gate in ["fetch", "fetched", "remove"] {
         let bench = OfflineHarness::new();

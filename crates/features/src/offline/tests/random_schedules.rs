@@ -15,7 +15,8 @@ struct Sender {
     session: Arc<Session>,
     name: &'static str,
     sent: u32,
-    later: Option<BoxFuture<'static, ()>>,
+    /// Messages that are not safe yet.
+    later: Vec<Option<BoxFuture<'static, ()>>>,
 }
 
 const GATES: [&str; 5] = ["append", "appended", "fetch", "fetched", "remove"];
@@ -27,7 +28,7 @@ fn run_seed(seed: u64) {
     let bench = OfflineHarness::with(&[], if tight { small } else { NodeLimits::default() });
     let mut senders: Vec<Sender> = ["romeo", "nurse"]
         .into_iter()
-        .map(|name| Sender { session: bench.online(name), name, sent: 0, later: None })
+        .map(|name| Sender { session: bench.online(name), name, sent: 0, later: Vec::new() })
         .collect();
     let mut juliet: Option<Arc<Session>> = None;
     let mut login = None;
@@ -44,10 +45,11 @@ fn run_seed(seed: u64) {
         match random.u64(..17) {
             0..=4 => {
                 let sender = &mut senders[random.usize(..2)];
-                if !is_pending(&mut sender.later) {
+                sender.later.retain_mut(is_pending);
+                if sender.later.len() < 5 {
                     let text = format!("{} {}", sender.name, sender.sent);
                     sender.sent += 1;
-                    sender.later = bench.send_chat(&sender.session, "juliet@capulet.com", &text);
+                    sender.later.push(bench.send_chat(&sender.session, "juliet@capulet.com", &text));
                 }
             }
             5 => login = Some(bench.read_login("juliet")),
@@ -105,7 +107,9 @@ fn run_seed(seed: u64) {
         bench.gate.open(gate);
     }
     for sender in &mut senders {
-        bench.complete(sender.later.take());
+        for later in sender.later.drain(..) {
+            bench.complete(later);
+        }
     }
     let juliet = juliet.unwrap_or_else(|| bench.connect("juliet"));
     bench.available(&juliet, 0);

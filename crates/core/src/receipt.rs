@@ -1,0 +1,200 @@
+//! Receipts: proof that something durable was written for a stanza, given after the stanza has gone on.
+//!
+//! A handler that writes returns at once: it attaches a [`Receipt`] to the stanza as [`crate::Effect::Receipt`] and keeps
+//! the [`ReceiptIssuer`]. The sender's count of handled stanzas (XEP-0198 1.6.3, section 4) rises past the stanza when all
+//! its receipts are fulfilled; a receipt that fails sends the sender an error.
+//!
+//! # Pitfalls
+//!
+//! A receipt without an outcome would stop the sender's count permanently, so dropping the issuer fails the receipt.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use base::lock::LeafMutex;
+use base::spawn::BoxFuture;
+use jid::Jid;
+use smallvec::SmallVec;
+use stanza::{StanzaCondition, StanzaError};
+
+use crate::hooks::StopReason;
+use crate::node::Node;
+use crate::router::RoutingWork;
+use crate::shared_stanza::SharedStanza;
+
+/// Fulfilled, or failed with the error for the sender.
+pub type ReceiptOutcome = Result<(), StanzaError>;
+
+#[derive(Debug)]
+enum ReceiptState {
+    Open(Option<Waker>),
+    Settled(ReceiptOutcome),
+}
+
+/// Held by whoever writes. Dropping it fails the receipt with `internal-server-error`.
+#[derive(Debug)]
+pub struct ReceiptIssuer(Arc<LeafMutex<ReceiptState>>);
+
+/// Held for the sender of a stanza.
+#[derive(Debug)]
+pub struct Receipt(Arc<LeafMutex<ReceiptState>>);
+
+/// Creates both halves.
+pub fn receipt_pair() -> (ReceiptIssuer, Receipt) {
+    let state = Arc::new(LeafMutex::new(ReceiptState::Open(None)));
+    (ReceiptIssuer(state.clone()), Receipt(state))
+}
+
+impl ReceiptIssuer {
+    /// Fulfils the receipt, or fails it.
+    pub fn settle(self, outcome: ReceiptOutcome) {
+        self.set(outcome);
+    }
+
+    fn set(&self, outcome: ReceiptOutcome) {
+        let mut state = self.0.lock();
+        if let ReceiptState::Open(waker) = &mut *state {
+            let waker = waker.take();
+            *state = ReceiptState::Settled(outcome);
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl Drop for ReceiptIssuer {
+    fn drop(&mut self) {
+        self.set(Err(StanzaError::new(StanzaCondition::InternalServerError)));
+    }
+}
+
+impl Receipt {
+    /// The outcome. While there is none, the task is registered to be woken, instead of an earlier one.
+    pub fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<ReceiptOutcome> {
+        match &mut *self.0.lock() {
+            ReceiptState::Settled(outcome) => Poll::Ready(outcome.clone()),
+            ReceiptState::Open(registered) => {
+                if !registered.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                    *registered = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// A receipt and the stanza to which it was attached.
+#[derive(Debug)]
+pub struct AttachedReceipt {
+    /// The stanza, with both addresses: the error goes to its sender.
+    pub stanza: SharedStanza,
+    /// The receipt.
+    pub receipt: Receipt,
+}
+
+/// The receipts of one stanza of a sender, or of what it caused.
+#[derive(Debug, Default)]
+pub struct Receipts(pub(crate) SmallVec<[AttachedReceipt; 1]>);
+
+impl Receipts {
+    /// Whether the stanza needs no receipt.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn append(&mut self, mut others: Receipts) {
+        if self.0.is_empty() {
+            *self = others;
+        } else {
+            self.0.append(&mut others.0);
+        }
+    }
+
+    /// Bytes of the stanzas that are kept for their receipts.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|attached| attached.stanza.bytes().len()).sum()
+    }
+
+    /// Takes the receipts that have an outcome, in order, and reports those that failed. True if none is left.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, failed: &mut dyn FnMut(FailedReceipt)) -> bool {
+        let mut settled = 0;
+        for attached in &self.0 {
+            match attached.receipt.poll_outcome(cx) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => failed(FailedReceipt { stanza: attached.stanza.clone(), error }),
+            }
+            settled += 1;
+        }
+        self.0.drain(..settled);
+        self.0.is_empty()
+    }
+}
+
+/// A stanza whose receipt failed.
+#[derive(Debug)]
+pub struct FailedReceipt {
+    /// The stanza.
+    pub stanza: SharedStanza,
+    /// The error for its sender.
+    pub error: StanzaError,
+}
+
+impl Node {
+    /// Sends the error of a failed receipt to the sender of the stanza.
+    pub fn return_failed(self: &Arc<Self>, failed: FailedReceipt) {
+        let FailedReceipt { stanza, error } = failed;
+        let (head, bytes) = (stanza.head(), stanza.bytes());
+        let address = |text: Option<std::borrow::Cow<'_, str>>| text.and_then(|text| Jid::parse(&text).ok());
+        let Some(from) = address(head.from(bytes)) else { return };
+        // Without `to`, the recipient is the sender's own account (RFC 6120, section 10.3.1).
+        let to = address(head.to(bytes)).unwrap_or_else(|| from.as_ref().bare().to_jid());
+        let mut work = RoutingWork::default();
+        self.apply_stop(&stanza, from.as_ref(), to.as_ref(), StopReason::Refused(error), &mut work);
+        self.run_effects_spawned(work);
+    }
+
+    /// Waits until all receipts have an outcome, and sends the errors of those that failed: for stanzas that do not come
+    /// from a client's stream.
+    pub fn settle_receipts(self: &Arc<Self>, mut receipts: Receipts) -> BoxFuture<'static, ()> {
+        let node = self.clone();
+        Box::pin(std::future::poll_fn(move |cx| {
+            if receipts.poll(cx, &mut |failed| node.return_failed(failed)) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(receipt: &Receipt) -> Poll<ReceiptOutcome> {
+        receipt.poll_outcome(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_receipt_is_open_until_it_is_settled_and_keeps_its_first_outcome() {
+        let (issuer, receipt) = receipt_pair();
+        assert_eq!(poll(&receipt), Poll::Pending);
+        issuer.settle(Ok(()));
+        assert_eq!((poll(&receipt), poll(&receipt)), (Poll::Ready(Ok(())), Poll::Ready(Ok(()))));
+    }
+
+    #[test]
+    fn a_dropped_issuer_fails_the_receipt() {
+        let (issuer, receipt) = receipt_pair();
+        drop(issuer);
+        let error = StanzaError::new(StanzaCondition::InternalServerError);
+        assert_eq!(poll(&receipt), Poll::Ready(Err(error)));
+        // Nobody waits any more.
+        let (issuer, receipt) = receipt_pair();
+        drop(receipt);
+        issuer.settle(Ok(()));
+    }
+}

@@ -1,0 +1,183 @@
+//! Stanzas of one client that were read and are not safe yet: one that is being handled, those that were read meanwhile,
+//! and those whose receipts are outstanding. XEP-0198 1.6.3, section 4.
+//!
+//! A connection has one only while it needs it, and hands it over to the detached session that replaces it.
+//!
+//! # Pitfalls
+//!
+//! While a stanza is being handled, the stream is read further, so that `<a/>`, `<r/>` and answers that release it arrive;
+//! other stanzas are held. If the connection breaks, held stanzas are forgotten: they were not counted, so a client with
+//! stream management sends them again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use base::spawn::BoxFuture;
+use throng_core::session::outstanding::{MAX_OUTSTANDING_STANZAS, OutstandingStanzas, StanzaPosition};
+use throng_core::{Node, Receipts};
+
+use crate::c2s::PhaseOutcome;
+
+/// Bytes of held stanzas; above it, the stream is not read.
+const MAX_HELD_BYTES: usize = 64 * 1024;
+/// Stanzas that are not safe, or follow one that is not; above it, the stream is not read.
+const MAX_UNFINISHED: usize = 4 * MAX_OUTSTANDING_STANZAS;
+
+/// A stanza that must wait for its turn.
+struct HeldStanza {
+    position: StanzaPosition,
+    bytes: Box<[u8]>,
+}
+
+/// Stanzas of one client that are not safe yet.
+#[derive(Default)]
+pub(crate) struct UnfinishedStanzas {
+    outstanding: OutstandingStanzas,
+    /// The stanza that is being handled.
+    handling: Option<(StanzaPosition, BoxFuture<'static, Receipts>)>,
+    held: VecDeque<HeldStanza>,
+    held_bytes: usize,
+    /// How the input ended.
+    end: Option<PhaseOutcome>,
+    /// The client knows a count that is too low, so the next one is sent to it.
+    announce: bool,
+}
+
+impl UnfinishedStanzas {
+    /// A stanza was read; `counted` if stream management is enabled.
+    pub(crate) fn begin(&mut self, counted: bool) -> StanzaPosition {
+        self.outstanding.begin(counted)
+    }
+
+    /// A stanza was handled, and is safe when its receipts are fulfilled.
+    pub(crate) fn complete(&mut self, position: StanzaPosition, receipts: Receipts) {
+        self.announce |= !receipts.is_empty();
+        self.outstanding.complete(position, receipts);
+    }
+
+    /// A stanza is handled when the future completes; later ones are held until then.
+    pub(crate) fn wait(&mut self, position: StanzaPosition, later: BoxFuture<'static, Receipts>) {
+        self.handling = Some((position, later));
+    }
+
+    /// Holds a stanza until those before it were handled.
+    pub(crate) fn hold(&mut self, bytes: &[u8], counted: bool) {
+        let position = self.begin(counted);
+        self.held_bytes += bytes.len();
+        self.held.push_back(HeldStanza { position, bytes: bytes.into() });
+    }
+
+    /// The client was sent a count that does not include all of its stanzas.
+    pub(crate) fn announce_next_count(&mut self) {
+        self.announce = true;
+    }
+
+    /// Completes what can be completed; returns the number of stanzas that are newly safe and count.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, node: &Arc<Node>) -> u32 {
+        if let Some((position, later)) = &mut self.handling
+            && let Poll::Ready(receipts) = later.as_mut().poll(cx)
+        {
+            let position = *position;
+            self.handling = None;
+            self.complete(position, receipts);
+        }
+        self.outstanding.poll(cx, &mut |failed| node.return_failed(failed))
+    }
+
+    /// Whether the client must be sent the count that has just risen.
+    pub(crate) fn must_announce(&self) -> bool {
+        self.announce
+    }
+
+    /// Nothing is left: the connection need not keep this.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.outstanding.is_empty() && self.end.is_none()
+    }
+
+    /// Whether a stanza that is read now must be held.
+    pub(crate) fn holds_stanzas(&self) -> bool {
+        !self.held.is_empty() || !self.may_handle()
+    }
+
+    /// Whether the stream may be read.
+    pub(crate) fn accepts_input(&self) -> bool {
+        self.end.is_none() && self.held_bytes < MAX_HELD_BYTES && self.outstanding.len() < MAX_UNFINISHED
+    }
+
+    fn may_handle(&self) -> bool {
+        self.handling.is_none() && !self.outstanding.is_full()
+    }
+
+    /// The next held stanza, if it may be handled.
+    pub(crate) fn next_held(&mut self) -> Option<(StanzaPosition, Box<[u8]>)> {
+        if !self.may_handle() {
+            return None;
+        }
+        let HeldStanza { position, bytes } = self.held.pop_front()?;
+        self.held_bytes -= bytes.len();
+        Some((position, bytes))
+    }
+
+    /// The input has ended, and nothing more is read. The stanzas before the end are handled first.
+    pub(crate) fn end_input(&mut self, end: PhaseOutcome) {
+        self.end.get_or_insert(end);
+    }
+
+    /// How the input ended, once that may take effect. A stream that is closed in order waits for receipts: its client
+    /// gets their errors and a final count.
+    pub(crate) fn take_end(&mut self) -> Option<PhaseOutcome> {
+        let waits_for_receipts = matches!(self.end, Some(PhaseOutcome::EndStream(_)));
+        let done = self.handling.is_none()
+            && self.held.is_empty()
+            && (self.outstanding.is_empty() || !waits_for_receipts);
+        if done { self.end.take() } else { None }
+    }
+
+    /// Whether all stanzas that were handled are safe, so that another connection may continue with the next one.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.handling.is_none()
+            && match self.held.front() {
+                Some(held) => self.outstanding.is_first(held.position),
+                None => self.outstanding.is_empty(),
+            }
+    }
+
+    /// Forgets the stanzas that were not handled.
+    pub(crate) fn forget_held(&mut self) {
+        if let Some(first) = self.held.front() {
+            self.outstanding.truncate(first.position);
+        }
+        self.held.clear();
+        (self.held_bytes, self.end) = (0, None);
+    }
+
+    /// Forgets the stanza at this position and those after it.
+    pub(crate) fn forget_from(&mut self, position: StanzaPosition) {
+        self.outstanding.truncate(position);
+        self.held.clear();
+        (self.held_bytes, self.end) = (0, None);
+    }
+
+    /// Forgets the stanza whose handler panicked and those after it.
+    pub(crate) fn forget_failed(&mut self) {
+        if let Some((position, _)) = self.handling.take() {
+            self.forget_from(position);
+        }
+    }
+
+    /// Completes the stanzas that were handled or are being handled, when the session has ended: they were accepted on a
+    /// working stream.
+    pub(crate) fn complete_in_background(mut self: Box<Self>, node: &Arc<Node>) {
+        self.forget_held();
+        if self.is_empty() {
+            return;
+        }
+        let task_node = node.clone();
+        let rest = std::future::poll_fn(move |cx| {
+            self.poll(cx, &task_node);
+            if self.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        node.spawner.spawn("last stanzas", Box::pin(rest));
+    }
+}
