@@ -105,15 +105,15 @@ impl C2sConnection {
         })
     }
 
-    /// Completes stanzas that wait, and counts those that are safe (XEP-0198, section 4). A count that the client waits
-    /// for is sent.
+    /// Completes stanzas that wait, and counts those that are safe (XEP-0198, section 4); true if there were any. A count
+    /// that the client waits for is sent.
     fn finish_stanzas(
         &mut self,
         session: &Arc<Session>,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
-    ) -> Result<(), StreamError> {
-        let Some(unfinished) = &mut self.unfinished else { return Ok(()) };
+    ) -> Result<bool, StreamError> {
+        let Some(unfinished) = &mut self.unfinished else { return Ok(false) };
         let node = &self.context.node;
         let handled = match catch_panic(session, || unfinished.poll(cx, node)) {
             Ok(handled) => handled,
@@ -132,7 +132,7 @@ impl C2sConnection {
         if announce {
             self.stream.queue(&stream_management::ack(session), scratch);
         }
-        Ok(())
+        Ok(handled > 0)
     }
 
     /// A stanza was handled; `position` if it was held before.
@@ -184,15 +184,23 @@ impl C2sConnection {
     ) -> Option<PhaseOutcome> {
         let mut has_read = false;
         for count in 0.. {
-            if let Err(error) = self.finish_stanzas(session, cx, scratch) {
-                return Some(PhaseOutcome::EndStream(Some(error)));
-            }
+            let counted = match self.finish_stanzas(session, cx, scratch) {
+                Ok(counted) => counted,
+                Err(error) => return Some(PhaseOutcome::EndStream(Some(error))),
+            };
             // Input of a peer that does not accept output is not read.
             if self.write_stalled_since != 0 {
                 return None;
             }
-            if let Some(end) = self.unfinished.as_mut().and_then(|unfinished| unfinished.take_end()) {
-                return Some(end);
+            if let Some(unfinished) = &mut self.unfinished {
+                if counted && unfinished.may_end() {
+                    // What the last stanzas caused, such as errors, is written first.
+                    cx.waker().wake_by_ref();
+                    return None;
+                }
+                if let Some(end) = unfinished.take_end() {
+                    return Some(end);
+                }
             }
             if self.is_throttled(now) {
                 return None;

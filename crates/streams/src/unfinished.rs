@@ -124,14 +124,19 @@ impl UnfinishedStanzas {
         self.end.get_or_insert(end);
     }
 
-    /// How the input ended, once that may take effect. A stream that is closed in order waits for receipts: its client
-    /// gets their errors and a final count.
-    pub(crate) fn take_end(&mut self) -> Option<PhaseOutcome> {
+    /// Whether the end of the input may take effect. A stream that is closed in order waits for receipts: its client gets
+    /// their errors and a final count.
+    pub(crate) fn may_end(&self) -> bool {
         let waits_for_receipts = matches!(self.end, Some(PhaseOutcome::EndStream(_)));
-        let done = self.handling.is_none()
+        self.end.is_some()
+            && self.handling.is_none()
             && self.held.is_empty()
-            && (self.outstanding.is_empty() || !waits_for_receipts);
-        if done { self.end.take() } else { None }
+            && (self.outstanding.is_empty() || !waits_for_receipts)
+    }
+
+    /// How the input ended, once that may take effect.
+    pub(crate) fn take_end(&mut self) -> Option<PhaseOutcome> {
+        if self.may_end() { self.end.take() } else { None }
     }
 
     /// Whether all stanzas that were handled are safe, so that another connection may continue with the next one.
