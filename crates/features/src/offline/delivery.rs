@@ -44,7 +44,7 @@ use xml::{Ns, Writer};
 use super::in_flight::{
     InFlightBatch, PageOutcome, accepts_messages, enqueue_page, has_queue_space, preferred_resource,
 };
-use super::queue_state::{DeliveryState, QueueAction, QueueEvent, QueueState, StoreState};
+use super::queue_state::{DeliveryPhase, QueueAction, QueueEvent, QueueState, StorePhase};
 
 /// Limit of messages written in one transaction.
 const STORE_BATCH: usize = 64;
@@ -116,7 +116,7 @@ impl RecipientQueue {
     fn sync_account(&self, account: Option<&Arc<Account>>) {
         let Some(account) = account else { return };
         let older = self.state.has_older_messages() || !self.pending.is_empty();
-        let delivering = self.state.delivery != DeliveryState::Idle;
+        let delivering = self.state.delivery != DeliveryPhase::Idle;
         account.with(|state| {
             let there = state.sessions.iter().any(accepts_messages);
             state.has_messages_in_transit = older;
@@ -226,14 +226,14 @@ impl OfflineDelivery {
         let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: true };
         loop {
             let batch = self.update(&node, &owner, |queue, account, then| {
-                if queue.state.delivery != DeliveryState::Draining && !queue.pending.is_empty() {
+                if queue.state.delivery != DeliveryPhase::Draining && !queue.pending.is_empty() {
                     let count = queue.pending.len().min(STORE_BATCH);
                     return queue.pending.drain(..count).collect::<Vec<_>>();
                 }
                 queue.on(QueueEvent::NothingToWrite, then);
                 // A delivery task has stopped while messages were pending, or a resource became available during a
                 // write that failed.
-                if queue.state.delivery == DeliveryState::Idle && account.is_some_and(|a| can_deliver(a)) {
+                if queue.state.delivery == DeliveryPhase::Idle && account.is_some_and(|a| can_deliver(a)) {
                     queue.on(QueueEvent::DeliveryDue, then);
                 }
                 Vec::new()
@@ -354,7 +354,7 @@ impl OfflineDelivery {
                 if !tracking {
                     queue.on(QueueEvent::AllConfirmed, then);
                 }
-                queue.state.delivery == DeliveryState::Reading
+                queue.state.delivery == DeliveryPhase::Reading
             });
             if fetch {
                 let round = self.deliver_pages(&node, &owner, &mut in_flight).await;
@@ -433,7 +433,7 @@ impl OfflineDelivery {
             }
             let mut queues = self.recipients.lock();
             let Some(queue) = queues.get_mut(owner) else { return Poll::Ready(()) };
-            if queue.state.delivery == DeliveryState::Due {
+            if queue.state.delivery == DeliveryPhase::Due {
                 return Poll::Ready(());
             }
             queue.waker = Some(cx.waker().clone());
@@ -508,7 +508,7 @@ impl OfflineDelivery {
             }
             let mut queues = self.recipients.lock();
             let Some(queue) = queues.get_mut(owner) else { return Poll::Ready(()) };
-            if queue.state.delivery == DeliveryState::ReadingAgain {
+            if queue.state.delivery == DeliveryPhase::ReadingAgain {
                 return Poll::Ready(());
             }
             queue.waker = Some(cx.waker().clone());
@@ -528,7 +528,7 @@ impl OfflineDelivery {
         session: &Arc<Session>,
     ) -> bool {
         self.update(node, owner, |queue, _, then| queue.on(QueueEvent::LastPageQueued, then));
-        self.wait_until(owner, |queue| queue.state.store == StoreState::Idle).await;
+        self.wait_until(owner, |queue| queue.state.store == StorePhase::Idle).await;
         for round in 1_u32.. {
             let step = self.update(node, owner, |queue, _, then| {
                 if account.with(|state| state.may_have_offline_messages) {
@@ -576,7 +576,7 @@ impl OfflineDelivery {
                 return true;
             }
             self.wait_until(owner, |queue| {
-                queue.state.delivery == DeliveryState::ReadingAgain || queue.state.store == StoreState::Idle
+                queue.state.delivery == DeliveryPhase::ReadingAgain || queue.state.store == StorePhase::Idle
             })
             .await;
             return false;

@@ -5,12 +5,12 @@
 //!
 //! # Pitfalls
 //!
-//! [`DeliveryState::Draining`] lasts until the delivery task stops it, also while the store is read again: if batches
+//! [`DeliveryPhase::Draining`] lasts until the delivery task stops it, also while the store is read again: if batches
 //! began in between, delivery would never end under continuous traffic.
 
 /// What the delivery task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DeliveryState {
+pub(super) enum DeliveryPhase {
     /// There is no delivery task.
     Idle,
     /// It must read the store.
@@ -27,7 +27,7 @@ pub(super) enum DeliveryState {
 
 /// What the store task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StoreState {
+pub(super) enum StorePhase {
     /// There is no store task.
     Idle,
     /// It writes messages, batch after batch.
@@ -79,13 +79,13 @@ pub(super) enum QueueAction {
 /// State of a recipient queue, without its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueState {
-    pub(super) store: StoreState,
-    pub(super) delivery: DeliveryState,
+    pub(super) store: StorePhase,
+    pub(super) delivery: DeliveryPhase,
 }
 
 impl QueueState {
     /// Neither task runs.
-    pub(super) const IDLE: QueueState = QueueState { store: StoreState::Idle, delivery: DeliveryState::Idle };
+    pub(super) const IDLE: QueueState = QueueState { store: StorePhase::Idle, delivery: DeliveryPhase::Idle };
 
     /// The state after an event, and what must follow.
     #[must_use]
@@ -95,43 +95,43 @@ impl QueueState {
         let delivers = |delivery, action| (QueueState { store, delivery }, action);
         let unchanged = (self, QueueAction::None);
         match (event, store, delivery) {
-            (QueueEvent::MessagesPending, StoreState::Writing, _)
-            | (QueueEvent::MessagesPending, StoreState::Idle, DeliveryState::Draining) => unchanged,
-            (QueueEvent::MessagesPending, StoreState::Idle, _) => {
-                stores(StoreState::Writing, QueueAction::StartStoring)
+            (QueueEvent::MessagesPending, StorePhase::Writing, _)
+            | (QueueEvent::MessagesPending, StorePhase::Idle, DeliveryPhase::Draining) => unchanged,
+            (QueueEvent::MessagesPending, StorePhase::Idle, _) => {
+                stores(StorePhase::Writing, QueueAction::StartStoring)
             }
             // The delivery task may wait for the end of the last batch.
             (QueueEvent::NothingToWrite | QueueEvent::StoreTaskLost, _, _) => {
-                stores(StoreState::Idle, QueueAction::WakeDelivery)
+                stores(StorePhase::Idle, QueueAction::WakeDelivery)
             }
-            (QueueEvent::DeliveryDue, _, DeliveryState::Idle) => {
-                delivers(DeliveryState::Due, QueueAction::StartDelivery)
+            (QueueEvent::DeliveryDue, _, DeliveryPhase::Idle) => {
+                delivers(DeliveryPhase::Due, QueueAction::StartDelivery)
             }
-            (QueueEvent::DeliveryDue, _, DeliveryState::Due | DeliveryState::Confirming) => {
-                delivers(DeliveryState::Due, QueueAction::WakeDelivery)
+            (QueueEvent::DeliveryDue, _, DeliveryPhase::Due | DeliveryPhase::Confirming) => {
+                delivers(DeliveryPhase::Due, QueueAction::WakeDelivery)
             }
-            (QueueEvent::DeliveryDue, _, DeliveryState::Reading | DeliveryState::ReadingAgain) => {
-                delivers(DeliveryState::ReadingAgain, QueueAction::WakeDelivery)
+            (QueueEvent::DeliveryDue, _, DeliveryPhase::Reading | DeliveryPhase::ReadingAgain) => {
+                delivers(DeliveryPhase::ReadingAgain, QueueAction::WakeDelivery)
             }
             // It looks at the account before it ends.
-            (QueueEvent::DeliveryDue, _, DeliveryState::Draining) => (self, QueueAction::WakeDelivery),
-            (QueueEvent::RoundBegins, _, DeliveryState::Due)
-            | (QueueEvent::ReadRestarts, _, DeliveryState::ReadingAgain)
-            | (QueueEvent::DrainStopped, _, DeliveryState::Draining) => {
-                delivers(DeliveryState::Reading, QueueAction::None)
+            (QueueEvent::DeliveryDue, _, DeliveryPhase::Draining) => (self, QueueAction::WakeDelivery),
+            (QueueEvent::RoundBegins, _, DeliveryPhase::Due)
+            | (QueueEvent::ReadRestarts, _, DeliveryPhase::ReadingAgain)
+            | (QueueEvent::DrainStopped, _, DeliveryPhase::Draining) => {
+                delivers(DeliveryPhase::Reading, QueueAction::None)
             }
-            (QueueEvent::LastPageQueued, _, DeliveryState::Reading | DeliveryState::ReadingAgain) => {
-                delivers(DeliveryState::Draining, QueueAction::None)
+            (QueueEvent::LastPageQueued, _, DeliveryPhase::Reading | DeliveryPhase::ReadingAgain) => {
+                delivers(DeliveryPhase::Draining, QueueAction::None)
             }
-            (QueueEvent::Drained, _, DeliveryState::Draining)
-            | (QueueEvent::RoundEnds, _, DeliveryState::Reading | DeliveryState::Draining) => {
-                delivers(DeliveryState::Confirming, QueueAction::None)
+            (QueueEvent::Drained, _, DeliveryPhase::Draining)
+            | (QueueEvent::RoundEnds, _, DeliveryPhase::Reading | DeliveryPhase::Draining) => {
+                delivers(DeliveryPhase::Confirming, QueueAction::None)
             }
-            (QueueEvent::RoundEnds, _, DeliveryState::ReadingAgain) => {
-                delivers(DeliveryState::Due, QueueAction::None)
+            (QueueEvent::RoundEnds, _, DeliveryPhase::ReadingAgain) => {
+                delivers(DeliveryPhase::Due, QueueAction::None)
             }
-            (QueueEvent::AllConfirmed, _, DeliveryState::Confirming)
-            | (QueueEvent::DeliveryTaskLost, _, _) => delivers(DeliveryState::Idle, QueueAction::None),
+            (QueueEvent::AllConfirmed, _, DeliveryPhase::Confirming)
+            | (QueueEvent::DeliveryTaskLost, _, _) => delivers(DeliveryPhase::Idle, QueueAction::None),
             (
                 QueueEvent::RoundBegins
                 | QueueEvent::ReadRestarts
@@ -148,8 +148,8 @@ impl QueueState {
 
     /// Whether messages are on their way into the store or out of it, so that newer ones must follow them.
     pub(super) fn has_older_messages(self) -> bool {
-        self.store == StoreState::Writing
-            || !matches!(self.delivery, DeliveryState::Idle | DeliveryState::Confirming)
+        self.store == StorePhase::Writing
+            || !matches!(self.delivery, DeliveryPhase::Idle | DeliveryPhase::Confirming)
     }
 }
 
@@ -157,13 +157,13 @@ impl QueueState {
 mod tests {
     use super::*;
 
-    const DELIVERY: [DeliveryState; 6] = [
-        DeliveryState::Idle,
-        DeliveryState::Due,
-        DeliveryState::Reading,
-        DeliveryState::ReadingAgain,
-        DeliveryState::Draining,
-        DeliveryState::Confirming,
+    const DELIVERY: [DeliveryPhase; 6] = [
+        DeliveryPhase::Idle,
+        DeliveryPhase::Due,
+        DeliveryPhase::Reading,
+        DeliveryPhase::ReadingAgain,
+        DeliveryPhase::Draining,
+        DeliveryPhase::Confirming,
     ];
 
     /// For each event and state of the store task: the next state of the store task, and for each state of the delivery
@@ -189,11 +189,11 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         for (event, rows) in TABLE {
-            for (store, row) in [StoreState::Idle, StoreState::Writing].into_iter().zip(rows) {
+            for (store, row) in [StorePhase::Idle, StorePhase::Writing].into_iter().zip(rows) {
                 let mut cells = row.split(' ');
                 let next_store = match cells.next() {
-                    Some("idle") => StoreState::Idle,
-                    _ => StoreState::Writing,
+                    Some("idle") => StorePhase::Idle,
+                    _ => StorePhase::Writing,
                 };
                 for (delivery, cell) in DELIVERY.into_iter().zip(cells.by_ref()) {
                     // `!`: the store task stays as it is.
@@ -219,10 +219,10 @@ mod tests {
     #[test]
     fn only_an_idle_queue_and_one_that_awaits_confirmation_let_newer_messages_pass() {
         for delivery in DELIVERY {
-            let passes = matches!(delivery, DeliveryState::Idle | DeliveryState::Confirming);
+            let passes = matches!(delivery, DeliveryPhase::Idle | DeliveryPhase::Confirming);
             let state = |store| QueueState { store, delivery };
-            assert_eq!(state(StoreState::Idle).has_older_messages(), !passes);
-            assert!(state(StoreState::Writing).has_older_messages());
+            assert_eq!(state(StorePhase::Idle).has_older_messages(), !passes);
+            assert!(state(StorePhase::Writing).has_older_messages());
         }
     }
 }
