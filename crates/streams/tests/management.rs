@@ -362,12 +362,13 @@ async fn section_4_a_request_is_answered_at_once_and_later_counts_are_announced_
     let server = start(|_| {}).await;
     let mut juliet = server.login("juliet", "balcony").await;
     enable(&mut juliet).await;
+    let from = receipts();
     juliet.send(format!("{HEADLINE}{UNSAFE}{UNSAFE}{HEADLINE}<r {NS}/>")).await;
     juliet.expect(&format!("<a {NS} h='1'/>")).await;
-    settle(1, Ok(()));
+    settle(from + 1, Ok(()));
     run_until_idle().await;
     assert_eq!(juliet.try_receive().await, None, "the first one is not safe");
-    settle(0, Ok(()));
+    settle(from, Ok(()));
     juliet.expect(&format!("<a {NS} h='4'/>")).await;
     // What needs no receipt is not announced.
     juliet.send(HEADLINE).await;
@@ -421,11 +422,6 @@ async fn while_a_stanza_waits_acknowledgements_and_pings_are_handled_and_other_s
     juliet.send(format!("<a {NS} h='1'/><iq type='get' id='p'><ping xmlns='urn:xmpp:ping'/></iq>")).await;
     assert_eq!(juliet.element().await.attr("id").as_deref(), Some("p"));
     let account = server.node.routing_table.find(server.address("juliet").as_ref()).unwrap();
-    assert_eq!(
-        account.session("balcony").unwrap().outbox.ack_requested_at().map(drop),
-        Some(()),
-        "for the answer"
-    );
     assert_eq!(juliet.element().await.name(), "r");
     juliet.send(format!("<a {NS} h='2'/><r {NS}/>")).await;
     juliet.expect(&format!("<a {NS} h='0'/>")).await;
@@ -465,6 +461,7 @@ async fn a_resumption_waits_for_receipts() {
     let server = start(|_| {}).await;
     let mut juliet = server.login("juliet", "balcony").await;
     let id = enable(&mut juliet).await;
+    let from = receipts();
     juliet.send(format!("{UNSAFE}{HEADLINE}")).await;
     run_until_idle().await;
     drop(juliet);
@@ -473,7 +470,7 @@ async fn a_resumption_waits_for_receipts() {
     again.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
     run_until_idle().await;
     assert_eq!(again.try_receive().await, None);
-    settle(0, Ok(()));
+    settle(from, Ok(()));
     again.expect(&format!("<resumed {NS} previd='{id}' h='2'/>")).await;
 }
 
@@ -482,15 +479,16 @@ async fn outstanding_receipts_are_bounded_and_hold_back_the_stream() {
     let server = start(|_| {}).await;
     let mut juliet = server.login("juliet", "balcony").await;
     enable(&mut juliet).await;
+    let from = receipts();
     juliet.send(UNSAFE.repeat(MAX_OUTSTANDING_STANZAS + 2)).await;
     run_until_idle().await;
-    assert_eq!(receipts(), MAX_OUTSTANDING_STANZAS);
+    assert_eq!(receipts() - from, MAX_OUTSTANDING_STANZAS);
     juliet.send(format!("<r {NS}/>")).await;
     juliet.expect(&format!("<a {NS} h='0'/>")).await;
-    settle(0, Ok(()));
+    settle(from, Ok(()));
     juliet.expect(&format!("<a {NS} h='1'/>")).await;
     run_until_idle().await;
-    assert_eq!(receipts(), MAX_OUTSTANDING_STANZAS + 1);
+    assert_eq!(receipts() - from, MAX_OUTSTANDING_STANZAS + 1);
 }
 
 //= https://xmpp.org/extensions/xep-0198.html#resumption
