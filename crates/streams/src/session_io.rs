@@ -6,6 +6,8 @@
 //! the order), and only acknowledgements, pings and answers are handled. Reading pauses when much is held or unsafe, and
 //! while the peer does not read (to bound memory).
 //!
+//! Long because reading, holding and writing in one poll share the connection's state.
+//!
 //! # Pitfalls
 //!
 //! Every return from `write` with stanzas left in the outbox needs a source of wake-ups: the socket, if it was not
