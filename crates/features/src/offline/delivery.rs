@@ -468,14 +468,16 @@ impl OfflineDelivery {
                 return Ok(());
             };
             if !page.items.is_empty() {
-                match enqueue_page(node, &session, account.id, page.items, in_flight).await {
+                // The receipts of pending messages must not depend on a client that is slow or may never come back.
+                let stop_draining = || {
+                    self.update(node, owner, |queue, _, then| {
+                        queue.on(QueueEvent::DrainStopped, then);
+                        queue.store_pending(then);
+                    });
+                };
+                match enqueue_page(node, &session, account.id, page.items, in_flight, stop_draining).await {
                     PageOutcome::Enqueued => {}
                     PageOutcome::Blocked => {
-                        // The receipts of pending messages must not depend on a client that may never come back.
-                        self.update(node, owner, |queue, _, then| {
-                            queue.on(QueueEvent::DrainStopped, then);
-                            queue.store_pending(then);
-                        });
                         // The store still has the messages in that session's queue: another resource gets them, too.
                         if account
                             .with(|state| preferred_resource(&state.sessions))

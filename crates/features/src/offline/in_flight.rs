@@ -41,13 +41,14 @@ pub(super) enum PageOutcome {
     Ended,
 }
 
-/// Puts messages into a session's queue, as fast as its connection takes them.
+/// Puts messages into a session's queue, as fast as its connection takes them; `on_full` is called before it waits.
 pub(super) async fn enqueue_page(
     node: &Arc<Node>,
     session: &Arc<Session>,
     owner: AddressId,
     messages: Vec<StoredMessage>,
     in_flight: &mut Option<InFlightBatch>,
+    on_full: impl Fn(),
 ) -> PageOutcome {
     let in_flight = in_flight.get_or_insert_with(|| {
         session.outbox.track_stored();
@@ -67,6 +68,7 @@ pub(super) async fn enqueue_page(
             }
             let mut queued = node.enqueue(session, frame.clone(), ToRewrite::None);
             while !queued {
+                on_full();
                 if session.outbox.is_detached() {
                     return PageOutcome::Blocked;
                 }
