@@ -31,7 +31,7 @@ enum ReceiptState {
     Settled(ReceiptOutcome),
 }
 
-/// Held by whoever writes. Dropping it fails the receipt with `internal-server-error`.
+/// Held by the writer. Dropping it fails the receipt with `internal-server-error`.
 #[derive(Debug)]
 pub struct ReceiptIssuer(Arc<LeafMutex<ReceiptState>>);
 

@@ -114,7 +114,7 @@ impl OutstandingStanzas {
         self.stanzas.len()
     }
 
-    /// Whether so many receipts are outstanding that no further stanza may be handled.
+    /// Whether a bound of outstanding receipts is reached, so that no further stanza may be handled.
     pub fn is_full(&self) -> bool {
         self.awaiting >= MAX_OUTSTANDING_STANZAS || self.bytes >= MAX_OUTSTANDING_BYTES
     }
@@ -132,12 +132,11 @@ impl OutstandingStanzas {
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
-
     use super::*;
     use crate::receipt::{AttachedReceipt, ReceiptIssuer, receipt_pair};
     use crate::shared_stanza::SharedStanza;
     use stanza::{StanzaCondition, StanzaError};
+    use std::task::Waker;
 
     fn one(size: usize) -> (ReceiptIssuer, Receipts) {
         let text = format!("<message from='a@b/c' to='d@e'><body>{}</body></message>", "x".repeat(size));
@@ -156,8 +155,8 @@ mod tests {
 
     //= https://xmpp.org/extensions/xep-0198.html#acking
     //= type=test
-    //# acknowledge it by sending an <a/> element to the sender containing a value of 'h' that is equal to the number of
-    //# stanzas handled
+    //# When an <r/> element ("request") is received, the recipient MUST acknowledge it by sending an <a/> element to the
+    //# sender containing a value of 'h' that is equal to the number of stanzas handled by the recipient of the <r/> element.
     #[test]
     fn stanzas_count_in_order_once_their_receipts_are_fulfilled() {
         let mut stanzas = OutstandingStanzas::default();

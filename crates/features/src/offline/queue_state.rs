@@ -88,7 +88,7 @@ impl QueueState {
     pub(super) const IDLE: QueueState = QueueState { store: StorePhase::Idle, delivery: DeliveryPhase::Idle };
 
     /// The state after an event, and what must follow.
-    #[must_use]
+    #[must_use = "the queue keeps its state until this one is set"]
     pub(super) fn after(self, event: QueueEvent) -> (QueueState, QueueAction) {
         let QueueState { store, delivery } = self;
         let stores = |store, action| (QueueState { store, delivery }, action);
