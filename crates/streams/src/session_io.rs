@@ -3,8 +3,8 @@
 //!
 //! One poll reads the available input, then writes the queued stanzas in as few system calls as possible; stanzas that
 //! arrive together for the same receiver leave together. While a stanza waits for the store, later ones are held (to keep
-//! the order), and only acknowledgements, pings and answers are handled. Reading pauses when much is held or unsafe, and
-//! while the peer does not read (to bound memory).
+//! the order), and only acknowledgements, answers and, with stream management, pings are handled. Reading pauses when much
+//! is held or unsafe, and while the peer does not read (to bound memory).
 //!
 //! Long because reading, holding and writing in one poll share the connection's state.
 //!
@@ -30,6 +30,7 @@ use xml::{NamespaceContext, Ns, Tree};
 
 use crate::c2s::{C2sConnection, PhaseOutcome};
 use crate::stream_management;
+use crate::unfinished::{HoldRule, StanzaTurn};
 
 /// Elements read in one poll before the task yields.
 const MAX_ELEMENTS_PER_POLL: usize = 128;
@@ -213,7 +214,7 @@ impl C2sConnection {
             }
             let held = self.unfinished.as_mut().and_then(|unfinished| unfinished.next_held());
             let (position, taken) = if let Some((position, bytes)) = held {
-                let taken = catch_panic(session, || take_element(self, session, &bytes, false));
+                let taken = catch_panic(session, || take_element(self, session, &bytes, HoldRule::None));
                 (Some(position), taken.and_then(|taken| taken))
             } else {
                 if self.unfinished.as_ref().is_some_and(|unfinished| !unfinished.accepts_input()) {
@@ -237,14 +238,16 @@ impl C2sConnection {
                 }
                 let taken = match event {
                     StreamEvent::Element(bytes) => {
-                        let hold =
-                            self.unfinished.as_ref().is_some_and(|unfinished| unfinished.holds_stanzas());
+                        let hold = self
+                            .unfinished
+                            .as_ref()
+                            .map_or(HoldRule::None, |unfinished| unfinished.hold_rule());
                         let taken = catch_panic(session, || take_element(self, session, bytes, hold))
                             .and_then(|taken| taken);
-                        if let (Ok(BoundElementOutcome::Hold), Some(unfinished)) =
+                        if let (Ok(BoundElementOutcome::Hold(turn)), Some(unfinished)) =
                             (&taken, &mut self.unfinished)
                         {
-                            unfinished.hold(bytes, session.flags.has(flags::STREAM_MANAGEMENT));
+                            unfinished.hold(bytes, *turn, session.flags.has(flags::STREAM_MANAGEMENT));
                         }
                         let bytes = bytes.len();
                         self.charge_rate(session, bytes, now);
@@ -269,7 +272,7 @@ impl C2sConnection {
                     unfinished.wait(position, later);
                     continue;
                 }
-                Ok(BoundElementOutcome::Hold | BoundElementOutcome::Nonza) => continue,
+                Ok(BoundElementOutcome::Hold(_) | BoundElementOutcome::Nonza) => continue,
                 Ok(BoundElementOutcome::Acknowledged) => {
                     self.reset_idle_deadline(session, now);
                     continue;
@@ -498,7 +501,7 @@ enum BoundElementOutcome {
     /// The stanza was handled, and is safe when these receipts are fulfilled.
     Done(Receipts),
     /// The stanza must wait for those before it.
-    Hold,
+    Hold(StanzaTurn),
     /// A nonza that needs no further action.
     Nonza,
     /// An acknowledgement was processed.
@@ -524,28 +527,28 @@ fn catch_panic<T>(session: &Session, work: impl FnOnce() -> T) -> Result<T, Stre
     })
 }
 
-/// Passes one element to the engine. With `hold`, only what need not wait for earlier stanzas.
+/// Passes one element to the engine, unless it must be held.
 fn take_element(
     connection: &C2sConnection,
     session: &Arc<Session>,
     bytes: &[u8],
-    hold: bool,
+    hold: HoldRule,
 ) -> Result<BoundElementOutcome, StreamError> {
     let limits = &connection.context.xml_limits;
     let node = &connection.context.node;
     match Element::read(bytes, &connection.scope, limits)? {
-        Element::Stanza(head) if hold && !may_overtake(session, bytes, &head) => {
-            Ok(BoundElementOutcome::Hold)
-        }
-        Element::Stanza(head) => take_stanza(connection, session, bytes, &head),
+        Element::Stanza(head) => match must_hold(hold, session, bytes, &head) {
+            Some(turn) => Ok(BoundElementOutcome::Hold(turn)),
+            None => take_stanza(connection, session, bytes, &head),
+        },
         Element::NotSelfContained => {
             let mut out = Vec::with_capacity(bytes.len() + 64);
             xml::normalise(bytes, &connection.scope, limits, &mut out)?;
             match Element::read(&out, &CLIENT, limits)? {
-                Element::Stanza(head) if hold && !may_overtake(session, &out, &head) => {
-                    Ok(BoundElementOutcome::Hold)
-                }
-                Element::Stanza(head) => take_stanza(connection, session, &out, &head),
+                Element::Stanza(head) => match must_hold(hold, session, &out, &head) {
+                    Some(turn) => Ok(BoundElementOutcome::Hold(turn)),
+                    None => take_stanza(connection, session, &out, &head),
+                },
                 Element::UnknownType(head) => Ok(reject_unknown_type(node, session, &out, &head)),
                 Element::Other { ns: Some(ns @ (Ns::Sm3 | Ns::Sm2)), name, .. } => {
                     take_management(session, ns, name, &out, &CLIENT, limits)
@@ -566,15 +569,28 @@ fn take_element(
     }
 }
 
-/// Whether a stanza may be handled before earlier ones of the stream: a ping or an answer that the server itself takes.
-/// It is the answer for which an earlier stanza may wait, and concerns nobody else.
-fn may_overtake(session: &Session, bytes: &[u8], head: &Head) -> bool {
-    let kind = match head.kind {
-        StanzaKind::Iq(IqType::Result | IqType::Error) => true,
-        StanzaKind::Iq(IqType::Get) => head.first_child.is_some_and(|child| child.ns == Some(Ns::Ping)),
-        _ => false,
+/// Whether a stanza must be held, and until when.
+///
+/// An answer that the server itself takes may overtake others: an earlier stanza may wait for it, and it concerns nobody
+/// else. So may a ping with stream management; without it, a client takes any answer of the server as a proof that the
+/// server handled what came before.
+fn must_hold(rule: HoldRule, session: &Session, bytes: &[u8], head: &Head) -> Option<StanzaTurn> {
+    if rule == HoldRule::None {
+        return None;
+    }
+    let own = |to: &str| to == session.bare().as_str() || to == session.bare().domain();
+    let for_server = matches!(head.kind, StanzaKind::Iq(_)) && head.to(bytes).is_none_or(|to| own(&to));
+    let managed = session.flags.has(flags::STREAM_MANAGEMENT);
+    let is_ping = || {
+        head.kind == StanzaKind::Iq(IqType::Get)
+            && head.first_child.is_some_and(|child| child.ns == Some(Ns::Ping))
     };
-    kind && head.to(bytes).is_none_or(|to| to == session.bare().as_str() || to == session.bare().domain())
+    match rule {
+        _ if for_server && !head.kind.is_request() => None,
+        _ if for_server && !managed => Some(StanzaTurn::AfterReceipts),
+        HoldRule::All if !for_server || !is_ping() => Some(StanzaTurn::AfterHandling),
+        _ => None,
+    }
 }
 
 /// Handles an element of stream management (XEP-0198) on a bound stream.

@@ -6,7 +6,8 @@
 //! # Pitfalls
 //!
 //! While a stanza is being handled, the stream is read further, so that `<a/>`, `<r/>` and answers that release it arrive;
-//! other stanzas are held. If the connection breaks, held stanzas are forgotten: they were not counted, so a client with
+//! other stanzas are held. A client without stream management takes the server's answer to a request as a proof that it
+//! handled what came before, so such a request is held until those stanzas are safe. If the connection breaks, held stanzas are forgotten: they were not counted, so a client with
 //! stream management sends them again.
 
 use std::collections::VecDeque;
@@ -28,6 +29,27 @@ const MAX_UNFINISHED: usize = 4 * MAX_OUTSTANDING_STANZAS;
 struct HeldStanza {
     position: StanzaPosition,
     bytes: Box<[u8]>,
+    turn: StanzaTurn,
+}
+
+/// When a held stanza is handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StanzaTurn {
+    /// When those before it were handled.
+    AfterHandling,
+    /// When those before it are safe.
+    AfterReceipts,
+}
+
+/// The stanzas that must be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HoldRule {
+    /// None.
+    None,
+    /// Requests that must wait for receipts.
+    UntilReceipts,
+    /// All that must not overtake others.
+    All,
 }
 
 /// Stanzas of one client that are not safe yet.
@@ -61,11 +83,11 @@ impl UnfinishedStanzas {
         self.handling = Some((position, later));
     }
 
-    /// Holds a stanza until those before it were handled.
-    pub(crate) fn hold(&mut self, bytes: &[u8], counted: bool) {
+    /// Holds a stanza until its turn.
+    pub(crate) fn hold(&mut self, bytes: &[u8], turn: StanzaTurn, counted: bool) {
         let position = self.begin(counted);
         self.held_bytes += bytes.len();
-        self.held.push_back(HeldStanza { position, bytes: bytes.into() });
+        self.held.push_back(HeldStanza { position, bytes: bytes.into(), turn });
     }
 
     /// The client was sent a count that does not include all of its stanzas.
@@ -95,9 +117,15 @@ impl UnfinishedStanzas {
         self.outstanding.is_empty() && self.end.is_none()
     }
 
-    /// Whether a stanza that is read now must be held.
-    pub(crate) fn holds_stanzas(&self) -> bool {
-        !self.held.is_empty() || !self.may_handle()
+    /// The stanzas that must be held if they are read now.
+    pub(crate) fn hold_rule(&self) -> HoldRule {
+        if !self.held.is_empty() || !self.may_handle() {
+            HoldRule::All
+        } else if self.outstanding.is_empty() {
+            HoldRule::None
+        } else {
+            HoldRule::UntilReceipts
+        }
     }
 
     /// Whether the stream may be read.
@@ -114,7 +142,11 @@ impl UnfinishedStanzas {
         if !self.may_handle() {
             return None;
         }
-        let HeldStanza { position, bytes } = self.held.pop_front()?;
+        let first = self.held.front()?;
+        if first.turn == StanzaTurn::AfterReceipts && !self.outstanding.is_first(first.position) {
+            return None;
+        }
+        let HeldStanza { position, bytes, .. } = self.held.pop_front()?;
         self.held_bytes -= bytes.len();
         Some((position, bytes))
     }

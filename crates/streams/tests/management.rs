@@ -438,6 +438,22 @@ async fn while_a_stanza_waits_acknowledgements_and_pings_are_handled_and_other_s
 }
 
 #[tokio::test]
+async fn without_stream_management_the_server_answers_requests_after_earlier_messages_are_safe() {
+    let server = start(|_| {}).await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    let from = receipts();
+    juliet
+        .send(format!("{UNSAFE}<iq type='get' id='p'><ping xmlns='urn:xmpp:ping'/></iq><message id='slow'/>"))
+        .await;
+    run_until_idle().await;
+    assert_eq!(juliet.try_receive().await, None);
+    settle(from, Err(StanzaCondition::ServiceUnavailable));
+    assert_eq!(juliet.element().await.condition().as_deref(), Some("service-unavailable"));
+    assert_eq!(juliet.element().await.attr("id").as_deref(), Some("p"));
+    GATE.with(|gate| gate.add_permits(1));
+}
+
+#[tokio::test]
 async fn a_closed_stream_waits_for_its_receipts() {
     for managed in [true, false] {
         let server = start(|_| {}).await;
