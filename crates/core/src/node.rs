@@ -547,7 +547,7 @@ impl Node {
         self: &Arc<Self>,
         effects: Effects,
     ) -> Option<base::spawn::BoxFuture<'static, ()>> {
-        self.run_effects(RoutingWork { effects, ..RoutingWork::default() })
+        self.run_effects(RoutingWork { effects, ..RoutingWork::default() }).into_future(self)
     }
 }
 

@@ -317,7 +317,8 @@ impl Node {
         } else {
             self.route(stanza, from.as_ref(), to.as_ref(), &mut work);
         }
-        let pending = self.run_effects(work)?;
+        // Receipts are awaited, too: only the lane bounds what its sources have written.
+        let pending = self.run_effects(work).into_future(self)?;
         let Some(settlement) = settlement else { return Some(pending) };
         Some(Box::pin(async move {
             pending.await;
