@@ -57,6 +57,7 @@ mod kind;
 mod location;
 pub mod memory;
 mod node;
+mod owner;
 mod recipient;
 mod single;
 
@@ -118,6 +119,15 @@ pub trait Cluster: Send + Sync {
     /// False if the sender cannot learn it, because it is gone or the ticket has ended: recipients that were refused are
     /// this node's to handle.
     fn settle(&self, from: NodeId, ticket: Ticket, result: HandoverResult) -> bool;
+
+    /// The node that owns something that one node at a time takes care of, such as a periodic job: the same on all nodes
+    /// that see the same members, and this one if there are no others.
+    fn owner(&self, key: &str) -> NodeId {
+        if self.is_single() {
+            return self.node();
+        }
+        owner::owner_among(&self.members(), key).unwrap_or_else(|| self.node())
+    }
 
     /// Leaves the cluster in an orderly way: hands over queued envelopes as far as possible, then the others
     /// remove this node immediately. Afterwards every envelope is refused.

@@ -17,8 +17,10 @@ use crate::hooks::{
 };
 use crate::host::HostError;
 use crate::host_extension::{FeatureDeclaration, HostExtensions};
+use crate::http_route::{HttpRoute, HttpRouteHandler, HttpRouteSpec};
 use crate::iq::{IqHandler, IqKey};
 use crate::limits::NodeLimits;
+use crate::periodic_job::{PeriodicJob, PeriodicJobHandler, PeriodicJobSpec};
 use crate::service::{ServiceHandler, ServiceHandlers, ServiceSpec};
 use crate::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
 use crate::stream_feature::StreamFeature;
@@ -179,6 +181,10 @@ pub struct Feature {
     pub derived_stream_features: &'static [DeriveStreamFeature],
     /// The service that it provides.
     pub service: Option<&'static ServiceSpec>,
+    /// HTTP routes that it serves.
+    pub http_routes: &'static [&'static HttpRouteSpec],
+    /// Jobs that run periodically.
+    pub periodic_jobs: &'static [&'static PeriodicJobSpec],
     /// IQ requests that it answers.
     pub iq: &'static [IqKey],
     /// Declarations for crates above the engine, such as commands.
@@ -203,6 +209,8 @@ impl Feature {
         stream_features: &[],
         derived_stream_features: &[],
         service: None,
+        http_routes: &[],
+        periodic_jobs: &[],
         iq: &[],
         declarations: &[],
         options: &[],
@@ -240,6 +248,8 @@ pub(crate) struct HostRegistrations {
     pub(crate) service: ServiceHandlers,
     /// The first option with a value that its feature refuses, and the problem.
     pub(crate) invalid_option: Option<(&'static str, String)>,
+    pub(crate) http_routes: Vec<HttpRoute>,
+    pub(crate) periodic_jobs: Vec<PeriodicJob>,
 }
 
 /// Registers the handlers of a feature.
@@ -409,6 +419,25 @@ impl FeatureBuilder<'_> {
     /// The handler of presence to the feature's service and its items.
     pub fn service_presence(&mut self, handler: impl ServiceHandler + 'static) {
         self.parts.service.presence = Some(Arc::new(handler));
+    }
+
+    /// A form with more information about the feature's service (XEP-0128).
+    pub fn service_disco_form(&mut self, form: DiscoForm) {
+        self.parts.service.forms.push(form);
+    }
+
+    /// The handler of a declared HTTP route.
+    pub fn http_route(&mut self, spec: &'static HttpRouteSpec, handler: impl HttpRouteHandler + 'static) {
+        self.parts.http_routes.push(HttpRoute { feature: self.owner, spec, handler: Arc::new(handler) });
+    }
+
+    /// The handler of a declared periodic job.
+    pub fn periodic_job(
+        &mut self,
+        spec: &'static PeriodicJobSpec,
+        handler: impl PeriodicJobHandler + 'static,
+    ) {
+        self.parts.periodic_jobs.push(PeriodicJob { feature: self.owner, spec, handler: Arc::new(handler) });
     }
 
     /// The handler of a declared IQ request.

@@ -18,8 +18,10 @@ use crate::feature::{DiscoFeature, Feature, FeatureBuilder, FeatureOptions, Host
 use crate::feature_state::FeatureState;
 use crate::hooks::{Chain, Hooks};
 use crate::host_extension::HostExtensions;
+use crate::http_route::HttpRoute;
 use crate::iq::{IqKey, IqTable};
 use crate::limits::NodeLimits;
+use crate::periodic_job::PeriodicJob;
 use crate::service::{Service, ServiceRegistrations};
 use crate::session::{Session, StreamManagementConfig};
 use crate::shared_stanza::SharedStanza;
@@ -62,6 +64,10 @@ pub struct Host {
     pub domain_counters: Arc<DomainCounters>,
     /// Its services, in registry order.
     pub services: Vec<Arc<Service>>,
+    /// HTTP routes of its features.
+    pub http_routes: Vec<HttpRoute>,
+    /// Periodic jobs of its features.
+    pub periodic_jobs: Vec<PeriodicJob>,
     /// Names of the enabled features, in registry order.
     pub features: Vec<&'static str>,
     options: BTreeMap<&'static str, FeatureOptions>,
@@ -100,6 +106,9 @@ pub enum HostError {
     /// declared: the name of the feature, and what it does with the fix.
     #[error("the feature {0} {1}")]
     Undeclared(&'static str, String),
+    /// Two features have the same HTTP route or periodic job: its name.
+    #[error("{0} and {1} both provide {2}; disable one of them under [modules]")]
+    DuplicatePart(&'static str, &'static str, String),
     /// A required feature is disabled.
     #[error("{0} requires {1}; enable {1} or disable {0} under [modules]")]
     MissingDependency(&'static str, &'static str),
@@ -173,6 +182,9 @@ impl Host {
                 return Err(error);
             }
             feature.declarations.iter().try_for_each(|one| one.check(feature, &parts.extensions))?;
+            if let Some(difference) = crate::feature_check::undeclared_parts(feature, &parts) {
+                return Err(HostError::Undeclared(feature.name, difference));
+            }
             let of_services = parts.iq.extract_if(before.., |(key, ..)| key.target.is_of_service()).collect();
             services.add(
                 (feature.name, feature.service),
@@ -189,6 +201,7 @@ impl Host {
             features.push(feature.name);
             options_of.insert(feature.name, options.clone());
         }
+        crate::feature_check::duplicate_parts(&parts)?;
         let mut iq = IqTable::default();
         for (key, owner, handler) in parts.iq {
             iq.add(key, owner, handler).map_err(|first| HostError::DuplicateIqHandler(first, owner))?;
@@ -236,6 +249,8 @@ impl Host {
             stores_offline_messages: parts.stores_offline_messages,
             iq_without_subscription: parts.iq_without_subscription,
             services,
+            http_routes: parts.http_routes,
+            periodic_jobs: parts.periodic_jobs,
             features,
             options: options_of,
         })

@@ -100,6 +100,7 @@ pub struct Node {
     pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
     pub(crate) account_rechecks: AccountRechecks,
     pub(crate) peers: PeerState,
+    pub(crate) periodic_jobs: crate::periodic_job::PeriodicJobs,
     now: AtomicU32,
     /// Incremented by every roster write and every stored message of an account, in stripes: a login that read
     /// its data before such a write and binds after it reads again.
@@ -146,6 +147,7 @@ impl Node {
             blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
             account_rechecks: AccountRechecks::default(),
             peers: PeerState::default(),
+            periodic_jobs: crate::periodic_job::PeriodicJobs::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             ended_streams: EndedStreams::default(),
             account_rates: AccountRates::default(),
@@ -255,7 +257,7 @@ impl Node {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Must be called once a second: signals elapsed deadlines and expires unanswered requests.
+    /// Must be called once a second: signals elapsed deadlines, expires unanswered requests, starts periodic jobs.
     pub fn sweep(self: &Arc<Self>) {
         let now = self.clock.now_seconds();
         self.now.store(now, Ordering::Relaxed);
@@ -263,6 +265,7 @@ impl Node {
         self.expire_pending_iqs(now);
         self.expire_session_info_requests(now);
         self.retry_rechecks(now);
+        self.start_due_jobs(now);
     }
 
     /// A stanza id (XEP-0359) that is greater than all that this node has assigned since its start, and that no other node assigns.

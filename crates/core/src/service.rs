@@ -18,7 +18,7 @@ use std::sync::Arc;
 use jid::{Jid, JidRef};
 use stanza::StanzaCondition;
 
-use crate::disco::{DiscoIdentity, DiscoInfo};
+use crate::disco::{DiscoForm, DiscoIdentity, DiscoInfo};
 use crate::effect::Effects;
 use crate::feature::{FeatureOptions, OptionKind, OptionSpec, OptionValue};
 use crate::hooks::Flow;
@@ -166,6 +166,7 @@ struct ServiceRegistration {
     message: Option<Arc<dyn ServiceHandler>>,
     presence: Option<Arc<dyn ServiceHandler>>,
     rates: ServiceRates,
+    forms: Vec<DiscoForm>,
 }
 
 /// What a feature registers for a service.
@@ -173,6 +174,7 @@ struct ServiceRegistration {
 pub(crate) struct ServiceHandlers {
     pub(crate) message: Option<Arc<dyn ServiceHandler>>,
     pub(crate) presence: Option<Arc<dyn ServiceHandler>>,
+    pub(crate) forms: Vec<DiscoForm>,
 }
 
 impl ServiceRegistrations {
@@ -187,8 +189,8 @@ impl ServiceRegistrations {
         handlers: ServiceHandlers,
     ) -> Result<(), HostError> {
         let Some(spec) = spec else {
-            if handlers.message.is_some() || handlers.presence.is_some() {
-                let problem = "registers handlers of a service; declare it under `service`";
+            if handlers.message.is_some() || handlers.presence.is_some() || !handlers.forms.is_empty() {
+                let problem = "registers handlers or forms of a service; declare it under `service`";
                 return Err(HostError::Undeclared(feature, problem.to_owned()));
             }
             self.common.extend(iq);
@@ -200,9 +202,10 @@ impl ServiceRegistrations {
         let Some(jid) = jid else {
             return Err(HostError::InvalidServiceAddress(feature, written.to_owned()));
         };
-        let ServiceHandlers { message, presence } = handlers;
+        let ServiceHandlers { message, presence, forms } = handlers;
         let rates = ServiceRates::new(u32::try_from(options.int(RATE_OPTION)).unwrap_or(u32::MAX));
-        self.services.push(ServiceRegistration { spec, feature, jid, disco, iq, message, presence, rates });
+        let service = ServiceRegistration { spec, feature, jid, disco, iq, message, presence, rates, forms };
+        self.services.push(service);
         Ok(())
     }
 
@@ -215,7 +218,7 @@ impl ServiceRegistrations {
 
 impl ServiceRegistration {
     fn build(self, common: &[IqRegistration], common_disco: &[&'static str]) -> Result<Service, HostError> {
-        let ServiceRegistration { spec, feature, jid, disco, iq: own, message, presence, rates } = self;
+        let ServiceRegistration { spec, feature, jid, disco, iq: own, message, presence, rates, forms } = self;
         let items = [IqTarget::ServiceItem, IqTarget::ServiceItemResource];
         let has_items = own.iter().any(|(key, ..)| items.contains(&key.target));
         let mut iq = IqTable::default();
@@ -232,7 +235,8 @@ impl ServiceRegistration {
         let mut features = [disco.as_slice(), common_disco].concat();
         features.sort_unstable();
         features.dedup();
-        let disco = DiscoInfo { identities: vec![spec.identity.clone()], features, ..DiscoInfo::default() };
+        let disco =
+            DiscoInfo { identities: vec![spec.identity.clone()], features, forms, ..DiscoInfo::default() };
         let name = spec.identity.name;
         Ok(Service { feature, jid, name, disco, iq, message, presence, rates, has_items })
     }

@@ -379,6 +379,6 @@ fn handlers_of_a_service_need_a_declared_service() {
         ..Feature::EMPTY
     };
     let error = Host::build("example.com", &with(&[&WRONG], &[]), &NodeLimits::default()).err();
-    let problem = "registers handlers of a service; declare it under `service`".to_owned();
+    let problem = "registers handlers or forms of a service; declare it under `service`".to_owned();
     assert_eq!(error, Some(HostError::Undeclared("wrong", problem)));
 }

@@ -11,11 +11,14 @@ use prometheus_client::registry::Registry;
 use store::instrumented::StoreMetrics;
 use store_sql::SqlStores;
 use streams::C2sContext;
+use throng_core::deployment_secret::DeploymentSecret;
 use throng_core::feature_state::FeatureState;
+use throng_core::file_storage::SharedFileStorage;
 use throng_core::metrics::Metrics;
 use throng_core::{Host, Hosts, Node};
 
 use crate::config::{ListenConfig, NodeConfig};
+use crate::files::DiskStorage;
 use crate::passwords::ScramKeyDeriver;
 use crate::runtime::TokioSpawner;
 
@@ -140,6 +143,9 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         version: env!("CARGO_PKG_VERSION"),
     });
     node.set_configured_admins(configured);
+    node.extensions.insert(DeploymentSecret::new(&secret));
+    let files = DiskStorage::new(&config.data_dir, tasks.0.clone());
+    node.extensions.insert::<SharedFileStorage>(Arc::new(files));
     let (registry, secret) = (Arc::new(RankedMutex::new(registry)), Secret::new(secret));
     Ok(AssembledNode { node, database, store_metrics: operations, keys, feature_state, registry, secret })
 }

@@ -14,6 +14,7 @@ mod commands;
 mod compliance;
 mod config;
 mod disk;
+mod files;
 mod logs;
 mod metrics;
 mod output;

@@ -15,6 +15,7 @@ use stanza::{StreamCondition, StreamError};
 use streams::C2sConnection;
 use throng_commands::shutdown::{check_shutdown, wait_for_shutdown};
 use throng_core::Node;
+use throng_core::public_url::SharedPublicUrl;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admin::{self, AdminHandler};
@@ -109,6 +110,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     assembled.node.presence_batcher.set_delay(config.http.presence_delay);
     socks5::warnings(&config).iter().for_each(|warning| tracing::warn!("{warning}"));
     let web = HttpFrontend::new(&config.http, assembled.node.clock.clone(), limiter.clone(), tasks.0.clone());
+    assembled.node.extensions.insert::<SharedPublicUrl>(web.clone());
     let banner = startup_banner(&config, &listener_lines, &notes);
     let saved = overview_history::history_path(&config.data_dir);
     let admin_stores = assembled.node.stores.clone();

@@ -20,6 +20,7 @@ use stanza::{Element, StanzaCondition, StreamError};
 use store::{AddressId, RosterItem, RosterUpdate, Stores, Subscription};
 use throng_core::feature::{Feature, FeatureOptions, OptionValue};
 use throng_core::feature_state::FeatureState;
+use throng_core::http_route::{HttpRouteBody, HttpRouteRequest, MatchedHttpRoute};
 use throng_core::metrics::Metrics;
 use throng_core::session::{QueuedBatch, QueuedStanza, ToRewrite};
 use throng_core::{
@@ -27,6 +28,7 @@ use throng_core::{
 };
 
 use crate::counting_store::CountingStore;
+use crate::environment;
 use crate::manual_spawner::ManualSpawner;
 use crate::node_inbox::NodeInbox;
 
@@ -146,6 +148,7 @@ impl TestNode {
             version: "test",
         });
         NodeInbox::attach(&node, envelopes);
+        environment::provide(&node);
         TestNode { node, clock, stores, counted, tasks, kept }
     }
 
@@ -300,6 +303,26 @@ impl TestNode {
     /// Drives a future of the engine to completion.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.tasks.block_on(future)
+    }
+
+    /// Sends a request to an HTTP route of a feature, as a listener does; the path must be that of a route.
+    ///
+    /// # Panics
+    /// If no feature has the route.
+    pub fn http_request(&self, request: http::Request<HttpRouteBody>) -> http::Response<Vec<u8>> {
+        let path = request.uri().path();
+        let matched = self.node.match_http_route(path).unwrap_or_else(|| panic!("{path} is not a route"));
+        let MatchedHttpRoute { host, route, path } = matched;
+        let (node, peer) = (self.node.clone(), std::net::Ipv4Addr::LOCALHOST.into());
+        let request = HttpRouteRequest { node, host, request, path, peer, secure: true };
+        self.block_on(async {
+            let (head, mut body) = route.handler.answer(request).await.into_parts();
+            let mut content = Vec::new();
+            while let Some(chunk) = body.chunk().await {
+                content.extend_from_slice(&chunk.expect("a chunk"));
+            }
+            http::Response::from_parts(head, content)
+        })
     }
 
     /// Runs the spawned tasks.

@@ -11,7 +11,9 @@
 pub mod compare;
 pub mod counting_store;
 pub mod engine;
+mod environment;
 pub mod expat;
+pub mod files;
 pub mod manual_spawner;
 mod node_inbox;
 pub mod scenario;

@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 
 use throng_core::disco::DiscoInfo;
 use throng_core::feature::{OptionKind, OptionValue, Spec};
+use throng_core::periodic_job::JobScope;
 use throng_core::{Host, HostError, NodeLimits, StreamFeatureStage};
 
 use crate::codegen::built_in_specs::BUILT_IN;
@@ -69,6 +70,18 @@ pub fn modules() -> String {
             let _ = write!(out, " Requires {}.", feature.needs.join(", "));
         }
         out.push('\n');
+        for route in feature.http_routes {
+            let methods = route.methods.join(", ");
+            let _ = write!(out, "\nHTTP route `/{}/DOMAIN/…` ({methods}): {}\n", route.prefix, route.doc);
+        }
+        for job in feature.periodic_jobs {
+            let (name, seconds) = (job.name, job.interval_seconds);
+            let scope = match job.scope {
+                JobScope::Cluster => "on one node",
+                JobScope::Node => "on every node",
+            };
+            let _ = write!(out, "\nPeriodic job `{name}`, every {seconds} seconds {scope}: {}\n", job.doc);
+        }
         if !feature.options.is_empty() {
             out.push_str("\n| Option | Type | Default | Meaning |\n| --- | --- | --- | --- |\n");
         }

@@ -34,7 +34,7 @@ use net::websocket::{self, Handshake};
 use net::{ConnectionPermit, SharedListenerConfig, Stream};
 use streams::C2sConnection;
 
-use super::HttpListenerHandler;
+use super::{HttpListenerHandler, feature_routes};
 
 /// Concurrent requests of one HTTP/2 connection. A BOSH session has at most three.
 const MAX_CONCURRENT_STREAMS: u32 = 64;
@@ -143,6 +143,10 @@ async fn handle_request(
         Route::Bosh if transport.settings.bosh_body_bytes.is_some() => transport.bosh(request).await,
         Route::WebSocket if transport.settings.websocket.is_some() => transport.websocket(request),
         _ => {
+            let node = transport.handler.listener.service().node.clone();
+            if let Some(matched) = node.match_http_route(request.uri().path()) {
+                return feature_routes::answer(&node, matched, request, remote, &transport.settings).await;
+            }
             let Some(router) = transport.handler.web.router.get() else {
                 return text_response(StatusCode::SERVICE_UNAVAILABLE, "not yet");
             };

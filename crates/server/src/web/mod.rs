@@ -11,6 +11,7 @@
 //! [`HttpFrontend`] is created before the listeners are, since a reload must know both; without listeners no request
 //! is accepted.
 
+mod feature_routes;
 mod hyper_server;
 
 use std::net::IpAddr;
@@ -25,6 +26,7 @@ use net::bosh::{BoshSessionTable, PendingResponse, RequestSource};
 use net::http::{HttpConnection as Http1, HttpHandler, HttpShared, RemoteClient};
 use net::{AcceptedConnection, ConnectionLimiter, ConnectionPermit, Networks, Stream, proxy_protocol};
 use streams::{C2sConnection, TlsPolicy};
+use throng_core::public_url::PublicUrl;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -166,6 +168,35 @@ impl HttpFrontend {
         }
         self.xmpp_limiter.try_acquire(peer).ok()
     }
+}
+
+impl PublicUrl for HttpFrontend {
+    fn base(&self, domain: &str) -> Option<String> {
+        if let Some(url) = &*self.public_url.read() {
+            return Some(url.clone());
+        }
+        let listeners = self.listeners.get()?;
+        let addresses = listeners
+            .iter()
+            .map(|one| (one.listen.kind, one.listener_config.get().local_address))
+            .collect::<Vec<_>>();
+        url_of_listeners(&addresses, domain)
+    }
+}
+
+/// The base URL of a listener that clients of a domain can use: one with TLS, or one of the same machine.
+pub(crate) fn url_of_listeners(
+    listeners: &[(net::ListenerKind, std::net::SocketAddr)],
+    domain: &str,
+) -> Option<String> {
+    let with_tls = listeners.iter().find(|(kind, _)| *kind == net::ListenerKind::Https);
+    if let Some((_, address)) = with_tls {
+        return Some(format!("https://{domain}:{}", address.port()));
+    }
+    let local = listeners
+        .iter()
+        .find(|(kind, address)| *kind == net::ListenerKind::Http && address.ip().is_loopback());
+    local.map(|(_, address)| format!("http://{address}"))
 }
 
 /// One HTTP listener.

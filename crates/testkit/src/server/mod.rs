@@ -199,6 +199,7 @@ impl TestServer {
             version: "test",
         });
         NodeInbox::attach(&node, Arc::default());
+        crate::environment::provide(&node);
         let mut port = ListenerConfig::new(ListenerKind::C2s, "127.0.0.1:0".parse().expect("an address"));
         streams::set_stanza_limits(&mut port, &node.limits());
         let (tls, certificate) = if setup.certificates {

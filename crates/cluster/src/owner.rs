@@ -1,0 +1,62 @@
+//! The node that owns something, by rendezvous hashing: every node computes the same one from the members it sees.
+//!
+//! # Pitfalls
+//!
+//! Nodes that see different members name different owners for a moment. Who owns something may run what tolerates that;
+//! anything else needs a lease.
+
+use std::hash::Hasher as _;
+
+use siphasher::sip::SipHasher13;
+
+use crate::{Member, NodeId};
+
+/// The owner of a key among the members: the node with the highest hash. A member that leaves moves its keys only.
+pub(crate) fn owner_among(members: &[Member], key: &str) -> Option<NodeId> {
+    let weight = |node: NodeId| {
+        let mut hasher = SipHasher13::new();
+        hasher.write(node.as_str().as_bytes());
+        hasher.write_u8(0);
+        hasher.write(key.as_bytes());
+        (hasher.finish(), node)
+    };
+    members.iter().map(|member| weight(member.node)).max().map(|(_, node)| node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(names: &[&str]) -> Vec<Member> {
+        let member = |name: &&str| Member { node: NodeId::new(name).unwrap(), epoch: 0, version: 1 };
+        names.iter().map(member).collect()
+    }
+
+    #[test]
+    fn each_key_has_one_owner_in_any_order_of_members() {
+        assert_eq!(owner_among(&[], "a"), None);
+        for n in 0..100 {
+            let key = format!("key {n}");
+            assert_eq!(
+                owner_among(&members(&["a", "b", "c"]), &key),
+                owner_among(&members(&["c", "a", "b"]), &key)
+            );
+        }
+    }
+
+    #[test]
+    fn a_member_that_leaves_moves_its_keys_only_and_keys_are_spread() {
+        let (all, left) = (members(&["a", "b", "c"]), members(&["a", "b"]));
+        let gone = NodeId::new("c").unwrap();
+        let mut owned = [0; 3];
+        for n in 0..300 {
+            let key = format!("key {n}");
+            let before = owner_among(&all, &key).unwrap();
+            owned[all.iter().position(|member| member.node == before).unwrap()] += 1;
+            if before != gone {
+                assert_eq!(owner_among(&left, &key), Some(before));
+            }
+        }
+        assert!(owned.iter().all(|count| (60..140).contains(count)), "{owned:?}");
+    }
+}

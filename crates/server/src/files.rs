@@ -1,0 +1,407 @@
+//! Files of features on the disk; see [`throng_core::file_storage`].
+//!
+//! A file is written under a temporary name, synchronised and renamed, then its folder is synchronised. Names that begin
+//! with a dot are unfinished: `.PROCESS.FILE.RANDOM` is being written, `.removed.RANDOM` is being removed.
+//!
+//! # Pitfalls
+//!
+//! The runtime has few threads for blocking work, so an operation uses one for one chunk at a time.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Bytes;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use throng_core::file_storage::{
+    FileDirectory, FileEntry, FileError, FileFuture, FileName, FilePath, FileStorage,
+};
+use throng_core::http_route::{HttpBodyError, HttpRouteBody};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+/// Bytes that are read or written at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Prefix of folders that are being removed.
+const REMOVED: &str = ".removed.";
+
+/// Directories below the data directory.
+pub(crate) struct DiskStorage {
+    data_dir: PathBuf,
+    runtime: Handle,
+    /// Distinguishes unfinished files of this process from those of an earlier one.
+    process: Arc<str>,
+}
+
+impl DiskStorage {
+    /// Storage for a data directory.
+    pub(crate) fn new(data_dir: &Path, runtime: Handle) -> DiskStorage {
+        DiskStorage { data_dir: data_dir.to_owned(), runtime, process: base::id::random_id().into() }
+    }
+}
+
+impl FileStorage for DiskStorage {
+    fn directory(&self, path: &str) -> Arc<dyn FileDirectory> {
+        let (runtime, process) = (self.runtime.clone(), self.process.clone());
+        Arc::new(DiskDirectory { root: self.data_dir.join(path), runtime, process })
+    }
+}
+
+#[derive(Clone)]
+struct DiskDirectory {
+    root: PathBuf,
+    runtime: Handle,
+    process: Arc<str>,
+}
+
+impl DiskDirectory {
+    fn folder(&self, folder: &FileName) -> PathBuf {
+        self.root.join(folder.as_str())
+    }
+
+    fn file(&self, file: &FilePath) -> PathBuf {
+        self.folder(&file.folder).join(file.name.as_str())
+    }
+
+    /// Runs an operation on a thread that may block.
+    fn run<T: Send + 'static>(&self, job: impl FnOnce() -> io::Result<T> + Send + 'static) -> FileFuture<T> {
+        let task = self.runtime.spawn_blocking(job);
+        Box::pin(async move {
+            match task.await {
+                Ok(done) => done.map_err(file_error),
+                Err(_) => Err(FileError::Disk("the node is stopping".to_owned())),
+            }
+        })
+    }
+}
+
+fn file_error(error: io::Error) -> FileError {
+    match error.kind() {
+        ErrorKind::AlreadyExists => FileError::Exists,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => FileError::DiskFull,
+        _ => FileError::Disk(error.to_string()),
+    }
+}
+
+/// A missing file or folder is no error.
+fn if_present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes an unfinished file when it is dropped.
+struct UnfinishedFile {
+    path: PathBuf,
+    runtime: Handle,
+}
+
+impl Drop for UnfinishedFile {
+    fn drop(&mut self) {
+        let path = std::mem::take(&mut self.path);
+        drop(self.runtime.spawn_blocking(move || std::fs::remove_file(path)));
+    }
+}
+
+impl FileDirectory for DiskDirectory {
+    fn write(&self, file: &FilePath, size: u64, body: HttpRouteBody) -> FileFuture<()> {
+        let (directory, folder, target) = (self.clone(), self.folder(&file.folder), self.file(file));
+        let name = format!(".{}.{}.{}", self.process, file.name.as_str(), base::id::random_id());
+        Box::pin(async move {
+            let path = folder.join(name);
+            let (root, created) = (directory.root.clone(), path.clone());
+            let exists = target.clone();
+            let open = directory.run(move || {
+                std::fs::create_dir_all(&folder)?;
+                if exists.exists() {
+                    return Err(ErrorKind::AlreadyExists.into());
+                }
+                File::create_new(created)
+            });
+            let unfinished = UnfinishedFile { path: path.clone(), runtime: directory.runtime.clone() };
+            let mut open_file = open.await?;
+            let mut body = body;
+            let (mut left, mut chunks, mut buffered) = (size, Vec::new(), 0);
+            while let Some(chunk) = body.chunk().await {
+                let chunk = chunk?;
+                left = left.checked_sub(chunk.len() as u64).ok_or(FileError::WrongSize)?;
+                buffered += chunk.len();
+                chunks.push(chunk);
+                if buffered >= CHUNK_BYTES {
+                    let full = std::mem::take(&mut chunks);
+                    buffered = 0;
+                    open_file = directory.run(move || append(open_file, &full)).await?;
+                }
+            }
+            if left != 0 {
+                return Err(FileError::WrongSize);
+            }
+            let publish = directory.run(move || {
+                append(open_file, &chunks)?.sync_all()?;
+                rename_new(&path, &target)?;
+                sync_folder(&target)?;
+                File::open(root)?.sync_all()
+            });
+            publish.await?;
+            drop(unfinished);
+            Ok(())
+        })
+    }
+
+    fn size(&self, file: &FilePath) -> FileFuture<Option<u64>> {
+        let path = self.file(file);
+        self.run(move || Ok(if_present(std::fs::metadata(path))?.map(|found| found.len())))
+    }
+
+    fn read(&self, file: &FilePath, range: Range<u64>) -> FileFuture<Option<HttpRouteBody>> {
+        let (path, runtime) = (self.file(file), self.runtime.clone());
+        let length = range.end.saturating_sub(range.start);
+        self.run(move || {
+            let Some(mut file) = if_present(File::open(path))? else { return Ok(None) };
+            file.seek(SeekFrom::Start(range.start))?;
+            let state = ReadState::Idle(file);
+            let chunks = Box::pin(FileChunks { state, left: length, runtime });
+            Ok(Some(HttpRouteBody::Stream { chunks, length: Some(length) }))
+        })
+    }
+
+    fn remove(&self, file: &FilePath) -> FileFuture<bool> {
+        let path = self.file(file);
+        self.run(move || Ok(if_present(std::fs::remove_file(path))?.is_some()))
+    }
+
+    fn list(&self, folder: &FileName) -> FileFuture<Vec<FileEntry>> {
+        let path = self.folder(folder);
+        self.run(move || {
+            let mut files = Vec::new();
+            let Some(entries) = if_present(std::fs::read_dir(path))? else { return Ok(files) };
+            for entry in entries {
+                let entry = entry?;
+                let Some(name) = entry.file_name().to_str().and_then(FileName::new) else { continue };
+                // It may have been removed meanwhile.
+                let Some(metadata) = if_present(entry.metadata())? else { continue };
+                files.push(FileEntry { name, size: metadata.len() });
+            }
+            Ok(files)
+        })
+    }
+
+    fn folders(&self) -> FileFuture<Vec<FileName>> {
+        let root = self.root.clone();
+        self.run(move || {
+            let mut folders = Vec::new();
+            let Some(entries) = if_present(std::fs::read_dir(root))? else { return Ok(folders) };
+            for entry in entries {
+                folders.extend(entry?.file_name().to_str().and_then(FileName::new));
+            }
+            Ok(folders)
+        })
+    }
+
+    fn remove_folder(&self, folder: &FileName) -> FileFuture<()> {
+        let path = self.folder(folder);
+        let removed = self.root.join(format!("{REMOVED}{}", base::id::random_id()));
+        self.run(move || {
+            // First out of the way, so that a write cannot finish in it.
+            if if_present(std::fs::rename(path, &removed))?.is_some() {
+                std::fs::remove_dir_all(removed)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove_unfinished(&self) -> FileFuture<()> {
+        let (root, own) = (self.root.clone(), format!(".{}.", self.process));
+        self.run(move || {
+            let Some(entries) = if_present(std::fs::read_dir(root))? else { return Ok(()) };
+            for folder in entries {
+                let folder = folder?;
+                if folder.file_name().to_str().is_some_and(|name| name.starts_with(REMOVED)) {
+                    if_present(std::fs::remove_dir_all(folder.path()))?;
+                    continue;
+                }
+                let Some(files) = if_present(std::fs::read_dir(folder.path()))? else { continue };
+                for file in files {
+                    let file = file?;
+                    let is_left = |name: &str| name.starts_with('.') && !name.starts_with(&own);
+                    if file.file_name().to_str().is_some_and(is_left) {
+                        if_present(std::fs::remove_file(file.path()))?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn append(mut file: File, chunks: &[Bytes]) -> io::Result<File> {
+    for chunk in chunks {
+        file.write_all(chunk)?;
+    }
+    Ok(file)
+}
+
+/// Renames a file, unless the new name exists.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some file systems lack it, such as NFS.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if !to.exists() => std::fs::rename(from, to),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Err(ErrorKind::AlreadyExists.into()),
+        other => Ok(other?),
+    }
+}
+
+fn sync_folder(file: &Path) -> io::Result<()> {
+    match file.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// Chunks of a file, read when the receiver takes them.
+struct FileChunks {
+    state: ReadState,
+    /// Bytes still to be read.
+    left: u64,
+    runtime: Handle,
+}
+
+enum ReadState {
+    Idle(File),
+    Reading(JoinHandle<io::Result<(File, Bytes)>>),
+    Ended,
+}
+
+impl futures_core::Stream for FileChunks {
+    type Item = Result<Bytes, HttpBodyError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match std::mem::replace(&mut self.state, ReadState::Ended) {
+                ReadState::Ended => return Poll::Ready(None),
+                ReadState::Idle(_) if self.left == 0 => return Poll::Ready(None),
+                ReadState::Idle(file) => {
+                    let length = usize::try_from(self.left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+                    let task = self.runtime.spawn_blocking(move || read_chunk(file, length));
+                    self.state = ReadState::Reading(task);
+                }
+                ReadState::Reading(mut task) => {
+                    let Poll::Ready(done) = Pin::new(&mut task).poll(cx) else {
+                        self.state = ReadState::Reading(task);
+                        return Poll::Pending;
+                    };
+                    let done = done.map_err(io::Error::other).and_then(|read| read);
+                    return Poll::Ready(Some(match done {
+                        Ok((file, chunk)) => {
+                            self.left -= chunk.len() as u64;
+                            self.state = ReadState::Idle(file);
+                            Ok(chunk)
+                        }
+                        Err(error) => Err(HttpBodyError::Source(error.to_string())),
+                    }));
+                }
+            }
+        }
+    }
+}
+
+/// Reads a chunk of exactly this length.
+fn read_chunk(mut file: File, length: usize) -> io::Result<(File, Bytes)> {
+    let mut chunk = vec![0; length];
+    file.read_exact(&mut chunk)?;
+    Ok((file, chunk.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct ScratchDirectory(PathBuf);
+
+    impl ScratchDirectory {
+        fn new() -> ScratchDirectory {
+            let path = std::env::temp_dir().join(format!("throng-files-{}", base::id::random_id()));
+            std::fs::create_dir_all(&path).unwrap();
+            ScratchDirectory(path)
+        }
+    }
+
+    impl Drop for ScratchDirectory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn files_on_the_disk_pass_the_conformance_suite() {
+        let scratch = ScratchDirectory::new();
+        let runtime = crate::runtime::start().unwrap();
+        let storage = DiskStorage::new(&scratch.0, runtime.handle().clone());
+        runtime.block_on(testkit::files::conformance(&*storage.directory("upload/example.com")));
+    }
+
+    #[test]
+    fn what_an_earlier_process_left_is_removed_and_what_this_one_writes_stays() {
+        let scratch = ScratchDirectory::new();
+        let runtime = crate::runtime::start().unwrap();
+        let storage = DiskStorage::new(&scratch.0, runtime.handle().clone());
+        let directory = storage.directory("d");
+        let folder = scratch.0.join("d/folder");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(scratch.0.join("d/.removed.abc/x")).unwrap();
+        let own = format!(".{}.b.x", storage.process);
+        for name in [".earlier.a.x", &own, "a"] {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        runtime.block_on(directory.remove_unfinished()).unwrap();
+        let mut left: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [own.as_str(), "a"]);
+        assert!(!scratch.0.join("d/.removed.abc").exists());
+    }
+
+    #[test]
+    fn a_dropped_write_leaves_no_file() {
+        let scratch = ScratchDirectory::new();
+        let runtime = crate::runtime::start().unwrap();
+        let storage = DiskStorage::new(&scratch.0, runtime.handle().clone());
+        let directory = storage.directory("d");
+        let file = FilePath { folder: FileName::new("f").unwrap(), name: FileName::new("n").unwrap() };
+        let folder = scratch.0.join("d/f");
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let chunks = Box::pin(NeverEnding(Some(sender)));
+        let write = directory.write(&file, 10, HttpRouteBody::Stream { chunks, length: None });
+        runtime.block_on(async {
+            let writing = Handle::current().spawn(write);
+            receiver.await.unwrap();
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+            writing.abort();
+            let _ = writing.await;
+        });
+        // Waits for blocking work.
+        drop(runtime);
+        assert_eq!(std::fs::read_dir(folder).unwrap().count(), 0);
+    }
+
+    /// Reports that it is read, and never has a chunk.
+    struct NeverEnding(Option<tokio::sync::oneshot::Sender<()>>);
+
+    impl futures_core::Stream for NeverEnding {
+        type Item = Result<Bytes, HttpBodyError>;
+
+        fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            if let Some(sender) = self.0.take() {
+                let _ = sender.send(());
+            }
+            Poll::Pending
+        }
+    }
+}

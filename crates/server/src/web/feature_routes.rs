@@ -1,0 +1,171 @@
+//! HTTP routes of features ([`throng_core::http_route`]) on every HTTP listener.
+//!
+//! # Pitfalls
+//!
+//! A response is sent before the request's body is read if the handler does not read it. Hyper then closes the
+//! connection.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::{Body as _, Incoming};
+use net::http::{HttpSettings, RemoteClient};
+use throng_core::Node;
+use throng_core::http_route::{HttpBodyError, HttpRouteBody, HttpRouteRequest, MatchedHttpRoute};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Bytes per second that a client must send at least, on average: below, connections are held to no purpose.
+const MIN_BYTES_PER_SECOND: u64 = 1024;
+/// Request headers that a page of another origin may send.
+const CORS_REQUEST_HEADERS: &str = "Authorization, Content-Type, Range, If-None-Match";
+/// Response headers that a page of another origin may read.
+const CORS_RESPONSE_HEADERS: &str = "Content-Length, Content-Range, Content-Disposition, ETag, Retry-After";
+
+/// Answers a request.
+pub(super) async fn answer(
+    node: &std::sync::Arc<Node>,
+    matched: MatchedHttpRoute,
+    request: Request<Incoming>,
+    remote: RemoteClient,
+    settings: &HttpSettings,
+) -> Response<Body> {
+    let MatchedHttpRoute { host, route, path } = matched;
+    let cors = granted_origin(&request, settings);
+    let methods = route.spec.methods;
+    let mut response = if request.method() == Method::OPTIONS {
+        plain(StatusCode::NO_CONTENT, "")
+    } else if !methods.contains(&request.method().as_str()) {
+        plain(StatusCode::METHOD_NOT_ALLOWED, "this method is not available here\n")
+    } else if cors.is_err() && !matches!(*request.method(), Method::GET | Method::HEAD) {
+        plain(StatusCode::FORBIDDEN, "this origin is not allowed\n")
+    } else {
+        let is_head = request.method() == Method::HEAD;
+        let length = request.body().size_hint().exact();
+        let request = request.map(|body| request_body(body, length, settings));
+        let request = HttpRouteRequest {
+            node: node.clone(),
+            host,
+            request,
+            path,
+            peer: remote.peer.ip(),
+            secure: remote.secure,
+        };
+        let (mut head, body) = route.handler.answer(request).await.into_parts();
+        if let Some(length) = body.length().filter(|_| !head.headers.contains_key(header::CONTENT_LENGTH)) {
+            head.headers.insert(header::CONTENT_LENGTH, length.into());
+        }
+        let body = if is_head { Body::empty() } else { response_body(body) };
+        Response::from_parts(head, body)
+    };
+    add_cors(response.headers_mut(), cors.ok().flatten(), methods);
+    if response.status() == StatusCode::METHOD_NOT_ALLOWED
+        && let Ok(allow) = HeaderValue::try_from(allowed_methods(methods))
+    {
+        response.headers_mut().insert(header::ALLOW, allow);
+    }
+    response
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response
+}
+
+fn allowed_methods(methods: &[&str]) -> String {
+    [methods, &["OPTIONS"]].concat().join(", ")
+}
+
+/// The origin to name in the response; an error if pages of this origin may not use the route.
+fn granted_origin(
+    request: &Request<Incoming>,
+    settings: &HttpSettings,
+) -> Result<Option<HeaderValue>, net::http::ForbiddenOrigin> {
+    let headers = request.headers();
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = request.uri().authority().map(|authority| authority.as_str()).or(text(header::HOST));
+    let granted = settings.allowed_origins.header(text(header::ORIGIN), host)?;
+    Ok(granted.and_then(|origin| HeaderValue::try_from(origin).ok()))
+}
+
+fn add_cors(headers: &mut HeaderMap, origin: Option<HeaderValue>, methods: &[&str]) {
+    let Some(origin) = origin else { return };
+    if origin != "*" {
+        headers.append(header::VARY, HeaderValue::from_static("Origin"));
+    }
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    if let Ok(methods) = HeaderValue::try_from(allowed_methods(methods)) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+    }
+    for (name, value) in [
+        (header::ACCESS_CONTROL_ALLOW_HEADERS, CORS_REQUEST_HEADERS),
+        (header::ACCESS_CONTROL_EXPOSE_HEADERS, CORS_RESPONSE_HEADERS),
+        (header::ACCESS_CONTROL_MAX_AGE, "7200"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+fn request_body(body: Incoming, length: Option<u64>, settings: &HttpSettings) -> HttpRouteBody {
+    if length == Some(0) {
+        return HttpRouteBody::Empty;
+    }
+    let pause = Duration::from_secs(settings.body_timeout_seconds.into());
+    let transfer = Duration::from_secs(length.unwrap_or(0) / MIN_BYTES_PER_SECOND);
+    let chunks = TimedBody {
+        body,
+        pause,
+        next: Box::pin(sleep(pause)),
+        end: Box::pin(sleep(pause.saturating_add(transfer))),
+    };
+    HttpRouteBody::Stream { chunks: Box::pin(chunks), length }
+}
+
+fn response_body(body: HttpRouteBody) -> Body {
+    match body {
+        HttpRouteBody::Empty => Body::empty(),
+        HttpRouteBody::Full(bytes) => Body::from(bytes),
+        HttpRouteBody::Stream { chunks, .. } => Body::from_stream(chunks),
+    }
+}
+
+/// The body of a request, with a deadline for each chunk and for the whole.
+struct TimedBody {
+    body: Incoming,
+    /// Time for a chunk.
+    pause: Duration,
+    next: Pin<Box<Sleep>>,
+    end: Pin<Box<Sleep>>,
+}
+
+impl futures_core::Stream for TimedBody {
+    type Item = Result<Bytes, HttpBodyError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if self.end.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Some(Err(HttpBodyError::TooSlow)));
+            }
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    // Trailers are ignored.
+                    let Some(chunk) = frame.into_data().ok().filter(|chunk| !chunk.is_empty()) else {
+                        continue;
+                    };
+                    let deadline = Instant::now() + self.pause;
+                    self.next.as_mut().reset(deadline);
+                    return Poll::Ready(Some(Ok(chunk)));
+                }
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(HttpBodyError::Incomplete))),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending if self.next.as_mut().poll(cx).is_ready() => {
+                    return Poll::Ready(Some(Err(HttpBodyError::TooSlow)));
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
