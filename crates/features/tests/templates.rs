@@ -6,11 +6,13 @@
 mod message;
 #[path = "../templates/request.rs"]
 mod request;
+#[path = "../templates/service.rs"]
+mod service;
 #[path = "../templates/storage.rs"]
 mod storage;
 
 #[test]
 fn the_templates_are_features_of_the_same_name() {
-    let names = [message::FEATURE.name, request::FEATURE.name, storage::FEATURE.name];
-    assert_eq!(names, ["example_feature"; 3]);
+    let names = [message::FEATURE.name, request::FEATURE.name, service::FEATURE.name, storage::FEATURE.name];
+    assert_eq!(names, ["example_feature"; 4]);
 }

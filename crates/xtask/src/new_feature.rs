@@ -36,8 +36,8 @@ pub(crate) struct NewFeatureArgs {
     /// The namespace of the payload; absent: from the name. One that the server knows is not added again.
     #[arg(long, value_name = "URI")]
     namespace: Option<String>,
-    /// What the feature does: answer requests to the server, store a value for each account, or handle messages on
-    /// their way.
+    /// What the feature does: answer requests to the server, store a value for each account, handle messages on
+    /// their way, or provide a service with an address of its own.
     #[arg(long, value_enum, default_value = "request")]
     kind: FeatureKind,
 }
@@ -51,6 +51,8 @@ enum FeatureKind {
     Storage,
     /// Handles messages to local accounts.
     Message,
+    /// Provides a service with an address of its own, which answers IQ requests.
+    Service,
 }
 
 const NAMESPACES: &str = "crates/xml/src/ns.rs";
@@ -61,6 +63,7 @@ const REGISTRY: &str = "crates/features/src/registry.rs";
 const LIST_WIDTH: usize = 110;
 /// First line of the registry's groups to which the templates are added.
 const REQUEST_GROUP: &str = "    // Initial requests of clients.";
+const SERVICE_GROUP: &str = "    // Services: they answer at their own addresses.";
 const MESSAGE_GROUP: &str = "    // Copies are made of accepted messages";
 
 /// A feature to be written, with all values.
@@ -195,6 +198,11 @@ impl NewFeature {
                 include_str!("../../features/templates/message.scenario"),
                 MESSAGE_GROUP,
             ),
+            FeatureKind::Service => (
+                include_str!("../../features/templates/service.rs"),
+                include_str!("../../features/templates/service.scenario"),
+                SERVICE_GROUP,
+            ),
         };
         let (number, namespaces) = self.with_namespace(&read(NAMESPACES)?)?;
         let mut files = vec![
@@ -217,6 +225,8 @@ impl NewFeature {
         template
             .replace("XEP-0000 0.0.0", &format!("{}{version}", self.spec))
             .replace("example_feature", &self.name)
+            // A label of a domain has no `_`.
+            .replace("example-feature", &self.name.replace('_', "-"))
             .replace("Example Feature", &self.title)
             .replace("XEP-0000", &self.spec)
             .replace("0.0.0", &self.version)
@@ -381,12 +391,13 @@ mod tests {
 
     #[test]
     fn all_placeholders_of_the_templates_are_replaced() {
-        for kind in [FeatureKind::Request, FeatureKind::Storage, FeatureKind::Message] {
+        for kind in [FeatureKind::Request, FeatureKind::Storage, FeatureKind::Message, FeatureKind::Service] {
             let files = written("getting_attention", None, kind);
             for path in [files[0].0.as_str(), files[3].0.as_str()] {
                 let text = text(&files, path);
                 for placeholder in [
                     "example_feature",
+                    "example-feature",
                     "Example Feature",
                     "XEP-0000",
                     "0.0.0",
