@@ -218,7 +218,8 @@ impl ServiceRegistrations {
 
 impl ServiceRegistration {
     fn build(self, common: &[IqRegistration], common_disco: &[&'static str]) -> Result<Service, HostError> {
-        let ServiceRegistration { spec, feature, jid, disco, iq: own, message, presence, rates, forms } = self;
+        let ServiceRegistration { spec, feature, jid, disco, iq: own, message, presence, rates, forms } =
+            self;
         let items = [IqTarget::ServiceItem, IqTarget::ServiceItemResource];
         let has_items = own.iter().any(|(key, ..)| items.contains(&key.target));
         let mut iq = IqTable::default();

@@ -38,5 +38,6 @@ pub mod software_version;
 pub mod stanza_id;
 pub mod statistics;
 pub mod stream_management;
+pub mod upload;
 pub mod user_search;
 pub mod vcard;

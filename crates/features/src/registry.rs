@@ -38,6 +38,7 @@ pub static ALL: &[&Feature] = &[
     &crate::user_search::FEATURE,
     // Services: they answer at their own addresses.
     &crate::proxy65::FEATURE,
+    &crate::upload::FEATURE,
     // Before presence, which removes a session's presence when it ends.
     &crate::last_activity::FEATURE,
     // Implemented by the streams; it only announces and limits.

@@ -1,12 +1,15 @@
 """Scenarios of slixmpp for extensions of a running node, one function each; settings as in harness.py.
 
-XEP-0012, 0049, 0050 with 0133, 0054, 0055 with 0059, 0065, 0077, 0115, 0128, 0157, 0191, 0198, 0215, 0280, 0352. The first user
+XEP-0012, 0049, 0050 with 0133, 0054, 0055 with 0059, 0065, 0077, 0115, 0128, 0157, 0191, 0198, 0215, 0280, 0352, 0363. The first user
 is an administrator of the node. Not implemented: what slixmpp does not support (SASL2 and its extensions; see xmppjs).
 """
 
 import asyncio
+import io
 import sys
 
+import aiohttp
+import yarl
 from slixmpp.exceptions import IqError
 from slixmpp.xmlstream import ET
 
@@ -365,6 +368,31 @@ async def file_transfer_through_the_proxy(stage):
         await refused("item-not-found", client.plugin["xep_0065"].activate(proxy, sid, b.boundjid, timeout=TIMEOUT))
 
 
+async def http_upload(stage):
+    """XEP-0363: the service is found by discovery; a file is sent for a message and for a profile, and read by its URL."""
+    a = await stage.online("a", "upload")
+    a.register_plugin("xep_0363")
+    upload = a.plugin["xep_0363"]
+    content = bytes(range(256)) * 4096
+    for purpose in (None, "profile"):
+        url = await asyncio.wait_for(
+            upload.upload_file("très cool.jpg", input_file=io.BytesIO(content), purpose=purpose), TIMEOUT
+        )
+        check(url.endswith("/tr%C3%A8s%20cool.jpg"), f"the address is {url}")
+        async with aiohttp.ClientSession() as session:
+            async with session.get(yarl.URL(url, encoded=True)) as answer:
+                check(answer.status == 200 and await answer.read() == content, f"the answer is {answer}")
+                check(answer.headers["Content-Type"] == "image/jpeg", f"the headers are {answer.headers}")
+            async with session.get(yarl.URL(url, encoded=True), headers={"Range": "bytes=-256"}) as answer:
+                check(answer.status == 206 and await answer.read() == content[-256:], f"the range is {answer}")
+    try:
+        await upload.request_slot(upload.upload_service, "a", upload.max_file_size + 1, timeout=TIMEOUT)
+        raise Failure("a slot for a file that is too large")
+    except IqError as error:
+        maximum = error.iq.xml.find(".//{urn:xmpp:http:upload:0}max-file-size")
+        check(int(maximum.text) == upload.max_file_size, f"the error is {error.iq}")
+
+
 class Cut:
     """Loses a client's connection without a word."""
 
@@ -467,6 +495,7 @@ SCENARIOS = [
     message_of_the_day,
     change_the_password,
     file_transfer_through_the_proxy,
+    http_upload,
     a_lost_connection_is_resumed,
     a_session_that_never_comes_back_leaves_its_messages,
     foreign_sessions_are_not_resumed,

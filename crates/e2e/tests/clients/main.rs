@@ -241,7 +241,8 @@ impl ClientsNode {
              [[listen]]\nkind = 'c2s-tls'\naddress = '{address}:{tls}'\n\n\
              [[listen]]\nkind = 'http'\naddress = '{address}:{http}'\n\n\
              [[listen]]\nkind = 'https'\naddress = '{address}:{https}'\n\n\
-             [[listen]]\nkind = 'socks5-proxy'\naddress = '{address}:{proxy}'\n\n[modules]\nproxy65 = true\n\n{files}",
+             [[listen]]\nkind = 'socks5-proxy'\naddress = '{address}:{proxy}'\n\n[modules]\nproxy65 = true\nupload = true\n\n\
+             [http]\npublic_url = 'https://{address}:{https}'\n\n{files}",
             folder.display(),
             USERS[0]
         );
@@ -277,7 +278,8 @@ impl ClientsNode {
             .stdin(Stdio::null());
         if self.certificate == Certificate::Signed {
             let authority = self.folder.join("authority.pem");
-            command.env("XMPP_CA", &authority).env("NODE_EXTRA_CA_CERTS", authority);
+            command.env("XMPP_CA", &authority).env("SSL_CERT_FILE", &authority);
+            command.env("NODE_EXTRA_CA_CERTS", authority);
         }
         command
     }

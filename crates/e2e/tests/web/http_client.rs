@@ -46,13 +46,18 @@ impl HttpClient {
         self.received.drain(..count).collect()
     }
 
-    /// Reads one response: its head and its body.
-    pub(crate) fn answer(&mut self) -> (String, String) {
+    /// Reads the head of a response.
+    pub(crate) fn head(&mut self) -> String {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.extend(self.pick(1));
         }
-        let head = String::from_utf8(head).expect("text");
+        String::from_utf8(head).expect("text")
+    }
+
+    /// Reads one response: its head and its body.
+    pub(crate) fn answer(&mut self) -> (String, String) {
+        let head = self.head();
         let length = head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("content-length")
@@ -161,7 +166,7 @@ impl WebSocketClient {
         WebSocketClient(web)
     }
 
-    fn send(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         self.0.write_all(&frame(text)).expect("an open connection");
         self.0.flush().expect("an open connection");
     }

@@ -18,6 +18,7 @@
 
 mod http_client;
 mod node;
+mod upload;
 
 use std::io::{Read, Write};
 

@@ -62,6 +62,11 @@ impl WebNode {
         self.node.stop_in_order();
     }
 
+    /// Starts the node again after it was stopped.
+    pub(crate) fn start_again(&mut self) {
+        self.node.start();
+    }
+
     pub(crate) fn plain(&self) -> HttpClient {
         HttpClient::over(Box::new(socket(self.ports[0])))
     }
