@@ -3,7 +3,8 @@
 //! It answers as the naive relay does (`relay.rs`): fixed bytes for a login, each `…</message>` to the connection whose
 //! full address is its `to='…'`. For every wake-up it reads what is there from all readable connections, appends each
 //! message to the buffer of its recipient, and writes every buffer once. There is no lock, no task, no allocation
-//! for a message and no fairness beyond the order of events. A presence is dropped. Bytes that a socket does not take
+//! for a message and no fairness beyond the order of events. A presence with content is written to all other connections
+//! at once, one after the other; any other is dropped. Bytes that a socket does not take
 //! are kept without a bound.
 //!
 //! # Pitfalls
@@ -38,6 +39,8 @@ struct Connection {
 enum Element<'a> {
     /// A message and the connection that it goes to.
     Message(&'a [u8], Option<usize>),
+    /// A presence that goes to all other connections.
+    Presence(&'a [u8]),
     Dropped(usize),
     /// A login or another request.
     Other,
@@ -183,6 +186,10 @@ impl GatheringRelay {
                     }
                     at += message.len();
                 }
+                Element::Presence(presence) => {
+                    self.broadcast(token, presence);
+                    at += presence.len();
+                }
                 Element::Dropped(length) => at += length,
                 Element::End => return false,
                 Element::Incomplete => break,
@@ -200,6 +207,20 @@ impl GatheringRelay {
         let Some(Some(connection)) = self.connections.get_mut(token) else { return false };
         connection.input.extend_from_slice(&bytes[at..]);
         connection.input.len() < MAX_MESSAGE_BYTES
+    }
+
+    fn broadcast(&mut self, sender: usize, bytes: &[u8]) {
+        for token in 0..self.connections.len() {
+            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            if token == sender || !connection.login.is_bound() {
+                continue;
+            }
+            let written =
+                if connection.output.is_empty() { connection.stream.write(bytes).unwrap_or(0) } else { 0 };
+            if written < bytes.len() {
+                self.append(token, &bytes[written..]);
+            }
+        }
     }
 
     fn append(&mut self, token: usize, bytes: &[u8]) {
@@ -241,7 +262,7 @@ fn first_element<'a>(bytes: &'a [u8], addresses: &HashMap<Vec<u8>, usize>) -> El
             return Element::Dropped(tag + 1);
         }
         let end = b"</presence>";
-        memmem::find(bytes, end).map_or(Element::Incomplete, |at| Element::Dropped(at + end.len()))
+        memmem::find(bytes, end).map_or(Element::Incomplete, |at| Element::Presence(&bytes[..at + end.len()]))
     } else if bytes.starts_with(b"</") {
         Element::End
     } else {
@@ -263,10 +284,8 @@ mod tests {
         assert_eq!(element(unknown), Element::Message(unknown.as_bytes(), None));
         assert_eq!(element("<message to='b@c/d'><body/>"), Element::Incomplete);
         assert_eq!(element("<presence/><message>"), Element::Dropped("<presence/>".len()));
-        assert_eq!(
-            element("<presence><show/></presence>"),
-            Element::Dropped("<presence><show/></presence>".len())
-        );
+        let presence = "<presence><show/></presence>";
+        assert_eq!(element(presence), Element::Presence(presence.as_bytes()));
         assert_eq!(element("<presence><show/>"), Element::Incomplete);
         assert_eq!(element("</stream:stream>"), Element::End);
         assert_eq!(element("<iq>"), Element::Other);

@@ -9,6 +9,7 @@
 //! Relay and clients must be optimised, or the clients are the limit. Started unoptimised (as `cargo xtask` does), the
 //! program starts itself again, built with the profile `dist`.
 
+mod broadcast;
 mod clients;
 mod clock;
 mod gathering_relay;
@@ -49,6 +50,8 @@ enum BenchCommand {
     Memory(memory::MemoryBenchArgs),
     /// CPU of a presence delivered.
     Presence(presence::PresenceBenchArgs),
+    /// CPU of a broadcast to all sessions, and what it costs others.
+    Broadcast(broadcast::BroadcastBenchArgs),
     /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
     Peers(peers::compare::ComparisonArgs),
     /// The load generator beside Tsung 1.7, with the same scenario against ejabberd.
@@ -124,6 +127,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Resume(args) => resume::run(args, &mut report)?,
         BenchCommand::Memory(args) => memory::run(args, &mut report)?,
         BenchCommand::Presence(args) => presence::run(args, &mut report)?,
+        BenchCommand::Broadcast(args) => broadcast::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),
         BenchCommand::Bosh(args) => peers::bosh::run(args, &mut report)?,
         BenchCommand::Load(args) => peers::load::run(args, &mut report)?,

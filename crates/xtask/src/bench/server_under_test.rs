@@ -98,6 +98,8 @@ pub(crate) struct ServerUnderTest {
     /// Declared first: the process must end before its folder is removed.
     child: Option<ChildGuard>,
     _folder: Option<BenchFolder>,
+    /// Program and configuration of a server that was started.
+    started: Option<(PathBuf, PathBuf)>,
     /// Options of its clients.
     pub(crate) clients: ClientOptions,
 }
@@ -134,12 +136,13 @@ impl ServerUnderTest {
         serve.arg("serve").arg("--config").arg(&config);
         let child = ChildGuard::start(&serve, &log)?;
         let clients = options.clients(child.id(), address, need.security)?;
-        Self { child: Some(child), _folder: Some(folder), clients }.wait_until_listening(&log)
+        let started = Some((program, config));
+        Self { child: Some(child), _folder: Some(folder), started, clients }.wait_until_listening(&log)
     }
 
     /// A server that runs already and ends without this value.
     pub(crate) fn running(clients: ClientOptions) -> Self {
-        Self { child: None, _folder: None, clients }
+        Self { child: None, _folder: None, started: None, clients }
     }
 
     /// Starts the naive relay.
@@ -161,7 +164,7 @@ impl ServerUnderTest {
         let child = ChildGuard::start(&command, &log)?;
         let mut clients = options.clients(child.id(), address, ClientSecurity::None)?;
         clients.relay = true;
-        Self { child: Some(child), _folder: Some(folder), clients }.wait_until_listening(&log)
+        Self { child: Some(child), _folder: Some(folder), started: None, clients }.wait_until_listening(&log)
     }
 
     fn wait_until_listening(mut self, log: &Path) -> Result<Self> {
@@ -181,6 +184,15 @@ impl ServerUnderTest {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// `throng command NAME` for a server that was started.
+    pub(crate) fn command(&self, name: &str) -> Result<Command> {
+        let (program, config) =
+            self.started.as_ref().context("only a server that the bench starts has commands")?;
+        let mut command = Command::new(program);
+        command.args(["command", name, "--config"]).arg(config);
+        Ok(command)
     }
 
     /// Starts to watch the server's CPU.
