@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, RosterUpdateOutcome, Subscription};
 
 use crate::blocklist::Blocklist;
-use crate::domains::{CurrentHost, HostGuard};
+use crate::domains::{CurrentHost, DomainTable, HostGuard};
 use crate::router::routing_table::RoutingTable;
 use crate::session::Session;
 use crate::session::flags::{self, AccountFlags};
@@ -30,6 +30,9 @@ pub struct Contact {
     pub id: AddressId,
     /// Subscription bits.
     pub subscription: Subscription,
+    /// Its domain had no accounts of this server when the roster was read: presence is routed to its address, which only
+    /// the store has.
+    pub is_foreign: bool,
 }
 
 /// An account with at least one connected resource.
@@ -271,11 +274,18 @@ impl AccountState {
     }
 
     /// Fills the view from the store's roster.
-    pub fn replace_roster(&mut self, table: &RoutingTable, items: &[RosterItem], version: u64) {
+    pub fn replace_roster(
+        &mut self,
+        table: &RoutingTable,
+        domains: &DomainTable,
+        items: &[RosterItem],
+        version: u64,
+    ) {
         let of = |item: &RosterItem| Contact {
             hash: table.hash(item.jid.as_ref()),
             id: item.contact,
             subscription: item.subscription,
+            is_foreign: domains.is_foreign(item.jid.as_ref()),
         };
         let mut contacts: Vec<Contact> = items.iter().map(of).collect();
         contacts.sort_unstable_by_key(Contact::key);
@@ -286,7 +296,7 @@ impl AccountState {
     /// Applies one change of the roster to the view. False if a later change was applied before: the view of
     /// this contact may be wrong then. `hash` is that of the contact's address.
     #[must_use = "a view received out of order must be read again"]
-    pub fn apply_change(&mut self, hash: u64, change: &RosterUpdateOutcome) -> bool {
+    pub fn apply_change(&mut self, hash: u64, domains: &DomainTable, change: &RosterUpdateOutcome) -> bool {
         self.take_prefetched();
         let in_order = change.version >= self.roster_version;
         self.roster_version = self.roster_version.max(change.version);
@@ -294,7 +304,10 @@ impl AccountState {
         let Some(id) = change.after.as_ref().or(change.before.as_ref()).map(|item| item.contact) else {
             return in_order;
         };
-        let after = change.after.as_ref().map(|item| Contact { hash, id, subscription: item.subscription });
+        let after = change.after.as_ref().map(|item| {
+            let is_foreign = domains.is_foreign(item.jid.as_ref());
+            Contact { hash, id, subscription: item.subscription, is_foreign }
+        });
         let position = self.contacts.binary_search_by_key(&(hash, id), Contact::key);
         match (position, after) {
             (Ok(at), Some(contact)) => self.contacts[at] = contact,
@@ -371,6 +384,10 @@ mod tests {
         RoutingTable::new(cluster::AddressHasher::new([7; 16]))
     }
 
+    fn domains() -> Arc<DomainTable> {
+        Arc::clone(&crate::domains::Domains::new(crate::Hosts::default()).load())
+    }
+
     fn change(before: Option<RosterItem>, after: Option<RosterItem>, version: u64) -> RosterUpdateOutcome {
         RosterUpdateOutcome { before, after, version }
     }
@@ -382,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_roster_view_follows_changes() {
-        let table = table();
+        let (table, domains) = (table(), domains());
         let hash = |jid: &str| table.hash(Jid::parse(jid).unwrap().as_ref());
         let find = |state: &AccountState, number: u32, jid: &str| {
             state.find(hash(jid), AddressId::new(number).unwrap())
@@ -390,38 +407,50 @@ mod tests {
         let [a, b, c] = [(1, "a@x"), (2, "b@x"), (3, "c@x")];
         let mut state = AccountState::default();
         let of = |(number, jid): (u32, &str), subscription| item(number, jid, subscription);
-        state.replace_roster(&table, &[of(a, Subscription::BOTH), of(b, Subscription::TO)], 3);
+        state.replace_roster(&table, &domains, &[of(a, Subscription::BOTH), of(b, Subscription::TO)], 3);
         assert_eq!(find(&state, 1, "a@x"), Subscription::BOTH);
         assert_eq!(find(&state, 3, "c@x"), Subscription::NONE);
-        assert!(state.apply_change(hash("c@x"), &change(None, Some(of(c, Subscription::FROM)), 4)));
+        assert!(state.apply_change(hash("c@x"), &domains, &change(None, Some(of(c, Subscription::FROM)), 4)));
         let before = Some(of(b, Subscription::TO));
-        assert!(state.apply_change(hash("b@x"), &change(before, Some(of(b, Subscription::NONE)), 5)));
-        assert!(state.apply_change(hash("a@x"), &change(Some(of(a, Subscription::BOTH)), None, 6)));
+        assert!(state.apply_change(
+            hash("b@x"),
+            &domains,
+            &change(before, Some(of(b, Subscription::NONE)), 5)
+        ));
+        assert!(state.apply_change(hash("a@x"), &domains, &change(Some(of(a, Subscription::BOTH)), None, 6)));
         assert_eq!(find(&state, 1, "a@x"), Subscription::NONE);
         assert_eq!(find(&state, 2, "b@x"), Subscription::NONE);
         assert_eq!(find(&state, 3, "c@x"), Subscription::FROM);
         assert_eq!((state.contacts().len(), state.roster_version), (2, 6));
         assert!(
-            !state.apply_change(hash("b@x"), &change(Some(of(b, Subscription::NONE)), None, 4)),
+            !state.apply_change(hash("b@x"), &domains, &change(Some(of(b, Subscription::NONE)), None, 4)),
             "version 5 was first"
         );
     }
 
     #[test]
     fn contacts_with_the_same_hash_are_distinguished() {
-        let same = 0xC0_11_1D_ED;
+        let (same, domains) = (0xC0_11_1D_ED, domains());
         let number = |n| AddressId::new(n).unwrap();
         let mut state = AccountState::default();
-        assert!(state.apply_change(same, &change(None, Some(item(1, "a@x", Subscription::FROM)), 1)));
+        assert!(state.apply_change(
+            same,
+            &domains,
+            &change(None, Some(item(1, "a@x", Subscription::FROM)), 1)
+        ));
         assert_eq!(
             state.find(same, number(2)),
             Subscription::NONE,
             "another address with this hash is no contact"
         );
-        assert!(state.apply_change(same, &change(None, Some(item(2, "b@x", Subscription::TO)), 2)));
+        assert!(state.apply_change(same, &domains, &change(None, Some(item(2, "b@x", Subscription::TO)), 2)));
         assert_eq!(state.find(same, number(1)), Subscription::FROM, "the later contact did not overwrite it");
         assert_eq!(state.find(same, number(2)), Subscription::TO);
-        assert!(state.apply_change(same, &change(Some(item(1, "a@x", Subscription::FROM)), None, 3)));
+        assert!(state.apply_change(
+            same,
+            &domains,
+            &change(Some(item(1, "a@x", Subscription::FROM)), None, 3)
+        ));
         assert_eq!(state.find(same, number(1)), Subscription::NONE);
         assert_eq!(state.find(same, number(2)), Subscription::TO, "the other one stayed");
         assert!(state.may_contain(same) && !state.may_contain(same + 1));

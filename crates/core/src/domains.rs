@@ -9,6 +9,9 @@
 //!
 //! # Pitfalls
 //!
+//! Whether a contact is foreign is remembered in the roster view ([`crate::Contact::is_foreign`]). A session that outlives
+//! the reload that adds or removes its contact's domain keeps the old answer until the roster is read again.
+//!
 //! A [`HostGuard`] is cheap but pins a slot of its thread. Keep it for one stanza; clone the `Arc` for longer.
 
 use std::collections::BTreeMap;
@@ -111,6 +114,21 @@ impl DomainTable {
             Domain::Accounts(host) => Some(host),
             Domain::Service(..) | Domain::Component(_) | Domain::Remote(_) => None,
         }
+    }
+
+    /// Whether presence for this address is routed: its domain has no accounts of this server.
+    pub(crate) fn is_foreign(&self, jid: JidRef<'_>) -> bool {
+        !matches!(self.find(jid.domain()), Domain::Accounts(_))
+    }
+
+    /// Whether any domain without accounts can receive presence.
+    pub(crate) fn has_presence_routes(&self) -> bool {
+        let receives = |domain: &Domain| match domain {
+            Domain::Service(_, service) => service.presence.is_some(),
+            Domain::Component(_) | Domain::Remote(Some(_)) => true,
+            Domain::Accounts(_) | Domain::Remote(None) => false,
+        };
+        receives(&self.remote) || self.local.values().any(receives)
     }
 
     /// All hosts, by domain.

@@ -301,7 +301,7 @@ impl Node {
         self.invalidate_elsewhere(owner, InvalidationSubject::Roster);
         let Some(account) = self.routing_table.find(owner) else { return true };
         let hash = self.routing_table.hash(contact);
-        let in_order = account.with(|state| state.apply_change(hash, change));
+        let in_order = account.with(|state| state.apply_change(hash, &self.domains(), change));
         if !in_order {
             self.reload_roster(account);
         }
@@ -389,7 +389,7 @@ impl Node {
                             return Err(Some(too_many_resources()));
                         }
                         if fresh && let Some(s) = &snapshot {
-                            state.replace_roster(&self.routing_table, &s.items, s.version);
+                            state.replace_roster(&self.routing_table, &self.domains(), &s.items, s.version);
                         }
                         if fresh {
                             account.set_blocked(state, &blocked);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use base::lock::LeafMutex;
 use jid::JidRef;
 use stanza::{StanzaCondition, StanzaError};
+use store::Subscription;
 use testkit::TestNode;
 use throng_core::domains::{ComponentError, Domain, DomainRoute};
 use throng_core::{EnabledFeature, NodeLimits, SharedStanza};
@@ -105,4 +106,44 @@ fn each_kind_of_domain_has_its_way() {
     engine.node.set_component("irc.example.com", None).unwrap();
     engine.node.set_remote_route(None);
     assert!(message("x@irc.example.com").contains("<remote-server-not-found"));
+}
+
+#[test]
+fn a_presence_broadcast_reaches_contacts_of_components_and_other_servers() {
+    let engine = TestNode::new(throng_features::registry::ALL);
+    engine.create_user("juliet");
+    for (contact, subscription) in [
+        ("x@irc.example.com", Subscription::BOTH),
+        ("y@far.org", Subscription::FROM),
+        ("z@far.org", Subscription::TO),
+        ("blocked@far.org", Subscription::BOTH),
+    ] {
+        engine.add_contact("juliet", contact, subscription | Subscription::IN_ROSTER);
+    }
+    let juliet = engine.connect("juliet", "balcony");
+    juliet.request(
+        "<iq type='set' id='b'><block xmlns='urn:xmpp:blocking'><item jid='blocked@far.org'/></block></iq>",
+    );
+    engine.store_calls();
+    juliet.send("<presence/>");
+    assert!(!engine.store_calls().contains(&"addresses.resolve"), "nothing is read while there is no route");
+    let (component, remote) = (Arc::new(RecordedRoute::default()), Arc::new(RecordedRoute::default()));
+    engine.node.set_component("irc.example.com", Some(component.clone())).unwrap();
+    engine.node.set_remote_route(Some(remote.clone()));
+    let both = |component: &RecordedRoute, remote: &RecordedRoute| [component.take(), remote.take()].concat();
+    let to_both =
+        ["x@irc.example.com", "y@far.org"].map(|to| format!("presence juliet@example.com/balcony {to}"));
+    juliet.send("<presence><show>away</show></presence>");
+    assert_eq!(both(&component, &remote), to_both);
+    assert!(engine.store_calls().contains(&"addresses.resolve"));
+    // A subscriber receives directed presence once, and what ends it by the broadcast.
+    juliet.send("<presence to='y@far.org'/>");
+    assert_eq!(remote.take(), to_both[1..]);
+    // A contact that is added later is found as well.
+    engine.add_contact("juliet", "new@irc.example.com", Subscription::FROM | Subscription::IN_ROSTER);
+    juliet.close();
+    let mut reached = both(&component, &remote);
+    reached.sort_unstable();
+    assert_eq!(reached.len(), 3, "{reached:?}");
+    assert!(reached[0].ends_with("new@irc.example.com"), "{reached:?}");
 }

@@ -86,7 +86,7 @@ fn contacts_to_probe(session: &Session) -> Vec<Contact> {
 
 /// The account's other resources are reached like contacts.
 fn own_contact(account: &Account) -> Contact {
-    Contact { hash: account.hash, id: account.id, subscription: Subscription::NONE }
+    Contact { hash: account.hash, id: account.id, subscription: Subscription::NONE, is_foreign: false }
 }
 
 fn encode_probe(session: &Session) -> Option<Vec<u8>> {
@@ -212,7 +212,8 @@ impl Node {
         hides: bool,
     ) {
         let hash = self.routing_table.hash(to);
-        let contact = Contact { hash, id: AddressId::UNASSIGNED, subscription: Subscription::NONE };
+        let contact =
+            Contact { hash, id: AddressId::UNASSIGNED, subscription: Subscription::NONE, is_foreign: false };
         let octets = match hides {
             true => self.encode_change_of(sender, &[contact], stanza),
             false => encode_change(&[], stanza),
@@ -421,14 +422,14 @@ impl Node {
     pub fn reaches_by_broadcast(&self, account: &Account, contact: JidRef<'_>) -> bool {
         match self.routing_table.find(contact) {
             Some(contact) => account.subscription(&contact).contains(Subscription::FROM),
-            None if self.is_single() => false,
             None => {
                 let hash = self.routing_table.hash(contact);
                 account.with(|state| {
-                    state
-                        .contacts()
-                        .iter()
-                        .any(|known| known.hash == hash && known.subscription.contains(Subscription::FROM))
+                    state.contacts().iter().any(|known| {
+                        known.hash == hash
+                            && known.subscription.contains(Subscription::FROM)
+                            && (known.is_foreign || !self.is_single())
+                    })
                 })
             }
         }

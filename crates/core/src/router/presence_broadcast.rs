@@ -7,12 +7,15 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use jid::JidRef;
-use store::Subscription;
+use base::spawn::BoxFuture;
+use jid::{Jid, JidRef};
+use store::{AddressId, Subscription};
 
-use super::RoutingWork;
+use super::{Continuation, ResumedChain, RoutingWork};
 use crate::account::{Account, Contact};
+use crate::effect::Effects;
 use crate::host::Host;
+use crate::multicast::Multicast;
 use crate::node::Node;
 use crate::session::backlog::sender_address;
 use crate::session::{QueuedStanza, Session, ToRewrite};
@@ -29,7 +32,7 @@ impl Node {
         account: &Arc<Account>,
         stanza: &SharedStanza,
         to: Subscription,
-        _work: &mut RoutingWork,
+        work: &mut RoutingWork,
     ) {
         let mut contacts = CONTACTS.take();
         contacts.clear();
@@ -43,7 +46,40 @@ impl Node {
         if !self.is_single() {
             self.broadcast_to_peers(account, &contacts, stanza);
         }
+        let foreign: Vec<AddressId> =
+            contacts.iter().filter(|contact| contact.is_foreign).map(|contact| contact.id).collect();
+        if !foreign.is_empty() && self.domains().has_presence_routes() {
+            work.pending.push(self.broadcast_to_foreign(account.clone(), stanza.clone(), foreign));
+        }
         CONTACTS.set(contacts);
+    }
+
+    /// Routes presence to contacts of domains without accounts, whose addresses only the store has.
+    fn broadcast_to_foreign(
+        self: &Arc<Self>,
+        account: Arc<Account>,
+        stanza: SharedStanza,
+        contacts: Vec<AddressId>,
+    ) -> BoxFuture<'static, ResumedChain> {
+        let node = self.clone();
+        Box::pin(async move {
+            let mut effects = Effects::default();
+            let from = stanza.head().from(stanza.bytes()).and_then(|from| Jid::parse(&from).ok());
+            match (node.stores.addresses.resolve(&contacts).await, from) {
+                (Ok(found), Some(from)) => {
+                    let blocked = account.blocked();
+                    let visible =
+                        |jid: &Jid| !blocked.as_ref().is_some_and(|list| list.matches(jid.as_ref()));
+                    let to = found.into_iter().map(|(_, jid)| jid).filter(visible).collect();
+                    effects.multicast(Multicast::new(stanza, from, to));
+                }
+                (Err(error), _) => {
+                    tracing::warn!(account = %account.jid, %error, "presence did not reach contacts of other domains");
+                }
+                (Ok(_), None) => {}
+            }
+            ResumedChain { effects, continuation: Continuation::Nothing }
+        })
     }
 
     /// Returns the number of sessions that accepted it.

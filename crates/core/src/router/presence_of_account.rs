@@ -111,7 +111,7 @@ impl Node {
             if state.prefetched().is_some_and(|roster| roster.version != version) {
                 state.take_prefetched();
             }
-            state.replace_roster(&self.routing_table, items, version);
+            state.replace_roster(&self.routing_table, &self.domains(), items, version);
             (before, subscribers(state.contacts()))
         });
         if self.is_single() {

@@ -5,9 +5,12 @@
 //! accounts, because both sides are here (section 4.3.1): the new resource directly receives the presence that probes
 //! would return.
 //!
+//! Presence for contacts of other domains (components, other servers) is routed to their addresses, which are read
+//! from the store; rosters in memory only mark these contacts.
+//!
 //! As sections 4.2.2, 4.4.2 and 4.5.2 require, the resource that sent a presence receives it as well.
 //!
-//! Not implemented: probes and broadcasts to contacts of other servers, which need server-to-server streams; the time
+//! Not implemented: probes to contacts of other servers, which need server-to-server streams; the time
 //! of the last unavailable presence in the answer to a probe (section 4.3.2, rule 3, a SHOULD), which is not stored.
 //!
 //! # Pitfalls

@@ -546,7 +546,11 @@ fn presence_of_a_connected_user_is_not_expected_because_a_contact_has_the_same_h
     juliet.session.account.with(|state| {
         let change =
             RosterUpdateOutcome { before: None, after: Some(item), version: state.roster_version + 1 };
-        assert!(state.apply_change(engine.node.routing_table.hash(romeo.bare()), &change));
+        assert!(state.apply_change(
+            engine.node.routing_table.hash(romeo.bare()),
+            &engine.node.domains(),
+            &change
+        ));
     });
     detach(&engine, &juliet);
     romeo.send("<presence to='juliet@example.com/balcony'/>");
