@@ -10,9 +10,9 @@ use stanza::StreamError;
 use store::Subscription;
 
 use crate::account::Account;
+use crate::metrics::StanzaSource;
 use crate::multicast::Multicast;
 use crate::receipt::{AttachedReceipt, Receipt};
-use crate::router::StanzaSource;
 use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
 

@@ -68,11 +68,12 @@ pub use limits::NodeLimits;
 pub use login::{
     Admission, CredentialsUpgradeOutcome, LoginIdentity, LoginRecord, Principal, TokensUpdateOutcome,
 };
+pub use metrics::StanzaSource;
 pub use multicast::{Multicast, UndeliveredRecipient};
 pub use node::{Node, NodeComponents};
 pub use outbox::{Outbox, QueueClass, SharedStanza, shared_stanza};
 pub use passwords::Passwords;
 pub use receipt::{Receipt, ReceiptIssuer, Receipts};
-pub use router::{IngestOutcome, StanzaSource};
+pub use router::IngestOutcome;
 pub use session::Session;
 pub use stream_feature::{StreamFeature, StreamFeatureStage, StreamFeatures};

@@ -6,6 +6,7 @@
 //! compares with the registry.
 
 mod families;
+mod stanza_source;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use crate::host::Host;
 use crate::shared_stanza::QueueClass;
 
 pub use families::{CountFamily, HistogramFamily, MICROSECOND, StripedAtomic, StripedCounter};
+pub use stanza_source::StanzaSource;
 
 /// Kind and direction of a stanza.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -158,10 +160,7 @@ impl Metrics {
             stanzas_bounced: CountFamily::counter(["condition"], &[["service-unavailable"]]),
             stanzas_blocked_on_store: Counter::default(),
             cluster_refused: Counter::default(),
-            lanes_full: CountFamily::counter(
-                ["source"],
-                &crate::router::StanzaSource::ALL.map(|source| [source.as_str()]),
-            ),
+            lanes_full: CountFamily::counter(["source"], &StanzaSource::ALL.map(|source| [source.as_str()])),
             cluster_violations: CountFamily::counter(
                 ["violation"],
                 &cluster::PeerViolation::ALL.map(|violation| [violation.as_str()]),

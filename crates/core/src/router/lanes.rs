@@ -23,6 +23,7 @@ use super::RoutingWork;
 use super::remote::{HandedOver, settle};
 use crate::keyed_queues::{EnterOutcome, KeyedQueueLimits, KeyedQueues};
 use crate::metrics::Metrics;
+use crate::metrics::StanzaSource;
 use crate::node::Node;
 use crate::shared_stanza::SharedStanza;
 
@@ -34,35 +35,6 @@ const ITEM_OVERHEAD: usize = 128;
 const YIELD_EVERY: usize = 64;
 /// Maximum number of sources whose full lanes are logged.
 const MAX_LOGGED_SOURCES: usize = 256;
-
-/// What sends stanzas that do not come from a client's stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StanzaSource {
-    /// A service of this server.
-    Service,
-    /// A multicast whose copy for one recipient is routed separately.
-    Multicast,
-    /// A component.
-    Component,
-    /// Another server.
-    Server,
-}
-
-impl StanzaSource {
-    /// All sources.
-    pub const ALL: [StanzaSource; 4] =
-        [StanzaSource::Service, StanzaSource::Multicast, StanzaSource::Component, StanzaSource::Server];
-
-    /// Name in the metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            StanzaSource::Service => "service",
-            StanzaSource::Multicast => "multicast",
-            StanzaSource::Component => "component",
-            StanzaSource::Server => "server",
-        }
-    }
-}
 
 /// A stanza in a lane.
 pub(super) struct LaneStanza {

@@ -49,7 +49,6 @@ use crate::shared_stanza::SharedStanza;
 pub(crate) use events::{LifecycleEvent, WaitingEvent};
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
-pub use lanes::StanzaSource;
 pub use remote::ClusterInbox;
 pub(crate) use remote::{HandedOver, PeerState};
 

@@ -14,7 +14,7 @@ use outbox::QUEUE_FULL_CONDITION;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
-use super::lanes::{LaneStanza, PendingSettlement, StanzaSource};
+use super::lanes::{LaneStanza, PendingSettlement};
 use super::local::{address_form, is_stored_offline};
 use super::remote::{HandedOver, envelope_class, read_stanza, settle};
 use super::rules::{self, DeliveryAction, ResourceSummary};
@@ -25,6 +25,7 @@ use crate::effect::{Effect, Effects};
 use crate::hooks::InterestProbe;
 use crate::host::Host;
 use crate::metrics::RouteOutcome;
+use crate::metrics::StanzaSource;
 use crate::multicast::{Multicast, UndeliveredRecipient};
 use crate::node::Node;
 use crate::session::{QueuedStanza, Session, ToRewrite};

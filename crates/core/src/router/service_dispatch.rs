@@ -10,11 +10,11 @@ use jid::JidRef;
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
 use super::iq_dispatch::RoutedIq;
-use super::lanes::StanzaSource;
 use super::{Continuation, ResumedChain, RoutingWork};
 use crate::effect::Effects;
 use crate::hooks::{DeferredDecision, Flow, OnFailure, StopReason};
 use crate::host::Host;
+use crate::metrics::StanzaSource;
 use crate::metrics::kind_name;
 use crate::node::Node;
 use crate::service::{Service, ServiceCtx};

@@ -42,25 +42,37 @@ pub(crate) fn has_word(line: &str, word: &str) -> bool {
 
 /// Number of lines without `#[cfg(test)] mod … { … }` blocks, which rustfmt ends with `}` in column 0.
 pub(crate) fn lines_without_tests(text: &str) -> usize {
-    let mut count = 0;
+    without_tests(text).lines().count()
+}
+
+/// The text without `#[cfg(test)] mod … { … }` blocks.
+pub(crate) fn without_tests(text: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
     let mut in_tests = false;
-    let mut attribute = false;
+    // Position of the attribute, if only attributes follow it.
+    let mut attribute = None;
     for line in text.lines() {
         if in_tests {
             in_tests = line != "}";
             continue;
         }
-        if attribute && line.starts_with("mod ") && line.ends_with('{') {
+        if let Some(start) = attribute
+            && line.starts_with("mod ")
+            && line.ends_with('{')
+        {
             in_tests = true;
-            count -= 1; // the attribute
-            attribute = false;
+            kept.truncate(start);
+            attribute = None;
             continue;
         }
-        // Other attributes may stand between the two.
-        attribute = line == "#[cfg(test)]" || attribute && line.starts_with("#[");
-        count += 1;
+        attribute = match line {
+            "#[cfg(test)]" => Some(kept.len()),
+            // Other attributes may stand between the two.
+            _ => attribute.filter(|_| line.starts_with("#[")),
+        };
+        kept.push(line);
     }
-    count
+    kept.join("\n")
 }
 
 fn line_end(bytes: &[u8], at: usize) -> usize {

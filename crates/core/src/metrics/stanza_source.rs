@@ -1,0 +1,30 @@
+//! Sources of stanzas that do not come from a client's stream, as labels of metrics.
+
+/// What sends stanzas that do not come from a client's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StanzaSource {
+    /// A service of this server.
+    Service,
+    /// A multicast whose copy for one recipient is routed separately.
+    Multicast,
+    /// A component.
+    Component,
+    /// Another server.
+    Server,
+}
+
+impl StanzaSource {
+    /// All sources.
+    pub const ALL: [StanzaSource; 4] =
+        [StanzaSource::Service, StanzaSource::Multicast, StanzaSource::Component, StanzaSource::Server];
+
+    /// Name in the metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StanzaSource::Service => "service",
+            StanzaSource::Multicast => "multicast",
+            StanzaSource::Component => "component",
+            StanzaSource::Server => "server",
+        }
+    }
+}
