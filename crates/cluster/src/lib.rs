@@ -214,3 +214,25 @@ pub enum RefusalReason {
     #[error("the envelope has an undefined field")]
     Undefined,
 }
+
+impl RefusalReason {
+    /// All reasons.
+    pub const ALL: [RefusalReason; 5] = [
+        RefusalReason::UnknownNode,
+        RefusalReason::OwnNode,
+        RefusalReason::QueueFull,
+        RefusalReason::TooLarge,
+        RefusalReason::Undefined,
+    ];
+
+    /// The word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            RefusalReason::UnknownNode => "unknown-node",
+            RefusalReason::OwnNode => "own-node",
+            RefusalReason::QueueFull => "queue-full",
+            RefusalReason::TooLarge => "too-large",
+            RefusalReason::Undefined => "undefined",
+        }
+    }
+}

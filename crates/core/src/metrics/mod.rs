@@ -100,6 +100,8 @@ pub struct Metrics {
     pub stanzas_blocked_on_store: Counter,
     /// Recipients that this node refused to another one, because it does not have them.
     pub cluster_refused: Counter,
+    /// Envelopes with stanzas that could not be queued for another node, by reason.
+    pub cluster_not_queued: CountFamily<1>,
     /// Stanzas that found a full lane, by source.
     pub lanes_full: CountFamily<1>,
     /// Input of other nodes that no correct node sends, by violation.
@@ -161,6 +163,10 @@ impl Metrics {
             stanzas_blocked_on_store: Counter::default(),
             cluster_refused: Counter::default(),
             lanes_full: CountFamily::counter(["source"], &StanzaSource::ALL.map(|source| [source.as_str()])),
+            cluster_not_queued: CountFamily::counter(
+                ["reason"],
+                &cluster::RefusalReason::ALL.map(|reason| [reason.as_str()]),
+            ),
             cluster_violations: CountFamily::counter(
                 ["violation"],
                 &cluster::PeerViolation::ALL.map(|violation| [violation.as_str()]),
@@ -283,6 +289,11 @@ impl Metrics {
                 "throng_lanes_full",
                 "Stanzas whose source was held back because too many others for the same recipient were being handled",
                 &self.lanes_full,
+            ),
+            (
+                "throng_cluster_envelopes_not_queued",
+                "Envelopes with stanzas that could not be queued for another node, by reason",
+                &self.cluster_not_queued,
             ),
             (
                 "throng_cluster_violations",

@@ -14,6 +14,7 @@ use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 use store::Subscription;
 
 use super::iq_dispatch::RoutedIq;
+use super::remote::HomeDecision;
 use super::rules::{self, AddressForm, DeliveryAction, ResourceSummary};
 use super::{ChainPosition, Continuation, ResumedChain, RoutingWork};
 use crate::account::{Account, PeerSession};
@@ -94,9 +95,14 @@ impl Node {
     ) {
         let handed_over = work.handed_over.take();
         let account = self.routing_table.find(to);
-        if at == 0 && !self.is_single() && self.hand_to_home(&stanza, to, account.as_ref(), handed_over) {
-            self.metrics.routed(stanza.kind(), RouteOutcome::Node);
-            return;
+        if at == 0 && !self.is_single() {
+            match self.hand_to_home(&stanza, to, account.as_ref(), handed_over) {
+                HomeDecision::HandedOver => return self.metrics.routed(stanza.kind(), RouteOutcome::Node),
+                HomeDecision::Refused(condition) => {
+                    return self.bounce(&stanza, from, to, &StanzaError::new(condition), work);
+                }
+                HomeDecision::Own => {}
+            }
         }
         let found;
         let host = match host {

@@ -24,9 +24,10 @@ use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
 use cluster::{
     AddressLocation, AddressNumber, AddressReference, Claim, Envelope, EnvelopeClass, EnvelopeKind,
-    HandoverResult, Inbox, Member, MembershipChange, NodeId, PeerViolation, Recipient, Ticket,
+    HandoverResult, Inbox, Member, MembershipChange, NodeId, PeerViolation, Recipient, RefusalReason, Ticket,
 };
 use jid::{Jid, JidRef};
+use stanza::StanzaCondition;
 use store::AddressId;
 
 use super::invalidation::MESSAGE_STORED;
@@ -38,8 +39,10 @@ use super::presence_of_account::PRESENCE_REQUEST;
 use super::presence_resync::DuePresence;
 use super::{RoutingOutcome, RoutingWork};
 use crate::account::Account;
+use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::receipt::Receipts;
+use crate::session::outbox::QUEUE_FULL_CONDITION;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// As [`EnvelopeKind::ChainHasRun`], if another node or the home itself has delivered the stanza as well: nobody handles
@@ -62,6 +65,16 @@ impl HandedOver {
         let cluster::EnvelopeHeader { stanza_id, hops, .. } = envelope.header;
         HandedOver { stanza_id, hops, returned_by }
     }
+}
+
+/// Where the chain of a stanza runs.
+pub(super) enum HomeDecision {
+    /// On another node, which has accepted it.
+    HandedOver,
+    /// On this node.
+    Own,
+    /// Nowhere: its sender must receive this error.
+    Refused(StanzaCondition),
 }
 
 /// The node to which a stanza must go whose chain has not begun; none if this node acts as the home. `here`: whether it has
@@ -164,15 +177,17 @@ impl Node {
         self.report_sessions(account);
     }
 
-    /// Hands a stanza whose chain has not begun to the home of its recipient, if that is another node. True if it was
-    /// accepted; otherwise this node acts as the home.
+    /// Hands a stanza whose chain has not begun to the home of its recipient, if that is another node.
+    ///
+    /// A queue must not decide which node is the home: a message or request that does not fit into that of the home is
+    /// refused, since the chain of another node could deliver it before those in the queue.
     pub(super) fn hand_to_home(
         &self,
         stanza: &SharedStanza,
         to: JidRef<'_>,
         account: Option<&Arc<Account>>,
         handed_over: Option<HandedOver>,
-    ) -> bool {
+    ) -> HomeDecision {
         let own = self.cluster.node();
         let (hash, number) = match account {
             Some(account) => (account.hash, number(account)),
@@ -189,14 +204,24 @@ impl Node {
             let envelope = Envelope::new(kind, envelope_class(stanza), own, recipients, stanza.bytes());
             let mut envelope = envelope.with_stanza_id(id);
             envelope.header.hops += hops;
-            if self.cluster.deliver(home, envelope).is_ok() {
-                return true;
+            let Err(refused) = self.cluster.deliver(home, envelope) else { return HomeDecision::HandedOver };
+            self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
+            // One that has returned was accepted before.
+            let answered = handed_over.is_none()
+                && (stanza.class() == QueueClass::Message || stanza.kind().is_request());
+            match refused.reason {
+                RefusalReason::QueueFull if answered => return HomeDecision::Refused(QUEUE_FULL_CONDITION),
+                RefusalReason::TooLarge if answered => {
+                    return HomeDecision::Refused(StanzaCondition::PolicyViolation);
+                }
+                // It is gone, or nobody would answer.
+                _ => {}
             }
         }
         if let Some(account) = account {
             self.update_peers(account, &location);
         }
-        false
+        HomeDecision::Own
     }
 
     /// Sends a stanza whose chain has run here to a node with sessions that receive it. `hops`: envelopes that have carried
@@ -220,38 +245,76 @@ impl Node {
         let kind = if copy { COPY } else { EnvelopeKind::ChainHasRun };
         let mut envelope = Envelope::new(kind, envelope_class(stanza), own, vec![recipient], stanza.bytes());
         envelope.header.hops += hops;
-        self.cluster.deliver(node, envelope).is_ok()
+        let delivered = self.cluster.deliver(node, envelope);
+        if let Err(refused) = &delivered {
+            self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
+        }
+        delivered.is_ok()
     }
 
     /// Handles the recipients of an envelope that no other node took: this node acts as their home.
     fn handle_returned(self: &Arc<Self>, by: NodeId, envelope: &Envelope) {
         let Some((stanza, from)) = read_stanza(envelope) else { return };
-        let mut work = RoutingWork::default();
+        let mut numbers = Vec::new();
         for recipient in &envelope.recipients {
-            let Some(to) = self.returned_address(recipient, &stanza) else { continue };
-            match envelope.header.kind {
-                EnvelopeKind::RunChain => {
-                    work.handed_over = Some(HandedOver::of(envelope, Some(by)));
-                    self.incoming(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
-                }
-                // The session to which it was sent is gone.
-                EnvelopeKind::ChainHasRun => {
-                    let hops = envelope.header.hops;
-                    self.deliver_returned(stanza.clone(), from.as_ref(), to.as_ref(), hops, &mut work);
-                }
-                MULTICAST => self.return_multicast(by, envelope, &stanza, &from, to),
-                _ => {}
+            match self.returned_address(recipient, &stanza) {
+                Ok(to) => self.handle_returned_stanza(by, envelope, (&stanza, &from), to),
+                Err(number) => numbers.push(AddressId(number)),
             }
+        }
+        if numbers.is_empty() {
+            return;
+        }
+        let (node, envelope) = (self.clone(), envelope.clone());
+        let task = async move {
+            let found = node.stores.addresses.resolve(&numbers).await.unwrap_or_else(|error| {
+                tracing::warn!(%error, "recipients of a stanza that another node did not take are unknown");
+                Vec::new()
+            });
+            for _ in found.len()..numbers.len() {
+                node.metrics.stanzas_dropped.inc([Metrics::class_name(stanza.class()), "session-gone"]);
+            }
+            for (_, bare) in found {
+                let to = stanza_recipient_at(&stanza, bare);
+                node.handle_returned_stanza(by, &envelope, (&stanza, &from), to);
+            }
+        };
+        self.spawner.spawn("returned stanza", Box::pin(task));
+    }
+
+    fn handle_returned_stanza(
+        self: &Arc<Self>,
+        by: NodeId,
+        envelope: &Envelope,
+        (stanza, from): (&SharedStanza, &Jid),
+        to: Jid,
+    ) {
+        let mut work = RoutingWork::default();
+        match envelope.header.kind {
+            EnvelopeKind::RunChain => {
+                work.handed_over = Some(HandedOver::of(envelope, Some(by)));
+                self.incoming(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
+            }
+            // The session to which it was sent is gone.
+            EnvelopeKind::ChainHasRun => {
+                let hops = envelope.header.hops;
+                self.deliver_returned(stanza.clone(), from.as_ref(), to.as_ref(), hops, &mut work);
+            }
+            MULTICAST => self.return_multicast(by, envelope, stanza, from, to),
+            _ => {}
         }
         self.run_effects_spawned(work);
     }
 
-    /// The text of a recipient that was sent by reference is in the stanza.
-    fn returned_address(&self, recipient: &Recipient, stanza: &SharedStanza) -> Option<Jid> {
+    /// The address of a recipient that returned; its number if only the store knows the address.
+    fn returned_address(&self, recipient: &Recipient, stanza: &SharedStanza) -> Result<Jid, AddressNumber> {
         match recipient {
-            Recipient::Address(to) => Some(to.clone()),
+            Recipient::Address(to) => Ok(to.clone()),
             Recipient::Account(reference) | Recipient::Session(reference, _) => {
-                stanza_recipient(stanza).filter(|to| self.routing_table.hash(to.as_ref()) == reference.hash)
+                match self.routing_table.find_by_id(reference.hash, AddressId(reference.number)) {
+                    Some(account) => Ok(stanza_recipient_at(stanza, account.jid.clone())),
+                    None => Err(reference.number),
+                }
             }
         }
     }
@@ -276,9 +339,9 @@ impl Node {
         let to = match recipient {
             Recipient::Address(to) => to.clone(),
             // Its resource, if it has one, is in the stanza.
-            Recipient::Account(_) | Recipient::Session(..) => stanza_recipient(stanza)
-                .filter(|to| to.as_ref().bare() == account.jid.as_ref())
-                .unwrap_or_else(|| account.jid.clone()),
+            Recipient::Account(_) | Recipient::Session(..) => {
+                stanza_recipient_at(stanza, account.jid.clone())
+            }
         };
         Some((account, to))
     }
@@ -293,6 +356,11 @@ pub(super) fn read_stanza(envelope: &Envelope) -> Option<(SharedStanza, Jid)> {
 
 fn stanza_recipient(stanza: &SharedStanza) -> Option<Jid> {
     stanza.head().to(stanza.bytes()).and_then(|to| Jid::parse(&to).ok())
+}
+
+/// The recipient that the stanza names, if it is this bare address or one of its resources; otherwise the bare address.
+fn stanza_recipient_at(stanza: &SharedStanza, bare: Jid) -> Jid {
+    stanza_recipient(stanza).filter(|to| to.as_ref().bare() == bare.as_ref()).unwrap_or(bare)
 }
 
 /// Receives envelopes from other nodes.
@@ -312,9 +380,18 @@ impl Node {
             return None;
         };
         let kind = envelope.header.kind;
+        let names = stanza_recipient(&stanza);
         let mut work = RoutingWork::default();
         let mut refused = Vec::new();
         for (position, recipient) in (0_u16..).zip(&envelope.recipients) {
+            let for_other = matches!((recipient, &names), (Recipient::Address(to), Some(name))
+                if to.as_ref().bare() != name.as_ref().bare());
+            if for_other {
+                // The stanza is for somebody else: delivered here, it would be shown with that address.
+                self.note_violation(from, PeerViolation::Payload);
+                refused.push(position);
+                continue;
+            }
             let Some((account, to)) = self.find_recipient(recipient, &stanza) else {
                 refused.push(position);
                 continue;

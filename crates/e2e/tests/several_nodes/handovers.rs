@@ -251,6 +251,71 @@ fn a_message_whose_chain_has_run_is_delivered_as_it_is() {
     assert_eq!(crate::chain_observer::take_runs().get("1"), None, "no chain ran");
 }
 
+#[test]
+fn a_stanza_that_names_another_recipient_than_its_envelope_is_refused() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    let lie = handed_over("1").replace(JULIET, "nurse@example.com");
+    let address = || vec![Recipient::from(Jid::parse(JULIET).expect("an address"))];
+    for kind in [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun] {
+        test.send(kind, address(), &lie);
+    }
+    assert_eq!((messages(&juliet).len(), test.refused().len()), (0, 2));
+    assert_eq!(test.violations(PeerViolation::Payload), 2);
+}
+
+/// A full queue must not choose another home: that one would deliver before what is in the queue.
+#[test]
+fn a_message_that_does_not_fit_into_the_queue_of_its_home_returns_with_an_error() {
+    let test = Peer::new();
+    test.claim(0);
+    test.nodes.clock.advance(10);
+    let juliet = test.online(1, "juliet", "balcony");
+    let romeo = test.online(0, "romeo", "orchard");
+    let body = "x".repeat(200_000);
+    for id in 0..30 {
+        romeo.send(&chat(&id.to_string()).replace("Hello", &body));
+    }
+    test.nodes.settle();
+    let errors = messages(&romeo);
+    assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("<resource-constraint")));
+    let accepted = test.received().len();
+    assert_eq!(accepted + errors.len(), 30);
+    assert!(messages(&juliet).is_empty(), "her home is the other node");
+    let counted = test.nodes.node(0).node.metrics.cluster_not_queued.get(["queue-full"]);
+    assert_eq!(counted, errors.len() as u64);
+}
+
+/// The number of a recipient decides, also where the stanza has an address with the same hash.
+#[test]
+fn a_message_that_returns_from_a_resource_elsewhere_is_stored_for_its_recipient() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    test.nodes.clock.advance(10);
+    test.claim(u64::MAX);
+    let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 8]].concat();
+    let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+    let report =
+        Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);
+    test.peer.deliver(test.nodes.id(0), report).expect("accepted");
+    test.nodes.settle();
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.send(&chat("1").replace(JULIET, "juliet@example.com/phone"));
+    test.nodes.settle();
+    let received = test.received();
+    assert_eq!((received.len(), received[0].header.kind), (1, EnvelopeKind::ChainHasRun));
+    juliet.close();
+    test.peer.release(test.hash(), Some(test.number));
+    test.nodes.settle();
+    test.settle_reports();
+    assert!(test.peer.settle(test.nodes.id(0), received[0].ticket(), HandoverResult::Refused));
+    test.nodes.settle();
+    let late = test.nodes.node(0).connect("juliet", "late");
+    late.send("<presence/>");
+    test.nodes.settle();
+    assert_eq!(messages(&late).len(), 1);
+}
+
 /// The home answers for a message; what the other nodes refuse has no effect.
 #[test]
 fn a_copy_that_is_refused_is_neither_stored_nor_returned_when_the_home_has_it() {
