@@ -27,6 +27,7 @@ use cluster::{
     HandoverResult, Inbox, Member, MembershipChange, NodeId, PeerViolation, Recipient, RefusalReason, Ticket,
 };
 use jid::{Jid, JidRef};
+use outbox::QUEUE_FULL_CONDITION;
 use stanza::StanzaCondition;
 use store::AddressId;
 
@@ -42,7 +43,6 @@ use crate::account::Account;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::receipt::Receipts;
-use crate::session::outbox::QUEUE_FULL_CONDITION;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// As [`EnvelopeKind::ChainHasRun`], if another node or the home itself has delivered the stanza as well: nobody handles

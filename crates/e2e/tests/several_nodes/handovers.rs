@@ -432,6 +432,12 @@ fn random_envelopes_all_end_and_leave_nothing_behind() {
             let class = random.choice(classes).expect("a class");
             let recipients = (0..random.usize(..4)).map(|_| random_recipient(&test, &mut random)).collect();
             let mut bytes = handed_over("1").into_bytes();
+            // As the kinds of the engine begin: counts, lengths, flags and options.
+            let before = (0..random.usize(..24)).map(|_| random.choice([0, 1, 2, 255]).expect("an octet"));
+            let before: Vec<u8> = before.collect();
+            if random.bool() {
+                bytes.splice(..0, before);
+            }
             if random.bool() {
                 let at = random.usize(..bytes.len());
                 bytes[at] = random.u8(..);
