@@ -83,6 +83,7 @@ async fn run_checks(config: &NodeConfig, seen: &mut CheckFindings) {
     seen.record(assemble::build_hosts(config, &FeatureState::default()).map(drop));
     seen.record(check_writable(&config.data_dir));
     seen.warnings.extend(crate::socks5::warnings(config));
+    seen.warnings.extend(crate::web::public_url::warnings(config));
     let certificates = certificates(config, seen);
     seen.record(certificates);
     let running = admin::connect(&config.socket()).await.is_some();

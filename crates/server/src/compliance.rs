@@ -204,6 +204,7 @@ fn settings(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Opti
         "XEP-0065" if !config.listen.iter().any(|l| l.kind == ListenerKind::Socks5Proxy) => {
             Some("no [[listen]] of kind socks5-proxy".to_owned())
         }
+        "XEP-0363" if !crate::web::public_url::exists(config) => Some("no public HTTP address".to_owned()),
         _ => None,
     }
 }

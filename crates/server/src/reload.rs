@@ -314,6 +314,7 @@ impl RunningNode {
         let ended = node.set_hosts(hosts);
         self.socks5.configure(&node.hosts(), &new);
         report.warnings.extend(crate::socks5::warnings(&new));
+        report.warnings.extend(crate::web::public_url::warnings(&new));
         report_domain_changes(old, &new, &rebuilt, ended, &mut report);
         *state = ActiveConfig { config: new, tls };
         Ok(report)

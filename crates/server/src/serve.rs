@@ -108,7 +108,10 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         listeners.push(listener);
     }
     assembled.node.presence_batcher.set_delay(config.http.presence_delay);
-    socks5::warnings(&config).iter().for_each(|warning| tracing::warn!("{warning}"));
+    socks5::warnings(&config)
+        .iter()
+        .chain(&web::public_url::warnings(&config))
+        .for_each(|warning| tracing::warn!("{warning}"));
     let web = HttpFrontend::new(&config.http, assembled.node.clock.clone(), limiter.clone(), tasks.0.clone());
     assembled.node.extensions.insert::<SharedPublicUrl>(web.clone());
     let banner = startup_banner(&config, &listener_lines, &notes);

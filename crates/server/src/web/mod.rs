@@ -13,6 +13,7 @@
 
 mod feature_routes;
 mod hyper_server;
+pub(crate) mod public_url;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -180,23 +181,8 @@ impl PublicUrl for HttpFrontend {
             .iter()
             .map(|one| (one.listen.kind, one.listener_config.get().local_address))
             .collect::<Vec<_>>();
-        url_of_listeners(&addresses, domain)
+        public_url::of_listeners(&addresses, domain)
     }
-}
-
-/// The base URL of a listener that clients of a domain can use: one with TLS, or one of the same machine.
-pub(crate) fn url_of_listeners(
-    listeners: &[(net::ListenerKind, std::net::SocketAddr)],
-    domain: &str,
-) -> Option<String> {
-    let with_tls = listeners.iter().find(|(kind, _)| *kind == net::ListenerKind::Https);
-    if let Some((_, address)) = with_tls {
-        return Some(format!("https://{domain}:{}", address.port()));
-    }
-    let local = listeners
-        .iter()
-        .find(|(kind, address)| *kind == net::ListenerKind::Http && address.ip().is_loopback());
-    local.map(|(_, address)| format!("http://{address}"))
 }
 
 /// One HTTP listener.
