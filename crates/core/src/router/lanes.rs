@@ -18,10 +18,10 @@ use base::lock::LeafMutex;
 use base::spawn::{BoxFuture, yield_now};
 use cluster::{Envelope, EnvelopeClass, HandoverResult, NodeId};
 use jid::{Jid, JidRef};
+use queues::keyed_queues::{EnterOutcome, KeyedQueueLimits, KeyedQueues};
 
 use super::RoutingWork;
 use super::remote::{HandedOver, settle};
-use crate::keyed_queues::{EnterOutcome, KeyedQueueLimits, KeyedQueues};
 use crate::metrics::Metrics;
 use crate::metrics::StanzaSource;
 use crate::node::Node;

@@ -35,7 +35,7 @@ const PROGRAM_PACKAGES: &[&str] = &["anyhow", "clap", "toml", "tracing-subscribe
 const NEVER_IN_VALUES: &[&[&str]] =
     &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES, &["tracing", "prometheus-client"]];
 const NEVER_IN_ENGINE: &[&[&str]] = &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES];
-const ENGINE_PARTS: &[&str] = &["base", "jid", "xml", "stanza", "store", "cluster", "outbox"];
+const ENGINE_PARTS: &[&str] = &["base", "jid", "xml", "stanza", "store", "cluster", "queues", "outbox"];
 const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core", "commands"];
 
 /// Tools and tests stand above everything that is shipped.
@@ -66,6 +66,7 @@ const LAYER_RULES: &[LayerRule] = &[
         never: &[SQL, PROGRAM_PACKAGES],
     },
     LayerRule { name: "tls-records", layer: 2, uses: &[], never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES] },
+    LayerRule { name: "queues", layer: 3, uses: &["base"], never: NEVER_IN_ENGINE },
     LayerRule { name: "outbox", layer: 3, uses: &["base", "jid", "xml", "stanza"], never: NEVER_IN_ENGINE },
     LayerRule { name: "core", layer: 4, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
     LayerRule { name: "access", layer: 5, uses: &["base", "core"], never: NEVER_IN_ENGINE },
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, outbox"
+                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, queues, outbox"
             ]
         );
         assert!(messages(&["throng-features: throng-muc", "throng-muc:"])[0].contains("must not use muc"));

@@ -7,7 +7,7 @@
 //! The contract of a service that uses serial tasks:
 //!
 //! * Handlers of stanzas only send a message to the task. A handler whose message found a full mailbox returns
-//!   [`crate::hooks::Flow::Wait`] with [`SerialTasks::send_when_room`], which holds back the source of that stanza and no
+//!   `Flow::Wait` with [`SerialTasks::send_when_room`], which holds back the source of that stanza and no
 //!   other one, or refuses the stanza with `resource-constraint`.
 //! * A state whose handling panics is dropped, and made again for the next message. What its message held is dropped too,
 //!   so a reply that must not be missing belongs into a value that sends it when it is dropped.
