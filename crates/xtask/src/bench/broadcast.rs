@@ -197,6 +197,7 @@ fn broadcast_by_relay(clients: &ClientOptions, first: usize, count: usize) -> Re
          {{ presence = {{ show = \"away\", status = \"{status}\" }} }}, {{ think = \"{}ms\" }}] }} }}]\n",
         PERIOD.as_millis()
     );
-    clients.run(&BenchPlan { connections: 1, first: first + 2, hold: "1s".into(), body })?;
+    let hold = format!("{}ms", PERIOD.as_millis() * count as u128 + END.as_millis());
+    clients.run(&BenchPlan { connections: 1, first: first + 2, hold, body })?;
     Ok(())
 }
