@@ -1,7 +1,7 @@
-//! A node that is killed under load (`kill -9`): every message that it acknowledged to its sender (XEP-0198, `<a/>`) is
-//! delivered after a restart, in order and once.
+//! A node that is killed under load (`kill -9`) or stopped: every message that it acknowledged to its sender (XEP-0198,
+//! `<a/>`) is delivered after a restart, in order and once.
 //!
-//! Not implemented: recipients that are online, detached or slow; what is handed to their sessions is lost with the node.
+//! Not implemented: kills with recipients that are online, detached or slow; what is handed to their sessions is lost with the node.
 //!
 //! # Pitfalls
 //!
@@ -161,10 +161,8 @@ fn read_stored(port: u16, user: &str, last: (u32, u32)) -> Vec<(u32, u32)> {
     numbers
 }
 
-#[test]
-fn messages_to_offline_users_that_were_acknowledged_survive_twenty_kills_in_order_and_once() {
-    let [port] = ports::free();
-    let mut node = NodeProcess::new("crashes");
+fn configured_node(name: &str, port: u16) -> NodeProcess {
+    let node = NodeProcess::new(name);
     node.configure(&format!(
         "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
          [limits]\nnew_connections_per_second = 0\nstanzas_per_second = 0\nbytes_per_second = 0\n\
@@ -174,6 +172,40 @@ fn messages_to_offline_users_that_were_acknowledged_survive_twenty_kills_in_orde
     for user in ["romeo", "juliet", "nurse"] {
         node.add_account(&format!("{user}@{DOMAIN}"), PASSWORD);
     }
+    node
+}
+
+#[test]
+fn messages_in_the_queue_of_a_detached_session_survive_a_stop() {
+    const MESSAGES: u32 = 1_000;
+    let [port] = ports::free();
+    let mut node = configured_node("stops", port);
+    node.start();
+    let mut juliet = TextClient::login(port, "juliet");
+    juliet.send("<presence/><enable xmlns='urn:xmpp:sm:3' resume='true'/>");
+    juliet.read_to("<enabled");
+    drop(juliet);
+    let mut romeo = TextClient::login(port, "romeo");
+    romeo.send("<enable xmlns='urn:xmpp:sm:3'/>");
+    romeo.read_to("<enabled");
+    romeo.read_to("/>");
+    let message = |n| format!("<message to='juliet@{DOMAIN}' type='chat'><body>0 {n}</body></message>");
+    romeo.send(&(0..MESSAGES).map(message).collect::<String>());
+    romeo.send("<r xmlns='urn:xmpp:sm:3'/>");
+    while last_count(&(romeo.read_to("/>") + "/>")).is_none_or(|count| count < MESSAGES) {}
+    // No connection is left whose end the node would wait for.
+    drop(romeo);
+    node.stop_in_order();
+    node.start();
+    let received = read_stored(port, "juliet", (0, MESSAGES - 1));
+    assert_eq!(received, (0..MESSAGES).map(|n| (0, n)).collect::<Vec<_>>());
+    node.stop();
+}
+
+#[test]
+fn messages_to_offline_users_that_were_acknowledged_survive_twenty_kills_in_order_and_once() {
+    let [port] = ports::free();
+    let mut node = configured_node("crashes", port);
     let mut acknowledged = Vec::new();
     for round in 0..KILLS {
         node.start();

@@ -151,7 +151,7 @@ impl OfflineDatabase {
             );
         }
         output::error(&format!("no node is running; using the database {file}"));
-        let tasks = TokioSpawner(tokio::runtime::Handle::current());
+        let tasks = TokioSpawner::new(tokio::runtime::Handle::current());
         let database = assemble::open_database(config, &tasks, create).await?;
         let admin = AdminHandler {
             stores: database.stores(),

@@ -25,6 +25,8 @@ use crate::runtime::TokioSpawner;
 /// A node and its parts.
 pub(crate) struct AssembledNode {
     pub(crate) node: Arc<Node>,
+    /// The node's tasks. Each ends without a further cause once there are no sessions.
+    pub(crate) tasks: TokioSpawner,
     pub(crate) database: Arc<SqlStores>,
     /// Metrics of storage operations.
     pub(crate) store_metrics: Arc<StoreMetrics>,
@@ -129,12 +131,14 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         );
     }
     let hasher = address_hasher(&stores).await?;
+    // Counted apart from those of the database, which run until it is closed.
+    let node_tasks = TokioSpawner::new(tasks.handle.clone());
     let node = Node::new(throng_core::NodeComponents {
         hosts,
         stores,
         cluster: Arc::new(SingleNode::new(cluster::NodeId::new("node-1").context("a node name")?)),
         clock,
-        spawner: Arc::new(tasks.clone()),
+        spawner: Arc::new(node_tasks.clone()),
         metrics,
         limits: config.limits.clone(),
         hasher,
@@ -144,10 +148,19 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     });
     node.set_configured_admins(configured);
     node.extensions.insert(DeploymentSecret::new(&secret));
-    let files = DiskStorage::new(&config.data_dir, tasks.0.clone());
+    let files = DiskStorage::new(&config.data_dir, tasks.handle.clone());
     node.extensions.insert::<SharedFileStorage>(Arc::new(files));
     let (registry, secret) = (Arc::new(RankedMutex::new(registry)), Secret::new(secret));
-    Ok(AssembledNode { node, database, store_metrics: operations, keys, feature_state, registry, secret })
+    Ok(AssembledNode {
+        node,
+        tasks: node_tasks,
+        database,
+        store_metrics: operations,
+        keys,
+        feature_state,
+        registry,
+        secret,
+    })
 }
 
 /// Loads the key of address hashes, and generates it at the first start. All nodes of one database share it.

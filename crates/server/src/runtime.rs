@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use anyhow::{Context as _, Result};
@@ -20,13 +22,30 @@ pub(crate) fn start() -> Result<Runtime> {
         .context("cannot start the threads of the runtime")
 }
 
-/// Spawns tasks on the runtime.
+/// Spawns tasks on the runtime and counts those that run. Clones share the count.
 #[derive(Clone)]
-pub(crate) struct TokioSpawner(pub(crate) Handle);
+pub(crate) struct TokioSpawner {
+    pub(crate) handle: Handle,
+    running: Arc<AtomicUsize>,
+}
+
+impl TokioSpawner {
+    /// A spawner without tasks.
+    pub(crate) fn new(handle: Handle) -> Self {
+        Self { handle, running: Arc::default() }
+    }
+
+    /// Whether a task runs. A task that spawns another one counts until both have ended.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.running.load(Ordering::Acquire) > 0
+    }
+}
 
 impl Spawner for TokioSpawner {
     fn spawn(&self, what: &'static str, task: BoxFuture<'static, ()>) {
-        drop(self.0.spawn(CatchPanic { what, task }));
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let running = RunningTask(self.running.clone());
+        drop(self.handle.spawn(CatchPanic { what, task, _running: running }));
     }
 
     fn spawn_blocking(&self, what: &'static str, job: Box<dyn FnOnce() + Send>) {
@@ -35,7 +54,7 @@ impl Spawner for TokioSpawner {
                 tracing::error!(what, "a job panicked");
             }
         };
-        drop(self.0.spawn_blocking(watched));
+        drop(self.handle.spawn_blocking(watched));
     }
 }
 
@@ -44,6 +63,17 @@ impl Spawner for TokioSpawner {
 struct CatchPanic {
     what: &'static str,
     task: BoxFuture<'static, ()>,
+    /// Declared last: the task is dropped before it stops to count.
+    _running: RunningTask,
+}
+
+/// Counts a task until it is dropped.
+struct RunningTask(Arc<AtomicUsize>);
+
+impl Drop for RunningTask {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Future for CatchPanic {
@@ -66,7 +96,7 @@ mod tests {
     #[test]
     fn a_panic_ends_its_own_task_only() {
         let runtime = start().unwrap();
-        let tasks = TokioSpawner(runtime.handle().clone());
+        let tasks = TokioSpawner::new(runtime.handle().clone());
         let (sender, receiver) = std::sync::mpsc::sync_channel(2);
         tasks.spawn("one that fails", Box::pin(async { panic!("as it should") }));
         tasks.spawn_blocking("another one", Box::new(|| panic!("as it should")));
@@ -76,5 +106,23 @@ mod tests {
         let mut all = [receiver.recv().unwrap(), receiver.recv().unwrap()];
         all.sort_unstable();
         assert_eq!(all, [1, 2]);
+    }
+
+    #[test]
+    fn a_task_counts_until_it_and_those_that_it_spawned_have_ended() {
+        let runtime = start().unwrap();
+        let tasks = TokioSpawner::new(runtime.handle().clone());
+        assert!(!tasks.is_busy());
+        let (release, released) = tokio::sync::oneshot::channel::<()>();
+        let inner = tasks.clone();
+        tasks.spawn(
+            "outer",
+            Box::pin(async move { inner.spawn("inner", Box::pin(async { drop(released.await) })) }),
+        );
+        assert!(tasks.clone().is_busy());
+        drop(release);
+        while tasks.is_busy() {
+            std::thread::yield_now();
+        }
     }
 }

@@ -62,7 +62,7 @@ fn restart_process() -> Result<()> {
 }
 
 async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) -> Result<ExitAction> {
-    let tasks = TokioSpawner(tokio::runtime::Handle::current());
+    let tasks = TokioSpawner::new(tokio::runtime::Handle::current());
     let mut terminate = signal(SignalKind::terminate()).context("cannot install the signal handlers")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot install the signal handlers")?;
     let mut hangup = signal(SignalKind::hangup()).context("cannot install the signal handlers")?;
@@ -112,7 +112,8 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         .iter()
         .chain(&web::public_url::warnings(&config))
         .for_each(|warning| tracing::warn!("{warning}"));
-    let web = HttpFrontend::new(&config.http, assembled.node.clock.clone(), limiter.clone(), tasks.0.clone());
+    let web =
+        HttpFrontend::new(&config.http, assembled.node.clock.clone(), limiter.clone(), tasks.handle.clone());
     assembled.node.extensions.insert::<SharedPublicUrl>(web.clone());
     let banner = startup_banner(&config, &listener_lines, &notes);
     let saved = overview_history::history_path(&config.data_dir);
@@ -135,7 +136,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     let tokens = api.tokens.clone();
     let mut accepting: Vec<_> = socks5_listeners
         .into_iter()
-        .map(|listener| tasks.0.spawn(socks5::accept_loop(socks5.clone(), listener)))
+        .map(|listener| tasks.handle.spawn(socks5::accept_loop(socks5.clone(), listener)))
         .collect();
     for listener in listeners {
         let local = listener.config().local_address;
@@ -143,7 +144,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         if let Some(listener_state) =
             all.into_iter().find(|listener_state| listener_state.listener_config.get().local_address == local)
         {
-            accepting.push(tasks.0.spawn(accept_loop(listener, listener_state.clone(), web.clone())));
+            accepting.push(tasks.handle.spawn(accept_loop(listener, listener_state.clone(), web.clone())));
         }
     }
     let admin = Arc::new(AdminHandler {
@@ -154,16 +155,16 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         config: path.map(Into::into),
         running: Some(running.clone()),
     });
-    let admin_task = tasks.0.spawn(admin::serve(admin::bind(&socket)?, admin));
+    let admin_task = tasks.handle.spawn(admin::serve(admin::bind(&socket)?, admin));
     // Before the first request, so that its response does not depend on timing.
     refresh_disk_usage(&running).await;
     let periodic_tasks = [
-        tasks.0.spawn(run_periodic_tasks(running.clone(), api.clone(), saved.clone())),
-        tasks.0.spawn(measure_scheduler_lag(running.clone())),
-        tasks.0.spawn(recount_accounts(running.clone())),
-        tasks.0.spawn(watch_disk(running.clone())),
-        tasks.0.spawn(flush_presence_batches(node.clone())),
-        tasks.0.spawn(socks5::sweep(socks5)),
+        tasks.handle.spawn(run_periodic_tasks(running.clone(), api.clone(), saved.clone())),
+        tasks.handle.spawn(measure_scheduler_lag(running.clone())),
+        tasks.handle.spawn(recount_accounts(running.clone())),
+        tasks.handle.spawn(watch_disk(running.clone())),
+        tasks.handle.spawn(flush_presence_batches(node.clone())),
+        tasks.handle.spawn(socks5::sweep(socks5)),
     ];
     running.ready.store(true, Ordering::Relaxed);
     banner.iter().for_each(|line| output::line(line));
@@ -177,7 +178,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
                 tracing::info!("received SIGHUP: reloading the configuration");
                 // Concurrently with this loop: a stop must not wait for a reload.
                 let running = running.clone();
-                tasks.0.spawn(async move {
+                tasks.handle.spawn(async move {
                     match running.reload_in_background().await {
                         Ok(report) => report.write_to_log(),
                         Err(error) => tracing::error!("the configuration was not reloaded: {error:#}"),
@@ -337,7 +338,8 @@ async fn reload_changed_certificates(running: &Arc<RunningNode>) {
     }
 }
 
-/// Ends all streams, and waits until they are closed or the time is up.
+/// Ends all streams, and waits until they are closed and what they caused is complete, or the time is up. A session that
+/// ends leaves tasks that store its undelivered messages.
 async fn drain(assembled: &AssembledNode, web: &HttpFrontend) {
     let bye = StreamError::new(StreamCondition::SystemShutdown).text("shutting down");
     let end = tokio::time::sleep(DRAIN_TIMEOUT);
@@ -349,7 +351,7 @@ async fn drain(assembled: &AssembledNode, web: &HttpFrontend) {
         if assembled.node.outboxes.is_empty() {
             // Held BOSH requests without a stream.
             web.bosh.close_all();
-            if !web.is_busy() {
+            if !web.is_busy() && !assembled.tasks.is_busy() {
                 return;
             }
         }
@@ -365,8 +367,11 @@ async fn drain(assembled: &AssembledNode, web: &HttpFrontend) {
                 }
             }
             () = &mut end => {
-                tracing::warn!(connections = assembled.node.outboxes.len(), "some connections were not closed \
-                 in time");
+                tracing::warn!(
+                    connections = assembled.node.outboxes.len(),
+                    unfinished_tasks = assembled.tasks.is_busy(),
+                    "some connections or tasks did not end in time; messages may be lost"
+                );
                 return;
             }
         }
