@@ -31,8 +31,8 @@ pub enum ListenerKind {
     Http,
     /// HTTP over TLS.
     Https,
-    /// Parties of SOCKS5 bytestreams (XEP-0065); its connections never become a [`crate::Stream`].
-    Socks5Proxy,
+    /// A service with a protocol of its own, by its name; its connections never become a [`crate::Stream`].
+    Service(&'static str),
 }
 
 impl ListenerKind {
@@ -51,7 +51,7 @@ impl ListenerKind {
             ListenerKind::Component => "component",
             ListenerKind::Http => "http",
             ListenerKind::Https => "https",
-            ListenerKind::Socks5Proxy => "socks5-proxy",
+            ListenerKind::Service(name) => name,
         }
     }
 }

@@ -82,7 +82,7 @@ impl CheckFindings {
 async fn run_checks(config: &NodeConfig, seen: &mut CheckFindings) {
     seen.record(assemble::build_hosts(config, &FeatureState::default()).map(drop));
     seen.record(check_writable(&config.data_dir));
-    seen.warnings.extend(crate::socks5::warnings(config));
+    seen.warnings.extend(crate::service_listeners::warnings(config));
     seen.warnings.extend(crate::web::public_url::warnings(config));
     let certificates = certificates(config, seen);
     seen.record(certificates);

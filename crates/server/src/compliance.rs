@@ -201,11 +201,8 @@ fn settings(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Opti
             let none = module.is_some_and(|e| e.options.texts("services").is_empty());
             none.then(|| "[modules.external_services] services is empty".to_owned())
         }
-        "XEP-0065" if !config.listen.iter().any(|l| l.kind == ListenerKind::Socks5Proxy) => {
-            Some("no [[listen]] of kind socks5-proxy".to_owned())
-        }
         "XEP-0363" if !crate::web::public_url::exists(config) => Some("no public HTTP address".to_owned()),
-        _ => None,
+        _ => crate::service_listeners::missing_listener(config, spec),
     }
 }
 

@@ -25,7 +25,7 @@ mod prompt;
 mod reload;
 mod runtime;
 mod serve;
-mod socks5;
+mod service_listeners;
 mod status;
 mod tokens;
 mod top;

@@ -36,19 +36,21 @@ impl Collector for NodeCollector {
         engine(&mut page, &running)?;
         connection_limits(&mut page, &running)?;
         http(&mut page, &running)?;
-        socks5(&mut page, &running)?;
+        running.services.metrics(&mut page)?;
         store(&mut page, &running)?;
         runtime(&mut page, &running)?;
         process(&mut page, &running)
     }
 }
 
-type Labels<'a> = &'a [(&'static str, &'a str)];
+/// Labels of a value.
+pub(crate) type Labels<'a> = &'a [(&'static str, &'a str)];
 
-struct MetricWriter<'a>(DescriptorEncoder<'a>);
+/// Writes metric families.
+pub(crate) struct MetricWriter<'a>(DescriptorEncoder<'a>);
 
 impl MetricWriter<'_> {
-    fn gauge(
+    pub(crate) fn gauge(
         &mut self,
         name: &str,
         unit: Option<Unit>,
@@ -58,7 +60,7 @@ impl MetricWriter<'_> {
         self.family(MetricType::Gauge, name, unit, help, values)
     }
 
-    fn counter(
+    pub(crate) fn counter(
         &mut self,
         name: &str,
         unit: Option<Unit>,
@@ -206,16 +208,20 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
         http.refused_address += counts.refused_address;
         http.refused_rate += counts.refused_rate;
     }
-    let socks5 = running.socks5.limiter.counts();
-    let labels =
-        |listener| ["full", "address", "rate"].map(|reason| [("listener", listener), ("reason", reason)]);
-    let counts = |xmpp: &net::ConnectionCounts| [xmpp.refused_full, xmpp.refused_address, xmpp.refused_rate];
-    let (labels, counts) = (
-        [labels("xmpp"), labels("http"), labels("socks5-proxy")].concat(),
-        [counts(&xmpp), counts(&http), counts(&socks5)].concat(),
-    );
+    let mut refused: Vec<([(&'static str, &str); 2], u64)> = Vec::new();
+    for (listener, counts) in
+        [("xmpp", xmpp), ("http", http)].into_iter().chain(running.services.connection_counts())
+    {
+        for (reason, count) in [
+            ("full", counts.refused_full),
+            ("address", counts.refused_address),
+            ("rate", counts.refused_rate),
+        ] {
+            refused.push(([("listener", listener), ("reason", reason)], count));
+        }
+    }
     let values: Vec<(Labels<'_>, f64)> =
-        labels.iter().zip(counts).map(|(labels, n)| (&labels[..], n as f64)).collect();
+        refused.iter().map(|(labels, count)| (&labels[..], *count as f64)).collect();
     page.counter("throng_connections_refused", None, "Connections refused by a connection limit", &values)?;
     page.counter(
         "throng_listener_pauses",
@@ -242,39 +248,6 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
         Some(Unit::Bytes),
         "Bytes read from and written to client sockets, without relayed bytestreams",
         &[(&[("direction", "in")], read), (&[("direction", "out")], written)],
-    )
-}
-
-/// The proxy of bytestreams (XEP-0065).
-fn socks5(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
-    let counts = running.socks5.proxy.counts();
-    page.gauge("throng_bytestreams", None, "Active bytestreams", &[(&[], counts.active as f64)])?;
-    page.gauge(
-        "throng_bytestreams_waiting",
-        None,
-        "Bytestreams that wait for the second party or for their activation",
-        &[(&[], counts.waiting as f64)],
-    )?;
-    page.counter(
-        "throng_bytestreams_activated",
-        None,
-        "Bytestreams activated",
-        &[(&[], counts.activated as f64)],
-    )?;
-    page.counter(
-        "throng_bytestreams_relayed",
-        Some(Unit::Bytes),
-        "Bytes relayed by bytestreams",
-        &[(&[], counts.bytes as f64)],
-    )?;
-    let labels = net::socks5::Socks5Outcome::ALL.map(|outcome| [("outcome", outcome.as_str())]);
-    let values: Vec<(Labels<'_>, f64)> =
-        labels.iter().zip(counts.ended).map(|(labels, n)| (&labels[..], n as f64)).collect();
-    page.counter(
-        "throng_bytestream_connections_ended",
-        None,
-        "Bytestreams and connections to the proxy that ended, by outcome",
-        &values,
     )
 }
 

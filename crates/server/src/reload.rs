@@ -34,7 +34,7 @@ use crate::assemble::{self, AssembledNode};
 use crate::config::{ListenConfig, NodeConfig, changed_limits};
 use crate::disk::DiskMonitor;
 use crate::logs::LogHandle;
-use crate::socks5::Socks5Frontend;
+use crate::service_listeners::ServiceListeners;
 use crate::status::LagMonitor;
 use crate::web::HttpFrontend;
 
@@ -77,7 +77,7 @@ pub(crate) struct RunningNode {
     /// HTTP listeners.
     pub(crate) http_listeners: Vec<Arc<ListenerState>>,
     pub(crate) web: Arc<HttpFrontend>,
-    pub(crate) socks5: Arc<Socks5Frontend>,
+    pub(crate) services: ServiceListeners,
     pub(crate) lag: LagMonitor,
     pub(crate) disk: Arc<DiskMonitor>,
     /// Whether it accepts clients.
@@ -141,7 +141,7 @@ impl RunningNode {
         assembled: AssembledNode,
         tls: OptionalTls,
         ports: Vec<(ListenConfig, ListenerConfigCell, ConnectionLimiter)>,
-        (web, socks5): (Arc<HttpFrontend>, Arc<Socks5Frontend>),
+        (web, services): (Arc<HttpFrontend>, ServiceListeners),
         level: LogHandle,
     ) -> RunningNode {
         let build_state = |(listen, port, limiter): (ListenConfig, ListenerConfigCell, ConnectionLimiter)| {
@@ -162,7 +162,7 @@ impl RunningNode {
             xmpp_listeners: listeners,
             http_listeners,
             web,
-            socks5,
+            services,
             lag,
             disk,
             ready,
@@ -312,8 +312,8 @@ impl RunningNode {
             *listener_state.service.write() = self.assembled.service(&new, now, tls.clone());
         }
         let ended = node.set_hosts(hosts);
-        self.socks5.configure(&node.hosts(), &new);
-        report.warnings.extend(crate::socks5::warnings(&new));
+        self.services.configure(&node.hosts(), &new);
+        report.warnings.extend(crate::service_listeners::warnings(&new));
         report.warnings.extend(crate::web::public_url::warnings(&new));
         report_domain_changes(old, &new, &rebuilt, ended, &mut report);
         *state = ActiveConfig { config: new, tls };

@@ -25,7 +25,7 @@ use crate::command_hint::command_hint;
 use crate::config::NodeConfig;
 use crate::reload::{self, ListenerState, RunningNode};
 use crate::runtime::{self, TokioSpawner};
-use crate::socks5::{self, Socks5Frontend};
+use crate::service_listeners::{self, ServiceListeners};
 use crate::web::{self, HttpFrontend, HttpListenerHandler};
 use crate::{logs, output, overview_history, status};
 
@@ -81,15 +81,14 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
 
     let limiter = ConnectionLimiter::new(assemble::connection_limits(&config.limits));
     let (mut listener_lines, mut listeners, mut ports) = (Vec::new(), Vec::new(), Vec::new());
-    let socks5 = Socks5Frontend::new(&assembled.node, assembled.node.clock.clone(), &config);
-    let mut socks5_listeners = Vec::new();
+    let services = ServiceListeners::start(&assembled.node, &config);
+    let mut bound_services = Vec::new();
     for listen in &config.listen {
-        if listen.kind == ListenerKind::Socks5Proxy {
-            let listener = socks5.bind(listen.address)?;
+        if let Some(listener) = services.bind(listen)? {
             let local = listener.config().local_address;
             listener_lines.push(listener_line(listen.kind, local));
             tracing::info!(kind = listen.kind.name(), address = %local, "listening");
-            socks5_listeners.push(listener);
+            bound_services.push(listener);
             continue;
         }
         // Operators must get in on one listener when clients have exhausted another.
@@ -108,7 +107,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         listeners.push(listener);
     }
     assembled.node.presence_batcher.set_delay(config.http.presence_delay);
-    socks5::warnings(&config)
+    service_listeners::warnings(&config)
         .iter()
         .chain(&web::public_url::warnings(&config))
         .for_each(|warning| tracing::warn!("{warning}"));
@@ -124,7 +123,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         assembled,
         tls,
         ports,
-        (web.clone(), socks5.clone()),
+        (web.clone(), services),
         level,
     ));
     let node = running.assembled.node.clone();
@@ -134,9 +133,9 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     overview_history::read(&saved, &api);
     web.set_listeners(running.http_listeners.clone(), api::router(api.clone()));
     let tokens = api.tokens.clone();
-    let mut accepting: Vec<_> = socks5_listeners
+    let mut accepting: Vec<_> = bound_services
         .into_iter()
-        .map(|listener| tasks.handle.spawn(socks5::accept_loop(socks5.clone(), listener)))
+        .filter_map(|listener| running.services.accept(listener, &tasks.handle))
         .collect();
     for listener in listeners {
         let local = listener.config().local_address;
@@ -158,14 +157,14 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     let admin_task = tasks.handle.spawn(admin::serve(admin::bind(&socket)?, admin));
     // Before the first request, so that its response does not depend on timing.
     refresh_disk_usage(&running).await;
-    let periodic_tasks = [
+    let mut periodic_tasks = vec![
         tasks.handle.spawn(run_periodic_tasks(running.clone(), api.clone(), saved.clone())),
         tasks.handle.spawn(measure_scheduler_lag(running.clone())),
         tasks.handle.spawn(recount_accounts(running.clone())),
         tasks.handle.spawn(watch_disk(running.clone())),
         tasks.handle.spawn(flush_presence_batches(node.clone())),
-        tasks.handle.spawn(socks5::sweep(socks5)),
     ];
+    periodic_tasks.extend(running.services.sweep(&tasks.handle));
     running.ready.store(true, Ordering::Relaxed);
     banner.iter().for_each(|line| output::line(line));
 
@@ -403,7 +402,7 @@ fn listener_line(kind: ListenerKind, address: std::net::SocketAddr) -> String {
         ListenerKind::C2s => format!("clients        {address}"),
         ListenerKind::C2sTls => format!("clients, TLS   {address}"),
         ListenerKind::Https => format!("HTTPS          https://{address}/"),
-        ListenerKind::Socks5Proxy => format!("file transfer  {address}"),
+        ListenerKind::Service(name) => format!("{:<15}{address}", service_listeners::purpose(name)),
         _ => format!("HTTP           http://{address}/"),
     }
 }

@@ -215,10 +215,9 @@ impl TlsConfig {
             ListenerKind::C2sTls => &loaded.clients_direct,
             ListenerKind::S2s => &loaded.servers,
             ListenerKind::S2sTls => &loaded.servers_direct,
-            ListenerKind::Component
-            | ListenerKind::Http
-            | ListenerKind::Https
-            | ListenerKind::Socks5Proxy => &loaded.http,
+            ListenerKind::Component | ListenerKind::Http | ListenerKind::Https | ListenerKind::Service(_) => {
+                &loaded.http
+            }
         }
         .clone()
     }

@@ -8,6 +8,7 @@ use sasl::MechanismSet;
 use streams::{AuthPolicy, TlsPolicy};
 
 use super::reader::ConfigSection;
+use crate::service_listeners;
 
 /// One listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,9 +79,10 @@ pub(super) fn listeners(root: &mut ConfigSection) -> Vec<ListenConfig> {
     list.into_iter().filter_map(listener).collect()
 }
 
-/// The TLS policy of a listener without one. A SOCKS5 proxy has no TLS (XEP-0065, section 11.1). Nothing can eavesdrop between a browser and HTTP on the same machine.
+/// The TLS policy of a listener without one. Protocols of services have none, such as SOCKS5 (XEP-0065, section 11.1).
+/// Nothing can eavesdrop between a browser and HTTP on the same machine.
 fn default_tls_policy(kind: ListenerKind, address: SocketAddr) -> TlsPolicy {
-    if kind == ListenerKind::Socks5Proxy {
+    if matches!(kind, ListenerKind::Service(_)) {
         TlsPolicy::Off
     } else if kind == ListenerKind::Http && address.ip().is_loopback() {
         TlsPolicy::Optional
@@ -89,13 +91,20 @@ fn default_tls_policy(kind: ListenerKind, address: SocketAddr) -> TlsPolicy {
     }
 }
 
+/// All values of `kind`, as the end of a sentence.
+fn kinds() -> String {
+    let mut names: Vec<&str> =
+        ["c2s", "c2s-tls", "http", "https"].into_iter().chain(service_listeners::names()).collect();
+    let last = names.pop().unwrap_or_default();
+    format!("{} or {last}", names.join(", "))
+}
+
 fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
     let kind = match section.text("kind").as_deref() {
         Some("c2s") => Some(ListenerKind::C2s),
         Some("c2s-tls") => Some(ListenerKind::C2sTls),
         Some("http") => Some(ListenerKind::Http),
         Some("https") => Some(ListenerKind::Https),
-        Some("socks5-proxy") => Some(ListenerKind::Socks5Proxy),
         Some(other @ ("s2s" | "component")) => {
             section.fault(
                 "kind",
@@ -104,14 +113,14 @@ fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
             None
         }
         Some(other) => {
-            section.fault(
-                "kind",
-                format!("[[listen]] kind must be c2s, c2s-tls, http, https or socks5-proxy, not \"{other}\""),
-            );
-            None
+            let service = service_listeners::kind(other);
+            if service.is_none() {
+                section.fault("kind", format!("[[listen]] kind must be {}, not \"{other}\"", kinds()));
+            }
+            service
         }
         None => {
-            section.fault("kind", "[[listen]] requires a kind: c2s, c2s-tls, http, https or socks5-proxy");
+            section.fault("kind", format!("[[listen]] requires a kind: {}", kinds()));
             None
         }
     };
@@ -134,8 +143,8 @@ fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
                 "a c2s-tls listener always uses TLS; use kind = \"c2s\" for a listener without",
             );
         }
-        (Some(ListenerKind::Socks5Proxy), Some(TlsPolicy::Required | TlsPolicy::Optional)) => {
-            section.fault("tls", "a socks5-proxy listener has no TLS; remove the key");
+        (Some(ListenerKind::Service(name)), Some(TlsPolicy::Required | TlsPolicy::Optional)) => {
+            section.fault("tls", format!("a {name} listener has no TLS; remove the key"));
         }
         (Some(ListenerKind::Https), Some(TlsPolicy::Off | TlsPolicy::Optional)) => {
             section.fault(
@@ -147,8 +156,8 @@ fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
     }
     let allow_plain_without_tls = section.bool("allow_plain_without_tls").unwrap_or(false);
     let proxy_protocol = section.bool("proxy_protocol").unwrap_or(false);
-    if proxy_protocol && kind == Some(ListenerKind::Socks5Proxy) {
-        section.fault("proxy_protocol", "a socks5-proxy listener reads no PROXY header; remove the key");
+    if proxy_protocol && let Some(ListenerKind::Service(name)) = kind {
+        section.fault("proxy_protocol", format!("a {name} listener reads no PROXY header; remove the key"));
     }
     section.finish();
     let (kind, address) = (kind?, parsed?);

@@ -308,23 +308,6 @@ fn a_socks5_proxy_has_neither_tls_nor_a_proxy_header() {
 }
 
 #[test]
-fn a_socks5_proxy_and_its_module_need_each_other() {
-    let listen = "[[listen]]\nkind = 'socks5-proxy'\naddress = '127.0.0.1:7777'\n";
-    let warnings = |text: &str| crate::socks5::warnings(&NodeConfig::from_text(text).unwrap()).concat();
-    assert_eq!(warnings(""), "");
-    assert_eq!(warnings(&format!("{listen}[modules]\nproxy65 = true\n")), "");
-    assert_eq!(
-        warnings(listen),
-        "a [[listen]] of kind socks5-proxy is of no use without the module proxy65; enable it under [modules]"
-    );
-    assert_eq!(
-        warnings("[modules]\nproxy65 = true\n"),
-        "the module proxy65 of localhost cannot relay anything without a listener; add a [[listen]] of kind \
-         socks5-proxy"
-    );
-}
-
-#[test]
 fn addresses_of_services_are_checked_for_all_domains() {
     let build = |text: &str| {
         let config = NodeConfig::from_text(text).unwrap();
