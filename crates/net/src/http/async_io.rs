@@ -29,6 +29,11 @@ impl StreamIo {
         StreamIo(stream)
     }
 
+    /// Bytes that wait for the peer.
+    pub fn unsent(&self) -> usize {
+        self.0.unsent()
+    }
+
     fn poll_queue(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let stream = &mut self.0;
         with_scratch(|scratch| {

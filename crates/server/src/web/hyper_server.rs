@@ -22,7 +22,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use net::bosh::{BoshResponse, RequestSource};
@@ -34,6 +34,7 @@ use net::websocket::{self, Handshake};
 use net::{ConnectionPermit, SharedListenerConfig, Stream};
 use streams::C2sConnection;
 
+use super::write_stall::{self, StreamExecutor, UpgradeFlag, WriteStallIo};
 use super::{HttpListenerHandler, feature_routes};
 
 /// Concurrent requests of one HTTP/2 connection. A BOSH session has at most three.
@@ -47,7 +48,7 @@ pub(super) async fn serve(handler: Arc<HttpListenerHandler>, stream: Stream, per
     let direct = RemoteClient { peer: info.peer, secure: info.secure };
     let port = stream.listener_config().clone();
     let settings = handler.web.http.settings();
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(StreamExecutor(handler.web.runtime.clone()));
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -61,12 +62,17 @@ pub(super) async fn serve(handler: Arc<HttpListenerHandler>, stream: Stream, per
         .keep_alive_interval(Duration::from_secs(u64::from(settings.idle_timeout_seconds)))
         .keep_alive_timeout(Duration::from_secs(20))
         .enable_connect_protocol();
-    let shared = handler.clone();
+    let (shared, upgrade) = (handler.clone(), UpgradeFlag::default());
+    let stall = Duration::from_secs(u64::from(settings.write_stall_timeout_seconds));
+    let io = TokioIo::new(WriteStallIo::new(StreamIo::new(stream), stall, &upgrade));
     let service = service_fn(move |request: Request<Incoming>| {
-        let (handler, port) = (shared.clone(), port.clone());
-        async move { Ok::<_, Infallible>(Box::pin(handle_request(handler, direct, port, request)).await) }
+        let (handler, port, upgrade) = (shared.clone(), port.clone(), upgrade.clone());
+        async move {
+            let response = Box::pin(handle_request(handler, direct, port, request)).await;
+            upgrade.observe(&response);
+            Ok::<_, Infallible>(write_stall::watch(response, stall))
+        }
     });
-    let io = TokioIo::new(StreamIo::new(stream));
     let mut stop = handler.web.stop.subscribe();
     let connection = Box::pin(builder.serve_connection_with_upgrades(io, service));
     let _count = HyperConnectionGuard::new(&handler);
@@ -76,7 +82,7 @@ pub(super) async fn serve(handler: Arc<HttpListenerHandler>, stream: Stream, per
     drop(permit);
 }
 
-type HyperConnection<'a, S> = auto::UpgradeableConnection<'a, TokioIo<StreamIo>, S, TokioExecutor>;
+type HyperConnection<'a, S> = auto::UpgradeableConnection<'a, TokioIo<WriteStallIo>, S, StreamExecutor>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs a connection to its end, which comes earlier when the node stops.

@@ -14,6 +14,7 @@
 mod feature_routes;
 mod hyper_server;
 pub(crate) mod public_url;
+mod write_stall;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
