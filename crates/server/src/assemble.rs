@@ -20,7 +20,7 @@ use throng_core::{Host, Hosts, Node};
 use crate::config::{ListenConfig, NodeConfig};
 use crate::files::DiskStorage;
 use crate::passwords::ScramKeyDeriver;
-use crate::runtime::TokioSpawner;
+use crate::runtime::{DiskThreads, TokioSpawner};
 
 /// A node and its parts.
 pub(crate) struct AssembledNode {
@@ -35,6 +35,8 @@ pub(crate) struct AssembledNode {
     pub(crate) feature_state: FeatureState,
     pub(crate) registry: Arc<RankedMutex<Registry, { rank::METRICS_REGISTRY }>>,
     secret: Secret,
+    /// Runs the work of [`DiskStorage`].
+    _disk_threads: DiskThreads,
 }
 
 /// Opens the database of a configuration; `create` creates a missing one.
@@ -148,7 +150,8 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     });
     node.set_configured_admins(configured);
     node.extensions.insert(DeploymentSecret::new(&secret));
-    let files = DiskStorage::new(&config.data_dir, tasks.handle.clone());
+    let disk_threads = DiskThreads::start()?;
+    let files = DiskStorage::new(&config.data_dir, disk_threads.handle());
     node.extensions.insert::<SharedFileStorage>(Arc::new(files));
     let (registry, secret) = (Arc::new(RankedMutex::new(registry)), Secret::new(secret));
     Ok(AssembledNode {
@@ -160,6 +163,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         feature_state,
         registry,
         secret,
+        _disk_threads: disk_threads,
     })
 }
 

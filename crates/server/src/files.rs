@@ -5,11 +5,12 @@
 //!
 //! # Pitfalls
 //!
-//! The runtime has few threads for blocking work, so an operation uses one for one chunk at a time.
+//! There are few threads for files, so an operation uses one for one chunk at a time.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -164,10 +165,12 @@ impl FileDirectory for DiskDirectory {
         let (path, runtime) = (self.file(file), self.runtime.clone());
         let length = range.end.saturating_sub(range.start);
         self.run(move || {
-            let Some(mut file) = if_present(File::open(path))? else { return Ok(None) };
-            file.seek(SeekFrom::Start(range.start))?;
-            let state = ReadState::Idle(file);
-            let chunks = Box::pin(FileChunks { state, left: length, runtime });
+            if if_present(File::open(&path))?.is_none() {
+                return Ok(None);
+            }
+            let (path, position) = (path.into(), range.start);
+            let chunks =
+                Box::pin(FileChunks { state: ReadState::Idle, path, position, left: length, runtime });
             Ok(Some(HttpRouteBody::Stream { chunks, length: Some(length) }))
         })
     }
@@ -265,17 +268,21 @@ fn sync_folder(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Chunks of a file, read when the receiver takes them.
+/// Chunks of a file, read when the receiver takes them. The file is open only while a chunk is read: clients that do not read
+/// what they request must not use up the descriptors of the process.
 struct FileChunks {
     state: ReadState,
+    path: Arc<Path>,
+    /// Position of the next chunk.
+    position: u64,
     /// Bytes still to be read.
     left: u64,
     runtime: Handle,
 }
 
 enum ReadState {
-    Idle(File),
-    Reading(JoinHandle<io::Result<(File, Bytes)>>),
+    Idle,
+    Reading(JoinHandle<io::Result<Bytes>>),
     Ended,
 }
 
@@ -286,10 +293,11 @@ impl futures_core::Stream for FileChunks {
         loop {
             match std::mem::replace(&mut self.state, ReadState::Ended) {
                 ReadState::Ended => return Poll::Ready(None),
-                ReadState::Idle(_) if self.left == 0 => return Poll::Ready(None),
-                ReadState::Idle(file) => {
+                ReadState::Idle if self.left == 0 => return Poll::Ready(None),
+                ReadState::Idle => {
                     let length = usize::try_from(self.left).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-                    let task = self.runtime.spawn_blocking(move || read_chunk(file, length));
+                    let (path, position) = (self.path.clone(), self.position);
+                    let task = self.runtime.spawn_blocking(move || read_chunk(&path, position, length));
                     self.state = ReadState::Reading(task);
                 }
                 ReadState::Reading(mut task) => {
@@ -299,9 +307,11 @@ impl futures_core::Stream for FileChunks {
                     };
                     let done = done.map_err(io::Error::other).and_then(|read| read);
                     return Poll::Ready(Some(match done {
-                        Ok((file, chunk)) => {
-                            self.left -= chunk.len() as u64;
-                            self.state = ReadState::Idle(file);
+                        Ok(chunk) => {
+                            let length = chunk.len() as u64;
+                            self.left = self.left.saturating_sub(length);
+                            self.position = self.position.saturating_add(length);
+                            self.state = ReadState::Idle;
                             Ok(chunk)
                         }
                         Err(error) => Err(HttpBodyError::Source(error.to_string())),
@@ -313,10 +323,10 @@ impl futures_core::Stream for FileChunks {
 }
 
 /// Reads a chunk of exactly this length.
-fn read_chunk(mut file: File, length: usize) -> io::Result<(File, Bytes)> {
+fn read_chunk(path: &Path, position: u64, length: usize) -> io::Result<Bytes> {
     let mut chunk = vec![0; length];
-    file.read_exact(&mut chunk)?;
-    Ok((file, chunk.into()))
+    File::open(path)?.read_exact_at(&mut chunk, position)?;
+    Ok(chunk.into())
 }
 
 #[cfg(test)]
@@ -366,6 +376,32 @@ mod tests {
         left.sort();
         assert_eq!(left, [own.as_str(), "a"]);
         assert!(!scratch.0.join("d/.removed.abc").exists());
+    }
+
+    #[test]
+    fn a_file_whose_reader_waits_is_not_open() {
+        let scratch = ScratchDirectory::new();
+        let runtime = crate::runtime::start().unwrap();
+        let storage = DiskStorage::new(&scratch.0, runtime.handle().clone());
+        let directory = storage.directory("d");
+        let file = FilePath { folder: FileName::new("f").unwrap(), name: FileName::new("n").unwrap() };
+        let path = scratch.0.join("d/f/n");
+        let is_open = || {
+            let mut descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+            descriptors.any(|one| std::fs::read_link(one.unwrap().path()).is_ok_and(|target| target == path))
+        };
+        let content = vec![7; 3 * CHUNK_BYTES];
+        runtime.block_on(async {
+            let body = HttpRouteBody::Full(content.clone().into());
+            directory.write(&file, content.len() as u64, body).await.unwrap();
+            let mut body = directory.read(&file, 0..content.len() as u64).await.unwrap().unwrap();
+            let mut received = Vec::new();
+            while let Some(chunk) = body.chunk().await {
+                received.extend_from_slice(&chunk.unwrap());
+                assert!(!is_open());
+            }
+            assert!(received == content);
+        });
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Tokio runtime: worker threads for sockets, a few more for blocking work, and the spawner that the crates use.
+//! Tokio runtime: worker threads for sockets, a few more for blocking work and for files, and the spawner that the crates use.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -20,6 +20,38 @@ pub(crate) fn start() -> Result<Runtime> {
         .enable_all()
         .build()
         .context("cannot start the threads of the runtime")
+}
+
+/// Threads for files of features, apart from those of the runtime: a slow disk must delay neither logins nor deadlines.
+pub(crate) struct DiskThreads(Option<Runtime>);
+
+impl DiskThreads {
+    /// Threads are started when there is work.
+    const MAX: usize = 4;
+
+    /// Prepares the threads.
+    pub(crate) fn start() -> Result<DiskThreads> {
+        let runtime = Builder::new_current_thread()
+            .max_blocking_threads(DiskThreads::MAX)
+            .thread_name("disk")
+            .build()
+            .context("cannot start the threads of the disk")?;
+        Ok(DiskThreads(Some(runtime)))
+    }
+
+    /// Runs blocking work as long as these threads exist, and nothing afterwards.
+    pub(crate) fn handle(&self) -> Handle {
+        self.0.as_ref().map_or_else(Handle::current, |runtime| runtime.handle().clone())
+    }
+}
+
+impl Drop for DiskThreads {
+    fn drop(&mut self) {
+        // Without waiting: it may be dropped by a task.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Spawns tasks on the runtime and counts those that run. Clones share the count.
@@ -92,6 +124,29 @@ impl Future for CatchPanic {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_of_the_disk_does_not_use_the_threads_of_the_runtime() {
+        let (runtime, disk) = (start().unwrap(), DiskThreads::start().unwrap());
+        let (release, hold) = std::sync::mpsc::sync_channel::<()>(0);
+        let hold = std::sync::Arc::new(base::lock::LeafMutex::new(hold));
+        let held: Vec<_> = (0..DiskThreads::MAX + 1)
+            .map(|_| {
+                let hold = hold.clone();
+                disk.handle().spawn_blocking(move || {
+                    let _ = hold.lock().recv();
+                })
+            })
+            .collect();
+        let other = runtime.block_on(async { Handle::current().spawn_blocking(|| 1).await.unwrap() });
+        assert_eq!(other, 1, "the disk hangs");
+        drop(release);
+        runtime.block_on(async {
+            for one in held {
+                one.await.unwrap();
+            }
+        });
+    }
 
     #[test]
     fn a_panic_ends_its_own_task_only() {

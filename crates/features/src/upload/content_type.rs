@@ -13,10 +13,6 @@ pub(super) fn normalize(written: &str) -> Option<String> {
         Some((essence, parameters)) => (essence.trim(), parameters.trim()),
         None => (written, ""),
     };
-    let is_token = |text: &str| {
-        let known = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        !text.is_empty() && text.bytes().all(known)
-    };
     let (kind, subtype) = essence.split_once('/')?;
     let printable = parameters.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     if written.len() > MAX_BYTES || !is_token(kind) || !is_token(subtype) || !printable {
@@ -24,6 +20,12 @@ pub(super) fn normalize(written: &str) -> Option<String> {
     }
     let essence = essence.to_ascii_lowercase();
     Some(if parameters.is_empty() { essence } else { format!("{essence}; {parameters}") })
+}
+
+/// RFC 9110, section 5.6.2.
+fn is_token(text: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(known)
 }
 
 /// Whether two normalised types are the same. Case matters in no parameter that is in use, such as `charset`.
@@ -42,6 +44,9 @@ pub(super) struct ServedType {
 }
 
 /// How a file with a normalised type is served. An empty type is unknown.
+///
+/// Parameters are not served, except the character set of plain text: browsers take the last type of a header with commas
+/// (Fetch standard, "extract a MIME type"), so a parameter could contain a type that they run.
 pub(super) fn served(content_type: &str) -> ServedType {
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     let (kind, subtype) = essence.split_once('/').unwrap_or_default();
@@ -51,10 +56,23 @@ pub(super) fn served(content_type: &str) -> ServedType {
     let of = |content_type: &str, inline| ServedType { content_type: content_type.to_owned(), inline };
     match kind {
         _ if is_active => of("application/octet-stream", false),
-        "image" | "audio" | "video" => of(content_type, true),
-        "text" if subtype == "plain" => of(content_type, true),
+        "image" | "audio" | "video" => of(essence, true),
+        "text" if subtype == "plain" => of(&plain_text(content_type), true),
         "text" | "message" | "multipart" | "" => of("application/octet-stream", false),
-        _ => of(content_type, false),
+        _ => of(essence, false),
+    }
+}
+
+/// The type of plain text with its character set, if it has a valid one.
+fn plain_text(content_type: &str) -> String {
+    let parameters = content_type.split(';').skip(1);
+    let charset = parameters.filter_map(|one| one.split_once('=')).find_map(|(name, value)| {
+        let is_charset = name.trim().eq_ignore_ascii_case("charset") && is_token(value.trim());
+        is_charset.then(|| value.trim())
+    });
+    match charset {
+        Some(charset) => format!("text/plain; charset={charset}"),
+        None => "text/plain".to_owned(),
     }
 }
 
@@ -81,6 +99,22 @@ mod tests {
         }
         assert!(is_same("text/plain; charset=utf-8", "text/plain;charset=UTF-8"));
         assert!(!is_same("text/plain", "text/html"));
+    }
+
+    #[test]
+    fn a_parameter_cannot_add_another_type() {
+        for (written, want) in [
+            ("image/png; a=b,text/html", "image/png"),
+            ("application/x; a=b,text/javascript", "application/x"),
+            ("text/plain; a=b,text/css", "text/plain"),
+            ("text/plain; charset=utf-8,text/css", "text/plain"),
+            ("text/plain; a=b; Charset=utf-8", "text/plain; charset=utf-8"),
+            ("video/mp4; codecs=\"avc1, mp4a\"", "video/mp4"),
+        ] {
+            let normal = normalize(written).unwrap();
+            assert_eq!(served(&normal).content_type, want, "{written}");
+            assert!(is_same(written, &normal), "a PUT has the same type");
+        }
     }
 
     #[test]

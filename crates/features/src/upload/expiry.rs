@@ -3,6 +3,7 @@
 use throng_core::periodic_job::PeriodicJobCtx;
 
 use super::Uploads;
+use super::quota::occupied_bytes;
 use super::signed_url::StoredName;
 
 /// Runs once. Every folder is read by itself, so that nothing is held for long.
@@ -20,7 +21,7 @@ pub(super) async fn run(uploads: Uploads, ctx: PeriodicJobCtx) -> Result<(), Str
                 files.remove(&path).await.map_err(|error| error.to_string())?;
                 removed += 1;
             } else {
-                bytes = bytes.saturating_add(entry.size);
+                bytes = bytes.saturating_add(occupied_bytes(entry.size));
             }
         }
     }

@@ -87,13 +87,21 @@ pub static FEATURE: Feature = Feature {
             doc: "Directory of the files, each domain in a directory of its own; relative to `data_dir`.",
         },
         bytes("max_file_bytes", 100_000_000, "Size of a file in bytes; 0: unlimited."),
-        bytes("bytes_per_user", 1_000_000_000, "Bytes of all files of one user; 0: unlimited."),
+        bytes(
+            "bytes_per_user",
+            1_000_000_000,
+            "Bytes of all files of one user, each in blocks of 4096; 0: unlimited. A user may have 10000 files.",
+        ),
         bytes(
             "profile_bytes_per_user",
             10_000_000,
-            "Bytes of files for the profile of one user, such as avatars.",
+            "Bytes of files for the profile of one user, such as avatars, each in blocks of 4096.",
         ),
-        bytes("bytes", 10_000_000_000, "Bytes of all files of the domain; 0: unlimited."),
+        bytes(
+            "bytes",
+            10_000_000_000,
+            "Bytes of all files of the domain, each in blocks of 4096; 0: unlimited.",
+        ),
         number("slots_per_user", 10_000, 50, "Slots that one user may request within `slot_seconds`."),
         number("slot_seconds", 3600, 300, "Seconds within which a file must be sent."),
         number(

@@ -3,6 +3,9 @@
 //! A slot occupies its size from the request on, so that no quota is exceeded by files that arrive together. It is kept
 //! until its deadline, also when its file has arrived: that limits the slots that a user requests in a time.
 //!
+//! A file counts as the blocks that it occupies on a disk, and a user has a limited number of files. Otherwise many files of
+//! one byte would fill the disk, its inodes, or the list of a folder, while the quota is nearly unused.
+//!
 //! # Pitfalls
 //!
 //! A file and its slot are counted once: files whose slot is still known are left out of the folder's sum.
@@ -16,6 +19,10 @@ use super::signed_url::{FileClass, FileId, FileOwner, SlotTerms, StoredName};
 
 /// Slots of a domain that are kept at the same time.
 const MAX_SLOTS: usize = 100_000;
+/// Files and unused slots of a user. Their folder is listed for each request.
+pub(super) const MAX_FILES_PER_USER: usize = 10_000;
+/// Bytes of a block of usual file systems.
+const BLOCK_BYTES: u64 = 4096;
 
 /// The slots and the used bytes of a domain.
 #[derive(Default)]
@@ -35,12 +42,23 @@ struct QuotaState {
     arrived_before_count: u64,
 }
 
+/// Bytes that a file of this size occupies.
+pub(super) fn occupied_bytes(size: u64) -> u64 {
+    size.max(1).checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX)
+}
+
 #[derive(Clone, Copy)]
 struct Slot {
     id: FileId,
     class: FileClass,
     terms: SlotTerms,
     state: SlotState,
+}
+
+impl Slot {
+    fn occupied_bytes(&self) -> u64 {
+        occupied_bytes(self.terms.size)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +73,8 @@ enum SlotState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CountedFile {
     pub(super) stored: StoredName,
-    pub(super) size: u64,
+    /// Bytes that it occupies.
+    pub(super) occupied: u64,
 }
 
 /// Why there is no slot.
@@ -63,7 +82,7 @@ pub(super) struct CountedFile {
 pub(super) enum QuotaRefusal {
     /// The user has requested too many slots; there is another at this time.
     TooManySlots { retry: u64 },
-    /// The files of the user are too large together; enough of them expire at this time, if at any.
+    /// The files of the user are too many or too large together; enough of them expire at this time, if at any.
     UserFull { retry: Option<u64> },
     /// The files of the domain are too large together.
     DomainFull,
@@ -79,6 +98,17 @@ pub(super) enum SlotRefusal {
 }
 
 impl UploadQuota {
+    /// Whether a user may request a slot, as far as that does not depend on the user's files. Checked before these are
+    /// listed, so that a refusal costs nothing.
+    pub(super) fn check_slots(
+        &self,
+        options: &UploadOptions,
+        owner: FileOwner,
+        now: u64,
+    ) -> Result<(), QuotaRefusal> {
+        self.0.lock().check_slots(options, owner, now)
+    }
+
     /// Reserves a slot for a file of a user. `files` are those of the user.
     pub(super) fn reserve(
         &self,
@@ -89,44 +119,43 @@ impl UploadQuota {
         now: u64,
     ) -> Result<(), QuotaRefusal> {
         let mut state = self.0.lock();
-        state.prune_owner(owner, now);
+        state.check_slots(options, owner, now)?;
         let slots = state.slots.get(&owner).map_or(&[][..], Vec::as_slice);
-        if slots.len() >= options.slots_per_user.max(1) {
-            let retry = slots.iter().map(|slot| slot.terms.deadline).min().unwrap_or(now);
-            return Err(QuotaRefusal::TooManySlots { retry });
-        }
-        if state.count >= MAX_SLOTS {
-            return Err(QuotaRefusal::DomainFull);
-        }
         let limit = match class {
             FileClass::Message => options.bytes_per_user,
             FileClass::Profile => options.profile_bytes_per_user,
         };
-        let of_slots: u64 = slots.iter().filter(|slot| slot.class == class).map(|slot| slot.terms.size).sum();
+        let of_class = slots.iter().filter(|slot| slot.class == class);
+        let of_slots = of_class.map(Slot::occupied_bytes).fold(0, u64::saturating_add);
         let known: HashSet<FileId> = slots.iter().map(|slot| slot.id).collect();
         let mut files: Vec<&CountedFile> = files
             .iter()
-            .filter(|file| file.stored.class == class && !file.stored.is_expired(now))
-            .filter(|file| !known.contains(&file.stored.id))
+            .filter(|file| !file.stored.is_expired(now) && !known.contains(&file.stored.id))
             .collect();
-        let mut used = files.iter().map(|file| file.size).fold(of_slots, u64::saturating_add);
-        if used.saturating_add(terms.size) > limit {
+        if files.len() + slots.len() >= MAX_FILES_PER_USER {
+            let expiries = files.iter().map(|file| file.stored.keep_until).filter(|until| *until != 0);
+            return Err(QuotaRefusal::UserFull { retry: expiries.min() });
+        }
+        files.retain(|file| file.stored.class == class);
+        let size = occupied_bytes(terms.size);
+        let mut used = files.iter().map(|file| file.occupied).fold(of_slots, u64::saturating_add);
+        if used.saturating_add(size) > limit {
             files.retain(|file| file.stored.keep_until != 0);
             files.sort_by_key(|file| file.stored.keep_until);
             for file in files {
-                used = used.saturating_sub(file.size);
-                if used.saturating_add(terms.size) <= limit {
+                used = used.saturating_sub(file.occupied);
+                if used.saturating_add(size) <= limit {
                     return Err(QuotaRefusal::UserFull { retry: Some(file.stored.keep_until) });
                 }
             }
             return Err(QuotaRefusal::UserFull { retry: None });
         }
-        if state.file_bytes().saturating_add(state.reserved).saturating_add(terms.size) > options.bytes {
+        if state.file_bytes().saturating_add(state.reserved).saturating_add(size) > options.bytes {
             return Err(QuotaRefusal::DomainFull);
         }
         state.slots.entry(owner).or_default().push(Slot { id, class, terms, state: SlotState::Unused });
         state.count += 1;
-        state.reserved = state.reserved.saturating_add(terms.size);
+        state.reserved = state.reserved.saturating_add(size);
         Ok(())
     }
 
@@ -146,7 +175,7 @@ impl UploadQuota {
         let mut state = self.0.lock();
         let Some(slot) = state.slot(owner, id) else { return false };
         slot.state = if received { SlotState::Used } else { SlotState::Unused };
-        let size = slot.terms.size;
+        let size = slot.occupied_bytes();
         if received {
             state.arrived = state.arrived.saturating_add(size);
             state.reserved = state.reserved.saturating_sub(size);
@@ -181,6 +210,21 @@ impl UploadQuota {
 }
 
 impl QuotaState {
+    fn check_slots(
+        &mut self,
+        options: &UploadOptions,
+        owner: FileOwner,
+        now: u64,
+    ) -> Result<(), QuotaRefusal> {
+        self.prune_owner(owner, now);
+        let slots = self.slots.get(&owner).map_or(&[][..], Vec::as_slice);
+        if slots.len() >= options.slots_per_user.max(1) {
+            let retry = slots.iter().map(|slot| slot.terms.deadline).min().unwrap_or(now);
+            return Err(QuotaRefusal::TooManySlots { retry });
+        }
+        if self.count >= MAX_SLOTS { Err(QuotaRefusal::DomainFull) } else { Ok(()) }
+    }
+
     fn slot(&mut self, owner: FileOwner, id: FileId) -> Option<&mut Slot> {
         self.slots.get_mut(&owner)?.iter_mut().find(|slot| slot.id == id)
     }
@@ -206,5 +250,5 @@ impl QuotaState {
 /// Bytes of slots whose file has not arrived.
 fn open_bytes(slots: &[Slot]) -> u64 {
     let open = slots.iter().filter(|slot| slot.state != SlotState::Used);
-    open.map(|slot| slot.terms.size).fold(0, u64::saturating_add)
+    open.map(Slot::occupied_bytes).fold(0, u64::saturating_add)
 }

@@ -8,7 +8,7 @@ use throng_core::iq::{IqAnswer, IqRequest};
 use throng_core::session::flags;
 use xml::{Ns, TreeNode, Writer};
 
-use super::quota::{CountedFile, QuotaRefusal};
+use super::quota::{CountedFile, QuotaRefusal, occupied_bytes};
 use super::signed_url::{FileClass, FileId, SlotTerms, StoredName, UploadedFile, file_name};
 use super::{FILES, REMOVE_EXPIRED, UploadOptions, Uploads, content_type};
 
@@ -46,17 +46,22 @@ pub(super) fn slot(
     let wanted = SlotRequest::parse(element, &uploads.options, environment.now)?;
     let (uploads, from): (Uploads, Jid) = (uploads.clone(), request.from.bare().to_jid());
     Ok(async move {
+        let now = environment.now;
         let owner = environment.signer.owner(from.as_ref());
+        let may_request = uploads.quota.check_slots(&uploads.options, owner, now);
+        may_request.map_err(|refusal| quota_error(refusal, now))?;
         let entries = environment.files.list(&owner.folder()).await.map_err(|error| {
             tracing::warn!(user = %from, %error, "cannot read the folder of a user's uploads");
             StanzaError::new(StanzaCondition::InternalServerError)
         })?;
         let counted = |entry: &throng_core::file_storage::FileEntry| {
-            Some(CountedFile { stored: StoredName::parse(&entry.name)?, size: entry.size })
+            Some(CountedFile {
+                stored: StoredName::parse(&entry.name)?,
+                occupied: occupied_bytes(entry.size),
+            })
         };
         let files: Vec<CountedFile> = entries.iter().filter_map(counted).collect();
         let id = FileId::random();
-        let now = environment.now;
         let terms = SlotTerms {
             deadline: now.saturating_add(uploads.options.slot_seconds.max(1)),
             size: wanted.size,
@@ -148,7 +153,9 @@ fn quota_error(refusal: QuotaRefusal, now: u64) -> StanzaError {
         QuotaRefusal::TooManySlots { retry } => {
             ("Quota reached. You have requested too many slots", Some(retry))
         }
-        QuotaRefusal::UserFull { retry } => ("Quota reached. Your files occupy too much space", retry),
+        QuotaRefusal::UserFull { retry } => {
+            ("Quota reached. Your files are too many or occupy too much space", retry)
+        }
         QuotaRefusal::DomainFull => (
             "The server has no space for files at the moment",
             Some(now.saturating_add(REMOVE_EXPIRED.interval_seconds.into())),

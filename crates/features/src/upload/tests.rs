@@ -184,13 +184,13 @@ fn section_7_a_file_that_is_too_large_is_refused_with_the_maximum() {
 
 #[test]
 fn section_7_a_full_quota_is_refused_with_the_time_at_which_there_is_space() {
-    let stage = stage(&[("bytes_per_user", 10), ("retention_days", 1)]);
+    let stage = stage(&[("bytes_per_user", 40_960), ("retention_days", 1)]);
     let stamp = |seconds: u64| {
         let time = stage.engine.clock.unix_millis() / 1000 + seconds;
         format!("<retry xmlns='urn:xmpp:http:upload:0' stamp='{}'/>", format_time(time))
     };
-    let sized = |size: u32| request(&stage.romeo, &REQUEST.replace("23456", &size.to_string()));
-    let first = stage.upload("a", "text/plain", b"123456");
+    let sized = |blocks: u32| request(&stage.romeo, &REQUEST.replace("23456", &(4096 * blocks).to_string()));
+    let first = stage.upload("a", "text/plain", &[b'x'; 6 * 4096]);
     let refused = sized(5);
     assert!(refused.contains("<error type='wait'><resource-constraint"), "{refused}");
     stage.engine.clock.advance(400_000);
@@ -203,6 +203,21 @@ fn section_7_a_full_quota_is_refused_with_the_time_at_which_there_is_space() {
     stage.engine.clock.advance(86_400_000);
     assert_eq!(stage.get(&first).status(), StatusCode::NOT_FOUND);
     assert!(sized(10).contains("<slot"), "an expired file occupies nothing");
+}
+
+#[test]
+fn a_file_of_one_byte_occupies_a_block() {
+    let stage = stage(&[("bytes_per_user", 8192), ("bytes", 12_288)]);
+    let small = REQUEST.replace("23456", "1");
+    stage.upload("a", "text/plain", b"1");
+    stage.upload("b", "text/plain", b"2");
+    let refused = request(&stage.romeo, &small);
+    assert!(refused.contains("<resource-constraint"), "{refused}");
+    stage.engine.create_user("juliet");
+    let juliet = stage.engine.connect("juliet", "balcony");
+    stage.engine.advance(3600);
+    let answers = [(); 2].map(|()| request(&juliet, &small).contains("<slot"));
+    assert_eq!(answers, [true, false], "the job counts blocks too");
 }
 
 fn format_time(seconds: u64) -> String {
@@ -226,10 +241,10 @@ fn section_7_too_many_slots_are_refused_until_the_first_has_expired() {
 
 #[test]
 fn files_of_all_users_are_limited_and_counted_again_by_the_job() {
-    let stage = stage(&[("bytes", 10), ("retention_days", 1)]);
+    let stage = stage(&[("bytes", 40_960), ("retention_days", 1)]);
     stage.engine.advance(1);
-    stage.upload("a", "text/plain", b"12345678");
-    let sized = |size: u32| request(&stage.romeo, &REQUEST.replace("23456", &size.to_string()));
+    stage.upload("a", "text/plain", &[b'x'; 8 * 4096]);
+    let sized = |blocks: u32| request(&stage.romeo, &REQUEST.replace("23456", &(4096 * blocks).to_string()));
     assert!(sized(3).contains("<resource-constraint") && sized(3).contains("<retry"), "8 + 3");
     assert!(sized(2).contains("<slot"), "8 + 2");
     stage.engine.clock.advance(86_400_000);
