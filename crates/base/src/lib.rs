@@ -11,6 +11,7 @@ pub mod count;
 pub mod id;
 pub mod lock;
 pub mod network;
+pub mod percent_encoding;
 pub mod printable;
 pub mod secret;
 pub mod spawn;

@@ -108,8 +108,9 @@ pub trait FileDirectory: Send + Sync {
     /// Removes a folder with its files, also those that are being written.
     fn remove_folder(&self, folder: &FileName) -> FileFuture<()>;
 
-    /// Removes what interrupted writes of an earlier process left.
-    fn remove_unfinished(&self) -> FileFuture<()>;
+    /// Removes what interrupted writes left: unfinished files that nobody wrote to since this time, in seconds since 1970. What
+    /// cannot be read or removed does not stop the rest; the first error is the result.
+    fn remove_unfinished(&self, since: u64) -> FileFuture<()>;
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! A feature declares an [`HttpRouteSpec`] and registers a handler with
 //! [`crate::feature::FeatureBuilder::http_route`]. The path of a request is `/PREFIX/DOMAIN/REST`, so that the domains of
-//! a node share one public URL ([`Node::http_route_url`]). The types are those of the crate `http`; bodies are streams of
+//! a node share one public URL ([`Node::http_route_url`]); the domain is percent-encoded. The types are those of the crate `http`; bodies are streams of
 //! chunks in both directions, so a handler holds one chunk at a time.
 //!
 //! The listener answers methods that are not declared, and requests of other web origins (CORS) by `[http]
@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use base::percent_encoding::{percent_decode, percent_encode};
 use base::spawn::BoxFuture;
 use bytes::Bytes;
 use futures_core::Stream;
@@ -173,7 +174,7 @@ impl Node {
     pub fn match_http_route(&self, path: &str) -> Option<MatchedHttpRoute> {
         let (prefix, rest) = path.strip_prefix('/')?.split_once('/')?;
         let (domain, rest) = rest.split_once('/')?;
-        let host = self.host(domain)?;
+        let host = self.host(&percent_decode(domain)?)?;
         let route = host.http_routes.iter().find(|route| route.spec.prefix == prefix)?.clone();
         Some(MatchedHttpRoute { host, route, path: rest.to_owned() })
     }
@@ -181,7 +182,7 @@ impl Node {
     /// Public address of a route of a domain, without a trailing slash; `None` if clients cannot reach one.
     pub fn http_route_url(&self, host: &Host, route: &HttpRouteSpec) -> Option<String> {
         let base = self.extensions.get::<SharedPublicUrl>()?.base(host.domain())?;
-        Some(format!("{base}/{}/{}", route.prefix, host.domain()))
+        Some(format!("{base}/{}/{}", route.prefix, percent_encode(host.domain())))
     }
 }
 

@@ -28,7 +28,7 @@ use std::borrow::Cow;
 
 pub use error::{JidError, JidPart};
 pub use owned::Jid;
-pub use prep::{prepare_domain, prepare_local, prepare_resource};
+pub use prep::{domain_to_ascii, prepare_domain, prepare_local, prepare_resource};
 pub use reference::JidRef;
 
 /// Maximum octets of each part (RFC 7622, section 3.1).

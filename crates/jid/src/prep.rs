@@ -66,6 +66,20 @@ pub fn prepare_domain(text: &str) -> Result<Cow<'_, str>, JidError> {
     if text.starts_with('[') { ip_literal(text) } else { idna_name(text) }
 }
 
+/// The form of a normalised domainpart in the DNS and in URLs: A-labels (RFC 5890, section 2.3.2.1) instead of letters
+/// outside of ASCII.
+///
+/// Borrowed if they are the same.
+pub fn domain_to_ascii(domain: &str) -> Cow<'_, str> {
+    if domain.is_ascii() {
+        return Cow::Borrowed(domain);
+    }
+    let ascii =
+        Uts46::new().to_ascii(domain.as_bytes(), AsciiDenyList::STD3, Hyphens::Check, DnsLength::Ignore);
+    // A domainpart that was prepared has such a form.
+    ascii.unwrap_or(Cow::Borrowed(domain))
+}
+
 /// IDNA2008 by table lookup.
 fn idna_name(text: &str) -> Result<Cow<'_, str>, JidError> {
     let forbidden = JidError::Forbidden(JidPart::Domain);

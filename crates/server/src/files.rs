@@ -1,20 +1,22 @@
 //! Files of features on the disk; see [`throng_core::file_storage`].
 //!
-//! A file is written under a temporary name, synchronised and renamed, then its folder is synchronised. Names that begin
-//! with a dot are unfinished: `.PROCESS.FILE.RANDOM` is being written, `.removed.RANDOM` is being removed.
+//! A file is written under a temporary name, synchronised and renamed, then its folder and the folders above are
+//! synchronised. Names that begin with a dot are unfinished: `.FILE.RANDOM` is being written, `.removed.RANDOM` is being
+//! removed. Only the user of the process can read the files.
 //!
 //! # Pitfalls
 //!
 //! There are few threads for files, so an operation uses one for one chunk at a time.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
 
 use axum::body::Bytes;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -35,29 +37,27 @@ const REMOVED: &str = ".removed.";
 pub(crate) struct DiskStorage {
     data_dir: PathBuf,
     runtime: Handle,
-    /// Distinguishes unfinished files of this process from those of an earlier one.
-    process: Arc<str>,
 }
 
 impl DiskStorage {
     /// Storage for a data directory.
     pub(crate) fn new(data_dir: &Path, runtime: Handle) -> DiskStorage {
-        DiskStorage { data_dir: data_dir.to_owned(), runtime, process: base::id::random_id().into() }
+        DiskStorage { data_dir: data_dir.to_owned(), runtime }
     }
 }
 
 impl FileStorage for DiskStorage {
     fn directory(&self, path: &str) -> Arc<dyn FileDirectory> {
-        let (runtime, process) = (self.runtime.clone(), self.process.clone());
-        Arc::new(DiskDirectory { root: self.data_dir.join(path), runtime, process })
+        let (data_dir, root) = (self.data_dir.clone(), self.data_dir.join(path));
+        Arc::new(DiskDirectory { data_dir, root, runtime: self.runtime.clone() })
     }
 }
 
 #[derive(Clone)]
 struct DiskDirectory {
+    data_dir: PathBuf,
     root: PathBuf,
     runtime: Handle,
-    process: Arc<str>,
 }
 
 impl DiskDirectory {
@@ -114,20 +114,21 @@ impl Drop for UnfinishedFile {
 impl FileDirectory for DiskDirectory {
     fn write(&self, file: &FilePath, size: u64, body: HttpRouteBody) -> FileFuture<()> {
         let (directory, folder, target) = (self.clone(), self.folder(&file.folder), self.file(file));
-        let name = format!(".{}.{}.{}", self.process, file.name.as_str(), base::id::random_id());
+        let name = format!(".{}.{}", file.name.as_str(), base::id::random_id());
         Box::pin(async move {
             let path = folder.join(name);
-            let (root, created) = (directory.root.clone(), path.clone());
-            let exists = target.clone();
+            let (exists, created, runtime) = (target.clone(), path.clone(), directory.runtime.clone());
+            let (data_dir, root) = (directory.data_dir.clone(), directory.root.clone());
+            // The result of a job that nobody awaits any more is dropped, and with it the file.
             let open = directory.run(move || {
-                std::fs::create_dir_all(&folder)?;
+                create_folders(&data_dir, &folder)?;
                 if exists.exists() {
                     return Err(ErrorKind::AlreadyExists.into());
                 }
-                File::create_new(created)
+                let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&created)?;
+                Ok((file, UnfinishedFile { path: created, runtime }))
             });
-            let unfinished = UnfinishedFile { path: path.clone(), runtime: directory.runtime.clone() };
-            let mut open_file = open.await?;
+            let (mut open_file, unfinished) = open.await?;
             let mut body = body;
             let (mut left, mut chunks, mut buffered) = (size, Vec::new(), 0);
             while let Some(chunk) = body.chunk().await {
@@ -202,7 +203,10 @@ impl FileDirectory for DiskDirectory {
             let mut folders = Vec::new();
             let Some(entries) = if_present(std::fs::read_dir(root))? else { return Ok(folders) };
             for entry in entries {
-                folders.extend(entry?.file_name().to_str().and_then(FileName::new));
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    folders.extend(entry.file_name().to_str().and_then(FileName::new));
+                }
             }
             Ok(folders)
         })
@@ -220,28 +224,44 @@ impl FileDirectory for DiskDirectory {
         })
     }
 
-    fn remove_unfinished(&self) -> FileFuture<()> {
-        let (root, own) = (self.root.clone(), format!(".{}.", self.process));
+    fn remove_unfinished(&self, since: u64) -> FileFuture<()> {
+        let root = self.root.clone();
+        let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(since));
         self.run(move || {
             let Some(entries) = if_present(std::fs::read_dir(root))? else { return Ok(()) };
+            let mut failed = None;
             for folder in entries {
                 let folder = folder?;
-                if folder.file_name().to_str().is_some_and(|name| name.starts_with(REMOVED)) {
-                    if_present(std::fs::remove_dir_all(folder.path()))?;
+                if !folder.file_type()?.is_dir() {
                     continue;
                 }
-                let Some(files) = if_present(std::fs::read_dir(folder.path()))? else { continue };
-                for file in files {
-                    let file = file?;
-                    let is_left = |name: &str| name.starts_with('.') && !name.starts_with(&own);
-                    if file.file_name().to_str().is_some_and(is_left) {
-                        if_present(std::fs::remove_file(file.path()))?;
+                let done = match folder.file_name().to_str() {
+                    Some(name) if name.starts_with(REMOVED) => {
+                        if_present(std::fs::remove_dir_all(folder.path())).map(drop)
                     }
-                }
+                    _ => remove_unfinished_of(&folder.path(), since),
+                };
+                failed = failed.or(done.err());
             }
-            Ok(())
+            failed.map_or(Ok(()), Err)
         })
     }
+}
+
+/// Removes the unfinished files of a folder that nobody wrote to since a time; `None`: at any time.
+fn remove_unfinished_of(folder: &Path, since: Option<SystemTime>) -> io::Result<()> {
+    let Some(files) = if_present(std::fs::read_dir(folder))? else { return Ok(()) };
+    for file in files {
+        let file = file?;
+        if !file.file_name().to_str().is_some_and(|name| name.starts_with('.')) {
+            continue;
+        }
+        let Some(metadata) = if_present(file.metadata())? else { continue };
+        if since.is_none_or(|since| metadata.modified().is_ok_and(|written| written < since)) {
+            if_present(std::fs::remove_file(file.path()))?;
+        }
+    }
+    Ok(())
 }
 
 fn append(mut file: File, chunks: &[Bytes]) -> io::Result<File> {
@@ -249,6 +269,19 @@ fn append(mut file: File, chunks: &[Bytes]) -> io::Result<File> {
         file.write_all(chunk)?;
     }
     Ok(file)
+}
+
+/// Creates the folders between a folder, which exists, and one below it, so that they survive a crash.
+fn create_folders(above: &Path, folder: &Path) -> io::Result<()> {
+    if folder == above || folder.is_dir() {
+        return Ok(());
+    }
+    let Some(parent) = folder.parent() else { return Ok(()) };
+    create_folders(above, parent)?;
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => File::open(parent)?.sync_all(),
+    }
 }
 
 /// Renames a file, unless the new name exists.
@@ -358,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_process_left_is_removed_and_what_this_one_writes_stays() {
+    fn old_unfinished_files_are_removed_and_young_ones_stay() {
         let scratch = ScratchDirectory::new();
         let runtime = crate::runtime::start().unwrap();
         let storage = DiskStorage::new(&scratch.0, runtime.handle().clone());
@@ -366,16 +399,49 @@ mod tests {
         let folder = scratch.0.join("d/folder");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::create_dir_all(scratch.0.join("d/.removed.abc/x")).unwrap();
-        let own = format!(".{}.b.x", storage.process);
-        for name in [".earlier.a.x", &own, "a"] {
-            std::fs::write(folder.join(name), "").unwrap();
+        for (name, written) in [(".a.old", 1000), (".b.young", 3000), ("a", 1000)] {
+            let file = File::create_new(folder.join(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(written)).unwrap();
         }
-        runtime.block_on(directory.remove_unfinished()).unwrap();
+        runtime.block_on(directory.remove_unfinished(2000)).unwrap();
         let mut left: Vec<_> =
             std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, [own.as_str(), "a"]);
+        assert_eq!(left, [".b.young", "a"]);
         assert!(!scratch.0.join("d/.removed.abc").exists());
+    }
+
+    #[test]
+    fn what_is_not_a_folder_does_not_stop_the_others() {
+        let scratch = ScratchDirectory::new();
+        let runtime = crate::runtime::start().unwrap();
+        let storage = DiskStorage::new(&scratch.0, runtime.handle().clone());
+        let directory = storage.directory("d");
+        std::fs::create_dir_all(scratch.0.join("d/folder")).unwrap();
+        std::fs::write(scratch.0.join("d/readme"), "").unwrap();
+        std::fs::write(scratch.0.join("d/folder/.a.old"), "").unwrap();
+        runtime.block_on(async {
+            assert_eq!(directory.folders().await, Ok(vec![FileName::new("folder").unwrap()]));
+            assert_eq!(directory.remove_unfinished(u64::MAX).await, Ok(()));
+        });
+        assert!(!scratch.0.join("d/folder/.a.old").exists());
+    }
+
+    #[test]
+    fn only_the_user_of_the_process_can_read_files() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let scratch = ScratchDirectory::new();
+        let runtime = crate::runtime::start().unwrap();
+        let storage = DiskStorage::new(&scratch.0, runtime.handle().clone());
+        let directory = storage.directory("upload/example.com");
+        let file = FilePath { folder: FileName::new("f").unwrap(), name: FileName::new("n").unwrap() };
+        runtime.block_on(directory.write(&file, 1, HttpRouteBody::Full("x".into()))).unwrap();
+        for (path, mode) in
+            [("upload", 0o700), ("upload/example.com/f", 0o700), ("upload/example.com/f/n", 0o600)]
+        {
+            let found = std::fs::metadata(scratch.0.join(path)).unwrap().permissions().mode();
+            assert_eq!(found & 0o777, mode, "{path}");
+        }
     }
 
     #[test]

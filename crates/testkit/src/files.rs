@@ -62,8 +62,13 @@ impl FileDirectory for MemoryDirectory {
 
     fn read(&self, file: &FilePath, range: Range<u64>) -> FileFuture<Option<HttpRouteBody>> {
         let range = usize::try_from(range.start).unwrap_or(0)..usize::try_from(range.end).unwrap_or(0);
-        let found = self.with(file, |content| content[range].to_vec());
-        Box::pin(async move { Ok(found.map(|content| HttpRouteBody::Full(content.into()))) })
+        let found = self.with(file, |content| content.get(range).map(<[u8]>::to_vec));
+        Box::pin(async move {
+            Ok(found.map(|content| match content {
+                Some(content) => HttpRouteBody::Full(content.into()),
+                None => HttpRouteBody::Stream { chunks: Box::pin(FailingBody(Vec::new())), length: None },
+            }))
+        })
     }
 
     fn remove(&self, file: &FilePath) -> FileFuture<bool> {
@@ -91,7 +96,7 @@ impl FileDirectory for MemoryDirectory {
         Box::pin(async { Ok(()) })
     }
 
-    fn remove_unfinished(&self) -> FileFuture<()> {
+    fn remove_unfinished(&self, _since: u64) -> FileFuture<()> {
         Box::pin(async { Ok(()) })
     }
 }
@@ -145,7 +150,7 @@ pub async fn conformance(directory: &dyn FileDirectory) {
     assert_eq!((directory.size(&one).await, directory.remove(&one).await), (Ok(None), Ok(false)));
     assert_eq!(content(directory, &one, 0..0).await, None);
     assert_eq!(
-        (directory.remove_folder(&one.folder).await, directory.remove_unfinished().await),
+        (directory.remove_folder(&one.folder).await, directory.remove_unfinished(u64::MAX).await),
         (Ok(()), Ok(()))
     );
 
@@ -169,6 +174,17 @@ pub async fn conformance(directory: &dyn FileDirectory) {
         let want = &large[usize::try_from(range.start).unwrap_or(0)..usize::try_from(range.end).unwrap_or(0)];
         assert!(content(directory, &one, range.clone()).await.as_deref() == Some(want), "{range:?}");
     }
+
+    // A range beyond the end fails when it is read.
+    let mut beyond = directory.read(&one, 299_999..300_001).await.expect("it exists").expect("a body");
+    let mut last = None;
+    while let Some(chunk) = beyond.chunk().await {
+        last = Some(chunk.is_ok());
+        if last == Some(false) {
+            break;
+        }
+    }
+    assert_eq!(last, Some(false));
 
     // Lists.
     directory.write(&file("bob", "one"), 1, full(b"x")).await.expect("it is written");

@@ -1,4 +1,4 @@
-//! `Range` (RFC 9110, section 14) and `If-None-Match` (section 13.1.2).
+//! `Range` (RFC 9110, section 14), `If-Match` (section 13.1.1) and `If-None-Match` (section 13.1.2).
 //!
 //! Not implemented: several ranges in one request, which receive the whole file, as section 14.2 permits.
 
@@ -47,6 +47,11 @@ fn parse(value: &str, size: u64) -> Option<Range<u64>> {
     }
 }
 
+/// Whether a value of `If-Match` has this entity tag, which includes the quotes.
+pub(super) fn match_has(value: &str, tag: &str) -> bool {
+    value.trim() == "*" || value.split(',').any(|one| one.trim() == tag)
+}
+
 /// Whether a value of `If-None-Match` has this entity tag, which includes the quotes.
 pub(super) fn none_match_has(value: &str, tag: &str) -> bool {
     let is_tag = |one: &str| one.strip_prefix("W/").unwrap_or(one) == tag;
@@ -86,6 +91,16 @@ mod tests {
         }
         assert_eq!(requested_range(None, 10_000), Whole);
         assert_eq!(requested_range(Some("bytes=0-"), 0), Unsatisfiable);
+    }
+
+    #[test]
+    fn rfc_9110_section_13_1_1_tags_are_compared_strongly() {
+        for value in ["\"a\"", "\"b\", \"a\"", "*"] {
+            assert!(match_has(value, "\"a\""), "{value}");
+        }
+        for value in ["", "W/\"a\"", "\"b\""] {
+            assert!(!match_has(value, "\"a\""), "{value}");
+        }
     }
 
     #[test]

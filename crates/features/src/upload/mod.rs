@@ -10,7 +10,7 @@
 //! | `quota` | slots that are not used yet, and used bytes |
 //! | `signed_url` | what the URLs contain |
 //! | `transfer` | PUT, GET and HEAD |
-//! | `byte_range` | `Range` and `If-None-Match` |
+//! | `byte_range` | `Range`, `If-Match` and `If-None-Match` |
 //! | `content_type` | which types a browser may show |
 //! | `expiry` | the periodic job |
 //!
@@ -19,9 +19,12 @@
 //! # Pitfalls
 //!
 //! Files are on the node that issued the slot, and unused slots are in its memory: the public URL must lead to that node.
+//! After a restart a client must request its slots again. Slots are not stored, because they live for minutes, and because
+//! one that was revoked with its account could not be distinguished from one of an earlier process.
 //!
 //! The folder of an account is removed by the node on which the account is removed. Files of an account that is removed
-//! while the node is stopped remain until they expire.
+//! while the node is stopped, or by another node, remain until they expire; those without an expiry, such as files for a
+//! profile, remain permanently.
 
 mod byte_range;
 mod content_type;
@@ -57,8 +60,8 @@ use self::signed_url::UrlSigner;
 pub static FEATURE: Feature = Feature {
     name: "upload",
     summary: "Accepts files of users over HTTP and serves them to everyone who knows their address. Requires a listener of \
-              kind `https`, or `[http] public_url` with a reverse proxy; a local `http` listener serves clients of the same \
-              machine. A reverse proxy must pass `/upload/` on, with bodies of `max_file_bytes`.",
+              kind `https`, or `[http] public_url` with a reverse proxy; a local `http` listener serves the domain \
+              `localhost`. A reverse proxy must pass `/upload/` on, with bodies of `max_file_bytes`.",
     specs: &[Spec {
         name: "XEP-0363",
         title: "HTTP File Upload",

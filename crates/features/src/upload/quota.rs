@@ -14,8 +14,8 @@ use std::collections::{HashMap, HashSet};
 
 use base::lock::LeafMutex;
 
-use super::UploadOptions;
 use super::signed_url::{FileClass, FileId, FileOwner, SlotTerms, StoredName};
+use super::{REMOVE_EXPIRED, UploadOptions};
 
 /// Slots of a domain that are kept at the same time.
 const MAX_SLOTS: usize = 100_000;
@@ -40,6 +40,8 @@ struct QuotaState {
     arrived: u64,
     /// `arrived` when the last count began.
     arrived_before_count: u64,
+    /// Time of the last removal of expired slots of all users.
+    pruned: u64,
 }
 
 /// Bytes that a file of this size occupies.
@@ -84,8 +86,8 @@ pub(super) enum QuotaRefusal {
     TooManySlots { retry: u64 },
     /// The files of the user are too many or too large together; enough of them expire at this time, if at any.
     UserFull { retry: Option<u64> },
-    /// The files of the domain are too large together.
-    DomainFull,
+    /// The files of the domain are too large together; there may be space at this time.
+    DomainFull { retry: u64 },
 }
 
 /// Why a file is not accepted.
@@ -150,8 +152,13 @@ impl UploadQuota {
             }
             return Err(QuotaRefusal::UserFull { retry: None });
         }
-        if state.file_bytes().saturating_add(state.reserved).saturating_add(size) > options.bytes {
-            return Err(QuotaRefusal::DomainFull);
+        let needed = state.file_bytes().saturating_add(size);
+        if needed.saturating_add(state.reserved) > options.bytes {
+            state.prune_all(now);
+            if needed.saturating_add(state.reserved) > options.bytes {
+                let retry = if needed > options.bytes { next_count(now) } else { state.first_deadline(now) };
+                return Err(QuotaRefusal::DomainFull { retry });
+            }
         }
         state.slots.entry(owner).or_default().push(Slot { id, class, terms, state: SlotState::Unused });
         state.count += 1;
@@ -195,10 +202,7 @@ impl UploadQuota {
     /// Begins to count the files of the domain: forgets slots whose deadline has passed.
     pub(super) fn begin_count(&self, now: u64) -> u64 {
         let mut state = self.0.lock();
-        let owners: Vec<FileOwner> = state.slots.keys().copied().collect();
-        for owner in owners {
-            state.prune_owner(owner, now);
-        }
+        state.prune_all(now);
         state.arrived
     }
 
@@ -222,7 +226,31 @@ impl QuotaState {
             let retry = slots.iter().map(|slot| slot.terms.deadline).min().unwrap_or(now);
             return Err(QuotaRefusal::TooManySlots { retry });
         }
-        if self.count >= MAX_SLOTS { Err(QuotaRefusal::DomainFull) } else { Ok(()) }
+        if self.count >= MAX_SLOTS {
+            self.prune_all(now);
+        }
+        if self.count >= MAX_SLOTS {
+            return Err(QuotaRefusal::DomainFull { retry: self.first_deadline(now) });
+        }
+        Ok(())
+    }
+
+    /// Forgets slots of all users whose deadline has passed; at most once a second, because there may be many.
+    fn prune_all(&mut self, now: u64) {
+        if std::mem::replace(&mut self.pruned, now) == now {
+            return;
+        }
+        let owners: Vec<FileOwner> = self.slots.keys().copied().collect();
+        for owner in owners {
+            self.prune_owner(owner, now);
+        }
+    }
+
+    /// When the first slot expires.
+    fn first_deadline(&self, now: u64) -> u64 {
+        let slots = self.slots.values().flatten();
+        let deadlines = slots.map(|slot| slot.terms.deadline).filter(|deadline| *deadline > now);
+        deadlines.min().unwrap_or_else(|| next_count(now))
     }
 
     fn slot(&mut self, owner: FileOwner, id: FileId) -> Option<&mut Slot> {
@@ -245,6 +273,11 @@ impl QuotaState {
             self.slots.remove(&owner);
         }
     }
+}
+
+/// When expired files are removed at the latest.
+fn next_count(now: u64) -> u64 {
+    now.saturating_add(REMOVE_EXPIRED.interval_seconds.into())
 }
 
 /// Bytes of slots whose file has not arrived.

@@ -10,7 +10,7 @@ use xml::{Ns, TreeNode, Writer};
 
 use super::quota::{CountedFile, QuotaRefusal, occupied_bytes};
 use super::signed_url::{FileClass, FileId, SlotTerms, StoredName, UploadedFile, file_name};
-use super::{FILES, REMOVE_EXPIRED, UploadOptions, Uploads, content_type};
+use super::{FILES, UploadOptions, Uploads, content_type};
 
 const PURPOSES: &str = "urn:xmpp:http:upload:purpose:0";
 
@@ -49,7 +49,7 @@ pub(super) fn slot(
         let now = environment.now;
         let owner = environment.signer.owner(from.as_ref());
         let may_request = uploads.quota.check_slots(&uploads.options, owner, now);
-        may_request.map_err(|refusal| quota_error(refusal, now))?;
+        may_request.map_err(quota_error)?;
         let entries = environment.files.list(&owner.folder()).await.map_err(|error| {
             tracing::warn!(user = %from, %error, "cannot read the folder of a user's uploads");
             StanzaError::new(StanzaCondition::InternalServerError)
@@ -67,7 +67,7 @@ pub(super) fn slot(
             size: wanted.size,
         };
         let reserved = uploads.quota.reserve(&uploads.options, (owner, id, wanted.class), terms, &files, now);
-        reserved.map_err(|refusal| quota_error(refusal, now))?;
+        reserved.map_err(quota_error)?;
         let file = UploadedFile {
             id,
             owner,
@@ -97,7 +97,7 @@ impl SlotRequest {
         let size = size
             .filter(|size| *size > 0)
             .ok_or_else(|| bad("The size must be a positive number of bytes"))?;
-        let content_type = match element.attr("content-type") {
+        let content_type = match element.attr("content-type").filter(|written| !written.trim().is_empty()) {
             None => String::new(),
             Some(written) => {
                 content_type::normalize(&written).ok_or_else(|| bad("The content type is malformed"))?
@@ -148,7 +148,7 @@ fn too_large(max: u64) -> StanzaError {
 }
 
 /// Section 7, second example.
-fn quota_error(refusal: QuotaRefusal, now: u64) -> StanzaError {
+fn quota_error(refusal: QuotaRefusal) -> StanzaError {
     let (text, retry) = match refusal {
         QuotaRefusal::TooManySlots { retry } => {
             ("Quota reached. You have requested too many slots", Some(retry))
@@ -156,10 +156,9 @@ fn quota_error(refusal: QuotaRefusal, now: u64) -> StanzaError {
         QuotaRefusal::UserFull { retry } => {
             ("Quota reached. Your files are too many or occupy too much space", retry)
         }
-        QuotaRefusal::DomainFull => (
-            "The server has no space for files at the moment",
-            Some(now.saturating_add(REMOVE_EXPIRED.interval_seconds.into())),
-        ),
+        QuotaRefusal::DomainFull { retry } => {
+            ("The server has no space for files at the moment", Some(retry))
+        }
     };
     let error = StanzaError::new(StanzaCondition::ResourceConstraint).text(text);
     match retry {

@@ -8,6 +8,7 @@
 //!
 //! Nothing of a token is used before its signature is verified.
 
+use base::percent_encoding::{percent_decode, percent_encode};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use jid::JidRef;
@@ -278,38 +279,6 @@ pub(super) fn file_name(written: &str) -> String {
         "" | "." | ".." => "file".to_owned(),
         name => name.to_owned(),
     }
-}
-
-/// Percent-encodes everything that is not unreserved (RFC 3986, section 2.3).
-pub(super) fn percent_encode(text: &str) -> String {
-    use std::fmt::Write as _;
-    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-        out
-    })
-}
-
-/// `None` if the text is malformed or not UTF-8.
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, after) = rest.split_first_chunk::<2>()?;
-        let [high, low] =
-            digits.map(|digit| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok()));
-        bytes.push(high? << 4 | low?);
-        rest = after;
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

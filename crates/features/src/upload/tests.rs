@@ -254,6 +254,21 @@ fn files_of_all_users_are_limited_and_counted_again_by_the_job() {
 }
 
 #[test]
+fn unused_slots_of_one_user_occupy_the_domain_until_their_deadline_only() {
+    let stage = stage(&[("bytes", 40_960)]);
+    stage.engine.advance(1);
+    let of_all = REQUEST.replace("23456", "40960");
+    assert!(request(&stage.romeo, &of_all).contains("<slot"));
+    stage.engine.create_user("juliet");
+    let juliet = stage.engine.connect("juliet", "balcony");
+    let retry = format!("stamp='{}'", format_time(stage.engine.clock.unix_millis() / 1000 + 300));
+    let refused = request(&juliet, REQUEST);
+    assert!(refused.contains("<resource-constraint") && refused.contains(&retry), "{refused}");
+    stage.engine.clock.advance(300_000);
+    assert!(request(&juliet, &of_all).contains("<slot"), "before the job runs");
+}
+
+#[test]
 fn section_7_only_users_of_the_domain_receive_slots() {
     let stage = stage(&[]);
     stage.engine.create_user("romeo@example.net");
@@ -391,7 +406,29 @@ fn rfc_9110_ranges_tags_and_head() {
         (same.status(), same.body().len(), header(&same, "etag")),
         (StatusCode::NOT_MODIFIED, 0, &*tag)
     );
-    for (condition, status) in [(&*tag, StatusCode::PARTIAL_CONTENT), ("\"other\"", StatusCode::OK)] {
+    let head = stage.send("HEAD", &url, &[("range", "bytes=2-4")], b"");
+    assert_eq!(
+        (head.status(), header(&head, "content-length")),
+        (StatusCode::OK, "10"),
+        "only GET has ranges"
+    );
+    assert_eq!((header(&head, "content-range"), head.body().len()), ("", 0));
+    for (condition, status) in [
+        (&*tag, StatusCode::OK),
+        ("*", StatusCode::OK),
+        (&*format!("W/{tag}"), StatusCode::PRECONDITION_FAILED),
+        ("\"other\"", StatusCode::PRECONDITION_FAILED),
+    ] {
+        let response = stage.send("GET", &url, &[("if-match", condition)], b"");
+        assert_eq!(response.status(), status, "{condition}");
+    }
+    for (condition, status) in [
+        (&*tag, StatusCode::PARTIAL_CONTENT),
+        ("\"other\"", StatusCode::OK),
+        // A weak tag never matches, and a date is not the modification time of a file without one.
+        (&*format!("W/{tag}"), StatusCode::OK),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", StatusCode::OK),
+    ] {
         let response = stage.send("GET", &url, &[("range", "bytes=0-0"), ("if-range", condition)], b"");
         assert_eq!(response.status(), status);
     }

@@ -7,15 +7,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use base::percent_encoding::percent_encode;
 use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use throng_core::file_storage::FileError;
 use throng_core::http_route::{HttpBodyError, HttpRouteBody, HttpRouteRequest};
 
-use super::byte_range::{RequestedRange, none_match_has, requested_range};
+use super::byte_range::{RequestedRange, match_has, none_match_has, requested_range};
 use super::quota::{SlotRefusal, UploadQuota};
-use super::signed_url::{UploadedFile, percent_encode};
+use super::signed_url::UploadedFile;
 use super::{UploadEnvironment, Uploads, content_type};
 
 /// Seconds of a year, which caches understand as forever.
@@ -32,7 +33,8 @@ pub(super) async fn answer(uploads: Uploads, request: HttpRouteRequest) -> Respo
     if *request.request.method() == Method::PUT {
         put(&uploads.quota, &environment, file, request).await
     } else {
-        get(&environment, &file, request.request.headers()).await
+        let is_head = *request.request.method() == Method::HEAD;
+        get(&environment, &file, is_head, request.request.headers()).await
     }
 }
 
@@ -52,6 +54,9 @@ async fn put(
     }
     if head.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
         return text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the file must not be compressed for the transfer");
+    }
+    if head.headers.contains_key(header::CONTENT_RANGE) {
+        return text(StatusCode::BAD_REQUEST, "the file must be sent as a whole");
     }
     match body.length() {
         None => return text(StatusCode::LENGTH_REQUIRED, "the request must have a Content-Length"),
@@ -86,7 +91,16 @@ async fn put(
             let _ = environment.files.remove(&file.path()).await;
             text(StatusCode::FORBIDDEN, "the slot is not valid any more")
         }
-        Err(FileError::Exists) => text(StatusCode::CONFLICT, "the slot has been used"),
+        // Its folder was removed with the account.
+        Err(_) if !is_valid => text(StatusCode::FORBIDDEN, "the slot is not valid any more"),
+        // The client disconnected from an earlier request while its file was published, and repeats it.
+        Err(FileError::Exists) => {
+            quota.end(file.owner, file.id, true);
+            match environment.files.size(&file.path()).await {
+                Ok(Some(size)) if size == terms.size => text(StatusCode::CREATED, "the file has been stored"),
+                _ => text(StatusCode::CONFLICT, "the slot has been used"),
+            }
+        }
         Err(FileError::WrongSize | FileError::Body(HttpBodyError::Incomplete | HttpBodyError::Source(_))) => {
             text(StatusCode::BAD_REQUEST, "the file is incomplete")
         }
@@ -130,6 +144,7 @@ impl Drop for Reception<'_> {
 async fn get(
     environment: &UploadEnvironment,
     file: &UploadedFile,
+    is_head: bool,
     request: &HeaderMap,
 ) -> Response<HttpRouteBody> {
     let not_found = || text(StatusCode::NOT_FOUND, "there is no such file");
@@ -148,17 +163,20 @@ async fn get(
     };
     let tag = format!("\"{}\"", file.id.hex());
     let value = |name: HeaderName| request.get(name).and_then(|value| value.to_str().ok());
-    if request
-        .get_all(header::IF_NONE_MATCH)
-        .iter()
-        .any(|list| list.to_str().is_ok_and(|list| none_match_has(list, &tag)))
-    {
+    let lists = |name: HeaderName| request.get_all(name).iter().map(|list| list.to_str().unwrap_or_default());
+    // In the order of RFC 9110, section 13.2.2.
+    if request.contains_key(header::IF_MATCH) && !lists(header::IF_MATCH).any(|list| match_has(list, &tag)) {
+        return text(StatusCode::PRECONDITION_FAILED, "this is another version of the file");
+    }
+    if lists(header::IF_NONE_MATCH).any(|list| none_match_has(list, &tag)) {
         let mut response = Response::new(HttpRouteBody::Empty);
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         add_cache_headers(response.headers_mut(), environment, file, &tag);
         return response;
     }
     let range = match value(header::IF_RANGE) {
+        // RFC 9110, section 14.2: ranges are defined for GET only.
+        _ if is_head => None,
         Some(condition) if condition.trim() != tag => None,
         _ => value(header::RANGE),
     };
@@ -171,14 +189,19 @@ async fn get(
             return response;
         }
     };
-    let body = match environment.files.read(&path, range.clone()).await {
-        Ok(Some(body)) => body,
-        Ok(None) => return not_found(),
-        Err(error) => return disk_error(error),
+    let body = if is_head {
+        HttpRouteBody::Empty
+    } else {
+        match environment.files.read(&path, range.clone()).await {
+            Ok(Some(body)) => body,
+            Ok(None) => return not_found(),
+            Err(error) => return disk_error(error),
+        }
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, range.end.saturating_sub(range.start).into());
     if status == StatusCode::PARTIAL_CONTENT {
         let (first, last) = (range.start, range.end.saturating_sub(1));
         set(headers, header::CONTENT_RANGE, format!("bytes {first}-{last}/{size}"));

@@ -54,7 +54,11 @@ pub(super) async fn answer(
             secure: remote.secure,
         };
         let (mut head, body) = route.handler.answer(request).await.into_parts();
-        if let Some(length) = body.length().filter(|_| !head.headers.contains_key(header::CONTENT_LENGTH)) {
+        // RFC 9110, section 8.6: a response without content has no length.
+        let has_length = head.headers.contains_key(header::CONTENT_LENGTH)
+            || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+            || head.status.is_informational();
+        if let Some(length) = body.length().filter(|_| !has_length) {
             head.headers.insert(header::CONTENT_LENGTH, length.into());
         }
         let body = if is_head { Body::empty() } else { response_body(body) };

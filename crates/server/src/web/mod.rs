@@ -180,6 +180,7 @@ impl PublicUrl for HttpFrontend {
         let listeners = self.listeners.get()?;
         let addresses = listeners
             .iter()
+            .filter(|one| !one.is_proxied())
             .map(|one| (one.listen.kind, one.listener_config.get().local_address))
             .collect::<Vec<_>>();
         public_url::of_listeners(&addresses, domain)
