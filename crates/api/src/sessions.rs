@@ -20,6 +20,7 @@ use jid::Jid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use throng_commands::{RawArguments, TokenScope};
+use throng_core::provided::ClientSoftware;
 use throng_core::session::flags;
 use throng_core::session_info::SessionInfo;
 use throng_core::{Account, Session};
@@ -189,7 +190,7 @@ fn session_json(api: &Api, session: &Session, info: Option<SessionInfo>) -> Valu
         "transport": transport,
         "secure": info.as_ref().map(|f| f.secure),
         "address": info.as_ref().map(|f| f.peer.to_string()),
-        "client": session.account.host().client_software.and_then(|of| of(session)),
+        "client": client_software(session),
         "idle_seconds": info.as_ref().and_then(|f| f.idle_seconds),
         "since": (node.clock.unix_millis() / 1000).saturating_sub(since),
         "priority": session.priority(),
@@ -197,6 +198,12 @@ fn session_json(api: &Api, session: &Session, info: Option<SessionInfo>) -> Valu
         "inactive": session.flags.has(flags::INACTIVE),
         "queued_bytes": session.outbox.queued_bytes(),
     })
+}
+
+fn client_software(session: &Session) -> Option<String> {
+    let host = session.account.host();
+    let ClientSoftware(software) = host.extensions.get::<ClientSoftware>()?;
+    software(session)
 }
 
 async fn end(

@@ -21,6 +21,7 @@ use crate::http_route::{HttpRoute, HttpRouteHandler, HttpRouteSpec};
 use crate::iq::{IqHandler, IqKey};
 use crate::limits::NodeLimits;
 use crate::periodic_job::{PeriodicJob, PeriodicJobHandler, PeriodicJobSpec};
+use crate::provided::Provided;
 use crate::service::{ServiceHandler, ServiceHandlers, ServiceSpec};
 use crate::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
 use crate::stream_feature::StreamFeature;
@@ -233,10 +234,6 @@ pub(crate) struct HostRegistrations {
     pub(crate) closing: Vec<HandlerEntry<Closing>>,
     pub(crate) removed: Vec<HandlerEntry<Removed>>,
     pub(crate) created: Vec<HandlerEntry<Created>>,
-    pub(crate) keep_alive_ping: Option<crate::host::KeepAlivePing>,
-    pub(crate) stream_management: Option<crate::session::StreamManagementConfig>,
-    pub(crate) add_delay: Option<crate::host::AddDelay>,
-    pub(crate) client_software: Option<crate::host::ClientSoftware>,
     pub(crate) stores_offline_messages: bool,
     pub(crate) iq_without_subscription: bool,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
@@ -334,14 +331,17 @@ impl FeatureBuilder<'_> {
         self.parts.invalid_option.get_or_insert((key, problem));
     }
 
-    /// Registers how to find the software of a client; the last feature that registers this counts.
-    pub fn client_software(&mut self, software: crate::host::ClientSoftware) {
-        self.parts.client_software = Some(software);
-    }
-
-    /// Registers how to build the keep-alive ping; the last feature that registers this counts.
-    pub fn keep_alive_ping(&mut self, probe: crate::host::KeepAlivePing) {
-        self.parts.keep_alive_ping = Some(probe);
+    /// Provides a value that is found by its type in [`crate::Host::extensions`]; see [`crate::provided`]. Only one
+    /// feature of a host can provide it.
+    pub fn provide<T: Provided>(&mut self, value: T) {
+        match self.parts.extensions.provide(self.owner, value) {
+            Ok(()) => {}
+            Err(first) if first == self.owner => {
+                let difference = format!("provides {} twice; remove one", T::NAME);
+                self.fail(HostError::Undeclared(first, difference));
+            }
+            Err(first) => self.fail(HostError::DuplicateProvider(first, self.owner, T::NAME.to_owned())),
+        }
     }
 
     /// Declares that the feature stores undelivered messages and delivers them later, with a handler of
@@ -354,16 +354,6 @@ impl FeatureBuilder<'_> {
     /// 6121, section 8.5.3.1.
     pub fn iq_without_subscription(&mut self) {
         self.parts.iq_without_subscription = true;
-    }
-
-    /// Enables stream management and registers how a delayed message is marked.
-    pub fn stream_management(
-        &mut self,
-        management: crate::session::StreamManagementConfig,
-        add_delay: crate::host::AddDelay,
-    ) {
-        self.parts.stream_management = Some(management);
-        self.parts.add_delay = Some(add_delay);
     }
 
     /// A handler for an element on the stream that is not a stanza.
@@ -403,7 +393,7 @@ impl FeatureBuilder<'_> {
 
     /// What features register for a crate above the engine: one value of each type for the host.
     pub fn extension<T: Any + Default + Send + Sync>(&mut self) -> &mut T {
-        self.parts.extensions.get_or_default()
+        self.parts.extensions.get_or_default(self.owner)
     }
 
     /// Refuses to build the host: the feature registered what it must not.

@@ -23,8 +23,6 @@ use crate::iq::{IqKey, IqTable};
 use crate::limits::NodeLimits;
 use crate::periodic_job::PeriodicJob;
 use crate::service::{Service, ServiceRegistrations};
-use crate::session::{Session, StreamManagementConfig};
-use crate::shared_stanza::SharedStanza;
 use crate::stream_elements::StreamElements;
 use crate::stream_feature::{StreamFeature, StreamFeatures};
 
@@ -36,7 +34,7 @@ pub struct Host {
     pub hooks: Hooks,
     /// Its request handlers.
     pub iq: IqTable,
-    /// What crates above the engine keep in it, such as commands.
+    /// What features provide ([`crate::provided`]), and what crates above the engine keep in it, such as commands.
     pub extensions: HostExtensions,
     /// Disco information of the domain (XEP-0030).
     pub disco_server: DiscoInfo,
@@ -48,14 +46,6 @@ pub struct Host {
     pub disco_nodes: Vec<Arc<dyn DiscoNode>>,
     /// Elements that are not stanzas, and their owners.
     pub elements: StreamElements,
-    /// Builds the keep-alive ping for an idle client.
-    pub keep_alive_ping: Option<KeepAlivePing>,
-    /// Stream management settings; none if the feature is disabled.
-    pub stream_management: Option<StreamManagementConfig>,
-    /// Finds the software of a client.
-    pub client_software: Option<ClientSoftware>,
-    /// Marks a message that reaches another resource or the store later than it was sent.
-    pub add_delay: Option<AddDelay>,
     /// A feature stores undelivered messages.
     pub stores_offline_messages: bool,
     /// Requests to a full address are delivered whether or not their sender may see its presence.
@@ -73,15 +63,6 @@ pub struct Host {
     options: BTreeMap<&'static str, FeatureOptions>,
 }
 
-/// Builds the keep-alive ping for an idle client.
-pub type KeepAlivePing = fn(&Session) -> Option<SharedStanza>;
-
-/// Returns the software of a client in a few words or as a URI, if the client reported it.
-pub type ClientSoftware = fn(&Session) -> Option<String>;
-
-/// Adds the time, in milliseconds since 1970, at which this domain first sent the message.
-pub type AddDelay = fn(&SharedStanza, &str, u64) -> Option<SharedStanza>;
-
 /// An enabled feature with its options.
 pub struct EnabledFeature {
     /// The declaration.
@@ -96,7 +77,7 @@ pub enum HostError {
     /// Two features declare the same request.
     #[error("{0} and {1} both handle the same request; disable one of them under [modules]")]
     DuplicateIqHandler(&'static str, &'static str),
-    /// Two features provide the same thing for a crate above the engine.
+    /// Two features provide what only one can provide: the features, and what it is.
     #[error("{0} and {1} both provide {2}; disable one of them under [modules]")]
     DuplicateProvider(&'static str, &'static str, String),
     /// Two features offer the same stream feature.
@@ -242,10 +223,6 @@ impl Host {
             stream_features,
             disco_nodes: parts.disco.nodes,
             elements: parts.elements,
-            keep_alive_ping: parts.keep_alive_ping,
-            stream_management: parts.stream_management,
-            add_delay: parts.add_delay,
-            client_software: parts.client_software,
             stores_offline_messages: parts.stores_offline_messages,
             iq_without_subscription: parts.iq_without_subscription,
             services,
@@ -317,6 +294,7 @@ mod tests {
     use super::*;
     use crate::feature::FeatureBuilder;
     use crate::iq::{IqFlow, IqRequest, IqTarget};
+    use crate::provided::{ClientSoftware, KeepAlivePing};
     use xml::Ns;
 
     const GET: IqKey = IqKey::get(IqTarget::Server, Ns::Ping, "ping");
@@ -354,6 +332,36 @@ mod tests {
         ] {
             let error = build(&[wrong]).unwrap_err();
             assert_eq!(error.to_string(), format!("the feature first {message}"));
+        }
+    }
+
+    #[test]
+    fn what_a_feature_provides_is_found_by_its_type_and_has_one_provider() {
+        const PING: Feature = Feature {
+            build: |builder: &mut FeatureBuilder<'_>| builder.provide(KeepAlivePing(|_| None)),
+            ..Feature::EMPTY
+        };
+        static ONE: Feature = Feature { name: "one", ..PING };
+        static TWO: Feature = Feature { name: "two", ..PING };
+        static TWICE: Feature = Feature {
+            name: "twice",
+            build: |builder: &mut FeatureBuilder<'_>| {
+                builder.provide(KeepAlivePing(|_| None));
+                builder.provide(KeepAlivePing(|_| None));
+            },
+            ..Feature::EMPTY
+        };
+        let host = build(&[&ONE]).unwrap();
+        assert!(host.extensions.get::<KeepAlivePing>().is_some());
+        assert!(host.extensions.get::<ClientSoftware>().is_none());
+        for (features, message) in [
+            (
+                vec![&ONE, &TWO],
+                "one and two both provide the keep-alive ping; disable one of them under [modules]",
+            ),
+            (vec![&TWICE], "the feature twice provides the keep-alive ping twice; remove one"),
+        ] {
+            assert_eq!(build(&features).unwrap_err().to_string(), message);
         }
     }
 

@@ -1,9 +1,11 @@
-//! What crates above the engine declare in features and keep in hosts, found by its type. Commands are such a crate.
+//! What features provide and what crates above the engine declare in features and keep in hosts, found by its type.
+//! Commands are such a crate.
 
 use std::any::{Any, TypeId};
 
 use crate::feature::Feature;
 use crate::host::HostError;
+use crate::provided::Provided;
 
 /// A part of a feature's declaration that a crate above the engine defines; see [`Feature::declarations`].
 pub trait FeatureDeclaration: Any + Sync {
@@ -16,22 +18,50 @@ pub trait FeatureDeclaration: Any + Sync {
 
 /// Values of a host by type.
 #[derive(Default)]
-pub struct HostExtensions(Vec<(TypeId, Box<dyn Any + Send + Sync>)>);
+pub struct HostExtensions(Vec<HostExtension>);
+
+struct HostExtension {
+    id: TypeId,
+    /// The feature that registered it first.
+    feature: &'static str,
+    value: Box<dyn Any + Send + Sync>,
+}
 
 impl HostExtensions {
     /// The value of this type.
     pub fn get<T: Any>(&self) -> Option<&T> {
-        self.0.iter().find(|(id, _)| *id == TypeId::of::<T>())?.1.downcast_ref()
+        self.find(TypeId::of::<T>())?.value.downcast_ref()
+    }
+
+    fn find(&self, id: TypeId) -> Option<&HostExtension> {
+        self.0.iter().find(|one| one.id == id)
     }
 
     /// The value of this type, its default if there was none.
-    pub(crate) fn get_or_default<T: Any + Default + Send + Sync>(&mut self) -> &mut T {
+    pub(crate) fn get_or_default<T: Any + Default + Send + Sync>(&mut self, feature: &'static str) -> &mut T {
         let id = TypeId::of::<T>();
-        let at = self.0.iter().position(|(other, _)| *other == id).unwrap_or_else(|| {
-            self.0.push((id, Box::<T>::default()));
+        let at = self.0.iter().position(|one| one.id == id).unwrap_or_else(|| {
+            self.0.push(HostExtension { id, feature, value: Box::<T>::default() });
             self.0.len() - 1
         });
         #[allow(clippy::expect_used, reason = "the value was stored with the id of its type")]
-        self.0[at].1.downcast_mut().expect("a value of this type")
+        self.0[at].value.downcast_mut().expect("a value of this type")
+    }
+
+    /// Adds what a feature provides.
+    ///
+    /// # Errors
+    /// The feature that provides it already.
+    pub(crate) fn provide<T: Provided>(
+        &mut self,
+        feature: &'static str,
+        value: T,
+    ) -> Result<(), &'static str> {
+        let id = TypeId::of::<T>();
+        if let Some(first) = self.find(id) {
+            return Err(first.feature);
+        }
+        self.0.push(HostExtension { id, feature, value: Box::new(value) });
+        Ok(())
     }
 }

@@ -45,6 +45,7 @@ pub mod node;
 pub mod node_extensions;
 pub mod passwords;
 pub mod periodic_job;
+pub mod provided;
 pub mod public_url;
 pub mod receipt;
 pub mod router;

@@ -19,6 +19,7 @@ use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::provided::KeepAlivePing;
 use throng_core::server_error::store_error;
 use throng_core::session::Session;
 use throng_core::visibility::Visibility;
@@ -57,7 +58,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.iq(OTHER, ping_account);
     builder.iq(SERVICE, |_: &mut IqRequest<'_>| IqFlow::empty());
     if builder.options.bool("idle_probe") {
-        builder.keep_alive_ping(keepalive_ping);
+        builder.provide(KeepAlivePing(keepalive_ping));
     }
 }
 
@@ -147,8 +148,9 @@ mod tests {
         let engine = TestNode::new(&[&FEATURE]);
         engine.create_user("juliet");
         let juliet = engine.connect("juliet", "balcony");
-        let probe = juliet.session.account.host().keep_alive_ping.expect("on by default");
-        let frame = probe(&juliet.session).unwrap();
+        let host = juliet.session.account.host();
+        let KeepAlivePing(build_ping) = host.extensions.get::<KeepAlivePing>().expect("on by default");
+        let frame = build_ping(&juliet.session).unwrap();
         let id = frame.head().id(frame.bytes()).unwrap().into_owned();
         assert_same(
             &[std::str::from_utf8(frame.bytes()).unwrap()],
@@ -169,6 +171,6 @@ mod tests {
     #[test]
     fn the_keep_alive_ping_can_be_disabled() {
         let engine = TestNode::with_options(&FEATURE, &[("idle_probe", OptionValue::Bool(false))]);
-        assert!(engine.node.host("example.com").unwrap().keep_alive_ping.is_none());
+        assert!(engine.node.host("example.com").unwrap().extensions.get::<KeepAlivePing>().is_none());
     }
 }

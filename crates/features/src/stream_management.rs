@@ -13,6 +13,7 @@
 
 use stanza::{append_child, payload::delay};
 use throng_core::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
+use throng_core::provided::AddDelay;
 use throng_core::session::StreamManagementConfig;
 use throng_core::{SharedStanza, StreamFeature};
 use xml::{Ns, Writer};
@@ -64,7 +65,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         unacked_bytes: number("unacked_bytes"),
         location: builder.options.text("location").to_owned(),
     };
-    builder.stream_management(management, with_delay);
+    builder.provide(management);
+    builder.provide(AddDelay(with_delay));
 }
 
 /// Adds the time at which the message was first sent (XEP-0203).
@@ -90,14 +92,14 @@ mod tests {
     #[test]
     fn options_become_limits() {
         let defaults = host(&[]);
-        let management = defaults.stream_management.as_ref().unwrap();
+        let management: &StreamManagementConfig = defaults.extensions.get().unwrap();
         assert_eq!((management.resume_seconds, management.unacked_bytes), (300, 262_144));
         assert_eq!(management.location, "");
         let other = host(&[
             ("resume_seconds", OptionValue::Int(0)),
             ("location", OptionValue::Text("[2001:db8::1]:5222".into())),
         ]);
-        let management = other.stream_management.as_ref().unwrap();
+        let management: &StreamManagementConfig = other.extensions.get().unwrap();
         assert_eq!((management.resume_seconds, management.location.as_str()), (0, "[2001:db8::1]:5222"));
         assert_eq!(
             other.stream_features.to_xml(StreamFeatureStage::Authenticated),

@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 use base::spawn::BoxFuture;
 use net::{Scratch, StreamEvent, Transport};
 use stanza::{Element, Head, IqType, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError};
+use throng_core::provided::KeepAlivePing;
 use throng_core::session::outstanding::StanzaPosition;
 use throng_core::session::stream_management::ACK_RETRY_SECONDS;
 use throng_core::session::{DequeueOutcome, QueuedBatch, QueuedStanza, ToRewrite, flags};
@@ -484,8 +485,7 @@ impl C2sConnection {
                 StreamError::new(StreamCondition::ConnectionTimeout).text("no answer to a keep-alive ping"),
             ));
         }
-        let probe = session.account.host().keep_alive_ping.and_then(|make| make(session));
-        let Some(frame) = probe else {
+        let Some(frame) = keep_alive_ping(session) else {
             self.outbox.set_deadline(now.saturating_add(limits.idle_ping_seconds));
             return None;
         };
@@ -494,6 +494,13 @@ impl C2sConnection {
         self.context.node.enqueue(session, frame, ToRewrite::None);
         None
     }
+}
+
+/// The ping of the feature that provides one.
+fn keep_alive_ping(session: &Session) -> Option<SharedStanza> {
+    let host = session.account.host();
+    let KeepAlivePing(build_ping) = host.extensions.get::<KeepAlivePing>()?;
+    build_ping(session)
 }
 
 /// Result of handling an element of a bound stream.
@@ -603,7 +610,7 @@ fn take_management(
     limits: &xml::Limits,
 ) -> Result<BoundElementOutcome, StreamError> {
     let managed = session.flags.has(flags::STREAM_MANAGEMENT);
-    if session.account.host().stream_management.is_none() && !managed {
+    if !managed && stream_management::config(&session.account.host()).is_none() {
         return unknown_element(Some(ns), ns.as_str(), name).map(|()| PEER_ERROR);
     }
     let tree = Tree::parse(bytes, scope, limits)?;

@@ -24,7 +24,7 @@ use base::spawn::BoxFuture;
 use jid::JidRef;
 use stanza::{StanzaCondition, StreamCondition, StreamError};
 use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES, TakeoverError};
-use throng_core::session::{StreamManagementTerms, flags};
+use throng_core::session::{StreamManagementConfig, StreamManagementTerms, flags};
 use throng_core::{Host, Node, Session};
 use xml::{Ns, Writer};
 
@@ -55,6 +55,11 @@ fn is_old(element: &xml::TreeNode<'_>) -> bool {
 /// `<r/>`
 pub(crate) fn request(terms: StreamManagementTerms) -> &'static [u8] {
     REQUEST[usize::from(terms.sm2)]
+}
+
+/// The settings of a host; `None` if stream management is disabled.
+pub(crate) fn config(host: &Host) -> Option<&StreamManagementConfig> {
+    host.extensions.get()
 }
 
 /// `<a/>` with the number of handled stanzas; empty if stream management is not enabled.
@@ -106,7 +111,7 @@ fn is_true(element: &xml::TreeNode<'_>, name: &str) -> bool {
 pub(crate) fn enable(session: &Session, element: xml::TreeNode<'_>) -> Vec<u8> {
     let old = is_old(&element);
     let host = session.account.host();
-    let Some(management) = &host.stream_management else {
+    let Some(management) = config(&host) else {
         return failed(old, StanzaCondition::FeatureNotImplemented, None);
     };
     // An anonymous user cannot log in again to resume.
@@ -184,7 +189,7 @@ pub(crate) fn resume(
     let done = |answer: Vec<u8>| -> BoxFuture<'static, ResumeOutcome> {
         Box::pin(std::future::ready(ResumeOutcome::Failed(answer)))
     };
-    if host.stream_management.as_ref().is_none_or(|m| m.resume_seconds == 0) {
+    if config(host).is_none_or(|config| config.resume_seconds == 0) {
         return done(failed(old, StanzaCondition::FeatureNotImplemented, None));
     }
     let (Some(previd), Some(h)) = (element.attr("previd"), number(&element, "h")) else {
@@ -248,7 +253,7 @@ pub(crate) fn may_resume(
     account: JidRef<'_>,
     element: xml::TreeNode<'_>,
 ) -> Result<bool, StreamError> {
-    if host.stream_management.as_ref().is_none_or(|m| m.resume_seconds == 0) {
+    if config(host).is_none_or(|config| config.resume_seconds == 0) {
         return Ok(false);
     }
     let previd = element.attr("previd");

@@ -21,7 +21,7 @@ static SM: Feature = Feature {
     build: |builder: &mut FeatureBuilder<'_>| {
         let management =
             StreamManagementConfig { resume_seconds: 300, unacked_bytes: 20_000, location: String::new() };
-        builder.stream_management(management, |frame, _, _| Some(frame.clone()));
+        builder.provide(management);
     },
     ..Feature::EMPTY
 };

@@ -14,6 +14,7 @@ use testkit::server::{ReceivedEvent, StreamClient, TestServer, TestServerConfig,
 use throng_core::effect::Effects;
 use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{Flow, HandlerOutcome, Interest, OutgoingCtx, Phase, StopReason};
+use throng_core::provided::KeepAlivePing;
 use throng_core::session::ToRewrite;
 use throng_core::{NodeLimits, SharedStanza};
 use throng_streams::C2sConnection;
@@ -23,9 +24,9 @@ use tokio::sync::Semaphore;
 static PROBE: Feature = Feature {
     name: "probe",
     build: |builder: &mut FeatureBuilder<'_>| {
-        builder.keep_alive_ping(|session| {
+        builder.provide(KeepAlivePing(|session| {
             SharedStanza::parse(format!("<iq type='get' id='alive' to='{}'/>", session.jid).as_bytes())
-        });
+        }));
     },
     ..Feature::EMPTY
 };

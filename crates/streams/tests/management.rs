@@ -30,7 +30,7 @@ static SM: Feature = Feature {
             unacked_bytes: 20_000,
             location: "[2001:db8::1]:5222".into(),
         };
-        builder.stream_management(management, |frame, _, _| Some(frame.clone()));
+        builder.provide(management);
     },
     ..Feature::EMPTY
 };
@@ -41,7 +41,7 @@ static ONLY_ACKS: Feature = Feature {
     build: |builder: &mut FeatureBuilder<'_>| {
         let management =
             StreamManagementConfig { resume_seconds: 0, unacked_bytes: 20_000, location: String::new() };
-        builder.stream_management(management, |frame, _, _| Some(frame.clone()));
+        builder.provide(management);
     },
     ..Feature::EMPTY
 };

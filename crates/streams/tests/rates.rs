@@ -11,15 +11,16 @@ use testkit::server::{PASSWORD, StreamClient, TestServer, TestServerConfig, run_
 use throng_core::NodeLimits;
 use throng_core::SharedStanza;
 use throng_core::feature::{Feature, FeatureBuilder};
+use throng_core::provided::KeepAlivePing;
 use throng_core::session::StreamManagementConfig;
 
 /// Sends keep-alive pings to idle clients.
 static PROBE: Feature = Feature {
     name: "probe",
     build: |builder: &mut FeatureBuilder<'_>| {
-        builder.keep_alive_ping(|session| {
+        builder.provide(KeepAlivePing(|session| {
             SharedStanza::parse(format!("<iq type='get' id='alive' to='{}'/>", session.jid).as_bytes())
-        });
+        }));
     },
     ..Feature::EMPTY
 };
@@ -30,7 +31,7 @@ static RESUME: Feature = Feature {
     build: |builder: &mut FeatureBuilder<'_>| {
         let management =
             StreamManagementConfig { resume_seconds: 300, unacked_bytes: 1_000_000, location: String::new() };
-        builder.stream_management(management, |frame, _, _| Some(frame.clone()));
+        builder.provide(management);
     },
     ..Feature::EMPTY
 };

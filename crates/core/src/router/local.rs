@@ -26,6 +26,7 @@ use crate::host::Host;
 use crate::iq::IqTarget;
 use crate::metrics::{Metrics, RouteOutcome};
 use crate::node::Node;
+use crate::provided::AddDelay;
 use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{AdmissionContext, PushOutcome, QueuedStanza, Session, ToRewrite, Urgency, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -774,7 +775,7 @@ impl Node {
         // because the queueing time is not recorded.
         let sent = sent.or_else(|| session.flags.has(flags::STREAM_MANAGEMENT).then(|| self.seconds()));
         if let Some(sent) = sent.filter(|_| stanza.class() == QueueClass::Message)
-            && let Some(add_delay) = host.add_delay
+            && let Some(AddDelay(add_delay)) = host.extensions.get::<AddDelay>()
         {
             let ago = u64::from(self.seconds().saturating_sub(sent)) * 1000;
             stanza = add_delay(&stanza, host.domain(), self.clock.unix_millis().saturating_sub(ago))

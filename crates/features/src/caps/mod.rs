@@ -33,6 +33,7 @@ use throng_core::disco::DiscoInfo;
 use throng_core::feature::{DerivedStreamFeature, DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{ClosingCtx, Flow, Interest, OutgoingCtx, Phase};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
+use throng_core::provided::ClientSoftware;
 use xml::Ns;
 
 /// Entity Capabilities.
@@ -72,7 +73,7 @@ const GRATUITOUS: IqKey = IqKey::set(IqTarget::Server, Ns::Caps2, "c");
 const NODE: &str = "urn:uuid:3f6c1c1e-5b0a-4f0e-9d53-7468726f6e67";
 
 fn build(b: &mut FeatureBuilder<'_>) {
-    b.client_software(announcement::software);
+    b.provide(ClientSoftware(announcement::software));
     let available = StanzaKindSet::of(StanzaKind::Presence(PresenceType::Available));
     let interest = Interest::kinds(available).payload(PayloadNs::Caps).payload(PayloadNs::Caps2);
     b.outgoing(Phase::Copy, interest, |ctx: &mut OutgoingCtx<'_>| {

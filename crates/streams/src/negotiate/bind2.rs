@@ -67,7 +67,7 @@ pub(super) fn feature(w: &mut Writer<'_>, host: &Host) {
         return;
     }
     w.start("bind").ns(Ns::Bind2);
-    let managed = host.stream_management.is_some().then_some(Ns::Sm3);
+    let managed = stream_management::config(host).is_some().then_some(Ns::Sm3);
     let mut vars = host.elements.bind2_inline_namespaces().chain(managed).peekable();
     if vars.peek().is_some() {
         w.start("inline");
@@ -125,7 +125,7 @@ impl C2sConnection {
         let mut inner = Vec::new();
         for (ns, name, bytes) in &request.inline {
             if matches!((ns, name.as_str()), (Ns::Sm3 | Ns::Sm2, "enable"))
-                && session.account.host().stream_management.is_some()
+                && stream_management::config(&session.account.host()).is_some()
                 && let Ok(tree) = Tree::parse(bytes, &NamespaceContext::client(), &xml::Limits::CEILING)
             {
                 inner.extend(stream_management::enable(&session, tree.root()));

@@ -9,6 +9,7 @@ use super::sasl2::IAP;
 use super::{bind2, fast_tokens, sasl2, scram_upgrade};
 use crate::c2s::{C2sConnection, ConnectionPhase};
 use crate::context::{AuthPolicy, TlsPolicy};
+use crate::stream_management;
 
 impl C2sConnection {
     /// Writes `<stream:features/>` for the current state.
@@ -138,7 +139,7 @@ impl C2sConnection {
 fn authentication(w: &mut Writer<'_>, offered: MechanismSet, host: &Host, binding: &ChannelBindingData) {
     let mut inline = Vec::with_capacity(320);
     let mut inner = Writer::new(&mut inline);
-    if host.stream_management.is_some() {
+    if stream_management::config(host).is_some() {
         inner.empty_element("sm", Ns::Sm3);
     }
     bind2::feature(&mut inner, host);

@@ -12,7 +12,7 @@ static MANAGEMENT: Feature = Feature {
     build: |builder| {
         let management =
             StreamManagementConfig { resume_seconds: 300, unacked_bytes: 65_536, location: String::new() };
-        builder.stream_management(management, |_, _, _| None);
+        builder.provide(management);
     },
     ..Feature::EMPTY
 };

@@ -1,0 +1,46 @@
+//! What one feature of a host provides to the engine, to streams, to interfaces or to other features. It is found by its
+//! type in [`crate::Host::extensions`]; a feature provides it with [`crate::feature::FeatureBuilder::provide`].
+//!
+//! Not implemented: values that several features fill together, such as commands; see
+//! [`crate::feature::FeatureBuilder::extension`].
+
+use std::any::Any;
+
+use crate::session::{Session, StreamManagementConfig};
+use crate::shared_stanza::SharedStanza;
+
+/// A value that at most one feature of a host provides.
+pub trait Provided: Any + Send + Sync {
+    /// What it is, for the error when two features provide it: a noun with its article.
+    const NAME: &'static str;
+}
+
+/// Builds the keep-alive ping for an idle client.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepAlivePing(pub fn(&Session) -> Option<SharedStanza>);
+
+/// Returns the software of a client in a few words or as a URI, if the client reported it.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientSoftware(pub fn(&Session) -> Option<String>);
+
+/// Marks a message that reaches another resource or the store later than it was sent: adds the domain and the time, in
+/// milliseconds since 1970, at which it first sent the message.
+#[derive(Clone, Copy, Debug)]
+pub struct AddDelay(pub fn(&SharedStanza, &str, u64) -> Option<SharedStanza>);
+
+impl Provided for KeepAlivePing {
+    const NAME: &'static str = "the keep-alive ping";
+}
+
+impl Provided for ClientSoftware {
+    const NAME: &'static str = "the software of clients";
+}
+
+impl Provided for AddDelay {
+    const NAME: &'static str = "the delay of messages";
+}
+
+/// Without it, streams do not offer stream management.
+impl Provided for StreamManagementConfig {
+    const NAME: &'static str = "stream management";
+}
