@@ -18,8 +18,8 @@ use store::{AddressId, PhotoHash, RosterItem, RosterSnapshot, RosterUpdateOutcom
 use crate::blocklist::Blocklist;
 use crate::domains::{CurrentHost, DomainTable, HostGuard};
 use crate::router::routing_table::RoutingTable;
-use crate::session::Session;
 use crate::session::flags::{self, AccountFlags};
+use crate::session::{Extension, Extensions, Session};
 
 /// A contact in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,7 @@ struct Rare {
     photo: Option<Box<PhotoHash>>,
     #[allow(clippy::box_collection, reason = "8 bytes instead of 24, and few accounts are on several nodes")]
     peers: Option<Box<Vec<PeerSessions>>>,
+    extensions: Extensions,
 }
 
 /// The account's sessions on another node, as that node has reported them.
@@ -233,9 +234,29 @@ impl AccountState {
         let mut rare = self.rare.take().unwrap_or_default();
         let done = f(&mut rare);
         self.rare = Some(rare).filter(|r| {
-            r.prefetched.is_some() || r.blocked.is_some() || r.photo.is_some() || r.peers.is_some()
+            r.prefetched.is_some()
+                || r.blocked.is_some()
+                || r.photo.is_some()
+                || r.peers.is_some()
+                || !r.extensions.is_empty()
         });
         done
+    }
+
+    /// State of type `T`, if the account has it.
+    pub fn extension<T: Extension>(&mut self) -> Option<&mut T> {
+        self.rare.as_mut()?.extensions.get()
+    }
+
+    /// Inserts state and replaces what was there. It lasts until the account's last session has ended.
+    pub fn insert_extension<T: Extension>(&mut self, value: T) {
+        self.rare(|rare| rare.extensions.insert(value));
+    }
+
+    /// Removes state. The memory of an account without state is freed.
+    pub fn remove_extension<T: Extension>(&mut self) -> Option<Box<T>> {
+        self.rare.as_ref()?;
+        self.rare(|rare| rare.extensions.remove())
     }
 
     /// Sessions of the account on other nodes, as far as this one knows.
@@ -395,6 +416,19 @@ mod tests {
     #[test]
     fn a_contact_is_sixteen_bytes() {
         assert_eq!(size_of::<Contact>(), 16);
+    }
+
+    #[test]
+    fn an_account_without_extensions_has_no_memory_for_them() {
+        struct Visits(u32);
+        impl Extension for Visits {}
+        let mut state = AccountState::default();
+        assert!(state.extension::<Visits>().is_none() && state.remove_extension::<Visits>().is_none());
+        assert!(state.rare.is_none(), "a look-up allocates nothing");
+        state.insert_extension(Visits(1));
+        state.extension::<Visits>().unwrap().0 += 1;
+        assert_eq!(state.remove_extension::<Visits>().map(|visits| visits.0), Some(2));
+        assert!(state.rare.is_none(), "the last one frees the memory");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! After [`MAX_ATTEMPTS`] failed reads, about a second apart, the sessions that depend on the view end.
 //!
 //! A client can cause such changes as fast as it writes its roster, so an account has at most one reload of its view:
-//! a change that is reported during a read repeats the read after it ([`RosterReloads`]).
+//! a change that is reported during a read repeats the read after it ([`RosterReload`]).
 //!
 //! # Pitfalls
 //!
@@ -17,14 +17,13 @@
 use std::sync::Arc;
 
 use base::lock::LeafMutex;
-use hashbrown::HashMap;
 use stanza::{StreamCondition, StreamError};
 use store::{StoreError, StoreErrorKind};
 
 use crate::account::Account;
 use crate::node::Node;
 use crate::server_error::ServerError;
-use crate::session::Session;
+use crate::session::{Extension, Session};
 
 /// Failed reads after which the sessions end.
 const MAX_ATTEMPTS: u32 = 3;
@@ -45,74 +44,66 @@ struct FailedRecheck {
     due: u32,
 }
 
-/// Checks that wait for their next attempt, and the reloads of roster views.
+/// Checks that wait for their next attempt.
 #[derive(Default)]
-pub(crate) struct AccountRechecks {
-    waiting: LeafMutex<Vec<FailedRecheck>>,
-    reloads: RosterReloads,
+pub(crate) struct AccountRechecks(LeafMutex<Vec<FailedRecheck>>);
+
+/// State of an account whose roster view is being reloaded.
+struct ReloadingRoster {
+    /// The view became outdated again since its last read began.
+    outdated: bool,
 }
 
-/// Accounts whose roster view is being reloaded, by the address of the [`Account`] in memory. The value is whether the
-/// view became outdated again since its last read began.
-#[derive(Clone, Default)]
-struct RosterReloads(Arc<LeafMutex<HashMap<usize, bool>>>);
+impl Extension for ReloadingRoster {}
 
 /// The only reload of an account's roster view, with its repetitions; dropping it permits another one.
 struct RosterReload {
     account: Arc<Account>,
-    reloads: RosterReloads,
     ended: bool,
 }
 
-impl RosterReloads {
-    /// Begins a reload. `None` if there is one: it reads again.
-    fn begin(&self, account: Arc<Account>) -> Option<RosterReload> {
-        match self.0.lock().entry(RosterReload::key(&account)) {
-            hashbrown::hash_map::Entry::Occupied(mut outdated) => {
-                outdated.insert(true);
-                return None;
-            }
-            hashbrown::hash_map::Entry::Vacant(free) => drop(free.insert(true)),
-        }
-        Some(RosterReload { account, reloads: self.clone(), ended: false })
-    }
-}
-
 impl RosterReload {
-    /// Unique as long as the reload holds the account.
-    fn key(account: &Arc<Account>) -> usize {
-        Arc::as_ptr(account).addr()
+    /// Begins a reload. `None` if there is one: it reads again.
+    fn begin(account: Arc<Account>) -> Option<RosterReload> {
+        let begun = account.with(|state| match state.extension::<ReloadingRoster>() {
+            Some(reloading) => {
+                reloading.outdated = true;
+                false
+            }
+            None => {
+                state.insert_extension(ReloadingRoster { outdated: true });
+                true
+            }
+        });
+        begun.then(|| RosterReload { account, ended: false })
     }
 
     /// Must be called before each read: the read covers all changes reported so far.
     fn start_read(&self) {
-        self.reloads.0.lock().insert(Self::key(&self.account), false);
+        self.account.with(|state| {
+            if let Some(reloading) = state.extension::<ReloadingRoster>() {
+                reloading.outdated = false;
+            }
+        });
     }
 
     /// Ends the reload after a successful read. False if the view became outdated meanwhile.
     fn try_end(&mut self) -> bool {
-        let mut reloads = self.reloads.0.lock();
-        let key = Self::key(&self.account);
-        if reloads.get(&key).is_some_and(|outdated| *outdated) {
-            return false;
-        }
-        Self::remove(&mut reloads, key);
-        self.ended = true;
-        true
-    }
-
-    fn remove(reloads: &mut HashMap<usize, bool>, key: usize) {
-        reloads.remove(&key);
-        if reloads.is_empty() {
-            *reloads = HashMap::new();
-        }
+        self.ended = self.account.with(|state| {
+            let outdated = state.extension::<ReloadingRoster>().is_some_and(|reloading| reloading.outdated);
+            if !outdated {
+                state.remove_extension::<ReloadingRoster>();
+            }
+            !outdated
+        });
+        self.ended
     }
 }
 
 impl Drop for RosterReload {
     fn drop(&mut self) {
         if !self.ended {
-            Self::remove(&mut self.reloads.0.lock(), Self::key(&self.account));
+            self.account.with(|state| state.remove_extension::<ReloadingRoster>());
         }
     }
 }
@@ -144,11 +135,11 @@ impl Outdated {
 
 impl AccountRechecks {
     fn add(&self, failed: FailedRecheck) {
-        self.waiting.lock().push(failed);
+        self.0.lock().push(failed);
     }
 
     fn take_due(&self, now: u32) -> Vec<FailedRecheck> {
-        let mut rechecks = self.waiting.lock();
+        let mut rechecks = self.0.lock();
         if rechecks.is_empty() {
             return Vec::new();
         }
@@ -166,7 +157,7 @@ impl Node {
 
     /// Reads the roster view of a connected account again. If it cannot be read, the account's sessions end.
     pub(crate) fn reload_roster(self: &Arc<Self>, account: Arc<Account>) {
-        if let Some(reload) = self.account_rechecks.reloads.begin(account) {
+        if let Some(reload) = RosterReload::begin(account) {
             self.spawn_recheck(Outdated::Roster(reload), 1);
         }
     }
@@ -288,21 +279,23 @@ mod tests {
 
     #[test]
     fn a_change_reported_during_a_read_repeats_that_read_only() {
-        let (reloads, juliet, romeo) = (RosterReloads::default(), account(), account());
-        let mut reload = reloads.begin(juliet.clone()).unwrap();
-        assert!(reloads.begin(juliet.clone()).is_none(), "the read has not begun, so it covers this change");
+        let (juliet, romeo) = (account(), account());
+        let mut reload = RosterReload::begin(juliet.clone()).unwrap();
+        assert!(
+            RosterReload::begin(juliet.clone()).is_none(),
+            "the read has not begun, so it covers this change"
+        );
         reload.start_read();
         assert!(reload.try_end());
-        let mut reload = reloads.begin(juliet.clone()).expect("another one may begin");
+        let mut reload = RosterReload::begin(juliet.clone()).expect("another one may begin");
         reload.start_read();
-        assert!(reloads.begin(juliet.clone()).is_none() && !reload.try_end(), "read again");
+        assert!(RosterReload::begin(juliet.clone()).is_none() && !reload.try_end(), "read again");
         reload.start_read();
         assert!(reload.try_end());
         drop(reload);
         // One that fails permits another one, too, and accounts do not delay each other.
-        drop(reloads.begin(juliet.clone()).unwrap());
-        let _juliet = reloads.begin(juliet).unwrap();
-        let _romeo = reloads.begin(romeo).unwrap();
-        assert_eq!(reloads.0.lock().len(), 2);
+        drop(RosterReload::begin(juliet.clone()).unwrap());
+        let _juliet = RosterReload::begin(juliet).unwrap();
+        let _romeo = RosterReload::begin(romeo).unwrap();
     }
 }

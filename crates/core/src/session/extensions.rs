@@ -1,11 +1,12 @@
-//! Boxed session state of features: absent until used, at the cost of one pointer in every session.
+//! Boxed state of features in sessions and accounts: absent until used. It costs one pointer in every session, and nothing in
+//! an account without any.
 
 use std::any::{Any, TypeId};
 
-/// State of a feature in a session.
+/// State of a feature in a session or an account.
 pub trait Extension: Any + Send {}
 
-/// The extensions of one session. Eight bytes while empty.
+/// The extensions of one session or account. Eight bytes while empty.
 #[derive(Default)]
 #[allow(clippy::box_collection, reason = "8 bytes instead of 24 in every session")]
 pub struct Extensions(Option<Box<Vec<ExtensionEntry>>>);
@@ -22,7 +23,14 @@ impl Extensions {
     /// Inserts state and replaces what was there.
     pub fn insert<T: Extension>(&mut self, value: T) {
         self.remove::<T>();
-        self.0.get_or_insert_default().push((TypeId::of::<T>(), Box::new(value)));
+        // Most have one, and an empty vector grows to four.
+        let list = self.0.get_or_insert_with(|| Box::new(Vec::with_capacity(1)));
+        list.push((TypeId::of::<T>(), Box::new(value)));
+    }
+
+    /// Whether there is no state at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
     }
 
     /// Removes state.
@@ -51,10 +59,11 @@ mod tests {
         assert_eq!(size_of::<Extensions>(), 8);
         assert!(slots.get::<A>().is_none());
         slots.insert(A(1));
+        assert_eq!(slots.0.as_ref().map(|list| list.capacity()), Some(1));
         slots.insert(B);
         slots.insert(A(2));
         assert_eq!(slots.get::<A>().unwrap().0, 2);
         assert!(slots.remove::<A>().is_some() && slots.remove::<B>().is_some());
-        assert!(slots.0.is_none());
+        assert!(slots.is_empty());
     }
 }
