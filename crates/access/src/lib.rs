@@ -1,9 +1,10 @@
-//! Access to accounts: the throttle of failed logins and the log of logins and ended sessions. Every interface that accepts
-//! a password uses them.
+//! Access to accounts, which interfaces share: the throttle of failed logins, the log of logins and ended sessions, and
+//! information about the connections of sessions.
 //!
 //! Not implemented: the mechanisms, which are in `sasl`, and their negotiation, which is in `streams` and `api`.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod login_throttle;
+pub mod session_info;
 pub mod session_log;

@@ -2,7 +2,7 @@
 //!
 //! Listing walks the routing table shard by shard, in each shard in the order of hashes; so a page of a hundred
 //! thousand sessions costs one shard and not a sort of all. Data that only the connections have is requested for the
-//! sessions on the page ([`throng_core::session_info`]).
+//! sessions on the page ([`access::session_info`]).
 //!
 //! Not implemented: sessions of other nodes.
 //!
@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use access::session_info::{SessionInfo, request_session_info};
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -22,7 +23,6 @@ use serde_json::{Value, json};
 use throng_commands::{RawArguments, TokenScope};
 use throng_core::provided::ClientSoftware;
 use throng_core::session::flags;
-use throng_core::session_info::SessionInfo;
 use throng_core::{Account, Session};
 
 use crate::auth::ApiCaller;
@@ -172,7 +172,7 @@ async fn sessions_of_account(
 }
 
 async fn page(api: &Api, sessions: Vec<Arc<Session>>, next: Option<String>, total: usize) -> Response {
-    let info = api.node.request_session_info(&sessions).await;
+    let info = request_session_info(&api.node, &sessions).await;
     let items: Vec<Value> = sessions.iter().zip(info).map(|(s, info)| session_json(api, s, info)).collect();
     axum::Json(json!({ "items": items, "next": next, "total": total })).into_response()
 }

@@ -54,7 +54,6 @@ pub mod server_iq;
 pub mod service;
 mod service_rates;
 pub mod session;
-pub mod session_info;
 pub mod stream_elements;
 pub mod stream_feature;
 pub mod visibility;

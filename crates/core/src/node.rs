@@ -31,7 +31,6 @@ use crate::session::stream_management::EndedStreams;
 use crate::session::{
     AccountRates, AdmissionContext, Backlog, Outbox, OutboxRegistry, PresenceBatcher, Session, flags,
 };
-use crate::session_info::SessionInfoRequests;
 
 /// Parts from which a node is built.
 pub struct NodeComponents {
@@ -84,8 +83,6 @@ pub struct Node {
     stanza_ids: TimeOrderedIdGenerator,
     /// Metrics.
     pub metrics: Metrics,
-    /// Pending session info requests to connections.
-    pub(crate) session_info_requests: SessionInfoRequests,
     limits: ArcSwap<NodeLimits>,
     admins: LeafRwLock<BTreeSet<Jid>>,
     /// Administrators named in the configuration. A command may have removed one of them from `admins`; a
@@ -137,7 +134,6 @@ impl Node {
             stanza_ids: TimeOrderedIdGenerator::new(own.as_str(), epoch),
             spawner: parts.spawner,
             metrics: parts.metrics,
-            session_info_requests: SessionInfoRequests::default(),
             limits: ArcSwap::from_pointee(parts.limits),
             admins: LeafRwLock::new(parts.admins.into_iter().collect()),
             configured_admins: LeafRwLock::default(),
@@ -257,15 +253,16 @@ impl Node {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Must be called once a second: signals elapsed deadlines, expires unanswered requests, starts periodic jobs.
+    /// Must be called once a second: signals elapsed deadlines, expires unanswered requests, starts periodic jobs, sweeps the
+    /// extensions.
     pub fn sweep(self: &Arc<Self>) {
         let now = self.clock.now_seconds();
         self.now.store(now, Ordering::Relaxed);
         self.outboxes.check_deadlines(now);
         self.expire_pending_iqs(now);
-        self.expire_session_info_requests(now);
         self.retry_rechecks(now);
         self.start_due_jobs(now);
+        self.extensions.sweep(self, now);
     }
 
     /// A stanza id (XEP-0359) that is greater than all that this node has assigned since its start, and that no other node assigns.

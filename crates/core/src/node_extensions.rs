@@ -13,39 +13,74 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::node::Node;
+
+/// State in a node that has deadlines.
+pub trait Swept: Send + Sync {
+    /// Called once a second, with the second of the node's clock.
+    fn sweep(&self, node: &Arc<Node>, now: u32);
+}
+
 /// Values by type.
 #[derive(Default)]
-pub struct NodeExtensions(ArcSwap<Vec<(TypeId, Arc<dyn Any + Send + Sync>)>>);
+pub struct NodeExtensions(ArcSwap<Vec<NodeExtension>>);
+
+#[derive(Clone)]
+struct NodeExtension {
+    id: TypeId,
+    value: Arc<dyn Any + Send + Sync>,
+    /// The same value, if it has deadlines.
+    swept: Option<Arc<dyn Swept>>,
+}
 
 impl NodeExtensions {
     /// Provides a value and replaces an earlier one of this type.
     pub fn insert<T: Any + Send + Sync>(&self, value: T) {
-        let value: Arc<dyn Any + Send + Sync> = Arc::new(value);
+        let added = NodeExtension { id: TypeId::of::<T>(), value: Arc::new(value), swept: None };
         self.0.rcu(|list| {
-            let others = list.iter().filter(|(id, _)| *id != TypeId::of::<T>()).cloned();
-            others.chain([(TypeId::of::<T>(), value.clone())]).collect::<Vec<_>>()
+            let others = list.iter().filter(|one| one.id != added.id);
+            others.chain([&added]).cloned().collect::<Vec<_>>()
         });
     }
 
     /// The value of this type; its default, provided by this call, if there is none yet.
     pub fn get_or_default<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        self.get_or_add(|_| None)
+    }
+
+    /// Like [`NodeExtensions::get_or_default`], for state with deadlines: [`Node::sweep`] calls it from then on.
+    pub fn get_or_default_swept<T: Any + Swept + Default>(&self) -> Arc<T> {
+        self.get_or_add(|value: &Arc<T>| Some(value.clone() as Arc<dyn Swept>))
+    }
+
+    fn get_or_add<T: Any + Send + Sync + Default>(
+        &self,
+        swept: impl FnOnce(&Arc<T>) -> Option<Arc<dyn Swept>>,
+    ) -> Arc<T> {
         if let Some(found) = self.get() {
             return found;
         }
         let made = Arc::<T>::default();
-        let id = TypeId::of::<T>();
-        let before = self.0.rcu(|list| match list.iter().any(|(other, _)| *other == id) {
+        let added = NodeExtension { id: TypeId::of::<T>(), value: made.clone(), swept: swept(&made) };
+        let before = self.0.rcu(|list| match list.iter().any(|one| one.id == added.id) {
             true => list.clone(),
-            false => Arc::new(list.iter().cloned().chain([(id, made.clone() as Arc<_>)]).collect()),
+            false => Arc::new(list.iter().chain([&added]).cloned().collect()),
         });
-        let first = before.iter().find(|(other, _)| *other == id).map(|(_, value)| value.clone());
+        let first = before.iter().find(|one| one.id == added.id).map(|one| one.value.clone());
         first.and_then(|value| value.downcast().ok()).unwrap_or(made)
     }
 
     /// The value of this type, if one is provided.
     pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         let list = self.0.load();
-        list.iter().find(|(id, _)| *id == TypeId::of::<T>())?.1.clone().downcast().ok()
+        list.iter().find(|one| one.id == TypeId::of::<T>())?.value.clone().downcast().ok()
+    }
+
+    /// Sweeps the state with deadlines.
+    pub(crate) fn sweep(&self, node: &Arc<Node>, now: u32) {
+        for swept in self.0.load_full().iter().filter_map(|one| one.swept.as_ref()) {
+            swept.sweep(node, now);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use access::session_info::answer_session_info;
 use throng_core::{Node, Session};
 
 use crate::unfinished::UnfinishedStanzas;
@@ -97,7 +98,7 @@ impl Future for DetachedSession {
             this.ended = true;
         }
         if outbox.info_requested() {
-            this.node.answer_session_info(&outbox, None);
+            answer_session_info(&this.node, &outbox, None);
         }
         let timed_out = outbox.deadline_elapsed() && this.node.seconds() >= outbox.deadline();
         if !this.ended && (closing || timed_out) {

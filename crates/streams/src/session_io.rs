@@ -18,6 +18,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use access::session_info::{SessionInfo, answer_session_info};
 use base::spawn::BoxFuture;
 use net::{Scratch, StreamEvent, Transport};
 use stanza::{Element, Head, IqType, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError};
@@ -25,7 +26,6 @@ use throng_core::provided::KeepAlivePing;
 use throng_core::session::outstanding::StanzaPosition;
 use throng_core::session::stream_management::ACK_RETRY_SECONDS;
 use throng_core::session::{DequeueOutcome, QueuedBatch, QueuedStanza, ToRewrite, flags};
-use throng_core::session_info::SessionInfo;
 use throng_core::{IngestOutcome, Node, Receipts, Session, SharedStanza};
 use xml::{NamespaceContext, Ns, Tree};
 
@@ -59,7 +59,7 @@ impl C2sConnection {
         }
         if self.outbox.info_requested() {
             let info = self.session_info(session, now);
-            self.context.node.answer_session_info(&self.outbox, Some(info));
+            answer_session_info(&self.context.node, &self.outbox, Some(info));
         }
         if let Some(next) = self.on_deadline(session, now) {
             return next;

@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base::lock::{LeafMutex, RankedMutex, rank};
-
-use crate::node::Node;
-use crate::session::{Outbox, Session};
+use throng_core::node_extensions::Swept;
+use throng_core::{Node, Outbox, Session};
 
 /// Seconds after which an answer counts as missing.
 pub const TIMEOUT_SECONDS: u32 = 3;
@@ -40,7 +39,7 @@ pub struct SessionInfo {
 
 /// Pending requests by the id of the outbox.
 #[derive(Default)]
-pub struct SessionInfoRequests(
+struct SessionInfoRequests(
     RankedMutex<HashMap<u64, Vec<PendingInfoRequest>>, { rank::SESSION_INFO_REQUESTS }>,
 );
 
@@ -92,43 +91,48 @@ impl Future for SessionInfoFuture {
     }
 }
 
-impl Node {
-    /// Requests the information of these sessions. Detached sessions, and those beyond the limit of the node,
-    /// are not asked.
-    pub fn request_session_info(&self, sessions: &[Arc<Session>]) -> SessionInfoFuture {
-        let batch = Arc::new(InfoRequestBatch::default());
-        batch.0.lock().answers = vec![None; sessions.len()];
-        let now = self.seconds();
-        let mut outboxes = Vec::with_capacity(sessions.len());
-        {
-            let mut all = self.session_info_requests.0.lock();
-            for (index, session) in sessions.iter().enumerate() {
-                let outbox = &session.outbox;
-                if all.len() >= MAX_PENDING || session.is_ended() || outbox.is_detached() {
-                    continue;
-                }
-                batch.0.lock().missing += 1;
-                let request =
-                    PendingInfoRequest { batch: batch.clone(), index, since: now, outbox: outbox.clone() };
-                all.entry(outbox.id).or_default().push(request);
-                outboxes.push(outbox.clone());
+/// Requests the information of these sessions. Detached sessions, and those beyond the limit of the node, receive no
+/// request.
+pub fn request_session_info(node: &Node, sessions: &[Arc<Session>]) -> SessionInfoFuture {
+    let batch = Arc::new(InfoRequestBatch::default());
+    batch.0.lock().answers = vec![None; sessions.len()];
+    let now = node.seconds();
+    let mut outboxes = Vec::with_capacity(sessions.len());
+    {
+        let requests = pending_requests(node);
+        let mut all = requests.0.lock();
+        for (index, session) in sessions.iter().enumerate() {
+            let outbox = &session.outbox;
+            if all.len() >= MAX_PENDING || session.is_ended() || outbox.is_detached() {
+                continue;
             }
-        }
-        outboxes.iter().for_each(|outbox| outbox.request_info());
-        SessionInfoFuture(batch)
-    }
-
-    /// Records the answer of a connection's task; none if there is no connection.
-    pub fn answer_session_info(&self, outbox: &Outbox, info: Option<SessionInfo>) {
-        let requests = self.session_info_requests.0.lock().remove(&outbox.id);
-        for request in requests.into_iter().flatten() {
-            request.batch.answer(request.index, info.clone());
+            batch.0.lock().missing += 1;
+            let request =
+                PendingInfoRequest { batch: batch.clone(), index, since: now, outbox: outbox.clone() };
+            all.entry(outbox.id).or_default().push(request);
+            outboxes.push(outbox.clone());
         }
     }
+    outboxes.iter().for_each(|outbox| outbox.request_info());
+    SessionInfoFuture(batch)
+}
 
+/// Records the answer of a connection's task; none if there is no connection.
+pub fn answer_session_info(node: &Node, outbox: &Outbox, info: Option<SessionInfo>) {
+    let requests = pending_requests(node).0.lock().remove(&outbox.id);
+    for request in requests.into_iter().flatten() {
+        request.batch.answer(request.index, info.clone());
+    }
+}
+
+fn pending_requests(node: &Node) -> Arc<SessionInfoRequests> {
+    node.extensions.get_or_default_swept()
+}
+
+impl Swept for SessionInfoRequests {
     /// Signals pending requests again, and expires old ones.
-    pub(crate) fn expire_session_info_requests(&self, now: u32) {
-        let mut all = self.session_info_requests.0.lock();
+    fn sweep(&self, _node: &Arc<Node>, now: u32) {
+        let mut all = self.0.lock();
         if all.is_empty() {
             return;
         }
