@@ -17,17 +17,16 @@
 //! Any client that reaches the listener can send anything. A handler authenticates requests itself.
 
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use base::percent_encoding::{percent_decode, percent_encode};
 use base::spawn::BoxFuture;
-use bytes::Bytes;
-use futures_core::Stream;
+use environment::public_url::SharedPublicUrl;
 
 use crate::host::Host;
 use crate::node::Node;
-use crate::public_url::SharedPublicUrl;
+
+pub use environment::{HttpBodyError, HttpBodyStream, HttpRouteBody};
 
 /// Declaration of a route.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,71 +49,6 @@ impl HttpRouteSpec {
         let known = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
         !self.prefix.is_empty() && self.prefix.bytes().all(known) && !RESERVED_PREFIXES.contains(&self.prefix)
     }
-}
-
-/// Chunks of a body, none of them empty.
-pub type HttpBodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, HttpBodyError>> + Send>>;
-
-/// The body of a request or response.
-#[derive(Default)]
-pub enum HttpRouteBody {
-    /// No body.
-    #[default]
-    Empty,
-    /// The whole body.
-    Full(Bytes),
-    /// Chunks that are read when the receiver takes them.
-    Stream {
-        /// The chunks.
-        chunks: HttpBodyStream,
-        /// Bytes of all chunks, if known.
-        length: Option<u64>,
-    },
-}
-
-impl HttpRouteBody {
-    /// Bytes of the body, if known.
-    pub fn length(&self) -> Option<u64> {
-        match self {
-            HttpRouteBody::Empty => Some(0),
-            HttpRouteBody::Full(bytes) => Some(bytes.len() as u64),
-            HttpRouteBody::Stream { length, .. } => *length,
-        }
-    }
-
-    /// The next chunk; `None` at the end.
-    pub async fn chunk(&mut self) -> Option<Result<Bytes, HttpBodyError>> {
-        match self {
-            HttpRouteBody::Empty => None,
-            HttpRouteBody::Full(_) => match std::mem::take(self) {
-                HttpRouteBody::Full(bytes) if !bytes.is_empty() => Some(Ok(bytes)),
-                _ => None,
-            },
-            HttpRouteBody::Stream { chunks, .. } => {
-                std::future::poll_fn(|cx| chunks.as_mut().poll_next(cx)).await
-            }
-        }
-    }
-}
-
-impl std::fmt::Debug for HttpRouteBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "HttpRouteBody({:?})", self.length())
-    }
-}
-
-/// Why a body ended before its end.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub enum HttpBodyError {
-    /// The connection was closed, or the body is malformed.
-    #[error("the body is incomplete")]
-    Incomplete,
-    /// It did not arrive in time.
-    #[error("the body was not received in time")]
-    TooSlow,
-    /// Its source failed, such as a disk.
-    #[error("{0}")]
-    Source(String),
 }
 
 /// A request to a route.
@@ -189,24 +123,11 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::{Context, Poll, Waker};
 
     #[test]
     fn a_prefix_is_one_word_that_the_server_does_not_use() {
         let valid = |prefix| HttpRouteSpec { prefix, methods: &["GET"], doc: "" }.is_valid();
         assert!(valid("upload") && valid("bits-of-binary"));
         assert!(!valid("") && !valid("api") && !valid("a/b") && !valid("%2e") && !valid("Upload"));
-    }
-
-    #[test]
-    fn a_whole_body_is_one_chunk() {
-        let mut body = HttpRouteBody::Full(Bytes::from_static(b"abc"));
-        assert_eq!(body.length(), Some(3));
-        let mut chunk = || {
-            let next = std::pin::pin!(body.chunk()).poll(&mut Context::from_waker(Waker::noop()));
-            let Poll::Ready(chunk) = next else { panic!("it is there") };
-            chunk
-        };
-        assert_eq!((chunk(), chunk()), (Some(Ok(Bytes::from_static(b"abc"))), None));
     }
 }

@@ -35,7 +35,8 @@ const PROGRAM_PACKAGES: &[&str] = &["anyhow", "clap", "toml", "tracing-subscribe
 const NEVER_IN_VALUES: &[&[&str]] =
     &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES, &["tracing", "prometheus-client"]];
 const NEVER_IN_ENGINE: &[&[&str]] = &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES];
-const ENGINE_PARTS: &[&str] = &["base", "jid", "xml", "stanza", "store", "cluster", "queues", "outbox"];
+const ENGINE_PARTS: &[&str] =
+    &["base", "jid", "xml", "stanza", "store", "cluster", "environment", "queues", "outbox"];
 const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core", "commands"];
 
 /// Tools and tests stand above everything that is shipped.
@@ -47,6 +48,7 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule { name: "sasl", layer: 0, uses: &["base"], never: NEVER_IN_VALUES },
     LayerRule { name: "store", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
     LayerRule { name: "cluster", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
+    LayerRule { name: "environment", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
     LayerRule {
         name: "net",
         layer: 2,
@@ -281,7 +283,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, queues, outbox"
+                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, environment, queues, outbox"
             ]
         );
         assert!(messages(&["throng-features: throng-muc", "throng-muc:"])[0].contains("must not use muc"));

@@ -1,7 +1,5 @@
 //! Interface between the proxy of SOCKS5 bytestreams (XEP-0065), which answers requests, and the program that has the
 //! listeners and relays the bytes.
-//!
-//! The program provides a [`BytestreamRelay`] in the [`crate::node_extensions`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;

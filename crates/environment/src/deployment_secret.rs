@@ -1,5 +1,5 @@
 //! The secret of the deployment, kept in the database and the same on all nodes: the source of keys for signatures that
-//! survive a restart. The program provides it in [`crate::Node::extensions`].
+//! survive a restart.
 //!
 //! # Pitfalls
 //!

@@ -1,4 +1,4 @@
-//! Files of features: directories on a disk of this node, which the program provides in [`crate::Node::extensions`].
+//! Files of features: directories on a disk of this node, which the program provides.
 //!
 //! A directory has folders, and folders have files. A file is written once, as a whole: it appears complete or not at all,
 //! and once `write` has succeeded it survives a crash. Names are words of small letters, digits and `-`, so that no name
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::spawn::BoxFuture;
 
-use crate::http_route::{HttpBodyError, HttpRouteBody};
+use crate::http_body::{HttpBodyError, HttpRouteBody};
 
 /// A folder or file name: 1 to 200 small letters, digits and `-`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

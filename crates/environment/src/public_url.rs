@@ -1,4 +1,4 @@
-//! The public URL of this node's HTTP listeners, which the program provides in [`crate::Node::extensions`].
+//! The public URL of this node's HTTP listeners.
 //!
 //! It is `[http] public_url`, or else the address of a listener that clients can use: an `https` listener, or an `http`
 //! listener of the same machine.
