@@ -47,7 +47,6 @@ pub mod router;
 pub mod server_error;
 pub mod server_iq;
 pub mod service;
-mod service_rates;
 pub mod session;
 pub mod stream_elements;
 pub mod stream_feature;

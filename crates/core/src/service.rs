@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use jid::{Jid, JidRef};
 use stanza::StanzaCondition;
+use stanza_rates::ServiceRates;
 
 use crate::disco::{DiscoForm, DiscoIdentity, DiscoInfo};
 use crate::effect::Effects;
@@ -25,7 +26,6 @@ use crate::hooks::Flow;
 use crate::host::{Host, HostError};
 use crate::iq::{IqHandler, IqKey, IqTable, IqTarget};
 use crate::node::Node;
-use crate::service_rates::ServiceRates;
 use crate::shared_stanza::SharedStanza;
 
 /// The option with the address of a service.

@@ -25,7 +25,7 @@ pub use outbox::{
     OutboxRegistry, PresenceBatcher, PushOutcome, QueuedBatch, QueuedStanza, StreamManagementConfig,
     StreamManagementTerms, ToRewrite, Urgency, backlog, stream_management,
 };
-pub use rates::{AccountRates, SessionRates};
+pub use stanza_rates::{AccountRates, SessionRates};
 
 /// A bound resource of a local account.
 pub struct Session {

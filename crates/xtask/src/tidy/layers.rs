@@ -36,7 +36,7 @@ const NEVER_IN_VALUES: &[&[&str]] =
     &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES, &["tracing", "prometheus-client"]];
 const NEVER_IN_ENGINE: &[&[&str]] = &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES];
 const ENGINE_PARTS: &[&str] =
-    &["base", "jid", "xml", "stanza", "store", "cluster", "environment", "queues", "outbox"];
+    &["base", "jid", "xml", "stanza", "store", "cluster", "environment", "queues", "outbox", "stanza-rates"];
 const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core", "commands"];
 
 /// Tools and tests stand above everything that is shipped.
@@ -70,6 +70,12 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule { name: "tls-records", layer: 2, uses: &[], never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES] },
     LayerRule { name: "queues", layer: 3, uses: &["base"], never: NEVER_IN_ENGINE },
     LayerRule { name: "outbox", layer: 3, uses: &["base", "jid", "xml", "stanza"], never: NEVER_IN_ENGINE },
+    LayerRule {
+        name: "stanza-rates",
+        layer: 3,
+        uses: &["base", "xml", "stanza", "store"],
+        never: NEVER_IN_ENGINE,
+    },
     LayerRule { name: "core", layer: 4, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
     LayerRule { name: "access", layer: 5, uses: &["base", "core"], never: NEVER_IN_ENGINE },
     LayerRule {
@@ -283,7 +289,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, environment, queues, outbox"
+                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, environment, queues, outbox, stanza-rates"
             ]
         );
         assert!(messages(&["throng-features: throng-muc", "throng-muc:"])[0].contains("must not use muc"));

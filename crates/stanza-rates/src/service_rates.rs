@@ -1,7 +1,7 @@
 //! Rates of the stanzas that one sender may send to a service.
 //!
-//! A sender is an account of this server, with all its sessions, or another domain with all its addresses: the domain of
-//! a spammer has as many addresses as he likes.
+//! A sender is an account of this server, with all its sessions, or another domain with all its addresses: a spammer can
+//! create any number of addresses in his domain.
 //!
 //! # Pitfalls
 //!
@@ -23,7 +23,7 @@ const SWEEP_MILLIS: u64 = 1000;
 
 /// The buckets of one service.
 #[derive(Debug)]
-pub(crate) struct ServiceRates {
+pub struct ServiceRates {
     /// Stanzas per second; 0: unlimited.
     rate: u32,
     senders: LeafMutex<SenderBuckets>,
@@ -37,14 +37,15 @@ struct SenderBuckets {
 }
 
 impl ServiceRates {
-    pub(crate) fn new(rate: u32) -> ServiceRates {
+    /// Full buckets. A rate of 0 is unlimited.
+    pub fn new(rate: u32) -> ServiceRates {
         let overflow = new_bucket(rate);
         let senders = SenderBuckets { buckets: HashMap::new(), overflow, swept_at: Millis::ZERO };
         ServiceRates { rate, senders: LeafMutex::new(senders) }
     }
 
     /// Counts a stanza of a sender: a bare address or a domain. False if it is above the rate.
-    pub(crate) fn try_take(&self, sender: &str, now: Millis) -> bool {
+    pub fn try_take(&self, sender: &str, now: Millis) -> bool {
         self.rate == 0 || self.senders.lock().try_take(sender, self.rate, now)
     }
 }
