@@ -16,6 +16,7 @@ use store::{RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
 use crate::account_recheck::AccountRechecks;
+use crate::domain_counters::{DomainTotals, OTHER_DOMAINS};
 use crate::domains::{ComponentError, DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
 use crate::host::{Host, Hosts};
@@ -118,7 +119,7 @@ impl Node {
     pub fn new(parts: NodeComponents) -> Arc<Node> {
         let own = parts.cluster.node();
         let epoch = parts.cluster.members().iter().find(|member| member.node == own).map_or(0, |m| m.epoch);
-        parts.metrics.know_services(parts.hosts.values());
+        parts.metrics.know_services(service_names(&parts.hosts));
         Arc::new(Node {
             domains: Domains::new(parts.hosts),
             routing_table: RoutingTable::new(parts.hasher),
@@ -170,13 +171,29 @@ impl Node {
         self.domains.load().hosts()
     }
 
+    /// Counters of the served domains, by name; at most [`crate::domain_counters::MAX_DOMAINS`], followed by
+    /// [`OTHER_DOMAINS`] if there are more.
+    pub fn domain_totals(&self) -> Vec<(String, DomainTotals)> {
+        let mut list = Vec::new();
+        let mut others = None;
+        for host in self.hosts() {
+            if host.domain_counters.is_shared() {
+                others = Some(host.domain_counters.totals());
+            } else {
+                list.push((host.domain().to_owned(), host.domain_counters.totals()));
+            }
+        }
+        list.extend(others.map(|totals| (OTHER_DOMAINS.to_owned(), totals)));
+        list
+    }
+
     /// Replaces all hosts. A connected account uses the new host of its domain from its next stanza; pending
     /// chains continue with the host they started with. Sessions of removed domains are closed with `host-gone`
     /// (RFC 6120, section 4.9.3.5). Returns the number of closed sessions.
     ///
     /// Addresses of services must be checked before, see [`crate::domains::check_service_addresses`].
     pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
-        self.metrics.know_services(hosts.values());
+        self.metrics.know_services(service_names(&hosts));
         let gone = self.domains.set_hosts(hosts);
         if gone.is_empty() {
             return 0;
@@ -549,6 +566,11 @@ impl Node {
     ) -> Option<base::spawn::BoxFuture<'static, ()>> {
         self.run_effects(RoutingWork { effects, ..RoutingWork::default() }).into_future(self)
     }
+}
+
+/// The features that provide services.
+fn service_names(hosts: &Hosts) -> impl Iterator<Item = &'static str> {
+    hosts.values().flat_map(|host| &host.services).map(|service| service.feature)
 }
 
 /// The connection's task ends the session after it has sent the queued stanzas.

@@ -45,6 +45,15 @@ impl QueueClass {
     pub const fn index(self) -> usize {
         self as usize
     }
+
+    /// Name in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            QueueClass::Control => "control",
+            QueueClass::Message => "message",
+            QueueClass::Presence => "presence",
+        }
+    }
 }
 
 impl SharedStanza {

@@ -22,7 +22,6 @@ use queues::keyed_queues::{EnterOutcome, KeyedQueueLimits, KeyedQueues};
 
 use super::RoutingWork;
 use super::remote::{HandedOver, settle};
-use crate::metrics::Metrics;
 use crate::metrics::StanzaSource;
 use crate::node::Node;
 use crate::shared_stanza::SharedStanza;
@@ -147,10 +146,7 @@ impl Drop for OpenLane {
                     settle(&self.node, from, &envelope, HandoverResult::Refused);
                 }
                 LaneItem::Stanza(LaneStanza { stanza, .. }) => {
-                    self.node
-                        .metrics
-                        .stanzas_dropped
-                        .inc([Metrics::class_name(stanza.class()), "lane-ended"]);
+                    self.node.metrics.stanzas_dropped.inc([stanza.class().as_str(), "lane-ended"]);
                 }
             }
         }

@@ -24,7 +24,7 @@ use crate::hooks::{
 };
 use crate::host::Host;
 use crate::iq::IqTarget;
-use crate::metrics::{Metrics, RouteOutcome};
+use crate::metrics::RouteOutcome;
 use crate::node::Node;
 use crate::provided::AddDelay;
 use crate::session::stream_management::UndeliveredStanza;
@@ -699,12 +699,12 @@ impl Node {
             }
             PushOutcome::DroppedOlder(count) => {
                 let reason = if class == QueueClass::Control { "unsolicited" } else { "queue-full" };
-                let class = Metrics::class_name(class);
+                let class = class.as_str();
                 self.metrics.stanzas_dropped.add([class, reason], u64::from(count));
                 self.metrics.session_queue_full.inc([class]);
             }
             PushOutcome::LimitReached(full) => {
-                let name = Metrics::class_name(class);
+                let name = class.as_str();
                 self.metrics.session_queue_full.inc([name]);
                 self.metrics.stanzas_refused.inc([name, full.as_str()]);
                 if class == QueueClass::Message || kind.is_request() {
@@ -738,7 +738,7 @@ impl Node {
         // A stanza whose `to` is inserted at writing was made for this session, or for each of many: it is not
         // rerouted.
         if !wanted || left.item.to_rewrite != ToRewrite::None {
-            self.metrics.stanzas_dropped.inc([Metrics::class_name(stanza.class()), "session-gone"]);
+            self.metrics.stanzas_dropped.inc([stanza.class().as_str(), "session-gone"]);
             return;
         }
         if stanza.is_stored() {

@@ -39,7 +39,7 @@ use crate::effect::{Effect, Effects};
 use crate::hooks::{ChainResult, Flow, InterestProbe, OutgoingCtx, StopReason};
 use crate::host::Host;
 use crate::iq::IqAnswer;
-use crate::metrics::{Metrics, RouteOutcome};
+use crate::metrics::RouteOutcome;
 use crate::node::Node;
 use crate::receipt::Receipts;
 use crate::session::stream_management::UndeliveredStanza;
@@ -430,7 +430,7 @@ impl Node {
         let StopReason::Refused(error) = verdict else { return };
         if matches!(stanza.kind(), StanzaKind::Presence(_)) {
             tracing::debug!(%from, %to, condition = error.condition.as_str(), "presence was refused silently");
-            self.metrics.stanzas_dropped.inc([Metrics::class_name(stanza.class()), "refused"]);
+            self.metrics.stanzas_dropped.inc([stanza.class().as_str(), "refused"]);
             return;
         }
         self.bounce(stanza, from, to, &error, work);

@@ -40,7 +40,6 @@ use super::presence_of_account::PRESENCE_REQUEST;
 use super::presence_resync::DuePresence;
 use super::{RoutingOutcome, RoutingWork};
 use crate::account::Account;
-use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::receipt::Receipts;
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -272,7 +271,7 @@ impl Node {
                 Vec::new()
             });
             for _ in found.len()..numbers.len() {
-                node.metrics.stanzas_dropped.inc([Metrics::class_name(stanza.class()), "session-gone"]);
+                node.metrics.stanzas_dropped.inc([stanza.class().as_str(), "session-gone"]);
             }
             for (_, bare) in found {
                 let to = stanza_recipient_at(&stanza, bare);

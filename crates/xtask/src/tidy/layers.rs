@@ -35,8 +35,19 @@ const PROGRAM_PACKAGES: &[&str] = &["anyhow", "clap", "toml", "tracing-subscribe
 const NEVER_IN_VALUES: &[&[&str]] =
     &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES, &["tracing", "prometheus-client"]];
 const NEVER_IN_ENGINE: &[&[&str]] = &[SOCKETS, SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES];
-const ENGINE_PARTS: &[&str] =
-    &["base", "jid", "xml", "stanza", "store", "cluster", "environment", "queues", "outbox", "stanza-rates"];
+const ENGINE_PARTS: &[&str] = &[
+    "base",
+    "jid",
+    "xml",
+    "stanza",
+    "store",
+    "cluster",
+    "environment",
+    "queues",
+    "outbox",
+    "stanza-rates",
+    "engine-metrics",
+];
 const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core", "commands"];
 
 /// Tools and tests stand above everything that is shipped.
@@ -74,6 +85,12 @@ const LAYER_RULES: &[LayerRule] = &[
         name: "stanza-rates",
         layer: 3,
         uses: &["base", "xml", "stanza", "store"],
+        never: NEVER_IN_ENGINE,
+    },
+    LayerRule {
+        name: "engine-metrics",
+        layer: 3,
+        uses: &["base", "stanza", "cluster"],
         never: NEVER_IN_ENGINE,
     },
     LayerRule { name: "core", layer: 4, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
@@ -289,7 +306,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, environment, queues, outbox, stanza-rates"
+                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, environment, queues, outbox, stanza-rates, engine-metrics"
             ]
         );
         assert!(messages(&["throng-features: throng-muc", "throng-muc:"])[0].contains("must not use muc"));

@@ -1,23 +1,20 @@
 //! Counters by served domain: sessions, and stanzas from and to its clients.
 //!
-//! They outlive the host: a reload builds a new host with the same counters
-//! ([`crate::feature_state::FeatureState`]). The first [`MAX_DOMAINS`] domains of a process have separate
+//! They outlive the host: a reload builds a new host with the same counters (`core/src/feature_state.rs`). The first [`MAX_DOMAINS`] domains of a process have separate
 //! counters and the others share one set, because each takes 6 kB.
 //!
-//! Not implemented: the other metrics of [`crate::metrics`], which count for a node and not for a domain.
+//! Not implemented: the other metrics, which count for a node and not for a domain.
 //!
 //! # Pitfalls
 //!
 //! Every stanza is counted here, so each count is one addition to a thread-local cell.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::count::Counter;
 use stanza::StanzaKind;
 
-use crate::metrics::kind_index;
-use crate::node::Node;
+use crate::kind_index;
 
 /// Maximum number of domains with separate counters.
 pub const MAX_DOMAINS: usize = 100;
@@ -46,24 +43,33 @@ pub struct DomainTotals {
 
 impl DomainCounters {
     /// The counters that domains share.
-    pub(crate) fn shared() -> DomainCounters {
+    pub fn shared() -> DomainCounters {
         DomainCounters { shared: true, ..DomainCounters::default() }
     }
 
-    pub(crate) fn stanza_in(&self, kind: StanzaKind) {
+    /// Counts a stanza from a client.
+    pub fn stanza_in(&self, kind: StanzaKind) {
         self.stanzas[0][kind_index(kind)].add(1);
     }
 
-    pub(crate) fn stanza_out(&self, kind: StanzaKind) {
+    /// Counts a stanza to a client.
+    pub fn stanza_out(&self, kind: StanzaKind) {
         self.stanzas[1][kind_index(kind)].add(1);
     }
 
-    pub(crate) fn session_opened(&self) {
+    /// Counts a session that starts.
+    pub fn session_opened(&self) {
         self.opened.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn session_closed(&self) {
+    /// Counts a session that ends.
+    pub fn session_closed(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether several domains share these counters.
+    pub fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// Present values.
@@ -76,23 +82,5 @@ impl DomainCounters {
             opened,
             stanzas: [0, 1].map(|d| [0, 1, 2].map(|k| self.stanzas[d][k].get())),
         }
-    }
-}
-
-impl Node {
-    /// Counters of the served domains, by name; at most [`MAX_DOMAINS`], followed by [`OTHER_DOMAINS`] if there
-    /// are more.
-    pub fn domain_totals(&self) -> Vec<(String, DomainTotals)> {
-        let mut list = Vec::new();
-        let mut others = None;
-        for host in self.hosts() {
-            if host.domain_counters.shared {
-                others = Some(host.domain_counters.clone());
-            } else {
-                list.push((host.domain().to_owned(), host.domain_counters.totals()));
-            }
-        }
-        list.extend(others.map(|shared: Arc<DomainCounters>| (OTHER_DOMAINS.to_owned(), shared.totals())));
-        list
     }
 }

@@ -5,6 +5,9 @@
 //! one addition to a cache line that no other core writes. All names are in `docs/metrics.md`, which a test
 //! compares with the registry.
 
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
+pub mod domain_counters;
 mod families;
 mod stanza_source;
 
@@ -16,9 +19,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
 use stanza::StanzaKind;
-
-use crate::host::Host;
-use crate::shared_stanza::QueueClass;
 
 pub use families::{CountFamily, HistogramFamily, MICROSECOND, StripedAtomic, StripedCounter};
 pub use stanza_source::StanzaSource;
@@ -38,6 +38,7 @@ struct ByWay {
 }
 
 const KINDS: [&str; 3] = ["message", "presence", "iq"];
+/// Names of the queue classes, in the order of `Metrics::delivery`.
 const CLASSES: [&str; 3] = ["control", "message", "presence"];
 
 /// Where a stanza is routed.
@@ -120,7 +121,7 @@ pub struct Metrics {
     pub stream_errors: CountFamily<1>,
     /// Times a session exceeded a rate limit, by the limit.
     pub rate_limited: CountFamily<1>,
-    /// Sampled microseconds from reading a stanza to having written it to the recipient, by class.
+    /// Sampled microseconds from reading a stanza to having written it to the recipient: IQs and the rest, messages, presence.
     pub delivery: [Arc<Histogram>; 3],
     /// Sessions that received one presence broadcast.
     pub fanout: Arc<Histogram>,
@@ -359,16 +360,16 @@ impl Metrics {
     }
 
     /// Prints the counters of these services from the start, so that their first increase is visible.
-    pub(crate) fn know_services<'a>(&self, hosts: impl Iterator<Item = &'a Arc<Host>>) {
-        for service in hosts.flat_map(|host| &host.services) {
+    pub fn know_services(&self, services: impl Iterator<Item = &'static str>) {
+        for service in services {
             for family in [&self.service_stanzas, &self.service_stanzas_limited] {
-                KINDS.iter().for_each(|kind| family.add([service.feature, kind], 0));
+                KINDS.iter().for_each(|kind| family.add([service, kind], 0));
             }
         }
     }
 
     /// Counts a routed stanza.
-    pub(crate) fn routed(&self, kind: StanzaKind, outcome: RouteOutcome) {
+    pub fn routed(&self, kind: StanzaKind, outcome: RouteOutcome) {
         self.routed[outcome as usize][kind_index(kind)].inc();
     }
 
@@ -383,11 +384,6 @@ impl Metrics {
         self.delivery.iter().for_each(|one| all.merge(&one.snapshot()));
         all
     }
-
-    /// The label value of a class.
-    pub fn class_name(class: QueueClass) -> &'static str {
-        CLASSES[class.index()]
-    }
 }
 
 impl Default for Metrics {
@@ -396,11 +392,13 @@ impl Default for Metrics {
     }
 }
 
-pub(crate) const fn kind_name(kind: StanzaKind) -> &'static str {
+/// Name of the kind in labels.
+pub const fn kind_name(kind: StanzaKind) -> &'static str {
     KINDS[kind_index(kind)]
 }
 
-pub(crate) const fn kind_index(kind: StanzaKind) -> usize {
+/// Position of the kind in tables: messages, presence, IQs.
+pub const fn kind_index(kind: StanzaKind) -> usize {
     match kind {
         StanzaKind::Message(_) => 0,
         StanzaKind::Presence(_) => 1,
