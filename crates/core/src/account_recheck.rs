@@ -22,6 +22,7 @@ use store::{StoreError, StoreErrorKind};
 
 use crate::account::Account;
 use crate::node::Node;
+use crate::node_extensions::Swept;
 use crate::server_error::ServerError;
 use crate::session::{Extension, Session};
 
@@ -46,7 +47,7 @@ struct FailedRecheck {
 
 /// Checks that wait for their next attempt.
 #[derive(Default)]
-pub(crate) struct AccountRechecks(LeafMutex<Vec<FailedRecheck>>);
+struct AccountRechecks(LeafMutex<Vec<FailedRecheck>>);
 
 /// State of an account whose roster view is being reloaded.
 struct ReloadingRoster {
@@ -147,6 +148,15 @@ impl AccountRechecks {
     }
 }
 
+impl Swept for AccountRechecks {
+    /// Repeats the checks that are due.
+    fn sweep(&self, node: &Arc<Node>, now: u32) {
+        for FailedRecheck { outdated, attempts, .. } in self.take_due(now) {
+            node.spawn_recheck(outdated, attempts + 1);
+        }
+    }
+}
+
 impl Node {
     /// Reads the account of a session again, and ends the session if the account was removed or disabled after
     /// its login had read it and before the session was in the routing table, or if that cannot be verified.
@@ -181,13 +191,6 @@ impl Node {
         Ok(())
     }
 
-    /// Repeats failed checks that are due. Called by the sweep.
-    pub(crate) fn retry_rechecks(self: &Arc<Self>, now: u32) {
-        for FailedRecheck { outdated, attempts, .. } in self.account_rechecks.take_due(now) {
-            self.spawn_recheck(outdated, attempts + 1);
-        }
-    }
-
     fn spawn_recheck(self: &Arc<Self>, mut outdated: Outdated, mut attempts: u32) {
         let node = self.clone();
         self.spawner.spawn(
@@ -207,7 +210,8 @@ impl Node {
                 if attempts < MAX_ATTEMPTS {
                     tracing::warn!(%account, %error, attempts, "cannot recheck an account; retrying");
                     let due = node.seconds().saturating_add(1);
-                    node.account_rechecks.add(FailedRecheck { outdated, attempts, due });
+                    let rechecks: Arc<AccountRechecks> = node.extensions.get_or_default_swept();
+                    rechecks.add(FailedRecheck { outdated, attempts, due });
                     return;
                 }
                 tracing::warn!(%account, %error, attempts, "cannot recheck an account; ending its sessions");

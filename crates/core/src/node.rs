@@ -15,7 +15,6 @@ use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
 use store::{RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
-use crate::account_recheck::AccountRechecks;
 use crate::domain_counters::{DomainTotals, OTHER_DOMAINS};
 use crate::domains::{ComponentError, DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
@@ -27,7 +26,6 @@ use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
 use crate::router::routing_table::RoutingTable;
 use crate::router::{LifecycleEvent, PeerState, RoutingWork};
-use crate::server_iq::PendingIqs;
 use crate::session::stream_management::EndedStreams;
 use crate::session::{
     AccountRates, AdmissionContext, Backlog, Outbox, OutboxRegistry, PresenceBatcher, Session, flags,
@@ -70,8 +68,6 @@ pub struct Node {
     pub presence_batcher: PresenceBatcher,
     /// Bytes that wait for clients that do not read them.
     pub backlog: Arc<Backlog>,
-    /// IQ requests of the server to clients that await a response.
-    pub pending_iqs: PendingIqs,
     /// Storage.
     pub stores: Stores,
     /// Connection to the other nodes.
@@ -93,10 +89,9 @@ pub struct Node {
     pub passwords: Arc<dyn Passwords>,
     /// Software version.
     pub version: &'static str,
-    /// What the program provides to features.
+    /// Values of the program, of features and of crates above the engine, by type.
     pub extensions: NodeExtensions,
     pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
-    pub(crate) account_rechecks: AccountRechecks,
     pub(crate) peers: PeerState,
     pub(crate) periodic_jobs: crate::periodic_job::PeriodicJobs,
     now: AtomicU32,
@@ -126,7 +121,6 @@ impl Node {
             outboxes: OutboxRegistry::default(),
             presence_batcher: PresenceBatcher::default(),
             backlog: Arc::default(),
-            pending_iqs: PendingIqs::default(),
             stores: parts.stores,
             single: parts.cluster.is_single(),
             cluster: parts.cluster,
@@ -142,7 +136,6 @@ impl Node {
             version: parts.version,
             extensions: NodeExtensions::default(),
             blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
-            account_rechecks: AccountRechecks::default(),
             peers: PeerState::default(),
             periodic_jobs: crate::periodic_job::PeriodicJobs::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
@@ -270,14 +263,11 @@ impl Node {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Must be called once a second: signals elapsed deadlines, expires unanswered requests, starts periodic jobs, sweeps the
-    /// extensions.
+    /// Must be called once a second: signals elapsed deadlines, starts periodic jobs, sweeps the extensions.
     pub fn sweep(self: &Arc<Self>) {
         let now = self.clock.now_seconds();
         self.now.store(now, Ordering::Relaxed);
         self.outboxes.check_deadlines(now);
-        self.expire_pending_iqs(now);
-        self.retry_rechecks(now);
         self.start_due_jobs(now);
         self.extensions.sweep(self, now);
     }

@@ -20,6 +20,7 @@ use xml::Writer;
 
 use crate::effect::Effects;
 use crate::node::Node;
+use crate::node_extensions::Swept;
 use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
 
@@ -57,19 +58,9 @@ struct PendingIq {
 
 /// Pending requests by id.
 #[derive(Default)]
-pub struct PendingIqs(LeafMutex<HashMap<String, PendingIq>>);
+struct PendingIqs(LeafMutex<HashMap<String, PendingIq>>);
 
 impl PendingIqs {
-    /// Number of pending requests.
-    pub fn len(&self) -> usize {
-        self.0.lock().len()
-    }
-
-    /// Whether no request is pending.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     fn insert(&self, id: String, request: PendingIq) -> bool {
         let mut all = self.0.lock();
         let pending_of_session =
@@ -127,7 +118,7 @@ impl Node {
             deadline: self.seconds().saturating_add(TIMEOUT_SECONDS),
             on_reply: then,
         };
-        if !self.pending_iqs.insert(id, request) {
+        if !self.extensions.get_or_default_swept::<PendingIqs>().insert(id, request) {
             return false;
         }
         effects.send(session, Some(stanza));
@@ -143,7 +134,8 @@ impl Node {
         effects: &mut Effects,
     ) {
         let Some(id) = head.id(bytes) else { return };
-        let Some(then) = self.pending_iqs.take_handler(session, &id) else { return };
+        let Some(pending) = self.extensions.get::<PendingIqs>() else { return };
+        let Some(then) = pending.take_handler(session, &id) else { return };
         let reply = match head.kind {
             StanzaKind::Iq(IqType::Result) => ServerIqReply::Result { head, bytes },
             _ => ServerIqReply::Error,
@@ -151,14 +143,21 @@ impl Node {
         then(self, reply, effects);
     }
 
-    /// Expires unanswered requests; called once a second.
-    pub(crate) fn expire_pending_iqs(self: &Arc<Self>, now: u32) {
+    /// Number of pending requests.
+    pub fn pending_iq_count(&self) -> usize {
+        self.extensions.get::<PendingIqs>().map_or(0, |pending| pending.0.lock().len())
+    }
+}
+
+impl Swept for PendingIqs {
+    /// Expires unanswered requests.
+    fn sweep(&self, node: &Arc<Node>, now: u32) {
         let mut effects = Effects::default();
-        for request in self.pending_iqs.take_expired(now) {
-            (request.on_reply)(self, ServerIqReply::NoReply, &mut effects);
+        for request in self.take_expired(now) {
+            (request.on_reply)(node, ServerIqReply::NoReply, &mut effects);
         }
         if !effects.is_empty() {
-            self.perform(effects);
+            node.perform(effects);
         }
     }
 }
