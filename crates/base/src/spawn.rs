@@ -7,9 +7,11 @@
 //!
 //! There is no task handle. A task that must be awaited or cancelled needs its own channel.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 /// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -26,15 +28,24 @@ pub trait Spawner: Send + Sync {
 
 /// Yields to other tasks: for work over all sessions.
 pub async fn yield_now() {
-    let mut given_way = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut given_way, true) {
-            return std::task::Poll::Ready(());
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
         }
         cx.waker().wake_by_ref();
-        std::task::Poll::Pending
+        Poll::Pending
     })
     .await;
+}
+
+/// The output of a future; `None` if it panicked. What it has borrowed may be inconsistent then.
+pub async fn catch_unwind<T>(mut future: BoxFuture<'_, T>) -> Option<T> {
+    poll_fn(|cx| match std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Some),
+        Err(_) => Poll::Ready(None),
+    })
+    .await
 }
 
 impl<S: Spawner + ?Sized> Spawner for Arc<S> {
@@ -51,7 +62,7 @@ impl<S: Spawner + ?Sized> Spawner for Arc<S> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::task::{Context, Poll, Waker};
+    use std::task::{Context, Waker};
 
     /// Polls once, immediately.
     struct AtOnce;
@@ -62,6 +73,29 @@ mod tests {
         fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
             job();
         }
+    }
+
+    #[test]
+    fn a_future_that_panics_has_no_output() {
+        let run = |mut future: BoxFuture<'static, Option<u8>>| {
+            let mut polls = 0;
+            loop {
+                polls += 1;
+                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    return (output, polls);
+                }
+            }
+        };
+        let returns: BoxFuture<'static, u8> = Box::pin(async {
+            yield_now().await;
+            7
+        });
+        assert_eq!(run(Box::pin(catch_unwind(returns))), (Some(7), 2));
+        let panics: BoxFuture<'static, u8> = Box::pin(async {
+            yield_now().await;
+            panic!("on purpose")
+        });
+        assert_eq!(run(Box::pin(catch_unwind(panics))), (None, 2));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) fn duplicate_parts(parts: &HostRegistrations) -> Result<(), HostError
     let mut owners = BTreeMap::new();
     for (feature, part) in routes.chain(jobs) {
         if let Some(first) = owners.insert(part.clone(), feature) {
-            return Err(HostError::DuplicatePart(first, feature, part));
+            return Err(HostError::DuplicateProvider(first, feature, part));
         }
     }
     Ok(())

@@ -77,7 +77,8 @@ pub enum HostError {
     /// Two features declare the same request.
     #[error("{0} and {1} both handle the same request; disable one of them under [modules]")]
     DuplicateIqHandler(&'static str, &'static str),
-    /// Two features provide what only one can provide: the features, and what it is.
+    /// Two features provide what only one can provide, such as a command, an HTTP route or a periodic job: the features, and
+    /// what it is.
     #[error("{0} and {1} both provide {2}; disable one of them under [modules]")]
     DuplicateProvider(&'static str, &'static str, String),
     /// Two features offer the same stream feature.
@@ -87,9 +88,6 @@ pub enum HostError {
     /// declared: the name of the feature, and what it does with the fix.
     #[error("the feature {0} {1}")]
     Undeclared(&'static str, String),
-    /// Two features have the same HTTP route or periodic job: its name.
-    #[error("{0} and {1} both provide {2}; disable one of them under [modules]")]
-    DuplicatePart(&'static str, &'static str, String),
     /// A required feature is disabled.
     #[error("{0} requires {1}; enable {1} or disable {0} under [modules]")]
     MissingDependency(&'static str, &'static str),

@@ -554,7 +554,7 @@ impl Node {
         self: &Arc<Self>,
         effects: Effects,
     ) -> Option<base::spawn::BoxFuture<'static, ()>> {
-        self.run_effects(RoutingWork { effects, ..RoutingWork::default() }).into_future(self)
+        self.run_effects(RoutingWork { effects, ..RoutingWork::default() }).into_settled(self)
     }
 }
 

@@ -10,13 +10,13 @@ pub enum StanzaSource {
     /// A component.
     Component,
     /// Another server.
-    Server,
+    RemoteServer,
 }
 
 impl StanzaSource {
     /// All sources.
     pub const ALL: [StanzaSource; 4] =
-        [StanzaSource::Service, StanzaSource::Multicast, StanzaSource::Component, StanzaSource::Server];
+        [StanzaSource::Service, StanzaSource::Multicast, StanzaSource::Component, StanzaSource::RemoteServer];
 
     /// Name in the metrics.
     pub const fn as_str(self) -> &'static str {
@@ -24,7 +24,7 @@ impl StanzaSource {
             StanzaSource::Service => "service",
             StanzaSource::Multicast => "multicast",
             StanzaSource::Component => "component",
-            StanzaSource::Server => "server",
+            StanzaSource::RemoteServer => "remote-server",
         }
     }
 }

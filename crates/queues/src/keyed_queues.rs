@@ -5,7 +5,7 @@
 //! owner. A queue exists while it has an owner, so a key without work takes no memory.
 //!
 //! Queues are bounded in bytes, each for itself and all together. An item counts until its owner requests the next one. A
-//! source whose item finds no room keeps the item and waits for room; items of other keys are not affected.
+//! source whose item finds no capacity keeps the item and waits for capacity; items of other keys are not affected.
 //!
 //! # Pitfalls
 //!
@@ -33,14 +33,14 @@ pub struct KeyedQueueLimits {
     pub bytes: usize,
 }
 
-/// Result of [`KeyedQueues::enter`].
+/// Result of [`KeyedQueues::push`].
 #[derive(Debug, PartialEq, Eq)]
-pub enum EnterOutcome<T> {
+pub enum KeyedPushOutcome<T> {
     /// The queue was created: the caller owns it and handles this item.
     Owner(T),
     /// The owner will handle the item after those before it.
     Queued,
-    /// There is no room; see [`KeyedQueues::poll_room`].
+    /// There is no capacity; see [`KeyedQueues::poll_capacity`].
     Full(T),
 }
 
@@ -52,7 +52,7 @@ struct OwnedQueue<T> {
     bytes: usize,
     /// The owner's task, while it waits for an item.
     owner: Option<Waker>,
-    /// Sources that wait for room.
+    /// Sources that wait for capacity.
     waiting: Vec<Waker>,
 }
 
@@ -65,7 +65,7 @@ pub struct KeyedQueues<K, T> {
     shards: Box<[LeafMutex<Shard<K, T>>]>,
     bytes: AtomicUsize,
     open: AtomicUsize,
-    /// Sources that wait for room among all queues.
+    /// Sources that wait for capacity among all queues.
     waiting: LeafMutex<Vec<Waker>>,
 }
 
@@ -88,28 +88,28 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
     }
 
     /// Queues an item of this many bytes, or makes the caller the owner of a queue.
-    pub fn enter(&self, key: K, item: T, size: usize) -> EnterOutcome<T> {
-        self.enter_if(key, item, size, |held| self.has_room(held, size))
+    pub fn push(&self, key: K, item: T, size: usize) -> KeyedPushOutcome<T> {
+        self.push_if(key, item, size, |held| self.has_capacity(held, size))
     }
 
-    /// Like [`KeyedQueues::enter`], for an item that something else bounds: there is always room.
-    pub fn enter_forced(&self, key: K, item: T, size: usize) -> EnterOutcome<T> {
-        self.enter_if(key, item, size, |_| true)
+    /// Like [`KeyedQueues::push`], for an item that something else bounds: there is always capacity.
+    pub fn push_unbounded(&self, key: K, item: T, size: usize) -> KeyedPushOutcome<T> {
+        self.push_if(key, item, size, |_| true)
     }
 
-    fn enter_if(
+    fn push_if(
         &self,
         key: K,
         item: T,
         size: usize,
-        has_room: impl FnOnce(usize) -> bool,
-    ) -> EnterOutcome<T> {
+        has_capacity: impl FnOnce(usize) -> bool,
+    ) -> KeyedPushOutcome<T> {
         let shard = self.shard(&key);
         let mut queues = shard.lock();
         let queue = queues.get_mut(&key);
         let held = queue.as_ref().map_or(0, |queue| queue.bytes);
-        if !has_room(held) {
-            return EnterOutcome::Full(item);
+        if !has_capacity(held) {
+            return KeyedPushOutcome::Full(item);
         }
         self.bytes.fetch_add(size, Ordering::Relaxed);
         if let Some(queue) = queue {
@@ -118,7 +118,7 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
             let owner = queue.owner.take();
             drop(queues);
             owner.into_iter().for_each(Waker::wake);
-            return EnterOutcome::Queued;
+            return KeyedPushOutcome::Queued;
         }
         let queue = OwnedQueue {
             items: VecDeque::new(),
@@ -129,10 +129,10 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
         };
         queues.insert(key, queue);
         self.open.fetch_add(1, Ordering::Release);
-        EnterOutcome::Owner(item)
+        KeyedPushOutcome::Owner(item)
     }
 
-    fn has_room(&self, held: usize, size: usize) -> bool {
+    fn has_capacity(&self, held: usize, size: usize) -> bool {
         let all = self.bytes.load(Ordering::Relaxed);
         (held == 0 || held.saturating_add(size) <= self.limits.bytes_per_key)
             && (all == 0 || all.saturating_add(size) <= self.limits.bytes)
@@ -199,9 +199,9 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
         waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Ready when an item of this size may find room. Other sources may be faster, so the caller enters it again and
+    /// Ready when an item of this size may find capacity. Other sources may be faster, so the caller pushes it again and
     /// repeats this.
-    pub fn poll_room(&self, key: &K, size: usize, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll_capacity(&self, key: &K, size: usize, cx: &Context<'_>) -> Poll<()> {
         {
             let mut queues = self.shard(key).lock();
             if let Some(queue) = queues.get_mut(key)
@@ -212,12 +212,12 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
                 return Poll::Pending;
             }
         }
-        if self.has_room(0, size) {
+        if self.has_capacity(0, size) {
             return Poll::Ready(());
         }
         register(&mut self.waiting.lock(), cx);
         // Bytes that were released before the registration woke nobody.
-        if self.bytes.load(Ordering::SeqCst) == 0 || self.has_room(0, size) {
+        if self.bytes.load(Ordering::SeqCst) == 0 || self.has_capacity(0, size) {
             return Poll::Ready(());
         }
         Poll::Pending
@@ -279,10 +279,10 @@ mod tests {
     #[test]
     fn the_first_item_makes_an_owner_and_the_others_follow_in_order() {
         let queues = queues(100, 1_000);
-        assert_eq!(queues.enter(1, 0, 10), EnterOutcome::Owner(0));
-        assert_eq!(queues.enter(1, 1, 10), EnterOutcome::Queued);
-        assert_eq!(queues.enter(2, 9, 10), EnterOutcome::Owner(9), "another key");
-        assert_eq!(queues.enter(1, 2, 10), EnterOutcome::Queued);
+        assert_eq!(queues.push(1, 0, 10), KeyedPushOutcome::Owner(0));
+        assert_eq!(queues.push(1, 1, 10), KeyedPushOutcome::Queued);
+        assert_eq!(queues.push(2, 9, 10), KeyedPushOutcome::Owner(9), "another key");
+        assert_eq!(queues.push(1, 2, 10), KeyedPushOutcome::Queued);
         assert_eq!((queues.next(&1), queues.next(&1)), (Some(1), Some(2)));
         assert!(queues.contains(&1), "the owner handles the last item");
         assert_eq!((queues.next(&1), queues.contains(&1)), (None, false));
@@ -295,17 +295,17 @@ mod tests {
         let queues = queues(100, 1_000);
         let (wakes, waker) = wakes();
         let cx = Context::from_waker(&waker);
-        assert_eq!(queues.enter(1, 0, 60), EnterOutcome::Owner(0));
-        assert_eq!(queues.enter(1, 1, 40), EnterOutcome::Queued);
-        assert_eq!(queues.enter(1, 2, 1), EnterOutcome::Full(2), "the handled item counts");
-        assert!(queues.poll_room(&1, 1, &cx).is_pending() && queues.poll_room(&2, 1, &cx).is_ready());
-        assert_eq!(queues.enter(2, 0, 100), EnterOutcome::Owner(0));
+        assert_eq!(queues.push(1, 0, 60), KeyedPushOutcome::Owner(0));
+        assert_eq!(queues.push(1, 1, 40), KeyedPushOutcome::Queued);
+        assert_eq!(queues.push(1, 2, 1), KeyedPushOutcome::Full(2), "the handled item counts");
+        assert!(queues.poll_capacity(&1, 1, &cx).is_pending() && queues.poll_capacity(&2, 1, &cx).is_ready());
+        assert_eq!(queues.push(2, 0, 100), KeyedPushOutcome::Owner(0));
         assert_eq!(queues.next(&1), Some(1));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-        assert!(queues.poll_room(&1, 60, &cx).is_ready());
-        assert_eq!(queues.enter(1, 2, 60), EnterOutcome::Queued);
-        assert_eq!(queues.enter(1, 3, 1), EnterOutcome::Full(3));
-        assert_eq!(queues.enter_forced(1, 3, 1), EnterOutcome::Queued);
+        assert!(queues.poll_capacity(&1, 60, &cx).is_ready());
+        assert_eq!(queues.push(1, 2, 60), KeyedPushOutcome::Queued);
+        assert_eq!(queues.push(1, 3, 1), KeyedPushOutcome::Full(3));
+        assert_eq!(queues.push_unbounded(1, 3, 1), KeyedPushOutcome::Queued);
         assert_eq!((queues.next(&1), queues.next(&1)), (Some(2), Some(3)));
     }
 
@@ -315,16 +315,16 @@ mod tests {
         let (wakes, waker) = wakes();
         let cx = Context::from_waker(&waker);
         for key in 0..2 {
-            assert_eq!(queues.enter(key, 0, 100), EnterOutcome::Owner(0));
+            assert_eq!(queues.push(key, 0, 100), KeyedPushOutcome::Owner(0));
         }
-        assert_eq!(queues.enter(2, 0, 100), EnterOutcome::Full(0));
-        assert!(queues.poll_room(&2, 100, &cx).is_pending());
+        assert_eq!(queues.push(2, 0, 100), KeyedPushOutcome::Full(0));
+        assert!(queues.poll_capacity(&2, 100, &cx).is_pending());
         assert_eq!(queues.next(&0), None);
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-        assert!(queues.poll_room(&2, 100, &cx).is_ready());
+        assert!(queues.poll_capacity(&2, 100, &cx).is_ready());
         assert_eq!(queues.next(&1), None);
-        assert_eq!(queues.enter(2, 0, 10_000), EnterOutcome::Owner(0), "nothing else is queued");
-        assert_eq!(queues.enter(3, 0, 1), EnterOutcome::Full(0));
+        assert_eq!(queues.push(2, 0, 10_000), KeyedPushOutcome::Owner(0), "nothing else is queued");
+        assert_eq!(queues.push(3, 0, 1), KeyedPushOutcome::Full(0));
     }
 
     #[test]
@@ -332,13 +332,13 @@ mod tests {
         let queues = queues(100, 1_000);
         let (wakes, waker) = wakes();
         let cx = Context::from_waker(&waker);
-        assert_eq!(queues.enter(1, 0, 10), EnterOutcome::Owner(0));
+        assert_eq!(queues.push(1, 0, 10), KeyedPushOutcome::Owner(0));
         assert!(queues.poll_next(&1, false, &cx).is_pending());
         assert_eq!((queues.bytes(), queues.len()), (0, 1));
-        assert_eq!(queues.enter(1, 1, 10), EnterOutcome::Queued);
+        assert_eq!(queues.push(1, 1, 10), KeyedPushOutcome::Queued);
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert_eq!(queues.poll_next(&1, false, &cx), Poll::Ready(Some(1)));
-        assert_eq!(queues.enter(1, 2, 10), EnterOutcome::Queued);
+        assert_eq!(queues.push(1, 2, 10), KeyedPushOutcome::Queued);
         assert_eq!(queues.close(&1), [2]);
         assert_eq!((queues.bytes(), queues.len()), (0, 0));
         assert_eq!(queues.poll_next(&1, false, &cx), Poll::Ready(None), "the queue has ended");
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_enter_one_key_lose_and_double_nothing() {
+    fn threads_that_push_to_one_key_lose_and_double_nothing() {
         let queues = Arc::new(queues(usize::MAX, usize::MAX));
         let handled = Arc::new(LeafMutex::new(Vec::new()));
         std::thread::scope(|scope| {
@@ -358,7 +358,7 @@ mod tests {
                 let (queues, handled) = (queues.clone(), handled.clone());
                 scope.spawn(move || {
                     for n in 0..1_000 {
-                        if let EnterOutcome::Owner(first) = queues.enter(7, thread * 1_000 + n, 1) {
+                        if let KeyedPushOutcome::Owner(first) = queues.push(7, thread * 1_000 + n, 1) {
                             let mut next = Some(first);
                             while let Some(item) = next {
                                 handled.lock().push(item);

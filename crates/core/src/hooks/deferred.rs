@@ -1,10 +1,6 @@
 //! A deferred decision of a handler. Its panic is treated as that of the handler itself.
 
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Poll;
-
-use base::spawn::BoxFuture;
+use base::spawn::catch_unwind;
 use stanza::StanzaCondition;
 
 use super::{DeferredOutcome, HandlerOutcome, OnFailure};
@@ -29,7 +25,7 @@ impl DeferredDecision {
 
     /// Waits for the decision. If the future panics, which is logged, the outcome is that of the handler's phase.
     pub async fn outcome(self) -> HandlerOutcome {
-        match until_panic(self.later).await {
+        match catch_unwind(self.later).await {
             Some(outcome) => outcome,
             None => {
                 tracing::error!(
@@ -44,13 +40,4 @@ impl DeferredDecision {
             }
         }
     }
-}
-
-/// The output of a future; `None` if it panicked.
-pub(crate) async fn until_panic<T>(mut future: BoxFuture<'static, T>) -> Option<T> {
-    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-        Ok(poll) => poll.map(Some),
-        Err(_) => Poll::Ready(None),
-    })
-    .await
 }

@@ -11,7 +11,7 @@
 //! that only writes does not wait: it attaches a [`crate::Receipt`] with [`Effects::receipt`].
 
 mod chain;
-pub(crate) mod deferred;
+mod deferred;
 mod interest;
 mod phase;
 pub mod point;

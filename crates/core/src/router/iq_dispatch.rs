@@ -7,7 +7,6 @@ use stanza::{Head, StanzaCondition, StanzaError};
 
 use super::{Continuation, ResumedChain, RoutingWork};
 use crate::effect::Effects;
-use crate::hooks::deferred::until_panic;
 use crate::host::Host;
 use crate::iq::{IqAnswer, IqFlow, IqRequest, IqTarget};
 use crate::node::Node;
@@ -83,7 +82,7 @@ impl Node {
                     request: Some((*head, bytes.to_vec())),
                 };
                 work.pending.push(Box::pin(async move {
-                    let (answer, effects) = until_panic(later).await.unwrap_or_else(|| {
+                    let (answer, effects) = base::spawn::catch_unwind(later).await.unwrap_or_else(|| {
                         tracing::error!(
                             target = target.as_str(),
                             "a request handler panicked after it had waited"

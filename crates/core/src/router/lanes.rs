@@ -18,7 +18,7 @@ use base::lock::LeafMutex;
 use base::spawn::{BoxFuture, yield_now};
 use cluster::{Envelope, EnvelopeClass, HandoverResult, NodeId};
 use jid::{Jid, JidRef};
-use queues::keyed_queues::{EnterOutcome, KeyedQueueLimits, KeyedQueues};
+use queues::keyed_queues::{KeyedPushOutcome, KeyedQueueLimits, KeyedQueues};
 
 use super::RoutingWork;
 use super::remote::{HandedOver, settle};
@@ -95,7 +95,7 @@ impl Default for RecipientLanes {
 
 impl RecipientLanes {
     /// Whether this is the first full lane of a source with this address.
-    fn is_first(&self, source: StanzaSource, domain: &str) -> bool {
+    fn record_first(&self, source: StanzaSource, domain: &str) -> bool {
         let mut logged = self.logged.lock();
         logged.len() < MAX_LOGGED_SOURCES && logged.insert((source, domain.into()))
     }
@@ -161,11 +161,11 @@ impl Node {
         let presence = envelope.header.class == EnvelopeClass::Presence;
         let item = LaneItem::Envelope(from, envelope);
         let entered =
-            if presence { queues.enter(key, item, size) } else { queues.enter_forced(key, item, size) };
+            if presence { queues.push(key, item, size) } else { queues.push_unbounded(key, item, size) };
         match entered {
-            EnterOutcome::Owner(first) => self.run_lane(key, first),
-            EnterOutcome::Queued => {}
-            EnterOutcome::Full(_) => self.metrics.stanzas_dropped.inc(["presence", "queue-full"]),
+            KeyedPushOutcome::Owner(first) => self.run_lane(key, first),
+            KeyedPushOutcome::Queued => {}
+            KeyedPushOutcome::Full(_) => self.metrics.stanzas_dropped.inc(["presence", "queue-full"]),
         }
     }
 
@@ -193,19 +193,19 @@ impl Node {
         stanza: LaneStanza,
     ) -> Option<BoxFuture<'static, ()>> {
         let (key, size) = self.lane_of(&stanza);
-        match self.peers.lanes.queues.enter(key, LaneItem::Stanza(stanza), size) {
-            EnterOutcome::Owner(first) => self.run_lane(key, first),
-            EnterOutcome::Queued => {}
-            EnterOutcome::Full(mut item) => {
+        match self.peers.lanes.queues.push(key, LaneItem::Stanza(stanza), size) {
+            KeyedPushOutcome::Owner(first) => self.run_lane(key, first),
+            KeyedPushOutcome::Queued => {}
+            KeyedPushOutcome::Full(mut item) => {
                 self.report_full_lane(source, &item);
                 let node = self.clone();
                 return Some(Box::pin(async move {
                     loop {
-                        poll_fn(|cx| node.peers.lanes.queues.poll_room(&key, size, cx)).await;
-                        match node.peers.lanes.queues.enter(key, item, size) {
-                            EnterOutcome::Owner(first) => return node.run_lane(key, first),
-                            EnterOutcome::Queued => return,
-                            EnterOutcome::Full(back) => item = back,
+                        poll_fn(|cx| node.peers.lanes.queues.poll_capacity(&key, size, cx)).await;
+                        match node.peers.lanes.queues.push(key, item, size) {
+                            KeyedPushOutcome::Owner(first) => return node.run_lane(key, first),
+                            KeyedPushOutcome::Queued => return,
+                            KeyedPushOutcome::Full(back) => item = back,
                         }
                     }
                 }));
@@ -221,11 +221,11 @@ impl Node {
         let queues = &self.peers.lanes.queues;
         let item = LaneItem::Stanza(stanza);
         let entered =
-            if reliable { queues.enter_forced(key, item, size) } else { queues.enter(key, item, size) };
+            if reliable { queues.push_unbounded(key, item, size) } else { queues.push(key, item, size) };
         match entered {
-            EnterOutcome::Owner(first) => self.run_lane(key, first),
-            EnterOutcome::Queued => {}
-            EnterOutcome::Full(_) => self.metrics.stanzas_dropped.inc(["presence", "queue-full"]),
+            KeyedPushOutcome::Owner(first) => self.run_lane(key, first),
+            KeyedPushOutcome::Queued => {}
+            KeyedPushOutcome::Full(_) => self.metrics.stanzas_dropped.inc(["presence", "queue-full"]),
         }
     }
 
@@ -240,7 +240,7 @@ impl Node {
     fn report_full_lane(&self, source: StanzaSource, item: &LaneItem) {
         self.metrics.lanes_full.inc([source.as_str()]);
         let LaneItem::Stanza(LaneStanza { from, to, .. }) = item else { return };
-        if self.peers.lanes.is_first(source, from.domain()) {
+        if self.peers.lanes.record_first(source, from.domain()) {
             let (source, domain) = (source.as_str(), from.domain());
             tracing::warn!(
                 source,
@@ -286,7 +286,7 @@ impl Node {
             self.route(stanza, from.as_ref(), to.as_ref(), &mut work);
         }
         // Receipts are awaited, too: only the lane bounds what its sources have written.
-        let pending = self.run_effects(work).into_future(self)?;
+        let pending = self.run_effects(work).into_settled(self)?;
         let Some(settlement) = settlement else { return Some(pending) };
         Some(Box::pin(async move {
             pending.await;
@@ -302,10 +302,11 @@ mod tests {
     #[test]
     fn a_full_lane_is_logged_once_for_each_source_and_the_names_are_bounded() {
         let lanes = RecipientLanes::default();
-        assert!(lanes.is_first(StanzaSource::Component, "irc.example.com"));
-        assert!(!lanes.is_first(StanzaSource::Component, "irc.example.com"));
-        assert!(lanes.is_first(StanzaSource::Server, "irc.example.com"));
-        let logged = (0..1_000).filter(|n| lanes.is_first(StanzaSource::Server, &n.to_string())).count();
+        assert!(lanes.record_first(StanzaSource::Component, "irc.example.com"));
+        assert!(!lanes.record_first(StanzaSource::Component, "irc.example.com"));
+        assert!(lanes.record_first(StanzaSource::RemoteServer, "irc.example.com"));
+        let logged =
+            (0..1_000).filter(|n| lanes.record_first(StanzaSource::RemoteServer, &n.to_string())).count();
         assert_eq!(logged, MAX_LOGGED_SOURCES - 2);
     }
 }

@@ -7,7 +7,7 @@
 //! The contract of a service that uses serial tasks:
 //!
 //! * Handlers of stanzas only send a message to the task. A handler whose message found a full mailbox returns
-//!   `Flow::Wait` with [`SerialTasks::send_when_room`], which holds back the source of that stanza and no
+//!   `Flow::Wait` with [`SerialTasks::send`], which holds back the source of that stanza and no
 //!   other one, or refuses the stanza with `resource-constraint`.
 //! * A state whose handling panics is dropped, and made again for the next message. What its message held is dropped too,
 //!   so a reply that must not be missing belongs into a value that sends it when it is dropped.
@@ -15,7 +15,7 @@
 //!
 //! # Pitfalls
 //!
-//! A state that sends a message to its own task and waits for room waits for itself: use [`SerialTasks::send`] there.
+//! A state that sends a message to its own task and waits for capacity waits for itself: use [`SerialTasks::try_send`] there.
 
 #[cfg(test)]
 mod tests;
@@ -26,11 +26,10 @@ use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 
 use base::spawn::{BoxFuture, Spawner, yield_now};
 
-use crate::keyed_queues::{EnterOutcome, KeyedQueueLimits, KeyedQueues};
+use crate::keyed_queues::{KeyedPushOutcome, KeyedQueueLimits, KeyedQueues};
 
 /// Messages that a task handles before it yields.
 const YIELD_EVERY: usize = 64;
@@ -85,35 +84,35 @@ where
     ///
     /// # Errors
     /// The message, if the mailbox is full.
-    pub fn send(
+    pub fn try_send(
         self: &Arc<Self>,
         spawner: &dyn Spawner,
         key: &K,
         message: S::Message,
         size: usize,
     ) -> Result<(), MailboxFull<S::Message>> {
-        match self.mailboxes.enter(key.clone(), message, size) {
-            EnterOutcome::Owner(first) => {
+        match self.mailboxes.push(key.clone(), message, size) {
+            KeyedPushOutcome::Owner(first) => {
                 let mailbox = OwnedMailbox { tasks: self.clone(), key: key.clone(), ended: false };
                 spawner.spawn(self.name, Box::pin(mailbox.run(first)));
                 Ok(())
             }
-            EnterOutcome::Queued => Ok(()),
-            EnterOutcome::Full(message) => Err(MailboxFull(message)),
+            KeyedPushOutcome::Queued => Ok(()),
+            KeyedPushOutcome::Full(message) => Err(MailboxFull(message)),
         }
     }
 
-    /// Like [`SerialTasks::send`], but waits until the mailbox has room.
-    pub async fn send_when_room(
+    /// Like [`SerialTasks::try_send`], but waits until the mailbox has capacity.
+    pub async fn send(
         self: Arc<Self>,
         spawner: Arc<dyn Spawner>,
         key: K,
         mut message: S::Message,
         size: usize,
     ) {
-        while let Err(MailboxFull(back)) = self.send(&spawner, &key, message, size) {
+        while let Err(MailboxFull(back)) = self.try_send(&spawner, &key, message, size) {
             message = back;
-            poll_fn(|cx| self.mailboxes.poll_room(&key, size, cx)).await;
+            poll_fn(|cx| self.mailboxes.poll_capacity(&key, size, cx)).await;
         }
     }
 
@@ -160,7 +159,7 @@ where
                 tracing::error!(
                     task = self.tasks.name,
                     key = %self.key,
-                    "the handling of a message panicked; the state is made again"
+                    "the handling of a message panicked; the state is created again"
                 );
                 state = None;
             }
@@ -182,12 +181,8 @@ where
         let started = catch_unwind(AssertUnwindSafe(move || {
             state.get_or_insert_with(|| (self.tasks.make)(&self.key)).handle(message)
         }));
-        let Some(mut later) = started.ok()? else { return Some(()) };
-        poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| later.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Some),
-            Err(_) => Poll::Ready(None),
-        })
-        .await
+        let Some(later) = started.ok()? else { return Some(()) };
+        base::spawn::catch_unwind(later).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of serial tasks: order, panics, full mailboxes, and their end.
 
 use std::sync::atomic::AtomicUsize;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use base::lock::LeafMutex;
 
@@ -109,7 +109,7 @@ impl SerialBench {
     }
 
     fn send(&self, key: &'static str, action: Action) -> bool {
-        self.tasks.send(&*self.spawner, &key, action, 10).is_ok()
+        self.tasks.try_send(&*self.spawner, &key, action, 10).is_ok()
     }
 
     fn log(&self) -> Vec<String> {
@@ -145,13 +145,13 @@ fn a_panic_ends_the_state_and_not_the_messages_after_it() {
 }
 
 #[test]
-fn a_full_mailbox_refuses_and_a_source_that_waits_is_served_when_there_is_room() {
+fn a_full_mailbox_refuses_and_a_source_that_waits_is_served_when_there_is_capacity() {
     let bench = SerialBench::new(30);
     for text in ["a", "b", "c"] {
         assert!(bench.send("room", Action::WaitThenLog(text)));
     }
     assert!(!bench.send("room", Action::Log("refused")) && bench.send("other", Action::Log("other")));
-    let source = bench.tasks.clone().send_when_room(bench.spawner.clone(), "room", Action::Log("d"), 10);
+    let source = bench.tasks.clone().send(bench.spawner.clone(), "room", Action::Log("d"), 10);
     bench.spawner.spawn("source", Box::pin(source));
     bench.spawner.run();
     assert_eq!(bench.log(), ["other 1"]);

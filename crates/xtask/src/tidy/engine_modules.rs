@@ -1,9 +1,9 @@
-//! Modules of the engine: lines of code of `core`, circles of imports across its folders, and the largest circle of its
+//! Modules of the engine: lines of code of `core`, cycles of imports across its folders, and the largest cycle of its
 //! files.
 //!
 //! A line of code is one that is neither blank nor a comment and is not of a test. Files beside the folders (node, host,
-//! account and others) belong together, so a circle through them is no circle across folders; the bound on the largest
-//! circle limits them.
+//! account and others) belong together, so a cycle through them is no cycle across folders; the bound on the largest
+//! cycle limits them.
 //!
 //! Not implemented: imports of names that a module only re-exports, which count as imports of that module.
 
@@ -16,8 +16,8 @@ use super::rust_lexer::{code_only, without_tests};
 const SOURCE: &str = "crates/core/src/";
 /// Bound on the lines of code. The goal is 6 000: lower it when code leaves the engine.
 const MAX_CODE_LINES: usize = 9_300;
-/// Bound on the modules of the largest circle of imports. Lower it when a circle is broken.
-const MAX_CIRCLE: usize = 29;
+/// Bound on the modules of the largest cycle of imports. Lower it when a cycle is broken.
+const MAX_CYCLE: usize = 29;
 
 /// A module: its path in the crate, `router/local`.
 type ModulePath = Vec<String>;
@@ -36,18 +36,18 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
         findings.push(Finding::new(SOURCE, text));
     }
     let imports = imports(files);
-    for (one, other) in folder_circles(&imports) {
+    for (one, other) in folder_cycles(&imports) {
         let text = format!(
             "the folders {one} and {other} import each other; let one declare what the other provides"
         );
         findings.push(Finding::new(SOURCE, text));
     }
-    let circle = largest_circle(&imports);
-    if circle.len() > MAX_CIRCLE {
+    let cycle = largest_cycle(&imports);
+    if cycle.len() > MAX_CYCLE {
         let text = format!(
-            "{} modules import one another in a circle, more than {MAX_CIRCLE}: {}; break it at the newest import",
-            circle.len(),
-            circle.iter().map(|module| module.join("/")).collect::<Vec<_>>().join(", ")
+            "{} modules import one another in a cycle, more than {MAX_CYCLE}: {}; break it at the newest import",
+            cycle.len(),
+            cycle.iter().map(|module| module.join("/")).collect::<Vec<_>>().join(", ")
         );
         findings.push(Finding::new(SOURCE, text));
     }
@@ -56,8 +56,8 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
 
 /// The present numbers in one line.
 pub(crate) fn describe(files: &[SourceFile]) -> String {
-    let circle = largest_circle(&imports(files)).len();
-    format!("core: {} lines of code, largest circle of imports {circle} modules", code_lines(files))
+    let cycle = largest_cycle(&imports(files)).len();
+    format!("core: {} lines of code, largest cycle of imports {cycle} modules", code_lines(files))
 }
 
 fn source_files(files: &[SourceFile]) -> impl Iterator<Item = (ModulePath, String)> + '_ {
@@ -154,21 +154,21 @@ fn reachable<T: Ord + Clone>(graph: &BTreeMap<T, BTreeSet<T>>, from: &T) -> BTre
     seen
 }
 
-fn largest_circle(imports: &Imports) -> Vec<ModulePath> {
+fn largest_cycle(imports: &Imports) -> Vec<ModulePath> {
     let reached: BTreeMap<_, _> =
         imports.keys().map(|module| (module.clone(), reachable(imports, module))).collect();
-    let circle_of = |module: &ModulePath| -> Vec<ModulePath> {
+    let cycle_of = |module: &ModulePath| -> Vec<ModulePath> {
         let others = reached[module].iter();
         others
             .filter(|other| reached.get(*other).is_some_and(|back| back.contains(module)))
             .cloned()
             .collect()
     };
-    imports.keys().map(circle_of).max_by_key(Vec::len).unwrap_or_default()
+    imports.keys().map(cycle_of).max_by_key(Vec::len).unwrap_or_default()
 }
 
 /// Pairs of folders that import each other, also through other folders.
-fn folder_circles(imports: &Imports) -> Vec<(String, String)> {
+fn folder_cycles(imports: &Imports) -> Vec<(String, String)> {
     let folders: BTreeSet<&String> =
         imports.keys().filter(|module| module.len() > 1).map(|module| &module[0]).collect();
     let mut graph = BTreeMap::<String, BTreeSet<String>>::new();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_are_found_across_folders_and_files() {
+    fn cycles_are_found_across_folders_and_files() {
         let line = |module: &str| format!("use crate::{module};\n");
         let texts = [line("b::x"), line("c::x"), line("a::x"), line("a::x")];
         let all = files(&[
@@ -243,8 +243,8 @@ mod tests {
         ]);
         let imports = imports(&all);
         let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
-        assert_eq!(folder_circles(&imports), [pair("a", "b"), pair("a", "c"), pair("b", "c")]);
-        assert_eq!(largest_circle(&imports).len(), 3);
+        assert_eq!(folder_cycles(&imports), [pair("a", "b"), pair("a", "c"), pair("b", "c")]);
+        assert_eq!(largest_cycle(&imports).len(), 3);
         let found = check(&all);
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found[0].text.contains("the folders a and b import each other"));
