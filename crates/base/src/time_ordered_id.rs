@@ -9,10 +9,11 @@
 //!
 //! # Pitfalls
 //!
-//! The time in an id is approximate. After the wall clock was set back, ids keep the last time until the clock has caught
-//! up; after it was far in the future for a moment, they keep that time until the restart, and are smaller from then on. It is
-//! not compared with a monotonic clock, because that of a machine that slept falls behind as well. More than 4 096 ids in a millisecond borrow from the next one. The order of the ids of one node is exact; that
-//! of two nodes is as exact as their clocks.
+//! The time in an id is approximate. After the wall clock was set back, ids keep the last time until the clock has
+//! caught up. If it was far in the future for a moment, ids keep that time until the node restarts, and are smaller
+//! afterwards. A monotonic clock would not help: it stops while the machine sleeps. More than 4 096 ids in a
+//! millisecond borrow from the next one. The order of the ids of one node is exact; that of two nodes is as exact as
+//! their clocks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What changes accounts as a whole in the running node: creation, removal, the end of their sessions.
+//! Creation and removal of accounts in the running node, and the end of their sessions.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! queried, and a message to an absent user must not cost a query each time; so results are cached, within
 //! [`MAX_ENTRIES`] and [`MAX_BYTES`].
 //!
-//! Other nodes read a list again that was changed here (`router/invalidation.rs`).
+//! Other nodes reload a list that was changed here (`router/invalidation.rs`).
 //!
 //! # Pitfalls
 //!

@@ -9,8 +9,8 @@
 //!
 //! # Pitfalls
 //!
-//! Whether a contact is foreign is remembered in the roster view ([`crate::Contact::is_foreign`]). A session that outlives
-//! the reload that adds or removes its contact's domain keeps the old answer until the roster is read again.
+//! Whether a contact is foreign is remembered in the roster view ([`crate::Contact::is_foreign`]). A session that
+//! outlives the reload that adds or removes its contact's domain keeps the old value until the roster is read again.
 //!
 //! A [`HostGuard`] is cheap but pins a slot of its thread. Keep it for one stanza; clone the `Arc` for longer.
 
@@ -196,8 +196,8 @@ impl Domains {
         self.table.load()
     }
 
-    /// The shared cell of the host's domain, for an account. If the domain is not served, it is the one that the domain
-    /// gets when it returns.
+    /// The shared cell of the host's domain, for an account. A domain that is not served keeps its cell for a later
+    /// reload that serves it again.
     pub(crate) fn current_host(&self, host: &Arc<Host>) -> Arc<CurrentHost> {
         if let Some(served) = self.load().served.get(host.domain()) {
             return served.clone();

@@ -1,5 +1,5 @@
-//! What features provide and what crates above the engine declare in features and keep in hosts, found by its type.
-//! Commands are such a crate.
+//! Values of features and of crates above the engine, such as `commands`, found by their type; declarations of such
+//! crates.
 
 use std::any::{Any, TypeId};
 

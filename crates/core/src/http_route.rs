@@ -1,5 +1,5 @@
-//! HTTP routes of features: a method and a path prefix, served by every `http` and `https` listener beside the routes of
-//! the server.
+//! HTTP routes of features: methods below a path prefix, served by every `http` and `https` listener beside the routes
+//! of the server.
 //!
 //! A feature declares an [`HttpRouteSpec`] and registers a handler with
 //! [`crate::feature::FeatureBuilder::http_route`]. The path of a request is `/PREFIX/DOMAIN/REST`, so that the domains of
@@ -31,7 +31,7 @@ pub use environment::{HttpBodyError, HttpBodyStream, HttpRouteBody};
 /// Declaration of a route.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HttpRouteSpec {
-    /// First segment of the path: small letters and `-`.
+    /// First segment of the path: lower-case letters and `-`.
     pub prefix: &'static str,
     /// Methods that the handler answers, in upper case.
     pub methods: &'static [&'static str],
@@ -41,7 +41,7 @@ pub struct HttpRouteSpec {
 
 /// Prefixes that the server uses itself.
 const RESERVED_PREFIXES: &[&str] =
-    &["api", "assets", "bosh", "chat", "console", "health", "metrics", "ready", "ws"];
+    &["api", "bosh", "chat", "console", "healthz", "http-bind", "metrics", "readyz", "ws", "xmpp-websocket"];
 
 impl HttpRouteSpec {
     /// Whether the prefix can be used.
@@ -57,7 +57,7 @@ pub struct HttpRouteRequest {
     pub node: Arc<Node>,
     /// The host of the domain in the path.
     pub host: Arc<Host>,
-    /// The request. Its URI is the whole one.
+    /// The request, with its complete URI.
     pub request: http::Request<HttpRouteBody>,
     /// The path after the domain, without the slash between them, still percent-encoded.
     pub path: String,
@@ -113,7 +113,7 @@ impl Node {
         Some(MatchedHttpRoute { host, route, path: rest.to_owned() })
     }
 
-    /// Public address of a route of a domain, without a trailing slash; `None` if clients cannot reach one.
+    /// Public URL of a route of a domain, without a trailing slash; `None` if clients cannot reach one.
     pub fn http_route_url(&self, host: &Host, route: &HttpRouteSpec) -> Option<String> {
         let base = self.extensions.get::<SharedPublicUrl>()?.base(host.domain())?;
         Some(format!("{base}/{}/{}", route.prefix, percent_encode(host.domain())))
@@ -128,6 +128,14 @@ mod tests {
     fn a_prefix_is_one_word_that_the_server_does_not_use() {
         let valid = |prefix| HttpRouteSpec { prefix, methods: &["GET"], doc: "" }.is_valid();
         assert!(valid("upload") && valid("bits-of-binary"));
-        assert!(!valid("") && !valid("api") && !valid("a/b") && !valid("%2e") && !valid("Upload"));
+        assert!(
+            !valid("")
+                && !valid("api")
+                && !valid("healthz")
+                && !valid("http-bind")
+                && !valid("a/b")
+                && !valid("%2e")
+                && !valid("Upload")
+        );
     }
 }

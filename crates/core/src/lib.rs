@@ -13,7 +13,7 @@
 //!
 //! Everything on that path is synchronous. A handler that must read the store returns a future, and no later stanza of
 //! the sender is handled until it completes, which preserves the order between two addresses. A handler that writes
-//! attaches a [`Receipt`], and the stanza goes on.
+//! attaches a [`Receipt`], and routing of the stanza continues.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

@@ -56,8 +56,8 @@ impl Multicast {
         Multicast { stanza, from, recipients, on_undelivered: None }
     }
 
-    /// Reports recipients that could not receive it to this handler, instead of by error stanzas. What is found out
-    /// later, such as by another server or by the end of a session with a full queue, is an error stanza in any case.
+    /// Reports recipients that could not receive it to this handler, instead of by error stanzas. Failures that are
+    /// known only later, for example from another server, are always reported by error stanzas.
     #[must_use]
     pub fn on_undelivered(mut self, handler: impl UndeliveredHandler + 'static) -> Multicast {
         self.on_undelivered = Some(Box::new(handler));

@@ -272,7 +272,8 @@ impl Node {
         self.extensions.sweep(self, now);
     }
 
-    /// A stanza id (XEP-0359) that is greater than all that this node has assigned since its start, and that no other node assigns.
+    /// A stanza id (XEP-0359). It is greater than all that this node has assigned since its start, and no other node
+    /// assigns it.
     pub fn next_stanza_id(&self) -> TimeOrderedId {
         self.stanza_ids.next(self.clock.unix_millis())
     }

@@ -55,9 +55,9 @@ impl Node {
         }
     }
 
-    /// The check in the store whether `from` is subscribed to the presence of an account with a session here, if it may be
-    /// a contact with sessions on other nodes only: a roster view holds numbers, and only the store knows that of its
-    /// address. `None` if [`Node::subscription`] is right.
+    /// A check in the store whether `from` is subscribed to the presence of an account with a session here. Needed if
+    /// `from` may be a contact without a session here: a roster view holds numbers, and only the store can map an
+    /// address to its number. `None` if [`Node::subscription`] is right.
     pub fn check_contact_elsewhere(&self, account: &Account, from: JidRef<'_>) -> Option<SubscriptionCheck> {
         if self.is_single() || self.routing_table.find(from).is_some() {
             return None;

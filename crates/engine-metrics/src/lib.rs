@@ -288,7 +288,7 @@ impl Metrics {
             ("throng_stream_errors", "Stream errors sent", &self.stream_errors),
             (
                 "throng_lanes_full",
-                "Stanzas whose source was held back because too many others for the same recipient were being handled",
+                "Stanzas that had to wait because too many bytes for the same recipient were being handled, by source",
                 &self.lanes_full,
             ),
             (

@@ -1,10 +1,10 @@
 //! Files of features: directories on a disk of this node, which the program provides.
 //!
-//! A directory has folders, and folders have files. A file is written once, as a whole: it appears complete or not at all,
-//! and once `write` has succeeded it survives a crash. Names are words of small letters, digits and `-`, so that no name
-//! leads out of the directory.
+//! A directory has folders, and folders have files. A file is written once, as a whole: it appears complete or not at
+//! all, and once `write` has succeeded it survives a crash. Names are words of lower-case letters, digits and `-`, so
+//! that no name leads out of the directory.
 //!
-//! Not implemented: object stores; files that are changed.
+//! Not implemented: object stores; changing a file.
 //!
 //! # Pitfalls
 //!
@@ -17,7 +17,7 @@ use base::spawn::BoxFuture;
 
 use crate::http_body::{HttpBodyError, HttpRouteBody};
 
-/// A folder or file name: 1 to 200 small letters, digits and `-`.
+/// A folder or file name: 1 to 200 lower-case letters, digits and `-`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName(Box<str>);
 

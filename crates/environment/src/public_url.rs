@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Provides the public URL.
 pub trait PublicUrl: Send + Sync {
     /// Scheme, host and port at which clients of a domain reach this node, without a trailing slash; `None` if there is
-    /// no such address.
+    /// no such URL.
     fn base(&self, domain: &str) -> Option<String>;
 }
 

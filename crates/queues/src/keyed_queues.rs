@@ -1,5 +1,5 @@
-//! Bounded queues by key, each emptied by one owner at a time: what lanes (`router/lanes.rs`) and serial tasks
-//! ([`crate::serial_task`]) have in common.
+//! Bounded queues by key, each emptied by one owner at a time: the common part of lanes (`core/src/router/lanes.rs`)
+//! and serial tasks ([`crate::serial_task`]).
 //!
 //! The first item of a key makes the caller the owner of its queue, who handles the item; later items are queued for the
 //! owner. A queue exists while it has an owner, so a key without work takes no memory.

@@ -1,17 +1,17 @@
 //! Batching of logins: all waiting logins share a statement.
 //!
-//! A round trip to SQLite's thread costs five times the read itself, so a *lane* (a task with its own connection)
+//! A round trip to SQLite's thread costs five times the read itself, so a *login worker* (a task with its own connection)
 //! collects all waiting logins and sends one statement for them. Only the round trip is shared: each login has its own
 //! answer and deadline.
 //!
 //! A proof that comes with its request is verified between the two statements, so that a login takes one call: no
 //! second batching, and no waking of its task in between.
 //!
-//! Between batches a lane retains the capacity of its request lists, not the answers.
+//! Between batches a worker retains the capacity of its request lists, not the answers.
 //!
 //! # Pitfalls
 //!
-//! Two lanes make smaller batches and so cost more; more lanes help only when reads wait for a disk or a network.
+//! Two workers make smaller batches and so cost more; more workers help only when reads wait for a disk or a network.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -88,9 +88,9 @@ impl LoginBatcher {
         self.queue.max_capacity().saturating_sub(self.queue.capacity())
     }
 
-    /// Answers the waiting logins, then accepts no more. The lanes release their connections soon after.
+    /// Answers the waiting logins, then accepts no more. The workers release their connections soon after.
     pub(crate) async fn close(&self) {
-        // An error means that the lanes have ended, which is the goal.
+        // An error means that the workers have ended, which is the goal.
         let _ = self.queue.send(BatchRequest::Close).await;
     }
 

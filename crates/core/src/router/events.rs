@@ -8,9 +8,9 @@
 //!
 //! # Pitfalls
 //!
-//! After a handler of `closing` or of an event before it has waited, the session is no longer in the routing table, and its
-//! resource may be bound again. If that session is available, presence from the address that both have is dropped: it would
-//! tell contacts that the other one is gone.
+//! After a handler of `closing` or of an event before it has waited, the session is no longer in the routing table, and
+//! its resource may be bound again. If that session is available, presence from the ended session is dropped, because
+//! it would show the other one as unavailable.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

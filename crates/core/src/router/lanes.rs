@@ -1,10 +1,10 @@
-//! Lanes of recipients: what does not come from a client's stream (stanzas of other nodes, services, multicasts,
-//! components) is handled one stanza after the other for each recipient, in order also when a handler waits.
+//! Lanes: for each recipient, one queue of the stanzas that do not come from a client's stream (from other nodes,
+//! services, multicasts, components). They are handled in order, even when a handler waits.
 //!
 //! A lane exists while a stanza of it is being handled. It is bounded in bytes, and so are all lanes together. A source
-//! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from its
-//! stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which bounds
-//! them; their presence is dropped by a full lane.
+//! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from
+//! its stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which
+//! bounds them. No engine sends envelopes of the class `Presence`; a full lane would drop them.
 //!
 //! # Pitfalls
 //!
@@ -26,7 +26,7 @@ use crate::metrics::StanzaSource;
 use crate::node::Node;
 use crate::shared_stanza::SharedStanza;
 
-/// A full lane holds this many bytes, all lanes together that many.
+/// Bounds of one lane and of all lanes together.
 const LIMITS: KeyedQueueLimits = KeyedQueueLimits { bytes_per_key: 256 << 10, bytes: 64 << 20 };
 /// Counted for each item besides its stanza and its addresses.
 const ITEM_OVERHEAD: usize = 128;
@@ -80,7 +80,7 @@ impl Drop for PendingSettlement {
     }
 }
 
-/// Lanes by the hash of their recipient. Two recipients with one hash share a lane.
+/// Lanes by the hash of their recipient. Recipients with the same hash share a lane.
 pub(super) struct RecipientLanes {
     queues: KeyedQueues<u64, LaneItem>,
     /// Sources whose full lanes have been logged.

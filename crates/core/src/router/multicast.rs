@@ -34,14 +34,14 @@ use crate::shared_stanza::{QueueClass, SharedStanza};
 /// A multicast for recipients on this node, whose stanza has no `to`.
 pub(super) const MULTICAST: EnvelopeKind = EnvelopeKind::Engine(7);
 
-/// Recipients that are handled before the task yields: some 0.2 ms.
+/// Recipients that are handled before the task yields: about 0.2 ms of work.
 const CHUNK: usize = 256;
 /// Recipients of an envelope, which the receiver handles without yielding.
 const ENVELOPE_RECIPIENTS: usize = 2_048;
 
 /// What became of a recipient on this node.
 enum LocalOutcome {
-    /// Its sessions have it, or need not.
+    /// Its sessions have it, or none must receive it.
     Done,
     /// A copy with its address must be routed.
     NeedsCopy,

@@ -1,5 +1,5 @@
-//! Boxed state of features in sessions and accounts: absent until used. It costs one pointer in every session, and nothing in
-//! an account without any.
+//! Boxed state of features in sessions and accounts: absent until used. It costs one pointer in every session, and
+//! nothing in an account without state.
 
 use std::any::{Any, TypeId};
 

@@ -1,11 +1,10 @@
 //! User Search: XEP-0055 1.3, sections 2 (legacy fields) and 3 (data forms), in pages of XEP-0059 1.0.
 //!
-//! The directory is a service of the domain, which clients find among the items of the domain, and the domain itself. A filled-in
-//! field matches values with that prefix, case-insensitively; there
-//! are no wildcards. The store reads an index in order and stops after a page, so the cost of a search by one term
-//! depends on the page size, however many accounts there are. A search by several terms scans the matches of the
-//! longest term only; one that would read too many of them is refused with `not-acceptable`. Counts are capped at 10
-//! 000.
+//! Two addresses answer: a service that the domain lists among its items, and the domain itself. A filled-in field
+//! matches values with that prefix, case-insensitively; there are no wildcards. The store reads an index in order and
+//! stops after a page, so the cost of a search by one term depends on the page size, however many accounts there are. A
+//! search by several terms scans the matches of the longest term only; one that would read too many of them is refused
+//! with `not-acceptable`. Counts are capped at 10 000.
 //!
 //! Not implemented: matching words in the middle of a text.
 //!

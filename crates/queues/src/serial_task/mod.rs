@@ -1,16 +1,16 @@
 //! Serial tasks: one task for each thing whose events have a common order, such as a room or a PubSub node.
 //!
-//! The task owns the state, so nothing iterates under a lock. Messages enter a bounded mailbox and are handled one after
-//! the other, also when handling one waits. The task starts with the first message and ends when its mailbox is empty and
-//! its state is idle ([`SerialState::is_idle`]); the next message starts it again.
+//! The task owns the state, so nothing iterates under a lock. Messages enter a bounded mailbox and are handled one
+//! after the other, even when a handler waits. The task starts with the first message and ends when its mailbox is
+//! empty and its state is idle ([`SerialState::is_idle`]); the next message starts it again.
 //!
 //! The contract of a service that uses serial tasks:
 //!
 //! * Handlers of stanzas only send a message to the task. A handler whose message found a full mailbox returns
 //!   `Flow::Wait` with [`SerialTasks::send`], which holds back the source of that stanza and no
 //!   other one, or refuses the stanza with `resource-constraint`.
-//! * A state whose handling panics is dropped, and made again for the next message. What its message held is dropped too,
-//!   so a reply that must not be missing belongs into a value that sends it when it is dropped.
+//! * A state whose handler panics is dropped, and created again for the next message. What its message held is dropped
+//!   too, so keep a reply that must always be sent in a value that sends it when dropped.
 //! * What must survive the end of the task is in the store before it is acknowledged.
 //!
 //! # Pitfalls

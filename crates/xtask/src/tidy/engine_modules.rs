@@ -1,5 +1,5 @@
-//! Modules of the engine: lines of code of `core`, cycles of imports across its folders, and the largest cycle of its
-//! files.
+//! Modules of the engine: lines of code of `core`, import cycles between its folders, and the largest import cycle
+//! (strongly connected component) of its files.
 //!
 //! A line of code is one that is neither blank nor a comment and is not of a test. Files beside the folders (node, host,
 //! account and others) belong together, so a cycle through them is no cycle across folders; the bound on the largest
@@ -14,9 +14,9 @@ use super::files::SourceFile;
 use super::rust_lexer::{code_only, without_tests};
 
 const SOURCE: &str = "crates/core/src/";
-/// Bound on the lines of code. The goal is 6 000: lower it when code leaves the engine.
+/// Bound on the lines of code. Lower it when code leaves the engine.
 const MAX_CODE_LINES: usize = 9_300;
-/// Bound on the modules of the largest cycle of imports. Lower it when a cycle is broken.
+/// Bound on the modules of the largest import cycle. Lower it when a cycle is broken.
 const MAX_CYCLE: usize = 29;
 
 /// A module: its path in the crate, `router/local`.
@@ -45,7 +45,7 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
     let cycle = largest_cycle(&imports);
     if cycle.len() > MAX_CYCLE {
         let text = format!(
-            "{} modules import one another in a cycle, more than {MAX_CYCLE}: {}; break it at the newest import",
+            "an import cycle has {} modules, more than {MAX_CYCLE}: {}; remove the import that was added last",
             cycle.len(),
             cycle.iter().map(|module| module.join("/")).collect::<Vec<_>>().join(", ")
         );
@@ -57,7 +57,7 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<Finding> {
 /// The present numbers in one line.
 pub(crate) fn describe(files: &[SourceFile]) -> String {
     let cycle = largest_cycle(&imports(files)).len();
-    format!("core: {} lines of code, largest cycle of imports {cycle} modules", code_lines(files))
+    format!("core: {} lines of code, largest import cycle {cycle} modules", code_lines(files))
 }
 
 fn source_files(files: &[SourceFile]) -> impl Iterator<Item = (ModulePath, String)> + '_ {
