@@ -21,7 +21,7 @@ use crate::effect::Effects;
 use crate::host::{Host, Hosts};
 use crate::limits::NodeLimits;
 use crate::login::{Principal, too_many_resources};
-use crate::metrics::Metrics;
+use crate::metrics::{KINDS, Metrics};
 use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
 use crate::router::routing_table::RoutingTable;
@@ -114,7 +114,7 @@ impl Node {
     pub fn new(parts: NodeComponents) -> Arc<Node> {
         let own = parts.cluster.node();
         let epoch = parts.cluster.members().iter().find(|member| member.node == own).map_or(0, |m| m.epoch);
-        parts.metrics.know_services(service_names(&parts.hosts));
+        know_hosts(&parts.metrics, parts.hosts.values());
         Arc::new(Node {
             domains: Domains::new(parts.hosts),
             routing_table: RoutingTable::new(parts.hasher),
@@ -186,7 +186,7 @@ impl Node {
     ///
     /// Addresses of services must be checked before, see [`crate::domains::check_service_addresses`].
     pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
-        self.metrics.know_services(service_names(&hosts));
+        know_hosts(&self.metrics, hosts.values());
         let gone = self.domains.set_hosts(hosts);
         if gone.is_empty() {
             return 0;
@@ -555,13 +555,17 @@ impl Node {
         self: &Arc<Self>,
         effects: Effects,
     ) -> Option<base::spawn::BoxFuture<'static, ()>> {
-        self.run_effects(RoutingWork { effects, ..RoutingWork::default() }).into_settled(self)
+        self.run_effects(RoutingWork { effects, ..RoutingWork::default() }).into_future(self)
     }
 }
 
-/// The features that provide services.
-fn service_names(hosts: &Hosts) -> impl Iterator<Item = &'static str> {
-    hosts.values().flat_map(|host| &host.services).map(|service| service.feature)
+/// Prints the counters of services from the start, so that their first increase is visible.
+fn know_hosts<'a>(metrics: &Metrics, hosts: impl Iterator<Item = &'a Arc<Host>>) {
+    for service in hosts.flat_map(|host| &host.services) {
+        for family in [&metrics.service_stanzas, &metrics.service_stanzas_limited] {
+            KINDS.iter().for_each(|kind| family.add([service.feature, kind], 0));
+        }
+    }
 }
 
 /// The connection's task ends the session after it has sent the queued stanzas.

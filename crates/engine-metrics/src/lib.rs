@@ -37,7 +37,8 @@ struct ByWay {
     outcome: &'static str,
 }
 
-const KINDS: [&str; 3] = ["message", "presence", "iq"];
+/// Names of the kinds of stanzas in labels, each at its [`kind_index`].
+pub const KINDS: [&str; 3] = ["message", "presence", "iq"];
 /// Names of the queue classes, in the order of `Metrics::delivery`.
 const CLASSES: [&str; 3] = ["control", "message", "presence"];
 
@@ -357,15 +358,6 @@ impl Metrics {
     /// Counts stanzas to clients.
     pub fn stanza_out(&self, kind: StanzaKind) {
         self.stanzas[1][kind_index(kind)].inc();
-    }
-
-    /// Prints the counters of these services from the start, so that their first increase is visible.
-    pub fn know_services(&self, services: impl Iterator<Item = &'static str>) {
-        for service in services {
-            for family in [&self.service_stanzas, &self.service_stanzas_limited] {
-                KINDS.iter().for_each(|kind| family.add([service, kind], 0));
-            }
-        }
     }
 
     /// Counts a routed stanza.

@@ -2,9 +2,9 @@
 //! services, multicasts, components). They are handled in order, even when a handler waits.
 //!
 //! A lane exists while a stanza of it is being handled. It is bounded in bytes, and so are all lanes together. A source
-//! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from
-//! its stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which
-//! bounds them. No engine sends envelopes of the class `Presence`; a full lane would drop them.
+//! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from its
+//! stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which bounds
+//! them; their presence is dropped by a full lane.
 //!
 //! # Pitfalls
 //!
@@ -286,7 +286,7 @@ impl Node {
             self.route(stanza, from.as_ref(), to.as_ref(), &mut work);
         }
         // Receipts are awaited, too: only the lane bounds what its sources have written.
-        let pending = self.run_effects(work).into_settled(self)?;
+        let pending = self.run_effects(work).into_future(self)?;
         let Some(settlement) = settlement else { return Some(pending) };
         Some(Box::pin(async move {
             pending.await;

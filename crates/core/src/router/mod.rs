@@ -77,7 +77,7 @@ pub(crate) enum RoutingOutcome {
 
 impl RoutingOutcome {
     /// The rest for a caller that needs to know when everything is safe.
-    pub(crate) fn into_settled(self, node: &Arc<Node>) -> Option<BoxFuture<'static, ()>> {
+    pub(crate) fn into_future(self, node: &Arc<Node>) -> Option<BoxFuture<'static, ()>> {
         match self {
             RoutingOutcome::Done => None,
             RoutingOutcome::AwaitsReceipts(receipts) => Some(node.settle_receipts(receipts)),
@@ -194,7 +194,7 @@ impl Node {
 
     /// Like [`Node::run_effects`], for work that no session awaits; deferred work is spawned.
     pub(crate) fn run_effects_spawned(self: &Arc<Self>, work: RoutingWork) {
-        if let Some(rest) = self.run_effects(work).into_settled(self) {
+        if let Some(rest) = self.run_effects(work).into_future(self) {
             self.spawner.spawn("routing", rest);
         }
     }
