@@ -4,9 +4,9 @@
 //! stream features and the order of hooks are all derived from these constants.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use declarations::StreamFeature;
 use xml::Ns;
 
 use crate::disco::{DiscoExtensions, DiscoForm, DiscoIdentity, DiscoInfo, DiscoNode};
@@ -24,20 +24,8 @@ use crate::periodic_job::{PeriodicJob, PeriodicJobHandler, PeriodicJobSpec};
 use crate::provided::Provided;
 use crate::service::{ServiceHandler, ServiceHandlers, ServiceSpec};
 use crate::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
-use crate::stream_feature::StreamFeature;
 
-/// A specification that a feature implements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// `XEP-0199`, `RFC 6121`.
-    pub name: &'static str,
-    /// Title.
-    pub title: &'static str,
-    /// Version implemented; empty for an RFC.
-    pub version: &'static str,
-    /// Parts that are not implemented; empty if there are none.
-    pub not_implemented: &'static str,
-}
+pub use declarations::{FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec};
 
 /// A feature variable for service discovery (XEP-0030).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,110 +36,6 @@ pub enum DiscoFeature {
     Account(&'static str),
     /// Of the feature's service, or of every service of the domain if the feature has none.
     Service(&'static str),
-}
-
-/// The type of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptionKind {
-    /// `true` or `false`
-    Bool,
-    /// A whole number in a range.
-    Int(i64, i64),
-    /// Text.
-    Text,
-    /// A list of texts.
-    Texts,
-}
-
-/// The value of an option.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OptionValue {
-    /// A switch.
-    Bool(bool),
-    /// A number.
-    Int(i64),
-    /// Text.
-    Text(std::borrow::Cow<'static, str>),
-    /// A list of texts.
-    Texts(Vec<String>),
-}
-
-/// An option of a feature: a key in its table of the configuration.
-#[derive(Clone, Debug)]
-pub struct OptionSpec {
-    /// The key.
-    pub key: &'static str,
-    /// The type.
-    pub kind: OptionKind,
-    /// The default.
-    pub default: OptionValue,
-    /// One sentence, with the unit.
-    pub doc: &'static str,
-}
-
-/// The options of one feature, complete and of the declared types.
-#[derive(Clone, Debug, Default)]
-pub struct FeatureOptions(BTreeMap<&'static str, OptionValue>);
-
-impl FeatureOptions {
-    /// All defaults.
-    pub fn defaults(specs: &'static [OptionSpec]) -> FeatureOptions {
-        FeatureOptions(specs.iter().map(|s| (s.key, s.default.clone())).collect())
-    }
-
-    /// Sets one option.
-    ///
-    /// # Errors
-    /// One sentence that states the error and the expected value.
-    pub fn set(&mut self, specs: &'static [OptionSpec], key: &str, value: OptionValue) -> Result<(), String> {
-        let Some(spec) = specs.iter().find(|s| s.key == key) else {
-            return Err(format!("unknown option \"{key}\""));
-        };
-        match (&spec.kind, &value) {
-            (OptionKind::Bool, OptionValue::Bool(_))
-            | (OptionKind::Text, OptionValue::Text(_))
-            | (OptionKind::Texts, OptionValue::Texts(_)) => {}
-            (OptionKind::Int(low, high), OptionValue::Int(n)) if low <= n && n <= high => {}
-            (OptionKind::Int(low, high), OptionValue::Int(_)) => {
-                return Err(format!("\"{key}\" must be between {low} and {high}"));
-            }
-            (OptionKind::Bool, _) => return Err(format!("\"{key}\" must be true or false")),
-            (OptionKind::Int(..), _) => return Err(format!("\"{key}\" must be an integer")),
-            (OptionKind::Text, _) => return Err(format!("\"{key}\" must be a string in quotes")),
-            (OptionKind::Texts, _) => return Err(format!("\"{key}\" must be a list of strings in quotes")),
-        }
-        self.0.insert(spec.key, value);
-        Ok(())
-    }
-
-    /// A switch; false if it is not declared.
-    pub fn bool(&self, key: &str) -> bool {
-        matches!(self.0.get(key), Some(OptionValue::Bool(true)))
-    }
-
-    /// A number; zero if it is not declared.
-    pub fn int(&self, key: &str) -> i64 {
-        match self.0.get(key) {
-            Some(OptionValue::Int(n)) => *n,
-            _ => 0,
-        }
-    }
-
-    /// A list of texts; empty if it is not declared.
-    pub fn texts(&self, key: &str) -> &[String] {
-        match self.0.get(key) {
-            Some(OptionValue::Texts(list)) => list,
-            _ => &[],
-        }
-    }
-
-    /// Text; empty if it is not declared.
-    pub fn text(&self, key: &str) -> &str {
-        match self.0.get(key) {
-            Some(OptionValue::Text(t)) => t,
-            _ => "",
-        }
-    }
 }
 
 /// Derives a stream feature from the domain's disco information; called once, when the host is complete.

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use declarations::{StreamFeature, StreamFeatures};
 use jid::Jid;
 
 use crate::disco::{DiscoInfo, DiscoNode};
@@ -24,7 +25,6 @@ use crate::limits::NodeLimits;
 use crate::periodic_job::PeriodicJob;
 use crate::service::{Service, ServiceRegistrations};
 use crate::stream_elements::StreamElements;
-use crate::stream_feature::{StreamFeature, StreamFeatures};
 
 /// A virtual host.
 pub struct Host {

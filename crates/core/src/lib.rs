@@ -47,11 +47,11 @@ pub mod server_iq;
 pub mod service;
 pub mod session;
 pub mod stream_elements;
-pub mod stream_feature;
 pub mod visibility;
 
 pub use account::{Account, Contact};
 pub use blocklist::Blocklist;
+pub use declarations::{StreamFeature, StreamFeatureStage, StreamFeatures};
 pub use effect::{Effect, Effects};
 pub use engine_metrics::{self as metrics, StanzaSource, domain_counters};
 pub use environment::{bytestream_relay, deployment_secret, file_storage, passwords, public_url};
@@ -68,4 +68,3 @@ pub use queues::serial_task;
 pub use receipt::{Receipt, ReceiptIssuer, Receipts};
 pub use router::IngestOutcome;
 pub use session::Session;
-pub use stream_feature::{StreamFeature, StreamFeatureStage, StreamFeatures};

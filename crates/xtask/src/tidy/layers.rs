@@ -42,6 +42,7 @@ const ENGINE_PARTS: &[&str] = &[
     "stanza",
     "store",
     "cluster",
+    "declarations",
     "environment",
     "queues",
     "outbox",
@@ -59,6 +60,7 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule { name: "sasl", layer: 0, uses: &["base"], never: NEVER_IN_VALUES },
     LayerRule { name: "store", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
     LayerRule { name: "cluster", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
+    LayerRule { name: "declarations", layer: 1, uses: &["xml"], never: NEVER_IN_VALUES },
     LayerRule { name: "environment", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
     LayerRule {
         name: "net",
@@ -306,7 +308,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, environment, queues, outbox, stanza-rates, engine-metrics"
+                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, declarations, environment, queues, outbox, stanza-rates, engine-metrics"
             ]
         );
         assert!(messages(&["throng-features: throng-muc", "throng-muc:"])[0].contains("must not use muc"));

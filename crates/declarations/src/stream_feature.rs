@@ -75,7 +75,7 @@ impl StreamFeatures {
     ///
     /// # Errors
     /// The owner of the same stream feature, if there is one at the same stage.
-    pub(crate) fn insert(&mut self, feature: StreamFeature, owner: &'static str) -> Result<(), &'static str> {
+    pub fn insert(&mut self, feature: StreamFeature, owner: &'static str) -> Result<(), &'static str> {
         let key = |f: &StreamFeature| (f.stage, f.ns, f.name);
         if let Some((_, first)) = self.0.iter().find(|(present, _)| key(present) == key(&feature)) {
             return Err(first);
