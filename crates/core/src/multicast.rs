@@ -1,10 +1,10 @@
 //! Multicast: one stanza for many recipients, such as the occupants of a room.
 //!
 //! All recipients share the bytes, and the list of recipients is shared with the sender. The `to` is written when the
-//! queue of a session is written, so no copy is made for a recipient. Recipients on another node are one envelope.
+//! queue of a session is written, so no copy is made for a recipient. Recipients on one other node share one envelope.
 //!
-//! A recipient for which a handler of its account must run, whose message must be stored, or that is not an account of
-//! this server, is routed a copy with its address, in its lane (`router/lanes.rs`).
+//! A recipient gets a copy of its own, routed through its lane (`router/lanes.rs`), if a handler of its account must run,
+//! if its message must be stored, or if it is not an account of this server.
 
 use std::sync::Arc;
 

@@ -3,6 +3,8 @@
 //! A sender is an account of this server, with all its sessions, or another domain with all its addresses: a spammer can
 //! create any number of addresses in his domain.
 //!
+//! Not implemented: other nodes of a cluster; each counts separately.
+//!
 //! # Pitfalls
 //!
 //! A full bucket carries no information, so full buckets are removed when the table is full. If that frees nothing, further

@@ -1,4 +1,5 @@
 //! Events of sessions and accounts: a resource is bound or available, a session ends, an account is created or removed.
+//! RFC 6121, sections 4.2 to 4.5.
 //!
 //! Every handler of an event runs, in order. The cause of an event does not wait for its handlers: deferred handlers, and
 //! those after them, run in a spawned task or before the next stanza of the session.

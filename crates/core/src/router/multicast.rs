@@ -1,5 +1,7 @@
 //! Delivery of a [`Multicast`] in chunks, so that other sessions are served in between.
 //!
+//! Not implemented: XEP-0033 (Extended Stanza Addressing).
+//!
 //! # Pitfalls
 //!
 //! A recipient whose lane is open must be routed a copy in that lane: an earlier stanza of the sender may be waiting there.
