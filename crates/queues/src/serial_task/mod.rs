@@ -2,8 +2,8 @@
 //!
 //! The task owns the state, so nothing iterates under a lock. Messages enter a bounded mailbox and are handled one
 //! after the other, even when a handler waits. The task starts with the first message and ends when its mailbox is
-//! empty and its state is idle ([`SerialState::is_idle`]); the next message starts it again. No feature of
-//! this repository uses it yet; rooms need it.
+//! empty and its state is idle ([`SerialState::is_idle`]); the next message starts it again. No feature of this
+//! repository uses it; rooms need it.
 //!
 //! The contract of a service that uses serial tasks:
 //!
