@@ -1,10 +1,11 @@
-//! Access to accounts, which interfaces share: the throttle of failed logins, the log of logins and ended sessions, and
+//! Access to accounts, which interfaces share: the queries of a login, the throttle of failed logins, the log of logins and ended sessions, and
 //! information about the connections of sessions.
 //!
 //! Not implemented: the mechanisms, which are in `sasl`, and their negotiation, which is in `streams` and `api`.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
+pub mod login;
 pub mod login_throttle;
 pub mod session_info;
 pub mod session_log;

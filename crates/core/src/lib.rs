@@ -34,11 +34,11 @@ pub mod host_extension;
 pub mod http_route;
 pub mod iq;
 pub mod limits;
-pub mod login;
 pub mod multicast;
 pub mod node;
 pub mod node_extensions;
 pub mod periodic_job;
+pub mod principal;
 pub mod provided;
 pub mod receipt;
 pub mod router;
@@ -57,13 +57,11 @@ pub use engine_metrics::{self as metrics, StanzaSource, domain_counters};
 pub use environment::{bytestream_relay, deployment_secret, file_storage, passwords, public_url};
 pub use host::{EnabledFeature, Host, HostError, Hosts};
 pub use limits::NodeLimits;
-pub use login::{
-    Admission, CredentialsUpgradeOutcome, LoginIdentity, LoginRecord, Principal, TokensUpdateOutcome,
-};
 pub use multicast::{Multicast, UndeliveredRecipient};
 pub use node::{Node, NodeComponents};
 pub use outbox::{Outbox, QueueClass, SharedStanza, shared_stanza};
 pub use passwords::Passwords;
+pub use principal::Principal;
 pub use queues::serial_task;
 pub use receipt::{Receipt, ReceiptIssuer, Receipts};
 pub use router::IngestOutcome;

@@ -186,10 +186,10 @@ impl TestNode {
     pub fn principal(&self, name: &str) -> Principal {
         let jid = address(name);
         let found = self
-            .block_on(self.node.load_credentials(self.host(&jid), jid.clone()))
+            .block_on(access::login::load_credentials(&self.node, self.host(&jid), jid.clone()))
             .expect("the store answers");
         let identity = found.unwrap_or_else(|| panic!("{jid} has no account")).identity;
-        self.block_on(self.node.load_principal(identity))
+        self.block_on(access::login::load_principal(&self.node, identity))
             .expect("the store answers")
             .granted()
             .expect("an account that is not disabled")

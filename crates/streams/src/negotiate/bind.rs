@@ -1,11 +1,12 @@
 //! Resource binding during negotiation: RFC 6120, section 7. Also resumption in its place: XEP-0198, section 5.
 
 use ::sasl::Failure;
+use access::login::{self, Admission};
 use stanza::{
     Element, ErrorType, IqType, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError,
 };
+use throng_core::Principal;
 use throng_core::server_error::ServerError;
-use throng_core::{Admission, Principal};
 use xml::{Ns, Tree, Writer};
 
 use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
@@ -92,7 +93,9 @@ impl C2sConnection {
             return Err(StreamCondition::NotAuthorized.into());
         };
         state.pending_step =
-            Some(Box::pin(async move { LoginStepResult::Loaded(node.load_principal(identity).await) }));
+            Some(Box::pin(
+                async move { LoginStepResult::Loaded(login::load_principal(&node, identity).await) },
+            ));
         Ok(NegotiationOutcome::Pending)
     }
 

@@ -22,9 +22,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::sasl::fast_tokens::{FastToken, TokenChange, TokenProof, TokenVerification, VerifiedToken};
 use ::sasl::{ClientId, Failure, FastTokens, HtMechanism, hashed_token};
+use access::login::{self, Admission, LoginRecord, TokensUpdateOutcome};
 use access::login_throttle::AttemptKeys;
+use throng_core::Host;
 use throng_core::server_error::ServerError;
-use throng_core::{Admission, Host, LoginRecord, TokensUpdateOutcome};
 use tokio::sync::oneshot;
 use xml::{Ns, Writer};
 
@@ -172,7 +173,7 @@ impl C2sConnection {
             Some((host, jid)) => {
                 state.pending_step = Some(Box::pin(async move {
                     if !at_once {
-                        let found = node.load_credentials(host, jid).await;
+                        let found = login::load_credentials(&node, host, jid).await;
                         return LoginStepResult::Token(found.map(|found| {
                             let verdict = proof.judge(found.as_ref().map(|found| found.tokens.as_slice()));
                             Answered { found, verdict, loaded: None }
@@ -189,7 +190,7 @@ impl C2sConnection {
                         verdict_sender.send(verdict).is_ok() && valid
                     };
                     // Only this call waits, because it has a deadline: a proof may stay queued in the store after it.
-                    let done = node.prove(host, jid, judge).await;
+                    let done = login::prove(&node, host, jid, judge).await;
                     LoginStepResult::Token(done.map(|done| {
                         let (found, loaded) = done.unzip();
                         let verdict = verdict.try_recv().unwrap_or_default();
@@ -283,7 +284,7 @@ impl C2sConnection {
                     }
                 }
             };
-            let done = context.node.update_tokens(&identity, Box::new(apply)).await;
+            let done = login::update_tokens(&context.node, &identity, Box::new(apply)).await;
             LoginStepResult::TokensUpdated(done.map(|outcome| match outcome {
                 TokensUpdateOutcome::Applied if removed.load(Ordering::Relaxed) => {
                     FastUpdateOutcome::TokenRemoved

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ::sasl::{Credentials, Exchange, MechanismSet};
+use access::login::{Admission, CredentialsUpgradeOutcome, LoginIdentity, LoginRecord};
 use access::login_throttle::{AttemptKeys, login_throttle};
 use access::session_log::session_log;
 use base::Secret;
@@ -32,9 +33,9 @@ use base::spawn::BoxFuture;
 use jid::Jid;
 use net::{Scratch, StreamEvent, Transport};
 use stanza::{StreamCondition, StreamError};
+use throng_core::Host;
 use throng_core::server_error::ServerError;
 use throng_core::session::flags;
-use throng_core::{Admission, CredentialsUpgradeOutcome, Host, LoginIdentity, LoginRecord};
 use xml::{Ns, Reader};
 
 use self::stage::{NegotiationEvent, NegotiationStage};

@@ -16,10 +16,11 @@
 //! element is handled.
 
 use ::sasl::{Exchange, Failure, HtMechanism, Mechanism, ScramHash};
+use access::login::Admission;
 use stanza::{StreamCondition, StreamError};
 use throng_core::server_error::ServerError;
 use throng_core::session::flags;
-use throng_core::{Admission, Principal, Session, StreamFeatureStage};
+use throng_core::{Principal, Session, StreamFeatureStage};
 use xml::{Ns, Tree, Writer};
 
 use super::bind2::BindRequest;

@@ -11,12 +11,13 @@
 
 use std::sync::Arc;
 
+use access::login::{LoginRecord, anonymous_identity, load_credentials};
 use access::login_throttle::{AttemptKeys, login_throttle};
 use access::session_log::session_log;
 use jid::Jid;
 use sasl::{Credentials, Exchange, ExchangeStep, Failure, Mechanism};
 use stanza::{StreamCondition, StreamError};
-use throng_core::{Host, LoginRecord, Node};
+use throng_core::{Host, Node};
 use xml::{Ns, Writer};
 
 use super::{
@@ -44,7 +45,7 @@ impl C2sConnection {
                 match known {
                     Some((host, jid)) => {
                         state.pending_step = Some(Box::pin(async move {
-                            LoginStepResult::Credentials(node.load_credentials(host, jid).await)
+                            LoginStepResult::Credentials(load_credentials(&node, host, jid).await)
                         }));
                         Ok(NegotiationOutcome::Pending)
                     }
@@ -59,7 +60,7 @@ impl C2sConnection {
                 let tried = PasswordAttempt { account: state.claimed_address.clone(), keys, password };
                 state.pending_step = Some(Box::pin(async move {
                     let found = match known {
-                        Some((host, jid)) => match context.node.load_credentials(host, jid).await {
+                        Some((host, jid)) => match load_credentials(&context.node, host, jid).await {
                             Ok(found) => found,
                             Err(fault) => return LoginStepResult::Password(Err(fault)),
                         },
@@ -198,7 +199,7 @@ impl C2sConnection {
         let mechanism = state.exchange.as_ref().map(Exchange::mechanism);
         state.mechanism = mechanism.map_or("none", Mechanism::name);
         if mechanism == Some(Mechanism::Anonymous) {
-            state.identity = node.anonymous_identity(host);
+            state.identity = anonymous_identity(host);
             return self.success();
         }
         // A certificate is not a secret that can be guessed.
@@ -221,7 +222,7 @@ impl C2sConnection {
         if mechanism == Some(Mechanism::External) {
             state.pending_step =
                 Some(Box::pin(
-                    async move { LoginStepResult::Account(node.load_credentials(host, jid).await) },
+                    async move { LoginStepResult::Account(load_credentials(&node, host, jid).await) },
                 ));
             return Ok(NegotiationOutcome::Pending);
         }

@@ -13,7 +13,7 @@
 //! them. A token must not become a password, nor a certificate.
 
 use ::sasl::{Credentials, Failure, Mechanism, ScramHash};
-use throng_core::CredentialsUpgradeOutcome;
+use access::login::{CredentialsUpgradeOutcome, upgrade_credentials};
 use throng_core::server_error::ServerError;
 use xml::{Ns, Writer};
 
@@ -134,7 +134,7 @@ impl C2sConnection {
         let after = stored.encode();
         request.credentials.clone_from(&after);
         state.pending_step = Some(Box::pin(async move {
-            LoginStepResult::Upgraded(node.upgrade_credentials(&identity, &before, &after).await)
+            LoginStepResult::Upgraded(upgrade_credentials(&node, &identity, &before, &after).await)
         }));
         Ok(NegotiationOutcome::Pending)
     }

@@ -96,7 +96,7 @@ const LAYER_RULES: &[LayerRule] = &[
         never: NEVER_IN_ENGINE,
     },
     LayerRule { name: "core", layer: 4, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
-    LayerRule { name: "access", layer: 5, uses: &["base", "core"], never: NEVER_IN_ENGINE },
+    LayerRule { name: "access", layer: 5, uses: &["base", "jid", "store", "core"], never: NEVER_IN_ENGINE },
     LayerRule {
         name: "commands",
         layer: 5,
@@ -167,7 +167,9 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule {
         name: "testkit",
         layer: 9,
-        uses: &["base", "jid", "xml", "stanza", "sasl", "store", "cluster", "net", "core", "streams"],
+        uses: &[
+            "base", "jid", "xml", "stanza", "sasl", "store", "cluster", "net", "core", "access", "streams",
+        ],
         never: &[SQL, CLUSTER_CLIENTS],
     },
     LayerRule {

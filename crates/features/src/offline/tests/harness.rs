@@ -163,8 +163,10 @@ impl OfflineHarness {
     pub(super) fn read_login(&self, name: &str) -> Principal {
         let jid = Jid::parse(&format!("{name}@capulet.com")).unwrap();
         let host = self.node.host("capulet.com").unwrap();
-        let found = self.tasks.block_on(self.node.load_credentials(host, jid)).unwrap().unwrap();
-        self.tasks.block_on(self.node.load_principal(found.identity)).unwrap().granted().unwrap()
+        let found =
+            self.tasks.block_on(testkit::login::load_credentials(&self.node, host, jid)).unwrap().unwrap();
+        let loaded = self.tasks.block_on(testkit::login::load_principal(&self.node, found.identity));
+        loaded.unwrap().granted().unwrap()
     }
 
     pub(super) fn bind(&self, principal: Principal, resource: &str) -> Arc<Session> {

@@ -170,9 +170,9 @@ fn a_resource_with_negative_priority_gets_no_offline_messages_and_reads_no_store
 fn a_guest_has_no_offline_storage() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
-    let guest = bench.node.anonymous_identity(bench.node.host("capulet.com").unwrap()).unwrap();
-    let principal =
-        store::conformance::block_on_ready(bench.node.load_principal(guest)).unwrap().granted().unwrap();
+    let guest = testkit::login::anonymous_identity(bench.node.host("capulet.com").unwrap()).unwrap();
+    let loaded = store::conformance::block_on_ready(testkit::login::load_principal(&bench.node, guest));
+    let principal = loaded.unwrap().granted().unwrap();
     let to = principal.jid.as_str().to_owned();
     let guest = bench.bind(principal, "x");
     let later = bench.send_chat(&romeo, &to, "x");
