@@ -41,7 +41,7 @@ pub struct HttpRouteSpec {
 
 /// Prefixes that the server uses itself.
 const RESERVED_PREFIXES: &[&str] =
-    &["api", "bosh", "chat", "console", "healthz", "http-bind", "metrics", "readyz", "ws", "xmpp-websocket"];
+    &["api", "assets", "bosh", "chat", "console", "health", "metrics", "ready", "ws"];
 
 impl HttpRouteSpec {
     /// Whether the prefix can be used.
@@ -128,14 +128,6 @@ mod tests {
     fn a_prefix_is_one_word_that_the_server_does_not_use() {
         let valid = |prefix| HttpRouteSpec { prefix, methods: &["GET"], doc: "" }.is_valid();
         assert!(valid("upload") && valid("bits-of-binary"));
-        assert!(
-            !valid("")
-                && !valid("api")
-                && !valid("healthz")
-                && !valid("http-bind")
-                && !valid("a/b")
-                && !valid("%2e")
-                && !valid("Upload")
-        );
+        assert!(!valid("") && !valid("api") && !valid("a/b") && !valid("%2e") && !valid("Upload"));
     }
 }
