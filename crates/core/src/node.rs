@@ -121,7 +121,7 @@ impl Node {
     pub fn new(parts: NodeComponents) -> Arc<Node> {
         let own = parts.cluster.node();
         let epoch = parts.cluster.members().iter().find(|member| member.node == own).map_or(0, |m| m.epoch);
-        parts.metrics.know_services(parts.hosts.values());
+        parts.metrics.know_hosts(parts.hosts.values());
         Arc::new(Node {
             domains: Domains::new(parts.hosts),
             routing_table: RoutingTable::new(parts.hasher),
@@ -180,7 +180,7 @@ impl Node {
     ///
     /// Addresses of services must be checked before, see [`crate::domains::check_service_addresses`].
     pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
-        self.metrics.know_services(hosts.values());
+        self.metrics.know_hosts(hosts.values());
         let gone = self.domains.set_hosts(hosts);
         if gone.is_empty() {
             return 0;

@@ -291,7 +291,7 @@ async fn measure_scheduler_lag(running: Arc<RunningNode>) {
 }
 
 /// Periodic tasks: deadlines every second, an overview sample every two, certificates every five, the overview's
-/// history to the disk every minute, expiry every hour.
+/// history to the disk every minute.
 async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved: PathBuf) {
     let node = running.assembled.node.clone();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -311,16 +311,6 @@ async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved
         }
         if second % overview_history::SAVE_INTERVAL_SECONDS == overview_history::SAVE_INTERVAL_SECONDS - 1 {
             overview_history::write(&saved, &api).await;
-        }
-        if second % 3600 == 3599 {
-            let now = node.clock.unix_millis();
-            match node.stores.offline.expire(now, 100_000).await {
-                Ok(count) => {
-                    node.metrics.offline_expired.inc_by(count.into());
-                    tracing::debug!(count, "removed expired offline messages");
-                }
-                Err(error) => tracing::warn!(%error, "cannot remove expired offline messages"),
-            }
         }
     }
 }

@@ -94,6 +94,12 @@ pub struct Metrics {
     pub service_stanzas: CountFamily<2>,
     /// Stanzas to services above the rate of their sender, by service and kind.
     pub service_stanzas_limited: CountFamily<2>,
+    /// Runs of periodic jobs, by job and outcome.
+    pub periodic_job_runs: CountFamily<2>,
+    /// Requests to HTTP routes of features, by route, method and class of the status.
+    pub http_route_requests: CountFamily<3>,
+    /// Bytes of bodies of these requests and responses, by route and direction.
+    pub http_route_bytes: CountFamily<2>,
     /// Stanzas bounced, by error condition.
     pub stanzas_bounced: CountFamily<1>,
     /// Stanzas whose handler waited for the store.
@@ -159,6 +165,9 @@ impl Metrics {
             ),
             service_stanzas: CountFamily::counter(["service", "kind"], &[]),
             service_stanzas_limited: CountFamily::counter(["service", "kind"], &[]),
+            periodic_job_runs: CountFamily::counter(["job", "outcome"], &[]),
+            http_route_requests: CountFamily::counter(["route", "method", "status"], &[]),
+            http_route_bytes: CountFamily::counter(["route", "direction"], &[]),
             stanzas_bounced: CountFamily::counter(["condition"], &[["service-unavailable"]]),
             stanzas_blocked_on_store: Counter::default(),
             cluster_refused: Counter::default(),
@@ -261,6 +270,22 @@ impl Metrics {
             self.service_stanzas_limited.clone(),
         );
         registry.register(
+            "throng_periodic_job_runs",
+            "Runs of periodic jobs that ended, by outcome",
+            self.periodic_job_runs.clone(),
+        );
+        registry.register(
+            "throng_http_route_requests",
+            "Requests to HTTP routes of modules, by method and class of the status",
+            self.http_route_requests.clone(),
+        );
+        registry.register_with_unit(
+            "throng_http_route",
+            "Bytes of the bodies of requests to HTTP routes of modules and of their responses",
+            Unit::Bytes,
+            self.http_route_bytes.clone(),
+        );
+        registry.register(
             "throng_session_queue_full",
             "Times a session queue was full: the oldest presence is dropped, messages are stored offline or \
              returned to their sender",
@@ -358,11 +383,26 @@ impl Metrics {
         self.stanzas[1][kind_index(kind)].inc();
     }
 
-    /// Prints the counters of these services from the start, so that their first increase is visible.
-    pub(crate) fn know_services<'a>(&self, hosts: impl Iterator<Item = &'a Arc<Host>>) {
-        for service in hosts.flat_map(|host| &host.services) {
-            for family in [&self.service_stanzas, &self.service_stanzas_limited] {
-                KINDS.iter().for_each(|kind| family.add([service.feature, kind], 0));
+    /// Prints the counters of services, jobs and routes from the start, so that their first increase is visible.
+    pub(crate) fn know_hosts<'a>(&self, hosts: impl Iterator<Item = &'a Arc<Host>>) {
+        for host in hosts {
+            for service in &host.services {
+                for family in [&self.service_stanzas, &self.service_stanzas_limited] {
+                    KINDS.iter().for_each(|kind| family.add([service.feature, kind], 0));
+                }
+            }
+            for job in &host.periodic_jobs {
+                for outcome in crate::periodic_job::OUTCOMES {
+                    self.periodic_job_runs.add([job.spec.name, outcome], 0);
+                }
+            }
+            for route in host.http_routes.iter().map(|route| route.spec) {
+                for direction in ["in", "out"] {
+                    self.http_route_bytes.add([route.prefix, direction], 0);
+                }
+                for method in route.methods {
+                    self.http_route_requests.add([route.prefix, method, "2xx"], 0);
+                }
             }
         }
     }
