@@ -27,7 +27,7 @@ use crate::reload::{self, ListenerState, RunningNode};
 use crate::runtime::{self, TokioSpawner};
 use crate::service_listeners::{self, ServiceListeners};
 use crate::web::{self, HttpFrontend, HttpListenerHandler};
-use crate::{logs, output, overview_history, status};
+use crate::{config_warnings, logs, output, overview_history, status};
 
 /// Maximum time for streams to end; the whole exit takes less than 10 s.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(7);
@@ -107,10 +107,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         listeners.push(listener);
     }
     assembled.node.presence_batcher.set_delay(config.http.presence_delay);
-    service_listeners::warnings(&config)
-        .iter()
-        .chain(&web::public_url::warnings(&config))
-        .for_each(|warning| tracing::warn!("{warning}"));
+    config_warnings::warnings(&config).iter().for_each(|warning| tracing::warn!("{warning}"));
     let web =
         HttpFrontend::new(&config.http, assembled.node.clock.clone(), limiter.clone(), tasks.handle.clone());
     assembled.node.extensions.insert::<SharedPublicUrl>(web.clone());
