@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::{Body as _, Incoming};
-use net::http::{HttpSettings, RemoteClient};
+use net::http::{AllowedOrigins, HttpSettings, RemoteClient};
 use throng_core::Node;
 use throng_core::http_route::{
     HttpBodyError, HttpBodyStream, HttpRouteBody, HttpRouteRequest, MatchedHttpRoute,
@@ -70,7 +70,7 @@ pub(super) async fn answer(
         let body = if is_head { Body::empty() } else { response_body(body, sent) };
         Response::from_parts(head, body)
     };
-    add_cors(response.headers_mut(), cors.ok().flatten(), methods);
+    add_cors(response.headers_mut(), cors.ok().flatten(), methods, &settings.allowed_origins);
     if response.status() == StatusCode::METHOD_NOT_ALLOWED
         && let Ok(allow) = HeaderValue::try_from(allowed_methods(methods))
     {
@@ -121,15 +121,24 @@ fn granted_origin(
     let headers = request.headers();
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = request.uri().authority().map(|authority| authority.as_str()).or(text(header::HOST));
+    if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
+        return Err(net::http::ForbiddenOrigin);
+    }
     let granted = settings.allowed_origins.header(text(header::ORIGIN), host)?;
     Ok(granted.and_then(|origin| HeaderValue::try_from(origin).ok()))
 }
 
-fn add_cors(headers: &mut HeaderMap, origin: Option<HeaderValue>, methods: &[&str]) {
-    let Some(origin) = origin else { return };
-    if origin != "*" {
+fn add_cors(
+    headers: &mut HeaderMap,
+    origin: Option<HeaderValue>,
+    methods: &[&str],
+    allowed: &AllowedOrigins,
+) {
+    // Also without an origin: a cache must not answer a page with a response that names none.
+    if *allowed != AllowedOrigins::Any {
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
     }
+    let Some(origin) = origin else { return };
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     if let Ok(methods) = HeaderValue::try_from(allowed_methods(methods)) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
