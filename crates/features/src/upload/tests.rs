@@ -269,6 +269,25 @@ fn unused_slots_of_one_user_occupy_the_domain_until_their_deadline_only() {
 }
 
 #[test]
+fn a_slot_that_is_not_issued_occupies_nothing() {
+    use super::signed_url::{FileClass, FileId, SlotTerms};
+    let mut options = UploadOptions::new(&FeatureOptions::defaults(FEATURE.options), "example.com");
+    (options.slots_per_user, options.bytes) = (1, 4096);
+    let signer = UrlSigner::new(&DeploymentSecret::new(b"secret"), "example.com");
+    let owner = signer.owner(jid::Jid::parse("romeo@example.com").unwrap().as_ref());
+    let quota = UploadQuota::default();
+    let terms = SlotTerms { deadline: 300, size: 1 };
+    let reserve = |id| quota.reserve(&options, (owner, id, FileClass::Message), terms, &[], 0);
+    let (first, second) = (FileId::random(), FileId::random());
+    assert_eq!(reserve(first), Ok(()));
+    assert!(reserve(second).is_err());
+    quota.cancel(owner, second);
+    assert!(reserve(second).is_err(), "another slot");
+    quota.cancel(owner, first);
+    assert_eq!(reserve(second), Ok(()));
+}
+
+#[test]
 fn section_7_only_users_of_the_domain_receive_slots() {
     let stage = stage(&[]);
     stage.engine.create_user("romeo@example.net");
