@@ -93,6 +93,7 @@ static REMOVE_EXPIRED: PeriodicJobSpec = PeriodicJobSpec {
     scope: JobScope::Deployment,
     doc: "Removes expired messages from the store.",
 };
+
 /// Messages that one run removes at most, so that the database is not busy for long.
 const MAX_EXPIRED: u32 = 100_000;
 
