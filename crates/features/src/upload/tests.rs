@@ -113,6 +113,23 @@ fn section_4_the_service_announces_itself_and_the_maximum_file_size() {
 }
 
 #[test]
+fn section_5_urls_of_an_international_domain_are_ascii() {
+    let enabled = [EnabledFeature { feature: &FEATURE, options: FeatureOptions::defaults(FEATURE.options) }];
+    let engine = TestNode::start(&enabled, NodeLimits::default());
+    engine.reload(&["example.com", "münchen.example"], &enabled);
+    engine.create_user("romeo@münchen.example");
+    let romeo = engine.connect("romeo@münchen.example", "garden");
+    let payload = REQUEST.replace("23456", "1");
+    let reply =
+        romeo.request(&format!("<iq type='get' id='1' to='upload.münchen.example'>{payload}</iq>")).concat();
+    let (put, get) = slot_of(&reply);
+    assert!(get.is_ascii() && get.contains("/upload/m%C3%BCnchen.example/"), "{get}");
+    let body = HttpRouteBody::Full("x".into());
+    let request = Request::put(&put).header("content-type", "image/jpeg").body(body).unwrap();
+    assert_eq!(engine.http_request(request).status(), StatusCode::CREATED);
+}
+
+#[test]
 fn section_5_a_slot_has_two_urls_and_the_file_is_served_as_it_was_sent() {
     let stage = stage(&[]);
     let (put, get) = slot_of(&request(&stage.romeo, REQUEST));
