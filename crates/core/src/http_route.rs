@@ -40,8 +40,19 @@ pub struct HttpRouteSpec {
 }
 
 /// Prefixes that the server uses itself.
-const RESERVED_PREFIXES: &[&str] =
-    &["api", "assets", "bosh", "chat", "console", "health", "metrics", "ready", "ws"];
+const RESERVED_PREFIXES: &[&str] = &[
+    "api",
+    "assets",
+    "bosh",
+    "chat",
+    "console",
+    "healthz",
+    "http-bind",
+    "metrics",
+    "readyz",
+    "ws",
+    "xmpp-websocket",
+];
 
 impl HttpRouteSpec {
     /// Whether the prefix can be used.
@@ -128,6 +139,7 @@ mod tests {
     fn a_prefix_is_one_word_that_the_server_does_not_use() {
         let valid = |prefix| HttpRouteSpec { prefix, methods: &["GET"], doc: "" }.is_valid();
         assert!(valid("upload") && valid("bits-of-binary"));
+        assert!(!valid("http-bind") && !valid("readyz"));
         assert!(!valid("") && !valid("api") && !valid("a/b") && !valid("%2e") && !valid("Upload"));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Limits before authentication are tighter than those after it. Sizes are bytes, times are seconds.
 
-use outbox::limits::{ADDED_BYTES, NAME_BYTES, OutboxLimits};
+use outbox::limits::{NAME_BYTES, OutboxLimits};
 
-pub use outbox::limits::{FRAGMENT_LIMITS, MAX_STANZA_BYTES, STANZA_LIMITS};
+pub use outbox::limits::{ADDED_BYTES, FRAGMENT_LIMITS, MAX_STANZA_BYTES, STANZA_LIMITS};
 
 /// Limits of a running node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -559,11 +559,26 @@ impl Node {
     }
 }
 
-/// Prints the counters of services from the start, so that their first increase is visible.
+/// Prints the counters of services, jobs and routes from the start, so that their first increase is visible.
 fn know_hosts<'a>(metrics: &Metrics, hosts: impl Iterator<Item = &'a Arc<Host>>) {
-    for service in hosts.flat_map(|host| &host.services) {
-        for family in [&metrics.service_stanzas, &metrics.service_stanzas_limited] {
-            KINDS.iter().for_each(|kind| family.add([service.feature, kind], 0));
+    for host in hosts {
+        for service in &host.services {
+            for family in [&metrics.service_stanzas, &metrics.service_stanzas_limited] {
+                KINDS.iter().for_each(|kind| family.add([service.feature, kind], 0));
+            }
+        }
+        for job in &host.periodic_jobs {
+            for outcome in crate::periodic_job::OUTCOMES {
+                metrics.periodic_job_runs.add([job.spec.name, outcome], 0);
+            }
+        }
+        for route in host.http_routes.iter().map(|route| route.spec) {
+            for direction in ["in", "out"] {
+                metrics.http_route_bytes.add([route.prefix, direction], 0);
+            }
+            for method in route.methods {
+                metrics.http_route_requests.add([route.prefix, method, "2xx"], 0);
+            }
         }
     }
 }

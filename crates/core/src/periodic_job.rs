@@ -8,11 +8,13 @@
 //! In a cluster a job of [`JobScope::Cluster`] runs on one node: the one that [`cluster::Cluster::owner`] names for the
 //! job and the domain.
 //!
-//! Not implemented: a lease in the database.
+//! Not implemented: a lease in the database, for which [`store::ServerKv`] would need a conditional write. Rendezvous hashing
+//! needs no round trip, and the nodes agree on an owner as soon as they agree on who is a member.
 //!
 //! # Pitfalls
 //!
-//! When nodes join or leave, the earlier owner may still run while the next one begins: a job must tolerate that.
+//! When nodes join or leave, or while a partition lasts, two nodes may run a job at the same time: a job must tolerate that.
+//! One that must not needs a condition in its own statements.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,8 +41,10 @@ pub struct PeriodicJobSpec {
 /// Which nodes of a cluster run a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobScope {
-    /// One node: the job works on shared data.
+    /// One node for each domain: the job works on shared data of the domain.
     Cluster,
+    /// One node for all domains, once: the job works on data that the domains share.
+    Deployment,
     /// Every node: the job works on data of the node.
     Node,
 }
@@ -49,7 +53,7 @@ pub enum JobScope {
 pub struct PeriodicJobCtx {
     /// The node.
     pub node: Arc<Node>,
-    /// The host for which it runs.
+    /// The host for which it runs; any one for [`JobScope::Deployment`].
     pub host: Arc<Host>,
 }
 
@@ -78,9 +82,9 @@ pub struct PeriodicJob {
     pub(crate) handler: Arc<dyn PeriodicJobHandler>,
 }
 
-/// When jobs run next: by domain and name, so that a reload changes nothing. Bounded by the domains that were ever served.
+/// When jobs run next: by name and domain, so that a reload changes nothing. Bounded by the domains that were ever served.
 #[derive(Default)]
-pub(crate) struct PeriodicJobs(LeafMutex<HashMap<(Box<str>, &'static str), JobState>>);
+pub(crate) struct PeriodicJobs(LeafMutex<HashMap<&'static str, HashMap<Box<str>, JobState>>>);
 
 enum JobState {
     Running,
@@ -91,27 +95,45 @@ enum JobState {
 impl PeriodicJobs {
     /// Whether a job is due. A job that is new is due.
     fn is_due(&self, host: &Host, spec: &PeriodicJobSpec, now: u32) -> bool {
-        let mut all = self.0.lock();
-        let state = all.entry((host.domain().into(), spec.name)).or_insert(JobState::Due(now));
-        matches!(state, JobState::Due(due) if *due <= now)
+        let all = self.0.lock();
+        match all.get(spec.name).and_then(|domains| domains.get(spec.domain(host))) {
+            None => true,
+            Some(JobState::Running) => false,
+            Some(JobState::Due(due)) => *due <= now,
+        }
     }
 
     fn set(&self, host: &Host, spec: &PeriodicJobSpec, state: JobState) {
-        self.0.lock().insert((host.domain().into(), spec.name), state);
+        self.0.lock().entry(spec.name).or_default().insert(spec.domain(host).into(), state);
     }
 }
+
+impl PeriodicJobSpec {
+    /// The domain for which it runs, or an empty text.
+    fn domain<'a>(&self, host: &'a Host) -> &'a str {
+        match self.scope {
+            JobScope::Deployment => "",
+            JobScope::Cluster | JobScope::Node => host.domain(),
+        }
+    }
+}
+
+/// Results of runs, as the label `outcome` of the metric.
+pub(crate) const OUTCOMES: [&str; 3] = ["done", "failed", "panicked"];
 
 /// Marks the end of a run, also of one that panicked.
 struct RunningJob {
     node: Arc<Node>,
     host: Arc<Host>,
     spec: &'static PeriodicJobSpec,
+    outcome: &'static str,
 }
 
 impl Drop for RunningJob {
     fn drop(&mut self) {
         let due = self.node.clock.now_seconds().saturating_add(self.spec.interval_seconds);
         self.node.periodic_jobs.set(&self.host, self.spec, JobState::Due(due));
+        self.node.metrics.periodic_job_runs.inc([self.spec.name, self.outcome]);
     }
 }
 
@@ -137,8 +159,8 @@ impl Node {
     fn owns_job(&self, host: &Host, spec: &PeriodicJobSpec) -> bool {
         match spec.scope {
             JobScope::Node => true,
-            JobScope::Cluster => {
-                let owner = self.cluster.owner(&format!("{} {}", spec.name, host.domain()));
+            JobScope::Cluster | JobScope::Deployment => {
+                let owner = self.cluster.owner(&format!("{} {}", spec.name, spec.domain(host)));
                 owner == self.cluster.node()
             }
         }
@@ -146,13 +168,18 @@ impl Node {
 
     fn spawn_job(self: &Arc<Self>, host: &Arc<Host>, job: &PeriodicJob) {
         let PeriodicJob { feature, spec, handler } = job.clone();
-        let running = RunningJob { node: self.clone(), host: host.clone(), spec };
+        let [done, failed, panicked] = OUTCOMES;
+        let mut running = RunningJob { node: self.clone(), host: host.clone(), spec, outcome: panicked };
         let task = async move {
             let ctx = PeriodicJobCtx { node: running.node.clone(), host: running.host.clone() };
-            if let Err(error) = handler.run(ctx).await {
-                let domain = running.host.domain();
-                tracing::warn!(job = spec.name, feature, domain, error, "a periodic job failed");
-            }
+            running.outcome = match handler.run(ctx).await {
+                Ok(()) => done,
+                Err(error) => {
+                    let domain = running.host.domain();
+                    tracing::warn!(job = spec.name, feature, domain, error, "a periodic job failed");
+                    failed
+                }
+            };
         };
         self.spawner.spawn(spec.name, Box::pin(task));
     }

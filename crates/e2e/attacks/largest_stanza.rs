@@ -12,7 +12,7 @@
 
 use stanza::StreamCondition;
 use store::{BulkItem, BulkRoster, Subscription};
-use testkit::server::run_until_idle;
+use testkit::server::{TestServer, run_until_idle};
 use throng_core::NodeLimits;
 
 use crate::support::{ClientTransport, ask};
@@ -102,25 +102,41 @@ async fn a_message_above_the_limit_ends_the_stream_of_its_sender() {
     romeo.expect_stream_error(StreamCondition::PolicyViolation).await;
 }
 
+/// Creates juliet with a roster of 5 MB.
+async fn create_large_roster(wire: &TestServer) {
+    let owner = wire.create_user("juliet").await;
+    let mut items = Vec::new();
+    for n in 0..5_000 {
+        let contact = wire.stores.addresses.intern(&wire.address(&format!("contact{n}"))).await.unwrap();
+        let (name, groups) = (Some("x".repeat(1_000)), vec![]);
+        let subscription = Subscription::BOTH | Subscription::IN_ROSTER;
+        items.push(BulkItem { contact, name, groups, subscription });
+    }
+    wire.stores.roster.put_bulk(vec![BulkRoster { owner, items }]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_roster_that_is_not_read_counts_towards_the_backlog() {
+    let mut setup = ClientTransport::Tcp.setup();
+    setup.limits = limits();
+    let wire = setup.start();
+    create_large_roster(&wire).await;
+    let mut juliet = wire.login("juliet", "balcony").await;
+    juliet.send("<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>").await;
+    run_until_idle().await;
+    let counted = wire.node.backlog.bytes();
+    assert!(counted > ROSTER_BYTES as u64 / 2, "{counted}");
+    juliet.sync().await;
+    assert_eq!(wire.node.backlog.bytes(), 0);
+}
+
 #[tokio::test]
 async fn the_largest_roster_arrives() {
     for transport in ClientTransport::ALL {
         let mut setup = transport.setup();
         setup.limits = limits();
         let wire = setup.start();
-        let owner = wire.create_user("juliet").await;
-        let mut items = Vec::new();
-        for n in 0..5_000 {
-            let contact = wire.stores.addresses.intern(&wire.address(&format!("contact{n}"))).await.unwrap();
-            let (name, groups) = (Some("x".repeat(1_000)), vec![]);
-            items.push(BulkItem {
-                contact,
-                name,
-                groups,
-                subscription: Subscription::BOTH | Subscription::IN_ROSTER,
-            });
-        }
-        wire.stores.roster.put_bulk(vec![BulkRoster { owner, items }]).await.unwrap();
+        create_large_roster(&wire).await;
         let mut juliet = wire.login("juliet", "balcony").await;
         let roster =
             ask(&mut juliet, "r", "<iq type='get' id='r'><query xmlns='jabber:iq:roster'/></iq>").await;

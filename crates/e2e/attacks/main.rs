@@ -73,7 +73,9 @@ mod starttls_injection;
 mod stolen_tokens;
 mod stream_resumption_theft;
 mod unauthenticated_metrics;
+mod unread_responses;
 mod unsolicited_iq_responses;
+mod upload_slot_abuse;
 mod websocket_floods;
 
 use std::collections::BTreeSet;

@@ -96,6 +96,12 @@ pub struct Metrics {
     pub service_stanzas: CountFamily<2>,
     /// Stanzas to services above the rate of their sender, by service and kind.
     pub service_stanzas_limited: CountFamily<2>,
+    /// Runs of periodic jobs, by job and outcome.
+    pub periodic_job_runs: CountFamily<2>,
+    /// Requests to HTTP routes of features, by route, method and class of the status.
+    pub http_route_requests: CountFamily<3>,
+    /// Bytes of bodies of these requests and responses, by route and direction.
+    pub http_route_bytes: CountFamily<2>,
     /// Stanzas bounced, by error condition.
     pub stanzas_bounced: CountFamily<1>,
     /// Stanzas whose handler waited for the store.
@@ -161,6 +167,9 @@ impl Metrics {
             ),
             service_stanzas: CountFamily::counter(["service", "kind"], &[]),
             service_stanzas_limited: CountFamily::counter(["service", "kind"], &[]),
+            periodic_job_runs: CountFamily::counter(["job", "outcome"], &[]),
+            http_route_requests: CountFamily::counter(["route", "method", "status"], &[]),
+            http_route_bytes: CountFamily::counter(["route", "direction"], &[]),
             stanzas_bounced: CountFamily::counter(["condition"], &[["service-unavailable"]]),
             stanzas_blocked_on_store: Counter::default(),
             cluster_refused: Counter::default(),
@@ -261,6 +270,22 @@ impl Metrics {
             "throng_service_stanzas_limited",
             "Stanzas to services that were refused or dropped above the rate of their sender",
             self.service_stanzas_limited.clone(),
+        );
+        registry.register(
+            "throng_periodic_job_runs",
+            "Runs of periodic jobs that ended, by outcome",
+            self.periodic_job_runs.clone(),
+        );
+        registry.register(
+            "throng_http_route_requests",
+            "Requests to HTTP routes of modules, by method and class of the status",
+            self.http_route_requests.clone(),
+        );
+        registry.register_with_unit(
+            "throng_http_route",
+            "Bytes of the bodies of requests to HTTP routes of modules and of their responses",
+            Unit::Bytes,
+            self.http_route_bytes.clone(),
         );
         registry.register(
             "throng_session_queue_full",

@@ -25,6 +25,13 @@ static ON_ONE_NODE: PeriodicJobSpec =
 static PANICS: PeriodicJobSpec =
     PeriodicJobSpec { name: "panics", interval_seconds: 10, scope: JobScope::Node, doc: "Fails." };
 
+static FOR_ALL_DOMAINS: PeriodicJobSpec = PeriodicJobSpec {
+    name: "for_all_domains",
+    interval_seconds: 10,
+    scope: JobScope::Deployment,
+    doc: "Counts.",
+};
+
 static COUNTS: Feature = Feature {
     name: "counts",
     periodic_jobs: &[&EVERY_TEN],
@@ -35,6 +42,12 @@ static ONE_NODE: Feature = Feature {
     name: "one_node",
     periodic_jobs: &[&ON_ONE_NODE],
     build: |b| build(b, &ON_ONE_NODE),
+    ..Feature::EMPTY
+};
+static ALL_DOMAINS: Feature = Feature {
+    name: "all_domains",
+    periodic_jobs: &[&FOR_ALL_DOMAINS],
+    build: build_for_all_domains,
     ..Feature::EMPTY
 };
 static FAILS: Feature =
@@ -56,6 +69,17 @@ fn build(builder: &mut FeatureBuilder<'_>, spec: &'static PeriodicJobSpec) {
                 std::task::Poll::Pending
             }
         }))
+    });
+}
+
+/// Runs in all domains.
+#[derive(Default)]
+struct AllRuns(AtomicU32);
+
+fn build_for_all_domains(builder: &mut FeatureBuilder<'_>) {
+    builder.periodic_job(&FOR_ALL_DOMAINS, |ctx: PeriodicJobCtx| -> BoxFuture<'static, Result<(), String>> {
+        ctx.node.extensions.get_or_default::<AllRuns>().0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async { Ok(()) })
     });
 }
 
@@ -117,6 +141,23 @@ fn a_job_that_fails_runs_again() {
     let first = runs(&engine);
     engine.advance(10);
     assert_eq!(runs(&engine), first + 1);
+    let outcomes = ["done", "failed", "panicked"];
+    let domains = testkit::engine::DOMAINS.len() as u64;
+    let counted = outcomes.map(|outcome| engine.node.metrics.periodic_job_runs.get(["panics", outcome]));
+    assert_eq!(counted, [0, 2 * domains, 0]);
+}
+
+#[test]
+fn a_job_for_all_domains_runs_once() {
+    let engine = TestNode::new(&[&ALL_DOMAINS]);
+    let runs =
+        |engine: &TestNode| engine.node.extensions.get_or_default::<AllRuns>().0.load(Ordering::Relaxed);
+    engine.advance(1);
+    assert_eq!(runs(&engine), 1);
+    engine.advance(9);
+    assert_eq!(runs(&engine), 1);
+    engine.advance(1);
+    assert_eq!(runs(&engine), 2);
 }
 
 #[test]

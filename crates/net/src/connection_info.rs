@@ -11,6 +11,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use xml::Limits;
 
@@ -56,6 +57,28 @@ impl ListenerKind {
     }
 }
 
+/// A limit of unsent bytes that all generations of a listener's settings share, so that existing connections have room for
+/// stanzas that a reload admits. It only grows: a lower limit would end connections for what was queued before.
+#[derive(Clone, Debug)]
+pub struct UnsentLimit(Arc<AtomicU32>);
+
+impl UnsentLimit {
+    /// A limit in bytes.
+    pub fn new(bytes: u32) -> UnsentLimit {
+        UnsentLimit(Arc::new(AtomicU32::new(bytes)))
+    }
+
+    /// The limit in bytes.
+    pub fn bytes(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Raises the limit to these bytes, unless it is higher.
+    pub fn raise(&self, bytes: u32) {
+        self.0.fetch_max(bytes, Ordering::Relaxed);
+    }
+}
+
 /// Settings and limits shared by all connections of one listener.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
@@ -69,7 +92,7 @@ pub struct ListenerConfig {
     /// occupy.
     pub unauthenticated_limits: Limits,
     /// Maximum number of unsent bytes per peer. Exceeding it ends the stream.
-    pub max_unsent_bytes: u32,
+    pub max_unsent_bytes: UnsentLimit,
 }
 
 impl ListenerConfig {
@@ -90,7 +113,7 @@ impl ListenerConfig {
             local_address: local,
             limits,
             unauthenticated_limits: early_limits,
-            max_unsent_bytes: ListenerConfig::MAX_UNSENT_BYTES,
+            max_unsent_bytes: UnsentLimit::new(ListenerConfig::MAX_UNSENT_BYTES),
         }
     }
 }

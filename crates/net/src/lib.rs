@@ -21,7 +21,9 @@ mod stream;
 pub mod tls;
 pub mod websocket;
 
-pub use connection_info::{ConnectionInfo, ListenerConfig, ListenerKind, SharedListenerConfig, Transport};
+pub use connection_info::{
+    ConnectionInfo, ListenerConfig, ListenerKind, SharedListenerConfig, Transport, UnsentLimit,
+};
 pub use connection_limits::{
     ConnectionCounts, ConnectionLimiter, ConnectionLimits, ConnectionPermit, ConnectionRefusal,
 };

@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use support::*;
-use throng_net::{ListenerConfig, NetError, SharedListenerConfig, with_scratch};
+use throng_net::{ListenerConfig, NetError, SharedListenerConfig, UnsentLimit, with_scratch};
 use tokio::io::AsyncReadExt;
 
 const OPEN: &str =
@@ -171,9 +171,14 @@ async fn a_cut_stream_ends_without_close(make: impl AsyncFn(SharedListenerConfig
 async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
     let limit = 100_000;
     let StreamPair { mut server, mut client } =
-        opened(make(port(|port| port.max_unsent_bytes = limit)).await).await;
+        opened(make(port(|port| port.max_unsent_bytes = UnsentLimit::new(limit))).await).await;
     let stanza = MESSAGE.repeat(20);
     let mut accepted = Vec::new();
+    // A reload raises the limit of connections that exist.
+    let shared = server.listener_config().clone();
+    let (limit, lower) = (limit * 2, limit);
+    shared.max_unsent_bytes.raise(limit);
+    shared.max_unsent_bytes.raise(lower);
     let error = loop {
         with_scratch(|scratch| server.queue(stanza.as_bytes(), scratch));
         with_scratch(|scratch| server.release_buffers(scratch)).unwrap();
@@ -198,7 +203,7 @@ async fn a_peer_that_does_not_read_is_bounded(make: impl AsyncFn(SharedListenerC
 
 async fn a_slow_reader_gets_everything_in_order(make: impl AsyncFn(SharedListenerConfig) -> StreamPair) {
     let StreamPair { mut server, mut client } =
-        opened(make(port(|port| port.max_unsent_bytes = 8_000_000)).await).await;
+        opened(make(port(|port| port.max_unsent_bytes = UnsentLimit::new(8_000_000))).await).await;
     let text: String = (0..200_000).map(|n| format!("<m n='{n}'/>")).collect();
     let pieces: Vec<&[u8]> = text.as_bytes().chunks(50_000).collect();
     // Queued without waiting, so most of it has to be stashed.

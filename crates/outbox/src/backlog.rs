@@ -3,8 +3,9 @@
 //! The limits of a session's queue bound one session, but neither the total of an account with many sessions
 //! nor what one sender causes in many queues. So the queue of a detached session (XEP-0198, section 5), and any
 //! queue of more than [`UNCOUNTED_QUEUE_BYTES`], is counted in the node's [`Backlog`], together with the
-//! unacknowledged stanzas of a detached session. A session whose client keeps up is never counted, at the cost
-//! of one comparison.
+//! unacknowledged stanzas of a detached session, and with the buffer of a connection whose client does not read what
+//! left the queue, such as a large roster. A session whose client keeps up is never counted, at the cost of one
+//! comparison.
 //!
 //! Others can fill the budgets of the node and of an account. So no budget ends a session with less than the
 //! guaranteed [`UNCOUNTED_QUEUE_BYTES`]; the number of sessions bounds the total of these.
@@ -15,7 +16,7 @@
 //! of them contains it.
 //!
 //! Not implemented: unacknowledged stanzas of connected sessions, which
-//! `modules.stream_management.unacked_bytes` bounds, and the buffers of connections.
+//! `modules.stream_management.unacked_bytes` bounds.
 //!
 //! # Pitfalls
 //!
@@ -310,6 +311,21 @@ impl Drop for BacklogEntry {
     }
 }
 
+/// Bytes in the buffer of a connection, counted for its account and for the node. They have no sender any more.
+pub(super) struct UnsentEntry(BacklogEntry);
+
+impl UnsentEntry {
+    pub(super) fn new(backlog: &Arc<Backlog>, owner: JidRef<'_>) -> UnsentEntry {
+        UnsentEntry(BacklogEntry::new(backlog, owner))
+    }
+
+    pub(super) fn set(&mut self, bytes: u32) {
+        if bytes != self.0.unacked {
+            self.0.set_unacked(bytes);
+        }
+    }
+}
+
 /// The bare address of the sender; `None` for one that no sender budget counts.
 pub fn sender_address<'a>(stanza: &'a SharedStanza, owner: JidRef<'_>) -> Option<&'a str> {
     let from = stanza.head().raw_from(stanza.bytes()).filter(|_| !stanza.is_server_answer())?;
@@ -356,6 +372,26 @@ mod tests {
             let shard = shard.lock();
             shard.addresses.capacity() == 0 && shard.by_address.is_empty()
         }));
+    }
+
+    #[test]
+    fn the_buffer_of_a_connection_is_counted_until_it_is_read_or_the_connection_ends() {
+        let backlog = Arc::new(Backlog::default());
+        let owner = jid::Jid::parse("a@x/b").unwrap();
+        let outbox = crate::Outbox::new();
+        let set = |bytes| outbox.set_unsent(bytes, &backlog, owner.as_ref());
+        set(100);
+        set(40);
+        let account = backlog.number_of("a@x").unwrap();
+        let received = || backlog.with_number(account, |counted| counted.received);
+        assert_eq!((backlog.bytes(), received()), (40, 40));
+        set(0);
+        assert_eq!((backlog.bytes(), backlog.number_of("a@x")), (0, None));
+        set(40);
+        drop(outbox.close_and_drain());
+        assert_eq!((backlog.bytes(), backlog.number_of("a@x")), (0, None));
+        set(40);
+        assert_eq!(backlog.bytes(), 0, "a closed outbox has no connection");
     }
 
     #[test]

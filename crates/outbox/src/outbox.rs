@@ -14,17 +14,19 @@
 //!
 //! Long because the queue, its deadline and the takeover of a resumption change together under one lock.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 use base::lock::{RankedMutex, RankedMutexGuard, rank};
+use jid::JidRef;
 use smallvec::SmallVec;
 use stanza::{
     MessageTraits, PayloadNs, PresenceType, StanzaCondition, StanzaKind, StreamCondition, StreamError,
 };
 
 use super::admission::{QueueAdmission, Rank, lost_presence};
-use super::backlog::{AdmissionContext, BacklogEntry, ExceededLimit};
+use super::backlog::{AdmissionContext, Backlog, BacklogEntry, ExceededLimit, UnsentEntry};
 use super::closing::{CloseStep, OutboxPhase};
 use super::delay_generation::{DelayGeneration, DelayToken};
 use super::signals::{OutboxSignals, Signal};
@@ -173,6 +175,8 @@ pub(super) struct Rare {
     tracker: Option<StoredMessageTracker>,
     /// This queue's entry in the node's backlog.
     pub(super) backlog_entry: Option<BacklogEntry>,
+    /// The entry of the connection's buffer.
+    unsent: Option<UnsentEntry>,
 }
 
 #[derive(Default)]
@@ -432,6 +436,17 @@ impl Outbox {
         inner.close_reason.is_some()
     }
 
+    /// Counts bytes in the buffer of the connection, which left the queue and are not sent, for the account; 0 when its
+    /// client reads again.
+    pub fn set_unsent(&self, bytes: u32, backlog: &Arc<Backlog>, owner: JidRef<'_>) {
+        let mut inner = self.inner.lock();
+        if bytes == 0 {
+            inner.release_unsent();
+        } else if !inner.is_closed() {
+            inner.rare().unsent.get_or_insert_with(|| UnsentEntry::new(backlog, owner)).set(bytes);
+        }
+    }
+
     /// Requests that the connection's task closes the stream with this error. The first request counts.
     pub fn close(&self, reason: StreamError) {
         let mut inner = self.inner.lock();
@@ -575,7 +590,17 @@ impl Inner {
 
     /// Frees the box when it is empty.
     pub(super) fn drop_empty_rare(&mut self) {
-        self.rare = self.rare.take().filter(|rare| rare.tracker.is_some() || rare.backlog_entry.is_some());
+        let rare = self.rare.take();
+        self.rare = rare
+            .filter(|rare| rare.tracker.is_some() || rare.backlog_entry.is_some() || rare.unsent.is_some());
+    }
+
+    /// Stops counting the buffer of the connection.
+    pub(super) fn release_unsent(&mut self) {
+        let Some(rare) = self.rare.as_deref_mut() else { return };
+        if rare.unsent.take().is_some() {
+            self.drop_empty_rare();
+        }
     }
 
     fn drain_undelivered(&mut self) -> Vec<UndeliveredStanza> {
@@ -589,6 +614,7 @@ impl Inner {
     }
 
     fn mark_closed(&mut self) {
+        self.release_unsent();
         self.phase = self.phase.after(CloseStep::Finished);
         self.waker = None;
         let claimant = self.management.as_deref_mut().and_then(StreamManagement::take_claimant_waker);

@@ -380,6 +380,7 @@ impl Outbox {
     /// and exceeds a budget.
     pub fn detach(&self, now: u32, context: Option<&AdmissionContext<'_>>) -> bool {
         let mut inner = self.inner.lock();
+        inner.release_unsent();
         if !inner.stays_open() {
             return false;
         }
@@ -487,6 +488,7 @@ impl Outbox {
         ack.owner = Owner::None;
         let waker = claimant.waker.take();
         inner.waker = None;
+        inner.release_unsent();
         drop(inner);
         if let Some(waker) = waker {
             waker.wake();

@@ -82,8 +82,7 @@ impl CheckFindings {
 async fn run_checks(config: &NodeConfig, seen: &mut CheckFindings) {
     seen.record(assemble::build_hosts(config, &FeatureState::default()).map(drop));
     seen.record(check_writable(&config.data_dir));
-    seen.warnings.extend(crate::service_listeners::warnings(config));
-    seen.warnings.extend(crate::web::public_url::warnings(config));
+    seen.warnings.extend(crate::config_warnings::warnings(config));
     let certificates = certificates(config, seen);
     seen.record(certificates);
     let running = admin::connect(&config.socket()).await.is_some();

@@ -13,6 +13,7 @@ mod command_hint;
 mod commands;
 mod compliance;
 mod config;
+mod config_warnings;
 mod disk;
 mod files;
 mod logs;

@@ -313,8 +313,7 @@ impl RunningNode {
         }
         let ended = node.set_hosts(hosts);
         self.services.configure(&node.hosts(), &new);
-        report.warnings.extend(crate::service_listeners::warnings(&new));
-        report.warnings.extend(crate::web::public_url::warnings(&new));
+        report.warnings.extend(crate::config_warnings::warnings(&new));
         report_domain_changes(old, &new, &rebuilt, ended, &mut report);
         *state = ActiveConfig { config: new, tls };
         Ok(report)

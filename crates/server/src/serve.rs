@@ -27,7 +27,7 @@ use crate::reload::{self, ListenerState, RunningNode};
 use crate::runtime::{self, TokioSpawner};
 use crate::service_listeners::{self, ServiceListeners};
 use crate::web::{self, HttpFrontend, HttpListenerHandler};
-use crate::{logs, output, overview_history, status};
+use crate::{config_warnings, logs, output, overview_history, status};
 
 /// Maximum time for streams to end; the whole exit takes less than 10 s.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(7);
@@ -107,10 +107,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         listeners.push(listener);
     }
     assembled.node.presence_batcher.set_delay(config.http.presence_delay);
-    service_listeners::warnings(&config)
-        .iter()
-        .chain(&web::public_url::warnings(&config))
-        .for_each(|warning| tracing::warn!("{warning}"));
+    config_warnings::warnings(&config).iter().for_each(|warning| tracing::warn!("{warning}"));
     let web =
         HttpFrontend::new(&config.http, assembled.node.clock.clone(), limiter.clone(), tasks.handle.clone());
     assembled.node.extensions.insert::<SharedPublicUrl>(web.clone());
@@ -291,7 +288,7 @@ async fn measure_scheduler_lag(running: Arc<RunningNode>) {
 }
 
 /// Periodic tasks: deadlines every second, an overview sample every two, certificates every five, the overview's
-/// history to the disk every minute, expiry every hour.
+/// history to the disk every minute.
 async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved: PathBuf) {
     let node = running.assembled.node.clone();
     let mut tick = tokio::time::interval(Duration::from_secs(1));
@@ -311,16 +308,6 @@ async fn run_periodic_tasks(running: Arc<RunningNode>, api: Arc<api::Api>, saved
         }
         if second % overview_history::SAVE_INTERVAL_SECONDS == overview_history::SAVE_INTERVAL_SECONDS - 1 {
             overview_history::write(&saved, &api).await;
-        }
-        if second % 3600 == 3599 {
-            let now = node.clock.unix_millis();
-            match node.stores.offline.expire(now, 100_000).await {
-                Ok(count) => {
-                    node.metrics.offline_expired.inc_by(count.into());
-                    tracing::debug!(count, "removed expired offline messages");
-                }
-                Err(error) => tracing::warn!(%error, "cannot remove expired offline messages"),
-            }
         }
     }
 }

@@ -12,8 +12,8 @@ pub fn set_stanza_limits(listener: &mut net::ListenerConfig, limits: &NodeLimits
     listener.limits = limits.stanza();
     listener.unauthenticated_limits = limits.negotiation();
     // What these limits admit must arrive, on top of what was queued before it.
-    listener.max_unsent_bytes =
-        net::ListenerConfig::MAX_UNSENT_BYTES.saturating_add(limits.outgoing_stanza_bytes());
+    let bytes = net::ListenerConfig::MAX_UNSENT_BYTES.saturating_add(limits.outgoing_stanza_bytes());
+    listener.max_unsent_bytes.raise(bytes);
 }
 
 /// STARTTLS policy of plaintext streams (RFC 6120, section 5.3.1).

@@ -346,6 +346,7 @@ impl C2sConnection {
                 Poll::Ready(Ok(())) => {
                     self.context.node.record_delivery(&self.outbox);
                     if std::mem::take(&mut self.write_stalled_since) != 0 {
+                        self.count_unsent(session);
                         self.outbox.restart_ack_timer(now);
                         self.reset_idle_deadline(session, now);
                         // There is room again: write what was queued meanwhile and resume reading.
@@ -357,6 +358,9 @@ impl C2sConnection {
                 }
                 Poll::Ready(Err(error)) => return self.on_transport_error(error),
                 Poll::Pending => {
+                    if self.write_stalled_since != 0 || self.stream.unsent() > OUTPUT_TARGET_BYTES {
+                        self.count_unsent(session);
+                    }
                     // Each byte that the peer accepts restarts the timeout, because the peer is slow but connected.
                     if self.write_stalled_since == 0 || self.stream.unsent() < before {
                         self.write_stalled_since = now.max(1);
@@ -373,6 +377,13 @@ impl C2sConnection {
         }
         cx.waker().wake_by_ref();
         PhaseOutcome::Sleep
+    }
+
+    /// Counts in the backlog what waits in the buffer above the usual amount: a stanza may be much larger than that.
+    fn count_unsent(&self, session: &Session) {
+        let bytes = self.stream.unsent().saturating_sub(OUTPUT_TARGET_BYTES);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.outbox.set_unsent(bytes, &self.context.node.backlog, session.bare());
     }
 
     /// Moves part of the outbox into the output; stanzas above that stay in the outbox and count against its limits.

@@ -94,7 +94,7 @@ impl MetricsNode {
             "hosts = ['{DOMAIN}']\nadmins = ['u0@{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{clients}'\ntls = 'off'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n\
-             [[listen]]\nkind = 'socks5-proxy'\naddress = '127.0.0.1:{proxy}'\n[modules]\nproxy65 = true\n"
+             [[listen]]\nkind = 'socks5-proxy'\naddress = '127.0.0.1:{proxy}'\n[modules]\nproxy65 = true\nupload = true\n"
         ));
         node.run_ok(&[
             "account",

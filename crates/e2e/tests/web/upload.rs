@@ -115,11 +115,24 @@ fn only_the_listed_origins_may_send() {
         "upload-origins",
         &format!("{MODULE}[http]\nallowed_origins = ['https://chat.example']\n"),
     );
-    let (to, _) = slot(&node, "a.txt", 1, "text/plain");
-    let refused = put(&mut node.plain(), &to, "Origin: https://evil.example\r\n", "1");
-    assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    let (to, from) = slot(&node, "a.txt", 1, "text/plain");
+    let both = "Origin: https://chat.example\r\nOrigin: https://evil.example\r\n";
+    for origins in ["Origin: https://evil.example\r\n", both] {
+        let refused = put(&mut node.plain(), &to, origins, "1");
+        assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
+    }
     let stored = put(&mut node.plain(), &to, "Origin: https://chat.example\r\n", "1");
     assert!(stored.starts_with("HTTP/1.1 201 "), "{stored}");
+    let (head, _) = get(&mut node.plain(), &from, "");
+    assert!(head.to_ascii_lowercase().contains("\r\nvary: origin\r\n"), "{head}");
+}
+
+#[test]
+fn a_listener_that_requires_tls_serves_no_file_without() {
+    let node = WebNode::start_with("upload-tls", MODULE, "tls = 'required'\n");
+    let path = "/upload/localhost/x/y";
+    assert!(get(&mut node.plain(), path, "").0.starts_with("HTTP/1.1 403 "));
+    assert!(get(&mut node.tls_with(&[b"http/1.1"]), path, "").0.starts_with("HTTP/1.1 404 "));
 }
 
 #[test]

@@ -78,6 +78,7 @@ pub fn modules() -> String {
             let (name, seconds) = (job.name, job.interval_seconds);
             let scope = match job.scope {
                 JobScope::Cluster => "on one node",
+                JobScope::Deployment => "on one node for all domains",
                 JobScope::Node => "on every node",
             };
             let _ = write!(out, "\nPeriodic job `{name}`, every {seconds} seconds {scope}: {}\n", job.doc);

@@ -23,12 +23,14 @@ mod tests;
 
 use std::sync::Arc;
 
+use base::spawn::BoxFuture;
 use stanza::{MessageType, StanzaKindSet};
 use store::Quota;
 use throng_core::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
 use throng_core::hooks::{AvailableCtx, Flow, Interest, OpenedCtx, Phase, StopReason, UndeliveredCtx};
+use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 use throng_core::session::flags;
 
 use self::delivery::{OfflineDelivery, OfflineRules};
@@ -80,9 +82,20 @@ pub static FEATURE: Feature = Feature {
             doc: "Days after which a stored message expires; 0 means never.",
         },
     ],
+    periodic_jobs: &[&REMOVE_EXPIRED],
     build,
     ..Feature::EMPTY
 };
+
+static REMOVE_EXPIRED: PeriodicJobSpec = PeriodicJobSpec {
+    name: "remove_expired_messages",
+    interval_seconds: 3600,
+    scope: JobScope::Deployment,
+    doc: "Removes expired messages from the store.",
+};
+
+/// Messages that one run removes at most, so that the database is not busy for long.
+const MAX_EXPIRED: u32 = 100_000;
 
 const STORED_KINDS: StanzaKindSet = StanzaKindSet::of(stanza::StanzaKind::Message(MessageType::Chat))
     .union(StanzaKindSet::of(stanza::StanzaKind::Message(MessageType::Normal)));
@@ -98,6 +111,9 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let rules = OfflineRules { quota, expiry_days };
     let delivery = builder.shared_state(OfflineDelivery::new);
     builder.stores_offline_messages();
+    builder.periodic_job(&REMOVE_EXPIRED, |ctx: PeriodicJobCtx| -> BoxFuture<'static, _> {
+        Box::pin(remove_expired(ctx))
+    });
     let for_undelivered = delivery.clone();
     builder.undelivered(
         Phase::Archive,
@@ -117,6 +133,15 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         }
         Flow::Next
     });
+}
+
+async fn remove_expired(ctx: PeriodicJobCtx) -> Result<(), String> {
+    let node = &ctx.node;
+    let removed = node.stores.offline.expire(node.clock.unix_millis(), MAX_EXPIRED).await;
+    let count = removed.map_err(|error| error.to_string())?;
+    node.metrics.offline_expired.inc_by(count.into());
+    tracing::debug!(count, "removed expired offline messages");
+    Ok(())
 }
 
 fn undelivered(delivery: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut UndeliveredCtx<'_>) -> Flow {

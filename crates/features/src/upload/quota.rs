@@ -166,6 +166,20 @@ impl UploadQuota {
         Ok(())
     }
 
+    /// Returns a slot that was not issued.
+    pub(super) fn cancel(&self, owner: FileOwner, id: FileId) {
+        let mut state = self.0.lock();
+        let Some(slots) = state.slots.get_mut(&owner) else { return };
+        let Some(position) = slots.iter().position(|slot| slot.id == id) else { return };
+        let slot = slots.swap_remove(position);
+        let is_last = slots.is_empty();
+        state.count -= 1;
+        state.reserved = state.reserved.saturating_sub(slot.occupied_bytes());
+        if is_last {
+            state.slots.remove(&owner);
+        }
+    }
+
     /// Takes an unused slot, so that no other request can.
     pub(super) fn begin(&self, owner: FileOwner, id: FileId) -> Result<(), SlotRefusal> {
         let mut state = self.0.lock();

@@ -45,6 +45,7 @@ pub(super) fn slot(
     let element = tree.root().child("request", Ns::HttpUpload0).ok_or(StanzaCondition::BadRequest)?;
     let wanted = SlotRequest::parse(element, &uploads.options, environment.now)?;
     let (uploads, from): (Uploads, Jid) = (uploads.clone(), request.from.bare().to_jid());
+    let node = request.node.clone();
     Ok(async move {
         let now = environment.now;
         let owner = environment.signer.owner(from.as_ref());
@@ -68,6 +69,11 @@ pub(super) fn slot(
         };
         let reserved = uploads.quota.reserve(&uploads.options, (owner, id, wanted.class), terms, &files, now);
         reserved.map_err(quota_error)?;
+        // Its account may have been removed while the files were listed, after which nothing revokes the slot.
+        if node.routing_table.find(from.as_ref()).is_none() {
+            uploads.quota.cancel(owner, id);
+            return Err(StanzaError::new(StanzaCondition::Forbidden).text("The account does not exist"));
+        }
         let file = UploadedFile {
             id,
             owner,

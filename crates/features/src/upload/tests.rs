@@ -113,6 +113,23 @@ fn section_4_the_service_announces_itself_and_the_maximum_file_size() {
 }
 
 #[test]
+fn section_5_urls_of_an_international_domain_are_ascii() {
+    let enabled = [EnabledFeature { feature: &FEATURE, options: FeatureOptions::defaults(FEATURE.options) }];
+    let engine = TestNode::start(&enabled, NodeLimits::default());
+    engine.reload(&["example.com", "münchen.example"], &enabled);
+    engine.create_user("romeo@münchen.example");
+    let romeo = engine.connect("romeo@münchen.example", "garden");
+    let payload = REQUEST.replace("23456", "1");
+    let reply =
+        romeo.request(&format!("<iq type='get' id='1' to='upload.münchen.example'>{payload}</iq>")).concat();
+    let (put, get) = slot_of(&reply);
+    assert!(get.is_ascii() && get.contains("/upload/m%C3%BCnchen.example/"), "{get}");
+    let body = HttpRouteBody::Full("x".into());
+    let request = Request::put(&put).header("content-type", "image/jpeg").body(body).unwrap();
+    assert_eq!(engine.http_request(request).status(), StatusCode::CREATED);
+}
+
+#[test]
 fn section_5_a_slot_has_two_urls_and_the_file_is_served_as_it_was_sent() {
     let stage = stage(&[]);
     let (put, get) = slot_of(&request(&stage.romeo, REQUEST));
@@ -266,6 +283,25 @@ fn unused_slots_of_one_user_occupy_the_domain_until_their_deadline_only() {
     assert!(refused.contains("<resource-constraint") && refused.contains(&retry), "{refused}");
     stage.engine.clock.advance(300_000);
     assert!(request(&juliet, &of_all).contains("<slot"), "before the job runs");
+}
+
+#[test]
+fn a_slot_that_is_not_issued_occupies_nothing() {
+    use super::signed_url::{FileClass, FileId, SlotTerms};
+    let mut options = UploadOptions::new(&FeatureOptions::defaults(FEATURE.options), "example.com");
+    (options.slots_per_user, options.bytes) = (1, 4096);
+    let signer = UrlSigner::new(&DeploymentSecret::new(b"secret"), "example.com");
+    let owner = signer.owner(jid::Jid::parse("romeo@example.com").unwrap().as_ref());
+    let quota = UploadQuota::default();
+    let terms = SlotTerms { deadline: 300, size: 1 };
+    let reserve = |id| quota.reserve(&options, (owner, id, FileClass::Message), terms, &[], 0);
+    let (first, second) = (FileId::random(), FileId::random());
+    assert_eq!(reserve(first), Ok(()));
+    assert!(reserve(second).is_err());
+    quota.cancel(owner, second);
+    assert!(reserve(second).is_err(), "another slot");
+    quota.cancel(owner, first);
+    assert_eq!(reserve(second), Ok(()));
 }
 
 #[test]

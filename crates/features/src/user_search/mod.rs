@@ -172,9 +172,10 @@ fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaE
     }
     let pages = RsmRequest::from_parent(query)?;
     let (stores, domain) = (request.node.stores.clone(), request.host.domain().to_owned());
+    let max_bytes = request.node.limits().outgoing_stanza_bytes();
     let as_form = form.is_some();
     Ok(IqFlow::wait(async move {
-        match fetch_page(&stores, &domain, &terms, pages.as_ref(), rules.results).await {
+        match fetch_page(&stores, &domain, &terms, pages.as_ref(), (rules.results, max_bytes)).await {
             Ok(page) => Ok(page.write(as_form)),
             Err(error) if error.kind == StoreErrorKind::NotFound => {
                 Err(StanzaError::new(StanzaCondition::ItemNotFound)
@@ -202,14 +203,13 @@ async fn fetch_page(
     domain: &str,
     terms: &UserQuery,
     pages: Option<&RsmRequest>,
-    most: u32,
+    (most, max_bytes): (u32, u32),
 ) -> Result<SearchReply, StoreError> {
     let Some(pages) = pages else {
         let page = SearchPageRequest { seek: Seek::First, limit: most };
-        return Ok(SearchReply {
-            users: stores.user_search.search(domain, terms, page).await?.users,
-            result_set: None,
-        });
+        let mut users = stores.user_search.search(domain, terms, page).await?.users;
+        cut_page(&mut users, max_bytes, false);
+        return Ok(SearchReply { users, result_set: None });
     };
     let count = stores.user_search.count(domain, terms).await?;
     let limit = pages.page_size(most);
@@ -223,8 +223,10 @@ async fn fetch_page(
         PagePosition::Last => Seek::Last,
         PagePosition::Index(index) => Seek::Index(*index),
     };
-    let UserSearchPage { users, .. } =
+    let is_backward = matches!(seek, Seek::Before(_) | Seek::Last);
+    let UserSearchPage { mut users, .. } =
         stores.user_search.search(domain, terms, SearchPageRequest { seek, limit }).await?;
+    cut_page(&mut users, max_bytes, is_backward);
     let index = match (&pages.position, users.first()) {
         (_, None) => None,
         (PagePosition::First, _) => Some(0),
@@ -235,6 +237,37 @@ async fn fetch_page(
         }
     };
     Ok(SearchReply { users, result_set: Some((index, count)) })
+}
+
+/// Cuts a page to a number of bytes, at its beginning if the request pages backwards: a larger stanza would end the stream.
+/// XEP-0059, section 2.1, permits fewer items than requested. One user always remains.
+fn cut_page(users: &mut Vec<FoundUser>, max_bytes: u32, is_backward: bool) {
+    let mut bytes = 0_usize;
+    let fits = |user: &&FoundUser| {
+        bytes = bytes.saturating_add(written_bytes(user));
+        bytes <= max_bytes as usize
+    };
+    let kept = if is_backward {
+        users.iter().rev().take_while(fits).count()
+    } else {
+        users.iter().take_while(fits).count()
+    };
+    let cut = users.len() - kept.max(1).min(users.len());
+    if is_backward {
+        users.drain(..cut);
+    } else {
+        users.truncate(users.len() - cut);
+    }
+}
+
+/// Maximum bytes of a user in a reply.
+fn written_bytes(user: &FoundUser) -> usize {
+    /// The elements around the values of a form's item, rounded up.
+    const MARKUP: usize = 512;
+    // The longest escape is that of an apostrophe.
+    let written = |text: &str| text.len() + 5 * text.bytes().filter(|byte| b"&<>'\"".contains(byte)).count();
+    let values = FIELDS.iter().map(|field| written(field.value(user))).sum::<usize>();
+    MARKUP + written(user.jid.as_str()) + values
 }
 
 impl SearchReply {

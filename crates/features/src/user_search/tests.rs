@@ -220,6 +220,32 @@ fn results_are_limited_without_pages_as_well() {
 }
 
 #[test]
+fn a_page_is_cut_to_the_bytes_of_a_stanza() {
+    let user = |name: &str| FoundUser {
+        jid: jid::Jid::parse(&format!("{name}@example.com")).unwrap(),
+        shown: SearchableProfile { nick: "'".repeat(100), ..SearchableProfile::default() },
+        cursor: name.to_owned(),
+    };
+    let cut = |max_bytes: u32, is_backward: bool| {
+        let mut users = ["a", "b", "c"].map(user).to_vec();
+        cut_page(&mut users, max_bytes, is_backward);
+        users.into_iter().map(|user| user.cursor).collect::<String>()
+    };
+    let one = u32::try_from(written_bytes(&user("a"))).unwrap();
+    for (max_bytes, forward, backward) in
+        [(3 * one, "abc", "abc"), (3 * one - 1, "ab", "bc"), (one, "a", "c"), (0, "a", "c")]
+    {
+        assert_eq!((&*cut(max_bytes, false), &*cut(max_bytes, true)), (forward, backward), "{max_bytes}");
+    }
+    cut_page(&mut Vec::new(), 0, true);
+    let reply = SearchReply { users: vec![user("a")], result_set: None };
+    for as_form in [false, true] {
+        let empty = SearchReply { users: vec![], result_set: None };
+        assert!(reply.write(as_form).len() - empty.write(as_form).len() <= one as usize + 1024);
+    }
+}
+
+#[test]
 fn search_access_is_an_option() {
     let allowed = |who: &'static str| {
         let engine = with(&[("access", OptionValue::Text(who.into()))]);

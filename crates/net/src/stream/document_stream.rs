@@ -309,7 +309,7 @@ impl DocumentStream {
         if bytes.is_empty() || self.has_flag(OVERFLOWED | WRITE_CLOSED | BUFFERS_LOST) {
             return;
         }
-        if self.unsent() + bytes.len() > self.listener.max_unsent_bytes as usize {
+        if self.unsent() + bytes.len() > self.listener.max_unsent_bytes.bytes() as usize {
             self.flags |= OVERFLOWED;
             return;
         }
@@ -337,7 +337,7 @@ impl DocumentStream {
             return Err(NetError::BuffersNotReleased);
         }
         if self.has_flag(OVERFLOWED) {
-            Err(NetError::OutputLimit(self.listener.max_unsent_bytes))
+            Err(NetError::OutputLimit(self.listener.max_unsent_bytes.bytes()))
         } else {
             Ok(())
         }

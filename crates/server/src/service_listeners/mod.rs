@@ -119,26 +119,13 @@ impl ServiceListeners {
     /// Starts to accept connections of a listener, and returns the task.
     pub(crate) fn accept(&self, listener: Listener, runtime: &Handle) -> Option<JoinHandle<()>> {
         let frontend = self.of_kind(listener.config().kind)?.frontend.clone();
-        let connections = runtime.clone();
-        Some(runtime.spawn(async move {
-            loop {
-                connections.spawn(frontend.serve(listener.accept().await));
-            }
-        }))
+        Some(runtime.spawn(accept_loop(frontend, listener, runtime.clone())))
     }
 
     /// Starts the sweeps, and returns their tasks.
     pub(crate) fn sweep(&self, runtime: &Handle) -> Vec<JoinHandle<()>> {
         let start = |service: &StartedService| {
-            let (frontend, interval) = (service.frontend.clone(), service.spec.sweep_millis);
-            runtime.spawn(async move {
-                let mut tick = tokio::time::interval(Duration::from_millis(interval));
-                tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-                loop {
-                    tick.tick().await;
-                    frontend.sweep();
-                }
-            })
+            runtime.spawn(sweep_loop(service.frontend.clone(), service.spec.sweep_millis))
         };
         self.0.iter().map(start).collect()
     }
@@ -151,6 +138,21 @@ impl ServiceListeners {
     /// Writes the metrics of all services.
     pub(crate) fn metrics(&self, page: &mut MetricWriter<'_>) -> Result<(), fmt::Error> {
         self.0.iter().try_for_each(|service| service.frontend.metrics(page))
+    }
+}
+
+async fn accept_loop(frontend: Arc<dyn ServiceFrontend>, listener: Listener, runtime: Handle) {
+    loop {
+        runtime.spawn(frontend.serve(listener.accept().await));
+    }
+}
+
+async fn sweep_loop(frontend: Arc<dyn ServiceFrontend>, interval_millis: u64) {
+    let mut tick = tokio::time::interval(Duration::from_millis(interval_millis));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        frontend.sweep();
     }
 }
 

@@ -6,15 +6,18 @@
 //! connection.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::{Body as _, Incoming};
-use net::http::{HttpSettings, RemoteClient};
+use net::http::{AllowedOrigins, HttpSettings, RemoteClient};
 use throng_core::Node;
-use throng_core::http_route::{HttpBodyError, HttpRouteBody, HttpRouteRequest, MatchedHttpRoute};
+use throng_core::http_route::{
+    HttpBodyError, HttpBodyStream, HttpRouteBody, HttpRouteRequest, MatchedHttpRoute,
+};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Bytes per second that a client must send at least, on average: below, connections are held to no purpose.
@@ -26,7 +29,7 @@ const CORS_RESPONSE_HEADERS: &str = "Content-Length, Content-Range, Content-Disp
 
 /// Answers a request.
 pub(super) async fn answer(
-    node: &std::sync::Arc<Node>,
+    node: &Arc<Node>,
     matched: MatchedHttpRoute,
     request: Request<Incoming>,
     remote: RemoteClient,
@@ -35,6 +38,7 @@ pub(super) async fn answer(
     let MatchedHttpRoute { host, route, path } = matched;
     let cors = granted_origin(&request, settings);
     let methods = route.spec.methods;
+    let method = methods.iter().find(|method| **method == request.method().as_str()).unwrap_or(&"other");
     let mut response = if request.method() == Method::OPTIONS {
         plain(StatusCode::NO_CONTENT, "")
     } else if !methods.contains(&request.method().as_str()) {
@@ -44,7 +48,8 @@ pub(super) async fn answer(
     } else {
         let is_head = request.method() == Method::HEAD;
         let length = request.body().size_hint().exact();
-        let request = request.map(|body| request_body(body, length, settings));
+        let received = ByteCounter { node: node.clone(), labels: [route.spec.prefix, "in"] };
+        let request = request.map(|body| request_body(body, length, settings, received));
         let request = HttpRouteRequest {
             node: node.clone(),
             host,
@@ -61,16 +66,41 @@ pub(super) async fn answer(
         if let Some(length) = body.length().filter(|_| !has_length) {
             head.headers.insert(header::CONTENT_LENGTH, length.into());
         }
-        let body = if is_head { Body::empty() } else { response_body(body) };
+        let sent = ByteCounter { node: node.clone(), labels: [route.spec.prefix, "out"] };
+        let body = if is_head { Body::empty() } else { response_body(body, sent) };
         Response::from_parts(head, body)
     };
-    add_cors(response.headers_mut(), cors.ok().flatten(), methods);
+    add_cors(response.headers_mut(), cors.ok().flatten(), methods, &settings.allowed_origins);
     if response.status() == StatusCode::METHOD_NOT_ALLOWED
         && let Ok(allow) = HeaderValue::try_from(allowed_methods(methods))
     {
         response.headers_mut().insert(header::ALLOW, allow);
     }
+    node.metrics.http_route_requests.inc([route.spec.prefix, method, status_class(response.status())]);
     response
+}
+
+/// The class of a status (RFC 9110, section 15) as a label.
+fn status_class(status: StatusCode) -> &'static str {
+    match status.as_u16() / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        _ => "5xx",
+    }
+}
+
+/// Counts the bytes of a body.
+struct ByteCounter {
+    node: Arc<Node>,
+    labels: [&'static str; 2],
+}
+
+impl ByteCounter {
+    fn add(&self, chunk: &Bytes) {
+        self.node.metrics.http_route_bytes.add(self.labels, chunk.len() as u64);
+    }
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
@@ -91,15 +121,24 @@ fn granted_origin(
     let headers = request.headers();
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = request.uri().authority().map(|authority| authority.as_str()).or(text(header::HOST));
+    if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
+        return Err(net::http::ForbiddenOrigin);
+    }
     let granted = settings.allowed_origins.header(text(header::ORIGIN), host)?;
     Ok(granted.and_then(|origin| HeaderValue::try_from(origin).ok()))
 }
 
-fn add_cors(headers: &mut HeaderMap, origin: Option<HeaderValue>, methods: &[&str]) {
-    let Some(origin) = origin else { return };
-    if origin != "*" {
+fn add_cors(
+    headers: &mut HeaderMap,
+    origin: Option<HeaderValue>,
+    methods: &[&str],
+    allowed: &AllowedOrigins,
+) {
+    // Also without an origin: a cache must not answer a page with a response that names none.
+    if *allowed != AllowedOrigins::Any {
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
     }
+    let Some(origin) = origin else { return };
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     if let Ok(methods) = HeaderValue::try_from(allowed_methods(methods)) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
@@ -113,7 +152,12 @@ fn add_cors(headers: &mut HeaderMap, origin: Option<HeaderValue>, methods: &[&st
     }
 }
 
-fn request_body(body: Incoming, length: Option<u64>, settings: &HttpSettings) -> HttpRouteBody {
+fn request_body(
+    body: Incoming,
+    length: Option<u64>,
+    settings: &HttpSettings,
+    received: ByteCounter,
+) -> HttpRouteBody {
     if length == Some(0) {
         return HttpRouteBody::Empty;
     }
@@ -124,15 +168,38 @@ fn request_body(body: Incoming, length: Option<u64>, settings: &HttpSettings) ->
         pause,
         next: Box::pin(sleep(pause)),
         end: Box::pin(sleep(pause.saturating_add(transfer))),
+        is_waiting: false,
+        received,
     };
     HttpRouteBody::Stream { chunks: Box::pin(chunks), length }
 }
 
-fn response_body(body: HttpRouteBody) -> Body {
+fn response_body(body: HttpRouteBody, sent: ByteCounter) -> Body {
     match body {
         HttpRouteBody::Empty => Body::empty(),
-        HttpRouteBody::Full(bytes) => Body::from(bytes),
-        HttpRouteBody::Stream { chunks, .. } => Body::from_stream(chunks),
+        HttpRouteBody::Full(bytes) => {
+            sent.add(&bytes);
+            Body::from(bytes)
+        }
+        HttpRouteBody::Stream { chunks, .. } => Body::from_stream(CountedBody { chunks, sent }),
+    }
+}
+
+/// The body of a response whose bytes are counted.
+struct CountedBody {
+    chunks: HttpBodyStream,
+    sent: ByteCounter,
+}
+
+impl futures_core::Stream for CountedBody {
+    type Item = Result<Bytes, HttpBodyError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.chunks.as_mut().poll_next(cx);
+        if let Poll::Ready(Some(Ok(chunk))) = &next {
+            self.sent.add(chunk);
+        }
+        next
     }
 }
 
@@ -143,6 +210,9 @@ struct TimedBody {
     pause: Duration,
     next: Pin<Box<Sleep>>,
     end: Pin<Box<Sleep>>,
+    /// Whether the handler waits for the next chunk.
+    is_waiting: bool,
+    received: ByteCounter,
 }
 
 impl futures_core::Stream for TimedBody {
@@ -159,16 +229,23 @@ impl futures_core::Stream for TimedBody {
                     let Some(chunk) = frame.into_data().ok().filter(|chunk| !chunk.is_empty()) else {
                         continue;
                     };
-                    let deadline = Instant::now() + self.pause;
-                    self.next.as_mut().reset(deadline);
+                    self.is_waiting = false;
+                    self.received.add(&chunk);
                     return Poll::Ready(Some(Ok(chunk)));
                 }
                 Poll::Ready(Some(Err(_))) => return Poll::Ready(Some(Err(HttpBodyError::Incomplete))),
                 Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending if self.next.as_mut().poll(cx).is_ready() => {
-                    return Poll::Ready(Some(Err(HttpBodyError::TooSlow)));
+                Poll::Pending => {
+                    // From when the handler waits for the client, not from when the client waited for the handler.
+                    if !std::mem::replace(&mut self.is_waiting, true) {
+                        let deadline = Instant::now() + self.pause;
+                        self.next.as_mut().reset(deadline);
+                    }
+                    return match self.next.as_mut().poll(cx) {
+                        Poll::Ready(()) => Poll::Ready(Some(Err(HttpBodyError::TooSlow))),
+                        Poll::Pending => Poll::Pending,
+                    };
                 }
-                Poll::Pending => return Poll::Pending,
             }
         }
     }

@@ -151,6 +151,10 @@ async fn handle_request(
         _ => {
             let node = transport.handler.listener.service().node.clone();
             if let Some(matched) = node.match_http_route(request.uri().path()) {
+                if transport.handler.needs_tls() && !remote.secure {
+                    let reason = "this listener requires encryption: use https";
+                    return text_response(StatusCode::FORBIDDEN, reason);
+                }
                 return feature_routes::answer(&node, matched, request, remote, &transport.settings).await;
             }
             let Some(router) = transport.handler.web.router.get() else {

@@ -144,6 +144,18 @@ fn expired_messages_are_not_delivered() {
 }
 
 #[test]
+fn a_job_removes_expired_messages() {
+    let bench = OfflineHarness::with(&[("expiry_days", 7)], NodeLimits::default());
+    let romeo = bench.online("romeo");
+    let later = bench.send_chat(&romeo, "juliet@capulet.com", "old");
+    bench.complete(later);
+    bench.clock.advance(8 * 86_400_000);
+    bench.node.sweep();
+    bench.run_until_idle();
+    assert_eq!(bench.node.metrics.offline_expired.get(), 1);
+}
+
+#[test]
 fn a_resource_with_negative_priority_gets_no_offline_messages_and_reads_no_store() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");

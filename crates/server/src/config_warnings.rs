@@ -1,0 +1,54 @@
+//! Settings that are valid each and do not work together, as sentences for the log, `throng check` and reloads.
+
+use throng_core::EnabledFeature;
+use throng_core::limits::ADDED_BYTES;
+
+use crate::config::NodeConfig;
+use crate::service_listeners;
+use crate::web::public_url;
+
+/// All warnings about a configuration.
+pub(crate) fn warnings(config: &NodeConfig) -> Vec<String> {
+    let mut warnings = service_listeners::warnings(config);
+    warnings.extend(public_url::warnings(config));
+    for domain in &config.hosts {
+        let enabled = features::registry::enable(&config.modules_of(domain)).unwrap_or_default();
+        warnings.extend(offline_warning(config, domain, &enabled));
+    }
+    warnings
+}
+
+/// A message that a client may send and that cannot be stored is refused as soon as its recipient is offline.
+fn offline_warning(config: &NodeConfig, domain: &str, enabled: &[EnabledFeature]) -> Option<String> {
+    let name = features::offline::FEATURE.name;
+    let options = &enabled.iter().find(|enabled| enabled.feature.name == name)?.options;
+    let percent = options.int("sender_percent").max(1);
+    let stored = options.int("max_bytes").saturating_mul(percent) / 100;
+    let largest = i64::from(config.limits.stanza_bytes) + i64::from(ADDED_BYTES);
+    let needed = largest.saturating_mul(100) / percent + 1;
+    (largest > stored).then(|| {
+        format!(
+            "the largest messages to offline users of {domain} are refused, because limits.stanza_bytes is larger than \
+             what one sender may store; set modules.{name} max_bytes to at least {needed}"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_message_must_fit_into_the_offline_store() {
+        let warned = |text: &str| warnings(&NodeConfig::from_text(text).unwrap()).concat();
+        assert_eq!(warned(""), "");
+        let large = "[limits]\nstanza_bytes = 16777216\n";
+        assert_eq!(
+            warned(large),
+            "the largest messages to offline users of localhost are refused, because limits.stanza_bytes is larger than \
+             what one sender may store; set modules.offline max_bytes to at least 33685505"
+        );
+        assert_eq!(warned(&format!("{large}[modules.offline]\nmax_bytes = 33685505\n")), "");
+        assert_eq!(warned(&format!("{large}[modules]\noffline = false\n")), "", "nothing is stored");
+    }
+}
