@@ -7,6 +7,7 @@
 //! stanza of the same sender. Receipts are collected, too; later stanzas do not wait for them.
 
 mod events;
+mod handovers;
 mod ingest;
 mod invalidation;
 mod iq_dispatch;
@@ -41,7 +42,7 @@ use crate::host::Host;
 use crate::iq::IqAnswer;
 use crate::metrics::{Metrics, RouteOutcome};
 use crate::node::Node;
-use crate::receipt::Receipts;
+use crate::receipt::{AttachedReceipt, Receipt, Receipts};
 use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
@@ -51,6 +52,25 @@ pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
 pub use remote::ClusterInbox;
 pub(crate) use remote::{HandedOver, PeerState};
+
+/// What a stanza comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StanzaOrigin {
+    /// The engine, a feature, a service or a component: nobody counts what is safe.
+    #[default]
+    Engine,
+    /// A client's stream, which counts what is safe. Its next stanza may wait for this one.
+    Stream,
+    /// Another node, which waits until the stanza is safe.
+    Peer,
+}
+
+impl StanzaOrigin {
+    /// Whether a hand-over to another node needs a receipt.
+    pub(crate) fn awaits_receipts(self) -> bool {
+        self != StanzaOrigin::Engine
+    }
+}
 
 /// Pending work of a stanza that is being handled.
 #[derive(Default)]
@@ -63,6 +83,20 @@ pub(crate) struct RoutingWork {
     pub(crate) redelivery: bool,
     /// The next stanza for [`Node::incoming`] was handed over.
     pub(crate) handed_over: Option<HandedOver>,
+    pub(crate) origin: StanzaOrigin,
+}
+
+impl RoutingWork {
+    pub(crate) fn of(origin: StanzaOrigin) -> RoutingWork {
+        RoutingWork { origin, ..RoutingWork::default() }
+    }
+
+    /// Attaches the receipt of a hand-over.
+    fn attach(&mut self, stanza: SharedStanza, receipt: Option<Receipt>) {
+        if let Some(receipt) = receipt {
+            self.receipts.0.push(AttachedReceipt { stanza, receipt });
+        }
+    }
 }
 
 /// What is left of a stanza when it was routed.
@@ -118,6 +152,12 @@ pub(crate) enum Continuation {
         handed_over: Option<HandedOver>,
         flow: Flow,
     },
+    /// Everything on the old way of its recipient has ended.
+    OnNewWay {
+        stanza: SharedStanza,
+        from: Jid,
+        to: Jid,
+    },
     Undelivered {
         stanza: SharedStanza,
         from: Jid,
@@ -168,13 +208,13 @@ impl Node {
             };
         }
         self.metrics.stanzas_blocked_on_store.inc();
-        let node = self.clone();
+        let (node, origin) = (self.clone(), work.origin);
         RoutingOutcome::Wait(Box::pin(async move {
             let mut receipts = work.receipts;
             let mut queue = std::collections::VecDeque::from(work.pending);
             while let Some(later) = queue.pop_front() {
                 let resumed = later.await;
-                let mut work = RoutingWork { effects: resumed.effects, ..RoutingWork::default() };
+                let mut work = RoutingWork { effects: resumed.effects, ..RoutingWork::of(origin) };
                 node.perform_now(&mut work);
                 if work.pending.is_empty() {
                     node.resume(resumed.continuation, &mut work);
@@ -299,6 +339,9 @@ impl Node {
                     );
                 }
             },
+            Continuation::OnNewWay { stanza, from, to } => {
+                self.incoming(stanza, from.as_ref(), to.as_ref(), 0, work);
+            }
             Continuation::Undelivered { stanza, from, to, position, flow } => match flow {
                 Flow::Stop(verdict) => self.apply_stop(&stanza, from.as_ref(), to.as_ref(), verdict, work),
                 _ => {

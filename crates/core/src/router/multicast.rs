@@ -14,7 +14,7 @@ use outbox::QUEUE_FULL_CONDITION;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
-use super::lanes::{LaneStanza, PendingSettlement};
+use super::lanes::{LaneCompletion, LaneStanza, PendingSettlement};
 use super::local::{address_form, is_stored_offline};
 use super::remote::{HandedOver, envelope_class, read_stanza, settle};
 use super::rules::{self, DeliveryAction, ResourceSummary};
@@ -330,10 +330,13 @@ impl Node {
                 LocalOutcome::Done => {}
                 LocalOutcome::NeedsCopy => {
                     let Some(stanza) = stanza.with_to(Some(to)) else { continue };
-                    let settlement = reliable.then(|| settlement.clone());
+                    let completion = match reliable {
+                        true => LaneCompletion::Settlement(settlement.clone()),
+                        false => LaneCompletion::None,
+                    };
                     let (from, to, handed_over) = (sender.clone(), to.to_jid(), Some(handed_over));
                     self.enter_lane_forced(
-                        LaneStanza { stanza, from, to, handed_over, settlement },
+                        LaneStanza { stanza, from, to, handed_over, completion },
                         reliable,
                     );
                 }
@@ -356,7 +359,8 @@ impl Node {
     ) {
         let Some(stanza) = stanza.with_to(Some(to.as_ref())) else { return };
         let handed_over = Some(HandedOver::of(envelope, Some(by)));
-        let stanza = LaneStanza { stanza, from: from.clone(), to, handed_over, settlement: None };
+        let completion = LaneCompletion::None;
+        let stanza = LaneStanza { stanza, from: from.clone(), to, handed_over, completion };
         self.enter_lane_forced(stanza, envelope.header.class != EnvelopeClass::Presence);
     }
 }

@@ -8,8 +8,8 @@
 //! A home that has no session refuses the stanza. It returns to its sender's node, which asks the next claim once; after
 //! that, or if there is none, it acts as the home. A stanza keeps the id that it was given before it left.
 //!
-//! Not implemented: order when a home moves while stanzas are on the way to the old one; receipts of a hand-over towards
-//! the sender's stream.
+//! A message or subscription request that was handed over is safe when the other node has it safe: its sender's stream has a
+//! receipt for it (`handovers.rs`). When it returns, it is safe when it was handled here.
 //!
 //! # Pitfalls
 //!
@@ -28,21 +28,22 @@ use cluster::{
 };
 use jid::{Jid, JidRef};
 use outbox::QUEUE_FULL_CONDITION;
-use stanza::StanzaCondition;
+use stanza::{StanzaCondition, StanzaKind};
 use store::AddressId;
 
+use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::MESSAGE_STORED;
-use super::lanes::RecipientLanes;
+use super::lanes::{LaneCompletion, LaneStanza, RecipientLanes};
 use super::multicast::MULTICAST;
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
 use super::presence_of_account::PRESENCE_REQUEST;
 use super::presence_resync::DuePresence;
-use super::{RoutingOutcome, RoutingWork};
+use super::{RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::account::Account;
 use crate::metrics::Metrics;
 use crate::node::Node;
-use crate::receipt::Receipts;
+use crate::receipt::{Receipt, Receipts};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// As [`EnvelopeKind::ChainHasRun`], if another node or the home itself has delivered the stanza as well: nobody handles
@@ -69,8 +70,10 @@ impl HandedOver {
 
 /// Where the chain of a stanza runs.
 pub(super) enum HomeDecision {
-    /// On another node, which has accepted it.
-    HandedOver,
+    /// On another node, which has received it. With a receipt, it is safe when that is fulfilled.
+    HandedOver(Option<Receipt>),
+    /// It must wait until stanzas before it have ended where they were sent.
+    Wait(BoxFuture<'static, ()>),
     /// On this node.
     Own,
     /// Nowhere: its sender must receive this error.
@@ -105,6 +108,8 @@ pub(crate) struct PeerState {
     logged: LeafMutex<BTreeSet<(NodeId, PeerViolation)>>,
     /// Stanzas of other nodes that are being handled.
     pub(super) lanes: RecipientLanes,
+    /// Stanzas that other nodes are handling.
+    pub(super) handovers: Handovers,
     /// Presence that nodes must receive again.
     pub(super) due_presence: DuePresence,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
@@ -120,6 +125,7 @@ impl PeerState {
     pub(super) fn forget_node(&self, node: NodeId) {
         self.logged.lock().retain(|(other, _)| *other != node);
         self.due_presence.forget_node(node);
+        self.handovers.forget_node(node);
     }
 }
 
@@ -141,6 +147,15 @@ pub(super) fn envelope_class(stanza: &SharedStanza) -> EnvelopeClass {
     match stanza.class() {
         QueueClass::Control | QueueClass::Presence => EnvelopeClass::Control,
         QueueClass::Message => EnvelopeClass::Message,
+    }
+}
+
+/// Whether a stanza must be safe before its sender's stream counts it: a message, or what changes rosters.
+fn needs_receipt(stanza: &SharedStanza) -> bool {
+    match stanza.kind() {
+        StanzaKind::Presence(kind) => kind.is_subscription(),
+        StanzaKind::Message(_) => true,
+        StanzaKind::Iq(_) => false,
     }
 }
 
@@ -182,11 +197,12 @@ impl Node {
     /// A queue must not decide which node is the home: a message or request that does not fit into that of the home is
     /// refused, since the chain of another node could deliver it before those in the queue.
     pub(super) fn hand_to_home(
-        &self,
+        self: &Arc<Self>,
         stanza: &SharedStanza,
         to: JidRef<'_>,
         account: Option<&Arc<Account>>,
         handed_over: Option<HandedOver>,
+        origin: StanzaOrigin,
     ) -> HomeDecision {
         let own = self.cluster.node();
         let (hash, number) = match account {
@@ -194,7 +210,14 @@ impl Node {
             None => (self.routing_table.hash(to), None),
         };
         let location = self.cluster.locate(hash, number);
-        if let Some(home) = next_home(own, &location, account.is_some(), handed_over) {
+        let home = next_home(own, &location, account.is_some(), handed_over);
+        if origin == StanzaOrigin::Stream
+            && handed_over.is_none()
+            && let Some(old_way) = self.wait_for_old_way(hash, home.unwrap_or(own))
+        {
+            return HomeDecision::Wait(old_way);
+        }
+        if let Some(home) = home {
             let (id, hops) = match handed_over {
                 None => ((stanza.class() == QueueClass::Message).then(|| self.next_stanza_id()), 0),
                 Some(HandedOver { stanza_id, hops, .. }) => (stanza_id, hops),
@@ -204,7 +227,11 @@ impl Node {
             let envelope = Envelope::new(kind, envelope_class(stanza), own, recipients, stanza.bytes());
             let mut envelope = envelope.with_stanza_id(id);
             envelope.header.hops += hops;
-            let Err(refused) = self.cluster.deliver(home, envelope) else { return HomeDecision::HandedOver };
+            let needs_receipt = origin.awaits_receipts() && needs_receipt(stanza);
+            let refused = match self.hand_over(home, envelope, Some(hash), needs_receipt) {
+                Ok(receipt) => return HomeDecision::HandedOver(receipt),
+                Err(refused) => refused,
+            };
             self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
             // One that has returned was accepted before.
             let answered = handed_over.is_none()
@@ -232,8 +259,8 @@ impl Node {
         account: &Account,
         stanza: &SharedStanza,
         to: JidRef<'_>,
-        hops: u8,
-        copy: bool,
+        (hops, copy): (u8, bool),
+        work: &mut RoutingWork,
     ) -> bool {
         let own = self.cluster.node();
         let same = stanza.head().to(stanza.bytes()).is_some_and(|text| text == to.as_str());
@@ -245,20 +272,45 @@ impl Node {
         let kind = if copy { COPY } else { EnvelopeKind::ChainHasRun };
         let mut envelope = Envelope::new(kind, envelope_class(stanza), own, vec![recipient], stanza.bytes());
         envelope.header.hops += hops;
-        let delivered = self.cluster.deliver(node, envelope);
-        if let Err(refused) = &delivered {
-            self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
+        // Somebody else has it safe if it is a copy.
+        let needs_receipt = !copy && work.origin.awaits_receipts() && needs_receipt(stanza);
+        match self.hand_over(node, envelope, None, needs_receipt) {
+            Ok(receipt) => {
+                work.attach(stanza.clone(), receipt);
+                true
+            }
+            Err(refused) => {
+                self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
+                false
+            }
         }
-        delivered.is_ok()
     }
 
-    /// Handles the recipients of an envelope that no other node took: this node acts as their home.
-    fn handle_returned(self: &Arc<Self>, by: NodeId, envelope: &Envelope) {
+    /// An envelope has returned from the node to which this one sent it.
+    fn handle_return_of_own(self: &Arc<Self>, by: NodeId, envelope: &Envelope) {
+        let way = match envelope.recipients.first() {
+            Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {
+                Some(self.routing_table.hash(to.as_ref()))
+            }
+            _ => None,
+        };
+        let handover = self.returned_handover(by, envelope.ticket(), way);
+        self.handle_returned(by, envelope, Some(handover));
+    }
+
+    /// Handles the recipients of an envelope that no other node took: this node acts as their home. An envelope with a
+    /// receipt has one recipient.
+    fn handle_returned(
+        self: &Arc<Self>,
+        by: NodeId,
+        envelope: &Envelope,
+        mut handover: Option<ReturnedHandover>,
+    ) {
         let Some((stanza, from)) = read_stanza(envelope) else { return };
         let mut numbers = Vec::new();
         for recipient in &envelope.recipients {
             match self.returned_address(recipient, &stanza) {
-                Ok(to) => self.handle_returned_stanza(by, envelope, (&stanza, &from), to),
+                Ok(to) => self.handle_returned_stanza(by, envelope, (&stanza, &from), to, handover.take()),
                 Err(number) => numbers.push(AddressId(number)),
             }
         }
@@ -276,7 +328,7 @@ impl Node {
             }
             for (_, bare) in found {
                 let to = stanza_recipient_at(&stanza, bare);
-                node.handle_returned_stanza(by, &envelope, (&stanza, &from), to);
+                node.handle_returned_stanza(by, &envelope, (&stanza, &from), to, handover.take());
             }
         };
         self.spawner.spawn("returned stanza", Box::pin(task));
@@ -288,22 +340,39 @@ impl Node {
         envelope: &Envelope,
         (stanza, from): (&SharedStanza, &Jid),
         to: Jid,
+        handover: Option<ReturnedHandover>,
     ) {
         let mut work = RoutingWork::default();
         match envelope.header.kind {
+            // In the order in which they return, also if the chain waits.
             EnvelopeKind::RunChain => {
-                work.handed_over = Some(HandedOver::of(envelope, Some(by)));
-                self.incoming(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
+                let handed_over = Some(HandedOver::of(envelope, Some(by)));
+                let (stanza, from) = (stanza.clone(), from.clone());
+                let completion = handover.map_or(LaneCompletion::None, LaneCompletion::Returned);
+                return self
+                    .enter_lane_forced(LaneStanza { stanza, from, to, handed_over, completion }, true);
             }
             // The session to which it was sent is gone.
             EnvelopeKind::ChainHasRun => {
                 let hops = envelope.header.hops;
+                work.origin = handover.as_ref().map_or(StanzaOrigin::Engine, |_| StanzaOrigin::Peer);
                 self.deliver_returned(stanza.clone(), from.as_ref(), to.as_ref(), hops, &mut work);
             }
             MULTICAST => self.return_multicast(by, envelope, stanza, from, to),
             _ => {}
         }
-        self.run_effects_spawned(work);
+        match (self.run_effects(work).into_future(self), handover) {
+            (None, Some(handover)) => handover.settle(),
+            (Some(rest), Some(handover)) => {
+                let task = async move {
+                    rest.await;
+                    handover.settle();
+                };
+                self.spawner.spawn("returned stanza", Box::pin(task));
+            }
+            (Some(rest), None) => self.spawner.spawn("returned stanza", rest),
+            (None, None) => {}
+        }
     }
 
     /// The address of a recipient that returned; its number if only the store knows the address.
@@ -381,7 +450,7 @@ impl Node {
         };
         let kind = envelope.header.kind;
         let names = stanza_recipient(&stanza);
-        let mut work = RoutingWork::default();
+        let mut work = RoutingWork::of(StanzaOrigin::Peer);
         let mut refused = Vec::new();
         for (position, recipient) in (0_u16..).zip(&envelope.recipients) {
             let for_other = matches!((recipient, &names), (Recipient::Address(to), Some(name))
@@ -496,7 +565,7 @@ pub(super) fn settle(node: &Arc<Node>, from: NodeId, envelope: &Envelope, result
         return;
     }
     if let Some(refused) = envelope.clone().refused(&result) {
-        node.handle_returned(from, &refused);
+        node.handle_returned(from, &refused, None);
     }
 }
 
@@ -533,17 +602,16 @@ impl Inbox for ClusterInbox {
     }
 
     fn on_receipts(&self, from: NodeId, up_to: Ticket) {
-        // Nothing waits for a hand-over: the sender's stanza counts as handled when it is queued for the other node.
-        tracing::trace!(node = %from, sequence = up_to.sequence, "envelopes are safe");
+        self.0.peers.handovers.end(from, up_to);
         self.0.send_due_presence(from);
     }
 
     fn on_refused(&self, from: NodeId, envelope: Envelope) {
-        self.0.handle_returned(from, &envelope);
+        self.0.handle_return_of_own(from, &envelope);
     }
 
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
-        self.0.handle_returned(to, &envelope);
+        self.0.handle_return_of_own(to, &envelope);
     }
 
     fn on_membership_change(&self, change: MembershipChange) {
