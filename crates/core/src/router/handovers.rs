@@ -54,6 +54,12 @@ struct AddressWays {
     waiting: Vec<Waker>,
 }
 
+impl AddressWays {
+    fn has_other(&self, home: NodeId) -> bool {
+        self.nodes.iter().any(|(node, _)| *node != home)
+    }
+}
+
 #[derive(Default)]
 struct HandoverState {
     nodes: BTreeMap<NodeId, NodeHandovers>,
@@ -201,14 +207,15 @@ impl Handovers {
 
     /// Whether hand-overs of this address to other nodes than `home` are outstanding.
     fn uses_other_way(&self, way: u64, home: NodeId) -> bool {
-        let state = self.0.lock();
-        state.ways.get(&way).is_some_and(|ways| ways.nodes.iter().any(|(node, _)| *node != home))
+        self.0.lock().ways.get(&way).is_some_and(|ways| ways.has_other(home))
     }
 
-    /// Ready when all hand-overs of this address have ended.
-    fn poll_ended(&self, way: u64, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when all hand-overs of this address to other nodes than `home` have ended.
+    fn poll_old_way(&self, way: u64, home: NodeId, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.0.lock();
-        let Some(ways) = state.ways.get_mut(&way) else { return Poll::Ready(()) };
+        let Some(ways) = state.ways.get_mut(&way).filter(|ways| ways.has_other(home)) else {
+            return Poll::Ready(());
+        };
         if !ways.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
             ways.waiting.push(cx.waker().clone());
         }
@@ -273,7 +280,7 @@ impl Node {
             return None;
         }
         let node = self.clone();
-        Some(Box::pin(poll_fn(move |cx| node.peers.handovers.poll_ended(way, cx))))
+        Some(Box::pin(poll_fn(move |cx| node.peers.handovers.poll_old_way(way, home, cx))))
     }
 
     /// An envelope has returned from the node to which this one sent it.
@@ -370,14 +377,14 @@ mod tests {
         let _receipts = [1, 2].map(|n| send(&handovers, a, n));
         assert!(!handovers.uses_other_way(WAY, a) && handovers.uses_other_way(WAY, b));
         assert!(!handovers.uses_other_way(WAY + 1, b), "another address");
-        assert!(handovers.poll_ended(WAY, &mut cx).is_pending());
+        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending());
         handovers.end(a, ticket(1));
-        assert!(handovers.poll_ended(WAY, &mut cx).is_pending());
+        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending());
         let returned = handovers.returned(a, ticket(2), Some(WAY));
         handovers.end(a, ticket(2));
-        assert!(handovers.poll_ended(WAY, &mut cx).is_pending(), "it is being handled");
+        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending(), "it is being handled");
         handovers.close_way(returned.way.unwrap(), a);
-        assert!(handovers.poll_ended(WAY, &mut cx).is_ready());
+        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_ready());
     }
 
     #[test]

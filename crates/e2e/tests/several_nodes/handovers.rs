@@ -210,13 +210,89 @@ fn a_message_keeps_its_id_when_the_other_node_is_gone_before_it_was_safe() {
     test.nodes.settle();
     let id = test.received()[0].header.stanza_id.expect("a given id").to_string();
     test.nodes.bus.crash(Peer::id());
+    assert!(romeo.handled() < romeo.sent());
     test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent(), "it is stored");
     let juliet = test.nodes.node(0).connect("juliet", "balcony");
     juliet.send("<presence/>");
     test.nodes.settle();
     let stored = messages(&juliet);
     assert_eq!(stored.len(), 1, "{stored:?}");
     assert_eq!(stanza_id(&stored[0]), id);
+}
+
+//= https://xmpp.org/extensions/xep-0198.html#acking
+//= type=test
+//# When an <r/> element ("request") is received, the recipient MUST acknowledge it by sending an <a/> element to the
+//# sender containing a value of 'h' that is equal to the number of stanzas handled by the recipient of the <r/> element.
+#[test]
+fn a_message_for_another_node_counts_as_handled_when_that_node_has_it_safe() {
+    let test = Peer::new();
+    test.claim(1);
+    let romeo = test.online(0, "romeo", "orchard");
+    assert_eq!(romeo.handled(), romeo.sent());
+    romeo.send(&chat("1"));
+    romeo.send("<presence><show>away</show></presence>");
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent() - 2, "the presence follows it");
+    let received = test.received();
+    test.settle_reports();
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent() - 2);
+    assert!(test.peer.settle(test.nodes.id(0), received[0].ticket(), HandoverResult::Safe));
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent());
+    assert!(messages(&romeo).is_empty());
+}
+
+/// The home waits for the node that has the session, and the sender's node for the home.
+#[test]
+fn a_message_for_a_resource_elsewhere_counts_as_handled_when_the_last_node_has_it_safe() {
+    let test = Peer::new();
+    let _juliet = test.online(1, "juliet", "balcony");
+    test.nodes.clock.advance(10);
+    test.claim(u64::MAX);
+    let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
+    let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+    let report =
+        Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);
+    test.peer.deliver(test.nodes.id(1), report).expect("accepted");
+    test.nodes.settle();
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.send(&chat("1").replace(JULIET, "juliet@example.com/phone"));
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent() - 1);
+    let received = test.received();
+    assert_eq!((received.len(), received[0].header.kind), (1, EnvelopeKind::ChainHasRun));
+    test.settle_reports();
+    assert!(test.peer.settle(received[0].header.origin, received[0].ticket(), HandoverResult::Safe));
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent());
+}
+
+#[test]
+fn a_stanza_takes_the_way_to_a_new_home_when_everything_on_the_old_one_has_ended() {
+    let test = Peer::new();
+    test.claim(1);
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.send(&chat("1"));
+    let juliet = test.online(1, "juliet", "balcony");
+    test.peer.release(test.hash(), Some(test.number));
+    test.nodes.settle();
+    romeo.send(&chat("2"));
+    romeo.send(&chat("3"));
+    test.nodes.settle();
+    assert!(messages(&juliet).is_empty(), "the first one may come back");
+    let received = test.received();
+    test.settle_reports();
+    assert!(test.peer.settle(test.nodes.id(0), received[0].ticket(), HandoverResult::Refused));
+    test.nodes.settle();
+    // Their stanzas wait for a poll of their stream.
+    romeo.recv();
+    test.nodes.settle();
+    let order: Vec<bool> = messages(&juliet).iter().map(|message| message.contains(" id='1'")).collect();
+    assert_eq!(order, [true, false, false]);
+    assert_eq!(romeo.handled(), romeo.sent());
 }
 
 #[test]

@@ -7,8 +7,10 @@
 //! `THRONG_SEED=n cargo test -p throng-e2e --test several_nodes simulation -- --nocapture` repeats one seed and
 //! prints its operations.
 //!
-//! Not implemented: clients that do not read, and XEP-0198. A message counts as acknowledged when the sender's node
-//! has completed its stanza.
+//! Clients have stream management (XEP-0198): a message counts as acknowledged when its sender's server has counted it, as far
+//! as the client learned before its session or its node ended. What was not acknowledged may be lost.
+//!
+//! Not implemented: clients that do not read, and acknowledgements by clients.
 
 mod invariants;
 mod simulated_client;
