@@ -405,7 +405,13 @@ impl Node {
                         {
                             state.set_prefetched(snapshot);
                         }
-                        let session = Arc::new(Session::new(account.clone(), outbox.clone(), jid.clone()));
+                        // Later than what it replaces, also if the clock of the other node is ahead.
+                        let replaced = state.peers().iter().flat_map(|peer| &peer.sessions);
+                        let replaced = replaced.filter(|peer| *peer.resource == *resource);
+                        let after = replaced.map(|peer| peer.bound_at.saturating_add(1)).max();
+                        let bound_at = self.clock.unix_millis().max(after.unwrap_or_default());
+                        let session =
+                            Arc::new(Session::new(account.clone(), outbox.clone(), jid.clone(), bound_at));
                         if ephemeral {
                             session.flags.set(flags::EPHEMERAL);
                         }
@@ -433,7 +439,7 @@ impl Node {
     /// `stale`: the revision that was authenticated, if a write may have overtaken the login.
     fn on_session_bound(self: &Arc<Self>, session: &Arc<Session>, stale: Option<u64>) {
         self.metrics.sessions_opened.inc();
-        self.report_bound(&session.account, Some(session.resource()));
+        self.report_sessions(&session.account);
         session.account.host().domain_counters.session_opened();
         if let Some(revision) = stale.filter(|_| !session.flags.has(flags::EPHEMERAL)) {
             self.recheck_account(session.clone(), revision);
