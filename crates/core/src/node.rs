@@ -266,6 +266,7 @@ impl Node {
         self.expire_session_info_requests(now);
         self.retry_rechecks(now);
         self.start_due_jobs(now);
+        self.send_all_due();
     }
 
     /// A stanza id (XEP-0359) that is greater than all that this node has assigned since its start, and that no other node assigns.
@@ -285,6 +286,13 @@ impl Node {
     /// Records a change of data that a login reads: logins in progress read it again.
     pub(crate) fn advance_roster_epoch(&self, jid: JidRef<'_>) {
         self.stripe(jid).fetch_add(ROSTER_STEP, Ordering::AcqRel);
+    }
+
+    /// As [`Node::advance_roster_epoch`], for all accounts.
+    pub(crate) fn advance_all_roster_epochs(&self) {
+        for epoch in self.epochs.iter() {
+            epoch.fetch_add(ROSTER_STEP, Ordering::AcqRel);
+        }
     }
 
     /// Applies a change of one contact in the store to the view of a connected account.

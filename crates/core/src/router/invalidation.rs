@@ -4,8 +4,10 @@
 //! A node that writes sends the subject to all others; each reads again what it holds in memory. A login that read the
 //! account before sees the changed epoch ([`Node::epoch`]), as if the write had been made on its own node.
 //!
-//! Not implemented: passwords, rates and the message of the day, because no node holds them for a session; the account
-//! that was changed while its node was cut off.
+//! What does not fit into the queue of a node becomes due (`presence_resync.rs`). When a node is lost, the others read the
+//! accounts that they have again, since it may have written and not reported.
+//!
+//! Not implemented: passwords, rates and the message of the day, because no node holds them for a session.
 //!
 //! # Pitfalls
 //!
@@ -13,8 +15,11 @@
 
 use std::sync::Arc;
 
-use cluster::{Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, Recipient};
-use jid::JidRef;
+use cluster::{
+    Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, NodeId, Recipient, RefusalReason,
+    RefusedEnvelope,
+};
+use jid::{Jid, JidRef};
 use stanza::{StreamCondition, StreamError};
 
 use crate::node::Node;
@@ -33,8 +38,29 @@ impl Node {
         let envelope =
             Envelope::new(kind, EnvelopeClass::Control, self.cluster.node(), recipients, Vec::new());
         for refused in self.cluster.broadcast(envelope).refused {
-            tracing::warn!(account = %jid, subject = subject.as_str(), %refused, "a node does not learn that an account changed");
+            self.change_was_refused(jid, kind, &refused);
         }
+    }
+
+    fn change_was_refused(&self, account: JidRef<'_>, kind: EnvelopeKind, refused: &RefusedEnvelope) {
+        if refused.reason == RefusalReason::QueueFull {
+            self.change_is_due(refused.node, account.bare().to_jid(), kind);
+        } else {
+            tracing::warn!(%account, ?kind, %refused, "a node does not learn that an account changed");
+        }
+    }
+
+    /// Reports a change of an account to one node.
+    pub(super) fn send_change_of_account(
+        &self,
+        node: NodeId,
+        account: Jid,
+        kind: EnvelopeKind,
+    ) -> Result<(), RefusalReason> {
+        let own = self.cluster.node();
+        let recipients = vec![Recipient::Address(account)];
+        let envelope = Envelope::new(kind, EnvelopeClass::Control, own, recipients, Vec::new());
+        self.cluster.deliver(node, envelope).map(drop).map_err(|refused| refused.reason)
     }
 
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
@@ -45,7 +71,7 @@ impl Node {
             let recipients = vec![Recipient::Address(owner.bare().to_jid())];
             let envelope = Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, own, recipients, Vec::new());
             if let Err(refused) = self.cluster.deliver(node, envelope) {
-                tracing::warn!(account = %owner, %refused, "a node does not learn of a stored message");
+                self.change_was_refused(owner, MESSAGE_STORED, &refused);
             }
         }
     }
@@ -60,7 +86,8 @@ impl Node {
                 }
             }
             InvalidationSubject::Blocklist => self.reload_blocklist(jid),
-            InvalidationSubject::Disabled => self.end_sessions_here(jid, "the account was disabled"),
+            // It may be enabled again when this arrives.
+            InvalidationSubject::Disabled => self.check_account(jid),
             InvalidationSubject::Deleted => {
                 self.end_sessions_here(jid, "the account was removed");
                 self.forget_blocklist(jid);
@@ -70,6 +97,20 @@ impl Node {
             | InvalidationSubject::Rates
             | InvalidationSubject::MessageOfTheDay => {}
         }
+    }
+
+    /// Reads an account again, which ends its sessions if it is disabled or cannot be read.
+    fn check_account(self: &Arc<Self>, jid: JidRef<'_>) {
+        self.advance_roster_epoch(jid);
+        let Some(account) = self.routing_table.find(jid) else { return };
+        let node = self.clone();
+        let task = async move {
+            if let Err(error) = node.refresh_account(&account).await {
+                tracing::warn!(account = %account.jid, %error, "cannot read an account that changed");
+                node.end_sessions_here(account.jid.as_ref(), "the account may be disabled");
+            }
+        };
+        self.spawner.spawn("account recheck", Box::pin(task));
     }
 
     /// Ends the sessions of an account that was disabled in the store, on all nodes.
