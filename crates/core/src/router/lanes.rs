@@ -7,6 +7,9 @@
 //! them; their presence is dropped by a full lane. A lane waits for receipts, but not for those of other nodes: these could
 //! depend on a stanza that must pass the same lane.
 //!
+//! What a stanza of a lane causes enters lanes without waiting for room, because that room could be its own. The stanzas that
+//! are handled bound it.
+//!
 //! # Pitfalls
 //!
 //! A lane whose task ends early refuses the envelopes in it, so that their senders handle them, and drops the rest.
@@ -44,9 +47,20 @@ pub(super) struct LaneStanza {
     pub(super) stanza: SharedStanza,
     pub(super) from: Jid,
     pub(super) to: Jid,
-    /// Another node has handed it over: only the chain and the delivery on this node follow.
-    pub(super) handed_over: Option<HandedOver>,
+    pub(super) stage: LaneStage,
     pub(super) completion: LaneCompletion,
+}
+
+/// How far a stanza has come.
+#[derive(Clone, Copy)]
+pub(super) enum LaneStage {
+    /// It must be routed.
+    Unrouted,
+    /// Another node has handed it over, or it has returned: only the chain and the delivery on this node follow.
+    BeforeChain(HandedOver),
+    /// Its chain has run here, and it has returned from the node with its session. The number of envelopes that have
+    /// carried it.
+    AfterChain(u8),
 }
 
 /// What follows when a stanza was handled and is safe.
@@ -217,7 +231,7 @@ impl Node {
     ) -> Option<BoxFuture<'static, ()>> {
         let (from, to) = (from.to_jid(), to.to_jid());
         let completion = LaneCompletion::None;
-        self.enter_lane(source, LaneStanza { stanza, from, to, handed_over: None, completion })
+        self.enter_lane(source, LaneStanza { stanza, from, to, stage: LaneStage::Unrouted, completion })
     }
 
     /// As [`Node::route_in_lane`].
@@ -308,17 +322,21 @@ impl Node {
 
     /// Returns what must be awaited before the next item.
     fn handle_lane_item(self: &Arc<Self>, item: LaneItem) -> Option<BoxFuture<'static, ()>> {
-        let LaneStanza { stanza, from, to, handed_over, completion } = match item {
+        let LaneStanza { stanza, from, to, stage, completion } = match item {
             LaneItem::Envelope(from, envelope) => return self.receive_stanza(from, envelope),
             LaneItem::Stanza(stanza) => stanza,
         };
         let awaited = !matches!(completion, LaneCompletion::None);
-        let mut work = RoutingWork::of(if awaited { StanzaOrigin::Peer } else { StanzaOrigin::Engine });
-        if handed_over.is_some() {
-            work.handed_over = handed_over;
-            self.incoming(stanza, from.as_ref(), to.as_ref(), 0, &mut work);
-        } else {
-            self.route(stanza, from.as_ref(), to.as_ref(), &mut work);
+        let mut work = RoutingWork::of(if awaited { StanzaOrigin::Peer } else { StanzaOrigin::Lane });
+        match stage {
+            LaneStage::Unrouted => self.route(stanza, from.as_ref(), to.as_ref(), &mut work),
+            LaneStage::BeforeChain(handed_over) => {
+                work.handed_over = Some(handed_over);
+                self.incoming(stanza, from.as_ref(), to.as_ref(), 0, &mut work);
+            }
+            LaneStage::AfterChain(hops) => {
+                self.deliver_returned(stanza, from.as_ref(), to.as_ref(), hops, &mut work);
+            }
         }
         match self.run_effects(work) {
             RoutingOutcome::Done => self.complete_lane_stanza(completion, Receipts::default()),

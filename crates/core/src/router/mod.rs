@@ -33,6 +33,7 @@ use base::spawn::BoxFuture;
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
+use self::lanes::{LaneCompletion, LaneStage, LaneStanza};
 use self::peer_push::PushSelection;
 use crate::account::Account;
 use crate::domains::{Domain, DomainRoute};
@@ -63,12 +64,19 @@ pub(crate) enum StanzaOrigin {
     Stream,
     /// Another node, which waits until the stanza is safe.
     Peer,
+    /// A lane, whose next stanza may wait for this one.
+    Lane,
 }
 
 impl StanzaOrigin {
     /// Whether a hand-over to another node needs a receipt.
     pub(crate) fn awaits_receipts(self) -> bool {
-        self != StanzaOrigin::Engine
+        matches!(self, StanzaOrigin::Stream | StanzaOrigin::Peer)
+    }
+
+    /// Whether waiting for room in a lane could be waiting for itself. What another node sends is handled in lanes, too.
+    fn is_in_lane(self) -> bool {
+        matches!(self, StanzaOrigin::Lane | StanzaOrigin::Peer)
     }
 }
 
@@ -265,6 +273,10 @@ impl Node {
             Effect::Send(session, stanza) => self.push(&session, stanza, ToRewrite::None, work),
             Effect::SendTo(session, stanza) => self.push(&session, stanza, ToRewrite::Bare, work),
             Effect::Route { stanza, from, to } => self.route(stanza, from.as_ref(), to.as_ref(), work),
+            Effect::RouteInLane { stanza, from, to, .. } if work.origin.is_in_lane() => {
+                let (stage, completion) = (LaneStage::Unrouted, LaneCompletion::None);
+                self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, true);
+            }
             Effect::RouteInLane { source, stanza, from, to } => {
                 if let Some(room) = self.route_in_lane(source, stanza, from.as_ref(), to.as_ref()) {
                     work.pending.push(Box::pin(async move {

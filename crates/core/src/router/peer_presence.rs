@@ -70,9 +70,14 @@ fn decode_change(mut rest: &[u8]) -> Option<(Option<Blocklist>, SharedStanza, Ji
     for _ in 0..u16::from_be_bytes(*count) {
         entries.push(JidRef::from_normalised(read_text(&mut rest)?)?.to_jid());
     }
-    let stanza = SharedStanza::read(rest)?;
+    let stanza = SharedStanza::read(rest).filter(is_presence_of_session)?;
     let from = stanza.head().from(stanza.bytes()).and_then(|from| Jid::parse(&from).ok())?;
     Some((Blocklist::new(&entries), stanza, from))
+}
+
+/// Other kinds would reach sessions without the recipient's chain.
+fn is_presence_of_session(stanza: &SharedStanza) -> bool {
+    matches!(stanza.kind(), StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable))
 }
 
 fn contacts_to_probe(session: &Session) -> Vec<Contact> {
@@ -225,7 +230,7 @@ impl Node {
     }
 
     /// Sends the presence of an account's sessions here to its contacts and its own sessions on one node. With
-    /// `withdraws`, contacts first receive `unavailable` for all resources, followed by those of other nodes.
+    /// `withdraws`, contacts first receive `unavailable` for all resources; that node requests those of other nodes again.
     pub(super) fn send_presence_of(
         &self,
         account: &Arc<Account>,
@@ -268,6 +273,9 @@ impl Node {
     pub(super) fn on_presence(self: &Arc<Self>, envelope: &Envelope) -> bool {
         let Some((blocked, stanza, from)) = decode_change(&envelope.bytes) else { return false };
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
+        // All resources of the account are withdrawn, those of other nodes, too.
+        let withdraws =
+            from.resource().is_none() && stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
         for account in self.accounts_of(envelope) {
             if hidden(account.jid.as_ref()) || account.blocks(from.as_ref()) {
                 continue;
@@ -280,8 +288,33 @@ impl Node {
                     let _ = self.push_item_with_host(&host, &session, item, false);
                 }
             }
+            if withdraws {
+                self.restore_withdrawn(&account, from.as_ref());
+            }
         }
         true
+    }
+
+    /// An account has lost all resources of a contact. It receives the presence of those that the contact still has: on this
+    /// node, and with answers of the others.
+    fn restore_withdrawn(self: &Arc<Self>, account: &Arc<Account>, contact: JidRef<'_>) {
+        if let Some(here) = self.routing_table.find(contact)
+            && here.subscription(account).contains(Subscription::FROM)
+        {
+            for session in here.sessions() {
+                if let Some(presence) = session.with(|state| state.presence.clone()) {
+                    self.send_to_available(account, &presence);
+                }
+            }
+        }
+        let hash = self.routing_table.hash(contact);
+        let known: Vec<Contact> = account.with(|state| {
+            let of = |known: &&Contact| known.hash == hash && known.subscription.contains(Subscription::TO);
+            state.contacts().iter().filter(of).copied().collect()
+        });
+        for session in account.sessions().iter().filter(|session| session.is_available()) {
+            self.probe_contacts(session, &known);
+        }
     }
 
     /// The recipients of an envelope that have sessions here.
@@ -404,7 +437,9 @@ impl Node {
             let length = u32::from_be_bytes(*length) as usize;
             let Some((bytes, after)) = after.split_at_checked(length) else { return false };
             rest = after;
-            let Some(presence) = SharedStanza::read(bytes) else { return false };
+            let Some(presence) = SharedStanza::read(bytes).filter(is_presence_of_session) else {
+                return false;
+            };
             let Some(from) = presence.head().from(bytes).and_then(|from| Jid::parse(&from).ok()) else {
                 return false;
             };

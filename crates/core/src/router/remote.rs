@@ -11,6 +11,8 @@
 //! A message or subscription request that was handed over is safe when the other node has it safe: its sender's stream has a
 //! receipt for it (`handovers.rs`). When it returns, it is safe when it was handled here.
 //!
+//! Long because each kind of envelope is sent, received and returned.
+//!
 //! # Pitfalls
 //!
 //! Recipients in an envelope are claims of another node. Each is compared with the routing table by number or text, and
@@ -33,7 +35,7 @@ use store::AddressId;
 
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::MESSAGE_STORED;
-use super::lanes::{LaneCompletion, LaneStanza, RecipientLanes};
+use super::lanes::{LaneCompletion, LaneStage, LaneStanza, RecipientLanes};
 use super::multicast::MULTICAST;
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
@@ -307,82 +309,45 @@ impl Node {
         mut handover: Option<ReturnedHandover>,
     ) {
         let Some((stanza, from)) = read_stanza(envelope) else { return };
-        let mut numbers = Vec::new();
         for recipient in &envelope.recipients {
-            match self.returned_address(recipient, &stanza) {
-                Ok(to) => self.handle_returned_stanza(by, envelope, (&stanza, &from), to, handover.take()),
-                Err(number) => numbers.push(AddressId(number)),
-            }
-        }
-        if numbers.is_empty() {
-            return;
-        }
-        let (node, envelope) = (self.clone(), envelope.clone());
-        let task = async move {
-            let found = node.stores.addresses.resolve(&numbers).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "recipients of a stanza that another node did not take are unknown");
-                Vec::new()
-            });
-            for _ in found.len()..numbers.len() {
-                node.metrics.stanzas_dropped.inc([Metrics::class_name(stanza.class()), "session-gone"]);
-            }
-            for (_, bare) in found {
-                let to = stanza_recipient_at(&stanza, bare);
-                node.handle_returned_stanza(by, &envelope, (&stanza, &from), to, handover.take());
-            }
-        };
-        self.spawner.spawn("returned stanza", Box::pin(task));
-    }
-
-    fn handle_returned_stanza(
-        self: &Arc<Self>,
-        by: NodeId,
-        envelope: &Envelope,
-        (stanza, from): (&SharedStanza, &Jid),
-        to: Jid,
-        handover: Option<ReturnedHandover>,
-    ) {
-        let mut work = RoutingWork::default();
-        match envelope.header.kind {
+            let Some(to) = self.returned_address(recipient, &stanza) else {
+                // Its sender gets the error of the receipt.
+                drop(handover.take());
+                self.metrics.stanzas_dropped.inc([Metrics::class_name(stanza.class()), "session-gone"]);
+                continue;
+            };
+            let stage = match envelope.header.kind {
+                EnvelopeKind::RunChain => LaneStage::BeforeChain(HandedOver::of(envelope, Some(by))),
+                // The session to which it was sent is gone.
+                EnvelopeKind::ChainHasRun => LaneStage::AfterChain(envelope.header.hops),
+                MULTICAST => {
+                    self.return_multicast(by, envelope, &stanza, &from, to);
+                    continue;
+                }
+                _ => continue,
+            };
+            let completion = handover.take().map_or(LaneCompletion::None, LaneCompletion::Returned);
+            let (stanza, from) = (stanza.clone(), from.clone());
             // In the order in which they return, also if the chain waits.
-            EnvelopeKind::RunChain => {
-                let handed_over = Some(HandedOver::of(envelope, Some(by)));
-                let (stanza, from) = (stanza.clone(), from.clone());
-                let completion = handover.map_or(LaneCompletion::None, LaneCompletion::Returned);
-                return self
-                    .enter_lane_forced(LaneStanza { stanza, from, to, handed_over, completion }, true);
-            }
-            // The session to which it was sent is gone.
-            EnvelopeKind::ChainHasRun => {
-                let hops = envelope.header.hops;
-                work.origin = handover.as_ref().map_or(StanzaOrigin::Engine, |_| StanzaOrigin::Peer);
-                self.deliver_returned(stanza.clone(), from.as_ref(), to.as_ref(), hops, &mut work);
-            }
-            MULTICAST => self.return_multicast(by, envelope, stanza, from, to),
-            _ => {}
+            self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, true);
         }
-        match (self.run_effects(work).into_future(self), handover) {
-            (None, Some(handover)) => handover.settle(),
-            (Some(rest), Some(handover)) => {
-                let task = async move {
-                    rest.await;
-                    handover.settle();
-                };
-                self.spawner.spawn("returned stanza", Box::pin(task));
-            }
-            (Some(rest), None) => self.spawner.spawn("returned stanza", rest),
-            (None, None) => {}
+        if let Some(handover) = handover {
+            handover.settle();
         }
     }
 
-    /// The address of a recipient that returned; its number if only the store knows the address.
-    fn returned_address(&self, recipient: &Recipient, stanza: &SharedStanza) -> Result<Jid, AddressNumber> {
+    /// The address of a recipient that returned. A number is used only where the stanza has the address, so the store is not
+    /// needed for an account without a session here.
+    fn returned_address(&self, recipient: &Recipient, stanza: &SharedStanza) -> Option<Jid> {
         match recipient {
-            Recipient::Address(to) => Ok(to.clone()),
+            Recipient::Address(to) => Some(to.clone()),
             Recipient::Account(reference) | Recipient::Session(reference, _) => {
                 match self.routing_table.find_by_id(reference.hash, AddressId(reference.number)) {
-                    Some(account) => Ok(stanza_recipient_at(stanza, account.jid.clone())),
-                    None => Err(reference.number),
+                    Some(account) => Some(stanza_recipient_at(stanza, account.jid.clone())),
+                    None => {
+                        let named = stanza_recipient(stanza);
+                        named.filter(|to| self.routing_table.hash(to.as_ref()) == reference.hash)
+                    }
                 }
             }
         }
@@ -448,6 +413,12 @@ impl Node {
             settle(self, from, &envelope, HandoverResult::Refused);
             return None;
         };
+        // Others would be handled in the lane of the first one.
+        if envelope.recipients.len() != 1 {
+            self.note_violation(from, PeerViolation::Payload);
+            settle(self, from, &envelope, HandoverResult::Refused);
+            return None;
+        }
         let kind = envelope.header.kind;
         let names = stanza_recipient(&stanza);
         let mut work = RoutingWork::of(StanzaOrigin::Peer);
@@ -465,6 +436,12 @@ impl Node {
                 refused.push(position);
                 continue;
             };
+            // A number is used only where the stanza has the address.
+            if names.as_ref().is_some_and(|name| name.as_ref().bare() != account.jid.as_ref()) {
+                self.note_violation(from, PeerViolation::Payload);
+                refused.push(position);
+                continue;
+            }
             if kind == EnvelopeKind::RunChain {
                 work.handed_over = Some(HandedOver::of(&envelope, None));
                 self.incoming(stanza.clone(), sender.as_ref(), to.as_ref(), 0, &mut work);
@@ -517,6 +494,11 @@ impl Node {
     fn receive_report(self: &Arc<Self>, from: NodeId, envelope: &Envelope) -> bool {
         let mut work = RoutingWork::default();
         let recipients = || envelope.recipients.iter().filter_map(|recipient| self.find_account(recipient));
+        // Each recipient of these would keep a copy.
+        let single = matches!(envelope.header.kind, EnvelopeKind::SessionFacts | PUSH | PRESENCE_REQUEST);
+        if single && envelope.recipients.len() != 1 {
+            return false;
+        }
         let sound = match envelope.header.kind {
             EnvelopeKind::SessionFacts => {
                 recipients().all(|account| self.on_session_report(from, &account, &envelope.bytes))
@@ -622,6 +604,7 @@ impl Inbox for ClusterInbox {
             MembershipChange::Left { node, claims, orderly } => {
                 if !orderly {
                     self.0.peers.lost.lock().insert(node);
+                    self.0.read_accounts_again();
                 }
                 self.0.on_peer_left(node, &claims);
                 tracing::info!(%node, claims = claims.len(), orderly, "a node left the cluster");

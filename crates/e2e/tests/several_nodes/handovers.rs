@@ -1,5 +1,7 @@
 //! Hand-overs between nodes at the contract of the cluster: a node without an engine ("peer") that sends and receives
 //! envelopes, correct and false ones, beside nodes with an engine.
+//!
+//! Long because every test needs the peer.
 
 use std::sync::Arc;
 
@@ -141,10 +143,11 @@ fn a_recipient_whose_number_differs_is_refused_although_its_hash_is_found() {
     ];
     let mut recipients = wrong.to_vec();
     recipients.insert(2, right);
-    let ticket = test.send(EnvelopeKind::RunChain, recipients, &handed_over("1"));
+    let send = |recipient| test.send(EnvelopeKind::RunChain, vec![recipient], &handed_over("1"));
+    let ticket = recipients.into_iter().map(send).last();
     assert_eq!(messages(&juliet).len(), 1);
     assert_eq!(test.refused(), wrong);
-    assert!(test.inbox.receipt(test.nodes.id(0)) >= Some(ticket));
+    assert!(test.inbox.receipt(test.nodes.id(0)) >= ticket);
     assert_eq!(test.nodes.node(0).node.metrics.cluster_refused.get(), 5);
 }
 
@@ -328,12 +331,101 @@ fn a_stanza_that_names_another_recipient_than_its_envelope_is_refused() {
     let test = Peer::new();
     let juliet = test.online(0, "juliet", "balcony");
     let lie = handed_over("1").replace(JULIET, "nurse@example.com");
-    let address = || vec![Recipient::from(Jid::parse(JULIET).expect("an address"))];
-    for kind in [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun] {
-        test.send(kind, address(), &lie);
+    let address = Recipient::from(Jid::parse(JULIET).expect("an address"));
+    for recipient in [address, Recipient::Account(test.reference(test.number.get()))] {
+        for kind in [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun] {
+            test.send(kind, vec![recipient.clone()], &lie);
+        }
     }
-    assert_eq!((messages(&juliet).len(), test.refused().len()), (0, 2));
+    assert_eq!((messages(&juliet).len(), test.refused().len()), (0, 4));
+    assert_eq!(test.violations(PeerViolation::Payload), 4);
+}
+
+/// Each recipient would keep a copy of up to 128 KiB, and the stanzas of each would be handled in the lane of the first.
+#[test]
+fn reports_and_stanzas_for_several_accounts_are_refused() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    let romeo = Jid::parse("romeo@example.com").expect("an address");
+    let node = test.nodes.node(0);
+    let romeo = node.block_on(node.stores.addresses.find(&romeo)).expect("the store answers");
+    let romeo = romeo.expect("an account");
+    test.claim(u64::MAX);
+    let recipients =
+        || [test.number.get(), romeo.0.get()].map(|n| Recipient::Account(test.reference(n))).to_vec();
+    let report = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
+    let report = String::from_utf8(report).expect("ASCII");
+    test.send(EnvelopeKind::SessionFacts, recipients(), &report);
+    test.send(EnvelopeKind::ChainHasRun, recipients(), &handed_over("1"));
     assert_eq!(test.violations(PeerViolation::Payload), 2);
+    assert!(messages(&juliet).is_empty());
+    assert!(juliet.session.account.with(|state| state.peers().iter().all(|peer| !peer.reported)));
+}
+
+#[test]
+fn a_report_of_a_node_without_a_claim_is_ignored() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    let report = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
+    let report = String::from_utf8(report).expect("ASCII");
+    let recipients = || vec![Recipient::Account(test.reference(test.number.get()))];
+    test.send(EnvelopeKind::SessionFacts, recipients(), &report);
+    assert!(juliet.session.account.with(|state| state.peers().is_empty()));
+    test.claim(u64::MAX);
+    test.send(EnvelopeKind::SessionFacts, recipients(), &report);
+    assert!(juliet.session.account.with(|state| state.peers().iter().any(|peer| peer.reported)));
+}
+
+/// The home of an account does not decide between its sessions, nor does the order in which reports arrive.
+#[test]
+fn the_newer_of_two_sessions_with_one_full_address_stays() {
+    for (bound_at, stays) in [(0_u64, true), (u64::MAX, false)] {
+        let test = Peer::new();
+        let juliet = test.online(0, "juliet", "balcony");
+        test.claim(u64::MAX);
+        let report = [&[0, 7][..], b"balcony", &[1, 0], &[0; 8], &bound_at.to_be_bytes()].concat();
+        let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+        let (kind, class) = (EnvelopeKind::SessionFacts, EnvelopeClass::Control);
+        let report = Envelope::new(kind, class, Peer::id(), recipients, report);
+        test.peer.deliver(test.nodes.id(0), report).expect("accepted");
+        test.nodes.settle();
+        assert_eq!(!juliet.session.is_ended(), stays, "bound at {bound_at}");
+        assert_eq!(juliet.closed_with().is_some(), !stays, "with a conflict");
+    }
+}
+
+#[test]
+fn of_two_sessions_with_one_full_address_that_are_bound_at_once_one_stays() {
+    let test = Peer::new();
+    let principals = [0, 1].map(|node| test.nodes.node(node).principal("juliet"));
+    let sessions: Vec<NodeClient> = (0..2)
+        .zip(principals)
+        .map(|(node, principal)| test.nodes.node(node).bind(principal, "balcony").expect("a session"))
+        .collect();
+    test.nodes.settle();
+    let live: Vec<bool> = sessions.iter().map(|client| !client.session.is_ended()).collect();
+    assert_eq!(live, [false, true], "bound in the same millisecond: the name of the node decides");
+}
+
+/// It is sent again when there is room: the session must end all the same.
+#[test]
+fn a_disabled_account_loses_its_session_on_a_node_whose_queue_was_full() {
+    let test = Peer::new();
+    let juliet = test.online(1, "juliet", "balcony");
+    let romeo = test.online(0, "romeo", "orchard");
+    let body = "x".repeat(200_000);
+    for id in 0..30 {
+        romeo.send(&chat(&id.to_string()).replace("Hello", &body));
+    }
+    let address = Jid::parse(JULIET).expect("an address");
+    let node = test.nodes.node(0);
+    let disabled = throng_commands::account_admin::set_account_disabled(&node.node, &address, true);
+    node.block_on(disabled).expect("an account");
+    assert!(!juliet.session.is_ended());
+    test.nodes.settle();
+    test.nodes.advance(1);
+    test.nodes.settle();
+    assert!(juliet.session.is_ended());
 }
 
 /// A full queue must not choose another home: that one would deliver before what is in the queue.

@@ -100,7 +100,7 @@ pub(super) fn check_sessions(world: &World) -> Vec<InvariantViolation> {
             let text =
                 format!("user{owner} has \"to\" for user{contact}: {to}; the other has \"from\": {from}");
             found.push(violation(Invariant::RostersAgree, text));
-            disagree.extend([(owner, contact), (contact, owner)]);
+            disagree.insert((owner, contact));
         }
     }
     let sees = |user: usize, other: usize| {
