@@ -95,6 +95,9 @@ impl Node {
         for shard in 0..self.routing_table.shard_count() {
             let mut accounts = Vec::new();
             self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
+            if !accounts.is_empty() {
+                yield_now().await;
+            }
             for account in accounts {
                 account.with(|state| {
                     for contact in state.contacts() {
@@ -110,7 +113,6 @@ impl Node {
                     }
                 });
             }
-            yield_now().await;
         }
         found
     }

@@ -298,15 +298,7 @@ impl Node {
     /// An account has lost all resources of a contact. It receives the presence of those that the contact still has: on this
     /// node, and with answers of the others.
     fn restore_withdrawn(self: &Arc<Self>, account: &Arc<Account>, contact: JidRef<'_>) {
-        if let Some(here) = self.routing_table.find(contact)
-            && here.subscription(account).contains(Subscription::FROM)
-        {
-            for session in here.sessions() {
-                if let Some(presence) = session.with(|state| state.presence.clone()) {
-                    self.send_to_available(account, &presence);
-                }
-            }
-        }
+        self.send_presence_of_contact_here(account, contact);
         let hash = self.routing_table.hash(contact);
         let known: Vec<Contact> = account.with(|state| {
             let of = |known: &&Contact| known.hash == hash && known.subscription.contains(Subscription::TO);
@@ -314,6 +306,24 @@ impl Node {
         });
         for session in account.sessions().iter().filter(|session| session.is_available()) {
             self.probe_contacts(session, &known);
+        }
+    }
+
+    /// Sends the presence of a contact's sessions here to those of an account, if it may see it.
+    pub(super) fn send_presence_of_contact_here(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        contact: JidRef<'_>,
+    ) {
+        let Some(contact) = self.routing_table.find(contact) else { return };
+        let visible = contact.subscription(account).contains(Subscription::FROM);
+        if !visible || contact.blocks(account.jid.as_ref()) {
+            return;
+        }
+        for session in contact.sessions() {
+            if let Some(presence) = session.with(|state| state.presence.clone()) {
+                self.send_to_available(account, &presence);
+            }
         }
     }
 
