@@ -25,7 +25,7 @@ use crate::metrics::Metrics;
 use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
 use crate::router::routing_table::RoutingTable;
-use crate::router::{LifecycleEvent, PeerState, RoutingWork};
+use crate::router::{LifecycleEvent, PeerState, RoutingWork, StanzaOrigin};
 use crate::server_iq::PendingIqs;
 use crate::session::stream_management::EndedStreams;
 use crate::session::{
@@ -516,7 +516,7 @@ impl Node {
         session.account.host().domain_counters.session_closed();
         self.keep_rates(session);
         self.reroute_pending(session);
-        let mut work = RoutingWork::default();
+        let mut work = RoutingWork::of(StanzaOrigin::Event);
         let host = Guard::into_inner(session.account.host());
         let closed = self.run_event(LifecycleEvent::Closing(session.clone()), host, &mut work);
         self.routing_table.unbind(session, |account, last| {

@@ -66,6 +66,8 @@ pub(crate) enum StanzaOrigin {
     Peer,
     /// A lane, whose next stanza may wait for this one.
     Lane,
+    /// An event of a session or an account.
+    Event,
 }
 
 impl StanzaOrigin {
@@ -215,7 +217,10 @@ impl Node {
                 receipts => RoutingOutcome::AwaitsReceipts(receipts),
             };
         }
-        self.metrics.stanzas_blocked_on_store.inc();
+        match work.origin {
+            StanzaOrigin::Event => self.metrics.events_blocked_on_store.inc(),
+            _ => self.metrics.stanzas_blocked_on_store.inc(),
+        };
         let (node, origin) = (self.clone(), work.origin);
         RoutingOutcome::Wait(Box::pin(async move {
             let mut receipts = work.receipts;
@@ -242,8 +247,9 @@ impl Node {
 
     /// Like [`Node::run_effects`], for work that no session awaits; deferred work is spawned.
     pub(crate) fn run_effects_spawned(self: &Arc<Self>, work: RoutingWork) {
+        let name = if work.origin == StanzaOrigin::Event { "event" } else { "routing" };
         if let Some(rest) = self.run_effects(work).into_future(self) {
-            self.spawner.spawn("routing", rest);
+            self.spawner.spawn(name, rest);
         }
     }
 
