@@ -267,6 +267,7 @@ impl Node {
         self.retry_rechecks(now);
         self.start_due_jobs(now);
         self.send_all_due();
+        self.expire_node_questions(now);
     }
 
     /// A stanza id (XEP-0359) that is greater than all that this node has assigned since its start, and that no other node assigns.

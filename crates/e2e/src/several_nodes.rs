@@ -50,25 +50,25 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         test: "simulation/faulty/chain-runs-once",
         nodes: &[],
         section: "2.2",
-        reason: "A message counts as acknowledged while only the sender's node has it, and is gone if that node crashes.",
+        reason: "A node that is cut off after it has run the chain, and before its receipt arrives, has it run again elsewhere.",
     },
     KnownFailure {
         test: "simulation/faulty/nothing-lost",
         nodes: &[],
         section: "2.4",
-        reason: "A message is acknowledged while only the sender's node has it.",
+        reason: "A message is safe when it is in a queue; a session that ends with its node loses it.",
     },
     KnownFailure {
         test: "simulation/faulty/nothing-doubled",
         nodes: &[],
         section: "2.2",
-        reason: "A stored message whose node crashes after a client received it is delivered again: nothing acknowledged it.",
+        reason: "A message that returns from a node that was only cut off is delivered by both.",
     },
     KnownFailure {
         test: "simulation/faulty/pair-order",
         nodes: &[],
         section: "2.3",
-        reason: "A stanza that comes back from a node that is lost, or the first one on a new way, overtakes another.",
+        reason: "A message that is being stored is overtaken by a later one when its recipient logs in on another node.",
     },
     KnownFailure {
         test: "simulation/faulty/rosters-agree",
@@ -86,7 +86,7 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         test: "simulation/faulty/removed-accounts-have-no-session",
         nodes: &[],
         section: "2.2",
-        reason: "The node that removed the account can crash before it has reported the removal.",
+        reason: "A login that reads the account before its removal can be bound after the others have read it again.",
     },
 ];
 

@@ -15,6 +15,7 @@ mod lanes;
 mod local;
 mod lost_peers;
 mod multicast;
+mod node_queries;
 mod peer_presence;
 mod peer_push;
 mod peer_sessions;
@@ -51,6 +52,7 @@ use crate::shared_stanza::SharedStanza;
 pub(crate) use events::{LifecycleEvent, WaitingEvent};
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
+pub use node_queries::OnlineFilter;
 pub use remote::ClusterInbox;
 pub(crate) use remote::{HandedOver, PeerState};
 

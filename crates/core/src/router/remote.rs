@@ -37,6 +37,7 @@ use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::MESSAGE_STORED;
 use super::lanes::{LaneCompletion, LaneStage, LaneStanza, RecipientLanes};
 use super::multicast::MULTICAST;
+use super::node_queries::{ANSWER, NodeQuestions, QUESTION};
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
 use super::presence_of_account::PRESENCE_REQUEST;
@@ -112,8 +113,10 @@ pub(crate) struct PeerState {
     pub(super) lanes: RecipientLanes,
     /// Stanzas that other nodes are handling.
     pub(super) handovers: Handovers,
-    /// Presence that nodes must receive again.
+    /// What nodes must receive again.
     pub(super) due_presence: DuePresence,
+    /// What other nodes were asked.
+    pub(super) questions: NodeQuestions,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
     pub(super) lost: LeafMutex<BTreeSet<NodeId>>,
 }
@@ -128,6 +131,7 @@ impl PeerState {
         self.logged.lock().retain(|(other, _)| *other != node);
         self.due_presence.forget_node(node);
         self.handovers.forget_node(node);
+        self.questions.forget_node(node);
     }
 }
 
@@ -518,6 +522,8 @@ impl Node {
             PRESENCE => self.on_presence(envelope),
             PROBE => self.on_probe(from, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
+            QUESTION => self.on_question(from, &envelope.bytes),
+            ANSWER => self.on_answer(from, &envelope.bytes),
             MESSAGE_STORED => {
                 for recipient in &envelope.recipients {
                     if let Recipient::Address(jid) = recipient {
@@ -570,6 +576,8 @@ impl Inbox for ClusterInbox {
             | PRESENCE_REQUEST
             | PROBE
             | PROBE_ANSWER
+            | QUESTION
+            | ANSWER
             | MESSAGE_STORED => {
                 if !self.0.receive_report(from, &envelope) {
                     self.on_violation(from, PeerViolation::Payload);
