@@ -143,8 +143,10 @@ fn a_recipient_whose_number_differs_is_refused_although_its_hash_is_found() {
     ];
     let mut recipients = wrong.to_vec();
     recipients.insert(2, right);
-    let send = |recipient| test.send(EnvelopeKind::RunChain, vec![recipient], &handed_over("1"));
-    let ticket = recipients.into_iter().map(send).last();
+    let mut ticket = None;
+    for recipient in recipients {
+        ticket = Some(test.send(EnvelopeKind::RunChain, vec![recipient], &handed_over("1")));
+    }
     assert_eq!(messages(&juliet).len(), 1);
     assert_eq!(test.refused(), wrong);
     assert!(test.inbox.receipt(test.nodes.id(0)) >= ticket);

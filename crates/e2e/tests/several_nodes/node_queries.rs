@@ -26,7 +26,9 @@ fn drive<T>(nodes: &TestNodes, future: impl Future<Output = T>) -> T {
 
 fn cluster() -> (TestNodes, Vec<NodeClient>) {
     let nodes = TestNodes::new(3, &observed_features());
-    ["romeo", "juliet"].map(|user| nodes.node(0).create_user(user));
+    for user in ["romeo", "juliet"] {
+        nodes.node(0).create_user(user);
+    }
     let places = [(0, "juliet", "balcony"), (1, "juliet", "chamber"), (2, "romeo", "orchard")];
     let sessions = places.map(|(node, user, resource)| nodes.node(node).connect(user, resource));
     nodes.settle();
