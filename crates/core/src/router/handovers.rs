@@ -9,6 +9,9 @@
 //! stream takes the new way only once everything on the old one has ended: otherwise it could overtake a stanza that
 //! returns from the old home.
 //!
+//! A message that is being stored is on a way, too: that of this node. It must be in the store before a later one is handed to
+//! the node where its recipient has logged in meanwhile.
+//!
 //! Not implemented: the order of stanzas that do not come from a client's stream when a home moves. Waiting in a lane could
 //! wait for itself: what ends the old way may have to pass the same lane.
 
@@ -21,10 +24,11 @@ use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
 use cluster::{Envelope, NodeId, RefusedEnvelope, Ticket};
 use hashbrown::HashMap;
+use jid::Jid;
 use smallvec::SmallVec;
 
 use crate::node::Node;
-use crate::receipt::{Receipt, ReceiptIssuer, receipt_pair};
+use crate::receipt::{AttachedReceipt, Receipt, ReceiptIssuer, receipt_pair};
 
 /// What must happen when a hand-over ends.
 #[derive(Debug, Default)]
@@ -199,6 +203,10 @@ impl Handovers {
         woken.into_iter().for_each(Waker::wake);
     }
 
+    fn open_way(&self, way: u64, node: NodeId) {
+        self.0.lock().open_way(way, node);
+    }
+
     fn close_way(&self, way: u64, node: NodeId) {
         let mut woken = Vec::new();
         self.0.lock().close_way(Some(way), node, &mut woken);
@@ -281,6 +289,25 @@ impl Node {
         }
         let node = self.clone();
         Some(Box::pin(poll_fn(move |cx| node.peers.handovers.poll_old_way(way, home, cx))))
+    }
+
+    /// The receipt of a message that this node writes: until then, later ones for its recipient must not go to another node.
+    pub(super) fn hold_way(self: &Arc<Self>, attached: AttachedReceipt) -> AttachedReceipt {
+        let AttachedReceipt { stanza, receipt: written } = attached;
+        let to = stanza.head().to(stanza.bytes()).and_then(|to| Jid::parse(&to).ok());
+        let Some(way) = to.map(|to| self.routing_table.hash(to.as_ref())) else {
+            return AttachedReceipt { stanza, receipt: written };
+        };
+        let (issuer, receipt) = receipt_pair();
+        let (node, own) = (self.clone(), self.cluster.node());
+        self.peers.handovers.open_way(way, own);
+        let task = async move {
+            let outcome = poll_fn(|cx| written.poll_outcome(cx)).await;
+            node.peers.handovers.close_way(way, own);
+            issuer.settle(outcome);
+        };
+        self.spawner.spawn("receipt", Box::pin(task));
+        AttachedReceipt { stanza, receipt }
     }
 
     /// An envelope has returned from the node to which this one sent it.

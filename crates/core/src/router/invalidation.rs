@@ -15,19 +15,64 @@
 
 use std::sync::Arc;
 
+use arc_swap::Guard;
+use base::lock::LeafMutex;
 use cluster::{
     Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, NodeId, Recipient, RefusalReason,
     RefusedEnvelope,
 };
+use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 use stanza::{StreamCondition, StreamError};
 
+use super::LifecycleEvent;
+use super::remote::number;
 use crate::node::Node;
+use crate::session::Session;
 
 /// The store has a message for the recipient: a session that becomes available must read it.
 pub(super) const MESSAGE_STORED: EnvelopeKind = EnvelopeKind::Engine(6);
 
+/// Seconds for which a stored message is remembered: claims of logins that its node did not know of arrive within them.
+const REMEMBERED_SECONDS: u32 = 60;
+/// Maximum number of remembered recipients.
+const MAX_REMEMBERED: usize = 16_384;
+
+/// Recipients of messages that this node stored a moment ago. A node on which one of them logged in before the write, and whose
+/// claim arrives after it, must read the store.
+#[derive(Default)]
+pub(super) struct RecentlyStored(LeafMutex<HashMap<u64, (Jid, u32)>>);
+
+impl RecentlyStored {
+    fn note(&self, hash: u64, owner: JidRef<'_>, now: u32) {
+        let mut stored = self.0.lock();
+        if stored.len() >= MAX_REMEMBERED {
+            stored.retain(|_, (_, at)| now.saturating_sub(*at) < REMEMBERED_SECONDS);
+            if stored.len() >= MAX_REMEMBERED {
+                // The messages wait for the next login.
+                stored.clear();
+            }
+        }
+        stored.insert(hash, (owner.bare().to_jid(), now));
+    }
+
+    fn find(&self, hash: u64, now: u32) -> Option<Jid> {
+        let stored = self.0.lock();
+        let (owner, at) = stored.get(&hash)?;
+        (now.saturating_sub(*at) < REMEMBERED_SECONDS).then(|| owner.clone())
+    }
+}
+
 impl Node {
+    /// A node has claimed an address for whose account this one may just have stored a message.
+    pub(super) fn report_recently_stored(&self, to: NodeId, hash: u64) {
+        let Some(owner) = self.peers.stored.find(hash, self.seconds()) else { return };
+        let sent = self.send_change_of_account(to, owner.clone(), MESSAGE_STORED);
+        if sent == Err(RefusalReason::QueueFull) {
+            self.change_is_due(to, owner, MESSAGE_STORED);
+        }
+    }
+
     /// Reports a change of an account in the store to all other nodes.
     pub(crate) fn invalidate_elsewhere(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         if self.is_single() {
@@ -66,13 +111,39 @@ impl Node {
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     pub(crate) fn report_stored_message(&self, owner: JidRef<'_>) {
         let own = self.cluster.node();
-        let location = self.cluster.locate(self.routing_table.hash(owner), None);
+        let hash = self.routing_table.hash(owner);
+        // Before the directory is read: a claim that arrives later finds it.
+        self.peers.stored.note(hash, owner, self.seconds());
+        let location = self.cluster.locate(hash, None);
         for node in location.other_nodes(own) {
             let recipients = vec![Recipient::Address(owner.bare().to_jid())];
             let envelope = Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, own, recipients, Vec::new());
             if let Err(refused) = self.cluster.deliver(node, envelope) {
                 self.change_was_refused(owner, MESSAGE_STORED, &refused);
             }
+        }
+    }
+
+    /// Another node has stored a message for an account. If its recipient has logged in meanwhile, it is delivered by the home.
+    pub(super) fn on_message_stored(self: &Arc<Self>, owner: JidRef<'_>) {
+        let Some(account) = self.note_stored_message(owner) else { return };
+        let host = Guard::into_inner(account.host());
+        let own = self.cluster.node();
+        let home = self.cluster.locate(account.hash, number(&account)).home(own);
+        if home != Some(own) || !host.stores_offline_messages {
+            return;
+        }
+        let ready = account.with(|state| {
+            let takes = |session: &&Arc<Session>| {
+                !session.is_ended() && session.priority().is_some_and(|priority| priority >= 0)
+            };
+            let session = state.sessions.iter().find(takes).cloned();
+            // Later messages must follow it. The handlers of the event clear the flag.
+            state.flushing |= session.is_some();
+            session
+        });
+        if let Some(session) = ready {
+            self.run_event_spawned(LifecycleEvent::Available(session), host);
         }
     }
 
@@ -124,5 +195,23 @@ impl Node {
         // A login that has read the account is either found here or sees the changed epoch.
         self.advance_roster_epoch(jid);
         self.end_sessions(jid.bare(), &StreamError::new(StreamCondition::NotAuthorized).text(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recipients_of_stored_messages_are_remembered_for_a_while_and_bounded() {
+        let stored = RecentlyStored::default();
+        let juliet = Jid::parse("juliet@example.com/balcony").unwrap();
+        stored.note(1, juliet.as_ref(), 10);
+        assert_eq!(stored.find(1, 11).map(|jid| jid.to_string()), Some("juliet@example.com".to_owned()));
+        assert!(stored.find(2, 11).is_none() && stored.find(1, 10 + REMEMBERED_SECONDS).is_none());
+        for hash in 0..3 * MAX_REMEMBERED as u64 {
+            stored.note(hash, juliet.as_ref(), 100);
+        }
+        assert!(stored.0.lock().len() <= MAX_REMEMBERED);
     }
 }

@@ -321,7 +321,10 @@ impl Node {
                     self.request_presence_of_peers(&account, to.as_ref(), available);
                 }
             }
-            Effect::Receipt(attached) => work.receipts.0.push(attached),
+            Effect::Receipt(attached) => {
+                let ordered = work.origin == StanzaOrigin::Stream && !self.is_single();
+                work.receipts.0.push(if ordered { self.hold_way(attached) } else { attached });
+            }
             Effect::Close(session, reason) => session.outbox.close(reason),
             Effect::Available(session) => {
                 let host = Guard::into_inner(session.account.host());

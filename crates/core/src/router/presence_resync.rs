@@ -249,6 +249,9 @@ impl Node {
     /// neither has seen what the other one changed.
     pub(super) fn on_joined_with(self: &Arc<Self>, from: NodeId, mut claims: Vec<Claim>) {
         let was_lost = self.peers.lost.lock().remove(&from);
+        for claim in &claims {
+            self.report_recently_stored(from, claim.address);
+        }
         if !was_lost && claims.is_empty() {
             return;
         }

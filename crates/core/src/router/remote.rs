@@ -34,7 +34,7 @@ use stanza::{StanzaCondition, StanzaKind};
 use store::AddressId;
 
 use super::handovers::{Handovers, ReturnedHandover};
-use super::invalidation::MESSAGE_STORED;
+use super::invalidation::{MESSAGE_STORED, RecentlyStored};
 use super::lanes::{LaneCompletion, LaneStage, LaneStanza, RecipientLanes};
 use super::multicast::MULTICAST;
 use super::node_queries::{ANSWER, NodeQuestions, QUESTION};
@@ -115,6 +115,8 @@ pub(crate) struct PeerState {
     pub(super) handovers: Handovers,
     /// What nodes must receive again.
     pub(super) due_presence: DuePresence,
+    /// Recipients of messages that were stored here.
+    pub(super) stored: RecentlyStored,
     /// What other nodes were asked.
     pub(super) questions: NodeQuestions,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
@@ -527,7 +529,7 @@ impl Node {
             MESSAGE_STORED => {
                 for recipient in &envelope.recipients {
                     if let Recipient::Address(jid) = recipient {
-                        self.note_stored_message(jid.as_ref());
+                        self.on_message_stored(jid.as_ref());
                     }
                 }
                 true
@@ -621,6 +623,7 @@ impl Inbox for ClusterInbox {
     }
 
     fn on_claim(&self, from: NodeId, claim: Claim) {
+        self.0.report_recently_stored(from, claim.address);
         self.0.on_peer_claim(from, claim);
     }
 

@@ -430,6 +430,31 @@ fn a_disabled_account_loses_its_session_on_a_node_whose_queue_was_full() {
     assert!(juliet.session.is_ended());
 }
 
+/// Without a session anywhere, the sender's node stores it.
+#[test]
+fn a_message_that_is_being_stored_arrives_before_a_later_one_on_the_node_of_a_new_session() {
+    let test = Peer::new();
+    let romeo = test.online(0, "romeo", "orchard");
+    let juliet = test.nodes.node(1).connect("juliet", "balcony");
+    juliet.send("<presence/>");
+    // Node 0 does not know of her yet.
+    romeo.send(&chat("1"));
+    test.nodes.settle();
+    romeo.send(&chat("2"));
+    for _ in 0..3 {
+        test.nodes.settle();
+        romeo.recv();
+    }
+    let received = [messages(&juliet), {
+        test.nodes.settle();
+        messages(&juliet)
+    }]
+    .concat();
+    let order: Vec<bool> = received.iter().map(|message| message.contains(" id='1'")).collect();
+    assert_eq!(order, [true, false]);
+    assert_eq!(romeo.handled(), romeo.sent());
+}
+
 /// A full queue must not choose another home: that one would deliver before what is in the queue.
 #[test]
 fn a_message_that_does_not_fit_into_the_queue_of_its_home_returns_with_an_error() {
