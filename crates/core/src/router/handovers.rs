@@ -22,13 +22,17 @@ use std::task::{Context, Poll, Waker};
 
 use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
-use cluster::{Envelope, NodeId, RefusedEnvelope, Ticket};
+use cluster::{Envelope, NodeId, RefusalReason, RefusedEnvelope, Ticket};
 use hashbrown::HashMap;
 use jid::Jid;
 use smallvec::SmallVec;
 
 use crate::node::Node;
 use crate::receipt::{AttachedReceipt, Receipt, ReceiptIssuer, receipt_pair};
+
+/// Octets of presence for one node that have not ended: half of the queue, so that presence never takes the room of messages.
+/// What does not fit is due (`presence_resync.rs`).
+const MAX_PRESENCE_OCTETS: usize = 2 << 20;
 
 /// What must happen when a hand-over ends.
 #[derive(Debug, Default)]
@@ -37,6 +41,8 @@ struct OpenHandover {
     issuer: Option<ReceiptIssuer>,
     /// Hash of the address whose way it uses.
     way: Option<u64>,
+    /// Its octets, if it is presence.
+    presence: usize,
 }
 
 /// Hand-overs to one node.
@@ -49,6 +55,8 @@ struct NodeHandovers {
     sending: usize,
     /// Receipts of envelopes that returned meanwhile.
     returned: BTreeMap<Ticket, Receipt>,
+    /// Octets of presence that has not ended.
+    presence: usize,
 }
 
 /// Hand-overs for one address, with their number for each node.
@@ -137,7 +145,7 @@ impl Handovers {
             Some(_) if returned.is_some() => returned.filter(|_| needs_receipt),
             Some(ticket) if at.ended < Some(ticket) => {
                 let (issuer, receipt) = needs_receipt.then(receipt_pair).unzip();
-                at.open.insert(ticket, OpenHandover { issuer, way });
+                at.open.insert(ticket, OpenHandover { issuer, way, presence: 0 });
                 receipt
             }
             _ => {
@@ -150,6 +158,35 @@ impl Handovers {
         receipt
     }
 
+    /// An envelope with presence is about to be sent. False if it must wait until other presence has ended.
+    fn begin_presence(&self, node: NodeId, octets: usize) -> bool {
+        let mut state = self.0.lock();
+        let at = state.nodes.entry(node).or_default();
+        if at.presence > 0 && at.presence + octets > MAX_PRESENCE_OCTETS {
+            return false;
+        }
+        at.presence += octets;
+        at.sending += 1;
+        true
+    }
+
+    /// The envelope was accepted with this ticket, or not at all.
+    fn presence_sent(&self, node: NodeId, octets: usize, ticket: Option<Ticket>) {
+        let mut state = self.0.lock();
+        let at = state.nodes.entry(node).or_default();
+        at.sending = at.sending.saturating_sub(1);
+        let ticket = ticket.filter(|ticket| ticket.has_receipt() && at.ended < Some(*ticket));
+        match ticket.filter(|ticket| at.returned.remove(ticket).is_none()) {
+            Some(ticket) => {
+                at.open.insert(ticket, OpenHandover { presence: octets, ..OpenHandover::default() });
+            }
+            None => at.presence -= octets,
+        }
+        if at.sending == 0 {
+            at.returned = BTreeMap::new();
+        }
+    }
+
     /// A receipt covers these tickets, and none of them has returned.
     pub(super) fn end(&self, node: NodeId, up_to: Ticket) {
         let mut woken = Vec::new();
@@ -160,6 +197,7 @@ impl Handovers {
         let later = at.open.split_off(&next);
         let ended = std::mem::replace(&mut at.open, later);
         at.ended = at.ended.max(Some(up_to));
+        at.presence -= ended.values().map(|handover| handover.presence).sum::<usize>();
         for handover in ended.values() {
             state.close_way(handover.way, node, &mut woken);
         }
@@ -175,6 +213,7 @@ impl Handovers {
         let mut state = self.0.lock();
         let Some(at) = state.nodes.get_mut(&by) else { return OpenHandover::default() };
         if let Some(open) = at.open.remove(&ticket) {
+            at.presence -= open.presence;
             return open;
         }
         if at.sending == 0 {
@@ -182,7 +221,7 @@ impl Handovers {
         }
         let (issuer, receipt) = receipt_pair();
         at.returned.insert(ticket, receipt);
-        OpenHandover { issuer: Some(issuer), way }
+        OpenHandover { issuer: Some(issuer), way, presence: 0 }
     }
 
     /// A node is gone. Every ticket has ended before; a receipt that is left fails, because nothing else would end it.
@@ -192,6 +231,7 @@ impl Handovers {
         let state = &mut *guard;
         let Some(at) = state.nodes.get_mut(&node) else { return };
         let open = std::mem::take(&mut at.open);
+        at.presence -= open.values().map(|handover| handover.presence).sum::<usize>();
         if at.sending == 0 {
             state.nodes.remove(&node);
         }
@@ -276,6 +316,17 @@ impl Node {
         let sent = self.cluster.deliver(node, envelope);
         let receipt = handovers.sent(node, way, sent.as_ref().ok().copied(), needs_receipt);
         sent.map(|_| receipt)
+    }
+
+    /// Sends presence to another node.
+    pub(super) fn hand_over_presence(&self, node: NodeId, envelope: Envelope) -> Result<(), RefusalReason> {
+        let octets = envelope.encoded_len();
+        if !self.peers.handovers.begin_presence(node, octets) {
+            return Err(RefusalReason::QueueFull);
+        }
+        let sent = self.cluster.deliver(node, envelope);
+        self.peers.handovers.presence_sent(node, octets, sent.as_ref().ok().copied());
+        sent.map(drop).map_err(|refused| refused.reason)
     }
 
     /// What a stanza must wait for before it may go to `home`, if its recipient was elsewhere before.
@@ -412,6 +463,28 @@ mod tests {
         assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending(), "it is being handled");
         handovers.close_way(returned.way.unwrap(), a);
         assert!(handovers.poll_old_way(WAY, b, &mut cx).is_ready());
+    }
+
+    #[test]
+    fn presence_has_a_bound_until_it_has_ended() {
+        let (handovers, a) = (Handovers::default(), node("a"));
+        let size = MAX_PRESENCE_OCTETS / 2;
+        let send = |sequence: u64| {
+            handovers.begin_presence(a, size) && {
+                handovers.presence_sent(a, size, Some(ticket(sequence)));
+                true
+            }
+        };
+        assert!(send(1) && send(2) && !send(3));
+        handovers.end(a, ticket(1));
+        assert!(send(4) && !send(5));
+        drop(handovers.returned(a, ticket(2), None));
+        assert!(handovers.begin_presence(a, size));
+        handovers.presence_sent(a, size, None);
+        assert!(send(6) && !send(7), "the one that was not accepted takes no room");
+        assert!(handovers.begin_presence(node("b"), 2 * MAX_PRESENCE_OCTETS), "a large one alone");
+        handovers.forget_node(a);
+        assert!(send(8), "a new one");
     }
 
     #[test]

@@ -94,6 +94,11 @@ fn own_contact(account: &Account) -> Contact {
     Contact { hash: account.hash, id: account.id, subscription: Subscription::NONE, is_foreign: false }
 }
 
+/// Whether a node of this deployment can have sessions of a contact. The number of a guest is unknown.
+fn may_be_here(contact: &Contact) -> bool {
+    contact.id != AddressId::UNASSIGNED && !contact.is_foreign
+}
+
 fn encode_probe(session: &Session) -> Option<Vec<u8>> {
     let own_number = number(&session.account)?;
     let mut octets = Vec::new();
@@ -114,7 +119,7 @@ impl Node {
     fn group_by_node<'a>(&self, contacts: impl Iterator<Item = &'a Contact>) -> Grouped {
         let own = self.cluster.node();
         let mut nodes = Grouped::new();
-        for contact in contacts.filter(|contact| contact.id != AddressId::UNASSIGNED) {
+        for contact in contacts.filter(|contact| may_be_here(contact)) {
             let location = self.cluster.locate(contact.hash, Some(contact.id.0));
             for node in location.other_nodes(own) {
                 let reference = AddressReference { hash: contact.hash, number: contact.id.0 };
@@ -130,7 +135,7 @@ impl Node {
     /// available on two nodes at the same time are in neither directory yet. What it sends in between follows its probe
     /// or theirs on the way between two nodes, so the directory has them.
     fn on_all_nodes(&self, contacts: &[Contact]) -> Grouped {
-        let known = contacts.iter().filter(|contact| contact.id != AddressId::UNASSIGNED);
+        let known = contacts.iter().filter(|contact| may_be_here(contact));
         let reference = |contact: &Contact| {
             Recipient::Account(AddressReference { hash: contact.hash, number: contact.id.0 })
         };
@@ -153,7 +158,7 @@ impl Node {
         let own = self.cluster.node();
         for part in recipients.chunks(Envelope::MAX_RECIPIENTS) {
             let envelope = Envelope::new(kind, EnvelopeClass::Control, own, part.to_vec(), octets);
-            self.cluster.deliver(node, envelope).map_err(|refused| refused.reason)?;
+            self.hand_over_presence(node, envelope)?;
         }
         Ok(())
     }
