@@ -12,29 +12,25 @@
 //!
 //! The queue of a client fills until [`NodeClient::recv`] is called; nothing else reads it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use base::ManualClock;
-use base::lock::LeafMutex;
-use base::spawn::BoxFuture;
 use cluster::{Cluster, NodeId, SingleNode};
 use jid::{Jid, JidRef};
-use stanza::{Element, StanzaCondition, StreamError};
+use stanza::{StanzaCondition, StreamError};
 use store::{AddressId, RosterItem, RosterUpdate, Stores, Subscription};
 use throng_core::feature::{Feature, FeatureOptions, OptionValue};
 use throng_core::feature_state::FeatureState;
 use throng_core::http_route::{HttpRouteBody, HttpRouteRequest, MatchedHttpRoute};
 use throng_core::metrics::Metrics;
-use throng_core::session::outstanding::{OutstandingStanzas, StanzaPosition};
 use throng_core::session::{QueuedBatch, QueuedStanza, ToRewrite};
 use throng_core::{
-    EnabledFeature, Host, Hosts, IngestOutcome, Node, NodeComponents, NodeLimits, Outbox, Principal,
-    Receipts, Session,
+    EnabledFeature, Host, Hosts, Node, NodeComponents, NodeLimits, Outbox, Principal, Session,
 };
 
+use crate::client_stream::ClientStream;
 use crate::counting_store::CountingStore;
 use crate::environment;
 use crate::manual_spawner::ManualSpawner;
@@ -215,8 +211,9 @@ impl TestNode {
         self.node.outboxes.add(outbox.clone());
         let session = self.node.bind(principal, Some(resource), &outbox).map_err(|e| e.condition)?;
         self.tasks.run();
-        let sent = LeafMutex::default();
-        Ok(NodeClient { node: self.node.clone(), session, tasks: self.tasks.clone(), sent })
+        let node = self.node.clone();
+        let stream = ClientStream::new(node.clone(), session.clone());
+        Ok(NodeClient { node, session, tasks: self.tasks.clone(), stream })
     }
 
     /// Binds an anonymous user, which has no account in the store.
@@ -358,25 +355,13 @@ fn address(name: &str) -> Jid {
     parsed.expect("an address")
 }
 
-/// Stanzas that a client has sent, as its stream keeps them.
-#[derive(Default)]
-struct SentStanzas {
-    outstanding: OutstandingStanzas,
-    /// The stanza that is being handled. Later ones are held.
-    handling: Option<(StanzaPosition, BoxFuture<'static, Receipts>)>,
-    held: VecDeque<Vec<u8>>,
-    /// Number of stanzas whose handling has begun.
-    begun: u32,
-    handled: u32,
-}
-
 /// Bound session and the stanzas that it received.
 pub struct NodeClient {
     /// The session.
     pub session: Arc<Session>,
     node: Arc<Node>,
     tasks: Arc<ManualSpawner>,
-    sent: LeafMutex<SentStanzas>,
+    stream: Arc<ClientStream>,
 }
 
 impl NodeClient {
@@ -410,108 +395,36 @@ impl NodeClient {
     /// If the text is not a stanza.
     #[track_caller]
     pub fn try_send(&self, text: &str) -> Result<(), StreamError> {
-        let bytes = text.trim().as_bytes();
-        let mut sent = self.take_sent();
-        let outcome = if sent.handling.is_some() {
-            sent.held.push_back(bytes.to_vec());
-            Ok(())
-        } else {
-            self.ingest(&mut sent, bytes)
-        };
-        *self.sent.lock() = sent;
-        outcome?;
+        self.stream.read(text.trim().as_bytes())?;
         if self.node.cluster.is_single() {
-            self.tasks.block_on(std::future::poll_fn(|_| {
-                if self.handled() == self.sent() { Poll::Ready(()) } else { Poll::Pending }
-            }));
+            self.tasks.block_on(std::future::poll_fn(|_| self.stream.poll_handled()));
         } else {
-            // The rest may need other nodes.
             for _ in 0..ROUNDS {
-                if self.handled() == self.sent() {
+                if self.stream.poll_handled().is_ready() {
                     break;
                 }
                 self.tasks.step();
             }
+            self.stream.continue_in_task();
         }
         self.tasks.run();
-        self.progress();
         Ok(())
-    }
-
-    /// Not held over calls of the engine, which has locks of its own.
-    fn take_sent(&self) -> SentStanzas {
-        std::mem::take(&mut *self.sent.lock())
-    }
-
-    #[track_caller]
-    fn ingest(&self, sent: &mut SentStanzas, bytes: &[u8]) -> Result<(), StreamError> {
-        let scope = xml::NamespaceContext::client();
-        match Element::read(bytes, &scope, &self.node.limits().stanza()) {
-            Ok(Element::Stanza(head)) => {
-                let outcome = self.node.ingest(&self.session, bytes, &head);
-                if let IngestOutcome::Fatal(error) = outcome {
-                    return Err(error);
-                }
-                let position = sent.outstanding.begin(true);
-                sent.begun += 1;
-                match outcome {
-                    IngestOutcome::AwaitsReceipts(receipts) => sent.outstanding.complete(position, receipts),
-                    IngestOutcome::Wait(rest) => sent.handling = Some((position, rest)),
-                    IngestOutcome::Done | IngestOutcome::Fatal(_) => {
-                        sent.outstanding.complete(position, Receipts::default());
-                    }
-                }
-            }
-            Ok(Element::UnknownType(head)) => {
-                let error = StanzaCondition::BadRequest.into();
-                self.node.reject_stanza(&self.session, bytes, &head, &error);
-            }
-            other => panic!("not a stanza ({other:?}): {}", String::from_utf8_lossy(bytes)),
-        }
-        Ok(())
-    }
-
-    /// Completes what can be completed, as the task of a connection does.
-    fn progress(&self) {
-        let mut sent = self.take_sent();
-        let mut cx = Context::from_waker(Waker::noop());
-        loop {
-            if let Some((position, mut rest)) = sent.handling.take() {
-                match rest.as_mut().poll(&mut cx) {
-                    Poll::Ready(receipts) => sent.outstanding.complete(position, receipts),
-                    Poll::Pending => {
-                        sent.handling = Some((position, rest));
-                        break;
-                    }
-                }
-            }
-            let Some(next) = sent.held.pop_front() else { break };
-            if let Err(error) = self.ingest(&mut sent, &next) {
-                self.session.outbox.close(error);
-            }
-        }
-        let mut failed = Vec::new();
-        sent.handled += sent.outstanding.poll(&mut cx, &mut |one| failed.push(one));
-        *self.sent.lock() = sent;
-        failed.into_iter().for_each(|one| self.node.return_failed(one));
     }
 
     /// Number of stanzas sent.
     pub fn sent(&self) -> u32 {
-        let sent = self.sent.lock();
-        sent.begun + u32::try_from(sent.held.len()).expect("a few stanzas")
+        self.stream.count()
     }
 
     /// Number of stanzas that the server has handled (XEP-0198, section 4): the first ones that were sent.
     pub fn handled(&self) -> u32 {
-        self.progress();
-        self.sent.lock().handled
+        self.stream.handled()
     }
 
     /// Stanzas received since the last call, as they would be written.
     pub fn recv(&self) -> Vec<String> {
         // Failed receipts become errors.
-        self.progress();
+        self.stream.progress();
         let mut batch = QueuedBatch::new();
         self.session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
         batch.iter().map(|item| self.written(item)).collect()
@@ -559,6 +472,7 @@ impl NodeClient {
 mod tests {
     use super::*;
     use stanza::StanzaKindSet;
+    use std::task::Poll;
     use throng_core::feature::FeatureBuilder;
     use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason};
     use throng_core::{Effect, SharedStanza};
