@@ -124,7 +124,11 @@ impl Node {
                     found = host;
                     &found
                 }
-                None => return,
+                None => {
+                    // A reload has removed the domain.
+                    let error = StanzaError::new(StanzaCondition::RemoteServerNotFound);
+                    return self.bounce(&stanza, from, to, &error, work);
+                }
             },
         };
         let chain = &host.hooks.incoming;

@@ -75,6 +75,12 @@ fn decode_change(mut rest: &[u8]) -> Option<(Option<Blocklist>, SharedStanza, Ji
     Some((Blocklist::new(&entries), stanza, from))
 }
 
+/// Whether a session has not changed its presence since it was read.
+fn is_last_presence(session: &Session, presence: &SharedStanza) -> bool {
+    let same = |last: &SharedStanza| std::ptr::eq(last.bytes(), presence.bytes());
+    session.with(|state| state.presence.as_ref().is_some_and(same))
+}
+
 /// Other kinds would reach sessions without the recipient's chain.
 fn is_presence_of_session(stanza: &SharedStanza) -> bool {
     matches!(stanza.kind(), StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable))
@@ -258,6 +264,9 @@ impl Node {
         for session in account.sessions() {
             if let Some(presence) = session.with(|state| state.presence.clone()) {
                 send(&contacts, &presence)?;
+                if !is_last_presence(&session, &presence) {
+                    self.presence_is_due(node, account);
+                }
             }
         }
         Ok(())
@@ -405,7 +414,7 @@ impl Node {
         let mut first = Vec::new();
         write_text(&mut first, resource);
         let mut octets = first.clone();
-        let mut answered = Vec::new();
+        let (mut answered, mut sent) = (Vec::new(), Vec::new());
         for account in self.accounts_of(envelope) {
             let own = account.jid.as_ref() == prober.bare();
             // The contact's roster is authoritative.
@@ -416,19 +425,26 @@ impl Node {
             for session in account.sessions() {
                 let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
                 if octets.len() > ANSWER_BYTES {
-                    let sent = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
-                    self.answer_later(node, &mut answered, sent);
+                    let outcome = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
+                    self.answer_later(node, &mut answered, outcome);
                     octets.clone_from(&first);
                 }
                 let length = u32::try_from(presence.bytes().len()).unwrap_or_default();
                 octets.extend(length.to_be_bytes());
                 octets.extend(presence.bytes());
+                sent.push((session, presence));
             }
             answered.push(account);
         }
         if octets.len() > first.len() {
-            let sent = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
-            self.answer_later(node, &mut answered, sent);
+            let outcome = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
+            self.answer_later(node, &mut answered, outcome);
+        }
+        // Changed meanwhile: the change may have been queued before the answer.
+        for (session, presence) in sent {
+            if !is_last_presence(&session, &presence) {
+                self.presence_is_due(node, &session.account);
+            }
         }
         true
     }

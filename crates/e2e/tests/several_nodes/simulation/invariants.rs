@@ -119,6 +119,19 @@ pub(super) fn check_sessions(world: &World) -> Vec<InvariantViolation> {
             let other = (0..USERS).find(|other| address.starts_with(&format!("{}/", user_address(*other))));
             other.is_none_or(|other| !disagree.contains(&(client.user, other)))
         };
+        // A contact that sends its presence to this user is shown as it is.
+        let live: BTreeMap<&String, &String> = world
+            .live_clients()
+            .map(|other| (&world.clients[other].address, &world.clients[other].status))
+            .collect();
+        for (address, status) in client.seen.iter().filter(|(address, _)| !decided(address)) {
+            let other = (0..USERS).find(|other| address.starts_with(&format!("{}/", user_address(*other))));
+            let sends = other.is_some_and(|other| has(other, client.user, Subscription::FROM));
+            if sends && live.get(address) != Some(&status) {
+                let text = format!("{} sees {address} with {status:?}", client.address);
+                found.push(violation(Invariant::PresenceConverges, text));
+            }
+        }
         let expected: BTreeMap<_, _> = expected.into_iter().filter(|(address, _)| decided(address)).collect();
         let seen = client.seen.iter().filter(|(address, _)| decided(address));
         if !seen.eq(&expected) {

@@ -34,18 +34,21 @@ enum Setting {
     /// Several nodes. The sessions of an account are on one of them at a time, and everything in transit arrives
     /// before the next operation.
     Calm,
+    /// Several nodes. The sessions of an account are anywhere, and everything in transit arrives before the next operation.
+    Shared,
     /// Several nodes. Sessions are anywhere, envelopes are delayed, lost and doubled, pairs of nodes are cut off from
     /// each other, and nodes crash.
     Faulty,
 }
 
 impl Setting {
-    const ALL: [Setting; 3] = [Setting::Single, Setting::Calm, Setting::Faulty];
+    const ALL: [Setting; 4] = [Setting::Single, Setting::Calm, Setting::Shared, Setting::Faulty];
 
     fn name(self) -> &'static str {
         match self {
             Setting::Single => "single",
             Setting::Calm => "calm",
+            Setting::Shared => "shared",
             Setting::Faulty => "faulty",
         }
     }
@@ -128,6 +131,11 @@ fn one_node_keeps_every_invariant() {
 #[test]
 fn several_nodes_without_faults_keep_the_invariants() {
     run_setting(Setting::Calm);
+}
+
+#[test]
+fn accounts_on_several_nodes_keep_the_invariants() {
+    run_setting(Setting::Shared);
 }
 
 #[test]

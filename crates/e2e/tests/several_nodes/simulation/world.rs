@@ -69,7 +69,7 @@ impl World {
         let count = if setting == Setting::Single { 1 } else { random.usize(2..=5) };
         let faults = match setting {
             Setting::Faulty => NetworkFaults { drop: 50, duplicate: 50, delay: 3 },
-            Setting::Single | Setting::Calm => NetworkFaults::default(),
+            Setting::Single | Setting::Calm | Setting::Shared => NetworkFaults::default(),
         };
         let nodes = TestNodes::with_faults(count, &observed_features(), seed, faults);
         for user in 0..USERS {
