@@ -53,6 +53,36 @@ struct DueForNode {
     again: bool,
 }
 
+/// Whether accounts are being read again. Nodes that are lost meanwhile repeat it once.
+#[derive(Default)]
+pub(super) struct AccountReading(LeafMutex<ReadingState>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ReadingState {
+    #[default]
+    Idle,
+    Running,
+    RunningAndDue,
+}
+
+impl AccountReading {
+    /// Whether the caller must begin.
+    fn begin(&self) -> bool {
+        let mut state = self.0.lock();
+        let begins = *state == ReadingState::Idle;
+        *state = if begins { ReadingState::Running } else { ReadingState::RunningAndDue };
+        begins
+    }
+
+    /// A pass is over. Whether the caller must begin another one.
+    fn repeats(&self) -> bool {
+        let mut state = self.0.lock();
+        let repeats = *state == ReadingState::RunningAndDue;
+        *state = if repeats { ReadingState::Running } else { ReadingState::Idle };
+        repeats
+    }
+}
+
 /// What is due, by node.
 #[derive(Default)]
 pub(super) struct DuePresence(LeafMutex<BTreeMap<NodeId, DueForNode>>);
@@ -229,20 +259,32 @@ impl Node {
     /// here are read again. A login in progress reads its account again, too.
     pub(super) fn read_accounts_again(self: &Arc<Self>) {
         self.advance_all_roster_epochs();
+        if !self.peers.account_reading.begin() {
+            return;
+        }
         let node = self.clone();
         let task = async move {
-            for shard in 0..node.routing_table.shard_count() {
-                let mut accounts = Vec::new();
-                node.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
-                for account in accounts.iter().filter(|account| account.id != AddressId::UNASSIGNED) {
-                    if let Err(error) = node.refresh_account(account).await {
-                        tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
-                    }
-                    yield_now().await;
+            loop {
+                node.read_all_accounts().await;
+                if !node.peers.account_reading.repeats() {
+                    return;
                 }
             }
         };
         self.spawner.spawn("accounts after the loss of a node", Box::pin(task));
+    }
+
+    async fn read_all_accounts(self: &Arc<Self>) {
+        for shard in 0..self.routing_table.shard_count() {
+            let mut accounts = Vec::new();
+            self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
+            for account in accounts.iter().filter(|account| account.id != AddressId::UNASSIGNED) {
+                if let Err(error) = self.refresh_account(account).await {
+                    tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
+                }
+                yield_now().await;
+            }
+        }
     }
 
     /// A node has joined with these claims. If it was considered lost before, both sides have withdrawn presence, and
@@ -342,6 +384,14 @@ mod tests {
         assert!(!due.begin(a) && due.begin(b));
         due.forget_node(b);
         assert!(due.0.lock().is_empty());
+    }
+
+    #[test]
+    fn nodes_that_are_lost_during_a_pass_over_all_accounts_cause_one_more() {
+        let reading = AccountReading::default();
+        assert!(reading.begin() && !reading.begin() && !reading.begin());
+        assert!(reading.repeats() && !reading.repeats());
+        assert!(reading.begin());
     }
 
     #[test]

@@ -41,7 +41,7 @@ use super::node_queries::{ANSWER, NodeQuestions, QUESTION};
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
 use super::presence_of_account::PRESENCE_REQUEST;
-use super::presence_resync::DuePresence;
+use super::presence_resync::{AccountReading, DuePresence};
 use super::{RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::account::Account;
 use crate::metrics::Metrics;
@@ -115,6 +115,8 @@ pub(crate) struct PeerState {
     pub(super) handovers: Handovers,
     /// What nodes must receive again.
     pub(super) due_presence: DuePresence,
+    /// Reading of all accounts after the loss of a node.
+    pub(super) account_reading: AccountReading,
     /// Recipients of messages that were stored here.
     pub(super) stored: RecentlyStored,
     /// What other nodes were asked.
