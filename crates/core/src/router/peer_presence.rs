@@ -24,6 +24,7 @@ use super::RoutingWork;
 use super::remote::number;
 use crate::account::{Account, Contact};
 use crate::blocklist::Blocklist;
+use crate::domains::Domain;
 use crate::node::Node;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
@@ -274,10 +275,15 @@ impl Node {
 
     fn encode_change_of(&self, sender: &Account, contacts: &[Contact], stanza: &SharedStanza) -> Vec<u8> {
         let blocked = sender.blocked();
-        // Of the entries with a localpart, those whose hash is not that of a contact cover none.
-        let may_cover = |entry: &&Jid| {
-            let hash = self.routing_table.hash(entry.as_ref());
-            entry.local().is_none() || contacts.iter().any(|contact| contact.hash == hash)
+        // Of the entries with a localpart, those whose hash is not that of a contact cover none, and of the others those that
+        // are not of a domain with accounts: a long list of other servers does not have to fit into an envelope.
+        let domains = self.domains();
+        let may_cover = |entry: &&Jid| match entry.local() {
+            Some(_) => {
+                let hash = self.routing_table.hash(entry.as_ref());
+                contacts.iter().any(|contact| contact.hash == hash)
+            }
+            None => matches!(domains.find(entry.domain()), Domain::Accounts(_)),
         };
         let entries: Vec<&Jid> = blocked.iter().flat_map(|list| list.entries()).filter(may_cover).collect();
         encode_change(&entries, stanza)

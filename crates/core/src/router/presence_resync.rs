@@ -307,8 +307,9 @@ impl Node {
                     node.rejoin_account(account, from, &claims, was_lost).await;
                     yield_now().await;
                 }
+                // The others do not wait for the last one.
+                node.send_due_presence(from);
             }
-            node.send_due_presence(from);
         };
         self.spawner.spawn("return of a node", Box::pin(task));
     }
