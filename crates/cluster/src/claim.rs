@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::PeerViolation;
 
@@ -127,18 +129,46 @@ impl OwnClaims {
     }
 }
 
-/// The claims of another node, as far as this one knows. Bounded, because another node fills them.
+/// Number of claims of all other nodes together that one node keeps, because other nodes fill them.
+pub(crate) struct ClaimBudget {
+    left: AtomicUsize,
+    per_node: usize,
+}
+
+impl ClaimBudget {
+    /// Accounts with sessions in the whole deployment: some 0.8 GB.
+    pub(crate) const MAX: usize = 1 << 24;
+    /// Accounts with sessions on one node: more than the largest machine has sessions.
+    pub(crate) const MAX_PER_NODE: usize = 1 << 22;
+
+    pub(crate) fn new(max: usize, per_node: usize) -> Arc<ClaimBudget> {
+        Arc::new(ClaimBudget { left: AtomicUsize::new(max), per_node })
+    }
+
+    fn take_one(&self) -> bool {
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn give_back(&self, count: usize) {
+        self.left.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// The claims of another node, as far as this one knows.
 pub(crate) struct PeerClaims {
     claims: BTreeMap<ClaimKey, Claim>,
-    max: usize,
+    budget: Arc<ClaimBudget>,
+}
+
+impl Drop for PeerClaims {
+    fn drop(&mut self) {
+        self.budget.give_back(self.claims.len());
+    }
 }
 
 impl PeerClaims {
-    /// Maximum number of claims of one node: as many accounts as the largest machine has sessions.
-    pub(crate) const MAX: usize = 1 << 24;
-
-    pub(crate) fn new(max: usize) -> PeerClaims {
-        PeerClaims { claims: BTreeMap::new(), max }
+    pub(crate) fn new(budget: Arc<ClaimBudget>) -> PeerClaims {
+        PeerClaims { claims: BTreeMap::new(), budget }
     }
 
     /// Replaces all claims.
@@ -146,7 +176,7 @@ impl PeerClaims {
     /// # Errors
     /// If there are more than the maximum; the rest is ignored then.
     pub(crate) fn replace(&mut self, claims: impl IntoIterator<Item = Claim>) -> Result<(), PeerViolation> {
-        self.claims.clear();
+        self.take();
         claims.into_iter().try_for_each(|claim| self.apply(ClaimChange::Claimed(claim)))
     }
 
@@ -162,16 +192,25 @@ impl PeerClaims {
     pub(crate) fn apply(&mut self, change: ClaimChange) -> Result<(), PeerViolation> {
         match change {
             ClaimChange::Claimed(claim) => {
-                if self.claims.len() >= self.max && !self.claims.contains_key(&claim.key()) {
+                let known = self.claims.contains_key(&claim.key());
+                let room = known || self.claims.len() < self.budget.per_node && self.budget.take_one();
+                if !room {
                     return Err(PeerViolation::Claim);
                 }
                 self.claims.insert(claim.key(), claim);
                 Ok(())
             }
             ClaimChange::Released(address, number) => {
-                self.claims.remove(&(address, number)).map(drop).ok_or(PeerViolation::Claim)
+                self.claims.remove(&(address, number)).ok_or(PeerViolation::Claim)?;
+                self.budget.give_back(1);
+                Ok(())
             }
         }
+    }
+
+    fn take(&mut self) -> BTreeMap<ClaimKey, Claim> {
+        self.budget.give_back(self.claims.len());
+        std::mem::take(&mut self.claims)
     }
 
     /// The claims on a hash; only those with this number if there is one.
@@ -183,8 +222,8 @@ impl PeerClaims {
     }
 
     /// The claims of a node that is gone.
-    pub(crate) fn into_claims(self) -> Vec<Claim> {
-        self.claims.into_values().collect()
+    pub(crate) fn into_claims(mut self) -> Vec<Claim> {
+        self.take().into_values().collect()
     }
 }
 
@@ -227,7 +266,7 @@ mod tests {
 
     #[test]
     fn addresses_with_one_hash_are_found_apart_by_their_numbers() {
-        let mut peer = PeerClaims::new(9);
+        let mut peer = PeerClaims::new(ClaimBudget::new(9, 9));
         let claims = [claim(7, 0, 3), claim(7, 1, 2), claim(7, u32::MAX, 1), claim(8, 1, 0), claim(6, 2, 0)];
         assert_eq!(peer.replace(claims), Ok(()));
         assert_eq!(peer.find(7, None).count(), 3);
@@ -237,12 +276,30 @@ mod tests {
 
     #[test]
     fn more_claims_than_the_maximum_are_refused() {
-        let mut peer = PeerClaims::new(2);
+        let mut peer = PeerClaims::new(ClaimBudget::new(9, 2));
         let many = || (0..100).map(|address| claim(address, 1, 0));
         assert_eq!(peer.replace(many()), Err(PeerViolation::Claim));
         assert_eq!(peer.apply(ClaimChange::Claimed(claim(50, 1, 0))), Err(PeerViolation::Claim));
         assert_eq!(peer.apply(ClaimChange::Claimed(claim(1, 1, 9))), Ok(()), "a known one may change");
         assert_eq!(peer.apply(ClaimChange::Released(50, AddressNumber::new(1))), Err(PeerViolation::Claim));
         assert_eq!(peer.into_claims(), [claim(0, 1, 0), claim(1, 1, 9)]);
+    }
+
+    #[test]
+    fn all_nodes_together_have_a_maximum_and_give_back_what_they_no_longer_use() {
+        let budget = ClaimBudget::new(3, 2);
+        let mut nodes = [0, 1].map(|_| PeerClaims::new(budget.clone()));
+        let claimed = |node: &mut PeerClaims, address| node.apply(ClaimChange::Claimed(claim(address, 1, 0)));
+        assert!(claimed(&mut nodes[0], 1).is_ok() && claimed(&mut nodes[0], 2).is_ok());
+        assert!(claimed(&mut nodes[0], 3).is_err(), "one node");
+        assert!(claimed(&mut nodes[1], 1).is_ok() && claimed(&mut nodes[1], 2).is_err(), "all nodes");
+        assert_eq!(nodes[0].apply(ClaimChange::Released(1, AddressNumber::new(1))), Ok(()));
+        assert!(claimed(&mut nodes[1], 2).is_ok());
+        assert_eq!(
+            nodes[1].replace([claim(5, 1, 0), claim(6, 1, 0), claim(7, 1, 0)]),
+            Err(PeerViolation::Claim)
+        );
+        drop(nodes);
+        assert_eq!(budget.left.load(Ordering::Relaxed), 3);
     }
 }

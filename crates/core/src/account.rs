@@ -99,6 +99,8 @@ pub struct PeerSession {
     pub priority: Option<i8>,
     /// Its [`crate::session::flags`].
     pub flags: u64,
+    /// When it was bound, in milliseconds since 1970, by the clock of its node.
+    pub bound_at: u64,
 }
 
 impl PeerSessions {

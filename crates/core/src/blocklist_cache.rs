@@ -176,10 +176,14 @@ impl Node {
         self.spawner.spawn(
             "blocklist",
             Box::pin(async move {
+                let before = account.blocked();
                 if let Err(error) = node.set_blocklist(&account, None, seen).await {
                     tracing::warn!(account = %account.jid, %error, "cannot read a blocklist again; ending its sessions");
                     node.end_sessions(account.jid.as_ref(), &ServerError::from(error).stream());
+                    return;
                 }
+                let lists = (before, account.blocked());
+                node.exchange_presence_after_block(&account, lists, true).await;
             }),
         );
     }

@@ -25,7 +25,7 @@ use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
 use crate::principal::{Principal, too_many_resources};
 use crate::router::routing_table::RoutingTable;
-use crate::router::{LifecycleEvent, PeerState, RoutingWork};
+use crate::router::{LifecycleEvent, PeerState, RoutingWork, StanzaOrigin};
 use crate::session::stream_management::EndedStreams;
 use crate::session::{
     AccountRates, AdmissionContext, Backlog, Outbox, OutboxRegistry, PresenceBatcher, Session, flags,
@@ -270,6 +270,8 @@ impl Node {
         self.outboxes.check_deadlines(now);
         self.start_due_jobs(now);
         self.extensions.sweep(self, now);
+        self.send_all_due();
+        self.expire_node_questions(now);
     }
 
     /// A stanza id (XEP-0359). It is greater than all that this node has assigned since its start, and no other node
@@ -290,6 +292,13 @@ impl Node {
     /// Records a change of data that a login reads: logins in progress read it again.
     pub(crate) fn advance_roster_epoch(&self, jid: JidRef<'_>) {
         self.stripe(jid).fetch_add(ROSTER_STEP, Ordering::AcqRel);
+    }
+
+    /// As [`Node::advance_roster_epoch`], for all accounts.
+    pub(crate) fn advance_all_roster_epochs(&self) {
+        for epoch in self.epochs.iter() {
+            epoch.fetch_add(ROSTER_STEP, Ordering::AcqRel);
+        }
     }
 
     /// Applies a change of one contact in the store to the view of a connected account.
@@ -410,7 +419,13 @@ impl Node {
                         {
                             state.set_prefetched(snapshot);
                         }
-                        let session = Arc::new(Session::new(account.clone(), outbox.clone(), jid.clone()));
+                        // Later than what it replaces, also if the clock of the other node is ahead.
+                        let replaced = state.peers().iter().flat_map(|peer| &peer.sessions);
+                        let replaced = replaced.filter(|peer| *peer.resource == *resource);
+                        let after = replaced.map(|peer| peer.bound_at.saturating_add(1)).max();
+                        let bound_at = self.clock.unix_millis().max(after.unwrap_or_default());
+                        let session =
+                            Arc::new(Session::new(account.clone(), outbox.clone(), jid.clone(), bound_at));
                         if ephemeral {
                             session.flags.set(flags::EPHEMERAL);
                         }
@@ -438,7 +453,7 @@ impl Node {
     /// `stale`: the revision that was authenticated, if a write may have overtaken the login.
     fn on_session_bound(self: &Arc<Self>, session: &Arc<Session>, stale: Option<u64>) {
         self.metrics.sessions_opened.inc();
-        self.report_bound(&session.account, Some(session.resource()));
+        self.report_sessions(&session.account);
         session.account.host().domain_counters.session_opened();
         if let Some(revision) = stale.filter(|_| !session.flags.has(flags::EPHEMERAL)) {
             self.recheck_account(session.clone(), revision);
@@ -507,7 +522,7 @@ impl Node {
         session.account.host().domain_counters.session_closed();
         self.keep_rates(session);
         self.reroute_pending(session);
-        let mut work = RoutingWork::default();
+        let mut work = RoutingWork::of(StanzaOrigin::Event);
         let host = Guard::into_inner(session.account.host());
         let closed = self.run_event(LifecycleEvent::Closing(session.clone()), host, &mut work);
         self.routing_table.unbind(session, |account, last| {

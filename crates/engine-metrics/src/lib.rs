@@ -106,6 +106,8 @@ pub struct Metrics {
     pub stanzas_bounced: CountFamily<1>,
     /// Stanzas whose handler waited for the store.
     pub stanzas_blocked_on_store: Counter,
+    /// Events of sessions and accounts whose handler waited for the store.
+    pub events_blocked_on_store: Counter,
     /// Recipients that this node refused to another one, because it does not have them.
     pub cluster_refused: Counter,
     /// Envelopes with stanzas that could not be queued for another node, by reason.
@@ -172,6 +174,7 @@ impl Metrics {
             http_route_bytes: CountFamily::counter(["route", "direction"], &[]),
             stanzas_bounced: CountFamily::counter(["condition"], &[["service-unavailable"]]),
             stanzas_blocked_on_store: Counter::default(),
+            events_blocked_on_store: Counter::default(),
             cluster_refused: Counter::default(),
             lanes_full: CountFamily::counter(["source"], &StanzaSource::ALL.map(|source| [source.as_str()])),
             cluster_not_queued: CountFamily::counter(
@@ -239,6 +242,11 @@ impl Metrics {
                 "throng_stanzas_blocked_on_store",
                 "Stanzas whose handler waited for the store",
                 &self.stanzas_blocked_on_store,
+            ),
+            (
+                "throng_events_blocked_on_store",
+                "Events of sessions and accounts, such as the end of a session, whose handler waited for the store",
+                &self.events_blocked_on_store,
             ),
             (
                 "throng_cluster_recipients_refused",

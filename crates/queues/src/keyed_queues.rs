@@ -44,10 +44,18 @@ pub enum KeyedPushOutcome<T> {
     Full(T),
 }
 
+/// Size of an item in bytes.
+#[derive(Clone, Copy, Default)]
+struct ItemSize {
+    bytes: usize,
+    /// Something else bounds it, so it takes no room of the others.
+    forced: bool,
+}
+
 struct OwnedQueue<T> {
-    items: VecDeque<(usize, T)>,
+    items: VecDeque<(ItemSize, T)>,
     /// Size of the item that the owner handles.
-    handled: usize,
+    handled: ItemSize,
     /// Sizes of all items, the handled one included.
     bytes: usize,
     /// The owner's task, while it waits for an item.
@@ -63,7 +71,9 @@ pub struct KeyedQueues<K, T> {
     limits: KeyedQueueLimits,
     hasher: DefaultHashBuilder,
     shards: Box<[LeafMutex<Shard<K, T>>]>,
+    /// Bytes of the items that were not forced.
     bytes: AtomicUsize,
+    forced_bytes: AtomicUsize,
     open: AtomicUsize,
     /// Sources that wait for capacity among all queues.
     waiting: LeafMutex<Vec<Waker>>,
@@ -77,6 +87,7 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
             hasher: DefaultHashBuilder::default(),
             shards: (0..SHARDS).map(|_| LeafMutex::default()).collect(),
             bytes: AtomicUsize::new(0),
+            forced_bytes: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             waiting: LeafMutex::default(),
         }
@@ -89,19 +100,21 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
 
     /// Queues an item of this many bytes, or makes the caller the owner of a queue.
     pub fn push(&self, key: K, item: T, size: usize) -> KeyedPushOutcome<T> {
-        self.push_if(key, item, size, |held| self.has_capacity(held, size))
+        let size_of_item = ItemSize { bytes: size, forced: false };
+        self.push_if(key, item, size_of_item, |held| self.has_capacity(held, size))
     }
 
-    /// Like [`KeyedQueues::push`], for an item that something else bounds: there is always capacity.
+    /// Like [`KeyedQueues::push`], for an item that something else bounds: there is always capacity, and it takes none of the
+    /// other keys.
     pub fn push_unbounded(&self, key: K, item: T, size: usize) -> KeyedPushOutcome<T> {
-        self.push_if(key, item, size, |_| true)
+        self.push_if(key, item, ItemSize { bytes: size, forced: true }, |_| true)
     }
 
     fn push_if(
         &self,
         key: K,
         item: T,
-        size: usize,
+        size: ItemSize,
         has_capacity: impl FnOnce(usize) -> bool,
     ) -> KeyedPushOutcome<T> {
         let shard = self.shard(&key);
@@ -111,9 +124,10 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
         if !has_capacity(held) {
             return KeyedPushOutcome::Full(item);
         }
-        self.bytes.fetch_add(size, Ordering::Relaxed);
+        let total = if size.forced { &self.forced_bytes } else { &self.bytes };
+        total.fetch_add(size.bytes, Ordering::Relaxed);
         if let Some(queue) = queue {
-            queue.bytes += size;
+            queue.bytes += size.bytes;
             queue.items.push_back((size, item));
             let owner = queue.owner.take();
             drop(queues);
@@ -123,7 +137,7 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
         let queue = OwnedQueue {
             items: VecDeque::new(),
             handled: size,
-            bytes: size,
+            bytes: size.bytes,
             owner: None,
             waiting: Vec::new(),
         };
@@ -144,7 +158,7 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
         let mut queues = self.shard(key).lock();
         let Some(queue) = queues.get_mut(key) else { return Poll::Ready(None) };
         let freed = std::mem::take(&mut queue.handled);
-        queue.bytes -= freed;
+        queue.bytes -= freed.bytes;
         let mut waiting = std::mem::take(&mut queue.waiting);
         let next = match queue.items.pop_front() {
             Some((size, item)) => {
@@ -178,8 +192,12 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
         let mut queues = self.shard(key).lock();
         let Some(mut queue) = self.remove(&mut queues, key) else { return Vec::new() };
         drop(queues);
-        self.release(queue.bytes, &mut queue.waiting);
-        queue.items.into_iter().map(|(_, item)| item).collect()
+        self.release(queue.handled, &mut queue.waiting);
+        let items = queue.items.into_iter().map(|(size, item)| {
+            self.release(size, &mut Vec::new());
+            item
+        });
+        items.collect()
     }
 
     fn remove(&self, queues: &mut Shard<K, T>, key: &K) -> Option<OwnedQueue<T>> {
@@ -191,9 +209,11 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
         Some(queue)
     }
 
-    fn release(&self, bytes: usize, waiting: &mut Vec<Waker>) {
-        if bytes > 0 {
-            self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+    fn release(&self, size: ItemSize, waiting: &mut Vec<Waker>) {
+        if size.forced {
+            self.forced_bytes.fetch_sub(size.bytes, Ordering::Relaxed);
+        } else if size.bytes > 0 {
+            self.bytes.fetch_sub(size.bytes, Ordering::SeqCst);
             waiting.append(&mut self.waiting.lock());
         }
         waiting.drain(..).for_each(Waker::wake);
@@ -240,7 +260,7 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
 
     /// Bytes in all queues.
     pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed) + self.forced_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -325,6 +345,19 @@ mod tests {
         assert_eq!(queues.next(&1), None);
         assert_eq!(queues.push(2, 0, 10_000), KeyedPushOutcome::Owner(0), "nothing else is queued");
         assert_eq!(queues.push(3, 0, 1), KeyedPushOutcome::Full(0));
+    }
+
+    #[test]
+    fn what_is_forced_takes_capacity_of_its_key_only() {
+        let queues = queues(100, 250);
+        assert_eq!(queues.push_unbounded(1, 0, 10_000), KeyedPushOutcome::Owner(0));
+        assert_eq!(queues.push(1, 1, 1), KeyedPushOutcome::Full(1), "it must not overtake");
+        assert_eq!(queues.push(2, 0, 100), KeyedPushOutcome::Owner(0), "another key");
+        assert_eq!(queues.bytes(), 10_100);
+        assert_eq!((queues.next(&1), queues.bytes()), (None, 100));
+        assert_eq!(queues.push_unbounded(2, 1, 50), KeyedPushOutcome::Queued);
+        assert_eq!(queues.close(&2), [1]);
+        assert_eq!((queues.bytes(), queues.len()), (0, 0));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! It must not depend on any feature, or the tests of a feature would link two copies of it.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "the whole crate is tests")]
 
+mod client_stream;
 pub mod compare;
 pub mod counting_store;
 pub mod engine;

@@ -22,7 +22,7 @@ use base::spawn::BoxFuture;
 use fastrand::Rng;
 
 use self::network::{Cut, Frame, FrameBody, InboxCall, MemberState, Network, pair};
-use crate::claim::{ClaimChange, OwnClaims};
+use crate::claim::{ClaimBudget, ClaimChange, OwnClaims};
 use crate::{
     AddressLocation, AddressNumber, BroadcastResult, Claim, Cluster, Envelope, EnvelopeError, HandoverResult,
     Inbox, Member, MembershipChange, NodeClaim, NodeId, RefusalReason, RefusedEnvelope, Ticket,
@@ -63,7 +63,8 @@ impl Bus {
         net.epoch += 1;
         let member = Member { node, epoch: net.epoch, version: Envelope::VERSION };
         let others: Vec<NodeId> = net.nodes.keys().copied().collect();
-        net.nodes.insert(node, MemberState { member, inbox: None, claims: OwnClaims::default() });
+        let budget = ClaimBudget::new(ClaimBudget::MAX, ClaimBudget::MAX_PER_NODE);
+        net.nodes.insert(node, MemberState { member, inbox: None, claims: OwnClaims::default(), budget });
         net.cuts.retain(|pair, cut| !(cut.crash && (pair.0 == node || pair.1 == node)));
         others.into_iter().for_each(|other| net.connect(node, other));
         Arc::new(MemoryNode { net: Arc::clone(&self.0), member })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 
 use super::{FAILURE_DETECTION_TICKS, NetworkFaults, RESEND_TICKS};
-use crate::claim::{ClaimChange, OwnClaims, PeerClaims};
+use crate::claim::{ClaimBudget, ClaimChange, OwnClaims, PeerClaims};
 use crate::{
     Claim, Envelope, HandoverResult, Inbox, Member, MembershipChange, NodeId, PeerViolation, Ticket,
 };
@@ -53,6 +53,8 @@ pub(super) struct MemberState {
     pub(super) member: Member,
     pub(super) inbox: Option<Arc<dyn Inbox>>,
     pub(super) claims: OwnClaims,
+    /// For the claims of the others.
+    pub(super) budget: Arc<ClaimBudget>,
 }
 
 /// One direction between two members: the state of sender and receiver.
@@ -141,6 +143,7 @@ impl Network {
         }
         for (from, to) in [(one, other), (other, one)] {
             let (Some(sender), Some(receiver)) = (self.nodes.get(&from), self.nodes.get(&to)) else { return };
+            let budget = receiver.budget.clone();
             let (claims, joined, receiver) = (sender.claims.all().collect(), sender.member, receiver.member);
             self.serial += 1;
             let (next, next_loose) = self.numbers.get(&(from, to)).copied().unwrap_or((1, 1));
@@ -156,7 +159,7 @@ impl Network {
                 sent_at: 0,
                 expected: next,
                 expected_loose: next_loose,
-                view: PeerClaims::new(PeerClaims::MAX),
+                view: PeerClaims::new(budget),
                 outstanding: BTreeSet::new(),
                 refused: BTreeMap::new(),
                 last_envelope: next - 1,

@@ -20,7 +20,7 @@ use jid::Jid;
 use stanza::StanzaKind;
 use store::RosterItem;
 
-use super::{ChainPosition, Continuation, ResumedChain, RoutingWork};
+use super::{ChainPosition, Continuation, ResumedChain, RoutingWork, StanzaOrigin};
 use crate::effect::{Effect, Effects};
 use crate::hooks::{AvailableCtx, ClosingCtx, CreatedCtx, OpenedCtx, RemovedCtx};
 use crate::host::Host;
@@ -109,7 +109,7 @@ impl Drop for WaitingEvent {
         if let Some(session) = self.session.take()
             && let Some((event, host)) = next_event(&session)
         {
-            let mut work = RoutingWork::default();
+            let mut work = RoutingWork::of(StanzaOrigin::Event);
             self.node.resume_event(event, ChainPosition { host, index: 0 }, &mut work);
             self.node.run_effects_spawned(work);
         }
@@ -195,7 +195,7 @@ impl Node {
 
     /// Like [`Node::run_event`]; deferred handlers continue in a spawned task.
     pub(crate) fn run_event_spawned(self: &Arc<Self>, event: LifecycleEvent, host: Arc<Host>) {
-        let mut work = RoutingWork::default();
+        let mut work = RoutingWork::of(StanzaOrigin::Event);
         self.run_event(event, host, &mut work);
         self.run_effects_spawned(work);
     }

@@ -11,7 +11,7 @@ use stanza::{
 };
 
 use super::iq_dispatch::RoutedIq;
-use super::{RoutingOutcome, RoutingWork};
+use super::{RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::host::Host;
 use crate::iq::IqTarget;
 use crate::metrics::RouteOutcome;
@@ -46,7 +46,7 @@ impl Node {
         let host = session.account.host();
         host.domain_counters.stanza_in(head.kind);
         let _reading = LatencySample::begin(self.seconds(), &*self.clock);
-        let mut work = RoutingWork::default();
+        let mut work = RoutingWork::of(StanzaOrigin::Stream);
         if let Err(fatal) = self.ingest_stanza(&host, session, bytes, head, &mut work) {
             return IngestOutcome::Fatal(fatal);
         }

@@ -4,8 +4,10 @@
 //! A node that writes sends the subject to all others; each reads again what it holds in memory. A login that read the
 //! account before sees the changed epoch ([`Node::epoch`]), as if the write had been made on its own node.
 //!
-//! Not implemented: passwords, rates and the message of the day, because no node holds them for a session; the account
-//! that was changed while its node was cut off.
+//! What does not fit into the queue of a node becomes due (`presence_resync.rs`). When a node is lost, the others read the
+//! accounts that they have again, since it may have written and not reported.
+//!
+//! Not implemented: passwords, rates and the message of the day, because no node holds them for a session.
 //!
 //! # Pitfalls
 //!
@@ -13,16 +15,64 @@
 
 use std::sync::Arc;
 
-use cluster::{Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, Recipient};
-use jid::JidRef;
+use arc_swap::Guard;
+use base::lock::LeafMutex;
+use cluster::{
+    Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, NodeId, Recipient, RefusalReason,
+    RefusedEnvelope,
+};
+use hashbrown::HashMap;
+use jid::{Jid, JidRef};
 use stanza::{StreamCondition, StreamError};
 
+use super::LifecycleEvent;
+use super::remote::number;
 use crate::node::Node;
+use crate::session::Session;
 
 /// The store has a message for the recipient: a session that becomes available must read it.
 pub(super) const MESSAGE_STORED: EnvelopeKind = EnvelopeKind::Engine(6);
 
+/// Seconds for which a stored message is remembered: claims of logins that its node did not know of arrive within them.
+const REMEMBERED_SECONDS: u32 = 60;
+/// Maximum number of remembered recipients.
+const MAX_REMEMBERED: usize = 16_384;
+
+/// Recipients of messages that this node stored a moment ago. A node on which one of them logged in before the write, and whose
+/// claim arrives after it, must read the store.
+#[derive(Default)]
+pub(super) struct RecentlyStored(LeafMutex<HashMap<u64, (Jid, u32)>>);
+
+impl RecentlyStored {
+    fn note(&self, hash: u64, owner: JidRef<'_>, now: u32) {
+        let mut stored = self.0.lock();
+        if stored.len() >= MAX_REMEMBERED {
+            stored.retain(|_, (_, at)| now.saturating_sub(*at) < REMEMBERED_SECONDS);
+            if stored.len() >= MAX_REMEMBERED {
+                // The messages wait for the next login.
+                stored.clear();
+            }
+        }
+        stored.insert(hash, (owner.bare().to_jid(), now));
+    }
+
+    fn find(&self, hash: u64, now: u32) -> Option<Jid> {
+        let stored = self.0.lock();
+        let (owner, at) = stored.get(&hash)?;
+        (now.saturating_sub(*at) < REMEMBERED_SECONDS).then(|| owner.clone())
+    }
+}
+
 impl Node {
+    /// A node has claimed an address for whose account this one may just have stored a message.
+    pub(super) fn report_recently_stored(&self, to: NodeId, hash: u64) {
+        let Some(owner) = self.peers.stored.find(hash, self.seconds()) else { return };
+        let sent = self.send_change_of_account(to, owner.clone(), MESSAGE_STORED);
+        if sent == Err(RefusalReason::QueueFull) {
+            self.change_is_due(to, owner, MESSAGE_STORED);
+        }
+    }
+
     /// Reports a change of an account in the store to all other nodes.
     pub(crate) fn invalidate_elsewhere(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         if self.is_single() {
@@ -33,20 +83,67 @@ impl Node {
         let envelope =
             Envelope::new(kind, EnvelopeClass::Control, self.cluster.node(), recipients, Vec::new());
         for refused in self.cluster.broadcast(envelope).refused {
-            tracing::warn!(account = %jid, subject = subject.as_str(), %refused, "a node does not learn that an account changed");
+            self.change_was_refused(jid, kind, &refused);
         }
+    }
+
+    fn change_was_refused(&self, account: JidRef<'_>, kind: EnvelopeKind, refused: &RefusedEnvelope) {
+        if refused.reason == RefusalReason::QueueFull {
+            self.change_is_due(refused.node, account.bare().to_jid(), kind);
+        } else {
+            tracing::warn!(%account, ?kind, %refused, "a node does not learn that an account changed");
+        }
+    }
+
+    /// Reports a change of an account to one node.
+    pub(super) fn send_change_of_account(
+        &self,
+        node: NodeId,
+        account: Jid,
+        kind: EnvelopeKind,
+    ) -> Result<(), RefusalReason> {
+        let own = self.cluster.node();
+        let recipients = vec![Recipient::Address(account)];
+        let envelope = Envelope::new(kind, EnvelopeClass::Control, own, recipients, Vec::new());
+        self.cluster.deliver(node, envelope).map(drop).map_err(|refused| refused.reason)
     }
 
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     pub(crate) fn report_stored_message(&self, owner: JidRef<'_>) {
         let own = self.cluster.node();
-        let location = self.cluster.locate(self.routing_table.hash(owner), None);
+        let hash = self.routing_table.hash(owner);
+        // Before the directory is read: a claim that arrives later finds it.
+        self.peers.stored.note(hash, owner, self.seconds());
+        let location = self.cluster.locate(hash, None);
         for node in location.other_nodes(own) {
             let recipients = vec![Recipient::Address(owner.bare().to_jid())];
             let envelope = Envelope::new(MESSAGE_STORED, EnvelopeClass::Control, own, recipients, Vec::new());
             if let Err(refused) = self.cluster.deliver(node, envelope) {
-                tracing::warn!(account = %owner, %refused, "a node does not learn of a stored message");
+                self.change_was_refused(owner, MESSAGE_STORED, &refused);
             }
+        }
+    }
+
+    /// Another node has stored a message for an account. If its recipient has logged in meanwhile, it is delivered by the home.
+    pub(super) fn on_message_stored(self: &Arc<Self>, owner: JidRef<'_>) {
+        let Some(account) = self.note_stored_message(owner) else { return };
+        let host = Guard::into_inner(account.host());
+        let own = self.cluster.node();
+        let home = self.cluster.locate(account.hash, number(&account)).home(own);
+        if home != Some(own) || !host.stores_offline_messages {
+            return;
+        }
+        let ready = account.with(|state| {
+            let takes = |session: &&Arc<Session>| {
+                !session.is_ended() && session.priority().is_some_and(|priority| priority >= 0)
+            };
+            let session = state.sessions.iter().find(takes).cloned();
+            // Later messages must follow it. The handlers of the event clear the flag.
+            state.flushing |= session.is_some();
+            session
+        });
+        if let Some(session) = ready {
+            self.run_event_spawned(LifecycleEvent::Available(session), host);
         }
     }
 
@@ -60,7 +157,8 @@ impl Node {
                 }
             }
             InvalidationSubject::Blocklist => self.reload_blocklist(jid),
-            InvalidationSubject::Disabled => self.end_sessions_here(jid, "the account was disabled"),
+            // It may be enabled again when this arrives.
+            InvalidationSubject::Disabled => self.check_account(jid),
             InvalidationSubject::Deleted => {
                 self.end_sessions_here(jid, "the account was removed");
                 self.forget_blocklist(jid);
@@ -70,6 +168,20 @@ impl Node {
             | InvalidationSubject::Rates
             | InvalidationSubject::MessageOfTheDay => {}
         }
+    }
+
+    /// Reads an account again, which ends its sessions if it is disabled or cannot be read.
+    fn check_account(self: &Arc<Self>, jid: JidRef<'_>) {
+        self.advance_roster_epoch(jid);
+        let Some(account) = self.routing_table.find(jid) else { return };
+        let node = self.clone();
+        let task = async move {
+            if let Err(error) = node.refresh_account(&account).await {
+                tracing::warn!(account = %account.jid, %error, "cannot read an account that changed");
+                node.end_sessions_here(account.jid.as_ref(), "the account may be disabled");
+            }
+        };
+        self.spawner.spawn("account recheck", Box::pin(task));
     }
 
     /// Ends the sessions of an account that was disabled in the store, on all nodes.
@@ -83,5 +195,23 @@ impl Node {
         // A login that has read the account is either found here or sees the changed epoch.
         self.advance_roster_epoch(jid);
         self.end_sessions(jid.bare(), &StreamError::new(StreamCondition::NotAuthorized).text(reason));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recipients_of_stored_messages_are_remembered_for_a_while_and_bounded() {
+        let stored = RecentlyStored::default();
+        let juliet = Jid::parse("juliet@example.com/balcony").unwrap();
+        stored.note(1, juliet.as_ref(), 10);
+        assert_eq!(stored.find(1, 11).map(|jid| jid.to_string()), Some("juliet@example.com".to_owned()));
+        assert!(stored.find(2, 11).is_none() && stored.find(1, 10 + REMEMBERED_SECONDS).is_none());
+        for hash in 0..3 * MAX_REMEMBERED as u64 {
+            stored.note(hash, juliet.as_ref(), 100);
+        }
+        assert!(stored.0.lock().len() <= MAX_REMEMBERED);
     }
 }

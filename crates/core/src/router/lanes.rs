@@ -4,7 +4,11 @@
 //! A lane exists while a stanza of it is being handled. It is bounded in bytes, and so are all lanes together. A source
 //! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from its
 //! stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which bounds
-//! them; their presence is dropped by a full lane.
+//! them; their presence is dropped by a full lane. A lane waits for receipts, but not for those of other nodes: these could
+//! depend on a stanza that must pass the same lane.
+//!
+//! What a stanza of a lane causes enters lanes without waiting for room, because that room could be its own. The stanzas that
+//! are handled bound it.
 //!
 //! # Pitfalls
 //!
@@ -20,10 +24,12 @@ use cluster::{Envelope, EnvelopeClass, HandoverResult, NodeId};
 use jid::{Jid, JidRef};
 use queues::keyed_queues::{KeyedPushOutcome, KeyedQueueLimits, KeyedQueues};
 
-use super::RoutingWork;
+use super::handovers::ReturnedHandover;
 use super::remote::{HandedOver, settle};
+use super::{RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::metrics::StanzaSource;
 use crate::node::Node;
+use crate::receipt::Receipts;
 use crate::shared_stanza::SharedStanza;
 
 /// Bounds of one lane and of all lanes together.
@@ -40,10 +46,47 @@ pub(super) struct LaneStanza {
     pub(super) stanza: SharedStanza,
     pub(super) from: Jid,
     pub(super) to: Jid,
-    /// Another node has handed it over: only the chain and the delivery on this node follow.
-    pub(super) handed_over: Option<HandedOver>,
-    /// Kept until the stanza is handled.
-    pub(super) settlement: Option<Arc<PendingSettlement>>,
+    pub(super) stage: LaneStage,
+    pub(super) completion: LaneCompletion,
+}
+
+/// How far a stanza has come.
+#[derive(Clone, Copy)]
+pub(super) enum LaneStage {
+    /// It must be routed.
+    Unrouted,
+    /// Another node has handed it over, or it has returned: only the chain and the delivery on this node follow.
+    BeforeChain(HandedOver),
+    /// Its chain has run here, and it has returned from the node with its session. The number of envelopes that have
+    /// carried it.
+    AfterChain(u8),
+}
+
+/// What follows when a stanza was handled and is safe.
+pub(super) enum LaneCompletion {
+    None,
+    /// The settlement of the envelope with the stanza.
+    Settlement(Arc<PendingSettlement>),
+    /// The end of a hand-over that has returned.
+    Returned(ReturnedHandover),
+}
+
+impl LaneCompletion {
+    /// The stanza was routed.
+    fn routed(&mut self) {
+        if let LaneCompletion::Returned(handover) = self {
+            handover.routed();
+        }
+    }
+
+    /// The stanza is safe.
+    fn complete(self) {
+        match self {
+            LaneCompletion::None => {}
+            LaneCompletion::Settlement(settlement) => drop(settlement),
+            LaneCompletion::Returned(handover) => handover.settle(),
+        }
+    }
 }
 
 enum LaneItem {
@@ -183,7 +226,8 @@ impl Node {
         to: JidRef<'_>,
     ) -> Option<BoxFuture<'static, ()>> {
         let (from, to) = (from.to_jid(), to.to_jid());
-        self.enter_lane(source, LaneStanza { stanza, from, to, handed_over: None, settlement: None })
+        let completion = LaneCompletion::None;
+        self.enter_lane(source, LaneStanza { stanza, from, to, stage: LaneStage::Unrouted, completion })
     }
 
     /// As [`Node::route_in_lane`].
@@ -274,24 +318,64 @@ impl Node {
 
     /// Returns what must be awaited before the next item.
     fn handle_lane_item(self: &Arc<Self>, item: LaneItem) -> Option<BoxFuture<'static, ()>> {
-        let LaneStanza { stanza, from, to, handed_over, settlement } = match item {
+        let LaneStanza { stanza, from, to, stage, completion } = match item {
             LaneItem::Envelope(from, envelope) => return self.receive_stanza(from, envelope),
             LaneItem::Stanza(stanza) => stanza,
         };
-        let mut work = RoutingWork::default();
-        if handed_over.is_some() {
-            work.handed_over = handed_over;
-            self.incoming(stanza, from.as_ref(), to.as_ref(), 0, &mut work);
-        } else {
-            self.route(stanza, from.as_ref(), to.as_ref(), &mut work);
+        let awaited = !matches!(completion, LaneCompletion::None);
+        let mut work = RoutingWork::of(if awaited { StanzaOrigin::Peer } else { StanzaOrigin::Lane });
+        match stage {
+            LaneStage::Unrouted => self.route(stanza, from.as_ref(), to.as_ref(), &mut work),
+            LaneStage::BeforeChain(handed_over) => {
+                work.handed_over = Some(handed_over);
+                self.incoming(stanza, from.as_ref(), to.as_ref(), 0, &mut work);
+            }
+            LaneStage::AfterChain(hops) => {
+                self.deliver_returned(stanza, from.as_ref(), to.as_ref(), hops, &mut work);
+            }
         }
-        // Receipts are awaited, too: only the lane bounds what its sources have written.
-        let pending = self.run_effects(work).into_future(self)?;
-        let Some(settlement) = settlement else { return Some(pending) };
-        Some(Box::pin(async move {
-            pending.await;
-            drop(settlement);
-        }))
+        match self.run_effects(work) {
+            RoutingOutcome::Done => self.complete_lane_stanza(completion, Receipts::default()),
+            RoutingOutcome::AwaitsReceipts(receipts) => self.complete_lane_stanza(completion, receipts),
+            RoutingOutcome::Wait(rest) => {
+                let node = self.clone();
+                Some(Box::pin(async move {
+                    let receipts = rest.await;
+                    if let Some(pending) = node.complete_lane_stanza(completion, receipts) {
+                        pending.await;
+                    }
+                }))
+            }
+        }
+    }
+
+    /// A stanza of a lane was routed, and is safe when these receipts are fulfilled. Returns what must be awaited before the
+    /// next item.
+    fn complete_lane_stanza(
+        self: &Arc<Self>,
+        mut completion: LaneCompletion,
+        receipts: Receipts,
+    ) -> Option<BoxFuture<'static, ()>> {
+        completion.routed();
+        if receipts.is_empty() {
+            completion.complete();
+            return None;
+        }
+        let settled = self.settle_receipts(receipts);
+        match completion {
+            // Only the lane bounds what its sources have written.
+            LaneCompletion::None => Some(settled),
+            // A receipt of another node could depend on a stanza that must pass this lane. Nodes bound what is not
+            // settled.
+            completion => {
+                let task = async move {
+                    settled.await;
+                    completion.complete();
+                };
+                self.spawner.spawn("routing", Box::pin(task));
+                None
+            }
+        }
     }
 }
 

@@ -97,8 +97,20 @@ impl Node {
         let handed_over = work.handed_over.take();
         let account = self.routing_table.find(to);
         if at == 0 && !self.is_single() {
-            match self.hand_to_home(&stanza, to, account.as_ref(), handed_over) {
-                HomeDecision::HandedOver => return self.metrics.routed(stanza.kind(), RouteOutcome::Node),
+            match self.hand_to_home(&stanza, to, account.as_ref(), handed_over, work.origin) {
+                HomeDecision::HandedOver(receipt) => {
+                    self.metrics.routed(stanza.kind(), RouteOutcome::Node);
+                    return work.attach(stanza, receipt);
+                }
+                HomeDecision::Wait(old_way) => {
+                    let continuation =
+                        Continuation::OnNewWay { stanza, from: from.to_jid(), to: to.to_jid() };
+                    work.pending.push(Box::pin(async move {
+                        old_way.await;
+                        ResumedChain { effects: Effects::default(), continuation }
+                    }));
+                    return;
+                }
                 HomeDecision::Refused(condition) => {
                     return self.bounce(&stanza, from, to, &StanzaError::new(condition), work);
                 }
@@ -113,7 +125,11 @@ impl Node {
                     found = host;
                     &found
                 }
-                None => return,
+                None => {
+                    // A reload has removed the domain.
+                    let error = StanzaError::new(StanzaCondition::RemoteServerNotFound);
+                    return self.bounce(&stanza, from, to, &error, work);
+                }
             },
         };
         let chain = &host.hooks.incoming;
@@ -333,7 +349,7 @@ impl Node {
     ) {
         let Some(account) = recipient.account else { return };
         let hops = recipient.hops().unwrap_or_default();
-        if !self.deliver_to_peer(node, account, &stanza, to, hops, false) {
+        if !self.deliver_to_peer(node, account, &stanza, to, (hops, false), work) {
             return self.undelivered(stanza, from, to, 0, work);
         }
         if copy_for_delivered_chain(recipient.host, account, &stanza, work).is_some() {
@@ -510,7 +526,7 @@ impl Node {
             (DeliveryAction::NonNegative, Some(account)) => {
                 let taken = self.deliver_to_non_negative_with_host(host, account, &stanza, except);
                 let taken_by_peers =
-                    self.deliver_to_peers(recipient, account, &stanza, to, !taken.is_empty());
+                    self.deliver_to_peers(recipient, account, &stanza, to, !taken.is_empty(), work);
                 if taken.is_empty() && taken_by_peers.is_empty() {
                     if scope != DeliveryScope::Copy {
                         self.undelivered(stanza, from, to, 0, work);
@@ -523,7 +539,7 @@ impl Node {
                 }
             }
             (DeliveryAction::Available, Some(account)) => {
-                self.deliver_to_peers(recipient, account, &stanza, to, true);
+                self.deliver_to_peers(recipient, account, &stanza, to, true, work);
                 for session in account.sessions() {
                     if session.is_available() && !except.is_some_and(|e| Arc::ptr_eq(e, &session)) {
                         let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
@@ -557,6 +573,7 @@ impl Node {
         stanza: &SharedStanza,
         to: JidRef<'_>,
         mut taken: bool,
+        work: &mut RoutingWork,
     ) -> SmallVec<[Box<str>; 1]> {
         let mut resources = SmallVec::new();
         let Some(hops) = recipient.hops().filter(|_| !self.is_single()) else { return resources };
@@ -566,7 +583,8 @@ impl Node {
             let receives =
                 |session: &&PeerSession| session.priority.is_some_and(|priority| presence || priority >= 0);
             let mut receivers = peer.sessions.iter().filter(receives).peekable();
-            if receivers.peek().is_some() && self.deliver_to_peer(peer.node, account, stanza, to, hops, taken)
+            if receivers.peek().is_some()
+                && self.deliver_to_peer(peer.node, account, stanza, to, (hops, taken), work)
             {
                 taken = true;
                 resources.extend(receivers.map(|session| session.resource.clone()));

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::spawn::yield_now;
 use cluster::{Claim, NodeId};
 use jid::JidRef;
 use store::{AddressId, Subscription};
@@ -29,18 +30,22 @@ impl Node {
             .filter_map(|claim| claim.number.map(|number| (claim.address, AddressId(number))))
             .collect();
         lost.sort_unstable();
-        let subscribers = self.subscribers_of(&lost);
-        if subscribers.is_empty() {
+        if lost.is_empty() {
             return;
         }
         let node = self.clone();
         let task = async move {
+            let subscribers = node.subscribers_of(&lost).await;
+            if subscribers.is_empty() {
+                return;
+            }
             let ids: Vec<AddressId> = subscribers.keys().copied().collect();
             match node.stores.addresses.resolve(&ids).await {
                 Ok(found) => {
                     for (id, jid) in found {
                         if let Some((contact, accounts)) = subscribers.get(&id) {
                             node.withdraw_presence(jid.as_ref(), *contact, accounts);
+                            yield_now().await;
                         }
                     }
                 }
@@ -76,7 +81,7 @@ impl Node {
         }
     }
 
-    fn send_to_available(self: &Arc<Self>, account: &Account, stanza: &SharedStanza) {
+    pub(super) fn send_to_available(self: &Arc<Self>, account: &Account, stanza: &SharedStanza) {
         for session in account.sessions() {
             if session.is_available() {
                 self.enqueue(&session, stanza.clone(), ToRewrite::Bare);
@@ -85,11 +90,14 @@ impl Node {
     }
 
     /// `lost` is sorted.
-    fn subscribers_of(&self, lost: &[(u64, AddressId)]) -> Subscribers {
+    async fn subscribers_of(&self, lost: &[(u64, AddressId)]) -> Subscribers {
         let mut found = Subscribers::new();
         for shard in 0..self.routing_table.shard_count() {
             let mut accounts = Vec::new();
             self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
+            if !accounts.is_empty() {
+                yield_now().await;
+            }
             for account in accounts {
                 account.with(|state| {
                     for contact in state.contacts() {

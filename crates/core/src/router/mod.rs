@@ -7,6 +7,7 @@
 //! stanza of the same sender. Receipts are collected, too; later stanzas do not wait for them.
 
 mod events;
+mod handovers;
 mod ingest;
 mod invalidation;
 mod iq_dispatch;
@@ -14,6 +15,7 @@ mod lanes;
 mod local;
 mod lost_peers;
 mod multicast;
+mod node_queries;
 mod peer_presence;
 mod peer_push;
 mod peer_sessions;
@@ -32,6 +34,7 @@ use base::spawn::BoxFuture;
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
+use self::lanes::{LaneCompletion, LaneStage, LaneStanza};
 use self::peer_push::PushSelection;
 use crate::account::Account;
 use crate::domains::{Domain, DomainRoute};
@@ -41,7 +44,7 @@ use crate::host::Host;
 use crate::iq::IqAnswer;
 use crate::metrics::RouteOutcome;
 use crate::node::Node;
-use crate::receipt::Receipts;
+use crate::receipt::{AttachedReceipt, Receipt, Receipts};
 use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
@@ -49,8 +52,37 @@ use crate::shared_stanza::SharedStanza;
 pub(crate) use events::{LifecycleEvent, WaitingEvent};
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
+pub use node_queries::OnlineFilter;
 pub use remote::ClusterInbox;
 pub(crate) use remote::{HandedOver, PeerState};
+
+/// What a stanza comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StanzaOrigin {
+    /// The engine, a feature, a service or a component: nobody counts what is safe.
+    #[default]
+    Engine,
+    /// A client's stream, which counts what is safe. Its next stanza may wait for this one.
+    Stream,
+    /// Another node, which waits until the stanza is safe.
+    Peer,
+    /// A lane, whose next stanza may wait for this one.
+    Lane,
+    /// An event of a session or an account.
+    Event,
+}
+
+impl StanzaOrigin {
+    /// Whether a hand-over to another node needs a receipt.
+    pub(crate) fn awaits_receipts(self) -> bool {
+        matches!(self, StanzaOrigin::Stream | StanzaOrigin::Peer)
+    }
+
+    /// Whether waiting for room in a lane could be waiting for itself. What another node sends is handled in lanes, too.
+    fn is_in_lane(self) -> bool {
+        matches!(self, StanzaOrigin::Lane | StanzaOrigin::Peer)
+    }
+}
 
 /// Pending work of a stanza that is being handled.
 #[derive(Default)]
@@ -63,6 +95,20 @@ pub(crate) struct RoutingWork {
     pub(crate) redelivery: bool,
     /// The next stanza for [`Node::incoming`] was handed over.
     pub(crate) handed_over: Option<HandedOver>,
+    pub(crate) origin: StanzaOrigin,
+}
+
+impl RoutingWork {
+    pub(crate) fn of(origin: StanzaOrigin) -> RoutingWork {
+        RoutingWork { origin, ..RoutingWork::default() }
+    }
+
+    /// Attaches the receipt of a hand-over.
+    fn attach(&mut self, stanza: SharedStanza, receipt: Option<Receipt>) {
+        if let Some(receipt) = receipt {
+            self.receipts.0.push(AttachedReceipt { stanza, receipt });
+        }
+    }
 }
 
 /// What is left of a stanza when it was routed.
@@ -118,6 +164,12 @@ pub(crate) enum Continuation {
         handed_over: Option<HandedOver>,
         flow: Flow,
     },
+    /// Everything on the old way of its recipient has ended.
+    OnNewWay {
+        stanza: SharedStanza,
+        from: Jid,
+        to: Jid,
+    },
     Undelivered {
         stanza: SharedStanza,
         from: Jid,
@@ -167,14 +219,17 @@ impl Node {
                 receipts => RoutingOutcome::AwaitsReceipts(receipts),
             };
         }
-        self.metrics.stanzas_blocked_on_store.inc();
-        let node = self.clone();
+        match work.origin {
+            StanzaOrigin::Event => self.metrics.events_blocked_on_store.inc(),
+            _ => self.metrics.stanzas_blocked_on_store.inc(),
+        };
+        let (node, origin) = (self.clone(), work.origin);
         RoutingOutcome::Wait(Box::pin(async move {
             let mut receipts = work.receipts;
             let mut queue = std::collections::VecDeque::from(work.pending);
             while let Some(later) = queue.pop_front() {
                 let resumed = later.await;
-                let mut work = RoutingWork { effects: resumed.effects, ..RoutingWork::default() };
+                let mut work = RoutingWork { effects: resumed.effects, ..RoutingWork::of(origin) };
                 node.perform_now(&mut work);
                 if work.pending.is_empty() {
                     node.resume(resumed.continuation, &mut work);
@@ -194,8 +249,9 @@ impl Node {
 
     /// Like [`Node::run_effects`], for work that no session awaits; deferred work is spawned.
     pub(crate) fn run_effects_spawned(self: &Arc<Self>, work: RoutingWork) {
+        let name = if work.origin == StanzaOrigin::Event { "event" } else { "routing" };
         if let Some(rest) = self.run_effects(work).into_future(self) {
-            self.spawner.spawn("routing", rest);
+            self.spawner.spawn(name, rest);
         }
     }
 
@@ -225,6 +281,10 @@ impl Node {
             Effect::Send(session, stanza) => self.push(&session, stanza, ToRewrite::None, work),
             Effect::SendTo(session, stanza) => self.push(&session, stanza, ToRewrite::Bare, work),
             Effect::Route { stanza, from, to } => self.route(stanza, from.as_ref(), to.as_ref(), work),
+            Effect::RouteInLane { stanza, from, to, .. } if work.origin.is_in_lane() => {
+                let (stage, completion) = (LaneStage::Unrouted, LaneCompletion::None);
+                self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, true);
+            }
             Effect::RouteInLane { source, stanza, from, to } => {
                 if let Some(room) = self.route_in_lane(source, stanza, from.as_ref(), to.as_ref()) {
                     work.pending.push(Box::pin(async move {
@@ -261,7 +321,10 @@ impl Node {
                     self.request_presence_of_peers(&account, to.as_ref(), available);
                 }
             }
-            Effect::Receipt(attached) => work.receipts.0.push(attached),
+            Effect::Receipt(attached) => {
+                let ordered = work.origin == StanzaOrigin::Stream && !self.is_single();
+                work.receipts.0.push(if ordered { self.hold_way(attached) } else { attached });
+            }
             Effect::Close(session, reason) => session.outbox.close(reason),
             Effect::Available(session) => {
                 let host = Guard::into_inner(session.account.host());
@@ -299,6 +362,9 @@ impl Node {
                     );
                 }
             },
+            Continuation::OnNewWay { stanza, from, to } => {
+                self.incoming(stanza, from.as_ref(), to.as_ref(), 0, work);
+            }
             Continuation::Undelivered { stanza, from, to, position, flow } => match flow {
                 Flow::Stop(verdict) => self.apply_stop(&stanza, from.as_ref(), to.as_ref(), verdict, work),
                 _ => {

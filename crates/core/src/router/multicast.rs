@@ -16,7 +16,7 @@ use outbox::QUEUE_FULL_CONDITION;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
-use super::lanes::{LaneStanza, PendingSettlement};
+use super::lanes::{LaneCompletion, LaneStage, LaneStanza, PendingSettlement};
 use super::local::{address_form, is_stored_offline};
 use super::remote::{HandedOver, envelope_class, read_stanza, settle};
 use super::rules::{self, DeliveryAction, ResourceSummary};
@@ -195,7 +195,7 @@ impl Node {
             return;
         }
         let node = self.clone();
-        work.pending.push(Box::pin(async move {
+        let rest = async move {
             let mut step = first;
             loop {
                 match step {
@@ -206,7 +206,13 @@ impl Node {
                 step = run.step(&node);
             }
             ResumedChain { effects: run.finish(&node), continuation: Continuation::Nothing }
-        }));
+        };
+        if !work.origin.is_in_lane() {
+            return work.pending.push(Box::pin(rest));
+        }
+        // It may wait for room in the lane whose stanza has caused it.
+        let node = self.clone();
+        self.spawner.spawn("multicast", Box::pin(async move { node.perform(rest.await.effects) }));
     }
 
     /// Puts a stanza of a multicast into the queues of a recipient on this node, unless its account needs more than that.
@@ -305,7 +311,7 @@ impl Node {
         if stanza.class() == QueueClass::Message {
             stanza.mark_multicast();
         }
-        let handed_over = HandedOver::of(&envelope, None);
+        let stage = LaneStage::BeforeChain(HandedOver::of(&envelope, None));
         let settlement = Arc::new(PendingSettlement::new(self.clone(), from, envelope));
         let reliable = settlement.envelope.header.class != EnvelopeClass::Presence;
         let mut work = RoutingWork::default();
@@ -332,12 +338,12 @@ impl Node {
                 LocalOutcome::Done => {}
                 LocalOutcome::NeedsCopy => {
                     let Some(stanza) = stanza.with_to(Some(to)) else { continue };
-                    let settlement = reliable.then(|| settlement.clone());
-                    let (from, to, handed_over) = (sender.clone(), to.to_jid(), Some(handed_over));
-                    self.enter_lane_forced(
-                        LaneStanza { stanza, from, to, handed_over, settlement },
-                        reliable,
-                    );
+                    let completion = match reliable {
+                        true => LaneCompletion::Settlement(settlement.clone()),
+                        false => LaneCompletion::None,
+                    };
+                    let (from, to) = (sender.clone(), to.to_jid());
+                    self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, reliable);
                 }
                 LocalOutcome::Undelivered(condition) => {
                     work.effects.0.extend(self.undelivered_report(&stanza, sender.as_ref(), to, condition));
@@ -357,8 +363,9 @@ impl Node {
         to: Jid,
     ) {
         let Some(stanza) = stanza.with_to(Some(to.as_ref())) else { return };
-        let handed_over = Some(HandedOver::of(envelope, Some(by)));
-        let stanza = LaneStanza { stanza, from: from.clone(), to, handed_over, settlement: None };
+        let stage = LaneStage::BeforeChain(HandedOver::of(envelope, Some(by)));
+        let completion = LaneCompletion::None;
+        let stanza = LaneStanza { stanza, from: from.clone(), to, stage, completion };
         self.enter_lane_forced(stanza, envelope.header.class != EnvelopeClass::Presence);
     }
 }

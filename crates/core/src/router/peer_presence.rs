@@ -24,6 +24,7 @@ use super::RoutingWork;
 use super::remote::number;
 use crate::account::{Account, Contact};
 use crate::blocklist::Blocklist;
+use crate::domains::Domain;
 use crate::node::Node;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
@@ -70,9 +71,20 @@ fn decode_change(mut rest: &[u8]) -> Option<(Option<Blocklist>, SharedStanza, Ji
     for _ in 0..u16::from_be_bytes(*count) {
         entries.push(JidRef::from_normalised(read_text(&mut rest)?)?.to_jid());
     }
-    let stanza = SharedStanza::read(rest)?;
+    let stanza = SharedStanza::read(rest).filter(is_presence_of_session)?;
     let from = stanza.head().from(stanza.bytes()).and_then(|from| Jid::parse(&from).ok())?;
     Some((Blocklist::new(&entries), stanza, from))
+}
+
+/// Whether a session has not changed its presence since it was read.
+fn is_last_presence(session: &Session, presence: &SharedStanza) -> bool {
+    let same = |last: &SharedStanza| std::ptr::eq(last.bytes(), presence.bytes());
+    session.with(|state| state.presence.as_ref().is_some_and(same))
+}
+
+/// Other kinds would reach sessions without the recipient's chain.
+fn is_presence_of_session(stanza: &SharedStanza) -> bool {
+    matches!(stanza.kind(), StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable))
 }
 
 fn contacts_to_probe(session: &Session) -> Vec<Contact> {
@@ -87,6 +99,11 @@ fn contacts_to_probe(session: &Session) -> Vec<Contact> {
 /// The account's other resources are reached like contacts.
 fn own_contact(account: &Account) -> Contact {
     Contact { hash: account.hash, id: account.id, subscription: Subscription::NONE, is_foreign: false }
+}
+
+/// Whether a node of this deployment can have sessions of a contact. The number of a guest is unknown.
+fn may_be_here(contact: &Contact) -> bool {
+    contact.id != AddressId::UNASSIGNED && !contact.is_foreign
 }
 
 fn encode_probe(session: &Session) -> Option<Vec<u8>> {
@@ -109,7 +126,7 @@ impl Node {
     fn group_by_node<'a>(&self, contacts: impl Iterator<Item = &'a Contact>) -> Grouped {
         let own = self.cluster.node();
         let mut nodes = Grouped::new();
-        for contact in contacts.filter(|contact| contact.id != AddressId::UNASSIGNED) {
+        for contact in contacts.filter(|contact| may_be_here(contact)) {
             let location = self.cluster.locate(contact.hash, Some(contact.id.0));
             for node in location.other_nodes(own) {
                 let reference = AddressReference { hash: contact.hash, number: contact.id.0 };
@@ -125,7 +142,7 @@ impl Node {
     /// available on two nodes at the same time are in neither directory yet. What it sends in between follows its probe
     /// or theirs on the way between two nodes, so the directory has them.
     fn on_all_nodes(&self, contacts: &[Contact]) -> Grouped {
-        let known = contacts.iter().filter(|contact| contact.id != AddressId::UNASSIGNED);
+        let known = contacts.iter().filter(|contact| may_be_here(contact));
         let reference = |contact: &Contact| {
             Recipient::Account(AddressReference { hash: contact.hash, number: contact.id.0 })
         };
@@ -148,7 +165,7 @@ impl Node {
         let own = self.cluster.node();
         for part in recipients.chunks(Envelope::MAX_RECIPIENTS) {
             let envelope = Envelope::new(kind, EnvelopeClass::Control, own, part.to_vec(), octets);
-            self.cluster.deliver(node, envelope).map_err(|refused| refused.reason)?;
+            self.hand_over_presence(node, envelope)?;
         }
         Ok(())
     }
@@ -225,7 +242,7 @@ impl Node {
     }
 
     /// Sends the presence of an account's sessions here to its contacts and its own sessions on one node. With
-    /// `withdraws`, contacts first receive `unavailable` for all resources, followed by those of other nodes.
+    /// `withdraws`, contacts first receive `unavailable` for all resources; that node requests those of other nodes again.
     pub(super) fn send_presence_of(
         &self,
         account: &Arc<Account>,
@@ -248,6 +265,9 @@ impl Node {
         for session in account.sessions() {
             if let Some(presence) = session.with(|state| state.presence.clone()) {
                 send(&contacts, &presence)?;
+                if !is_last_presence(&session, &presence) {
+                    self.presence_is_due(node, account);
+                }
             }
         }
         Ok(())
@@ -255,10 +275,15 @@ impl Node {
 
     fn encode_change_of(&self, sender: &Account, contacts: &[Contact], stanza: &SharedStanza) -> Vec<u8> {
         let blocked = sender.blocked();
-        // Of the entries with a localpart, those whose hash is not that of a contact cover none.
-        let may_cover = |entry: &&Jid| {
-            let hash = self.routing_table.hash(entry.as_ref());
-            entry.local().is_none() || contacts.iter().any(|contact| contact.hash == hash)
+        // Of the entries with a localpart, those whose hash is not that of a contact cover none, and of the others those that
+        // are not of a domain with accounts: a long list of other servers does not have to fit into an envelope.
+        let domains = self.domains();
+        let may_cover = |entry: &&Jid| match entry.local() {
+            Some(_) => {
+                let hash = self.routing_table.hash(entry.as_ref());
+                contacts.iter().any(|contact| contact.hash == hash)
+            }
+            None => matches!(domains.find(entry.domain()), Domain::Accounts(_)),
         };
         let entries: Vec<&Jid> = blocked.iter().flat_map(|list| list.entries()).filter(may_cover).collect();
         encode_change(&entries, stanza)
@@ -268,6 +293,9 @@ impl Node {
     pub(super) fn on_presence(self: &Arc<Self>, envelope: &Envelope) -> bool {
         let Some((blocked, stanza, from)) = decode_change(&envelope.bytes) else { return false };
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
+        // All resources of the account are withdrawn, those of other nodes, too.
+        let withdraws =
+            from.resource().is_none() && stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
         for account in self.accounts_of(envelope) {
             if hidden(account.jid.as_ref()) || account.blocks(from.as_ref()) {
                 continue;
@@ -280,8 +308,43 @@ impl Node {
                     let _ = self.push_item_with_host(&host, &session, item, false);
                 }
             }
+            if withdraws {
+                self.restore_withdrawn(&account, from.as_ref());
+            }
         }
         true
+    }
+
+    /// An account has lost all resources of a contact. It receives the presence of those that the contact still has: on this
+    /// node, and with answers of the others.
+    fn restore_withdrawn(self: &Arc<Self>, account: &Arc<Account>, contact: JidRef<'_>) {
+        self.send_presence_of_contact_here(account, contact);
+        let hash = self.routing_table.hash(contact);
+        let known: Vec<Contact> = account.with(|state| {
+            let of = |known: &&Contact| known.hash == hash && known.subscription.contains(Subscription::TO);
+            state.contacts().iter().filter(of).copied().collect()
+        });
+        for session in account.sessions().iter().filter(|session| session.is_available()) {
+            self.probe_contacts(session, &known);
+        }
+    }
+
+    /// Sends the presence of a contact's sessions here to those of an account, if it may see it.
+    pub(super) fn send_presence_of_contact_here(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        contact: JidRef<'_>,
+    ) {
+        let Some(contact) = self.routing_table.find(contact) else { return };
+        let visible = contact.subscription(account).contains(Subscription::FROM);
+        if !visible || contact.blocks(account.jid.as_ref()) {
+            return;
+        }
+        for session in contact.sessions() {
+            if let Some(presence) = session.with(|state| state.presence.clone()) {
+                self.send_to_available(account, &presence);
+            }
+        }
     }
 
     /// The recipients of an envelope that have sessions here.
@@ -357,7 +420,7 @@ impl Node {
         let mut first = Vec::new();
         write_text(&mut first, resource);
         let mut octets = first.clone();
-        let mut answered = Vec::new();
+        let (mut answered, mut sent) = (Vec::new(), Vec::new());
         for account in self.accounts_of(envelope) {
             let own = account.jid.as_ref() == prober.bare();
             // The contact's roster is authoritative.
@@ -368,19 +431,26 @@ impl Node {
             for session in account.sessions() {
                 let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
                 if octets.len() > ANSWER_BYTES {
-                    let sent = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
-                    self.answer_later(node, &mut answered, sent);
+                    let outcome = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
+                    self.answer_later(node, &mut answered, outcome);
                     octets.clone_from(&first);
                 }
                 let length = u32::try_from(presence.bytes().len()).unwrap_or_default();
                 octets.extend(length.to_be_bytes());
                 octets.extend(presence.bytes());
+                sent.push((session, presence));
             }
             answered.push(account);
         }
         if octets.len() > first.len() {
-            let sent = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
-            self.answer_later(node, &mut answered, sent);
+            let outcome = self.send_presence(PROBE_ANSWER, node, &recipient, &octets);
+            self.answer_later(node, &mut answered, outcome);
+        }
+        // Changed meanwhile: the change may have been queued before the answer.
+        for (session, presence) in sent {
+            if !is_last_presence(&session, &presence) {
+                self.presence_is_due(node, &session.account);
+            }
         }
         true
     }
@@ -404,7 +474,9 @@ impl Node {
             let length = u32::from_be_bytes(*length) as usize;
             let Some((bytes, after)) = after.split_at_checked(length) else { return false };
             rest = after;
-            let Some(presence) = SharedStanza::read(bytes) else { return false };
+            let Some(presence) = SharedStanza::read(bytes).filter(is_presence_of_session) else {
+                return false;
+            };
             let Some(from) = presence.head().from(bytes).and_then(|from| Jid::parse(&from).ok()) else {
                 return false;
             };

@@ -8,66 +8,82 @@
 //! ```text
 //! octets  field           all numbers big-endian; for each session
 //! 2 + n   resource        length, text
-//! 1       state           bit 0: available; bit 1: bound by this report
+//! 1       state           bit 0: available
 //! 1       priority
 //! 8       flags           [`crate::session::flags`]
+//! 8       bound at        milliseconds since 1970
 //! ```
+//!
+//! A full address that is bound on two nodes belongs to the session that was bound later, on both nodes: by the clocks of their
+//! nodes, then by the names of these. The other one ends with `conflict` (RFC 6120, section 7.7.2.2).
 //!
 //! # Pitfalls
 //!
-//! Reports are sent under the account's lock: the last one is right.
+//! Reports are sent under the account's lock: the last one is right. One that does not fit into the queue of a node is sent
+//! again when there is room (`presence_resync.rs`).
+//!
+//! A client that comes back to another node at once loses its session if the clock of that node is behind. Clocks must agree
+//! within the time of a reconnection.
 
 use std::sync::Arc;
 
-use cluster::{AddressLocation, Claim, Envelope, EnvelopeClass, EnvelopeKind, NodeId};
+use cluster::{AddressLocation, Claim, Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason};
+use jid::JidRef;
 use store::{AddressId, Subscription};
 
 use super::remote::{account_recipient, number};
 use crate::account::{Account, AccountState, PeerSession, PeerSessions};
 use crate::effect::{Effect, Effects};
 use crate::node::Node;
+use crate::session::Session;
 
 /// Maximum number of sessions in a report.
 const MAX_SESSIONS: usize = 1024;
+/// Maximum octets of a report: nodes keep it for each account that they share.
+const MAX_BYTES: usize = 128 << 10;
 const AVAILABLE: u8 = 1;
-const BOUND: u8 = 2;
 
 /// A report.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SessionReport {
     sessions: Vec<PeerSession>,
-    /// The resource that was bound immediately before.
-    bound: Option<Box<str>>,
 }
 
 impl SessionReport {
-    fn of(state: &AccountState, bound: Option<&str>) -> SessionReport {
-        let session = |session: &Arc<crate::session::Session>| PeerSession {
+    fn of(state: &AccountState) -> SessionReport {
+        let session = |session: &Arc<Session>| PeerSession {
             resource: session.resource().into(),
             priority: session.priority(),
             flags: session.flags.get(),
+            bound_at: session.bound_at,
         };
         let live = state.sessions.iter().filter(|session| !session.is_ended());
-        SessionReport { sessions: live.map(session).collect(), bound: bound.map(Into::into) }
+        SessionReport { sessions: live.map(session).collect() }
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for PeerSession { resource, priority, flags } in self.sessions.iter().take(MAX_SESSIONS) {
+        for PeerSession { resource, priority, flags, bound_at } in self.sessions.iter().take(MAX_SESSIONS) {
             // A resource has at most 1 023 octets.
             let Ok(length) = u16::try_from(resource.len()) else { continue };
+            if out.len() + 20 + resource.len() > MAX_BYTES {
+                break;
+            }
             out.extend(length.to_be_bytes());
             out.extend(resource.as_bytes());
-            let bound = self.bound.as_ref() == Some(resource);
-            out.push(if priority.is_some() { AVAILABLE } else { 0 } | if bound { BOUND } else { 0 });
+            out.push(if priority.is_some() { AVAILABLE } else { 0 });
             out.extend(priority.unwrap_or_default().to_be_bytes());
             out.extend(flags.to_be_bytes());
+            out.extend(bound_at.to_be_bytes());
         }
         out
     }
 
     fn decode(mut input: &[u8]) -> Option<SessionReport> {
         let mut report = SessionReport::default();
+        if input.len() > MAX_BYTES {
+            return None;
+        }
         while !input.is_empty() {
             if report.sessions.len() == MAX_SESSIONS {
                 return None;
@@ -76,17 +92,16 @@ impl SessionReport {
             let (resource, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
             let (&[state, priority], rest) = rest.split_first_chunk()?;
             let (flags, rest) = rest.split_first_chunk()?;
-            if state & !(AVAILABLE | BOUND) != 0 || resource.is_empty() {
+            let (bound_at, rest) = rest.split_first_chunk()?;
+            if state & !AVAILABLE != 0 || resource.is_empty() {
                 return None;
             }
             let resource: Box<str> = std::str::from_utf8(resource).ok()?.into();
-            if state & BOUND != 0 {
-                report.bound = Some(resource.clone());
-            }
             report.sessions.push(PeerSession {
                 resource,
                 priority: (state & AVAILABLE != 0).then_some(i8::from_be_bytes([priority])),
                 flags: u64::from_be_bytes(*flags),
+                bound_at: u64::from_be_bytes(*bound_at),
             });
             input = rest;
         }
@@ -98,11 +113,6 @@ impl Node {
     /// Reports the sessions of an account to the other nodes that have sessions of it. Must be called after a change of
     /// their number, of an availability, of a priority, or of [`crate::session::flags::CARBONS`].
     pub fn report_sessions(&self, account: &Account) {
-        self.report_bound(account, None);
-    }
-
-    /// Like [`Node::report_sessions`]; the other nodes end their session with the resource that was bound.
-    pub(crate) fn report_bound(&self, account: &Account, bound: Option<&str>) {
         if self.is_single() {
             return;
         }
@@ -110,13 +120,32 @@ impl Node {
         let location = self.cluster.locate(account.hash, number(account));
         account.with(|state| {
             for node in location.other_nodes(own) {
-                self.report_to(node, account, state, bound);
+                self.report_to(node, account, state);
             }
         });
     }
 
-    fn report_to(&self, node: NodeId, account: &Account, state: &AccountState, bound: Option<&str>) {
-        let octets = SessionReport::of(state, bound).encode();
+    fn report_to(&self, node: NodeId, account: &Account, state: &AccountState) {
+        if self.send_report(node, account, state) == Err(RefusalReason::QueueFull) {
+            self.report_is_due(node, &account.jid);
+        }
+    }
+
+    /// Reports the sessions of an account that has some here to one node.
+    pub(super) fn report_again(&self, node: NodeId, account: JidRef<'_>) -> Result<(), RefusalReason> {
+        match self.routing_table.find(account) {
+            Some(account) => account.with(|state| self.send_report(node, &account, state)),
+            None => Ok(()),
+        }
+    }
+
+    fn send_report(
+        &self,
+        node: NodeId,
+        account: &Account,
+        state: &AccountState,
+    ) -> Result<(), RefusalReason> {
+        let octets = SessionReport::of(state).encode();
         let recipients = vec![account_recipient(account)];
         let envelope = Envelope::new(
             EnvelopeKind::SessionFacts,
@@ -125,9 +154,11 @@ impl Node {
             recipients,
             octets,
         );
-        if let Err(refused) = self.cluster.deliver(node, envelope) {
+        let sent = self.cluster.deliver(node, envelope);
+        sent.map(drop).map_err(|refused| {
             tracing::debug!(account = %account.jid, %refused, "cannot report sessions");
-        }
+            refused.reason
+        })
     }
 
     /// Another node has reported its sessions of an account. False if the octets are no report.
@@ -137,7 +168,12 @@ impl Node {
         account: &Arc<Account>,
         octets: &[u8],
     ) -> bool {
-        let Some(SessionReport { sessions, bound }) = SessionReport::decode(octets) else { return false };
+        let Some(SessionReport { sessions }) = SessionReport::decode(octets) else { return false };
+        let own = self.cluster.node();
+        // Every correct node claims an address before it reports sessions of it.
+        if !self.cluster.locate(account.hash, number(account)).contains(own, from) && !sessions.is_empty() {
+            return true;
+        }
         let (ended, shown_again) = account.with(|state| {
             let has =
                 |sessions: &[PeerSession], resource: &str| sessions.iter().any(|s| *s.resource == *resource);
@@ -155,15 +191,26 @@ impl Node {
                 }
             });
             account.refresh_carbons(state, None);
-            if answers {
-                self.report_to(from, account, state, None);
+            let (mut ended, mut stays) = (Vec::new(), false);
+            let reported = state.peers().iter().find(|peer| peer.node == from);
+            for peer in reported.iter().flat_map(|peer| &peer.sessions) {
+                let same =
+                    |session: &&Arc<Session>| session.resource() == &*peer.resource && !session.is_ended();
+                let Some(session) = state.sessions.iter().find(same) else { continue };
+                if (peer.bound_at, from) > (session.bound_at, own) {
+                    ended.push(session.clone());
+                } else {
+                    stays = true;
+                }
             }
-            let bound = bound.as_deref();
-            let ended = state.sessions.iter().find(|session| Some(session.resource()) == bound).cloned();
+            // Also if its own session must end: it may not know of this one.
+            if answers || stays {
+                self.report_to(from, account, state);
+            }
             (ended, shown_again)
         });
-        if let Some(ended) = ended {
-            self.end_with_conflict(&ended);
+        for session in ended {
+            self.end_with_conflict(&session);
         }
         // The `unavailable` of a session that was replaced by one here may be the last that contacts have received.
         for session in shown_again {
@@ -221,7 +268,7 @@ impl Node {
             });
             account.refresh_carbons(state, None);
             for node in asked {
-                self.report_to(node, account, state, None);
+                self.report_to(node, account, state);
             }
         });
     }
@@ -248,20 +295,23 @@ mod tests {
 
     #[test]
     fn a_report_is_read_as_it_was_written_and_anything_else_is_refused() {
-        let session =
-            |resource: &str, priority, flags| PeerSession { resource: resource.into(), priority, flags };
+        let session = |resource: &str, priority, flags| PeerSession {
+            resource: resource.into(),
+            priority,
+            flags,
+            bound_at: u64::MAX - 1,
+        };
         let report = SessionReport {
             sessions: vec![session("balcony", Some(-128), u64::MAX), session("ü", None, 0)],
-            bound: Some("ü".into()),
         };
         let octets = report.encode();
         assert_eq!(SessionReport::decode(&octets), Some(report));
         assert_eq!(SessionReport::decode(b""), Some(SessionReport::default()));
-        for length in (1..octets.len()).filter(|length| *length != 19) {
+        for length in (1..octets.len()).filter(|length| *length != 27) {
             assert_eq!(SessionReport::decode(&octets[..length]), None, "{length}");
         }
         let mut undefined = octets.clone();
-        undefined[9] |= 4;
+        undefined[9] |= 2;
         assert_eq!(SessionReport::decode(&undefined), None);
         assert_eq!(SessionReport::decode(&octets.repeat(MAX_SESSIONS)), None, "bounded");
     }

@@ -10,17 +10,19 @@
 //! the rest the address to which it goes
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cluster::{Envelope, EnvelopeClass, EnvelopeKind};
-use jid::JidRef;
+use jid::{Jid, JidRef};
 use stanza::{NewAddresses, rewrite_addresses};
-use store::{RosterItem, Subscription};
+use store::{AddressId, RosterItem, Subscription};
 
 use super::RoutingWork;
 use super::peer_presence::unavailable;
 use super::remote::{account_recipient, number};
 use crate::account::{Account, Contact};
+use crate::blocklist::Blocklist;
 use crate::domains::Domain;
 use crate::effect::Effect;
 use crate::node::Node;
@@ -39,6 +41,14 @@ fn decode(octets: &[u8]) -> Option<(JidRef<'_>, bool)> {
     let (available, to) = octets.split_first()?;
     let to = std::str::from_utf8(to).ok().and_then(JidRef::from_normalised)?;
     (*available <= 1).then_some((to, *available == 1))
+}
+
+/// Entries that are in one of two lists only.
+fn changed_entries(before: Option<&Blocklist>, after: Option<&Blocklist>) -> Vec<Jid> {
+    let entries = |list: Option<&Blocklist>| -> BTreeSet<Jid> {
+        list.map(|list| list.entries().iter().cloned().collect()).unwrap_or_default()
+    };
+    entries(before).symmetric_difference(&entries(after)).cloned().collect()
 }
 
 fn readdressed(presence: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Option<SharedStanza> {
@@ -140,6 +150,75 @@ impl Node {
         }
     }
 
+    /// Exchanges presence with contacts that a change of the blocklist covers or no longer covers (XEP-0191, sections 3.3 and
+    /// 3.4), for the sessions here. With `everywhere`, with all of them; otherwise only with sessions on other nodes, because
+    /// the feature that made the change does the rest.
+    ///
+    /// Not implemented: entries with a resource, and directed presence.
+    pub async fn exchange_presence_after_block(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        (before, after): (Option<Arc<Blocklist>>, Option<Arc<Blocklist>>),
+        everywhere: bool,
+    ) {
+        if self.is_single() {
+            return;
+        }
+        let covers = |list: &Option<Arc<Blocklist>>, jid: JidRef<'_>| {
+            list.as_ref().is_some_and(|list| list.matches(jid))
+        };
+        let contacts =
+            self.contacts_of_entries(account, &changed_entries(before.as_deref(), after.as_deref()));
+        let ids: Vec<AddressId> = contacts.keys().copied().collect();
+        if ids.is_empty() {
+            return;
+        }
+        let addresses = match self.stores.addresses.resolve(&ids).await {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                tracing::warn!(account = %account.jid, %error, "contacts see outdated presence after a change of the blocklist");
+                return;
+            }
+        };
+        for (id, jid) in addresses {
+            let Some(contact) = contacts.get(&id) else { continue };
+            let blocked = covers(&after, jid.as_ref());
+            if covers(&before, jid.as_ref()) == blocked {
+                continue;
+            }
+            let here = self.routing_table.find_by_id(contact.hash, contact.id).is_some();
+            if contact.subscription.contains(Subscription::FROM) && (everywhere || !here) {
+                self.send_presence_by_number(account, contact, !blocked);
+            }
+            if blocked || !contact.subscription.contains(Subscription::TO) {
+                continue;
+            }
+            if everywhere {
+                self.send_presence_of_contact_here(account, jid.as_ref());
+            }
+            for session in account.sessions().iter().filter(|session| session.is_available()) {
+                self.probe_contacts(session, std::slice::from_ref(contact));
+            }
+        }
+    }
+
+    /// Contacts that these entries of a blocklist may cover.
+    fn contacts_of_entries(&self, account: &Account, entries: &[Jid]) -> BTreeMap<AddressId, Contact> {
+        if entries.is_empty() {
+            return BTreeMap::new();
+        }
+        // A domain may cover every contact, and only the store has their addresses.
+        let hash = |entry: &Jid| entry.local().map(|_| self.routing_table.hash(entry.as_ref()));
+        let hashes: Option<BTreeSet<u64>> = entries.iter().map(hash).collect();
+        account.with(|state| {
+            let covered = |contact: &&Contact| {
+                contact.subscription.0 & Subscription::BOTH.0 != 0
+                    && hashes.as_ref().is_none_or(|hashes| hashes.contains(&contact.hash))
+            };
+            state.contacts().iter().filter(covered).map(|contact| (contact.id, *contact)).collect()
+        })
+    }
+
     /// The other nodes do the same for their sessions. See [`Effect::PresenceTo`].
     pub(super) fn request_presence_of_peers(&self, account: &Arc<Account>, to: JidRef<'_>, available: bool) {
         if self.is_single() {
@@ -172,6 +251,21 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_changed_entries_of_a_blocklist_are_those_of_one_list_only() {
+        let list = |entries: &[&str]| {
+            let entries: Vec<Jid> = entries.iter().map(|entry| Jid::parse(entry).unwrap()).collect();
+            Blocklist::new(&entries)
+        };
+        let changed = |before: &[&str], after: &[&str]| -> Vec<String> {
+            let entries = changed_entries(list(before).as_ref(), list(after).as_ref());
+            entries.iter().map(Jid::to_string).collect()
+        };
+        assert_eq!(changed(&["a@x", "b@x"], &["b@x", "y"]), ["a@x", "y"]);
+        assert_eq!(changed(&[], &["a@x"]), ["a@x"]);
+        assert!(changed(&["a@x"], &["a@x"]).is_empty() && changed(&[], &[]).is_empty());
+    }
 
     #[test]
     fn a_request_is_read_as_it_was_written_and_anything_else_is_refused() {

@@ -1,28 +1,34 @@
-//! Presence that another node must receive again: after it was cut off, or after its queue was full.
+//! What another node must receive again: presence after it was cut off, and presence, session reports and changes of accounts
+//! after its queue was full.
 //!
 //! What is due is the state of an account and not a sequence of stanzas, so an account is due at most once for each node.
-//! It is sent account by account, as far as the queue of the other node has room, and continued when that node has
-//! handled some of it.
+//! It is sent account by account, as far as the queue of the other node has room: changes of accounts first, because sessions
+//! may have to end. It is continued when that node has handled some of it, and once a second.
 //!
 //! A node that was cut off has also missed what changed accounts meanwhile: accounts that are connected here are read
 //! again before their presence is sent, since their rosters decide who receives it.
 //!
 //! Not implemented: directed presence (RFC 6121, section 4.6) after a partition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use base::lock::LeafMutex;
 use base::spawn::yield_now;
-use cluster::{Claim, NodeId, RefusalReason};
+use cluster::{Claim, EnvelopeKind, NodeId, RefusalReason};
+use jid::Jid;
 use store::{AddressId, Subscription};
 
 use crate::account::Account;
 use crate::node::Node;
 use crate::session::Session;
 
-/// Presence that is due for a node.
+/// What is due for a node.
 enum DueItem {
+    /// An account changed in the store.
+    Change(Jid, EnvelopeKind),
+    /// The sessions of an account.
+    Report(Jid),
     Account(DueAccount),
     /// The session requests presence from that node.
     Prober(Weak<Session>),
@@ -37,14 +43,47 @@ struct DueAccount {
 
 #[derive(Default)]
 struct DueForNode {
+    changes: BTreeMap<Jid, Vec<EnvelopeKind>>,
+    reports: BTreeSet<Jid>,
     accounts: BTreeMap<AddressId, DueAccount>,
-    probers: Vec<Weak<Session>>,
+    /// By address in memory.
+    probers: BTreeMap<usize, Weak<Session>>,
     running: bool,
     /// The queue may have room again since the last attempt.
     again: bool,
 }
 
-/// Presence that is due, by node.
+/// Whether accounts are being read again. Nodes that are lost meanwhile repeat it once.
+#[derive(Default)]
+pub(super) struct AccountReading(LeafMutex<ReadingState>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ReadingState {
+    #[default]
+    Idle,
+    Running,
+    RunningAndDue,
+}
+
+impl AccountReading {
+    /// Whether the caller must begin.
+    fn begin(&self) -> bool {
+        let mut state = self.0.lock();
+        let begins = *state == ReadingState::Idle;
+        *state = if begins { ReadingState::Running } else { ReadingState::RunningAndDue };
+        begins
+    }
+
+    /// A pass is over. Whether the caller must begin another one.
+    fn repeats(&self) -> bool {
+        let mut state = self.0.lock();
+        let repeats = *state == ReadingState::RunningAndDue;
+        *state = if repeats { ReadingState::Running } else { ReadingState::Idle };
+        repeats
+    }
+}
+
+/// What is due, by node.
 #[derive(Default)]
 pub(super) struct DuePresence(LeafMutex<BTreeMap<NodeId, DueForNode>>);
 
@@ -60,10 +99,24 @@ impl DuePresence {
 
     fn add_prober(&self, node: NodeId, session: Weak<Session>) {
         let mut nodes = self.0.lock();
-        let probers = &mut nodes.entry(node).or_default().probers;
-        if !probers.iter().any(|known| Weak::ptr_eq(known, &session)) {
-            probers.push(session);
+        nodes.entry(node).or_default().probers.insert(session.as_ptr().addr(), session);
+    }
+
+    fn add_report(&self, node: NodeId, account: Jid) {
+        self.0.lock().entry(node).or_default().reports.insert(account);
+    }
+
+    fn add_change(&self, node: NodeId, account: Jid, kind: EnvelopeKind) {
+        let mut nodes = self.0.lock();
+        let kinds = nodes.entry(node).or_default().changes.entry(account).or_default();
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
         }
+    }
+
+    /// The nodes for which something is due.
+    fn nodes(&self) -> Vec<NodeId> {
+        self.0.lock().keys().copied().collect()
     }
 
     /// Whether the caller must begin to send. If somebody sends already, it tries again.
@@ -85,10 +138,23 @@ impl DuePresence {
         let mut nodes = self.0.lock();
         let due = nodes.get_mut(&node)?;
         due.again = false;
+        if let Some(mut changes) = due.changes.first_entry() {
+            let kind = changes.get_mut().pop();
+            let account = changes.key().clone();
+            if changes.get().is_empty() {
+                changes.remove();
+            }
+            if let Some(kind) = kind {
+                return Some(DueItem::Change(account, kind));
+            }
+        }
+        if let Some(account) = due.reports.pop_first() {
+            return Some(DueItem::Report(account));
+        }
         if let Some((_, account)) = due.accounts.pop_first() {
             return Some(DueItem::Account(account));
         }
-        let prober = due.probers.pop().map(DueItem::Prober);
+        let prober = due.probers.pop_first().map(|(_, session)| DueItem::Prober(session));
         if prober.is_none() {
             nodes.remove(&node);
         }
@@ -98,6 +164,8 @@ impl DuePresence {
     /// Returns what the queue did not accept. True if it must be tried again immediately.
     fn put_back(&self, node: NodeId, item: DueItem) -> bool {
         match item {
+            DueItem::Change(account, kind) => self.add_change(node, account, kind),
+            DueItem::Report(account) => self.add_report(node, account),
             DueItem::Account(DueAccount { account, withdraws }) => self.add(node, &account, withdraws),
             DueItem::Prober(session) => self.add_prober(node, session),
         }
@@ -122,6 +190,23 @@ impl Node {
     /// `node` did not receive the probe of this session.
     pub(super) fn probe_is_due(&self, node: NodeId, session: &Arc<Session>) {
         self.peers.due_presence.add_prober(node, Arc::downgrade(session));
+    }
+
+    /// `node` did not receive the report of this account's sessions.
+    pub(super) fn report_is_due(&self, node: NodeId, account: &Jid) {
+        self.peers.due_presence.add_report(node, account.clone());
+    }
+
+    /// `node` did not receive that this account changed in the store.
+    pub(super) fn change_is_due(&self, node: NodeId, account: Jid, kind: EnvelopeKind) {
+        self.peers.due_presence.add_change(node, account, kind);
+    }
+
+    /// Sends what is due for all nodes. Called by the sweep.
+    pub(crate) fn send_all_due(self: &Arc<Self>) {
+        if !self.is_single() {
+            self.peers.due_presence.nodes().into_iter().for_each(|node| self.send_due_presence(node));
+        }
     }
 
     /// Sends what is due for a node, if anything.
@@ -154,7 +239,15 @@ impl Node {
 
     fn send_due_item(&self, to: NodeId, item: &DueItem) -> Result<(), RefusalReason> {
         match item {
-            DueItem::Account(due) => self.send_presence_of(&due.account, to, due.withdraws),
+            DueItem::Change(account, kind) => self.send_change_of_account(to, account.clone(), *kind),
+            DueItem::Report(account) => self.report_again(to, account.as_ref()),
+            // All sessions may have ended since, and others begun.
+            DueItem::Account(DueAccount { account, withdraws }) => {
+                match self.routing_table.find_by_id(account.hash, account.id) {
+                    Some(connected) => self.send_presence_of(&connected, to, *withdraws),
+                    None => self.send_presence_of(account, to, *withdraws),
+                }
+            }
             DueItem::Prober(session) => match session.upgrade() {
                 Some(session) if session.is_available() => self.probe_on(&session, to),
                 _ => Ok(()),
@@ -162,10 +255,45 @@ impl Node {
         }
     }
 
+    /// A node is lost. It may have changed accounts and crashed before it could report it, so all accounts that are connected
+    /// here are read again. A login in progress reads its account again, too.
+    pub(super) fn read_accounts_again(self: &Arc<Self>) {
+        self.advance_all_roster_epochs();
+        if !self.peers.account_reading.begin() {
+            return;
+        }
+        let node = self.clone();
+        let task = async move {
+            loop {
+                node.read_all_accounts().await;
+                if !node.peers.account_reading.repeats() {
+                    return;
+                }
+            }
+        };
+        self.spawner.spawn("accounts after the loss of a node", Box::pin(task));
+    }
+
+    async fn read_all_accounts(self: &Arc<Self>) {
+        for shard in 0..self.routing_table.shard_count() {
+            let mut accounts = Vec::new();
+            self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
+            for account in accounts.iter().filter(|account| account.id != AddressId::UNASSIGNED) {
+                if let Err(error) = self.refresh_account(account).await {
+                    tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
+                }
+                yield_now().await;
+            }
+        }
+    }
+
     /// A node has joined with these claims. If it was considered lost before, both sides have withdrawn presence, and
     /// neither has seen what the other one changed.
     pub(super) fn on_joined_with(self: &Arc<Self>, from: NodeId, mut claims: Vec<Claim>) {
         let was_lost = self.peers.lost.lock().remove(&from);
+        for claim in &claims {
+            self.report_recently_stored(from, claim.address);
+        }
         if !was_lost && claims.is_empty() {
             return;
         }
@@ -179,8 +307,9 @@ impl Node {
                     node.rejoin_account(account, from, &claims, was_lost).await;
                     yield_now().await;
                 }
+                // The others do not wait for the last one.
+                node.send_due_presence(from);
             }
-            node.send_due_presence(from);
         };
         self.spawner.spawn("return of a node", Box::pin(task));
     }
@@ -222,6 +351,7 @@ mod tests {
     use crate::host::Host;
     use crate::limits::NodeLimits;
     use crate::router::routing_table::RoutingTable;
+    use cluster::InvalidationSubject;
 
     fn account(number: u32) -> Arc<Account> {
         let host = Host::build_with("example.com", &[], &NodeLimits::default(), &FeatureState::default());
@@ -255,5 +385,41 @@ mod tests {
         assert!(!due.begin(a) && due.begin(b));
         due.forget_node(b);
         assert!(due.0.lock().is_empty());
+    }
+
+    #[test]
+    fn nodes_that_are_lost_during_a_pass_over_all_accounts_cause_one_more() {
+        let reading = AccountReading::default();
+        assert!(reading.begin() && !reading.begin() && !reading.begin());
+        assert!(reading.repeats() && !reading.repeats());
+        assert!(reading.begin());
+    }
+
+    #[test]
+    fn changes_of_accounts_are_due_once_each_and_before_anything_else() {
+        let due = DuePresence::default();
+        let (a, one) = (NodeId::new("a").unwrap(), account(1));
+        let [deleted, blocklist] =
+            [InvalidationSubject::Deleted, InvalidationSubject::Blocklist].map(EnvelopeKind::Invalidation);
+        due.add(a, &one, false);
+        for _ in 0..2 {
+            due.add_report(a, one.jid.clone());
+            due.add_change(a, one.jid.clone(), deleted);
+            due.add_change(a, one.jid.clone(), blocklist);
+        }
+        assert_eq!(due.nodes(), [a]);
+        assert!(due.begin(a));
+        let mut kinds = Vec::new();
+        for _ in 0..2 {
+            let Some(DueItem::Change(_, kind)) = due.next(a) else { panic!("a change") };
+            kinds.push(kind);
+        }
+        assert!(kinds.contains(&deleted) && kinds.contains(&blocklist));
+        let report = due.next(a).unwrap();
+        assert!(matches!(report, DueItem::Report(_)));
+        assert!(!due.put_back(a, report));
+        assert!(due.begin(a) && matches!(due.next(a), Some(DueItem::Report(_))));
+        assert!(matches!(due.next(a), Some(DueItem::Account(_))));
+        assert!(due.next(a).is_none() && due.nodes().is_empty());
     }
 }

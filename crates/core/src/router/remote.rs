@@ -8,8 +8,10 @@
 //! A home that has no session refuses the stanza. It returns to its sender's node, which asks the next claim once; after
 //! that, or if there is none, it acts as the home. A stanza keeps the id that it was given before it left.
 //!
-//! Not implemented: order when a home moves while stanzas are on the way to the old one; receipts of a hand-over towards
-//! the sender's stream.
+//! A message or subscription request that was handed over is safe when the other node has it safe: its sender's stream has a
+//! receipt for it (`handovers.rs`). When it returns, it is safe when it was handled here.
+//!
+//! Long because each kind of envelope is sent, received and returned.
 //!
 //! # Pitfalls
 //!
@@ -28,20 +30,22 @@ use cluster::{
 };
 use jid::{Jid, JidRef};
 use outbox::QUEUE_FULL_CONDITION;
-use stanza::StanzaCondition;
+use stanza::{StanzaCondition, StanzaKind};
 use store::AddressId;
 
-use super::invalidation::MESSAGE_STORED;
-use super::lanes::RecipientLanes;
+use super::handovers::{Handovers, ReturnedHandover};
+use super::invalidation::{MESSAGE_STORED, RecentlyStored};
+use super::lanes::{LaneCompletion, LaneStage, LaneStanza, RecipientLanes};
 use super::multicast::MULTICAST;
+use super::node_queries::{ANSWER, NodeQuestions, QUESTION};
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
 use super::presence_of_account::PRESENCE_REQUEST;
-use super::presence_resync::DuePresence;
-use super::{RoutingOutcome, RoutingWork};
+use super::presence_resync::{AccountReading, DuePresence};
+use super::{RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::account::Account;
 use crate::node::Node;
-use crate::receipt::Receipts;
+use crate::receipt::{Receipt, Receipts};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// As [`EnvelopeKind::ChainHasRun`], if another node or the home itself has delivered the stanza as well: nobody handles
@@ -68,8 +72,10 @@ impl HandedOver {
 
 /// Where the chain of a stanza runs.
 pub(super) enum HomeDecision {
-    /// On another node, which has accepted it.
-    HandedOver,
+    /// On another node, which has received it. With a receipt, it is safe when that is fulfilled.
+    HandedOver(Option<Receipt>),
+    /// It must wait until stanzas before it have ended where they were sent.
+    Wait(BoxFuture<'static, ()>),
     /// On this node.
     Own,
     /// Nowhere: its sender must receive this error.
@@ -104,8 +110,16 @@ pub(crate) struct PeerState {
     logged: LeafMutex<BTreeSet<(NodeId, PeerViolation)>>,
     /// Stanzas of other nodes that are being handled.
     pub(super) lanes: RecipientLanes,
-    /// Presence that nodes must receive again.
+    /// Stanzas that other nodes are handling.
+    pub(super) handovers: Handovers,
+    /// What nodes must receive again.
     pub(super) due_presence: DuePresence,
+    /// Reading of all accounts after the loss of a node.
+    pub(super) account_reading: AccountReading,
+    /// Recipients of messages that were stored here.
+    pub(super) stored: RecentlyStored,
+    /// What other nodes were asked.
+    pub(super) questions: NodeQuestions,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
     pub(super) lost: LeafMutex<BTreeSet<NodeId>>,
 }
@@ -119,6 +133,8 @@ impl PeerState {
     pub(super) fn forget_node(&self, node: NodeId) {
         self.logged.lock().retain(|(other, _)| *other != node);
         self.due_presence.forget_node(node);
+        self.handovers.forget_node(node);
+        self.questions.forget_node(node);
     }
 }
 
@@ -140,6 +156,15 @@ pub(super) fn envelope_class(stanza: &SharedStanza) -> EnvelopeClass {
     match stanza.class() {
         QueueClass::Control | QueueClass::Presence => EnvelopeClass::Control,
         QueueClass::Message => EnvelopeClass::Message,
+    }
+}
+
+/// Whether a stanza must be safe before its sender's stream counts it: a message, or what changes rosters.
+fn needs_receipt(stanza: &SharedStanza) -> bool {
+    match stanza.kind() {
+        StanzaKind::Presence(kind) => kind.is_subscription(),
+        StanzaKind::Message(_) => true,
+        StanzaKind::Iq(_) => false,
     }
 }
 
@@ -181,11 +206,12 @@ impl Node {
     /// A queue must not decide which node is the home: a message or request that does not fit into that of the home is
     /// refused, since the chain of another node could deliver it before those in the queue.
     pub(super) fn hand_to_home(
-        &self,
+        self: &Arc<Self>,
         stanza: &SharedStanza,
         to: JidRef<'_>,
         account: Option<&Arc<Account>>,
         handed_over: Option<HandedOver>,
+        origin: StanzaOrigin,
     ) -> HomeDecision {
         let own = self.cluster.node();
         let (hash, number) = match account {
@@ -193,7 +219,14 @@ impl Node {
             None => (self.routing_table.hash(to), None),
         };
         let location = self.cluster.locate(hash, number);
-        if let Some(home) = next_home(own, &location, account.is_some(), handed_over) {
+        let home = next_home(own, &location, account.is_some(), handed_over);
+        if origin == StanzaOrigin::Stream
+            && handed_over.is_none()
+            && let Some(old_way) = self.wait_for_old_way(hash, home.unwrap_or(own))
+        {
+            return HomeDecision::Wait(old_way);
+        }
+        if let Some(home) = home {
             let (id, hops) = match handed_over {
                 None => ((stanza.class() == QueueClass::Message).then(|| self.next_stanza_id()), 0),
                 Some(HandedOver { stanza_id, hops, .. }) => (stanza_id, hops),
@@ -203,7 +236,11 @@ impl Node {
             let envelope = Envelope::new(kind, envelope_class(stanza), own, recipients, stanza.bytes());
             let mut envelope = envelope.with_stanza_id(id);
             envelope.header.hops += hops;
-            let Err(refused) = self.cluster.deliver(home, envelope) else { return HomeDecision::HandedOver };
+            let needs_receipt = origin.awaits_receipts() && needs_receipt(stanza);
+            let refused = match self.hand_over(home, envelope, Some(hash), needs_receipt) {
+                Ok(receipt) => return HomeDecision::HandedOver(receipt),
+                Err(refused) => refused,
+            };
             self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
             // One that has returned was accepted before.
             let answered = handed_over.is_none()
@@ -231,8 +268,8 @@ impl Node {
         account: &Account,
         stanza: &SharedStanza,
         to: JidRef<'_>,
-        hops: u8,
-        copy: bool,
+        (hops, copy): (u8, bool),
+        work: &mut RoutingWork,
     ) -> bool {
         let own = self.cluster.node();
         let same = stanza.head().to(stanza.bytes()).is_some_and(|text| text == to.as_str());
@@ -244,75 +281,80 @@ impl Node {
         let kind = if copy { COPY } else { EnvelopeKind::ChainHasRun };
         let mut envelope = Envelope::new(kind, envelope_class(stanza), own, vec![recipient], stanza.bytes());
         envelope.header.hops += hops;
-        let delivered = self.cluster.deliver(node, envelope);
-        if let Err(refused) = &delivered {
-            self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
+        // Somebody else has it safe if it is a copy.
+        let needs_receipt = !copy && work.origin.awaits_receipts() && needs_receipt(stanza);
+        match self.hand_over(node, envelope, None, needs_receipt) {
+            Ok(receipt) => {
+                work.attach(stanza.clone(), receipt);
+                true
+            }
+            Err(refused) => {
+                self.metrics.cluster_not_queued.inc([refused.reason.as_str()]);
+                false
+            }
         }
-        delivered.is_ok()
     }
 
-    /// Handles the recipients of an envelope that no other node took: this node acts as their home.
-    fn handle_returned(self: &Arc<Self>, by: NodeId, envelope: &Envelope) {
-        let Some((stanza, from)) = read_stanza(envelope) else { return };
-        let mut numbers = Vec::new();
-        for recipient in &envelope.recipients {
-            match self.returned_address(recipient, &stanza) {
-                Ok(to) => self.handle_returned_stanza(by, envelope, (&stanza, &from), to),
-                Err(number) => numbers.push(AddressId(number)),
+    /// An envelope has returned from the node to which this one sent it.
+    fn handle_return_of_own(self: &Arc<Self>, by: NodeId, envelope: &Envelope) {
+        let way = match envelope.recipients.first() {
+            Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {
+                Some(self.routing_table.hash(to.as_ref()))
             }
-        }
-        if numbers.is_empty() {
-            return;
-        }
-        let (node, envelope) = (self.clone(), envelope.clone());
-        let task = async move {
-            let found = node.stores.addresses.resolve(&numbers).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "recipients of a stanza that another node did not take are unknown");
-                Vec::new()
-            });
-            for _ in found.len()..numbers.len() {
-                node.metrics.stanzas_dropped.inc([stanza.class().as_str(), "session-gone"]);
-            }
-            for (_, bare) in found {
-                let to = stanza_recipient_at(&stanza, bare);
-                node.handle_returned_stanza(by, &envelope, (&stanza, &from), to);
-            }
+            _ => None,
         };
-        self.spawner.spawn("returned stanza", Box::pin(task));
+        let handover = self.returned_handover(by, envelope.ticket(), way);
+        self.handle_returned(by, envelope, Some(handover));
     }
 
-    fn handle_returned_stanza(
+    /// Handles the recipients of an envelope that no other node took: this node acts as their home. An envelope with a
+    /// receipt has one recipient.
+    fn handle_returned(
         self: &Arc<Self>,
         by: NodeId,
         envelope: &Envelope,
-        (stanza, from): (&SharedStanza, &Jid),
-        to: Jid,
+        mut handover: Option<ReturnedHandover>,
     ) {
-        let mut work = RoutingWork::default();
-        match envelope.header.kind {
-            EnvelopeKind::RunChain => {
-                work.handed_over = Some(HandedOver::of(envelope, Some(by)));
-                self.incoming(stanza.clone(), from.as_ref(), to.as_ref(), 0, &mut work);
-            }
-            // The session to which it was sent is gone.
-            EnvelopeKind::ChainHasRun => {
-                let hops = envelope.header.hops;
-                self.deliver_returned(stanza.clone(), from.as_ref(), to.as_ref(), hops, &mut work);
-            }
-            MULTICAST => self.return_multicast(by, envelope, stanza, from, to),
-            _ => {}
+        let Some((stanza, from)) = read_stanza(envelope) else { return };
+        for recipient in &envelope.recipients {
+            let Some(to) = self.returned_address(recipient, &stanza) else {
+                // Its sender gets the error of the receipt.
+                drop(handover.take());
+                self.metrics.stanzas_dropped.inc([stanza.class().as_str(), "session-gone"]);
+                continue;
+            };
+            let stage = match envelope.header.kind {
+                EnvelopeKind::RunChain => LaneStage::BeforeChain(HandedOver::of(envelope, Some(by))),
+                // The session to which it was sent is gone.
+                EnvelopeKind::ChainHasRun => LaneStage::AfterChain(envelope.header.hops),
+                MULTICAST => {
+                    self.return_multicast(by, envelope, &stanza, &from, to);
+                    continue;
+                }
+                _ => continue,
+            };
+            let completion = handover.take().map_or(LaneCompletion::None, LaneCompletion::Returned);
+            let (stanza, from) = (stanza.clone(), from.clone());
+            // In the order in which they return, also if the chain waits.
+            self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, true);
         }
-        self.run_effects_spawned(work);
+        if let Some(handover) = handover {
+            handover.settle();
+        }
     }
 
-    /// The address of a recipient that returned; its number if only the store knows the address.
-    fn returned_address(&self, recipient: &Recipient, stanza: &SharedStanza) -> Result<Jid, AddressNumber> {
+    /// The address of a recipient that returned. A number is used only where the stanza has the address, so the store is not
+    /// needed for an account without a session here.
+    fn returned_address(&self, recipient: &Recipient, stanza: &SharedStanza) -> Option<Jid> {
         match recipient {
-            Recipient::Address(to) => Ok(to.clone()),
+            Recipient::Address(to) => Some(to.clone()),
             Recipient::Account(reference) | Recipient::Session(reference, _) => {
                 match self.routing_table.find_by_id(reference.hash, AddressId(reference.number)) {
-                    Some(account) => Ok(stanza_recipient_at(stanza, account.jid.clone())),
-                    None => Err(reference.number),
+                    Some(account) => Some(stanza_recipient_at(stanza, account.jid.clone())),
+                    None => {
+                        let named = stanza_recipient(stanza);
+                        named.filter(|to| self.routing_table.hash(to.as_ref()) == reference.hash)
+                    }
                 }
             }
         }
@@ -378,9 +420,15 @@ impl Node {
             settle(self, from, &envelope, HandoverResult::Refused);
             return None;
         };
+        // Others would be handled in the lane of the first one.
+        if envelope.recipients.len() != 1 {
+            self.note_violation(from, PeerViolation::Payload);
+            settle(self, from, &envelope, HandoverResult::Refused);
+            return None;
+        }
         let kind = envelope.header.kind;
         let names = stanza_recipient(&stanza);
-        let mut work = RoutingWork::default();
+        let mut work = RoutingWork::of(StanzaOrigin::Peer);
         let mut refused = Vec::new();
         for (position, recipient) in (0_u16..).zip(&envelope.recipients) {
             let for_other = matches!((recipient, &names), (Recipient::Address(to), Some(name))
@@ -395,6 +443,12 @@ impl Node {
                 refused.push(position);
                 continue;
             };
+            // A number is used only where the stanza has the address.
+            if names.as_ref().is_some_and(|name| name.as_ref().bare() != account.jid.as_ref()) {
+                self.note_violation(from, PeerViolation::Payload);
+                refused.push(position);
+                continue;
+            }
             if kind == EnvelopeKind::RunChain {
                 work.handed_over = Some(HandedOver::of(&envelope, None));
                 self.incoming(stanza.clone(), sender.as_ref(), to.as_ref(), 0, &mut work);
@@ -447,6 +501,11 @@ impl Node {
     fn receive_report(self: &Arc<Self>, from: NodeId, envelope: &Envelope) -> bool {
         let mut work = RoutingWork::default();
         let recipients = || envelope.recipients.iter().filter_map(|recipient| self.find_account(recipient));
+        // Each recipient of these would keep a copy.
+        let single = matches!(envelope.header.kind, EnvelopeKind::SessionFacts | PUSH | PRESENCE_REQUEST);
+        if single && envelope.recipients.len() != 1 {
+            return false;
+        }
         let sound = match envelope.header.kind {
             EnvelopeKind::SessionFacts => {
                 recipients().all(|account| self.on_session_report(from, &account, &envelope.bytes))
@@ -466,10 +525,12 @@ impl Node {
             PRESENCE => self.on_presence(envelope),
             PROBE => self.on_probe(from, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
+            QUESTION => self.on_question(from, &envelope.bytes),
+            ANSWER => self.on_answer(from, &envelope.bytes),
             MESSAGE_STORED => {
                 for recipient in &envelope.recipients {
                     if let Recipient::Address(jid) = recipient {
-                        self.note_stored_message(jid.as_ref());
+                        self.on_message_stored(jid.as_ref());
                     }
                 }
                 true
@@ -495,7 +556,7 @@ pub(super) fn settle(node: &Arc<Node>, from: NodeId, envelope: &Envelope, result
         return;
     }
     if let Some(refused) = envelope.clone().refused(&result) {
-        node.handle_returned(from, &refused);
+        node.handle_returned(from, &refused, None);
     }
 }
 
@@ -518,6 +579,8 @@ impl Inbox for ClusterInbox {
             | PRESENCE_REQUEST
             | PROBE
             | PROBE_ANSWER
+            | QUESTION
+            | ANSWER
             | MESSAGE_STORED => {
                 if !self.0.receive_report(from, &envelope) {
                     self.on_violation(from, PeerViolation::Payload);
@@ -532,17 +595,16 @@ impl Inbox for ClusterInbox {
     }
 
     fn on_receipts(&self, from: NodeId, up_to: Ticket) {
-        // Nothing waits for a hand-over: the sender's stanza counts as handled when it is queued for the other node.
-        tracing::trace!(node = %from, sequence = up_to.sequence, "envelopes are safe");
+        self.0.peers.handovers.end(from, up_to);
         self.0.send_due_presence(from);
     }
 
     fn on_refused(&self, from: NodeId, envelope: Envelope) {
-        self.0.handle_returned(from, &envelope);
+        self.0.handle_return_of_own(from, &envelope);
     }
 
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
-        self.0.handle_returned(to, &envelope);
+        self.0.handle_return_of_own(to, &envelope);
     }
 
     fn on_membership_change(&self, change: MembershipChange) {
@@ -553,6 +615,7 @@ impl Inbox for ClusterInbox {
             MembershipChange::Left { node, claims, orderly } => {
                 if !orderly {
                     self.0.peers.lost.lock().insert(node);
+                    self.0.read_accounts_again();
                 }
                 self.0.on_peer_left(node, &claims);
                 tracing::info!(%node, claims = claims.len(), orderly, "a node left the cluster");
@@ -561,6 +624,7 @@ impl Inbox for ClusterInbox {
     }
 
     fn on_claim(&self, from: NodeId, claim: Claim) {
+        self.0.report_recently_stored(from, claim.address);
         self.0.on_peer_claim(from, claim);
     }
 

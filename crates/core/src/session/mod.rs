@@ -35,6 +35,9 @@ pub struct Session {
     pub outbox: Arc<Outbox>,
     /// The full address.
     pub jid: Jid,
+    /// When it was bound, in milliseconds since 1970: of two sessions with one full address on two nodes, the newer one
+    /// stays.
+    pub(crate) bound_at: u64,
     /// One bit for each feature.
     pub flags: Flags,
     /// Number of the capabilities that its client announced; placed in existing padding.
@@ -61,11 +64,12 @@ pub struct SessionState {
 }
 
 impl Session {
-    pub(crate) fn new(account: Arc<Account>, outbox: Arc<Outbox>, jid: Jid) -> Session {
+    pub(crate) fn new(account: Arc<Account>, outbox: Arc<Outbox>, jid: Jid, bound_at: u64) -> Session {
         Session {
             account,
             outbox,
             jid,
+            bound_at,
             flags: Flags::default(),
             caps_id: AtomicU32::new(0),
             priority: AtomicI8::new(0),

@@ -1,5 +1,7 @@
 //! Hand-overs between nodes at the contract of the cluster: a node without an engine ("peer") that sends and receives
 //! envelopes, correct and false ones, beside nodes with an engine.
+//!
+//! Long because every test needs the peer.
 
 use std::sync::Arc;
 
@@ -141,10 +143,13 @@ fn a_recipient_whose_number_differs_is_refused_although_its_hash_is_found() {
     ];
     let mut recipients = wrong.to_vec();
     recipients.insert(2, right);
-    let ticket = test.send(EnvelopeKind::RunChain, recipients, &handed_over("1"));
+    let mut ticket = None;
+    for recipient in recipients {
+        ticket = Some(test.send(EnvelopeKind::RunChain, vec![recipient], &handed_over("1")));
+    }
     assert_eq!(messages(&juliet).len(), 1);
     assert_eq!(test.refused(), wrong);
-    assert!(test.inbox.receipt(test.nodes.id(0)) >= Some(ticket));
+    assert!(test.inbox.receipt(test.nodes.id(0)) >= ticket);
     assert_eq!(test.nodes.node(0).node.metrics.cluster_refused.get(), 5);
 }
 
@@ -210,13 +215,85 @@ fn a_message_keeps_its_id_when_the_other_node_is_gone_before_it_was_safe() {
     test.nodes.settle();
     let id = test.received()[0].header.stanza_id.expect("a given id").to_string();
     test.nodes.bus.crash(Peer::id());
+    assert!(romeo.handled() < romeo.sent());
     test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent(), "it is stored");
     let juliet = test.nodes.node(0).connect("juliet", "balcony");
     juliet.send("<presence/>");
     test.nodes.settle();
     let stored = messages(&juliet);
     assert_eq!(stored.len(), 1, "{stored:?}");
     assert_eq!(stanza_id(&stored[0]), id);
+}
+
+#[test]
+fn a_message_for_another_node_counts_as_handled_when_that_node_has_it_safe() {
+    let test = Peer::new();
+    test.claim(1);
+    let romeo = test.online(0, "romeo", "orchard");
+    assert_eq!(romeo.handled(), romeo.sent());
+    romeo.send(&chat("1"));
+    romeo.send("<presence><show>away</show></presence>");
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent() - 2, "the presence follows it");
+    let received = test.received();
+    test.settle_reports();
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent() - 2);
+    assert!(test.peer.settle(test.nodes.id(0), received[0].ticket(), HandoverResult::Safe));
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent());
+    assert!(messages(&romeo).is_empty());
+}
+
+/// The home waits for the node that has the session, and the sender's node for the home.
+#[test]
+fn a_message_for_a_resource_elsewhere_counts_as_handled_when_the_last_node_has_it_safe() {
+    let test = Peer::new();
+    let _juliet = test.online(1, "juliet", "balcony");
+    test.nodes.clock.advance(10);
+    test.claim(u64::MAX);
+    let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
+    let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+    let report =
+        Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);
+    test.peer.deliver(test.nodes.id(1), report).expect("accepted");
+    test.nodes.settle();
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.send(&chat("1").replace(JULIET, "juliet@example.com/phone"));
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent() - 1);
+    let received = test.received();
+    assert_eq!((received.len(), received[0].header.kind), (1, EnvelopeKind::ChainHasRun));
+    test.settle_reports();
+    assert!(test.peer.settle(received[0].header.origin, received[0].ticket(), HandoverResult::Safe));
+    test.nodes.settle();
+    assert_eq!(romeo.handled(), romeo.sent());
+}
+
+#[test]
+fn a_stanza_takes_the_way_to_a_new_home_when_everything_on_the_old_one_has_ended() {
+    let test = Peer::new();
+    test.claim(1);
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.send(&chat("1"));
+    let juliet = test.online(1, "juliet", "balcony");
+    test.peer.release(test.hash(), Some(test.number));
+    test.nodes.settle();
+    romeo.send(&chat("2"));
+    romeo.send(&chat("3"));
+    test.nodes.settle();
+    assert!(messages(&juliet).is_empty(), "the first one may come back");
+    let received = test.received();
+    test.settle_reports();
+    assert!(test.peer.settle(test.nodes.id(0), received[0].ticket(), HandoverResult::Refused));
+    test.nodes.settle();
+    // Their stanzas wait for a poll of their stream.
+    romeo.recv();
+    test.nodes.settle();
+    let order: Vec<bool> = messages(&juliet).iter().map(|message| message.contains(" id='1'")).collect();
+    assert_eq!(order, [true, false, false]);
+    assert_eq!(romeo.handled(), romeo.sent());
 }
 
 #[test]
@@ -256,12 +333,126 @@ fn a_stanza_that_names_another_recipient_than_its_envelope_is_refused() {
     let test = Peer::new();
     let juliet = test.online(0, "juliet", "balcony");
     let lie = handed_over("1").replace(JULIET, "nurse@example.com");
-    let address = || vec![Recipient::from(Jid::parse(JULIET).expect("an address"))];
-    for kind in [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun] {
-        test.send(kind, address(), &lie);
+    let address = Recipient::from(Jid::parse(JULIET).expect("an address"));
+    for recipient in [address, Recipient::Account(test.reference(test.number.get()))] {
+        for kind in [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun] {
+            test.send(kind, vec![recipient.clone()], &lie);
+        }
     }
-    assert_eq!((messages(&juliet).len(), test.refused().len()), (0, 2));
+    assert_eq!((messages(&juliet).len(), test.refused().len()), (0, 4));
+    assert_eq!(test.violations(PeerViolation::Payload), 4);
+}
+
+/// Each recipient would keep a copy of up to 128 KiB, and the stanzas of each would be handled in the lane of the first.
+#[test]
+fn reports_and_stanzas_for_several_accounts_are_refused() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    let romeo = Jid::parse("romeo@example.com").expect("an address");
+    let node = test.nodes.node(0);
+    let romeo = node.block_on(node.stores.addresses.find(&romeo)).expect("the store answers");
+    let romeo = romeo.expect("an account");
+    test.claim(u64::MAX);
+    let recipients =
+        || [test.number.get(), romeo.0.get()].map(|n| Recipient::Account(test.reference(n))).to_vec();
+    let report = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
+    let report = String::from_utf8(report).expect("ASCII");
+    test.send(EnvelopeKind::SessionFacts, recipients(), &report);
+    test.send(EnvelopeKind::ChainHasRun, recipients(), &handed_over("1"));
     assert_eq!(test.violations(PeerViolation::Payload), 2);
+    assert!(messages(&juliet).is_empty());
+    assert!(juliet.session.account.with(|state| state.peers().iter().all(|peer| !peer.reported)));
+}
+
+#[test]
+fn a_report_of_a_node_without_a_claim_is_ignored() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    let report = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
+    let report = String::from_utf8(report).expect("ASCII");
+    let recipients = || vec![Recipient::Account(test.reference(test.number.get()))];
+    test.send(EnvelopeKind::SessionFacts, recipients(), &report);
+    assert!(juliet.session.account.with(|state| state.peers().is_empty()));
+    test.claim(u64::MAX);
+    test.send(EnvelopeKind::SessionFacts, recipients(), &report);
+    assert!(juliet.session.account.with(|state| state.peers().iter().any(|peer| peer.reported)));
+}
+
+/// The home of an account does not decide between its sessions, nor does the order in which reports arrive.
+#[test]
+fn the_newer_of_two_sessions_with_one_full_address_stays() {
+    for (bound_at, stays) in [(0_u64, true), (u64::MAX, false)] {
+        let test = Peer::new();
+        let juliet = test.online(0, "juliet", "balcony");
+        test.claim(u64::MAX);
+        let report = [&[0, 7][..], b"balcony", &[1, 0], &[0; 8], &bound_at.to_be_bytes()].concat();
+        let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+        let (kind, class) = (EnvelopeKind::SessionFacts, EnvelopeClass::Control);
+        let report = Envelope::new(kind, class, Peer::id(), recipients, report);
+        test.peer.deliver(test.nodes.id(0), report).expect("accepted");
+        test.nodes.settle();
+        assert_eq!(!juliet.session.is_ended(), stays, "bound at {bound_at}");
+        assert_eq!(juliet.closed_with().is_some(), !stays, "with a conflict");
+    }
+}
+
+#[test]
+fn of_two_sessions_with_one_full_address_that_are_bound_at_once_one_stays() {
+    let test = Peer::new();
+    let principals = [0, 1].map(|node| test.nodes.node(node).principal("juliet"));
+    let sessions: Vec<NodeClient> = (0..2)
+        .zip(principals)
+        .map(|(node, principal)| test.nodes.node(node).bind(principal, "balcony").expect("a session"))
+        .collect();
+    test.nodes.settle();
+    let live: Vec<bool> = sessions.iter().map(|client| !client.session.is_ended()).collect();
+    assert_eq!(live, [false, true], "bound in the same millisecond: the name of the node decides");
+}
+
+/// It is sent again when there is room: the session must end all the same.
+#[test]
+fn a_disabled_account_loses_its_session_on_a_node_whose_queue_was_full() {
+    let test = Peer::new();
+    let juliet = test.online(1, "juliet", "balcony");
+    let romeo = test.online(0, "romeo", "orchard");
+    let body = "x".repeat(200_000);
+    for id in 0..30 {
+        romeo.send(&chat(&id.to_string()).replace("Hello", &body));
+    }
+    let address = Jid::parse(JULIET).expect("an address");
+    let node = test.nodes.node(0);
+    let disabled = throng_commands::account_admin::set_account_disabled(&node.node, &address, true);
+    node.block_on(disabled).expect("an account");
+    assert!(!juliet.session.is_ended());
+    test.nodes.settle();
+    test.nodes.advance(1);
+    test.nodes.settle();
+    assert!(juliet.session.is_ended());
+}
+
+/// Without a session anywhere, the sender's node stores it.
+#[test]
+fn a_message_that_is_being_stored_arrives_before_a_later_one_on_the_node_of_a_new_session() {
+    let test = Peer::new();
+    let romeo = test.online(0, "romeo", "orchard");
+    let juliet = test.nodes.node(1).connect("juliet", "balcony");
+    juliet.send("<presence/>");
+    // Node 0 does not know of her yet.
+    romeo.send(&chat("1"));
+    test.nodes.settle();
+    romeo.send(&chat("2"));
+    for _ in 0..3 {
+        test.nodes.settle();
+        romeo.recv();
+    }
+    let received = [messages(&juliet), {
+        test.nodes.settle();
+        messages(&juliet)
+    }]
+    .concat();
+    let order: Vec<bool> = received.iter().map(|message| message.contains(" id='1'")).collect();
+    assert_eq!(order, [true, false]);
+    assert_eq!(romeo.handled(), romeo.sent());
 }
 
 /// A full queue must not choose another home: that one would deliver before what is in the queue.
@@ -293,7 +484,7 @@ fn a_message_that_returns_from_a_resource_elsewhere_is_stored_for_its_recipient(
     let juliet = test.online(0, "juliet", "balcony");
     test.nodes.clock.advance(10);
     test.claim(u64::MAX);
-    let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 8]].concat();
+    let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
     let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
     let report =
         Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);
@@ -345,7 +536,7 @@ fn contacts_and_other_resources_on_a_lost_node_become_unavailable() {
     test.nodes.node(0).befriend("romeo", "juliet");
     let (romeo, balcony) = (test.online(0, "romeo", "orchard"), test.online(1, "juliet", "balcony"));
     test.claim(u64::MAX);
-    let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 8]].concat();
+    let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
     let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
     let report =
         Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);

@@ -16,6 +16,7 @@ mod cases;
 mod chain_observer;
 mod envelopes;
 mod handovers;
+mod node_queries;
 mod simulation;
 
 use features::registry::ALL;

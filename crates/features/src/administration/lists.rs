@@ -2,7 +2,9 @@
 //!
 //! Lists are returned in pages: `max_items` as in XEP-0133, plus the start of the page. XEP-0133 has no paging, so
 //! the two fields for it are our own. A user is idle if all clients have reported that they are inactive (XEP-0352),
-//! and active if online otherwise. Users without an account (SASL ANONYMOUS) are not counted.
+//! and active if online otherwise. Users without an account (SASL ANONYMOUS) are not counted. Counts are of all nodes.
+//!
+//! Not implemented: lists of online users of other nodes.
 //!
 //! # Pitfalls
 //!
@@ -11,14 +13,14 @@
 
 use base::spawn::yield_now;
 use jid::Jid;
-use store::{AddressId, Page};
+use store::Page;
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, OutputValue, RegisterCommands,
 };
 use throng_core::Account;
 use throng_core::feature::FeatureBuilder;
-use throng_core::session::flags;
+use throng_core::router::OnlineFilter;
 
 use super::{FORM_TYPE, node};
 
@@ -175,17 +177,12 @@ pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
 }
 
 impl UserFilter {
-    /// Whether a connected account matches the filter.
-    fn matches(self, account: &Account, domain: &str) -> bool {
-        if account.id == AddressId::UNASSIGNED || account.jid.domain() != domain {
-            return false;
-        }
-        let mut idle = true;
-        account.for_each_session(|session| idle &= session.flags.has(flags::INACTIVE));
+    /// The filter of users who are online.
+    fn online(self) -> OnlineFilter {
         match self {
-            UserFilter::Active => !idle,
-            UserFilter::Idle => idle,
-            _ => true,
+            UserFilter::Active => OnlineFilter::Active,
+            UserFilter::Idle => OnlineFilter::Idle,
+            UserFilter::Registered | UserFilter::Disabled | UserFilter::Online => OnlineFilter::All,
         }
     }
 }
@@ -200,21 +197,9 @@ async fn count_users(
     let number = match which {
         UserFilter::Registered => accounts.count(domain).await?,
         UserFilter::Disabled => accounts.count_disabled(domain).await?,
-        _ => count_online(&call, which).await,
+        _ => call.node.count_online_users(domain, which.online()).await,
     };
     Ok(CommandOutput::done().with(field, OutputValue::Int(number)))
-}
-
-/// Counts shard by shard.
-async fn count_online(call: &CommandCall, which: UserFilter) -> u64 {
-    let mut number = 0;
-    for part in 0..call.node.routing_table.shard_count() {
-        call.node.routing_table.for_each_in_shard(part, |account| {
-            number += u64::from(which.matches(account, call.host.domain()))
-        });
-        yield_now().await;
-    }
-    number
 }
 
 async fn list_users(
@@ -262,7 +247,7 @@ async fn online_page(
     let table = &call.node.routing_table;
     let mut users: Vec<String> = Vec::with_capacity(limit.min(256));
     for part in after.map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
-        let keep = |account: &Account| which.matches(account, call.host.domain());
+        let keep = |account: &Account| which.online().matches(account, call.host.domain());
         for account in table.page_of_shard(part, after.map(Jid::as_ref), keep) {
             if users.len() == limit {
                 let next = users.last().cloned();

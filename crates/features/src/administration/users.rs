@@ -8,7 +8,6 @@
 
 use jid::Jid;
 use stanza::payload::datetime::format_utc;
-use stanza::{StreamCondition, StreamError};
 use store::{SearchableProfile, StoreErrorKind, Subscription};
 use throng_commands::account_admin::{self, AccountError};
 use throng_commands::{
@@ -272,9 +271,11 @@ async fn end_session(call: CommandCall) -> Result<CommandOutput, CommandError> {
     for jid in &bare {
         check_local_account(&call.node, jid)?;
     }
-    let reason =
-        StreamError::new(StreamCondition::PolicyViolation).text("an administrator ended this session");
-    let ended: usize = jids.iter().map(|jid| call.node.end_sessions(jid.as_ref(), &reason)).sum();
+    let mut ended = 0;
+    for jid in jids {
+        ended += call.node.end_sessions_everywhere(jid, "an administrator ended this session").await;
+    }
+    let ended = usize::try_from(ended).unwrap_or(usize::MAX);
     if ended == 0 {
         return Err(CommandError::new(CommandErrorKind::NotFound, "this session does not exist"));
     }

@@ -282,8 +282,8 @@ async fn apply_request(
     effects: &mut Effects,
 ) -> IqAnswer {
     let BlocklistRequest { jids, reports } = change;
-    let listed = account.blocked();
-    let listed = listed.as_ref().map(|list| list.entries()).unwrap_or_default();
+    let before = account.blocked();
+    let listed = before.as_ref().map(|list| list.entries()).unwrap_or_default();
     let bytes: usize = listed.iter().chain(&jids).map(|jid| jid.as_str().len()).sum();
     let max_bytes = node.limits().roster_bytes;
     if block && bytes > max_bytes as usize {
@@ -313,6 +313,7 @@ async fn apply_request(
     }
     presence::hide_presence(node, account, &done.added, effects);
     presence::restore_presence(node, account, &done.removed, effects);
+    node.exchange_presence_after_block(account, (before, account.blocked()), false).await;
     let push = SharedStanza::build(|w| {
         w.start("iq").attr("type", "set").attr("id", &base::id::random_id());
         write_items(w, if block { "block" } else { "unblock" }, &jids);

@@ -8,6 +8,8 @@ use testkit::NodeClient;
 /// A message that a client received.
 pub(super) struct ReceivedMessage {
     pub(super) id: String,
+    /// The id that the recipient's server has assigned (XEP-0359).
+    pub(super) stanza_id: Option<String>,
     /// Whether it has a delay stamp (XEP-0203), so that it was stored.
     pub(super) delayed: bool,
 }
@@ -32,6 +34,10 @@ pub(super) struct SimulatedClient {
     pub(super) received: Vec<ReceivedMessage>,
     /// Ids of messages that came back with an error.
     pub(super) returned: Vec<String>,
+    /// Number of its stanzas that its server has acknowledged.
+    pub(super) acknowledged: u32,
+    /// Its node crashed. What it had received may not have been acknowledged.
+    pub(super) crashed: bool,
 }
 
 impl SimulatedClient {
@@ -46,6 +52,8 @@ impl SimulatedClient {
             seen: BTreeMap::new(),
             received: Vec::new(),
             returned: Vec::new(),
+            acknowledged: 0,
+            crashed: false,
         }
     }
 
@@ -69,6 +77,7 @@ impl SimulatedClient {
     pub(super) fn read(&mut self) -> bool {
         let Some(client) = &self.client else { return false };
         let stanzas = client.recv();
+        self.acknowledged = client.handled();
         if client.session.is_ended() {
             self.client = None;
         }
@@ -85,7 +94,8 @@ impl SimulatedClient {
         match (root.tag_name().name(), attribute("type").as_str()) {
             ("message", "error") => self.returned.push(id),
             ("message", _) => {
-                self.received.push(ReceivedMessage { id, delayed: child("delay").is_some() });
+                let stanza_id = child("stanza-id").and_then(|child| child.attribute("id")).map(str::to_owned);
+                self.received.push(ReceivedMessage { id, stanza_id, delayed: child("delay").is_some() });
             }
             ("presence", "") if from != self.address => {
                 let status = child("status").and_then(|status| status.text()).unwrap_or_default();

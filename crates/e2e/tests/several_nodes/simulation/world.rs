@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cluster::memory::NetworkFaults;
 use fastrand::Rng;
 use jid::Jid;
-use testkit::TestNodes;
+use testkit::{NodeClient, TestNodes};
 
 use super::Setting;
 use super::invariants::{self, InvariantViolation};
@@ -20,11 +20,13 @@ const OPERATIONS: usize = 30;
 /// Sessions of one user at a time.
 const SESSIONS: usize = 3;
 
-/// A message whose stanza the sender's node has completed.
-pub(super) struct AcknowledgedMessage {
+/// A message that was sent.
+pub(super) struct SentMessage {
     pub(super) id: String,
     /// Index of the sender's session.
     pub(super) sender: usize,
+    /// Number of the sender's stanzas up to this one.
+    pub(super) position: u32,
     /// Index of the recipient.
     pub(super) recipient: usize,
     /// The address to which it was sent.
@@ -37,7 +39,7 @@ pub(super) struct World {
     /// All sessions that there were.
     pub(super) clients: Vec<SimulatedClient>,
     /// In the order of sending.
-    pub(super) messages: Vec<AcknowledgedMessage>,
+    pub(super) messages: Vec<SentMessage>,
     /// Users whose account was removed.
     pub(super) removed: BTreeSet<usize>,
     /// Runs of the recipient's chain, by message.
@@ -67,7 +69,7 @@ impl World {
         let count = if setting == Setting::Single { 1 } else { random.usize(2..=5) };
         let faults = match setting {
             Setting::Faulty => NetworkFaults { drop: 50, duplicate: 50, delay: 3 },
-            Setting::Single | Setting::Calm => NetworkFaults::default(),
+            Setting::Single | Setting::Calm | Setting::Shared => NetworkFaults::default(),
         };
         let nodes = TestNodes::with_faults(count, &observed_features(), seed, faults);
         for user in 0..USERS {
@@ -200,6 +202,11 @@ impl World {
         self.random.choice(live)
     }
 
+    /// Whether the sender's server has acknowledged a message.
+    pub(super) fn is_acknowledged(&self, message: &SentMessage) -> bool {
+        self.clients[message.sender].acknowledged >= message.position
+    }
+
     /// Sessions that have not ended, of accounts that exist.
     pub(super) fn live_clients(&self) -> impl Iterator<Item = usize> + '_ {
         let live = |client: &SimulatedClient| client.client.is_some() && !self.removed.contains(&client.user);
@@ -258,7 +265,8 @@ impl World {
             return;
         }
         client.send(&format!("<message to='{to}' type='chat' id='{id}'><body>Hello</body></message>"));
-        self.messages.push(AcknowledgedMessage { id, sender, recipient, to });
+        let Some(position) = client.client.as_ref().map(NodeClient::sent) else { return };
+        self.messages.push(SentMessage { id, sender, position, recipient, to });
     }
 
     fn change_roster(&mut self) {
@@ -335,8 +343,10 @@ impl World {
         self.cuts = others;
         own.into_iter().for_each(|(one, other)| self.nodes.heal(one, other));
         self.nodes.crash(node);
-        for client in self.clients.iter_mut().filter(|client| client.node == node) {
+        for client in self.clients.iter_mut().filter(|client| client.node == node && client.client.is_some())
+        {
             client.client = None;
+            client.crashed = true;
         }
     }
 

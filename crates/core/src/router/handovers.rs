@@ -1,0 +1,509 @@
+//! Hand-overs to other nodes whose result is outstanding: receipts for the streams of senders, and the order of stanzas to
+//! an address whose home moves.
+//!
+//! A hand-over ends with a receipt of the other node that covers its ticket, or when its envelope has returned and was
+//! handled here. Either can happen before the thread that sent the envelope knows its ticket. While such a thread is at
+//! work, returns of unknown tickets are remembered for it.
+//!
+//! The *way* of an address is the node to which its stanzas are handed over. When the home moves, a stanza from a client's
+//! stream takes the new way only once everything on the old one has ended: otherwise it could overtake a stanza that
+//! returns from the old home.
+//!
+//! A message that is being stored is on a way, too: that of this node. It must be in the store before a later one is handed to
+//! the node where its recipient has logged in meanwhile.
+//!
+//! Not implemented: the order of stanzas that do not come from a client's stream when a home moves. Waiting in a lane could
+//! wait for itself: what ends the old way may have to pass the same lane.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use base::lock::LeafMutex;
+use base::spawn::BoxFuture;
+use cluster::{Envelope, NodeId, RefusalReason, RefusedEnvelope, Ticket};
+use hashbrown::HashMap;
+use jid::Jid;
+use smallvec::SmallVec;
+
+use crate::node::Node;
+use crate::receipt::{AttachedReceipt, Receipt, ReceiptIssuer, receipt_pair};
+
+/// Octets of presence for one node that have not ended: half of the queue, so that presence never takes the room of messages.
+/// What does not fit is due (`presence_resync.rs`).
+const MAX_PRESENCE_OCTETS: usize = 2 << 20;
+
+/// What must happen when a hand-over ends.
+#[derive(Debug, Default)]
+struct OpenHandover {
+    /// The receipt of the sender's stanza.
+    issuer: Option<ReceiptIssuer>,
+    /// Hash of the address whose way it uses.
+    way: Option<u64>,
+    /// Its octets, if it is presence.
+    presence: usize,
+}
+
+/// Hand-overs to one node.
+#[derive(Default)]
+struct NodeHandovers {
+    open: BTreeMap<Ticket, OpenHandover>,
+    /// Everything up to this ticket has ended.
+    ended: Option<Ticket>,
+    /// Envelopes that are being sent: `open` may not have them yet.
+    sending: usize,
+    /// Receipts of envelopes that returned meanwhile.
+    returned: BTreeMap<Ticket, Receipt>,
+    /// Octets of presence that has not ended.
+    presence: usize,
+}
+
+/// Hand-overs for one address, with their number for each node.
+#[derive(Default)]
+struct AddressWays {
+    nodes: SmallVec<[(NodeId, u32); 1]>,
+    waiting: Vec<Waker>,
+}
+
+impl AddressWays {
+    fn has_other(&self, home: NodeId) -> bool {
+        self.nodes.iter().any(|(node, _)| *node != home)
+    }
+}
+
+#[derive(Default)]
+struct HandoverState {
+    nodes: BTreeMap<NodeId, NodeHandovers>,
+    /// By hash: two addresses with one hash wait for each other, which is harmless.
+    ways: HashMap<u64, AddressWays>,
+}
+
+impl HandoverState {
+    fn open_way(&mut self, way: u64, node: NodeId) {
+        let nodes = &mut self.ways.entry(way).or_default().nodes;
+        match nodes.iter_mut().find(|(other, _)| *other == node) {
+            Some((_, count)) => *count = count.saturating_add(1),
+            None => nodes.push((node, 1)),
+        }
+    }
+
+    /// Ends one hand-over of an address. Those that wait for it must be woken after the lock is released.
+    fn close_way(&mut self, way: Option<u64>, node: NodeId, woken: &mut Vec<Waker>) {
+        let Some(way) = way else { return };
+        let Some(ways) = self.ways.get_mut(&way) else { return };
+        let Some(at) = ways.nodes.iter().position(|(other, _)| *other == node) else { return };
+        ways.nodes[at].1 -= 1;
+        if ways.nodes[at].1 > 0 {
+            return;
+        }
+        ways.nodes.swap_remove(at);
+        woken.append(&mut ways.waiting);
+        if ways.nodes.is_empty() {
+            self.ways.remove(&way);
+            if self.ways.is_empty() {
+                self.ways = HashMap::new();
+            }
+        }
+    }
+}
+
+/// Hand-overs whose result is outstanding.
+#[derive(Default)]
+pub(super) struct Handovers(LeafMutex<HandoverState>);
+
+impl Handovers {
+    /// An envelope is about to be sent.
+    fn begin(&self, node: NodeId, way: Option<u64>) {
+        let mut state = self.0.lock();
+        state.nodes.entry(node).or_default().sending += 1;
+        if let Some(way) = way {
+            state.open_way(way, node);
+        }
+    }
+
+    /// The envelope was accepted with this ticket, or not at all. Returns its receipt, unless it has ended already.
+    fn sent(
+        &self,
+        node: NodeId,
+        way: Option<u64>,
+        ticket: Option<Ticket>,
+        needs_receipt: bool,
+    ) -> Option<Receipt> {
+        let mut woken = Vec::new();
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        let at = state.nodes.entry(node).or_default();
+        at.sending = at.sending.saturating_sub(1);
+        let ticket = ticket.filter(|ticket| ticket.has_receipt());
+        let returned = ticket.and_then(|ticket| at.returned.remove(&ticket));
+        if at.sending == 0 {
+            at.returned = BTreeMap::new();
+        }
+        let receipt = match ticket {
+            // Its way ends when it was handled here.
+            Some(_) if returned.is_some() => returned.filter(|_| needs_receipt),
+            Some(ticket) if at.ended < Some(ticket) => {
+                let (issuer, receipt) = needs_receipt.then(receipt_pair).unzip();
+                at.open.insert(ticket, OpenHandover { issuer, way, presence: 0 });
+                receipt
+            }
+            _ => {
+                state.close_way(way, node, &mut woken);
+                None
+            }
+        };
+        drop(guard);
+        woken.into_iter().for_each(Waker::wake);
+        receipt
+    }
+
+    /// An envelope with presence is about to be sent. False if it must wait until other presence has ended.
+    fn begin_presence(&self, node: NodeId, octets: usize) -> bool {
+        let mut state = self.0.lock();
+        let at = state.nodes.entry(node).or_default();
+        if at.presence > 0 && at.presence + octets > MAX_PRESENCE_OCTETS {
+            return false;
+        }
+        at.presence += octets;
+        at.sending += 1;
+        true
+    }
+
+    /// The envelope was accepted with this ticket, or not at all.
+    fn presence_sent(&self, node: NodeId, octets: usize, ticket: Option<Ticket>) {
+        let mut state = self.0.lock();
+        let at = state.nodes.entry(node).or_default();
+        at.sending = at.sending.saturating_sub(1);
+        let ticket = ticket.filter(|ticket| ticket.has_receipt() && at.ended < Some(*ticket));
+        match ticket.filter(|ticket| at.returned.remove(ticket).is_none()) {
+            Some(ticket) => {
+                at.open.insert(ticket, OpenHandover { presence: octets, ..OpenHandover::default() });
+            }
+            None => at.presence -= octets,
+        }
+        if at.sending == 0 {
+            at.returned = BTreeMap::new();
+        }
+    }
+
+    /// A receipt covers these tickets, and none of them has returned.
+    pub(super) fn end(&self, node: NodeId, up_to: Ticket) {
+        let mut woken = Vec::new();
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        let Some(at) = state.nodes.get_mut(&node) else { return };
+        let next = Ticket { sequence: up_to.sequence.saturating_add(1), ..up_to };
+        let later = at.open.split_off(&next);
+        let ended = std::mem::replace(&mut at.open, later);
+        at.ended = at.ended.max(Some(up_to));
+        at.presence -= ended.values().map(|handover| handover.presence).sum::<usize>();
+        for handover in ended.values() {
+            state.close_way(handover.way, node, &mut woken);
+        }
+        drop(guard);
+        for issuer in ended.into_values().filter_map(|handover| handover.issuer) {
+            issuer.settle(Ok(()));
+        }
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// An envelope has returned. `way`: that of its stanza.
+    fn returned(&self, by: NodeId, ticket: Ticket, way: Option<u64>) -> OpenHandover {
+        let mut state = self.0.lock();
+        let Some(at) = state.nodes.get_mut(&by) else { return OpenHandover::default() };
+        if let Some(open) = at.open.remove(&ticket) {
+            at.presence -= open.presence;
+            return open;
+        }
+        if at.sending == 0 {
+            return OpenHandover::default();
+        }
+        let (issuer, receipt) = receipt_pair();
+        at.returned.insert(ticket, receipt);
+        OpenHandover { issuer: Some(issuer), way, presence: 0 }
+    }
+
+    /// A node is gone. Every ticket has ended before; a receipt that is left fails, because nothing else would end it.
+    pub(super) fn forget_node(&self, node: NodeId) {
+        let mut woken = Vec::new();
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        let Some(at) = state.nodes.get_mut(&node) else { return };
+        let open = std::mem::take(&mut at.open);
+        at.presence -= open.values().map(|handover| handover.presence).sum::<usize>();
+        if at.sending == 0 {
+            state.nodes.remove(&node);
+        }
+        for handover in open.values() {
+            state.close_way(handover.way, node, &mut woken);
+        }
+        drop(guard);
+        drop(open);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    fn open_way(&self, way: u64, node: NodeId) {
+        self.0.lock().open_way(way, node);
+    }
+
+    fn close_way(&self, way: u64, node: NodeId) {
+        let mut woken = Vec::new();
+        self.0.lock().close_way(Some(way), node, &mut woken);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether hand-overs of this address to other nodes than `home` are outstanding.
+    fn uses_other_way(&self, way: u64, home: NodeId) -> bool {
+        self.0.lock().ways.get(&way).is_some_and(|ways| ways.has_other(home))
+    }
+
+    /// Ready when all hand-overs of this address to other nodes than `home` have ended.
+    fn poll_old_way(&self, way: u64, home: NodeId, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.0.lock();
+        let Some(ways) = state.ways.get_mut(&way).filter(|ways| ways.has_other(home)) else {
+            return Poll::Ready(());
+        };
+        if !ways.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            ways.waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// A hand-over that has returned and is being handled here. Dropped before it is settled, it fails the receipt.
+pub(super) struct ReturnedHandover {
+    node: Arc<Node>,
+    by: NodeId,
+    open: OpenHandover,
+}
+
+impl ReturnedHandover {
+    /// The stanza was routed: later ones may follow it.
+    pub(super) fn routed(&mut self) {
+        if let Some(way) = self.open.way.take() {
+            self.node.peers.handovers.close_way(way, self.by);
+        }
+    }
+
+    /// The stanza is safe, or its sender has received an error.
+    pub(super) fn settle(mut self) {
+        self.routed();
+        if let Some(issuer) = self.open.issuer.take() {
+            issuer.settle(Ok(()));
+        }
+    }
+}
+
+impl Drop for ReturnedHandover {
+    fn drop(&mut self) {
+        self.routed();
+    }
+}
+
+impl Node {
+    /// Sends a stanza to another node. `way`: the hash of its recipient, if its chain has not begun. Returns its receipt,
+    /// if it needs one and has not ended already.
+    pub(super) fn hand_over(
+        &self,
+        node: NodeId,
+        envelope: Envelope,
+        way: Option<u64>,
+        needs_receipt: bool,
+    ) -> Result<Option<Receipt>, Box<RefusedEnvelope>> {
+        let handovers = &self.peers.handovers;
+        handovers.begin(node, way);
+        let sent = self.cluster.deliver(node, envelope);
+        let receipt = handovers.sent(node, way, sent.as_ref().ok().copied(), needs_receipt);
+        sent.map(|_| receipt)
+    }
+
+    /// Sends presence to another node.
+    pub(super) fn hand_over_presence(&self, node: NodeId, envelope: Envelope) -> Result<(), RefusalReason> {
+        let octets = envelope.encoded_len();
+        if !self.peers.handovers.begin_presence(node, octets) {
+            return Err(RefusalReason::QueueFull);
+        }
+        let sent = self.cluster.deliver(node, envelope);
+        self.peers.handovers.presence_sent(node, octets, sent.as_ref().ok().copied());
+        sent.map(drop).map_err(|refused| refused.reason)
+    }
+
+    /// What a stanza must wait for before it may go to `home`, if its recipient was elsewhere before.
+    pub(super) fn wait_for_old_way(
+        self: &Arc<Self>,
+        way: u64,
+        home: NodeId,
+    ) -> Option<BoxFuture<'static, ()>> {
+        if !self.peers.handovers.uses_other_way(way, home) {
+            return None;
+        }
+        let node = self.clone();
+        Some(Box::pin(poll_fn(move |cx| node.peers.handovers.poll_old_way(way, home, cx))))
+    }
+
+    /// The receipt of a message that this node writes: until then, later ones for its recipient must not go to another node.
+    pub(super) fn hold_way(self: &Arc<Self>, attached: AttachedReceipt) -> AttachedReceipt {
+        let AttachedReceipt { stanza, receipt: written } = attached;
+        let to = stanza.head().to(stanza.bytes()).and_then(|to| Jid::parse(&to).ok());
+        let Some(way) = to.map(|to| self.routing_table.hash(to.as_ref())) else {
+            return AttachedReceipt { stanza, receipt: written };
+        };
+        let (issuer, receipt) = receipt_pair();
+        let (node, own) = (self.clone(), self.cluster.node());
+        self.peers.handovers.open_way(way, own);
+        let task = async move {
+            let outcome = poll_fn(|cx| written.poll_outcome(cx)).await;
+            node.peers.handovers.close_way(way, own);
+            issuer.settle(outcome);
+        };
+        self.spawner.spawn("receipt", Box::pin(task));
+        AttachedReceipt { stanza, receipt }
+    }
+
+    /// An envelope has returned from the node to which this one sent it.
+    pub(super) fn returned_handover(
+        self: &Arc<Self>,
+        by: NodeId,
+        ticket: Ticket,
+        way: Option<u64>,
+    ) -> ReturnedHandover {
+        let open = self.peers.handovers.returned(by, ticket, way);
+        ReturnedHandover { node: self.clone(), by, open }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receipt::ReceiptOutcome;
+    use stanza::{StanzaCondition, StanzaError};
+
+    const WAY: u64 = 7;
+
+    fn node(name: &str) -> NodeId {
+        NodeId::new(name).unwrap()
+    }
+
+    fn ticket(sequence: u64) -> Ticket {
+        Ticket { epoch: 1, sequence }
+    }
+
+    fn poll(receipt: &Receipt) -> Poll<ReceiptOutcome> {
+        receipt.poll_outcome(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn send(handovers: &Handovers, to: NodeId, sequence: u64) -> Option<Receipt> {
+        handovers.begin(to, Some(WAY));
+        handovers.sent(to, Some(WAY), Some(ticket(sequence)), true)
+    }
+
+    #[test]
+    fn a_receipt_of_the_other_node_covers_all_tickets_up_to_its_own() {
+        let (handovers, a) = (Handovers::default(), node("a"));
+        let receipts: Vec<Receipt> = [3, 5, 9].map(|n| send(&handovers, a, n).unwrap()).into();
+        handovers.end(node("b"), ticket(9));
+        handovers.end(a, ticket(5));
+        let outcomes: Vec<_> = receipts.iter().map(poll).collect();
+        assert_eq!(outcomes, [Poll::Ready(Ok(())), Poll::Ready(Ok(())), Poll::Pending]);
+        assert!(handovers.uses_other_way(WAY, node("b")));
+        handovers.end(a, ticket(100));
+        assert_eq!(poll(&receipts[2]), Poll::Ready(Ok(())));
+        assert!(handovers.0.lock().ways.is_empty());
+    }
+
+    #[test]
+    fn a_hand_over_that_ends_before_its_ticket_is_known_needs_no_receipt() {
+        let (handovers, a) = (Handovers::default(), node("a"));
+        handovers.begin(a, Some(WAY));
+        handovers.end(a, ticket(4));
+        assert!(handovers.sent(a, Some(WAY), Some(ticket(4)), true).is_none());
+        assert!(handovers.0.lock().ways.is_empty());
+    }
+
+    #[test]
+    fn one_that_returns_before_its_ticket_is_known_is_safe_when_it_was_handled() {
+        let (handovers, a) = (Handovers::default(), node("a"));
+        handovers.begin(a, Some(WAY));
+        let open = handovers.returned(a, ticket(4), Some(WAY));
+        handovers.end(a, ticket(4));
+        let receipt = handovers.sent(a, Some(WAY), Some(ticket(4)), true).expect("it is being handled");
+        assert_eq!(poll(&receipt), Poll::Pending);
+        assert!(handovers.uses_other_way(WAY, node("b")), "later stanzas must follow it");
+        open.issuer.unwrap().settle(Ok(()));
+        handovers.close_way(open.way.unwrap(), a);
+        assert_eq!(poll(&receipt), Poll::Ready(Ok(())));
+        assert!(handovers.0.lock().ways.is_empty());
+    }
+
+    #[test]
+    fn what_returns_and_is_unknown_is_remembered_only_while_something_is_being_sent() {
+        let (handovers, a) = (Handovers::default(), node("a"));
+        handovers.begin(a, None);
+        for sequence in 0..100 {
+            drop(handovers.returned(a, ticket(sequence), None));
+        }
+        assert!(handovers.sent(a, None, None, true).is_none());
+        assert!(handovers.0.lock().nodes[&a].returned.is_empty());
+        assert!(handovers.returned(a, ticket(200), Some(WAY)).issuer.is_none());
+    }
+
+    #[test]
+    fn a_stanza_waits_until_everything_on_the_old_way_has_ended() {
+        let (handovers, [a, b]) = (Handovers::default(), ["a", "b"].map(node));
+        let mut cx = Context::from_waker(Waker::noop());
+        let _receipts = [1, 2].map(|n| send(&handovers, a, n));
+        assert!(!handovers.uses_other_way(WAY, a) && handovers.uses_other_way(WAY, b));
+        assert!(!handovers.uses_other_way(WAY + 1, b), "another address");
+        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending());
+        handovers.end(a, ticket(1));
+        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending());
+        let returned = handovers.returned(a, ticket(2), Some(WAY));
+        handovers.end(a, ticket(2));
+        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending(), "it is being handled");
+        handovers.close_way(returned.way.unwrap(), a);
+        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_ready());
+    }
+
+    #[test]
+    fn presence_has_a_bound_until_it_has_ended() {
+        let (handovers, a) = (Handovers::default(), node("a"));
+        let size = MAX_PRESENCE_OCTETS / 2;
+        let send = |sequence: u64| {
+            handovers.begin_presence(a, size) && {
+                handovers.presence_sent(a, size, Some(ticket(sequence)));
+                true
+            }
+        };
+        assert!(send(1) && send(2) && !send(3));
+        handovers.end(a, ticket(1));
+        assert!(send(4) && !send(5));
+        drop(handovers.returned(a, ticket(2), None));
+        assert!(handovers.begin_presence(a, size));
+        handovers.presence_sent(a, size, None);
+        assert!(send(6) && !send(7), "the one that was not accepted takes no room");
+        assert!(handovers.begin_presence(node("b"), 2 * MAX_PRESENCE_OCTETS), "a large one alone");
+        handovers.forget_node(a);
+        assert!(send(8), "a new one");
+    }
+
+    #[test]
+    fn receipts_of_a_node_that_left_without_ending_them_fail() {
+        let (handovers, a) = (Handovers::default(), node("a"));
+        let receipt = send(&handovers, a, 1).unwrap();
+        handovers.forget_node(a);
+        let error = StanzaError::new(StanzaCondition::InternalServerError);
+        assert_eq!(poll(&receipt), Poll::Ready(Err(error)));
+        let state = handovers.0.lock();
+        assert!(state.nodes.is_empty() && state.ways.is_empty());
+    }
+
+    #[test]
+    fn an_envelope_that_was_not_accepted_leaves_nothing() {
+        let (handovers, a) = (Handovers::default(), node("a"));
+        handovers.begin(a, Some(WAY));
+        assert!(handovers.sent(a, Some(WAY), None, true).is_none());
+        let state = handovers.0.lock();
+        assert!(state.ways.is_empty() && state.nodes[&a].open.is_empty());
+    }
+}

@@ -1,0 +1,351 @@
+//! Questions to all nodes whose answers are numbers: how many users are online, how many sessions were ended.
+//!
+//! ```text
+//! question   8 its number, 1 kind, then
+//!   0        1 filter; the rest: the domain
+//!   1        2 + n the text of the stream error; the rest: the address
+//! answer     8 the number of the question, 8 the result
+//! ```
+//!
+//! A node that does not answer within [`TIMEOUT_SECONDS`], or is gone, counts as 0.
+//!
+//! Not implemented: lists, such as the online users page by page.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use base::lock::LeafMutex;
+use base::spawn::yield_now;
+use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId};
+use hashbrown::HashMap;
+use jid::{Jid, JidRef};
+use stanza::{StreamCondition, StreamError};
+use store::AddressId;
+
+use super::remote::number;
+use crate::account::Account;
+use crate::node::Node;
+use crate::session::flags;
+
+/// A question.
+pub(super) const QUESTION: EnvelopeKind = EnvelopeKind::Engine(9);
+/// Its answer.
+pub(super) const ANSWER: EnvelopeKind = EnvelopeKind::Engine(10);
+
+const TIMEOUT_SECONDS: u32 = 5;
+const KIND_COUNT: u8 = 0;
+const KIND_END: u8 = 1;
+
+/// Which online users are counted. Users without an account are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnlineFilter {
+    /// All.
+    All,
+    /// Those with a client that is active (XEP-0352).
+    Active,
+    /// Those whose clients have all reported that they are inactive.
+    Idle,
+}
+
+impl OnlineFilter {
+    const ALL: [OnlineFilter; 3] = [OnlineFilter::All, OnlineFilter::Active, OnlineFilter::Idle];
+
+    /// Whether an account with a session here satisfies the filter.
+    pub fn matches(self, account: &Account, domain: &str) -> bool {
+        if account.id == AddressId::UNASSIGNED || account.jid.domain() != domain {
+            return false;
+        }
+        let idle = || {
+            account.with(|state| {
+                let elsewhere = state.peers().iter().flat_map(|peer| &peer.sessions);
+                state.sessions.iter().all(|session| session.flags.has(flags::INACTIVE))
+                    && elsewhere.map(|session| session.flags).all(|set| set & flags::INACTIVE != 0)
+            })
+        };
+        match self {
+            OnlineFilter::All => true,
+            OnlineFilter::Active => !idle(),
+            OnlineFilter::Idle => idle(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Question {
+    /// The online users of a domain whose home the node is.
+    CountOnline(OnlineFilter, Box<str>),
+    /// Ends the sessions of an address with `policy-violation` and this text.
+    EndSessions(Jid, Box<str>),
+}
+
+impl Question {
+    fn encode(&self, id: u64) -> Vec<u8> {
+        let mut out = id.to_be_bytes().to_vec();
+        match self {
+            Question::CountOnline(filter, domain) => {
+                out.extend([KIND_COUNT, *filter as u8]);
+                out.extend(domain.as_bytes());
+            }
+            Question::EndSessions(jid, text) => {
+                out.push(KIND_END);
+                let length = u16::try_from(text.len()).unwrap_or_default();
+                out.extend(length.to_be_bytes());
+                out.extend(&text.as_bytes()[..length.into()]);
+                out.extend(jid.as_str().as_bytes());
+            }
+        }
+        out
+    }
+
+    fn decode(octets: &[u8]) -> Option<(u64, Question)> {
+        let (id, rest) = octets.split_first_chunk()?;
+        let (kind, rest) = rest.split_first()?;
+        let text = |octets: &[u8]| std::str::from_utf8(octets).ok().map(Box::<str>::from);
+        let question = match *kind {
+            KIND_COUNT => {
+                let (filter, domain) = rest.split_first()?;
+                Question::CountOnline(*OnlineFilter::ALL.get(usize::from(*filter))?, text(domain)?)
+            }
+            KIND_END => {
+                let (length, rest) = rest.split_first_chunk()?;
+                let (reason, jid) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+                let jid = std::str::from_utf8(jid).ok().and_then(JidRef::from_normalised)?;
+                Question::EndSessions(jid.to_jid(), text(reason)?)
+            }
+            _ => return None,
+        };
+        Some((u64::from_be_bytes(*id), question))
+    }
+}
+
+struct OpenQuestion {
+    /// Nodes that have not answered.
+    waiting: BTreeSet<NodeId>,
+    sum: u64,
+    /// Second of the node's clock.
+    deadline: u32,
+    waker: Option<Waker>,
+}
+
+#[derive(Default)]
+struct Questions {
+    next: u64,
+    open: HashMap<u64, OpenQuestion>,
+}
+
+/// Questions of this node that are not answered yet. Few: each belongs to a command of an administrator.
+#[derive(Default)]
+pub(super) struct NodeQuestions(LeafMutex<Questions>);
+
+impl NodeQuestions {
+    fn begin(&self, nodes: BTreeSet<NodeId>, deadline: u32) -> u64 {
+        let mut questions = self.0.lock();
+        questions.next += 1;
+        let id = questions.next;
+        questions.open.insert(id, OpenQuestion { waiting: nodes, sum: 0, deadline, waker: None });
+        id
+    }
+
+    /// A node has answered, or will not.
+    fn answered(&self, id: u64, by: NodeId, result: u64) {
+        let mut questions = self.0.lock();
+        let Some(open) = questions.open.get_mut(&id) else { return };
+        if open.waiting.remove(&by) {
+            open.sum = open.sum.saturating_add(result);
+        }
+        let waker = open.waker.take_if(|_| open.waiting.is_empty());
+        drop(questions);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn forget_node(&self, node: NodeId) {
+        let ids: Vec<u64> = self.0.lock().open.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.answered(id, node, 0));
+    }
+
+    /// Ends questions whose time is over.
+    fn expire(&self, now: u32) {
+        let mut wakers = Vec::new();
+        for open in self.0.lock().open.values_mut().filter(|open| open.deadline <= now) {
+            open.waiting.clear();
+            wakers.extend(open.waker.take());
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    async fn result(&self, id: u64) -> u64 {
+        poll_fn(|cx| {
+            let mut questions = self.0.lock();
+            let Some(open) = questions.open.get_mut(&id) else { return Poll::Ready(0) };
+            if open.waiting.is_empty() {
+                let sum = open.sum;
+                questions.open.remove(&id);
+                return Poll::Ready(sum);
+            }
+            open.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Node {
+    /// Counts the online users of a domain on all nodes.
+    pub async fn count_online_users(self: &Arc<Self>, domain: &str, filter: OnlineFilter) -> u64 {
+        let elsewhere = self.ask_all(&Question::CountOnline(filter, domain.into()));
+        let here = self.count_online_users_here(domain, filter).await;
+        here + self.wait_for_answers(elsewhere).await
+    }
+
+    /// Ends the session with this address, or all sessions of a bare address, on all nodes with `policy-violation`; returns
+    /// their number.
+    pub async fn end_sessions_everywhere(self: &Arc<Self>, jid: &Jid, text: &'static str) -> u64 {
+        let elsewhere = self.ask_all(&Question::EndSessions(jid.clone(), text.into()));
+        let here = self.end_sessions_with_text(jid.as_ref(), text);
+        here + self.wait_for_answers(elsewhere).await
+    }
+
+    fn end_sessions_with_text(self: &Arc<Self>, jid: JidRef<'_>, text: &str) -> u64 {
+        let reason = StreamError::new(StreamCondition::PolicyViolation).text(text.to_owned());
+        self.end_sessions(jid, &reason) as u64
+    }
+
+    /// Counts the users whose home this node is: of the nodes with sessions of a user, one counts.
+    async fn count_online_users_here(self: &Arc<Self>, domain: &str, filter: OnlineFilter) -> u64 {
+        let own = self.cluster.node();
+        let mut count = 0;
+        for shard in 0..self.routing_table.shard_count() {
+            let mut accounts = Vec::new();
+            self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
+            if accounts.is_empty() {
+                continue;
+            }
+            let is_home = |account: &&Arc<Account>| {
+                let location = self.cluster.locate(account.hash, number(account));
+                location.home(own).is_none_or(|home| home == own)
+            };
+            let counted = accounts.iter().filter(|account| filter.matches(account, domain)).filter(is_home);
+            count += counted.count() as u64;
+            yield_now().await;
+        }
+        count
+    }
+
+    /// `None` if there are no other nodes.
+    fn ask_all(&self, question: &Question) -> Option<u64> {
+        let own = self.cluster.node();
+        let others: BTreeSet<NodeId> = self
+            .cluster
+            .members()
+            .into_iter()
+            .map(|member| member.node)
+            .filter(|node| *node != own)
+            .collect();
+        if others.is_empty() {
+            return None;
+        }
+        let deadline = self.seconds().saturating_add(TIMEOUT_SECONDS);
+        let id = self.peers.questions.begin(others.clone(), deadline);
+        let octets = question.encode(id);
+        for node in others {
+            let envelope = Envelope::new(QUESTION, EnvelopeClass::Control, own, Vec::new(), octets.clone());
+            if let Err(refused) = self.cluster.deliver(node, envelope) {
+                tracing::warn!(%refused, "a node was not asked");
+                self.peers.questions.answered(id, node, 0);
+            }
+        }
+        Some(id)
+    }
+
+    async fn wait_for_answers(&self, question: Option<u64>) -> u64 {
+        match question {
+            Some(id) => self.peers.questions.result(id).await,
+            None => 0,
+        }
+    }
+
+    /// Ends questions that were not answered in time. Called by the sweep.
+    pub(crate) fn expire_node_questions(&self, now: u32) {
+        self.peers.questions.expire(now);
+    }
+
+    /// Another node has a question. False if the octets are none.
+    pub(super) fn on_question(self: &Arc<Self>, from: NodeId, octets: &[u8]) -> bool {
+        let Some((id, question)) = Question::decode(octets) else { return false };
+        let node = self.clone();
+        let task = async move {
+            let result = match question {
+                Question::CountOnline(filter, domain) => node.count_online_users_here(&domain, filter).await,
+                Question::EndSessions(jid, text) => node.end_sessions_with_text(jid.as_ref(), &text),
+            };
+            let octets = [id.to_be_bytes(), result.to_be_bytes()].concat();
+            let own = node.cluster.node();
+            let answer = Envelope::new(ANSWER, EnvelopeClass::Control, own, Vec::new(), octets);
+            if let Err(refused) = node.cluster.deliver(from, answer) {
+                tracing::warn!(%refused, "a question of another node was not answered");
+            }
+        };
+        self.spawner.spawn("question of another node", Box::pin(task));
+        true
+    }
+
+    /// The answer of another node. False if the octets are none.
+    pub(super) fn on_answer(&self, from: NodeId, octets: &[u8]) -> bool {
+        let Some((id, rest)) = octets.split_first_chunk() else { return false };
+        let Ok(result) = <[u8; 8]>::try_from(rest) else { return false };
+        self.peers.questions.answered(u64::from_be_bytes(*id), from, u64::from_be_bytes(result));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Context;
+
+    #[test]
+    fn a_question_is_read_as_it_was_written_and_anything_else_is_refused() {
+        let questions = [
+            Question::CountOnline(OnlineFilter::Idle, "example.com".into()),
+            Question::EndSessions(Jid::parse("juliet@example.com/balcony").unwrap(), "an end".into()),
+        ];
+        for question in questions {
+            let octets = question.encode(u64::MAX);
+            assert_eq!(Question::decode(&octets), Some((u64::MAX, question)));
+            assert!((0..10).all(|length| Question::decode(&octets[..length]).is_none()));
+            let mut undefined = octets;
+            undefined[8] = 2;
+            assert!(Question::decode(&undefined).is_none());
+        }
+        assert!(Question::decode(&[0, 0, 0, 0, 0, 0, 0, 1, 0, 3]).is_none(), "no such filter");
+    }
+
+    #[test]
+    fn a_question_ends_when_each_node_has_answered_or_is_gone_or_its_time_is_over() {
+        let questions = NodeQuestions::default();
+        let [a, b, c] = ["a", "b", "c"].map(|name| NodeId::new(name).unwrap());
+        let poll = |id| {
+            let mut result = std::pin::pin!(questions.result(id));
+            result.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        };
+        let id = questions.begin([a, b].into(), 10);
+        questions.answered(id, a, 3);
+        questions.answered(id, a, 3);
+        questions.answered(id, c, 100);
+        questions.answered(id + 1, b, 100);
+        assert_eq!(poll(id), Poll::Pending);
+        questions.forget_node(b);
+        assert_eq!(poll(id), Poll::Ready(3));
+        let id = questions.begin([a, b].into(), 10);
+        questions.answered(id, b, 2);
+        questions.expire(9);
+        assert_eq!(poll(id), Poll::Pending);
+        questions.expire(10);
+        assert_eq!(poll(id), Poll::Ready(2));
+        assert!(questions.0.lock().open.is_empty(), "bounded");
+    }
+}
