@@ -21,6 +21,7 @@ use crate::host_extension::HostExtensions;
 use crate::http_route::HttpRoute;
 use crate::iq::{IqKey, IqTable};
 use crate::limits::NodeLimits;
+use crate::message_backup::MessageBackup;
 use crate::periodic_job::PeriodicJob;
 use crate::service::{Service, ServiceRegistrations};
 use crate::session::{Session, StreamManagementConfig};
@@ -58,6 +59,8 @@ pub struct Host {
     pub add_delay: Option<AddDelay>,
     /// A feature stores undelivered messages.
     pub stores_offline_messages: bool,
+    /// Stores backups of messages that clients take slowly.
+    pub message_backup: Option<Arc<dyn MessageBackup>>,
     /// Requests to a full address are delivered whether or not their sender may see its presence.
     pub iq_without_subscription: bool,
     /// Stanzas from and to its clients, and the number of clients.
@@ -247,6 +250,7 @@ impl Host {
             add_delay: parts.add_delay,
             client_software: parts.client_software,
             stores_offline_messages: parts.stores_offline_messages,
+            message_backup: parts.message_backup,
             iq_without_subscription: parts.iq_without_subscription,
             services,
             http_routes: parts.http_routes,

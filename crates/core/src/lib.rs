@@ -39,6 +39,7 @@ pub mod http_route;
 pub mod iq;
 pub mod limits;
 pub mod login;
+pub mod message_backup;
 pub mod metrics;
 pub mod multicast;
 pub mod node;

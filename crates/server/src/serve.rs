@@ -163,6 +163,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tasks.0.spawn(recount_accounts(running.clone())),
         tasks.0.spawn(watch_disk(running.clone())),
         tasks.0.spawn(flush_presence_batches(node.clone())),
+        tasks.0.spawn(back_up_overdue_messages(node.clone())),
         tasks.0.spawn(socks5::sweep(socks5)),
     ];
     running.ready.store(true, Ordering::Relaxed);
@@ -277,6 +278,18 @@ async fn flush_presence_batches(node: Arc<Node>) {
         let wait = Duration::from_millis(due.since(node.clock.now())).max(GRAIN);
         tokio::time::sleep(wait).await;
         node.presence_batcher.flush_due(node.clock.now());
+    }
+}
+
+/// Stores backups of messages that their clients have not taken in time. Checks due within a few milliseconds run together,
+/// so that the store writes their messages in one group.
+async fn back_up_overdue_messages(node: Arc<Node>) {
+    const GRAIN: Duration = Duration::from_millis(10);
+    loop {
+        let due = std::future::poll_fn(|cx| node.delivery_watch.poll_due(cx)).await;
+        let wait = Duration::from_millis(due.since(node.clock.now())).max(GRAIN);
+        tokio::time::sleep(wait).await;
+        node.back_up_overdue();
     }
 }
 
