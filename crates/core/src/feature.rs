@@ -119,6 +119,7 @@ pub(crate) struct HostRegistrations {
     pub(crate) removed: Vec<HandlerEntry<Removed>>,
     pub(crate) created: Vec<HandlerEntry<Created>>,
     pub(crate) stores_offline_messages: bool,
+    pub(crate) message_backup: Option<Arc<dyn crate::message_backup::MessageBackup>>,
     pub(crate) iq_without_subscription: bool,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
     pub(crate) elements: StreamElements,
@@ -232,6 +233,11 @@ impl FeatureBuilder<'_> {
     /// `available` that clears [`crate::account::AccountState::flushing`] when nothing is left.
     pub fn stores_offline_messages(&mut self) {
         self.parts.stores_offline_messages = true;
+    }
+
+    /// Registers what stores backups of messages that clients take slowly; the last feature that registers this counts.
+    pub fn message_backup(&mut self, backup: Arc<dyn crate::message_backup::MessageBackup>) {
+        self.parts.message_backup = Some(backup);
     }
 
     /// Delivers requests to a full address whether or not their sender may see its presence, contrary to RFC

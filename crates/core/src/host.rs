@@ -22,6 +22,7 @@ use crate::host_extension::HostExtensions;
 use crate::http_route::HttpRoute;
 use crate::iq::{IqKey, IqTable};
 use crate::limits::NodeLimits;
+use crate::message_backup::MessageBackup;
 use crate::periodic_job::PeriodicJob;
 use crate::service::{Service, ServiceRegistrations};
 use crate::stream_elements::StreamElements;
@@ -48,6 +49,8 @@ pub struct Host {
     pub elements: StreamElements,
     /// A feature stores undelivered messages.
     pub stores_offline_messages: bool,
+    /// Stores backups of messages that clients take slowly.
+    pub message_backup: Option<Arc<dyn MessageBackup>>,
     /// Requests to a full address are delivered whether or not their sender may see its presence.
     pub iq_without_subscription: bool,
     /// Stanzas from and to its clients, and the number of clients.
@@ -222,6 +225,7 @@ impl Host {
             disco_nodes: parts.disco.nodes,
             elements: parts.elements,
             stores_offline_messages: parts.stores_offline_messages,
+            message_backup: parts.message_backup,
             iq_without_subscription: parts.iq_without_subscription,
             services,
             http_routes: parts.http_routes,

@@ -34,6 +34,7 @@ pub mod host_extension;
 pub mod http_route;
 pub mod iq;
 pub mod limits;
+pub mod message_backup;
 pub mod multicast;
 pub mod node;
 pub mod node_extensions;

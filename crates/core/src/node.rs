@@ -20,6 +20,7 @@ use crate::domains::{ComponentError, DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
 use crate::host::{Host, Hosts};
 use crate::limits::NodeLimits;
+use crate::message_backup::DeliveryWatch;
 use crate::metrics::{KINDS, Metrics};
 use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
@@ -30,6 +31,7 @@ use crate::session::stream_management::EndedStreams;
 use crate::session::{
     AccountRates, AdmissionContext, Backlog, Outbox, OutboxRegistry, PresenceBatcher, Session, flags,
 };
+use crate::shared_stanza::SharedStanza;
 
 /// Parts from which a node is built.
 pub struct NodeComponents {
@@ -66,6 +68,8 @@ pub struct Node {
     pub outboxes: OutboxRegistry,
     /// Connections whose presence is delayed in order to batch it.
     pub presence_batcher: PresenceBatcher,
+    /// Sessions with messages whose senders wait for their delivery.
+    pub delivery_watch: DeliveryWatch,
     /// Bytes that wait for clients that do not read them.
     pub backlog: Arc<Backlog>,
     /// Storage.
@@ -120,6 +124,7 @@ impl Node {
             routing_table: RoutingTable::new(parts.hasher),
             outboxes: OutboxRegistry::default(),
             presence_batcher: PresenceBatcher::default(),
+            delivery_watch: DeliveryWatch::default(),
             backlog: Arc::default(),
             stores: parts.stores,
             single: parts.cluster.is_single(),
@@ -550,11 +555,35 @@ impl Node {
             if items.is_empty() {
                 return;
             }
-            let mut work = RoutingWork::default();
+            let unsettled = items.iter().map(|left| &left.item.stanza);
+            let unsettled: Vec<SharedStanza> =
+                unsettled.filter(|stanza| stanza.is_delivery_unsettled()).cloned().collect();
+            let mut work = RoutingWork { tracks_delivery: !unsettled.is_empty(), ..RoutingWork::default() };
             for left in items {
                 self.reroute_undelivered(session, left, &mut work);
             }
-            self.run_effects_spawned(work);
+            self.settle_after(work, unsettled);
+        }
+    }
+
+    /// Performs the effects of messages that were rerouted, and settles the messages when they are safe: their senders wait
+    /// for them, and not for what replaces them.
+    fn settle_after(self: &Arc<Self>, work: RoutingWork, rerouted: Vec<SharedStanza>) {
+        // A backup settles its message, and another session may have a message or will reroute it.
+        let settle = |rerouted: Vec<SharedStanza>| {
+            let replaced = rerouted.iter().filter(|message| !message.is_backed_up() && !message.is_shared());
+            replaced.for_each(SharedStanza::settle_delivery);
+        };
+        match self.run_effects(work).into_future(self) {
+            None => settle(rerouted),
+            Some(rest) if rerouted.is_empty() => self.spawner.spawn("routing", rest),
+            Some(rest) => self.spawner.spawn(
+                "routing",
+                Box::pin(async move {
+                    rest.await;
+                    settle(rerouted);
+                }),
+            ),
         }
     }
 

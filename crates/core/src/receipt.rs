@@ -4,6 +4,9 @@
 //! the [`ReceiptIssuer`]. The sender's count of handled stanzas (XEP-0198 1.6.3, section 4) rises past the stanza when all
 //! its receipts are fulfilled; a receipt that fails sends the sender an error.
 //!
+//! A message that is put into the queue of a client needs no writer: the message itself says when it is safe
+//! ([`Receipt::of_delivery`], [`crate::message_backup`]). Such a receipt allocates nothing.
+//!
 //! # Pitfalls
 //!
 //! A receipt without an outcome would stop the sender's count permanently, so dropping the issuer fails the receipt.
@@ -37,12 +40,28 @@ pub struct ReceiptIssuer(Arc<LeafMutex<ReceiptState>>);
 
 /// Held for the sender of a stanza.
 #[derive(Debug)]
-pub struct Receipt(Arc<LeafMutex<ReceiptState>>);
+pub struct Receipt(ReceiptKind);
+
+#[derive(Debug)]
+enum ReceiptKind {
+    Issued(Arc<LeafMutex<ReceiptState>>),
+    Delivery(AwaitedDelivery),
+}
+
+/// A message whose delivery somebody waits for.
+#[derive(Debug)]
+struct AwaitedDelivery(SharedStanza);
+
+impl Drop for AwaitedDelivery {
+    fn drop(&mut self) {
+        self.0.stop_awaiting_delivery();
+    }
+}
 
 /// Creates both halves.
 pub fn receipt_pair() -> (ReceiptIssuer, Receipt) {
     let state = Arc::new(LeafMutex::new(ReceiptState::Open(None)));
-    (ReceiptIssuer(state.clone()), Receipt(state))
+    (ReceiptIssuer(state.clone()), Receipt(ReceiptKind::Issued(state)))
 }
 
 impl ReceiptIssuer {
@@ -71,9 +90,19 @@ impl Drop for ReceiptIssuer {
 }
 
 impl Receipt {
+    /// The receipt of a message whose delivery is tracked ([`SharedStanza::track_delivery`]). It never fails: if the message
+    /// cannot be delivered or stored, its sender has an error already.
+    pub fn of_delivery(stanza: &SharedStanza) -> Receipt {
+        Receipt(ReceiptKind::Delivery(AwaitedDelivery(stanza.clone())))
+    }
+
     /// The outcome. While there is none, the task is registered to be woken, instead of an earlier one.
     pub fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<ReceiptOutcome> {
-        match &mut *self.0.lock() {
+        let issued = match &self.0 {
+            ReceiptKind::Issued(issued) => issued,
+            ReceiptKind::Delivery(awaited) => return awaited.0.poll_delivery_settled(cx).map(Ok),
+        };
+        match &mut *issued.lock() {
             ReceiptState::Settled(outcome) => Poll::Ready(outcome.clone()),
             ReceiptState::Open(registered) => {
                 if !registered.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -102,6 +131,11 @@ impl Receipts {
     /// Whether the stanza needs no receipt.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether something must be written for the stanza, so that its sender is sent the count without a request for it.
+    pub fn await_writes(&self) -> bool {
+        self.0.iter().any(|attached| matches!(attached.receipt.0, ReceiptKind::Issued(_)))
     }
 
     pub(crate) fn append(&mut self, mut others: Receipts) {
@@ -196,5 +230,16 @@ mod tests {
         let (issuer, receipt) = receipt_pair();
         drop(receipt);
         issuer.settle(Ok(()));
+    }
+
+    #[test]
+    fn the_receipt_of_a_delivery_is_fulfilled_when_the_message_is_settled() {
+        let message = SharedStanza::parse(b"<message/>").unwrap();
+        assert!(message.track_delivery(base::clock::Millis(0)));
+        let (receipt, other) = (Receipt::of_delivery(&message), Receipt::of_delivery(&message));
+        assert_eq!((poll(&receipt), poll(&other)), (Poll::Pending, Poll::Pending));
+        drop(other);
+        message.confirm_delivery();
+        assert_eq!(poll(&receipt), Poll::Ready(Ok(())));
     }
 }

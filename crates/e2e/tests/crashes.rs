@@ -1,7 +1,6 @@
-//! A node that is killed under load (`kill -9`) or stopped: every message that it acknowledged to its sender (XEP-0198,
-//! `<a/>`) is delivered after a restart, in order and once.
-//!
-//! Not implemented: kills with recipients that are online, detached or slow; what is handed to their sessions is lost with the node.
+//! A node that is killed under load (`kill -9`): every message that it acknowledged to its sender (XEP-0198, `<a/>`) is
+//! delivered, before the kill or after a restart. To offline users, in order and once. To others, at least once: a message
+//! that was delivered without an acknowledgement in time, or in the moment of the kill, is delivered again.
 //!
 //! # Pitfalls
 //!
@@ -13,6 +12,7 @@
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use throng_e2e::{NodeProcess, ports, wait};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
-const RECIPIENTS: [&str; 2] = ["juliet", "nurse"];
+const OFFLINE: [&str; 2] = ["juliet", "nurse"];
 const KILLS: u32 = 20;
 /// Messages between two requests for an acknowledgement.
 const BURST: u32 = 16;
@@ -37,6 +37,18 @@ struct TextClient {
 }
 
 impl TextClient {
+    /// Binds a resource and makes it available, with these attributes of `<enable/>` (XEP-0198).
+    fn login_managed(port: u16, user: &str, attributes: &str) -> TextClient {
+        let mut client = TextClient::login(port, user);
+        client.send(&format!(
+            "<enable xmlns='urn:xmpp:sm:3'{attributes}/><presence/><r xmlns='urn:xmpp:sm:3'/>"
+        ));
+        client.read_to("<enabled");
+        // What arrives from here on counts.
+        client.read_to(">");
+        client
+    }
+
     fn login(port: u16, user: &str) -> TextClient {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
         stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
@@ -98,12 +110,12 @@ fn last_count(text: &str) -> Option<u32> {
 }
 
 /// Sends numbered messages to the recipients in turn until the connection breaks.
-fn send_numbered(mut stream: TcpStream, round: u32) {
+fn send_numbered(mut stream: TcpStream, round: u32, recipients: &[&str]) {
     let mut number = 0;
     loop {
         let mut text = String::new();
         for _ in 0..BURST {
-            let to = RECIPIENTS[number as usize % RECIPIENTS.len()];
+            let to = recipients[number as usize % recipients.len()];
             text +=
                 &format!("<message to='{to}@{DOMAIN}' type='chat'><body>{round} {number}</body></message>");
             number += 1;
@@ -129,7 +141,13 @@ fn read_counts(mut stream: TcpStream, handled: &AtomicU32) {
 }
 
 /// Sends under load until `kill_at` messages were acknowledged, and kills the node. Returns the number acknowledged.
-fn kill_under_load(node: &mut NodeProcess, port: u16, round: u32, kill_at: u32) -> u32 {
+fn kill_under_load(
+    node: &mut NodeProcess,
+    port: u16,
+    round: u32,
+    recipients: &'static [&'static str],
+    kill_at: u32,
+) -> u32 {
     let mut romeo = TextClient::login(port, "romeo");
     romeo.send("<enable xmlns='urn:xmpp:sm:3'/>");
     romeo.read_to("<enabled");
@@ -139,12 +157,18 @@ fn kill_under_load(node: &mut NodeProcess, port: u16, round: u32, kill_at: u32) 
         (romeo.stream.try_clone().expect("a socket"), romeo.stream.try_clone().expect("a socket"));
     let counter = handled.clone();
     let reader = std::thread::spawn(move || read_counts(for_reader, &counter));
-    let writer = std::thread::spawn(move || send_numbered(for_writer, round));
+    let writer = std::thread::spawn(move || send_numbered(for_writer, round, recipients));
     wait("acknowledgements", || (handled.load(Ordering::Relaxed) >= kill_at).then_some(()));
     node.kill();
     reader.join().expect("the reader");
     writer.join().expect("the writer");
     handled.load(Ordering::Relaxed)
+}
+
+/// Round and number of a message.
+fn parse_body(body: &str) -> (u32, u32) {
+    let (round, number) = body.split_once(' ').expect("two numbers");
+    (round.parse().expect("a number"), number.parse().expect("a number"))
 }
 
 /// Reads the stored messages up to this one, as pairs of round and number.
@@ -154,32 +178,36 @@ fn read_stored(port: u16, user: &str, last: (u32, u32)) -> Vec<(u32, u32)> {
     let mut numbers = Vec::new();
     while numbers.last().is_none_or(|number| *number < last) {
         client.read_to("<body>");
-        let body = client.read_to("</body>");
-        let (round, number) = body.split_once(' ').expect("two numbers");
-        numbers.push((round.parse().expect("a number"), number.parse().expect("a number")));
+        numbers.push(parse_body(&client.read_to("</body>")));
     }
     numbers
 }
 
-fn configured_node(name: &str, port: u16) -> NodeProcess {
-    let node = NodeProcess::new(name);
+/// A node that is not started yet, and its port.
+fn node_with_accounts(name: &str, users: &[&str]) -> (NodeProcess, u16) {
+    let [port] = ports::free();
+    let mut node = NodeProcess::new(name);
     node.configure(&format!(
         "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
          [limits]\nnew_connections_per_second = 0\nstanzas_per_second = 0\nbytes_per_second = 0\n\
          [modules.offline]\nmax_messages = 1_000_000\nmax_bytes = 1_000_000_000\nsender_percent = 100\n\
          [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'off'\n"
     ));
-    for user in ["romeo", "juliet", "nurse"] {
+    for user in users {
         node.add_account(&format!("{user}@{DOMAIN}"), PASSWORD);
     }
-    node
+    (node, port)
+}
+
+/// Number of acknowledged messages after which the node is killed.
+fn kill_at(round: u32) -> u32 {
+    20 + 37 * round % 300
 }
 
 #[test]
 fn messages_in_the_queue_of_a_detached_session_survive_a_stop() {
     const MESSAGES: u32 = 1_000;
-    let [port] = ports::free();
-    let mut node = configured_node("stops", port);
+    let (mut node, port) = node_with_accounts("stops", &["romeo", "juliet"]);
     node.start();
     let mut juliet = TextClient::login(port, "juliet");
     juliet.send("<presence/><enable xmlns='urn:xmpp:sm:3' resume='true'/>");
@@ -204,23 +232,169 @@ fn messages_in_the_queue_of_a_detached_session_survive_a_stop() {
 
 #[test]
 fn messages_to_offline_users_that_were_acknowledged_survive_twenty_kills_in_order_and_once() {
-    let [port] = ports::free();
-    let mut node = configured_node("crashes", port);
+    let (mut node, port) = node_with_accounts("crashes", &["romeo", "juliet", "nurse"]);
     let mut acknowledged = Vec::new();
     for round in 0..KILLS {
         node.start();
-        acknowledged.push(kill_under_load(&mut node, port, round, 20 + 37 * round % 300));
+        acknowledged.push(kill_under_load(&mut node, port, round, &OFFLINE, kill_at(round)));
     }
     node.start();
-    for (first, user) in (0_u32..).zip(RECIPIENTS) {
+    for (first, user) in (0_u32..).zip(OFFLINE) {
         let want: Vec<(u32, u32)> = (0_u32..)
             .zip(&acknowledged)
-            .flat_map(|(round, count)| (first..*count).step_by(RECIPIENTS.len()).map(move |n| (round, n)))
+            .flat_map(|(round, count)| (first..*count).step_by(OFFLINE.len()).map(move |n| (round, n)))
             .collect();
         let received = read_stored(port, user, *want.last().expect("messages"));
         assert!(received.is_sorted_by(|a, b| a < b), "{user}: not in order, or twice: {received:?}");
         let lost: Vec<_> = want.iter().filter(|number| received.binary_search(number).is_err()).collect();
         assert!(lost.is_empty(), "{user}: {} acknowledged messages are lost: {lost:?}", lost.len());
+    }
+    node.stop();
+}
+
+/// How a recipient's client treats its messages.
+#[derive(Clone, Copy, Debug)]
+enum ClientKind {
+    /// It reads, and acknowledges on request.
+    Acknowledging,
+    /// Its connection is lost, and it does not come back.
+    Detached,
+    /// It has stream management, and does not read.
+    Silent,
+    /// It has no stream management, and does not read until the node is dead: the kernel has its messages.
+    Unmanaged,
+}
+
+const CONNECTED: [&str; 4] = ["juliet", "nurse", "tybalt", "benvolio"];
+const KINDS: [ClientKind; 4] =
+    [ClientKind::Acknowledging, ClientKind::Detached, ClientKind::Silent, ClientKind::Unmanaged];
+
+/// Messages in a text.
+fn messages_in(text: &str) -> impl Iterator<Item = (u32, u32)> {
+    let bodies = text.split("<body>").skip(1).filter_map(|rest| Some(rest.split_once("</body>")?.0));
+    bodies.map(parse_body)
+}
+
+/// Reads and acknowledges until the connection breaks. Returns the messages.
+fn read_and_acknowledge(mut client: TextClient) -> Vec<(u32, u32)> {
+    const REQUEST: &str = "<r xmlns='urn:xmpp:sm:3'/>";
+    let (mut messages, mut stanzas) = (Vec::new(), 0);
+    loop {
+        while let Some(at) = client.input.find(REQUEST) {
+            let text: String = client.input.drain(..at + REQUEST.len()).collect();
+            stanzas += ["<message ", "<presence ", "<iq "]
+                .map(|tag| text.matches(tag).count())
+                .iter()
+                .sum::<usize>();
+            messages.extend(messages_in(&text));
+            // The node may be dead.
+            let _ = client.stream.write_all(format!("<a xmlns='urn:xmpp:sm:3' h='{stanzas}'/>").as_bytes());
+        }
+        let mut buffer = [0; 16_384];
+        match client.stream.read(&mut buffer) {
+            Ok(count @ 1..) => client.input += std::str::from_utf8(&buffer[..count]).expect("ASCII"),
+            _ => break,
+        }
+    }
+    messages.extend(messages_in(&client.input));
+    messages
+}
+
+/// A recipient's connection during one round.
+enum ConnectedClient {
+    Reader(std::thread::JoinHandle<Vec<(u32, u32)>>),
+    Idle(TextClient),
+    Gone,
+}
+
+impl ConnectedClient {
+    fn connect(port: u16, user: &str, kind: ClientKind) -> ConnectedClient {
+        match kind {
+            ClientKind::Acknowledging => {
+                let client = TextClient::login_managed(port, user, "");
+                ConnectedClient::Reader(std::thread::spawn(move || read_and_acknowledge(client)))
+            }
+            ClientKind::Detached => {
+                let mut client = TextClient::login_managed(port, user, " resume='true'");
+                // The presence was handled.
+                client.read_to("h='1'");
+                ConnectedClient::Gone
+            }
+            ClientKind::Silent => {
+                let mut client = TextClient::login_managed(port, user, "");
+                client.read_to("h='1'");
+                ConnectedClient::Idle(client)
+            }
+            ClientKind::Unmanaged => {
+                let mut client = TextClient::login(port, user);
+                client.send("<presence/><iq type='get' id='ready'><ping xmlns='urn:xmpp:ping'/></iq>");
+                client.read_to("id='ready'");
+                ConnectedClient::Idle(client)
+            }
+        }
+    }
+
+    /// What the client has received when the node is dead.
+    fn received(self) -> Vec<(u32, u32)> {
+        match self {
+            ConnectedClient::Reader(reader) => reader.join().expect("the reader"),
+            ConnectedClient::Idle(mut client) => {
+                let mut rest = Vec::new();
+                // An error ends the input as the end does.
+                let _ = client.stream.read_to_end(&mut rest);
+                client.input += std::str::from_utf8(&rest).expect("ASCII");
+                messages_in(&client.input).collect()
+            }
+            ConnectedClient::Gone => Vec::new(),
+        }
+    }
+}
+
+/// Reads stored messages until these are all received.
+fn read_missing(port: u16, user: &str, mut missing: BTreeSet<(u32, u32)>) {
+    if missing.is_empty() {
+        return;
+    }
+    let mut client = TextClient::login(port, user);
+    client.send("<presence/>");
+    while !missing.is_empty() {
+        client.read_to("<body>");
+        missing.remove(&parse_body(&client.read_to("</body>")));
+    }
+    client.send("</stream:stream>");
+    client.read_to("</stream:stream>");
+}
+
+#[test]
+fn messages_to_online_detached_and_slow_users_that_were_acknowledged_survive_twenty_kills() {
+    let users = ["romeo", "juliet", "nurse", "tybalt", "benvolio"];
+    let (mut node, port) = node_with_accounts("crashes-connected", &users);
+    let mut missing: [BTreeSet<(u32, u32)>; 4] = Default::default();
+    for round in 0..KILLS {
+        node.start();
+        for (user, missing) in CONNECTED.iter().zip(&mut missing) {
+            read_missing(port, user, std::mem::take(missing));
+        }
+        let clients: Vec<ConnectedClient> = CONNECTED
+            .iter()
+            .zip(KINDS)
+            .map(|(user, kind)| ConnectedClient::connect(port, user, kind))
+            .collect();
+        let acknowledged = kill_under_load(&mut node, port, round, &CONNECTED, kill_at(round));
+        for ((first, client), missing) in (0_u32..).zip(clients).zip(&mut missing) {
+            let received = client.received();
+            let of_round: Vec<_> = received.iter().filter(|(of, _)| *of == round).collect();
+            assert!(of_round.is_sorted(), "{}: not in order: {of_round:?}", CONNECTED[first as usize]);
+            let sent = (first..acknowledged).step_by(CONNECTED.len()).map(|number| (round, number));
+            missing.extend(sent);
+            for message in &received {
+                missing.remove(message);
+            }
+        }
+    }
+    node.start();
+    for (user, missing) in CONNECTED.iter().zip(missing) {
+        read_missing(port, user, missing);
     }
     node.stop();
 }

@@ -10,13 +10,14 @@ use counting_allocator::allocations;
 use jid::Jid;
 use stanza::Element;
 use testkit::TestNode;
-use throng_core::session::QueuedBatch;
+use throng_core::session::outstanding::OutstandingStanzas;
+use throng_core::session::{QueuedBatch, flags};
 use throng_core::{Effects, IngestOutcome, Multicast, SharedStanza};
 use throng_features::registry::ALL;
 
 /// Allocations of `rounds` messages of Romeo to this address, each taken out of Juliet's queue. With `managed` she
-/// acknowledges (XEP-0198) every tenth one.
-fn cost(to: &str, rounds: usize, managed: bool) -> usize {
+/// acknowledges (XEP-0198) every tenth one. With `tracked` Romeo's stream waits until she has them.
+fn cost(to: &str, rounds: usize, managed: bool, tracked: bool) -> usize {
     let engine = TestNode::new(ALL);
     engine.create_user("romeo@example.net");
     engine.create_user("juliet");
@@ -44,12 +45,25 @@ fn cost(to: &str, rounds: usize, managed: bool) -> usize {
         };
         assert!(juliet.session.outbox.enable_management(terms, [0; 16]));
     }
+    if tracked {
+        romeo.session.flags.set(flags::STREAM_MANAGEMENT);
+    }
+    let mut outstanding = OutstandingStanzas::default();
     for round in 0..rounds + 10 {
         if round == 10 {
             before = allocations();
         }
         let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!() };
-        assert!(matches!(engine.node.ingest(&romeo.session, text.as_bytes(), &head), IngestOutcome::Done));
+        match engine.node.ingest(&romeo.session, text.as_bytes(), &head) {
+            IngestOutcome::Done => assert!(!tracked),
+            IngestOutcome::AwaitsReceipts(receipts) => {
+                assert!(tracked);
+                let position = outstanding.begin(true);
+                outstanding.complete(position, receipts);
+            }
+            _ => panic!("the message waits"),
+        }
+        outstanding.poll(&mut cx, &mut |_| panic!("the message failed"));
         juliet.session.outbox.dequeue_all(&mut cx, &mut batch);
         delivered += batch.len();
         batch.clear();
@@ -59,6 +73,8 @@ fn cost(to: &str, rounds: usize, managed: bool) -> usize {
     }
     let after = allocations();
     assert_eq!(delivered, rounds + 10);
+    outstanding.poll(&mut cx, &mut |_| panic!("the message failed"));
+    assert!(outstanding.is_empty(), "all are delivered");
     after - before
 }
 
@@ -126,11 +142,16 @@ fn a_multicast_costs_no_allocation_for_a_recipient() {
 fn a_chat_message_costs_at_most_two_allocations() {
     const ROUNDS: usize = 1000;
     for to in ["juliet@example.com", "juliet@example.com/balcony"] {
-        let count = cost(to, ROUNDS, false);
+        let count = cost(to, ROUNDS, false, false);
         assert!(count >= ROUNDS, "the counter does not count");
         assert!(count <= 2 * ROUNDS, "{count} allocations for {ROUNDS} messages to {to}");
         // Unacknowledged stanzas share the same allocation, in a list that is reused.
-        let managed = cost(to, ROUNDS, true);
+        let managed = cost(to, ROUNDS, true, false);
         assert!(managed <= count + 10, "{managed} allocations for {ROUNDS} acknowledged messages to {to}");
+        // So do the messages that the sender's stream waits for; its list is reused as well.
+        for managed in [false, true] {
+            let tracked = cost(to, ROUNDS, managed, true);
+            assert!(tracked <= count + 20, "{tracked} allocations for {ROUNDS} tracked messages to {to}");
+        }
     }
 }

@@ -14,8 +14,15 @@ use crate::bit_field::BitField64;
 
 /// Number of sessions that share the message, if there are several.
 const RECIPIENTS: BitField64 = BitField64::lowest(32);
-const UNUSED: BitField64 = RECIPIENTS.then(26);
-const MULTICAST: BitField64 = UNUSED.then(1);
+/// Millisecond of the node's clock since which the delivery is tracked, modulo 2^20 (17 minutes).
+const TRACKED_SINCE: BitField64 = RECIPIENTS.then(20);
+const TRACKED: BitField64 = TRACKED_SINCE.then(1);
+const SETTLED: BitField64 = TRACKED.then(1);
+const AWAITED: BitField64 = SETTLED.then(1);
+const CONFIRMED: BitField64 = AWAITED.then(1);
+const BACKED_UP: BitField64 = CONFIRMED.then(1);
+const ABANDONED: BitField64 = BACKED_UP.then(1);
+const MULTICAST: BitField64 = ABANDONED.then(1);
 const SERVER_ANSWER: BitField64 = MULTICAST.then(1);
 const REQUESTED: BitField64 = SERVER_ANSWER.then(1);
 const DELAYED: BitField64 = REQUESTED.then(1);
@@ -41,6 +48,12 @@ pub(crate) enum DeliveryMark {
     ServerAnswer,
     /// A message of a multicast, whose copies without an address belong to their recipients.
     Multicast,
+    /// The sender need not wait for the delivery any more.
+    Settled,
+    /// Somebody waits until the delivery is settled.
+    Awaited,
+    /// A client has acknowledged the message, or the kernel has taken it.
+    Confirmed,
 }
 
 impl DeliveryMark {
@@ -51,6 +64,9 @@ impl DeliveryMark {
             DeliveryMark::Requested => REQUESTED,
             DeliveryMark::ServerAnswer => SERVER_ANSWER,
             DeliveryMark::Multicast => MULTICAST,
+            DeliveryMark::Settled => SETTLED,
+            DeliveryMark::Awaited => AWAITED,
+            DeliveryMark::Confirmed => CONFIRMED,
         }
     }
 }
@@ -87,6 +103,38 @@ impl DeliveryState {
     pub(crate) const fn recipients(self) -> u64 {
         if self.store_number().is_some() { 0 } else { RECIPIENTS.get(self.0) }
     }
+
+    const fn is_set(self, field: BitField64) -> bool {
+        self.store_number().is_none() && field.is_set(self.0)
+    }
+
+    /// Whether the delivery is or was awaited.
+    pub(crate) const fn is_tracked(self) -> bool {
+        self.is_set(TRACKED)
+    }
+
+    /// Whether somebody may wait for the delivery, which is not settled.
+    pub(crate) const fn is_unsettled(self) -> bool {
+        self.is_set(TRACKED) && !self.is_set(SETTLED)
+    }
+
+    /// Whether the offline store has the message, or is about to store it, while it is in a queue.
+    pub(crate) const fn is_backed_up(self) -> bool {
+        self.is_set(BACKED_UP)
+    }
+
+    /// Whether no session holds the backed-up message any more.
+    pub(crate) const fn is_abandoned(self) -> bool {
+        self.is_set(ABANDONED)
+    }
+
+    /// Milliseconds for which the delivery has not been settled.
+    pub(crate) const fn unsettled_millis(self, now: u64) -> Option<u64> {
+        if !self.is_unsettled() {
+            return None;
+        }
+        Some(now.wrapping_sub(TRACKED_SINCE.get(self.0)) & TRACKED_SINCE.max())
+    }
 }
 
 /// Delivery state that the sessions of all recipients share.
@@ -100,14 +148,52 @@ impl AtomicDeliveryState {
 
     /// The present state.
     pub(crate) fn load(&self) -> DeliveryState {
-        DeliveryState(self.0.load(Ordering::Relaxed))
+        DeliveryState(self.0.load(Ordering::Acquire))
     }
 
-    /// Sets a mark; no effect on a stored message.
-    pub(crate) fn set(&self, mark: DeliveryMark) {
-        if self.load().store_number().is_none() {
-            self.0.fetch_or(mark.field().mask(), Ordering::AcqRel);
+    /// Sets a mark; no effect on a stored message. Returns the state before.
+    pub(crate) fn set(&self, mark: DeliveryMark) -> DeliveryState {
+        let before = self.load();
+        if before.store_number().is_some() {
+            return before;
         }
+        DeliveryState(self.0.fetch_or(mark.field().mask(), Ordering::AcqRel))
+    }
+
+    /// Begins to track the delivery; no effect on a stored message, or if it is tracked. True unless it is settled.
+    pub(crate) fn track(&self, now: u64) -> bool {
+        let tracked = TRACKED.mask() | TRACKED_SINCE.of(now);
+        let begin = |state| (!TRACKED.is_set(state) && !STORED.is_set(state)).then_some(state | tracked);
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, begin);
+        self.load().is_unsettled()
+    }
+
+    /// The offline store is about to store the message. False if it has or need not.
+    pub(crate) fn begin_backup(&self) -> bool {
+        let begin = |state| {
+            let is_due = DeliveryState(state).is_unsettled() && !BACKED_UP.is_set(state);
+            is_due.then_some(state | BACKED_UP.mask())
+        };
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, begin).is_ok()
+    }
+
+    /// The offline store does not have the message. True if no session has it either; otherwise it counts as not backed up.
+    pub(crate) fn cancel_backup(&self) -> bool {
+        let cancel = |state| {
+            let cancels = DeliveryState(state).is_backed_up() && !ABANDONED.is_set(state);
+            cancels.then_some(state & !BACKED_UP.mask())
+        };
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, cancel).is_err()
+            && self.load().is_abandoned()
+    }
+
+    /// The last session that held the message is gone. True if it is backed up, so that nothing is lost.
+    pub(crate) fn abandon(&self) -> bool {
+        let abandon = |state| {
+            let is_kept = STORED.mask() & state == 0 && BACKED_UP.is_set(state);
+            is_kept.then_some(state | ABANDONED.mask())
+        };
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, abandon).is_ok()
     }
 
     /// Adds sessions that share the message; no effect on a stored message, which the store still holds when all
@@ -128,12 +214,15 @@ impl AtomicDeliveryState {
 mod tests {
     use super::*;
 
-    const MARKS: [DeliveryMark; 5] = [
+    const MARKS: [DeliveryMark; 8] = [
         DeliveryMark::Delivered,
         DeliveryMark::Delayed,
         DeliveryMark::Requested,
         DeliveryMark::ServerAnswer,
         DeliveryMark::Multicast,
+        DeliveryMark::Settled,
+        DeliveryMark::Awaited,
+        DeliveryMark::Confirmed,
     ];
 
     #[test]
@@ -157,7 +246,10 @@ mod tests {
         for number in [0, 1, u64::from(u32::MAX), 1 << 62, (1 << 63) - 1] {
             let state = AtomicDeliveryState::new(DeliveryState::stored(number));
             state.add_recipients(3);
-            MARKS.into_iter().for_each(|mark| state.set(mark));
+            for mark in MARKS {
+                state.set(mark);
+            }
+            assert!(!state.track(7) && !state.begin_backup() && !state.cancel_backup() && !state.abandon());
             assert_eq!((state.load().store_number(), state.load().recipients()), (Some(number), 0));
             assert!(MARKS.into_iter().all(|mark| !state.load().has(mark)));
         }
@@ -169,5 +261,41 @@ mod tests {
         state.add_recipients(2);
         assert_eq!([state.release_recipient().recipients(), state.release_recipient().recipients()], [2, 1]);
         assert!(state.load().has(DeliveryMark::Delayed) && state.load().recipients() == 0);
+    }
+
+    #[test]
+    fn a_delivery_is_unsettled_from_tracking_to_settling_and_its_age_is_correct_across_the_wrap() {
+        let wrap = 1 << 20;
+        for (since, now, age) in
+            [(5, 5, 0), (5, 105, 100), (wrap - 10, wrap + 10, 20), (3 * wrap, 3 * wrap + 7, 7)]
+        {
+            let state = AtomicDeliveryState::new(DeliveryState::NEW);
+            assert_eq!(state.load().unsettled_millis(now), None);
+            assert!(state.track(since) && state.track(since + 1), "the first time counts");
+            assert_eq!(state.load().unsettled_millis(now), Some(age), "{since} to {now}");
+            state.set(DeliveryMark::Settled);
+            assert_eq!((state.load().unsettled_millis(now), state.track(now)), (None, false));
+        }
+    }
+
+    #[test]
+    fn a_backup_begins_once_and_is_cancelled_unless_the_message_was_abandoned() {
+        let tracked = || {
+            let state = AtomicDeliveryState::new(DeliveryState::NEW);
+            assert!(!state.begin_backup() && !state.abandon(), "not tracked");
+            state.track(0);
+            assert!(!state.abandon(), "a session that ends must reroute it");
+            assert!(state.begin_backup() && !state.begin_backup());
+            state
+        };
+        let kept = tracked();
+        assert!(!kept.cancel_backup() && !kept.load().is_backed_up());
+        assert!(kept.begin_backup(), "another attempt");
+        let abandoned = tracked();
+        assert!(abandoned.abandon() && abandoned.cancel_backup() && abandoned.load().is_backed_up());
+        let settled = AtomicDeliveryState::new(DeliveryState::NEW);
+        settled.track(0);
+        settled.set(DeliveryMark::Settled);
+        assert!(!settled.begin_backup());
     }
 }

@@ -163,6 +163,8 @@ pub(super) struct Inner {
     delay: DelayGeneration,
     /// A queued stanza was also sent to other sessions.
     has_shared: bool,
+    /// See [`Outbox::start_watch`].
+    pub(super) is_watched: bool,
     /// State that few outboxes have; boxed for that reason.
     pub(super) rare: Option<Box<Rare>>,
     /// Absent until enabled.
@@ -177,6 +179,20 @@ pub(super) struct Rare {
     pub(super) backlog_entry: Option<BacklogEntry>,
     /// The entry of the connection's buffer.
     unsent: Option<UnsentEntry>,
+    /// Messages that were dequeued without stream management and that the kernel has not taken.
+    pub(super) unflushed: Vec<SharedStanza>,
+    /// Messages that were delivered and may have a backup.
+    pub(super) confirmed_backups: Vec<SharedStanza>,
+}
+
+impl Rare {
+    fn is_empty(&self) -> bool {
+        self.tracker.is_none()
+            && self.backlog_entry.is_none()
+            && self.unflushed.is_empty()
+            && self.unsent.is_none()
+            && self.confirmed_backups.is_empty()
+    }
 }
 
 #[derive(Default)]
@@ -220,6 +236,7 @@ impl Outbox {
                 phase: OutboxPhase::Open,
                 delay: DelayGeneration::default(),
                 has_shared: false,
+                is_watched: false,
                 rare: None,
                 management: None,
             }),
@@ -310,14 +327,18 @@ impl Outbox {
     }
 
     /// Dequeues everything (`into` must be empty) and registers the task for the next stanza. True if the
-    /// stream must be closed: see [`Outbox::close_reason`].
+    /// stream must be closed: see [`Outbox::close_reason`]. Without stream management the messages count as delivered.
     pub fn dequeue_all(&self, cx: &mut Context<'_>, into: &mut QueuedBatch) -> bool {
-        self.dequeue(cx, into, u32::MAX, 0).closing
+        let closing = self.dequeue(cx, into, u32::MAX, 0).closing;
+        if self.management_terms().is_none() {
+            self.confirm_written(into.iter().map(|item| &item.stanza));
+        }
+        closing
     }
 
     /// Like [`Outbox::dequeue_all`], but stops before `bytes` are exceeded; at least one stanza is dequeued.
     /// The rest stays subject to the limits of the queue, which do not cover a connection's own buffers. `now`
-    /// is the node's second.
+    /// is the node's second. Without stream management, the caller must confirm the messages ([`crate::WrittenMessages`]).
     pub fn dequeue(
         &self,
         cx: &mut Context<'_>,
@@ -590,9 +611,7 @@ impl Inner {
 
     /// Frees the box when it is empty.
     pub(super) fn drop_empty_rare(&mut self) {
-        let rare = self.rare.take();
-        self.rare = rare
-            .filter(|rare| rare.tracker.is_some() || rare.backlog_entry.is_some() || rare.unsent.is_some());
+        self.rare = self.rare.take().filter(|rare| !rare.is_empty());
     }
 
     /// Stops counting the buffer of the connection.
@@ -606,9 +625,11 @@ impl Inner {
     fn drain_undelivered(&mut self) -> Vec<UndeliveredStanza> {
         self.release_backlog_entry();
         self.bytes = [0; 3];
+        let unflushed = self.take_unflushed_undelivered();
         let Inner { queue, management: ack, .. } = self;
         let unacked = ack.as_deref_mut().map(|ack| ack.drain().collect::<Vec<_>>());
-        let mut left = unacked.unwrap_or_default();
+        let mut left = unflushed;
+        left.extend(unacked.into_iter().flatten());
         left.extend(std::mem::take(queue).into_iter().map(|item| UndeliveredStanza { item, sent_at: None }));
         left
     }
@@ -645,6 +666,7 @@ impl Inner {
             let older =
                 stanza.class() == class && stanza.head().raw_from(stanza.bytes()) == from && counts(stanza);
             if older {
+                stanza.settle_delivery();
                 freed += item.size();
                 if let Some(entry) = entry {
                     entry.sub(item);

@@ -4,12 +4,15 @@
 //! while writing, at [`stanza::Head::attr_insert_offset`]; so one allocation serves every recipient.
 
 use std::ops::Range;
+use std::task::{Context, Poll};
 
+use base::clock::Millis;
 use stanza::{Element, Head, StanzaKind};
 use triomphe::ThinArc;
 use xml::NamespaceContext;
 
 use crate::delivery_state::{AtomicDeliveryState, DeliveryMark, DeliveryState};
+use crate::delivery_waiters;
 use crate::limits::STANZA_LIMITS;
 
 static CLIENT: NamespaceContext = NamespaceContext::client();
@@ -183,6 +186,104 @@ impl SharedStanza {
         !before.has(DeliveryMark::Delivered) && before.recipients() == 1
     }
 
+    /// Begins to track the delivery of a message to a client; must be called before it is queued. True unless the
+    /// delivery is settled, or the message is from the store.
+    pub fn track_delivery(&self, now: Millis) -> bool {
+        self.delivery_state().track(now.0)
+    }
+
+    /// Whether the delivery is tracked and not settled.
+    #[inline]
+    pub fn is_delivery_unsettled(&self) -> bool {
+        self.delivery_state().load().is_unsettled()
+    }
+
+    /// Milliseconds for which the delivery has been tracked and not settled, modulo 17 minutes.
+    #[inline]
+    pub fn unsettled_millis(&self, now: Millis) -> Option<u64> {
+        self.delivery_state().load().unsettled_millis(now.0)
+    }
+
+    /// Those who wait for the delivery need not wait any more: the message is delivered or stored, or its sender has an
+    /// error.
+    pub fn settle_delivery(&self) {
+        if self.delivery_state().set(DeliveryMark::Settled).has(DeliveryMark::Awaited) {
+            delivery_waiters::wake(self.delivery_key());
+        }
+    }
+
+    /// A client has acknowledged the message, or the kernel has taken it. True if the store may have a backup of it, which
+    /// must be removed.
+    #[inline]
+    pub fn confirm_delivery(&self) -> bool {
+        if !self.delivery_state().load().is_tracked() {
+            return false;
+        }
+        let before = self.delivery_state().set(DeliveryMark::Confirmed);
+        self.settle_delivery();
+        before.is_backed_up() && !before.has(DeliveryMark::Confirmed)
+    }
+
+    /// Whether [`SharedStanza::confirm_delivery`] was called.
+    pub fn is_delivery_confirmed(&self) -> bool {
+        self.delivery_state().load().has(DeliveryMark::Confirmed)
+    }
+
+    /// Ready when the delivery is settled; until then the task is registered to be woken.
+    pub fn poll_delivery_settled(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.delivery_state().load().has(DeliveryMark::Settled) {
+            return Poll::Ready(());
+        }
+        delivery_waiters::register(self.delivery_key(), cx.waker(), || {
+            !self.delivery_state().set(DeliveryMark::Awaited).has(DeliveryMark::Settled)
+        })
+    }
+
+    /// Undoes [`SharedStanza::poll_delivery_settled`]; others that wait are woken and register again.
+    pub fn stop_awaiting_delivery(&self) {
+        let state = self.delivery_state().load();
+        if state.has(DeliveryMark::Awaited) && !state.has(DeliveryMark::Settled) {
+            delivery_waiters::wake(self.delivery_key());
+        }
+    }
+
+    /// Whether the store has a backup, or is about to store one.
+    #[inline]
+    pub fn is_backed_up(&self) -> bool {
+        self.delivery_state().load().is_backed_up()
+    }
+
+    /// The store is about to store a backup. False if it has one, or needs none.
+    pub fn begin_backup(&self) -> bool {
+        self.delivery_state().begin_backup()
+    }
+
+    /// The store has no backup. True if no session holds the message either, so that its sender must get an error.
+    pub fn cancel_backup(&self) -> bool {
+        self.delivery_state().cancel_backup()
+    }
+
+    /// The last session that held the message is gone. True if there is a backup, or will be: the message must not be
+    /// rerouted.
+    pub fn abandon_to_backup(&self) -> bool {
+        self.delivery_state().abandon()
+    }
+
+    /// Whether no session holds the message, so that its backup is an ordinary stored message.
+    pub fn is_abandoned_to_backup(&self) -> bool {
+        self.delivery_state().load().is_abandoned()
+    }
+
+    /// Whether both are the same allocation.
+    pub fn is_same(&self, other: &SharedStanza) -> bool {
+        std::ptr::eq(self.bytes().as_ptr(), other.bytes().as_ptr())
+    }
+
+    /// Unique as long as the stanza exists.
+    fn delivery_key(&self) -> usize {
+        self.bytes().as_ptr().addr()
+    }
+
     fn delivery_state(&self) -> &AtomicDeliveryState {
         &self.0.header.header.delivery_state
     }
@@ -334,5 +435,58 @@ mod tests {
         assert_eq!((stanza.stored(), stanza.is_shared(), stanza.is_delayed()), (Some(7), false, false));
         assert!(stanza.release_copy());
         assert!(SharedStanza::delayed(b"<message/>").unwrap().is_delayed() && !stanza.is_delayed());
+    }
+
+    #[test]
+    fn a_task_that_awaits_a_delivery_is_woken_once_it_is_settled() {
+        let count = std::sync::Arc::new(WakeCount::default());
+        let waker = std::task::Waker::from(count.clone());
+        let cx = Context::from_waker(&waker);
+        let message = SharedStanza::parse(b"<message/>").unwrap();
+        assert!(message.track_delivery(Millis(0)));
+        assert_eq!(
+            (message.poll_delivery_settled(&cx), message.poll_delivery_settled(&cx)),
+            (Poll::Pending, Poll::Pending)
+        );
+        assert!(!message.confirm_delivery(), "there is no backup");
+        message.settle_delivery();
+        assert_eq!(
+            (count.0.load(std::sync::atomic::Ordering::Relaxed), message.poll_delivery_settled(&cx)),
+            (1, Poll::Ready(()))
+        );
+    }
+
+    #[test]
+    fn a_task_that_stops_waiting_does_not_take_the_wake_up_of_another() {
+        let [leaving, staying] = [(); 2].map(|()| std::sync::Arc::new(WakeCount::default()));
+        let message = SharedStanza::parse(b"<message/>").unwrap();
+        message.track_delivery(Millis(0));
+        for count in [&leaving, &staying] {
+            let waker = std::task::Waker::from(count.clone());
+            assert_eq!(message.poll_delivery_settled(&Context::from_waker(&waker)), Poll::Pending);
+        }
+        message.stop_awaiting_delivery();
+        let waker = std::task::Waker::from(staying.clone());
+        assert_eq!(message.poll_delivery_settled(&Context::from_waker(&waker)), Poll::Pending);
+        message.settle_delivery();
+        assert_eq!(staying.0.load(std::sync::atomic::Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_confirmed_message_reports_its_backup_once() {
+        let message = SharedStanza::parse(b"<message/>").unwrap();
+        assert!(!message.confirm_delivery(), "not tracked");
+        message.track_delivery(Millis(0));
+        assert!(message.begin_backup());
+        assert!(message.confirm_delivery() && !message.confirm_delivery());
+        assert!(message.is_delivery_confirmed() && !message.is_delivery_unsettled());
+    }
+
+    #[derive(Default)]
+    struct WakeCount(std::sync::atomic::AtomicU32);
+    impl std::task::Wake for WakeCount {
+        fn wake(self: std::sync::Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 }

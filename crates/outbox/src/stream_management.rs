@@ -203,8 +203,13 @@ impl StreamManagement {
         }
     }
 
-    /// Releases acknowledged stanzas; returns the highest store number among them.
-    fn acknowledge(&mut self, h: u32) -> Result<Option<u64>, HandledCountTooHigh> {
+    /// Releases acknowledged stanzas; returns the highest store number among them. Messages that may have a backup are added
+    /// to `backups`.
+    fn acknowledge(
+        &mut self,
+        h: u32,
+        backups: &mut Vec<SharedStanza>,
+    ) -> Result<Option<u64>, HandledCountTooHigh> {
         let count = self.newly_handled(h)?;
         let mut stored = None;
         for _ in 0..count {
@@ -212,6 +217,9 @@ impl StreamManagement {
             self.unacked_bytes -= sent.size();
             sent.stanza.mark_delivered();
             stored = sent.stanza.stored().or(stored);
+            if sent.stanza.confirm_delivery() {
+                backups.push(sent.stanza);
+            }
         }
         self.acked = self.acked.wrapping_add(count);
         let nothing_new = count == 0 && !self.unacked.is_empty();
@@ -232,6 +240,11 @@ impl StreamManagement {
     }
 
     /// All unacknowledged stanzas, oldest first.
+    pub(super) fn unacked(&self) -> impl Iterator<Item = &SharedStanza> {
+        self.unacked.iter().map(|sent| &sent.stanza)
+    }
+
+    /// Removes all unacknowledged stanzas and returns them, oldest first.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = UndeliveredStanza> + '_ {
         self.unacked_bytes = 0;
         self.to_resend = 0;
@@ -370,7 +383,9 @@ impl Outbox {
     pub fn acknowledge(&self, h: u32) -> Result<(), HandledCountTooHigh> {
         let mut inner = self.inner.lock();
         let Some(ack) = &mut inner.management else { return Ok(()) };
-        let stored = ack.acknowledge(h)?;
+        let mut backups = Vec::new();
+        let stored = ack.acknowledge(h, &mut backups)?;
+        inner.keep_confirmed_backups(backups);
         notify_tracker(inner, stored);
         Ok(())
     }
@@ -506,10 +521,12 @@ impl Outbox {
         let Some(ack) = inner.management.as_deref_mut() else {
             return Err(HandledCountTooHigh { h, sent: 0 });
         };
-        let stored = ack.acknowledge(h)?;
+        let mut backups = Vec::new();
+        let stored = ack.acknowledge(h, &mut backups)?;
         ack.to_resend = u32::try_from(ack.unacked.len()).unwrap_or(u32::MAX);
         ack.ack_request = ack.ack_request.after(AckEvent::RetryAllowed);
         let handled = ack.handled;
+        inner.keep_confirmed_backups(backups);
         notify_tracker(inner, stored);
         Ok(handled)
     }

@@ -160,6 +160,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tasks.handle.spawn(recount_accounts(running.clone())),
         tasks.handle.spawn(watch_disk(running.clone())),
         tasks.handle.spawn(flush_presence_batches(node.clone())),
+        tasks.handle.spawn(back_up_overdue_messages(node.clone())),
     ];
     periodic_tasks.extend(running.services.sweep(&tasks.handle));
     running.ready.store(true, Ordering::Relaxed);
@@ -274,6 +275,18 @@ async fn flush_presence_batches(node: Arc<Node>) {
         let wait = Duration::from_millis(due.since(node.clock.now())).max(GRAIN);
         tokio::time::sleep(wait).await;
         node.presence_batcher.flush_due(node.clock.now());
+    }
+}
+
+/// Stores backups of messages that their clients have not taken in time. Checks due within a few milliseconds run together,
+/// so that the store writes their messages in one group.
+async fn back_up_overdue_messages(node: Arc<Node>) {
+    const GRAIN: Duration = Duration::from_millis(10);
+    loop {
+        let due = std::future::poll_fn(|cx| node.delivery_watch.poll_due(cx)).await;
+        let wait = Duration::from_millis(due.since(node.clock.now())).max(GRAIN);
+        tokio::time::sleep(wait).await;
+        node.back_up_overdue();
     }
 }
 

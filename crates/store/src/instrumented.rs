@@ -199,7 +199,7 @@ instrumented! {
     Offline in offline {
         fn append(messages: Vec<OfflineMessage>, quota: crate::Quota) -> Vec<AppendOutcome>;
         fn fetch(owner: AddressId, page: Page, now: u64) -> Paged<StoredMessage>;
-        fn remove_through(owner: AddressId, seq: u64) -> u32;
+        fn remove_range(owner: AddressId, first: u64, last: u64) -> u32;
         fn count(owner: AddressId) -> u32;
         fn expire(now: u64, limit: u32) -> u32;
     }

@@ -2,11 +2,11 @@
 //!
 //! The stanza is opaque bytes. The caller decides which messages are stored.
 //!
-//! Not implemented: XEP-0013, which would only need `fetch` and a removal by number.
+//! Not implemented: XEP-0013, which would only need `fetch` and `remove_range`.
 //!
 //! # Pitfalls
 //!
-//! Sequence numbers are per owner and never reused, so that a repeated `remove_through` cannot remove later messages.
+//! Sequence numbers are per owner and never reused, so that a repeated `remove_range` cannot remove later messages.
 
 use crate::{AddressId, Page, Paged, StoreFuture};
 
@@ -125,8 +125,13 @@ pub trait Offline: Send + Sync {
     /// number.
     fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>>;
 
+    /// Removes all messages from the first up to and including the last sequence number; returns how many there were.
+    fn remove_range(&self, owner: AddressId, first: u64, last: u64) -> StoreFuture<'_, u32>;
+
     /// Removes all messages up to and including this sequence number; returns how many there were.
-    fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32>;
+    fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32> {
+        self.remove_range(owner, 0, seq)
+    }
 
     /// Number of messages, including expired ones not yet removed.
     fn count(&self, owner: AddressId) -> StoreFuture<'_, u32>;

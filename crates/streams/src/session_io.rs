@@ -25,13 +25,13 @@ use stanza::{Element, Head, IqType, StanzaCondition, StanzaError, StanzaKind, St
 use throng_core::provided::KeepAlivePing;
 use throng_core::session::outstanding::StanzaPosition;
 use throng_core::session::stream_management::ACK_RETRY_SECONDS;
-use throng_core::session::{DequeueOutcome, QueuedBatch, QueuedStanza, ToRewrite, flags};
+use throng_core::session::{DequeueOutcome, QueuedBatch, QueuedStanza, ToRewrite, WrittenMessages, flags};
 use throng_core::{IngestOutcome, Node, Receipts, Session, SharedStanza};
 use xml::{NamespaceContext, Ns, Tree};
 
 use crate::c2s::{C2sConnection, PhaseOutcome};
 use crate::stream_management;
-use crate::unfinished::{HoldRule, StanzaTurn};
+use crate::unfinished::{HoldRule, StanzaTurn, UnfinishedStanzas};
 
 /// Elements read in one poll before the task yields.
 const MAX_ELEMENTS_PER_POLL: usize = 128;
@@ -128,7 +128,7 @@ impl C2sConnection {
         };
         let announce = handled > 0 && unfinished.must_announce();
         if unfinished.is_empty() {
-            self.unfinished = None;
+            self.unfinished.take().into_iter().for_each(UnfinishedStanzas::recycle);
         }
         if handled > 0 {
             self.outbox.count_handled(handled);
@@ -148,7 +148,7 @@ impl C2sConnection {
             }
             return;
         }
-        let unfinished = self.unfinished.get_or_insert_default();
+        let unfinished = self.unfinished.get_or_insert_with(UnfinishedStanzas::recycled);
         let position = position.unwrap_or_else(|| unfinished.begin(counted));
         unfinished.complete(position, receipts);
     }
@@ -268,7 +268,7 @@ impl C2sConnection {
                 }
                 Ok(BoundElementOutcome::Wait(later)) => {
                     let counted = session.flags.has(flags::STREAM_MANAGEMENT);
-                    let unfinished = self.unfinished.get_or_insert_default();
+                    let unfinished = self.unfinished.get_or_insert_with(UnfinishedStanzas::recycled);
                     let position = position.unwrap_or_else(|| unfinished.begin(counted));
                     unfinished.wait(position, later);
                     continue;
@@ -332,12 +332,13 @@ impl C2sConnection {
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> PhaseOutcome {
+        let mut written = WrittenMessages::default();
         for _ in 0..MAX_REFILLS_PER_POLL {
             let taken = if !self.stream.accepts_output() {
                 // No request of the client is open for output; stanzas stay in the outbox under its guarantees.
                 DequeueOutcome { closing: self.outbox.register_waker(cx), more: false, request_ack: false }
             } else if self.stream.unsent() < OUTPUT_TARGET_BYTES {
-                self.refill_output(session, now, cx, scratch)
+                self.refill_output(session, now, &mut written, cx, scratch)
             } else {
                 DequeueOutcome { closing: self.outbox.register_waker(cx), more: true, request_ack: false }
             };
@@ -345,8 +346,13 @@ impl C2sConnection {
             match self.stream.poll_flush(cx, scratch) {
                 Poll::Ready(Ok(())) => {
                     self.context.node.record_delivery(&self.outbox);
+                    if self.outbox.confirm_flushed(&mut written) {
+                        self.context.node.remove_delivered_backups(session);
+                    }
                     if std::mem::take(&mut self.write_stalled_since) != 0 {
                         self.count_unsent(session);
+                        self.outbox.confirm_unflushed();
+                        self.context.node.remove_delivered_backups(session);
                         self.outbox.restart_ack_timer(now);
                         self.reset_idle_deadline(session, now);
                         // There is room again: write what was queued meanwhile and resume reading.
@@ -356,11 +362,15 @@ impl C2sConnection {
                         continue;
                     }
                 }
-                Poll::Ready(Err(error)) => return self.on_transport_error(error),
+                Poll::Ready(Err(error)) => {
+                    self.outbox.retain_unflushed(&mut written);
+                    return self.on_transport_error(error);
+                }
                 Poll::Pending => {
                     if self.write_stalled_since != 0 || self.stream.unsent() > OUTPUT_TARGET_BYTES {
                         self.count_unsent(session);
                     }
+                    self.outbox.retain_unflushed(&mut written);
                     // Each byte that the peer accepts restarts the timeout, because the peer is slow but connected.
                     if self.write_stalled_since == 0 || self.stream.unsent() < before {
                         self.write_stalled_since = now.max(1);
@@ -391,13 +401,18 @@ impl C2sConnection {
         &mut self,
         session: &Session,
         now: u32,
+        written: &mut WrittenMessages,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> DequeueOutcome {
+        let managed = session.flags.has(flags::STREAM_MANAGEMENT);
         BATCH.with_borrow_mut(|batch| {
             let taken = self.outbox.dequeue(cx, batch, OUTPUT_TARGET_BYTES as u32, now);
             for item in batch.drain(..) {
                 write_item(&mut self.stream, session, &item, scratch);
+                if !managed {
+                    written.add(&item.stanza);
+                }
             }
             if batch.spilled() {
                 // `dequeue` swaps the vectors: the outbox would get this one's heap memory and hold it while idle.
@@ -432,16 +447,21 @@ impl C2sConnection {
             return;
         }
         let now = self.context.node.seconds();
+        let mut written = WrittenMessages::default();
         while self.write_stalled_since == 0
             && !self.ping_sent
             && self.stream.unsent() < OUTPUT_TARGET_BYTES
             && self.stream.accepts_output()
         {
-            let more = self.refill_output(session, now, cx, scratch).more;
-            if !more || !matches!(self.stream.poll_flush(cx, scratch), Poll::Ready(Ok(()))) {
-                return;
+            let more = self.refill_output(session, now, &mut written, cx, scratch).more;
+            let flushed = matches!(self.stream.poll_flush(cx, scratch), Poll::Ready(Ok(())));
+            // The rest is flushed while the stream closes, and counts as delivered.
+            self.outbox.confirm_flushed(&mut written);
+            if !more || !flushed {
+                break;
             }
         }
+        self.context.node.remove_delivered_backups(session);
     }
 
     /// Handles an elapsed deadline of a bound stream: an idle client, or a peer that does not read.
@@ -569,14 +589,14 @@ fn take_element(
                 },
                 Element::UnknownType(head) => Ok(reject_unknown_type(node, session, &out, &head)),
                 Element::Other { ns: Some(ns @ (Ns::Sm3 | Ns::Sm2)), name, .. } => {
-                    take_management(session, ns, name, &out, &CLIENT, limits)
+                    take_management(node, session, ns, name, &out, &CLIENT, limits)
                 }
                 _ => Err(StreamCondition::UnsupportedStanzaType.into()),
             }
         }
         Element::UnknownType(head) => Ok(reject_unknown_type(node, session, bytes, &head)),
         Element::Other { ns: Some(ns @ (Ns::Sm3 | Ns::Sm2)), name, .. } => {
-            take_management(session, ns, name, bytes, &connection.scope, limits)
+            take_management(node, session, ns, name, bytes, &connection.scope, limits)
         }
         Element::Other { ns, ns_text, name } => {
             match ns.and_then(|ns| node.nonza(session, ns, name, bytes)) {
@@ -613,6 +633,7 @@ fn must_hold(rule: HoldRule, session: &Session, bytes: &[u8], head: &Head) -> Op
 
 /// Handles an element of stream management (XEP-0198) on a bound stream.
 fn take_management(
+    node: &Arc<Node>,
     session: &Arc<Session>,
     ns: Ns,
     name: &str,
@@ -627,9 +648,8 @@ fn take_management(
     let tree = Tree::parse(bytes, scope, limits)?;
     match name {
         "r" if managed => Ok(BoundElementOutcome::Reply(stream_management::ack(session))),
-        "a" if managed => {
-            stream_management::acknowledge(session, tree.root()).map(|()| BoundElementOutcome::Acknowledged)
-        }
+        "a" if managed => stream_management::acknowledge(node, session, tree.root())
+            .map(|()| BoundElementOutcome::Acknowledged),
         "enable" => Ok(BoundElementOutcome::Reply(stream_management::enable(session, tree.root()))),
         // Resuming after binding is too late (section 5), and nothing is counted before stream management is enabled.
         "resume" | "r" | "a" => Ok(BoundElementOutcome::Reply(stream_management::unexpected(ns))),

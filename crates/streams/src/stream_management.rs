@@ -7,8 +7,9 @@
 //! The identifier of a stream is a random token and the resource. The account is the authenticated one, so an
 //! identifier of another account matches nothing, and there is no table of identifiers that could be flooded.
 //!
-//! `<r/>` is answered at once with the number of stanzas that are safe. Stanzas that become safe later are announced with
-//! an unsolicited `<a/>`, one for all of them; so is the final number before the stream ends.
+//! `<r/>` is answered at once with the number of stanzas that are safe. Those before it that become safe later are announced
+//! with an unsolicited `<a/>`, one for all of them; so are stanzas for which something was written, and the final number
+//! before the stream ends.
 //!
 //! Not implemented: server-to-server streams.
 //!
@@ -145,11 +146,17 @@ pub(crate) fn enable(session: &Session, element: xml::TreeNode<'_>) -> Vec<u8> {
 ///
 /// # Errors
 /// If `h` is missing, not a number or too high.
-pub(crate) fn acknowledge(session: &Session, element: xml::TreeNode<'_>) -> Result<(), StreamError> {
+pub(crate) fn acknowledge(
+    node: &Arc<Node>,
+    session: &Session,
+    element: xml::TreeNode<'_>,
+) -> Result<(), StreamError> {
     let h = number(&element, "h").ok_or_else(|| {
         StreamError::new(StreamCondition::BadFormat).text("<a/> requires a numeric 'h' attribute")
     })?;
-    session.outbox.acknowledge(h).map_err(too_high)
+    session.outbox.acknowledge(h).map_err(too_high)?;
+    node.remove_delivered_backups(session);
+    Ok(())
 }
 
 fn identifier(token: &[u8], resource: &str) -> String {
@@ -231,6 +238,7 @@ pub(crate) fn resume(
             }
             Ok(handled) => {
                 node.metrics.sessions_resumed.inc();
+                node.remove_delivered_backups(&session);
                 // XEP-0352, section 4.2: a resumed stream is active.
                 session.flags.clear(flags::INACTIVE);
                 let mut out = Vec::with_capacity(128);

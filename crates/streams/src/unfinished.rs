@@ -10,6 +10,7 @@
 //! handled what came before, so such a request is held until those stanzas are safe. If the connection breaks, held stanzas are forgotten: they were not counted, so a client with
 //! stream management sends them again.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -62,11 +63,40 @@ pub(crate) struct UnfinishedStanzas {
     held_bytes: usize,
     /// How the input ended.
     end: Option<PhaseOutcome>,
-    /// The client knows a count that is too low, so the next one is sent to it.
-    announce: bool,
+    /// The client knows a count that is too low: it is sent each count up to this position.
+    announce_through: Option<StanzaPosition>,
+}
+
+/// Capacity for stanzas that is kept with an unused [`UnfinishedStanzas`].
+const RETAINED_STANZAS: usize = 16;
+/// Unused ones that a thread keeps.
+const MAX_SPARE: usize = 64;
+
+thread_local! {
+    /// A client with stream management needs one for each of its messages, until the recipient has it: no allocation then.
+    #[allow(clippy::vec_box, reason = "the boxes are what is reused")]
+    static SPARE: RefCell<Vec<Box<UnfinishedStanzas>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl UnfinishedStanzas {
+    /// An empty one, which may have belonged to another connection.
+    pub(crate) fn recycled() -> Box<UnfinishedStanzas> {
+        SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+    }
+
+    /// Keeps an empty one for another connection.
+    pub(crate) fn recycle(mut self: Box<Self>) {
+        debug_assert!(self.is_empty() && self.handling.is_none() && self.held.is_empty());
+        self.announce_through = None;
+        self.outstanding.shrink_to(RETAINED_STANZAS);
+        self.held.shrink_to(RETAINED_STANZAS);
+        SPARE.with_borrow_mut(|spare| {
+            if spare.len() < MAX_SPARE {
+                spare.push(self);
+            }
+        });
+    }
+
     /// A stanza was read; `counted` if stream management is enabled.
     pub(crate) fn begin(&mut self, counted: bool) -> StanzaPosition {
         self.outstanding.begin(counted)
@@ -74,7 +104,9 @@ impl UnfinishedStanzas {
 
     /// A stanza was handled, and is safe when its receipts are fulfilled.
     pub(crate) fn complete(&mut self, position: StanzaPosition, receipts: Receipts) {
-        self.announce |= !receipts.is_empty();
+        if receipts.await_writes() {
+            self.announce_through = Some(self.outstanding.end());
+        }
         self.outstanding.complete(position, receipts);
     }
 
@@ -92,7 +124,7 @@ impl UnfinishedStanzas {
 
     /// The client was sent a count that does not include all of its stanzas.
     pub(crate) fn announce_next_count(&mut self) {
-        self.announce = true;
+        self.announce_through = Some(self.outstanding.end());
     }
 
     /// Completes what can be completed; returns the number of stanzas that are newly safe and count.
@@ -107,9 +139,13 @@ impl UnfinishedStanzas {
         self.outstanding.poll(cx, &mut |failed| node.return_failed(failed))
     }
 
-    /// Whether the client must be sent the count that has just risen.
-    pub(crate) fn must_announce(&self) -> bool {
-        self.announce
+    /// Whether the client must be sent the count that has just risen. Must be called once for each.
+    pub(crate) fn must_announce(&mut self) -> bool {
+        let Some(last) = self.announce_through else { return false };
+        if self.outstanding.has_reached(last) {
+            self.announce_through = None;
+        }
+        true
     }
 
     /// Nothing is left: the connection need not keep this.

@@ -124,7 +124,7 @@ counting_store! {
     Offline in offline {
         append(messages: Vec<OfflineMessage>, quota: store::Quota) -> Vec<AppendOutcome>;
         fetch(owner: AddressId, page: Page, now: u64) -> Paged<StoredMessage>;
-        remove_through(owner: AddressId, seq: u64) -> u32;
+        remove_range(owner: AddressId, first: u64, last: u64) -> u32;
         count(owner: AddressId) -> u32;
         expire(now: u64, limit: u32) -> u32;
     }

@@ -148,6 +148,8 @@ pub struct UndeliveredCtx<'a> {
     pub from: JidRef<'a>,
     /// The recipient: bare or full.
     pub to: JidRef<'a>,
+    /// The sender must learn when the stanza is safe; see [`crate::message_backup`].
+    pub tracks_delivery: bool,
     /// Effects to perform.
     pub effects: &'a mut Effects,
 }

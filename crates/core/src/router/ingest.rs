@@ -18,7 +18,7 @@ use crate::metrics::RouteOutcome;
 use crate::node::Node;
 use crate::receipt::Receipts;
 use crate::server_error::unreadable_stanza;
-use crate::session::Session;
+use crate::session::{Session, flags};
 use crate::shared_stanza::SharedStanza;
 
 /// Result of handling a stanza from a client.
@@ -46,7 +46,8 @@ impl Node {
         let host = session.account.host();
         host.domain_counters.stanza_in(head.kind);
         let _reading = LatencySample::begin(self.seconds(), &*self.clock);
-        let mut work = RoutingWork::of(StanzaOrigin::Stream);
+        let tracks_delivery = session.flags.has(flags::STREAM_MANAGEMENT);
+        let mut work = RoutingWork { tracks_delivery, ..RoutingWork::of(StanzaOrigin::Stream) };
         if let Err(fatal) = self.ingest_stanza(&host, session, bytes, head, &mut work) {
             return IngestOutcome::Fatal(fatal);
         }

@@ -27,6 +27,7 @@ use crate::iq::IqTarget;
 use crate::metrics::RouteOutcome;
 use crate::node::Node;
 use crate::provided::AddDelay;
+use crate::receipt::{AttachedReceipt, Receipt};
 use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{AdmissionContext, PushOutcome, QueuedStanza, Session, ToRewrite, Urgency, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -374,9 +375,13 @@ impl Node {
             DeliveryScope::AllNodes(_) => copy_for_delivered_chain(host, &session.account, &stanza, work),
             DeliveryScope::Here | DeliveryScope::Copy => None,
         };
+        let tracked = self.track_delivery(host, session, &stanza, work).then(|| stanza.clone());
         let item = QueuedStanza::new(stanza, ToRewrite::None);
         let RejectedPush { item, full } = match self.push_item_with_host(host, session, item, false) {
             Ok(()) => {
+                if let Some(stanza) = tracked {
+                    self.await_delivery(std::slice::from_ref(session), stanza, work);
+                }
                 if let Some(stanza) = watched {
                     let taken: (&[Arc<Session>], &[Box<str>]) = (std::slice::from_ref(session), &[]);
                     self.run_delivered(recipient, &stanza, from, to, taken, work);
@@ -401,6 +406,31 @@ impl Node {
             }
             _ => {}
         }
+    }
+
+    /// Tracks the delivery of a message to this session, if its sender must learn when it is safe. Must be called before the
+    /// message is queued.
+    fn track_delivery(
+        &self,
+        host: &Host,
+        session: &Session,
+        stanza: &SharedStanza,
+        work: &RoutingWork,
+    ) -> bool {
+        work.tracks_delivery
+            && is_stored_offline(stanza.kind())
+            && host.message_backup.is_some()
+            && !session.flags.has(flags::EPHEMERAL)
+            && stanza.track_delivery(self.clock.now())
+    }
+
+    /// A tracked message is in the queues of these sessions: it is safe when one of them has delivered it.
+    fn await_delivery(&self, sessions: &[Arc<Session>], stanza: SharedStanza, work: &mut RoutingWork) {
+        for session in sessions {
+            self.watch_delivery(session);
+        }
+        let receipt = Receipt::of_delivery(&stanza);
+        work.receipts.0.push(AttachedReceipt { stanza, receipt });
     }
 
     /// Whether a session is detached while another resource of its account accepts messages.
@@ -524,7 +554,15 @@ impl Node {
         let LocalRecipient { host, account, except, scope } = recipient;
         match (action, account) {
             (DeliveryAction::NonNegative, Some(account)) => {
+                let tracked = work.tracks_delivery
+                    && account
+                        .sessions()
+                        .first()
+                        .is_some_and(|session| self.track_delivery(host, session, &stanza, work));
                 let taken = self.deliver_to_non_negative_with_host(host, account, &stanza, except);
+                if tracked && !taken.is_empty() {
+                    self.await_delivery(&taken, stanza.clone(), work);
+                }
                 let taken_by_peers =
                     self.deliver_to_peers(recipient, account, &stanza, to, !taken.is_empty(), work);
                 if taken.is_empty() && taken_by_peers.is_empty() {
@@ -636,6 +674,7 @@ impl Node {
             stanza: &stanza,
             from,
             to,
+            tracks_delivery: work.tracks_delivery,
             effects: &mut work.effects,
         };
         match host.hooks.undelivered.run(&mut ctx, &probe, at) {
@@ -699,7 +738,10 @@ impl Node {
             match chain.run(&mut ctx, &probe, 0) {
                 // Handlers of `deliver` must not defer; one that does is skipped.
                 ChainResult::Done | ChainResult::Wait { .. } => {}
-                ChainResult::Stopped(StopReason::Consumed | StopReason::Refused(_)) => return Ok(()),
+                ChainResult::Stopped(StopReason::Consumed | StopReason::Refused(_)) => {
+                    item.stanza.settle_delivery();
+                    return Ok(());
+                }
             }
         }
         let limits = self.limits().outbox();
@@ -760,18 +802,13 @@ impl Node {
             return;
         }
         if stanza.is_stored() {
-            // It is still in the store: later messages must not overtake it.
-            session.account.with(|state| {
-                let others = state.sessions.iter().any(|s| {
-                    !Arc::ptr_eq(s, session) && !s.is_ended() && s.priority().is_some_and(|p| p >= 0)
-                });
-                state.may_have_offline_messages = true;
-                state.flushing |= others;
-            });
-            return;
+            return keep_stored_before_later(session);
         }
         // Unless another session has the message or will reroute it.
         if stanza.release_copy() {
+            if self.abandon_to_backup(&session.account, stanza) {
+                return keep_stored_before_later(session);
+            }
             work.redelivery = true;
             self.redeliver(session, left, work);
             work.redelivery = false;
@@ -854,6 +891,18 @@ impl Node {
             action => self.apply_delivery_action(recipient, action, stanza, from, to, work),
         }
     }
+}
+
+/// The store has a message that this session held: later messages must not overtake it.
+fn keep_stored_before_later(session: &Arc<Session>) {
+    session.account.with(|state| {
+        let others = state
+            .sessions
+            .iter()
+            .any(|s| !Arc::ptr_eq(s, session) && !s.is_ended() && s.priority().is_some_and(|p| p >= 0));
+        state.may_have_offline_messages = true;
+        state.flushing |= others;
+    });
 }
 
 /// A message of a multicast gets the address that would have been written: it was sent to this recipient, not copied.

@@ -91,6 +91,8 @@ pub(crate) struct RoutingWork {
     pub(crate) pending: Vec<BoxFuture<'static, ResumedChain>>,
     /// Receipts that the stanza, or a stanza that it caused, was given.
     pub(crate) receipts: Receipts,
+    /// The sender must learn when its messages are safe; see [`crate::message_backup`].
+    pub(crate) tracks_delivery: bool,
     /// This is a redelivery of a stanza that was delivered before; see [`crate::hooks::DeliveredCtx`].
     pub(crate) redelivery: bool,
     /// The next stanza for [`Node::incoming`] was handed over.
@@ -226,10 +228,12 @@ impl Node {
         let (node, origin) = (self.clone(), work.origin);
         RoutingOutcome::Wait(Box::pin(async move {
             let mut receipts = work.receipts;
+            let tracks_delivery = work.tracks_delivery;
             let mut queue = std::collections::VecDeque::from(work.pending);
             while let Some(later) = queue.pop_front() {
                 let resumed = later.await;
-                let mut work = RoutingWork { effects: resumed.effects, ..RoutingWork::of(origin) };
+                let mut work =
+                    RoutingWork { effects: resumed.effects, tracks_delivery, ..RoutingWork::of(origin) };
                 node.perform_now(&mut work);
                 if work.pending.is_empty() {
                     node.resume(resumed.continuation, &mut work);

@@ -104,6 +104,11 @@ impl OutstandingStanzas {
         }
     }
 
+    /// Frees memory above this number of stanzas, so that an empty list can be kept for another client.
+    pub fn shrink_to(&mut self, stanzas: usize) {
+        self.stanzas.shrink_to(stanzas);
+    }
+
     /// Whether all stanzas are safe.
     pub fn is_empty(&self) -> bool {
         self.stanzas.is_empty()
@@ -124,7 +129,13 @@ impl OutstandingStanzas {
         position.0 == self.first
     }
 
-    fn end(&self) -> StanzaPosition {
+    /// Whether all stanzas before this position are safe; it may be that of [`OutstandingStanzas::end`].
+    pub fn has_reached(&self, position: StanzaPosition) -> bool {
+        self.first.wrapping_sub(position.0) < 1 << 31
+    }
+
+    /// Position of the next stanza.
+    pub fn end(&self) -> StanzaPosition {
         // The number of stanzas is bounded by what the stream reads, far below 2^32.
         StanzaPosition(self.first.wrapping_add(u32::try_from(self.stanzas.len()).unwrap_or(u32::MAX)))
     }
@@ -227,6 +238,17 @@ mod tests {
             stanzas.truncate(StanzaPosition(stanzas.first));
             assert_eq!((stanzas.awaiting, stanzas.bytes, stanzas.len()), (0, 0, 0));
         }
+    }
+
+    #[test]
+    fn a_position_is_reached_when_all_stanzas_before_it_are_safe() {
+        let mut stanzas = OutstandingStanzas { first: u32::MAX, ..OutstandingStanzas::default() };
+        let start = stanzas.end();
+        let position = stanzas.begin(true);
+        let end = stanzas.end();
+        assert_eq!((stanzas.has_reached(start), stanzas.has_reached(end)), (true, false));
+        stanzas.complete(position, Receipts::default());
+        assert_eq!((poll(&mut stanzas), stanzas.has_reached(end)), ((1, 0), true));
     }
 
     #[test]

@@ -14,7 +14,11 @@
 //!   the queued messages (and acknowledged them, XEP-0198), to remove them from the store. If the session ends before
 //!   that, the store still has the rest, and newer messages stay after it again.
 //!
-//! Senders do not wait: each message has a receipt, which is fulfilled when it is stored or in a session's queue.
+//! Senders do not wait: each message has a receipt, which is fulfilled when it is stored or in a session's queue; for a
+//! sender with stream management, when the session has delivered it.
+//!
+//! Backups of messages that sessions hold (`backups`) are pending with the others, in order, but are never delivered from
+//! here, and newer messages need not follow them.
 //!
 //! Not guaranteed: if messages are stored while a session still holds older ones that are only in its queue (it was
 //! full, or the resource stopped accepting messages), and that session is lost, the stored ones come first.
@@ -36,15 +40,17 @@ use jid::{Jid, JidRef};
 use ring::digest;
 use stanza::{StanzaCondition, StanzaError, append_child, payload::delay};
 use store::{AddressId, AppendOutcome, OfflineMessage, Page, Quota, StoreError};
-use throng_core::receipt::{ReceiptOutcome, receipt_pair};
+use throng_core::receipt::{FailedReceipt, receipt_pair};
 use throng_core::server_error::{store_error, unreadable_stanza};
 use throng_core::{Account, Node, Receipt, ReceiptIssuer, Session, SharedStanza};
 use xml::{Ns, Writer};
 
+use super::backups::{BackupUse, MessageBackups, consecutive_ranges, ranges_without};
 use super::in_flight::{
     InFlightBatch, PageOutcome, accepts_messages, enqueue_page, has_queue_space, preferred_resource,
 };
 use super::queue_state::{DeliveryPhase, QueueAction, QueueEvent, QueueState, StorePhase};
+use super::storage_policy;
 
 /// Limit of messages written in one transaction.
 const STORE_BATCH: usize = 64;
@@ -60,8 +66,31 @@ struct PendingMessage {
     frame: SharedStanza,
     /// Time of arrival, in milliseconds since 1970.
     received_at: u64,
-    issuer: ReceiptIssuer,
+    /// None if it is a backup.
+    issuer: Option<ReceiptIssuer>,
+    /// It is a backup of a message that a session holds, and is not finished.
+    is_backup: bool,
+    /// The sender waits until it is delivered or stored.
+    tracks_delivery: bool,
     rules: OfflineRules,
+}
+
+impl Drop for PendingMessage {
+    /// A backup that was lost must not stop its sender permanently.
+    fn drop(&mut self) {
+        if self.is_backup {
+            self.frame.cancel_backup();
+            self.frame.settle_delivery();
+        }
+    }
+}
+
+/// Why a message was not stored.
+#[derive(Clone)]
+struct StoreRefusal {
+    error: StanzaError,
+    /// The store failed; another attempt may succeed.
+    temporary: bool,
 }
 
 /// Options of the module.
@@ -76,6 +105,8 @@ struct RecipientQueue {
     /// In order of arrival.
     pending: VecDeque<PendingMessage>,
     state: QueueState,
+    /// The store task writes messages other than backups.
+    writes_messages: bool,
     /// Wakes the delivery task.
     waker: Option<Waker>,
 }
@@ -90,7 +121,12 @@ struct FollowUp {
 
 impl RecipientQueue {
     fn new() -> RecipientQueue {
-        RecipientQueue { pending: VecDeque::new(), state: QueueState::IDLE, waker: None }
+        RecipientQueue {
+            pending: VecDeque::new(),
+            state: QueueState::IDLE,
+            writes_messages: false,
+            waker: None,
+        }
     }
 
     /// Changes the state.
@@ -112,10 +148,26 @@ impl RecipientQueue {
         }
     }
 
+    /// Whether messages other than backups are pending.
+    fn has_pending_messages(&self) -> bool {
+        self.pending.iter().any(|message| !message.is_backup)
+    }
+
+    /// Takes the next batch to write: only backups, or only others.
+    fn take_batch(&mut self) -> Vec<PendingMessage> {
+        let backups = self.pending.front().is_some_and(|message| message.is_backup);
+        let of_batch = |message: &&PendingMessage| message.is_backup == backups;
+        let count = self.pending.iter().take(STORE_BATCH).take_while(of_batch).count();
+        self.writes_messages = !backups;
+        self.pending.drain(..count).collect()
+    }
+
     /// Updates what the router knows; must be called after every change.
     fn sync_account(&self, account: Option<&Arc<Account>>) {
         let Some(account) = account else { return };
-        let older = self.state.has_older_messages() || !self.pending.is_empty();
+        // Newer messages follow backups in the queues of sessions, and need not wait until those are written.
+        let delivery = QueueState { store: StorePhase::Idle, ..self.state };
+        let older = delivery.has_older_messages() || self.writes_messages || self.has_pending_messages();
         let delivering = self.state.delivery != DeliveryPhase::Idle;
         account.with(|state| {
             let there = state.sessions.iter().any(accepts_messages);
@@ -141,6 +193,7 @@ pub(super) struct OfflineDelivery {
     recipients: RankedMutex<HashMap<Jid, RecipientQueue>, { rank::RECIPIENT_QUEUES }>,
     /// Address ids of recent recipients. An id is never reused for another address, so an entry is never wrong.
     address_ids: LeafMutex<AddressIdCache>,
+    pub(super) backups: MessageBackups,
 }
 
 impl OfflineDelivery {
@@ -148,6 +201,7 @@ impl OfflineDelivery {
         OfflineDelivery {
             recipients: RankedMutex::default(),
             address_ids: LeafMutex::new(vec![None; ADDRESS_CACHE_SIZE].into()),
+            backups: MessageBackups::default(),
         }
     }
 
@@ -188,16 +242,57 @@ impl OfflineDelivery {
         node: &Arc<Node>,
         to: JidRef<'_>,
         frame: &SharedStanza,
+        tracks_delivery: bool,
         rules: OfflineRules,
     ) -> Receipt {
         let (issuer, receipt) = receipt_pair();
         let received_at = node.clock.unix_millis();
-        let message = PendingMessage { frame: frame.clone(), received_at, issuer, rules };
+        let message = PendingMessage {
+            frame: frame.clone(),
+            received_at,
+            issuer: Some(issuer),
+            is_backup: false,
+            tracks_delivery,
+            rules,
+        };
         self.update(node, &to.bare().to_jid(), |queue, _, then| {
             queue.pending.push_back(message);
             queue.store_pending(then);
         });
         receipt
+    }
+
+    /// Queues backups of messages that sessions of this account hold.
+    pub(super) fn store_backups(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        account: &Account,
+        messages: Vec<SharedStanza>,
+        rules: OfflineRules,
+    ) {
+        let received_at = node.clock.unix_millis();
+        let (backups, others): (Vec<_>, Vec<_>) = messages
+            .into_iter()
+            .partition(|frame| storage_policy::decide(frame) == storage_policy::StorageDecision::Store);
+        for frame in others {
+            // It would not be stored for an offline user either.
+            frame.cancel_backup();
+            frame.settle_delivery();
+        }
+        if backups.is_empty() {
+            return;
+        }
+        self.update(node, &account.jid, |queue, _, then| {
+            queue.pending.extend(backups.into_iter().map(|frame| PendingMessage {
+                frame,
+                received_at,
+                issuer: None,
+                is_backup: true,
+                tracks_delivery: false,
+                rules,
+            }));
+            queue.store_pending(then);
+        });
     }
 
     /// A resource was bound: its account must know whether messages are on their way.
@@ -227,9 +322,9 @@ impl OfflineDelivery {
         loop {
             let batch = self.update(&node, &owner, |queue, account, then| {
                 if queue.state.delivery != DeliveryPhase::Draining && !queue.pending.is_empty() {
-                    let count = queue.pending.len().min(STORE_BATCH);
-                    return queue.pending.drain(..count).collect::<Vec<_>>();
+                    return queue.take_batch();
                 }
+                queue.writes_messages = false;
                 queue.on(QueueEvent::NothingToWrite, then);
                 // A delivery task has stopped while messages were pending, or a resource became available during a
                 // write that failed.
@@ -240,50 +335,125 @@ impl OfflineDelivery {
             });
             // The options of the newest message apply.
             let Some(rules) = batch.last().map(|message| message.rules) else { break };
-            let (mut issuers, mut stanzas) =
+            let (mut messages, mut stanzas) =
                 (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
             for message in batch {
                 match with_delay(&message.frame, owner.domain(), message.received_at) {
                     Ok(stanza) => {
                         stanzas.push(stanza);
-                        issuers.push(message.issuer);
+                        messages.push(message);
                     }
-                    Err(error) => message.issuer.settle(Err(error)),
+                    Err(error) => {
+                        let refusal = StoreRefusal { error, temporary: false };
+                        self.finish_message(&node, &owner, message, Err(refusal), &mut Vec::new());
+                    }
                 }
             }
-            if issuers.is_empty() {
+            if messages.is_empty() {
                 continue;
             }
             let outcomes = self.store_batch(&node, &owner, stanzas, rules).await;
-            if outcomes.iter().any(Result::is_ok) {
-                self.update(&node, &owner, |queue, _, then| {
-                    let account = node.message_stored(owner.as_ref());
-                    if account.is_some_and(|a| can_deliver(&a)) {
-                        queue.on(QueueEvent::DeliveryDue, then);
-                    }
-                });
+            let backups = messages.iter().all(|message| message.is_backup);
+            if !backups && outcomes.iter().any(Result::is_ok) {
+                self.messages_stored(&node, &owner);
             }
-            for (issuer, outcome) in issuers.into_iter().zip(outcomes) {
-                issuer.settle(outcome);
+            let mut obsolete = Vec::new();
+            for (message, outcome) in messages.into_iter().zip(outcomes) {
+                self.finish_message(&node, &owner, message, outcome, &mut obsolete);
+            }
+            if !obsolete.is_empty()
+                && let Ok(Some(id)) = self.address_id(&node, &owner).await
+            {
+                self.remove_rows(&node, &owner, id, &obsolete).await;
             }
         }
         std::mem::forget(guard);
     }
 
-    /// Writes messages and returns one result for each.
+    /// Messages other than backups were stored.
+    fn messages_stored(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid) {
+        self.update(node, owner, |queue, _, then| {
+            let account = node.message_stored(owner.as_ref());
+            if account.is_some_and(|a| can_deliver(&a)) {
+                queue.on(QueueEvent::DeliveryDue, then);
+            }
+        });
+    }
+
+    /// The session that held a message is gone; its backup is delivered as any stored message.
+    pub(super) fn backup_abandoned(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid) {
+        self.messages_stored(node, owner);
+    }
+
+    /// Settles a message that was stored, or not. Adds the number of a backup that is not needed any more to `obsolete`.
+    fn finish_message(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        owner: &Jid,
+        mut message: PendingMessage,
+        outcome: Result<u64, StoreRefusal>,
+        obsolete: &mut Vec<u64>,
+    ) {
+        if let Some(issuer) = message.issuer.take() {
+            return issuer.settle(outcome.map(drop).map_err(|refusal| refusal.error));
+        }
+        message.is_backup = false;
+        let frame = &message.frame;
+        match outcome {
+            Ok(number) => {
+                let used = self.backups.add(owner, frame.clone(), number);
+                frame.settle_delivery();
+                match used {
+                    BackupUse::Held => {}
+                    BackupUse::Delivered => obsolete.push(number),
+                    BackupUse::Abandoned => self.messages_stored(node, owner),
+                }
+            }
+            Err(StoreRefusal { error, temporary }) => {
+                if frame.cancel_backup() {
+                    // No session holds it any more.
+                    node.return_failed(FailedReceipt { stanza: frame.clone(), error });
+                    frame.settle_delivery();
+                } else if !temporary {
+                    // A full store must not stop the sender's stream until this client reads.
+                    frame.settle_delivery();
+                } else if let Some(account) = node.routing_table.find(owner.as_ref()) {
+                    // Another attempt follows.
+                    account.sessions().iter().for_each(|session| node.watch_delivery(session));
+                }
+            }
+        }
+    }
+
+    /// Removes the rows of backups whose messages were delivered. After an error they are delivered a second time, with the
+    /// same stanza-id.
+    pub(super) async fn remove_rows(&self, node: &Arc<Node>, owner: &Jid, id: AddressId, numbers: &[u64]) {
+        for (first, last) in consecutive_ranges(numbers) {
+            if let Err(error) = node.stores.offline.remove_range(id, first, last).await {
+                tracing::warn!(%error, "cannot remove delivered messages from offline storage");
+            }
+        }
+        self.backups.remove(owner, numbers);
+    }
+
+    /// Writes messages and returns one result for each: its number.
     async fn store_batch(
         &self,
         node: &Arc<Node>,
         owner: &Jid,
         stanzas: Vec<Vec<u8>>,
         rules: OfflineRules,
-    ) -> Vec<ReceiptOutcome> {
+    ) -> Vec<Result<u64, StoreRefusal>> {
         let count = stanzas.len();
-        let all = |outcome: ReceiptOutcome| vec![outcome; count];
+        let refused = |error: StanzaError| Err(StoreRefusal { error, temporary: false });
+        let failed = |error: StoreError| {
+            let refusal = StoreRefusal { error: store_error(error), temporary: true };
+            vec![Err(refusal); count]
+        };
         let id = match self.address_id(node, owner).await {
             Ok(Some(id)) => id,
-            Ok(None) => return all(Err(StanzaCondition::ServiceUnavailable.into())),
-            Err(error) => return all(Err(store_error(error))),
+            Ok(None) => return vec![refused(StanzaCondition::ServiceUnavailable.into()); count],
+            Err(error) => return failed(error),
         };
         let now = node.clock.unix_millis();
         let expires = (rules.expiry_days > 0).then(|| now + rules.expiry_days * DAY_MILLIS);
@@ -292,25 +462,25 @@ impl OfflineDelivery {
             OfflineMessage { owner: id, sender, stored_at: now, expires, stanza }
         });
         match node.stores.offline.append(messages.collect(), rules.quota).await {
-            Err(error) => all(Err(store_error(error))),
+            Err(error) => failed(error),
             Ok(appended) => appended
                 .into_iter()
                 .map(|one| match one {
-                    AppendOutcome::Stored { .. } => {
+                    AppendOutcome::Stored { seq } => {
                         node.metrics.offline_stored.inc();
-                        Ok(())
+                        Ok(seq)
                     }
                     AppendOutcome::Full => {
                         node.metrics.offline_refused.inc(["full"]);
-                        Err(storage_full())
+                        refused(storage_full())
                     }
                     // The sender's share is used up. The error does not tell which limit was reached, because a
                     // sender could learn from it that the recipient is away, and how long (RFC 6121, section 8.5.2).
                     AppendOutcome::SenderFull => {
                         node.metrics.offline_refused.inc(["sender"]);
-                        Err(storage_full())
+                        refused(storage_full())
                     }
-                    AppendOutcome::NoAccount => Err(StanzaCondition::ServiceUnavailable.into()),
+                    AppendOutcome::NoAccount => refused(StanzaCondition::ServiceUnavailable.into()),
                 })
                 .collect(),
         }
@@ -390,15 +560,17 @@ impl OfflineDelivery {
             let progress = delivery.session.outbox.delivery_progress(None);
             let safe = delivery.removable_through(progress.delivered_through);
             if safe > delivery.removed_through {
-                let removed = node.stores.offline.remove_through(delivery.owner, safe).await;
-                match removed {
-                    Ok(count) => node.metrics.offline_delivered.inc_by(u64::from(count)),
-                    Err(error) => {
-                        // They will be delivered again.
-                        self.abandon_batch(node, owner, in_flight);
-                        return Err(error);
-                    }
-                };
+                let first = delivery.removed_through + 1;
+                for (first, last) in ranges_without(first, safe, &delivery.skipped) {
+                    match node.stores.offline.remove_range(delivery.owner, first, last).await {
+                        Ok(count) => node.metrics.offline_delivered.inc_by(u64::from(count)),
+                        Err(error) => {
+                            // They will be delivered again.
+                            self.abandon_batch(node, owner, in_flight);
+                            return Err(error);
+                        }
+                    };
+                }
                 delivery.removed_through = safe;
             } else if delivery.removed_through >= delivery.fetched_through {
                 delivery.session.outbox.stop_tracking_stored();
@@ -451,13 +623,26 @@ impl OfflineDelivery {
     ) -> Result<(), StoreError> {
         let Some(account) = node.routing_table.find(owner.as_ref()) else { return Ok(()) };
         let wait = |waiting| account.with(|state| state.may_have_offline_messages = waiting);
+        // Numbers of backups, and the last one of a page that has nothing else.
+        let (mut skipped, mut skipped_through) = (Vec::new(), 0);
         loop {
             // Before the store is read: a later write sets it again.
             wait(false);
             let now = node.clock.unix_millis();
-            let after = in_flight.as_ref().map_or(0, |in_flight| in_flight.fetched_through);
+            let fetched_through = in_flight.as_ref().map_or(0, |in_flight| in_flight.fetched_through);
+            let after = fetched_through.max(skipped_through);
             let page = node.stores.offline.fetch(account.id, Page::after(after, FETCH_PAGE), now).await;
-            let page = page.inspect_err(|_| wait(true))?;
+            let mut page = page.inspect_err(|_| wait(true))?;
+            let last = page.items.last().map_or(after, |message| message.seq);
+            let held = self.backups.numbers(owner);
+            page.items.retain(|message| {
+                let is_held = held.binary_search(&message.seq).is_ok();
+                skipped.extend(is_held.then_some(message.seq));
+                !is_held
+            });
+            if page.items.is_empty() {
+                skipped_through = last;
+            }
             // If some messages are in a session's queue already, further ones must go to the same session.
             let session = match in_flight {
                 Some(in_flight) => Some(in_flight.session.clone()),
@@ -475,7 +660,15 @@ impl OfflineDelivery {
                         queue.store_pending(then);
                     });
                 };
-                match enqueue_page(node, &session, account.id, page.items, in_flight, stop_draining).await {
+                let items = page.items;
+                let outcome = enqueue_page(node, &session, account.id, items, in_flight, stop_draining).await;
+                if let Some(in_flight) = in_flight {
+                    in_flight.skipped.append(&mut skipped);
+                    // Pages after this one may end before the last of them, and read it again.
+                    in_flight.skipped.sort_unstable();
+                    in_flight.skipped.dedup();
+                }
+                match outcome {
                     PageOutcome::Enqueued => {}
                     PageOutcome::Blocked => {
                         // The store still has the messages in that session's queue: another resource gets them, too.
@@ -484,6 +677,7 @@ impl OfflineDelivery {
                             .is_some_and(|s| !s.outbox.is_detached())
                         {
                             self.abandon_batch(node, owner, in_flight);
+                            skipped_through = 0;
                         } else {
                             self.wait_for_resumption(node, owner, &session).await;
                         }
@@ -496,6 +690,13 @@ impl OfflineDelivery {
                 }
             }
             if page.next.is_none() && self.drain_tail(node, owner, &account, &session).await {
+                // A session that ended meanwhile has left its backups: they are read when the present messages are
+                // delivered.
+                let held = self.backups.numbers(owner);
+                let in_flight = in_flight.as_ref().map_or(&[][..], |in_flight| &in_flight.skipped[..]);
+                if skipped.iter().chain(in_flight).any(|number| held.binary_search(number).is_err()) {
+                    wait(true);
+                }
                 return Ok(());
             }
         }
@@ -537,7 +738,8 @@ impl OfflineDelivery {
                     // The batch that the store task had begun is in the store now.
                     return DrainStep::ReadStore;
                 }
-                if queue.pending.is_empty() {
+                if !queue.has_pending_messages() {
+                    // Backups are stored when the round has ended.
                     queue.on(QueueEvent::Drained, then);
                     return DrainStep::Done;
                 }
@@ -545,7 +747,10 @@ impl OfflineDelivery {
                 // session would change their order.
                 let frames = queue.pending.iter().map(|message| &message.frame);
                 if accepts_messages(session) && session.outbox.has_room_for(frames, &node.limits().outbox()) {
-                    return DrainStep::Queue(std::mem::take(&mut queue.pending));
+                    let pending = std::mem::take(&mut queue.pending).into_iter();
+                    let (backups, messages) = pending.partition(|message| message.is_backup);
+                    queue.pending = backups;
+                    return DrainStep::Queue(messages);
                 }
                 queue.on(QueueEvent::DrainStopped, then);
                 queue.store_pending(then);
@@ -621,15 +826,32 @@ fn queue_messages(
     session: &Arc<Session>,
     mut messages: VecDeque<PendingMessage>,
 ) -> VecDeque<PendingMessage> {
-    while let Some(message) = messages.pop_front() {
-        if accepts_messages(session) && node.deliver_if_first_accepts(account, &message.frame, session) {
-            message.issuer.settle(Ok(()));
-        } else {
+    let mut awaited = Vec::new();
+    while let Some(mut message) = messages.pop_front() {
+        let tracked = message.tracks_delivery && message.frame.track_delivery(node.clock.now());
+        if !accepts_messages(session) || !node.deliver_if_first_accepts(account, &message.frame, session) {
             messages.push_front(message);
             break;
         }
+        match message.issuer.take() {
+            Some(issuer) if tracked => awaited.push((Receipt::of_delivery(&message.frame), issuer)),
+            Some(issuer) => issuer.settle(Ok(())),
+            None => {}
+        }
+    }
+    if !awaited.is_empty() {
+        node.watch_delivery(session);
+        node.spawner.spawn("offline receipts", Box::pin(settle_when_delivered(awaited)));
     }
     messages
+}
+
+/// Fulfils the receipts of messages in a session's queue, in order.
+async fn settle_when_delivered(awaited: Vec<(Receipt, ReceiptIssuer)>) {
+    for (delivery, issuer) in awaited {
+        let outcome = std::future::poll_fn(|cx| delivery.poll_outcome(cx)).await;
+        issuer.settle(outcome);
+    }
 }
 
 async fn yield_once() {
@@ -658,6 +880,7 @@ impl Drop for RecipientGuard<'_> {
             let lost = if self.storing {
                 queue.on(QueueEvent::StoreTaskLost, then);
                 // Dropping their issuers reports the failure to senders whose message was not written.
+                queue.writes_messages = false;
                 std::mem::take(&mut queue.pending)
             } else {
                 queue.on(QueueEvent::DeliveryTaskLost, then);

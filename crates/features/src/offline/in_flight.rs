@@ -21,6 +21,8 @@ pub(super) struct InFlightBatch {
     pub(super) fetched_through: u64,
     /// Number of the last message that was removed from the store.
     pub(super) removed_through: u64,
+    /// Numbers of backups among the fetched messages, in order: they were neither queued nor may they be removed.
+    pub(super) skipped: Vec<u64>,
 }
 
 impl InFlightBatch {
@@ -58,6 +60,7 @@ pub(super) async fn enqueue_page(
             enqueued_through: 0,
             fetched_through: 0,
             removed_through: 0,
+            skipped: Vec::new(),
         }
     });
     for message in messages {

@@ -4,7 +4,7 @@
 //! continues at once, and counts the message as handled when it is durable. When a resource becomes available with a priority of zero or more, stored
 //! messages move into its queue, oldest first, each with the time at which it was stored. `storage_policy` selects
 //! the messages to store, `delivery` preserves the order with the states of `queue_state`, `in_flight` tracks messages
-//! that are queued but not yet safe to remove.
+//! that are queued but not yet safe to remove, `backups` stores messages that a session takes slowly.
 //!
 //! Not implemented: XEP-0013 (selective retrieval by a client), a hint to another node of the cluster that its user
 //! has mail.
@@ -14,6 +14,7 @@
 //! The order between two addresses must never change. While messages are being stored or delivered, newer ones are
 //! stored after them; a change to when `flushing` is set or cleared must consider every case in `delivery`.
 
+mod backups;
 mod delivery;
 mod in_flight;
 mod queue_state;
@@ -33,6 +34,7 @@ use throng_core::hooks::{AvailableCtx, Flow, Interest, OpenedCtx, Phase, StopRea
 use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 use throng_core::session::flags;
 
+use self::backups::OfflineBackup;
 use self::delivery::{OfflineDelivery, OfflineRules};
 
 /// Offline messages.
@@ -114,6 +116,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     builder.periodic_job(&REMOVE_EXPIRED, |ctx: PeriodicJobCtx| -> BoxFuture<'static, _> {
         Box::pin(remove_expired(ctx))
     });
+    builder.message_backup(Arc::new(OfflineBackup { delivery: delivery.clone(), rules }));
     let for_undelivered = delivery.clone();
     builder.undelivered(
         Phase::Archive,
@@ -157,7 +160,11 @@ fn undelivered(delivery: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut U
         storage_policy::StorageDecision::Skip => Flow::Next,
         storage_policy::StorageDecision::Discard => Flow::Stop(StopReason::Consumed),
         storage_policy::StorageDecision::Store => {
-            let receipt = delivery.store(ctx.node, ctx.to, ctx.stanza, rules);
+            // Those that its sessions hold are older.
+            if let Some(account) = ctx.account {
+                ctx.node.back_up_unsettled(account);
+            }
+            let receipt = delivery.store(ctx.node, ctx.to, ctx.stanza, ctx.tracks_delivery, rules);
             ctx.effects.receipt(ctx.stanza, receipt);
             Flow::Stop(StopReason::Consumed)
         }

@@ -104,6 +104,8 @@ pub(crate) enum RawWait<'p> {
     /// The response with the `id` of what was sent; any stanza if that has none.
     Answer,
     All,
+    /// The server's acknowledgement (XEP-0198).
+    Acknowledged,
     Match(CompiledPattern<'p>),
 }
 
@@ -298,6 +300,7 @@ fn raw<'p>(step: &'p PlanStep) -> Result<Option<RawOp<'p>>> {
         AckMode::Any => RawWait::Any,
         AckMode::Answer | AckMode::Delivery => RawWait::Answer,
         AckMode::All => RawWait::All,
+        AckMode::Acknowledged => RawWait::Acknowledged,
         AckMode::Match(pattern) => RawWait::Match(compile(pattern)?),
     };
     let request = matches!(xml.0.first(), Some(crate::plan::TemplatePart::Literal(text)) if text.trim_start().starts_with("<iq"));

@@ -335,6 +335,7 @@ impl<'p> WorkerEngine<'p> {
             (AckMode::None, _) | (AckMode::Delivery, None) => return StepOutcome::Go,
             (AckMode::Delivery, Some((worker, number))) => WaitState::Delivery(worker, number),
             (AckMode::All, _) => return self.barrier(slot, self.plan.options.answer_timeout_ms, None),
+            (AckMode::Acknowledged, _) => return self.await_acknowledgement(slot),
             _ => WaitState::Any,
         };
         self.users[slot].wait = wait;
@@ -350,6 +351,7 @@ impl<'p> WorkerEngine<'p> {
         match &raw.wait {
             RawWait::None => return StepOutcome::Go,
             RawWait::All => return self.barrier(slot, self.plan.options.answer_timeout_ms, None),
+            RawWait::Acknowledged => return self.await_acknowledgement(slot),
             RawWait::Any => self.users[slot].wait = WaitState::Any,
             RawWait::Answer | RawWait::Match(_) => self.users[slot].wait = WaitState::Match,
         }

@@ -1,6 +1,9 @@
 //! Stream management of a user's stream (XEP-0198, version 1.6): acknowledgements both ways and resumption of a lost
 //! stream.
 //!
+//! The time of an acknowledgement (`sm_ack`) is that from a request, `<r/>`, to the first `<a/>` that covers all stanzas
+//! before the request. A server may answer with a lower count first, if it counts stanzas only when they are safe.
+//!
 //! Not implemented: `location`.
 //!
 //! # Pitfalls
@@ -22,6 +25,9 @@ use crate::plan::TransportSecurity;
 const KEPT: usize = 256 << 10;
 /// Stanzas sent between two requests for an acknowledgement.
 const ASK_EVERY: u32 = 8;
+/// Unanswered requests whose time is measured; further ones are sent and not measured.
+const MAX_REQUESTS: usize = 4096;
+const REQUEST: &[u8] = b"<r xmlns='urn:xmpp:sm:3'/>";
 
 impl WorkerEngine<'_> {
     /// Continues the resumption of a lost stream; these steps are not part of the program.
@@ -73,8 +79,18 @@ impl WorkerEngine<'_> {
                 self.mark_dirty(slot);
             }
             "a" => {
-                if let Some(h) = attribute("h").and_then(|h| h.parse().ok()) {
-                    management.acknowledge(h);
+                let Some(h) = attribute("h").and_then(|h| h.parse().ok()) else { return };
+                let count = management.acknowledge(h);
+                self.record.add(Counter::StanzasAcknowledged, u64::from(count));
+                while let Some(since) = management.next_answered() {
+                    self.record.time(Timing::SmAck, now.saturating_sub(since));
+                }
+                if let WaitState::Acknowledged(sent) = wait
+                    && management.covers(sent)
+                {
+                    let took = now.saturating_sub(self.users[slot].due);
+                    self.record_acceptable(slot, took);
+                    self.resume_program(slot, now);
                 }
             }
             "enabled" if wait == WaitState::Enabled => {
@@ -107,8 +123,11 @@ impl WorkerEngine<'_> {
             return;
         };
         if let Some(h) = h {
-            management.acknowledge(h);
+            let count = management.acknowledge(h);
+            self.record.add(Counter::StanzasAcknowledged, u64::from(count));
         }
+        // Those of the lost connection are not answered.
+        management.requests.clear();
         let since = management.lost_at;
         let again = management.unacked.iter().map(|stanza| stanza.len()).sum();
         let mut out = Vec::with_capacity(again);
@@ -230,17 +249,39 @@ impl WorkerEngine<'_> {
             }
         }
         if management.sent % ASK_EVERY == 0 {
-            user.out.extend_from_slice(b"<r xmlns='urn:xmpp:sm:3'/>");
+            management.request(now_us());
+            user.out.extend_from_slice(REQUEST);
         }
+    }
+
+    /// Waits until the server has acknowledged everything that was sent.
+    pub(super) fn await_acknowledgement(&mut self, slot: UserSlot) -> super::interpreter::StepOutcome {
+        let user = &mut self.users[slot];
+        let due = user.due;
+        let management = user.extra.as_mut().and_then(|extra| extra.management.as_mut());
+        let Some(management) = management.filter(|management| management.enabled) else {
+            self.record.error("sm:not-enabled");
+            return super::interpreter::StepOutcome::Go;
+        };
+        let sent = management.sent;
+        if management.requests.back().is_none_or(|(before, _)| *before != sent) {
+            management.request(due);
+            user.out.extend_from_slice(REQUEST);
+        }
+        user.wait = WaitState::Acknowledged(sent);
+        self.mark_dirty(slot);
+        self.set_response_timeout(slot, self.plan.options.answer_timeout_ms);
+        super::interpreter::StepOutcome::Block
     }
 }
 
 impl StreamManagementState {
-    fn acknowledge(&mut self, h: u32) {
+    /// The server has handled `h` stanzas; returns how many of them are new.
+    fn acknowledge(&mut self, h: u32) -> u32 {
         let count = h.wrapping_sub(self.acknowledged);
         // A server cannot acknowledge what was not sent.
         if count > self.sent.wrapping_sub(self.acknowledged) {
-            return;
+            return 0;
         }
         self.acknowledged = h;
         for _ in 0..count {
@@ -248,6 +289,29 @@ impl StreamManagementState {
                 self.bytes -= stanza.len();
             }
         }
+        count
+    }
+
+    /// An acknowledgement of everything that was sent is requested; it was due at `due`.
+    fn request(&mut self, due: u64) {
+        if self.requests.len() < MAX_REQUESTS {
+            self.requests.push_back((self.sent, due));
+        }
+    }
+
+    /// Whether the server has acknowledged the first `sent` stanzas.
+    fn covers(&self, sent: u32) -> bool {
+        // What is sent and not acknowledged lies between the two.
+        self.sent.wrapping_sub(sent) >= self.sent.wrapping_sub(self.acknowledged)
+    }
+
+    /// Removes a request that is answered and returns when it was due.
+    fn next_answered(&mut self) -> Option<u64> {
+        let (sent, _) = *self.requests.front()?;
+        if !self.covers(sent) {
+            return None;
+        }
+        self.requests.pop_front().map(|(_, due)| due)
     }
 }
 
@@ -268,5 +332,30 @@ mod tests {
         assert_eq!((management.acknowledged, management.unacked.len()), (u32::MAX, 2));
         management.acknowledge(0);
         assert_eq!((management.acknowledged, management.unacked.len(), management.bytes), (0, 1, 1));
+    }
+
+    #[test]
+    fn a_request_is_answered_by_the_first_count_that_covers_what_was_sent_before_it() {
+        let start = u32::MAX - 1;
+        let mut management =
+            StreamManagementState { sent: start, acknowledged: start, ..StreamManagementState::default() };
+        for due in [10, 20, 30] {
+            management.sent = management.sent.wrapping_add(1);
+            management.request(due);
+        }
+        assert_eq!((management.next_answered(), management.covers(start)), (None, true));
+        assert_eq!(management.acknowledge(start), 0);
+        assert_eq!(management.next_answered(), None, "the count is too low");
+        assert_eq!(management.acknowledge(start.wrapping_add(2)), 2);
+        assert_eq!([(); 3].map(|()| management.next_answered()), [Some(10), Some(20), None]);
+        assert_eq!(management.acknowledge(start.wrapping_add(3)), 1);
+        assert_eq!(management.next_answered(), Some(30));
+    }
+
+    #[test]
+    fn unanswered_requests_are_bounded() {
+        let mut management = StreamManagementState::default();
+        (0..2 * super::MAX_REQUESTS as u64).for_each(|due| management.request(due));
+        assert_eq!(management.requests.len(), super::MAX_REQUESTS);
     }
 }

@@ -42,6 +42,8 @@ pub(crate) enum WaitState {
     Enabled,
     /// `<resumed/>`.
     Resumed,
+    /// `<a/>` with this number of stanzas or more.
+    Acknowledged(u32),
     /// Any stanza.
     Any,
     /// Stanza that matches the instruction before `pc`.
@@ -280,6 +282,8 @@ pub(crate) struct StreamManagementState {
     pub(crate) sent: u32,
     /// Latest `h` from the server.
     pub(crate) acknowledged: u32,
+    /// Requests for an acknowledgement that are not answered: the stanzas sent before, and when it was due. Bounded.
+    pub(crate) requests: VecDeque<(u32, u64)>,
     /// Unacknowledged stanzas; kept only if the stream can be resumed.
     pub(crate) unacked: VecDeque<Box<[u8]>>,
     /// Bytes in `unacked`.

@@ -66,6 +66,8 @@ names! {
         SmEnable = "sm_enable", "Stream management";
         /// XEP-0198 resume, from the lost connection to `<resumed/>`.
         SmResume = "sm_resume", "Resumption";
+        /// XEP-0198 acknowledgement, from the request to the count that covers what was sent before it.
+        SmAck = "sm_ack", "Acknowledgement by the server";
         /// One-way delivery of messages to users who were online.
         Message = "message", "Message delivery";
         /// One-way delivery of messages that were stored by the server (delayed delivery).
@@ -144,6 +146,8 @@ names! {
         Unacceptable = "unacceptable", "Late responses";
         /// Stanzas sent.
         StanzasOut = "stanzas_sent", "Stanzas sent";
+        /// Stanzas that the server has acknowledged (XEP-0198).
+        StanzasAcknowledged = "stanzas_acknowledged", "… acknowledged by the server";
         /// Stanzas received.
         StanzasIn = "stanzas_received", "Stanzas received";
         /// Bytes written to sockets, TLS included.

@@ -351,6 +351,8 @@ pub enum AckMode {
     Delivery,
     /// A stanza that matches.
     Match(StanzaPattern),
+    /// The server's acknowledgement (XEP-0198) of this stanza and all before it.
+    Acknowledged,
     /// All users of the worker (Tsung's `global`).
     All,
 }

@@ -1,13 +1,13 @@
 //! Tests of sessions that end unexpectedly, and of those resumed by stream management (XEP-0198).
 
 use loadgen::measure::{Counter, Gauge, Timing};
-use loadgen::plan::{Destination, PlanStep as Do};
+use loadgen::plan::{AckMode, Destination, PlanStep as Do};
 
 use crate::messages::agree;
 use crate::support::driver::{run, until};
 use crate::support::each;
 use crate::support::plans::{
-    available, done, every, login, meanwhile, message, online, plan, reflected, stay, then,
+    acked, available, done, every, login, meanwhile, message, online, plan, reflected, stay, then, times,
 };
 use crate::support::script::{CloseMode, ServerAction, ServerEvent, ServerScript, ServerStep};
 use crate::support::server::ScriptedServer;
@@ -88,6 +88,31 @@ fn a_disconnect_step_is_not_a_lost_session() {
 
 fn managed(resume: bool) -> Vec<Do> {
     vec![login(), Do::StreamManagement { resume }, available(), reflected(), crate::support::plans::barrier()]
+}
+
+#[test]
+fn a_message_that_waits_for_its_acknowledgement_ends_with_it() {
+    let server = ScriptedServer::start(ServerScript::default());
+    let managed = vec![login(), Do::StreamManagement { resume: false }];
+    let steps = then(
+        managed,
+        [times(5, vec![message(Destination::Ring(1)), acked(Destination::Ring(1), AckMode::Acknowledged)])],
+    );
+    let outcome = run(plan(&server, 4, steps), &server);
+    let truth = server.truth();
+    assert_eq!(truth.wrong, Vec::<String>::new());
+    assert_eq!((outcome.count(Counter::MessagesSent), outcome.count(Counter::StanzasAcknowledged)), (40, 40));
+    assert_eq!((outcome.count(Counter::Timeouts), outcome.error("sm:not-enabled")), (0, 0));
+    // Ten stanzas of each user: five requests, and none beside that of the eighth stanza, which waits as well.
+    assert_eq!(outcome.timing(Timing::SmAck).count, 20);
+}
+
+#[test]
+fn an_acknowledgement_needs_stream_management() {
+    let server = ScriptedServer::start(ServerScript::default());
+    let steps = vec![login(), acked(Destination::Ring(1), AckMode::Acknowledged)];
+    let outcome = run(plan(&server, 4, steps), &server);
+    assert_eq!((outcome.error("sm:not-enabled"), outcome.count(Counter::Timeouts)), (4, 0));
 }
 
 #[test]

@@ -23,8 +23,8 @@ pub(crate) struct OfflineStatements {
     expired_of_owner: String,
     of_sender: String,
     fetch: String,
-    remove_through: String,
-    count_through: String,
+    remove_range: String,
+    count_range: String,
     count_down: String,
     count: String,
     expired: String,
@@ -57,11 +57,11 @@ impl OfflineStatements {
                 "SELECT seq, stored_at, expires, stanza FROM offline \
                  WHERE owner = ? AND seq > ? AND (expires IS NULL OR expires > ?) ORDER BY seq LIMIT ?",
             ),
-            remove_through: d.sql("DELETE FROM offline WHERE owner = ? AND seq <= ?"),
-            count_through: d.sql(
+            remove_range: d.sql("DELETE FROM offline WHERE owner = ? AND seq >= ? AND seq <= ?"),
+            count_range: d.sql(
                 "UPDATE inbox SET (waiting, bytes) = (\
                  SELECT inbox.waiting - count(*), inbox.bytes - coalesce(sum(length(stanza)), 0) FROM offline \
-                 WHERE offline.owner = inbox.owner AND seq <= ?) WHERE owner = ?",
+                 WHERE offline.owner = inbox.owner AND seq >= ? AND seq <= ?) WHERE owner = ?",
             ),
             count_down: d.sql("UPDATE inbox SET waiting = waiting - ?, bytes = bytes - ? WHERE owner = ?"),
             count: d.sql("SELECT waiting FROM inbox WHERE owner = ?"),
@@ -81,8 +81,8 @@ impl OfflineStatements {
             &self.expired_of_owner,
             &self.of_sender,
             &self.fetch,
-            &self.remove_through,
-            &self.count_through,
+            &self.remove_range,
+            &self.count_range,
             &self.count_down,
             &self.count,
             &self.expired,
@@ -258,17 +258,18 @@ impl Offline for SqlStores {
         }))
     }
 
-    fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32> {
+    fn remove_range(&self, owner: AddressId, first: u64, last: u64) -> StoreFuture<'_, u32> {
         self.writer.call(
             64,
             Box::new(move |conn| {
                 Box::pin(async move {
                     let context = conn.context.clone();
-                    let args = [Arg::number(owner.get().into()), Arg::number(seq)];
-                    let [owner, seq] = [owner.get().into(), seq];
+                    let owner = owner.get().into();
                     // First, while the rows can be counted.
-                    conn.execute(&context.offline.count_through, &[seq, owner].map(Arg::number)).await?;
-                    let gone = conn.execute(&context.offline.remove_through, &args).await?;
+                    conn.execute(&context.offline.count_range, &[first, last, owner].map(Arg::number))
+                        .await?;
+                    let args = [owner, first, last].map(Arg::number);
+                    let gone = conn.execute(&context.offline.remove_range, &args).await?;
                     Ok(small(gone))
                 })
             }),

@@ -17,6 +17,7 @@ cases! {
     expire_sweeps_up_to_its_limit,
     pages_at_every_boundary,
     remove_through_can_be_repeated,
+    a_range_is_removed_from_the_middle,
     a_missing_account_stores_nothing,
     many_writers_lose_nothing,
     bytes_are_returned_unchanged,
@@ -247,6 +248,21 @@ async fn remove_through_can_be_repeated(f: Fixture) {
     assert_eq!(f.stores.offline.count(ann).await.unwrap(), 3);
     assert_eq!(f.stores.offline.remove_through(ann, u64::MAX).await.unwrap(), 3);
     assert_eq!(f.stores.offline.count(ann).await.unwrap(), 0);
+}
+
+async fn a_range_is_removed_from_the_middle(f: Fixture) {
+    let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
+    let input = (0..5).map(|n| message(ann, &n.to_string())).collect();
+    let answers = f.stores.offline.append(input, Quota::messages_only(100)).await.unwrap();
+    append(&f.stores, message(bob, "other"), 100).await;
+    let (first, last) = (seq(answers[1]), seq(answers[2]));
+    assert_eq!(f.stores.offline.remove_range(ann, first, last).await.unwrap(), 2);
+    assert_eq!(f.stores.offline.remove_range(ann, first, last).await.unwrap(), 0);
+    assert_eq!(texts(&f.stores, ann, 0).await, ["0", "3", "4"]);
+    assert_eq!(f.stores.offline.remove_range(ann, seq(answers[4]), seq(answers[4])).await.unwrap(), 1);
+    assert_eq!(f.stores.offline.remove_range(ann, u64::MAX, u64::MAX).await.unwrap(), 0);
+    let counts = (f.stores.offline.count(ann).await.unwrap(), f.stores.offline.count(bob).await.unwrap());
+    assert_eq!(counts, (2, 1));
 }
 
 async fn a_missing_account_stores_nothing(f: Fixture) {

@@ -62,11 +62,11 @@ impl Offline for MemoryStore {
         ready(Ok(Paged::from_rows(items, page, |waiting| waiting.seq)))
     }
 
-    fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32> {
+    fn remove_range(&self, owner: AddressId, first: u64, last: u64) -> StoreFuture<'_, u32> {
         let mut state = self.state.lock();
         ready(Ok(state.accounts.get_mut(&owner).map_or(0, |entry| {
             let before = entry.offline.len();
-            entry.offline.retain(|number, _| *number > seq);
+            entry.offline.retain(|number, _| *number < first || *number > last);
             saturating_u32(before - entry.offline.len())
         })))
     }

@@ -15,6 +15,7 @@ mod clock;
 mod gathering_relay;
 mod logins;
 mod memory;
+mod offline;
 pub(crate) mod peers;
 mod presence;
 mod process;
@@ -46,6 +47,8 @@ enum BenchCommand {
     Login(logins::LoginBenchArgs),
     /// CPU of a storm of resumed streams.
     Resume(resume::ResumeBenchArgs),
+    /// Messages to offline users that are acknowledged in a second, and the time to an acknowledgement.
+    Offline(offline::OfflineBenchArgs),
     /// Memory of an idle session.
     Memory(memory::MemoryBenchArgs),
     /// CPU of a presence delivered.
@@ -125,6 +128,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Route(args) => route::run(args, &mut report)?,
         BenchCommand::Login(args) => logins::run(args, &mut report)?,
         BenchCommand::Resume(args) => resume::run(args, &mut report)?,
+        BenchCommand::Offline(args) => offline::run(args, &mut report)?,
         BenchCommand::Memory(args) => memory::run(args, &mut report)?,
         BenchCommand::Presence(args) => presence::run(args, &mut report)?,
         BenchCommand::Broadcast(args) => broadcast::run(args, &mut report)?,

@@ -77,10 +77,10 @@ impl Offline for GatedStore {
         })
     }
 
-    fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32> {
+    fn remove_range(&self, owner: AddressId, first: u64, last: u64) -> StoreFuture<'_, u32> {
         Box::pin(async move {
             self.wait_open("remove").await;
-            self.inner.remove_through(owner, seq).await
+            self.inner.remove_range(owner, first, last).await
         })
     }
 

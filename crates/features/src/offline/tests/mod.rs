@@ -1,5 +1,6 @@
 //! Tests of XEP-0160: its examples, and every interleaving of storing, delivery, logins and disconnects.
 
+mod backups;
 mod harness;
 mod random_schedules;
 mod reload;

@@ -130,12 +130,13 @@ fn ack(s: &TomlSection<'_>) -> AckMode {
         });
         return pattern.map_or(AckMode::None, AckMode::Match);
     }
-    let words = [("none", 0), ("any", 1), ("answer", 2), ("delivery", 3), ("all", 4)];
+    let words = [("none", 0), ("any", 1), ("answer", 2), ("delivery", 3), ("all", 4), ("acknowledged", 5)];
     match node.word(&words) {
         Some(1) => AckMode::Any,
         Some(2) => AckMode::Answer,
         Some(3) => AckMode::Delivery,
         Some(4) => AckMode::All,
+        Some(5) => AckMode::Acknowledged,
         _ => AckMode::None,
     }
 }

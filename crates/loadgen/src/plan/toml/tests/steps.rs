@@ -165,6 +165,7 @@ fn messages_to_everybody() {
         (r#""answer""#, AckMode::Answer),
         (r#""delivery""#, AckMode::Delivery),
         (r#""all""#, AckMode::All),
+        (r#""acknowledged""#, AckMode::Acknowledged),
         (r#"{ contains = "x" }"#, AckMode::Match(contains)),
     ] {
         let step = one(&format!("{{ message = {{ to = \"online\", kind = \"headline\", wait = {wait} }} }}"));

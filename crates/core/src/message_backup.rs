@@ -1,0 +1,165 @@
+//! Backups of messages that are in the queues of sessions: what makes a message safe that its client takes slowly.
+//!
+//! A sender with stream management (XEP-0198 1.6.3, section 4) learns that a message was handled when it is *settled*: its
+//! client has acknowledged it, or without stream management the kernel has taken it. A message that is not settled within
+//! [`OVERDUE_MILLIS`] gets a backup in the offline store, which settles it; so an acknowledged message survives the end of
+//! the process. In the common case nothing is stored.
+//!
+//! [`DeliveryWatch`] holds the sessions whose outboxes have unsettled messages, each at most for the time of one check. All
+//! checks follow after the same time, so the queue is always sorted: no timer for a session or message.
+//!
+//! Not implemented: messages that are handed over to another node, and messages of services, components and other nodes;
+//! they count as handled when they are in a queue.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use base::clock::Millis;
+use base::lock::LeafMutex;
+
+use crate::account::Account;
+use crate::node::Node;
+use crate::session::Session;
+use crate::shared_stanza::SharedStanza;
+
+/// Time after which a message that is not settled gets a backup. It has one before twice this time, if the store is fast.
+pub const OVERDUE_MILLIS: u64 = 100;
+
+/// Stores backups of messages: a feature with offline storage.
+pub trait MessageBackup: Send + Sync {
+    /// Stores backups of messages that a session of this account holds, in this order, and settles the messages. Each
+    /// message has begun its backup ([`SharedStanza::begin_backup`]); those that cannot have one must be cancelled.
+    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, messages: Vec<SharedStanza>);
+
+    /// Removes the backups of messages that were delivered.
+    fn remove_backups(&self, node: &Arc<Node>, account: &Arc<Account>, messages: Vec<SharedStanza>);
+
+    /// The last session that held this message is gone: its backup is an ordinary stored message.
+    fn abandon_backup(&self, node: &Arc<Node>, account: &Arc<Account>, message: &SharedStanza);
+}
+
+/// Sessions whose outboxes must be checked for overdue messages.
+#[derive(Default)]
+pub struct DeliveryWatch(LeafMutex<WatchedSessions>);
+
+#[derive(Default)]
+struct WatchedSessions {
+    queue: VecDeque<(Millis, Arc<Session>)>,
+    /// The task that checks them.
+    waker: Option<Waker>,
+}
+
+/// Capacity that is retained while no session is watched.
+const RETAINED_CAPACITY: usize = 1024;
+
+impl DeliveryWatch {
+    fn add(&self, session: Arc<Session>, now: Millis) {
+        let mut watched = self.0.lock();
+        watched.queue.push_back((now.plus(OVERDUE_MILLIS), session));
+        let waker = watched.waker.take();
+        drop(watched);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Time of the next check; pending while no session is watched. For one task.
+    pub fn poll_due(&self, cx: &Context<'_>) -> Poll<Millis> {
+        let mut watched = self.0.lock();
+        match watched.queue.front() {
+            Some((due, _)) => Poll::Ready(*due),
+            None => {
+                watched.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// A session whose check is due.
+    fn next_due(&self, now: Millis) -> Option<Arc<Session>> {
+        let mut watched = self.0.lock();
+        if watched.queue.front().is_none_or(|(due, _)| *due > now) {
+            if watched.queue.is_empty() {
+                watched.queue.shrink_to(RETAINED_CAPACITY);
+            }
+            return None;
+        }
+        watched.queue.pop_front().map(|(_, session)| session)
+    }
+}
+
+impl Node {
+    /// A tracked message was put into the session's queue.
+    pub fn watch_delivery(&self, session: &Arc<Session>) {
+        if session.outbox.start_watch() {
+            self.delivery_watch.add(session.clone(), self.clock.now());
+        }
+    }
+
+    /// Backs up the overdue messages of the sessions whose check is due. Must be called when [`DeliveryWatch::poll_due`]
+    /// says so.
+    pub fn back_up_overdue(self: &Arc<Self>) {
+        let now = self.clock.now();
+        while let Some(session) = self.delivery_watch.next_due(now) {
+            let (overdue, watches_on) = session.outbox.take_overdue(now, OVERDUE_MILLIS);
+            if watches_on {
+                self.delivery_watch.add(session.clone(), now);
+            }
+            self.back_up(&session, overdue);
+        }
+    }
+
+    /// Backs up all unsettled messages of an account's sessions: a message that is about to be stored must follow them.
+    pub fn back_up_unsettled(self: &Arc<Self>, account: &Account) {
+        let now = self.clock.now();
+        for session in account.sessions() {
+            let (unsettled, _) = session.outbox.take_overdue(now, 0);
+            self.back_up(&session, unsettled);
+        }
+    }
+
+    fn back_up(self: &Arc<Self>, session: &Session, messages: Vec<SharedStanza>) {
+        if messages.is_empty() {
+            return;
+        }
+        let host = session.account.host();
+        match &host.message_backup {
+            Some(backup) => backup.back_up(self, &session.account, messages),
+            // A reload has disabled offline storage.
+            None => {
+                for message in messages {
+                    message.cancel_backup();
+                    message.settle_delivery();
+                }
+            }
+        }
+    }
+
+    /// Removes the backups of messages that the session's client has taken. Must be called after each acknowledgement, and
+    /// after a flush that was delayed.
+    pub fn remove_delivered_backups(self: &Arc<Self>, session: &Session) {
+        let messages = session.outbox.take_confirmed_backups();
+        if messages.is_empty() {
+            return;
+        }
+        let host = session.account.host();
+        if let Some(backup) = &host.message_backup {
+            backup.remove_backups(self, &session.account, messages);
+        }
+    }
+
+    /// The last session that held this message is gone. True if the store has the message, or is about to store it: it must
+    /// not be rerouted.
+    pub(crate) fn abandon_to_backup(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        message: &SharedStanza,
+    ) -> bool {
+        let host = account.host();
+        let Some(backup) = &host.message_backup else { return false };
+        let has_backup = message.abandon_to_backup();
+        if has_backup {
+            backup.abandon_backup(self, account, message);
+        }
+        has_backup
+    }
+}
