@@ -608,7 +608,9 @@ fn run_all_scenarios(mut node: ScenarioNode, address: String, more: &str) {
     // Tokens and registration require TLS; the clients use STARTTLS if offered.
     let off = features::registry::ALL.iter().filter(|feature| !feature.default_on);
     let switches: String = off.map(|feature| format!("{} = true\n", feature.name)).collect();
-    node.configure_with("optional", &format!("{more}[modules]\n{switches}"));
+    // Uploads have no address that clients reach on a node with loopback listeners.
+    let http = format!("[http]\npublic_url = 'https://{DOMAIN}'\n");
+    node.configure_with("optional", &format!("{more}{http}[modules]\n{switches}"));
     node.start();
     let ScenarioTarget::Remote(host) = node.target() else { return };
     let target = ScenarioTarget::Remote(RemoteServer { address, own_users: true, ..host });
