@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use access::session_info::{
+use testkit::TestNode;
+use throng_access::session_info::{
     SessionInfo, SessionInfoFuture, TIMEOUT_SECONDS, answer_session_info, request_session_info,
 };
-use testkit::TestNode;
 
 fn poll(future: &mut SessionInfoFuture) -> Poll<Vec<Option<SessionInfo>>> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))

@@ -169,8 +169,9 @@ impl Node {
     fn spawn_job(self: &Arc<Self>, host: &Arc<Host>, job: &PeriodicJob) {
         let PeriodicJob { feature, spec, handler } = job.clone();
         let [done, failed, panicked] = OUTCOMES;
-        let mut running = RunningJob { node: self.clone(), host: host.clone(), spec, outcome: panicked };
+        let running = RunningJob { node: self.clone(), host: host.clone(), spec, outcome: panicked };
         let task = async move {
+            let mut running = running;
             let ctx = PeriodicJobCtx { node: running.node.clone(), host: running.host.clone() };
             running.outcome = match handler.run(ctx).await {
                 Ok(()) => done,

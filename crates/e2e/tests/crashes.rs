@@ -186,7 +186,7 @@ fn read_stored(port: u16, user: &str, last: (u32, u32)) -> Vec<(u32, u32)> {
 /// A node that is not started yet, and its port.
 fn node_with_accounts(name: &str, users: &[&str]) -> (NodeProcess, u16) {
     let [port] = ports::free();
-    let mut node = NodeProcess::new(name);
+    let node = NodeProcess::new(name);
     node.configure(&format!(
         "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
          [limits]\nnew_connections_per_second = 0\nstanzas_per_second = 0\nbytes_per_second = 0\n\
