@@ -78,6 +78,17 @@ impl InvalidationSubject {
 const ENGINE: u8 = 128;
 
 impl EnvelopeKind {
+    /// Its name in logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            EnvelopeKind::RunChain => "run chain",
+            EnvelopeKind::ChainHasRun => "chain has run",
+            EnvelopeKind::SessionFacts => "session facts",
+            EnvelopeKind::Invalidation(subject) => subject.as_str(),
+            EnvelopeKind::Engine(_) => "engine",
+        }
+    }
+
     /// The highest number of a kind of the engine.
     pub const MAX_ENGINE: u8 = u8::MAX - ENGINE;
 

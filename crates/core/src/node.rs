@@ -1,4 +1,6 @@
 //! A running node: the state that all sessions and features share.
+//!
+//! Long because binding a session, its deadlines and the sweep use the same fields.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

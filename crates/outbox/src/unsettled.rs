@@ -142,11 +142,10 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Waker};
-
     use super::*;
     use crate::stream_management::{StreamManagementTerms, TOKEN_BYTES};
     use crate::{OutboxLimits, QueuedBatch, Urgency};
+    use std::task::{Context, Waker};
 
     const LIMIT: u64 = 100;
 

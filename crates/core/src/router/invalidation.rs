@@ -91,7 +91,8 @@ impl Node {
         if refused.reason == RefusalReason::QueueFull {
             self.change_is_due(refused.node, account.bare().to_jid(), kind);
         } else {
-            tracing::warn!(%account, ?kind, %refused, "a node does not learn that an account changed");
+            let kind = kind.as_str();
+            tracing::warn!(%account, kind, %refused, "a node does not learn that an account changed");
         }
     }
 

@@ -5,6 +5,8 @@
 //!
 //! Deferred work is collected as futures and returned to the caller, which awaits them before it handles the next
 //! stanza of the same sender. Receipts are collected, too; later stanzas do not wait for them.
+//!
+//! Long because the work that one stanza defers is declared where it is collected.
 
 mod events;
 mod handovers;

@@ -148,9 +148,8 @@ impl MessageBackup for OfflineBackup {
 
 #[cfg(test)]
 mod tests {
-    use base::clock::Millis;
-
     use super::*;
+    use base::clock::Millis;
 
     fn message() -> SharedStanza {
         let message = SharedStanza::parse(b"<message/>").unwrap();

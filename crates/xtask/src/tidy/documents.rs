@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use super::Finding;
 use super::files::SourceFile;
 
-const CONFIG: &str = "crates/server/src/config";
+const CONFIG: &str = "crates/server/src/config/";
 const CONFIG_DOCUMENT: &str = "docs/config.md";
 /// Methods that read a key.
 const KEY_READERS: [&str; 9] = [
