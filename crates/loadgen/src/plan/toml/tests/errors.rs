@@ -198,7 +198,7 @@ fn steps() {
         ),
         (
             "{ message = { to = \"online\", wait = \"deliverry\" } }",
-            "steps[0].message.wait: \"deliverry\" is none of \"none\", \"any\", \"answer\", \"delivery\", \"all\"; did you mean \"delivery\"?",
+            "steps[0].message.wait: \"deliverry\" is none of \"none\", \"any\", \"answer\", \"delivery\", \"all\", \"acknowledged\"; did you mean \"delivery\"?",
         ),
         (
             "{ message = { to = \"online\", text = \"{usr}\" } }",
