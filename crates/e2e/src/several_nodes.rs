@@ -60,20 +60,6 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         reason: "A node that is cut off after it has run the chain, and before its receipt arrives, has it run again elsewhere.",
     },
     KnownFailure {
-        test: "simulation/faulty/nothing-lost",
-        nodes: &[],
-        seeds: Some(100),
-        section: "2.4",
-        reason: "A message is safe when it is in a queue; a session that ends with its node loses it.",
-    },
-    KnownFailure {
-        test: "simulation/faulty/nothing-doubled",
-        nodes: &[],
-        seeds: Some(10),
-        section: "2.2",
-        reason: "A message that returns from a node that was only cut off is delivered by both.",
-    },
-    KnownFailure {
         test: "simulation/faulty/pair-order",
         nodes: &[],
         seeds: Some(50),

@@ -25,6 +25,8 @@ use self::world::World;
 
 /// Seeds of each setting.
 const SEEDS: u64 = 1_000;
+/// Failing seeds of an invariant that are printed.
+const PRINTED_SEEDS: usize = 20;
 
 /// Conditions under which the users act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +95,7 @@ fn run_setting(setting: Setting) {
         return;
     }
     let mut first: BTreeMap<Invariant, (u64, String)> = BTreeMap::new();
-    let mut seeds: BTreeMap<Invariant, u64> = BTreeMap::new();
+    let mut seeds: BTreeMap<Invariant, Vec<u64>> = BTreeMap::new();
     for seed in 0..SEEDS {
         let mut violated: Vec<Invariant> = Vec::new();
         for InvariantViolation { invariant, text } in run_seed(setting, seed, false) {
@@ -102,19 +104,17 @@ fn run_setting(setting: Setting) {
         }
         violated.sort_unstable();
         violated.dedup();
-        violated.into_iter().for_each(|invariant| *seeds.entry(invariant).or_insert(0) += 1);
+        violated.into_iter().for_each(|invariant| seeds.entry(invariant).or_default().push(seed));
     }
-    for (invariant, (seed, text)) in &first {
-        let count = seeds[invariant];
-        eprintln!(
-            "{}: {} in {count} of {SEEDS} seeds, first in {seed}: {text}",
-            setting.name(),
-            invariant.name()
-        );
+    for (invariant, (_, text)) in &first {
+        let seeds = &seeds[invariant];
+        let (count, some) = (seeds.len(), &seeds[..seeds.len().min(PRINTED_SEEDS)]);
+        let (setting, name) = (setting.name(), invariant.name());
+        eprintln!("{setting}: {name} in {count} of {SEEDS} seeds, the first being {some:?}: {text}");
     }
     for invariant in Invariant::ALL {
         let test = test_name(setting, invariant);
-        let count = seeds.get(&invariant).copied().unwrap_or_default();
+        let count = seeds.get(&invariant).map_or(0, |seeds| seeds.len() as u64);
         let most = known_failure(&test, 0).and_then(|known| known.seeds);
         assert!(most.is_none_or(|most| count <= most), "{test} fails in {count} of {SEEDS} seeds: {first:?}");
         let outcome = match first.get(&invariant) {
