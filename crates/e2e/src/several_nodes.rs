@@ -53,20 +53,6 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         reason: "The handled count of an ended stream is known only on its node.",
     },
     KnownFailure {
-        test: "simulation/faulty/chain-runs-once",
-        nodes: &[],
-        seeds: Some(100),
-        section: "2.2",
-        reason: "A node that is cut off after it has run the chain, and before its receipt arrives, has it run again elsewhere.",
-    },
-    KnownFailure {
-        test: "simulation/faulty/pair-order",
-        nodes: &[],
-        seeds: Some(50),
-        section: "2.3",
-        reason: "A message that is being stored is overtaken by a later one when its recipient logs in on another node.",
-    },
-    KnownFailure {
         test: "simulation/faulty/rosters-agree",
         nodes: &[],
         seeds: Some(30),

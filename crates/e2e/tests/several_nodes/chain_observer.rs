@@ -1,12 +1,13 @@
-//! Feature of tests that counts how often the recipient's chain begins for a message, and lets some messages wait in
-//! it.
+//! Feature of tests that records where the recipient's chain begins for a message, and lets some messages wait in it.
 //!
-//! The counts are those of the thread, since a test with [`testkit::TestNodes`] has only one.
+//! The records are those of the thread, since a test with [`testkit::TestNodes`] has only one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::task::Poll;
 
+use base::TimeOrderedId;
+use cluster::NodeId;
 use stanza::{MessageType, StanzaKind, StanzaKindSet};
 use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, Phase};
@@ -19,12 +20,24 @@ const POLLS: u32 = 3;
 /// The feature.
 pub(crate) static CHAIN_OBSERVER: Feature = Feature { name: "chain_observer", build, ..Feature::EMPTY };
 
-thread_local! {
-    static RUNS: RefCell<BTreeMap<String, u32>> = const { RefCell::new(BTreeMap::new()) };
+/// A run of the recipient's chain.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ChainRun {
+    /// Where it ran.
+    pub(crate) node: NodeId,
+    /// The id that the node which handed the message over has given it.
+    pub(crate) given_id: Option<TimeOrderedId>,
 }
 
-/// Returns and clears the number of runs by the message's id; errors are not counted.
-pub(crate) fn take_runs() -> BTreeMap<String, u32> {
+/// Runs by the message's id.
+pub(crate) type ChainRuns = BTreeMap<String, Vec<ChainRun>>;
+
+thread_local! {
+    static RUNS: RefCell<ChainRuns> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Returns and clears the runs; those of errors are not recorded.
+pub(crate) fn take_runs() -> ChainRuns {
     RUNS.take()
 }
 
@@ -38,7 +51,8 @@ fn build(b: &mut FeatureBuilder<'_>) {
     let messages = Interest::kinds(StanzaKindSet::MESSAGES);
     b.incoming(Phase::Stamp, messages, |ctx: &mut IncomingCtx<'_>| {
         if let Some(id) = id(ctx) {
-            RUNS.with_borrow_mut(|runs| *runs.entry(id).or_insert(0) += 1);
+            let run = ChainRun { node: ctx.node.cluster.node(), given_id: ctx.stanza_id };
+            RUNS.with_borrow_mut(|runs| runs.entry(id).or_default().push(run));
         }
         Flow::Next
     });

@@ -1,6 +1,6 @@
 //! Nodes, users and operations of one run of the simulation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use cluster::memory::NetworkFaults;
 use fastrand::Rng;
@@ -10,7 +10,7 @@ use testkit::{NodeClient, TestNodes};
 use super::Setting;
 use super::invariants::{self, InvariantViolation};
 use super::simulated_client::SimulatedClient;
-use crate::chain_observer::{SLOW, take_runs};
+use crate::chain_observer::{ChainRuns, SLOW, take_runs};
 use crate::observed_features;
 
 /// Accounts.
@@ -42,8 +42,10 @@ pub(super) struct World {
     pub(super) messages: Vec<SentMessage>,
     /// Users whose account was removed.
     pub(super) removed: BTreeSet<usize>,
-    /// Runs of the recipient's chain, by message.
-    pub(super) chain_runs: BTreeMap<String, u32>,
+    /// Runs of the recipient's chain.
+    pub(super) chain_runs: ChainRuns,
+    /// Those on nodes that crashed before the message was acknowledged, so that others may never have learned of them.
+    pub(super) lost_chain_runs: ChainRuns,
     /// Violations of what is checked before the sessions end.
     early: Vec<InvariantViolation>,
     setting: Setting,
@@ -84,7 +86,8 @@ impl World {
             clients: Vec::new(),
             messages: Vec::new(),
             removed: BTreeSet::new(),
-            chain_runs: BTreeMap::new(),
+            chain_runs: ChainRuns::new(),
+            lost_chain_runs: ChainRuns::new(),
             early: Vec::new(),
             setting,
             random,
@@ -124,7 +127,26 @@ impl World {
                 self.settle();
             }
         }
-        self.chain_runs = take_runs();
+        self.record_runs();
+    }
+
+    fn record_runs(&mut self) {
+        for (message, runs) in take_runs() {
+            self.chain_runs.entry(message).or_default().extend(runs);
+        }
+    }
+
+    /// A node is about to crash.
+    fn lose_runs(&mut self, node: usize) {
+        self.record_runs();
+        let node = self.nodes.id(node);
+        let open = self.messages.iter().filter(|message| !self.is_acknowledged(message));
+        let open: Vec<String> = open.map(|message| message.id.clone()).collect();
+        for message in open {
+            let Some(runs) = self.chain_runs.get_mut(&message) else { continue };
+            let lost: Vec<_> = runs.extract_if(.., |run| run.node == node).collect();
+            self.lost_chain_runs.entry(message).or_default().extend(lost);
+        }
     }
 
     /// What the run has violated.
@@ -337,6 +359,7 @@ impl World {
     fn crash(&mut self, node: usize) {
         self.log(|| format!("crash {node}"));
         self.read_all();
+        self.lose_runs(node);
         // A crash of a node that is cut off is a cut of another kind in the network.
         let (own, others): (BTreeSet<_>, BTreeSet<_>) =
             self.cuts.iter().copied().partition(|(one, other)| *one == node || *other == node);
