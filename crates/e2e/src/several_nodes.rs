@@ -66,13 +66,6 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         section: "2.5",
         reason: "It does not in about one of thirty seeds, in which subscriptions change during faults.",
     },
-    KnownFailure {
-        test: "simulation/faulty/removed-accounts-have-no-session",
-        nodes: &[],
-        seeds: Some(10),
-        section: "2.2",
-        reason: "A login that reads the account before its removal can be bound after the others have read it again.",
-    },
 ];
 
 /// The entry of a test that runs on this number of nodes; 0 if the test chooses its number.
