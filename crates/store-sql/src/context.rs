@@ -7,10 +7,7 @@ use base::Clock;
 use base::count::{Histogram, LATENCY_BUCKETS_MICROS, SIZE_BUCKETS};
 
 use crate::dialect::Dialect;
-use crate::tables::{
-    account_kv, accounts, address_dictionary, blocklists, last_seen, logins, offline, roster, server_kv,
-    tokens, user_search, vcards,
-};
+use crate::tables::Statements;
 
 pub(crate) struct SqlContext {
     pub(crate) dialect: Box<dyn Dialect>,
@@ -23,36 +20,13 @@ pub(crate) struct SqlContext {
     pub(crate) commit_time: Arc<Histogram>,
     /// Requests per transaction.
     pub(crate) commit_size: Arc<Histogram>,
-    pub(crate) accounts: accounts::AccountStatements,
-    pub(crate) addresses: address_dictionary::AddressStatements,
-    pub(crate) logins: logins::LoginStatements,
-    pub(crate) offline: offline::OfflineStatements,
-    pub(crate) roster: roster::RosterStatements,
-    pub(crate) server_kv: server_kv::ServerKvStatements,
-    pub(crate) blocklists: blocklists::BlocklistStatements,
-    pub(crate) user_search: user_search::UserSearchStatements,
-    pub(crate) last_seen: last_seen::LastSeenStatements,
-    pub(crate) account_kv: account_kv::AccountKvStatements,
-    pub(crate) tokens: tokens::TokenStatements,
-    pub(crate) vcards: vcards::VcardStatements,
+    pub(crate) sql: Statements,
 }
 
 impl SqlContext {
     pub(crate) fn new(dialect: Box<dyn Dialect>, clock: Arc<dyn Clock>) -> Arc<SqlContext> {
-        let d = dialect.as_ref();
         Arc::new(SqlContext {
-            accounts: accounts::AccountStatements::new(d),
-            addresses: address_dictionary::AddressStatements::new(d),
-            logins: logins::LoginStatements::new(d),
-            offline: offline::OfflineStatements::new(d),
-            roster: roster::RosterStatements::new(d),
-            server_kv: server_kv::ServerKvStatements::new(d),
-            blocklists: blocklists::BlocklistStatements::new(d),
-            user_search: user_search::UserSearchStatements::new(d),
-            last_seen: last_seen::LastSeenStatements::new(d),
-            account_kv: account_kv::AccountKvStatements::new(d),
-            tokens: tokens::TokenStatements::new(d),
-            vcards: vcards::VcardStatements::new(d),
+            sql: Statements::new(dialect.as_ref()),
             dialect,
             clock,
             round_trips: AtomicU64::new(0),
@@ -82,7 +56,7 @@ mod tests {
                         WITH RECURSIVE n(n) AS (VALUES (3) UNION ALL SELECT n + 1 FROM n WHERE n < 1000)
                         INSERT INTO roster (owner, contact, subscription, label) SELECT 1, n, 35, randomblob(9999) FROM n";
             sqlx::raw_sql(fill).execute(&mut line).await.unwrap();
-            let (_, text) = context.logins.all_secrets().at_least(1);
+            let (_, text) = context.sql.logins.all_secrets().at_least(1);
             let mut lengths = Vec::new();
             for name in ["juliet@a.org", "nobody@a.org", "noname@a.org"] {
                 let rows = sqlx::query(text).bind(name).fetch_all(&mut line).await.unwrap();
@@ -98,24 +72,11 @@ mod tests {
     #[test]
     fn no_statement_reads_a_whole_table() {
         let context = SqlContext::new(Box::new(SqliteDialect), Arc::new(base::ManualClock::new()));
-        let texts = [
-            context.accounts.all(),
-            context.addresses.all(),
-            context.logins.all(),
-            context.offline.all(),
-            context.roster.all(),
-            context.server_kv.all(),
-            context.blocklists.all(),
-            context.user_search.all(),
-            context.last_seen.all(),
-            context.account_kv.all(),
-            context.tokens.all(),
-            context.vcards.all(),
-        ];
+        let texts = context.sql.all();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let mut line = crate::migrate::in_memory().await;
-            for text in texts.concat() {
+            for text in texts {
                 let explain = format!("EXPLAIN QUERY PLAN {text}");
                 let rows = sqlx::query(&explain).fetch_all(&mut line).await.unwrap();
                 let plan: Vec<&str> = rows.iter().map(|row| row.get(3)).collect();

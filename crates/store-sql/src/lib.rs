@@ -4,8 +4,8 @@
 //! answered when its transaction is on the disk (`writer`), except logout times (`last_seen_writer`). Reads have
 //! deadlines, and so has the time that a write waits for its turn.
 //!
-//! A new kind of data is a file in `tables/` that implements its trait, its statements in `context::SqlContext` and a
-//! migration. A new database is a file in `dialect/`, a variant in the enums there, and its migrations.
+//! A new kind of data is a file in `tables/` that implements its trait, with its line in `tables!` there, and a migration. A
+//! new database is a file in `dialect/`, a variant in the enums there, and its migrations.
 //!
 //! Not implemented: reading from replicas.
 //!

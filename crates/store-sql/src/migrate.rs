@@ -18,23 +18,9 @@ pub(crate) struct Migration {
     pub(crate) sql: &'static str,
 }
 
-/// The migrations for SQLite.
-pub(crate) const SQLITE_MIGRATIONS: &[Migration] = &[
-    Migration { name: "0001_start", sql: include_str!("../migrations/sqlite/0001_start.sql") },
-    Migration { name: "0002_profiles", sql: include_str!("../migrations/sqlite/0002_profiles.sql") },
-    Migration {
-        name: "0003_offline_quota",
-        sql: include_str!("../migrations/sqlite/0003_offline_quota.sql"),
-    },
-    Migration {
-        name: "0004_server_secret",
-        sql: include_str!("../migrations/sqlite/0004_server_secret.sql"),
-    },
-    Migration {
-        name: "0005_credential_revision",
-        sql: include_str!("../migrations/sqlite/0005_credential_revision.sql"),
-    },
-];
+/// The migrations for SQLite; `build.rs` lists the files.
+pub(crate) const SQLITE_MIGRATIONS: &[Migration] =
+    include!(concat!(env!("OUT_DIR"), "/sqlite_migrations.rs"));
 
 const CREATE_SCHEMA_TABLE: &str =
     "CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL)";

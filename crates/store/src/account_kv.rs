@@ -42,22 +42,19 @@ pub enum PutOutcome {
     NoAccount,
 }
 
-/// Key-value storage per account. Removed with the account.
-pub trait AccountKv: Send + Sync {
-    /// The value, if any.
-    fn get(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, Option<Vec<u8>>>;
+storage_need! {
+    /// Key-value storage per account. Removed with the account.
+    pub trait AccountKv in account_kv {
+        /// The value, if any.
+        fn get(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, Option<Vec<u8>>>;
 
-    /// Inserts or replaces values, all or none; of duplicate keys the last one counts. An account already over its
-    /// limits may still replace values by smaller ones. Keys over [`MAX_KEY_BYTES`] fail with `TooLarge`.
-    fn put(
-        &self,
-        owner: JidRef<'_>,
-        values: Vec<(String, Vec<u8>)>,
-        limits: AccountKvLimits,
-    ) -> StoreFuture<'_, PutOutcome>;
+        /// Inserts or replaces values, all or none; of duplicate keys the last one counts. An account already over its
+        /// limits may still replace values by smaller ones. Keys over [`MAX_KEY_BYTES`] fail with `TooLarge`.
+        fn put(&self, owner: JidRef<'_>, values: Vec<(String, Vec<u8>)>, limits: AccountKvLimits) -> StoreFuture<'_, PutOutcome>;
 
-    /// Removes a value; returns whether there was one.
-    fn remove(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, bool>;
+        /// Removes a value; returns whether there was one.
+        fn remove(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, bool>;
+    }
 }
 
 /// Rejects keys that are too long; every backend calls it first.

@@ -69,49 +69,46 @@ pub const fn first_sequence_number(created_at: u64) -> u64 {
     created_at << 10
 }
 
-/// The accounts of this service. Addresses are bare; a resource is ignored.
-pub trait Accounts: Send + Sync {
-    /// Creates an account with an empty roster. Fails with `AlreadyExists`.
-    fn create(&self, account: &Jid, credentials: &[u8]) -> StoreFuture<'_, AddressId>;
+storage_need! {
+    /// The accounts of this service. Addresses are bare; a resource is ignored.
+    pub trait Accounts in accounts {
+        /// Creates an account with an empty roster. Fails with `AlreadyExists`.
+        fn create(&self, account: &Jid, credentials: &[u8]) -> StoreFuture<'_, AddressId>;
 
-    /// Creates accounts in chunks of one transaction each; the results are in the order of the input. After a failure
-    /// the call may be repeated with the same input: existing accounts are not changed.
-    fn create_bulk(&self, accounts: Vec<NewAccount>) -> StoreFuture<'_, Vec<CreateOutcome>>;
+        /// Creates accounts in chunks of one transaction each; the results are in the order of the input. After a failure
+        /// the call may be repeated with the same input: existing accounts are not changed.
+        fn create_bulk(&self, accounts: Vec<NewAccount>) -> StoreFuture<'_, Vec<CreateOutcome>>;
 
-    /// Removes an account and all its data in this store. `None` if it did not exist.
-    fn remove(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<RemovedAccount>>;
+        /// Removes an account and all its data in this store. `None` if it did not exist.
+        fn remove(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<RemovedAccount>>;
 
-    /// Replaces the credentials and clears the [`crate::LoginTokens`], which must not outlive a changed password. False
-    /// if the account does not exist.
-    fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> StoreFuture<'_, bool>;
+        /// Replaces the credentials and clears the [`crate::LoginTokens`], which must not outlive a changed password. False
+        /// if the account does not exist.
+        fn set_credentials(&self, account: JidRef<'_>, credentials: &[u8]) -> StoreFuture<'_, bool>;
 
-    /// Replaces the credentials by others for the same password (XEP-0480) if they still equal `expected`; the tokens
-    /// stay. False if they differ or the account does not exist.
-    fn upgrade_credentials(
-        &self,
-        account: JidRef<'_>,
-        expected: &[u8],
-        credentials: &[u8],
-    ) -> StoreFuture<'_, bool>;
+        /// Replaces the credentials by others for the same password (XEP-0480) if they still equal `expected`; the tokens
+        /// stay. False if they differ or the account does not exist.
+        fn upgrade_credentials(&self, account: JidRef<'_>, expected: &[u8], credentials: &[u8]) -> StoreFuture<'_, bool>;
 
-    /// Disables or enables an account. False if it does not exist.
-    fn set_disabled(&self, account: JidRef<'_>, disabled: bool) -> StoreFuture<'_, bool>;
+        /// Disables or enables an account. False if it does not exist.
+        fn set_disabled(&self, account: JidRef<'_>, disabled: bool) -> StoreFuture<'_, bool>;
 
-    /// One account, or `None`.
-    fn get(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountRecord>>;
+        /// One account, or `None`.
+        fn get(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountRecord>>;
 
-    /// The accounts of a domain, ordered by id, which is the cursor.
-    fn list(&self, domain: &str, page: Page) -> StoreFuture<'_, Paged<AccountRecord>>;
+        /// The accounts of a domain, ordered by id, which is the cursor.
+        fn list(&self, domain: &str, page: Page) -> StoreFuture<'_, Paged<AccountRecord>>;
 
-    /// Number of accounts of a domain.
-    fn count(&self, domain: &str) -> StoreFuture<'_, u64>;
+        /// Number of accounts of a domain.
+        fn count(&self, domain: &str) -> StoreFuture<'_, u64>;
 
-    /// The disabled accounts of a domain, ordered by id, which is the cursor.
-    fn list_disabled(&self, domain: &str, page: Page) -> StoreFuture<'_, Paged<AccountRecord>>;
+        /// The disabled accounts of a domain, ordered by id, which is the cursor.
+        fn list_disabled(&self, domain: &str, page: Page) -> StoreFuture<'_, Paged<AccountRecord>>;
 
-    /// Number of disabled accounts of a domain.
-    fn count_disabled(&self, domain: &str) -> StoreFuture<'_, u64>;
+        /// Number of disabled accounts of a domain.
+        fn count_disabled(&self, domain: &str) -> StoreFuture<'_, u64>;
 
-    /// Whether the account exists.
-    fn exists(&self, account: JidRef<'_>) -> StoreFuture<'_, bool>;
+        /// Whether the account exists.
+        fn exists(&self, account: JidRef<'_>) -> StoreFuture<'_, bool>;
+    }
 }

@@ -39,18 +39,20 @@ impl fmt::Debug for AddressId {
     }
 }
 
-/// The dictionary of bare addresses. A full address is reduced to its bare part before lookup or storage.
-pub trait AddressDictionary: Send + Sync {
-    /// The addresses with these ids, in no particular order; unknown ids are omitted. One round trip for every 10 000
-    /// ids.
-    fn resolve(&self, ids: &[AddressId]) -> StoreFuture<'_, Vec<(AddressId, Jid)>>;
+storage_need! {
+    /// The dictionary of bare addresses. A full address is reduced to its bare part before lookup or storage.
+    pub trait AddressDictionary in addresses {
+        /// The addresses with these ids, in no particular order; unknown ids are omitted. One round trip for every 10 000
+        /// ids.
+        fn resolve(&self, ids: &[AddressId]) -> StoreFuture<'_, Vec<(AddressId, Jid)>>;
 
-    /// The id of an address, assigned if it had none. Repeated calls return the same id.
-    fn intern(&self, address: &Jid) -> StoreFuture<'_, AddressId>;
+        /// The id of an address, assigned if it had none. Repeated calls return the same id.
+        fn intern(&self, address: &Jid) -> StoreFuture<'_, AddressId>;
 
-    /// The ids of many addresses in the order of the input, assigned where missing.
-    fn intern_many(&self, addresses: &[Jid]) -> StoreFuture<'_, Vec<AddressId>>;
+        /// The ids of many addresses in the order of the input, assigned where missing.
+        fn intern_many(&self, addresses: &[Jid]) -> StoreFuture<'_, Vec<AddressId>>;
 
-    /// The id of an address, if it has one.
-    fn find(&self, address: &Jid) -> StoreFuture<'_, Option<AddressId>>;
+        /// The id of an address, if it has one.
+        fn find(&self, address: &Jid) -> StoreFuture<'_, Option<AddressId>>;
+    }
 }

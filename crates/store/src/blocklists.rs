@@ -52,21 +52,17 @@ pub enum BlocklistOutcome {
     NoAccount,
 }
 
-/// The blocklists of accounts.
-pub trait Blocklists: Send + Sync {
-    /// The list in insertion order; empty for an account that does not exist.
-    fn blocklist(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<Jid>>;
+storage_need! {
+    /// The blocklists of accounts.
+    pub trait Blocklists in blocklists {
+        /// The list in insertion order; empty for an account that does not exist.
+        fn blocklist(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<Jid>>;
 
-    /// Removes `remove` from the list, then appends the addresses of `add` that are not listed, in one transaction.
-    /// Returns [`BlocklistOutcome::Full`] if it would add an address and the list would exceed `limit` addresses; a
-    /// list already too long (after the limit was lowered) may still shrink.
-    fn update_blocklist(
-        &self,
-        owner: JidRef<'_>,
-        add: Vec<Jid>,
-        remove: Unblock,
-        limit: u32,
-    ) -> StoreFuture<'_, BlocklistOutcome>;
+        /// Removes `remove` from the list, then appends the addresses of `add` that are not listed, in one transaction.
+        /// Returns [`BlocklistOutcome::Full`] if it would add an address and the list would exceed `limit` addresses; a
+        /// list already too long (after the limit was lowered) may still shrink.
+        fn update_blocklist(&self, owner: JidRef<'_>, add: Vec<Jid>, remove: Unblock, limit: u32) -> StoreFuture<'_, BlocklistOutcome>;
+    }
 }
 
 /// Encodes a list; no bytes for an empty one.

@@ -40,13 +40,16 @@ impl LastActivity {
     }
 }
 
-/// Last activity of accounts. Removed with the account.
-pub trait LastSeen: Send + Sync {
-    /// Replaces the last activity; `get` returns it immediately. Does nothing if the account does not exist.
-    fn set(&self, owner: AddressId, seen: LastActivity);
-
-    /// The last activity; `None` if it was never set.
-    fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<LastActivity>>;
+storage_need! {
+    /// Last activity of accounts. Removed with the account.
+    pub trait LastSeen in last_seen {
+        /// The last activity; `None` if it was never set.
+        fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<LastActivity>>;
+    }
+    queue {
+        /// Replaces the last activity; `get` returns it immediately. Does nothing if the account does not exist.
+        fn set(&self, owner: AddressId, seen: LastActivity);
+    }
 }
 
 #[cfg(test)]

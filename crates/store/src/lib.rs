@@ -11,6 +11,41 @@
 //! The futures borrow only the store. Arguments passed by reference are copied before the method returns, so a caller
 //! may drop them immediately.
 
+#[macro_use]
+mod storage_need;
+
+/// All storage needs: the field of [`Stores`] with its documentation, the file, and the trait.
+macro_rules! storage_needs {
+    ($callback:ident) => {
+        $callback! {
+            /// Reads of a login, in two round trips.
+            logins in logins: Logins;
+            /// Accounts and their credentials.
+            accounts in accounts: Accounts;
+            /// Rosters.
+            roster in roster: Roster;
+            /// Offline messages.
+            offline in offline: Offline;
+            /// Address dictionary.
+            addresses in address_dictionary: AddressDictionary;
+            /// Key-value storage of the server.
+            server_kv in server_kv: ServerKv;
+            /// Blocklists.
+            blocklists in blocklists: Blocklists;
+            /// Login tokens.
+            tokens in tokens: LoginTokens;
+            /// Key-value storage per account.
+            account_kv in account_kv: AccountKv;
+            /// vCards.
+            vcards in vcards: Vcards;
+            /// User search.
+            user_search in user_search: UserSearch;
+            /// Last activity.
+            last_seen in last_seen: LastSeen;
+        }
+    };
+}
+
 pub mod account_kv;
 pub mod accounts;
 pub mod address_dictionary;
@@ -21,6 +56,7 @@ pub mod instrumented;
 pub mod last_seen;
 pub mod logins;
 pub mod memory;
+pub mod observed;
 pub mod offline;
 mod page;
 pub mod roster;
@@ -54,62 +90,31 @@ pub use vcards::{PhotoHash, SearchableProfile, Vcards};
 /// Return type of every storage call: a boxed future that borrows only the store.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// One backend, trait by trait. Cloning copies a reference count per field.
-///
-/// The fields may point to different backends (authentication separate from user data), but `logins` must see the
-/// writes of `accounts`, `roster`, `offline`, `blocklists` and `tokens`, and `user_search` those of `accounts` and
-/// `vcards`.
-#[derive(Clone)]
-pub struct Stores {
-    /// Reads of a login, in two round trips.
-    pub logins: Arc<dyn Logins>,
-    /// Accounts and their credentials.
-    pub accounts: Arc<dyn Accounts>,
-    /// Rosters.
-    pub roster: Arc<dyn Roster>,
-    /// Offline messages.
-    pub offline: Arc<dyn Offline>,
-    /// Address dictionary.
-    pub addresses: Arc<dyn AddressDictionary>,
-    /// Key-value storage of the server.
-    pub server_kv: Arc<dyn ServerKv>,
-    /// Blocklists.
-    pub blocklists: Arc<dyn Blocklists>,
-    /// Login tokens.
-    pub tokens: Arc<dyn LoginTokens>,
-    /// Key-value storage per account.
-    pub account_kv: Arc<dyn AccountKv>,
-    /// vCards.
-    pub vcards: Arc<dyn Vcards>,
-    /// User search.
-    pub user_search: Arc<dyn UserSearch>,
-    /// Last activity.
-    pub last_seen: Arc<dyn LastSeen>,
+macro_rules! stores {
+    ($($(#[$doc:meta])* $field:ident in $module:ident: $need:ident;)+) => {
+        /// One backend, trait by trait. Cloning copies a reference count per field.
+        ///
+        /// The fields may point to different backends (authentication separate from user data), but `logins` must see the
+        /// writes of `accounts`, `roster`, `offline`, `blocklists` and `tokens`, and `user_search` those of `accounts` and
+        /// `vcards`.
+        #[derive(Clone)]
+        pub struct Stores {
+            $($(#[$doc])* pub $field: Arc<dyn $need>,)+
+        }
+
+        impl Stores {
+            /// A bundle of one value that implements every trait, as both backends do.
+            pub fn from_backend<B: $($need +)+ 'static>(backend: Arc<B>) -> Stores {
+                Stores { $($field: backend.clone(),)+ }
+            }
+        }
+
+        /// All measured operations, by need.
+        pub(crate) const OPERATIONS: &[&[&str]] = &[$($module::OPERATIONS),+];
+    };
 }
 
-impl Stores {
-    /// A bundle of one value that implements every trait, as both backends do.
-    pub fn from_backend<B>(backend: Arc<B>) -> Stores
-    where
-        B: Logins + Accounts + Roster + Offline + AddressDictionary + ServerKv,
-        B: Blocklists + LoginTokens + AccountKv + Vcards + UserSearch + LastSeen + 'static,
-    {
-        Stores {
-            logins: backend.clone(),
-            accounts: backend.clone(),
-            roster: backend.clone(),
-            offline: backend.clone(),
-            addresses: backend.clone(),
-            server_kv: backend.clone(),
-            blocklists: backend.clone(),
-            tokens: backend.clone(),
-            account_kv: backend.clone(),
-            vcards: backend.clone(),
-            user_search: backend.clone(),
-            last_seen: backend,
-        }
-    }
-}
+storage_needs!(stores);
 
 impl std::fmt::Debug for Stores {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -83,19 +83,21 @@ pub fn judge(proof: ProofFn, secrets: Option<&AccountSecrets>) -> Result<bool, S
         .map_err(|_| StoreError::new(StoreErrorKind::Internal, "the check of a proof panicked"))
 }
 
-/// Account reads for logins.
-pub trait Logins: Send + Sync {
-    /// Authentication data of the account with this bare address, or `None`. One database round trip, which may be
-    /// shared; the work does not depend on whether the account exists or on its other data.
-    fn secrets(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountSecrets>>;
+storage_need! {
+    /// Account reads for logins.
+    pub trait Logins in logins {
+        /// Authentication data of the account with this bare address, or `None`. One database round trip, which may be
+        /// shared; the work does not depend on whether the account exists or on its other data.
+        fn secrets(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountSecrets>>;
 
-    /// Initial data of a session, or `None` if the account is gone or has credentials of another revision. Only for
-    /// authenticated clients. One database round trip, which may be shared; a large roster
-    /// ([`crate::roster::is_large`]) takes another and fails with `TooLarge` beyond
-    /// [`crate::roster::MAX_ROSTER_BYTES`]. Whether the account is disabled never depends on its roster.
-    fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>>;
+        /// Initial data of a session, or `None` if the account is gone or has credentials of another revision. Only for
+        /// authenticated clients. One database round trip, which may be shared; a large roster
+        /// ([`crate::roster::is_large`]) takes another and fails with `TooLarge` beyond
+        /// [`crate::roster::MAX_ROSTER_BYTES`]. Whether the account is disabled never depends on its roster.
+        fn login(&self, account: AddressId, revision: u64) -> StoreFuture<'_, Option<Login>>;
 
-    /// [`Logins::secrets`], followed by [`Logins::login`] if `proof` authenticates the client. Nothing else is read
-    /// before the proof.
-    fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>>;
+        /// [`Logins::secrets`], followed by [`Logins::login`] if `proof` authenticates the client. Nothing else is read
+        /// before the proof.
+        fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>>;
+    }
 }

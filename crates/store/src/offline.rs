@@ -114,28 +114,32 @@ pub struct StoredMessage {
     pub stanza: Vec<u8>,
 }
 
-/// Storage of offline messages.
-pub trait Offline: Send + Sync {
-    /// Stores messages in this order in one transaction and returns one result per message once they are durable. The
-    /// unexpired messages of an account are limited by `quota`. After an error none of them is stored, and the call may
-    /// be repeated.
-    fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> StoreFuture<'_, Vec<AppendOutcome>>;
+storage_need! {
+    /// Storage of offline messages.
+    pub trait Offline in offline {
+        /// Stores messages in this order in one transaction and returns one result per message once they are durable. The
+        /// unexpired messages of an account are limited by `quota`. After an error none of them is stored, and the call may
+        /// be repeated.
+        fn append(&self, messages: Vec<OfflineMessage>, quota: Quota) -> StoreFuture<'_, Vec<AppendOutcome>>;
 
-    /// Messages that have not expired at `now` (milliseconds since 1970), oldest first. The cursor is the sequence
-    /// number.
-    fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>>;
+        /// Messages that have not expired at `now` (milliseconds since 1970), oldest first. The cursor is the sequence
+        /// number.
+        fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>>;
 
-    /// Removes all messages from the first up to and including the last sequence number; returns how many there were.
-    fn remove_range(&self, owner: AddressId, first: u64, last: u64) -> StoreFuture<'_, u32>;
+        /// Removes all messages from the first up to and including the last sequence number; returns how many there were.
+        fn remove_range(&self, owner: AddressId, first: u64, last: u64) -> StoreFuture<'_, u32>;
 
+        /// Number of messages, including expired ones not yet removed.
+        fn count(&self, owner: AddressId) -> StoreFuture<'_, u32>;
+
+        /// Removes up to `limit` messages that have expired at `now` and returns their number. Must be called periodically.
+        fn expire(&self, now: u64, limit: u32) -> StoreFuture<'_, u32>;
+    }
+}
+
+impl dyn Offline {
     /// Removes all messages up to and including this sequence number; returns how many there were.
-    fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32> {
+    pub fn remove_through(&self, owner: AddressId, seq: u64) -> StoreFuture<'_, u32> {
         self.remove_range(owner, 0, seq)
     }
-
-    /// Number of messages, including expired ones not yet removed.
-    fn count(&self, owner: AddressId) -> StoreFuture<'_, u32>;
-
-    /// Removes up to `limit` messages that have expired at `now` and returns their number. Must be called periodically.
-    fn expire(&self, now: u64, limit: u32) -> StoreFuture<'_, u32>;
 }

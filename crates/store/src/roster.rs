@@ -280,38 +280,35 @@ pub struct BulkRoster {
     pub items: Vec<BulkItem>,
 }
 
-/// Rosters, addressed by the owner's id.
-///
-/// Every change visible to clients increments the owner's version. Versions of one owner never repeat, not even after
-/// the account was removed and created again. Changes to shadows and to unanswered requests leave the version
-/// unchanged.
-pub trait Roster: Send + Sync {
-    /// The whole roster. Fails with `NotFound` if the owner has no account, and with `TooLarge` beyond
-    /// [`MAX_ROSTER_BYTES`].
-    fn get(&self, owner: AddressId) -> StoreFuture<'_, RosterSnapshot>;
+storage_need! {
+    /// Rosters, addressed by the owner's id.
+    ///
+    /// Every change visible to clients increments the owner's version. Versions of one owner never repeat, not even after
+    /// the account was removed and created again. Changes to shadows and to unanswered requests leave the version
+    /// unchanged.
+    pub trait Roster in roster {
+        /// The whole roster. Fails with `NotFound` if the owner has no account, and with `TooLarge` beyond
+        /// [`MAX_ROSTER_BYTES`].
+        fn get(&self, owner: AddressId) -> StoreFuture<'_, RosterSnapshot>;
 
-    /// One entry, without reading the others. Fails with `NotFound` if the owner has no account.
-    fn entry(&self, owner: AddressId, contact: &Jid) -> StoreFuture<'_, RosterEntry>;
+        /// One entry, without reading the others. Fails with `NotFound` if the owner has no account.
+        fn entry(&self, owner: AddressId, contact: &Jid) -> StoreFuture<'_, RosterEntry>;
 
-    /// State of one contact, by bare addresses, in one round trip and without reading other entries. `NONE` if there is
-    /// no entry or no account. For checks such as whether the contact may see the owner's presence.
-    fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> StoreFuture<'_, Subscription>;
+        /// State of one contact, by bare addresses, in one round trip and without reading other entries. `NONE` if there is
+        /// no entry or no account. For checks such as whether the contact may see the owner's presence.
+        fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> StoreFuture<'_, Subscription>;
 
-    /// Size of the roster, without reading its texts. Fails with `NotFound` if the owner has no account.
-    fn size(&self, owner: AddressId) -> StoreFuture<'_, RosterSize>;
+        /// Size of the roster, without reading its texts. Fails with `NotFound` if the owner has no account.
+        fn size(&self, owner: AddressId) -> StoreFuture<'_, RosterSize>;
 
-    /// Reads one entry, calls `change` and stores its decision, in one transaction. Fails with `NotFound` if the owner
-    /// has no account; `change` is not called then.
-    fn update(
-        &self,
-        owner: AddressId,
-        contact: &Jid,
-        change: RosterUpdateFn,
-    ) -> StoreFuture<'_, RosterUpdateOutcome>;
+        /// Reads one entry, calls `change` and stores its decision, in one transaction. Fails with `NotFound` if the owner
+        /// has no account; `change` is not called then.
+        fn update(&self, owner: AddressId, contact: &Jid, change: RosterUpdateFn) -> StoreFuture<'_, RosterUpdateOutcome>;
 
-    /// Loads many entries in chunks of one transaction each; may be repeated. Owners without an account are skipped.
-    /// Increments the version of each other owner. Returns the number of stored entries.
-    fn put_bulk(&self, rosters: Vec<BulkRoster>) -> StoreFuture<'_, u64>;
+        /// Loads many entries in chunks of one transaction each; may be repeated. Owners without an account are skipped.
+        /// Increments the version of each other owner. Returns the number of stored entries.
+        fn put_bulk(&self, rosters: Vec<BulkRoster>) -> StoreFuture<'_, u64>;
+    }
 }
 
 #[cfg(test)]

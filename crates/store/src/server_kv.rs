@@ -4,16 +4,18 @@
 
 use crate::StoreFuture;
 
-/// A small key-value table: keys up to 255 bytes, values up to 64 kB (`TooLarge` otherwise).
-pub trait ServerKv: Send + Sync {
-    /// The value, if any.
-    fn get(&self, key: &str) -> StoreFuture<'_, Option<Vec<u8>>>;
+storage_need! {
+    /// A small key-value table: keys up to 255 bytes, values up to 64 kB (`TooLarge` otherwise).
+    pub trait ServerKv in server_kv {
+        /// The value, if any.
+        fn get(&self, key: &str) -> StoreFuture<'_, Option<Vec<u8>>>;
 
-    /// Inserts or replaces the value.
-    fn put(&self, key: &str, value: &[u8]) -> StoreFuture<'_, ()>;
+        /// Inserts or replaces the value.
+        fn put(&self, key: &str, value: &[u8]) -> StoreFuture<'_, ()>;
 
-    /// Inserts the value unless there is one; returns the stored one. Several nodes that start simultaneously agree.
-    fn put_if_absent(&self, key: &str, value: &[u8]) -> StoreFuture<'_, Vec<u8>>;
+        /// Inserts the value unless there is one; returns the stored one. Several nodes that start simultaneously agree.
+        fn put_if_absent(&self, key: &str, value: &[u8]) -> StoreFuture<'_, Vec<u8>>;
+    }
 }
 
 /// Maximum key length in bytes.

@@ -32,19 +32,16 @@ pub enum TokensUpdateOutcome {
     Revoked,
 }
 
-/// Login tokens of accounts.
-pub trait LoginTokens: Send + Sync {
-    /// Reads the value, calls `change` and stores its result, in one transaction.
-    ///
-    /// A login names the `revision` of the credentials that it proved ([`crate::AccountSecrets::revision`]): nothing is
-    /// changed if the account is disabled or has other credentials. Otherwise a proof with an old password would yield
-    /// a token that outlives it. `None` changes the tokens of any existing account.
-    fn update_tokens(
-        &self,
-        owner: JidRef<'_>,
-        revision: Option<u64>,
-        change: TokensUpdateFn,
-    ) -> StoreFuture<'_, TokensUpdateOutcome>;
+storage_need! {
+    /// Login tokens of accounts.
+    pub trait LoginTokens in tokens {
+        /// Reads the value, calls `change` and stores its result, in one transaction.
+        ///
+        /// A login names the `revision` of the credentials that it proved ([`crate::AccountSecrets::revision`]): nothing is
+        /// changed if the account is disabled or has other credentials. Otherwise a proof with an old password would yield
+        /// a token that outlives it. `None` changes the tokens of any existing account.
+        fn update_tokens(&self, owner: JidRef<'_>, revision: Option<u64>, change: TokensUpdateFn) -> StoreFuture<'_, TokensUpdateOutcome>;
+    }
 }
 
 /// Runs the closure for a backend. A panic in it is an error of that one call.

@@ -93,22 +93,19 @@ pub struct UserSearchPage {
     pub more: bool,
 }
 
-/// User search.
-pub trait UserSearch: Send + Sync {
-    /// One page of the matching users of a domain. Fails with `NotFound` if the cursor is invalid, and with `TooBroad`
-    /// if too many rows would have to be skipped.
-    fn search(
-        &self,
-        domain: &str,
-        query: &UserQuery,
-        page: SearchPageRequest,
-    ) -> StoreFuture<'_, UserSearchPage>;
+storage_need! {
+    /// User search.
+    pub trait UserSearch in user_search {
+        /// One page of the matching users of a domain. Fails with `NotFound` if the cursor is invalid, and with `TooBroad`
+        /// if too many rows would have to be skipped.
+        fn search(&self, domain: &str, query: &UserQuery, page: SearchPageRequest) -> StoreFuture<'_, UserSearchPage>;
 
-    /// Number of matching users, counted up to [`MAX_COUNT`].
-    fn count(&self, domain: &str, query: &UserQuery) -> StoreFuture<'_, u64>;
+        /// Number of matching users, counted up to [`MAX_COUNT`].
+        fn count(&self, domain: &str, query: &UserQuery) -> StoreFuture<'_, u64>;
 
-    /// Number of matching users before this cursor, counted up to [`MAX_COUNT`]. Fails like `search`.
-    fn index(&self, domain: &str, query: &UserQuery, cursor: &str) -> StoreFuture<'_, u64>;
+        /// Number of matching users before this cursor, counted up to [`MAX_COUNT`]. Fails like `search`.
+        fn index(&self, domain: &str, query: &UserQuery, cursor: &str) -> StoreFuture<'_, u64>;
+    }
 }
 
 /// A searchable field. The discriminants are indices into arrays of six.

@@ -60,20 +60,16 @@ impl SearchableProfile {
 /// SHA-1 of a photo (XEP-0153, section 3.1). Part of [`crate::Login`].
 pub type PhotoHash = [u8; 20];
 
-/// vCards of accounts. Removed with the account.
-pub trait Vcards: Send + Sync {
-    /// The card, if any.
-    fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<Vec<u8>>>;
+storage_need! {
+    /// vCards of accounts. Removed with the account.
+    pub trait Vcards in vcards {
+        /// The card, if any.
+        fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<Vec<u8>>>;
 
-    /// Inserts or replaces the card together with its searchable texts and the hash of its photo; without a card all of
-    /// them are removed. False if the account does not exist.
-    fn put(
-        &self,
-        owner: JidRef<'_>,
-        vcard: Option<Vec<u8>>,
-        searchable: SearchableProfile,
-        photo: Option<PhotoHash>,
-    ) -> StoreFuture<'_, bool>;
+        /// Inserts or replaces the card together with its searchable texts and the hash of its photo; without a card all of
+        /// them are removed. False if the account does not exist.
+        fn put(&self, owner: JidRef<'_>, vcard: Option<Vec<u8>>, searchable: SearchableProfile, photo: Option<PhotoHash>) -> StoreFuture<'_, bool>;
+    }
 }
 
 /// Rejects a card that is too large; every backend calls it first.

@@ -4,15 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::lock::LeafMutex;
-use jid::{Jid, JidRef};
-use store::user_search::{SearchPageRequest, UserQuery, UserSearchPage};
+use jid::JidRef;
+use store::observed::{StoreObserver, observe};
 use store::{
-    AccountKv, AccountKvLimits, AccountRecord, AccountSecrets, Accounts, AddressDictionary, AddressId,
-    AppendOutcome, BlocklistOutcome, Blocklists, BulkRoster, CreateOutcome, LastActivity, LastSeen, Login,
-    LoginAttempt, LoginTokens, Logins, NewAccount, Offline, OfflineMessage, Page, Paged, PhotoHash, ProofFn,
-    PutOutcome, RemovedAccount, Roster, RosterEntry, RosterSize, RosterSnapshot, RosterUpdateFn,
-    RosterUpdateOutcome, SearchableProfile, ServerKv, StoreError, StoreErrorKind, StoreFuture, StoredMessage,
-    Stores, Subscription, TokensUpdateFn, TokensUpdateOutcome, Unblock, UserSearch, Vcards,
+    AccountSecrets, AddressId, Login, LoginAttempt, Logins, ProofFn, StoreError, StoreErrorKind, StoreFuture,
+    Stores,
 };
 
 /// Store whose calls are counted.
@@ -74,11 +70,21 @@ impl CountingStore {
         }
     }
 
+    /// The bundle whose calls are counted.
+    pub fn stores(self: &Arc<Self>) -> Stores {
+        Stores { logins: self.clone(), ..observe(self.inner.clone(), self.clone()) }
+    }
+}
+
+impl StoreObserver for CountingStore {
     fn call<'a, T: Send + 'a>(
         &'a self,
         name: &'static str,
         call: impl FnOnce() -> StoreFuture<'a, T>,
     ) -> StoreFuture<'a, T> {
+        if name == "tokens.update_tokens" {
+            self.act(&self.before_tokens);
+        }
         self.calls.lock().push(name);
         if self.failing.load(Ordering::Relaxed) {
             let error = StoreError::new(StoreErrorKind::Unavailable, "the test switched the store off");
@@ -86,76 +92,9 @@ impl CountingStore {
         }
         call()
     }
-}
 
-macro_rules! counting_store {
-    ($($trait:ident in $field:ident { $($method:ident($($arg:ident: $ty:ty),*) -> $out:ty;)* })*) => {$(
-        impl $trait for CountingStore {
-            $(fn $method(&self, $($arg: $ty),*) -> StoreFuture<'_, $out> {
-                self.call(concat!(stringify!($field), ".", stringify!($method)), || self.inner.$field.$method($($arg),*))
-            })*
-        }
-    )*};
-}
-
-counting_store! {
-    Accounts in accounts {
-        create(account: &Jid, credentials: &[u8]) -> AddressId;
-        create_bulk(accounts: Vec<NewAccount>) -> Vec<CreateOutcome>;
-        remove(account: JidRef<'_>) -> Option<RemovedAccount>;
-        set_credentials(account: JidRef<'_>, credentials: &[u8]) -> bool;
-        upgrade_credentials(account: JidRef<'_>, expected: &[u8], credentials: &[u8]) -> bool;
-        set_disabled(account: JidRef<'_>, disabled: bool) -> bool;
-        get(account: JidRef<'_>) -> Option<AccountRecord>;
-        list(domain: &str, page: Page) -> Paged<AccountRecord>;
-        count(domain: &str) -> u64;
-        list_disabled(domain: &str, page: Page) -> Paged<AccountRecord>;
-        count_disabled(domain: &str) -> u64;
-        exists(account: JidRef<'_>) -> bool;
-    }
-    Roster in roster {
-        get(owner: AddressId) -> RosterSnapshot;
-        entry(owner: AddressId, contact: &Jid) -> RosterEntry;
-        subscription(owner: JidRef<'_>, contact: JidRef<'_>) -> Subscription;
-        size(owner: AddressId) -> RosterSize;
-        update(owner: AddressId, contact: &Jid, change: RosterUpdateFn) -> RosterUpdateOutcome;
-        put_bulk(rosters: Vec<BulkRoster>) -> u64;
-    }
-    Offline in offline {
-        append(messages: Vec<OfflineMessage>, quota: store::Quota) -> Vec<AppendOutcome>;
-        fetch(owner: AddressId, page: Page, now: u64) -> Paged<StoredMessage>;
-        remove_range(owner: AddressId, first: u64, last: u64) -> u32;
-        count(owner: AddressId) -> u32;
-        expire(now: u64, limit: u32) -> u32;
-    }
-    AddressDictionary in addresses {
-        resolve(ids: &[AddressId]) -> Vec<(AddressId, Jid)>;
-        intern(address: &Jid) -> AddressId;
-        intern_many(addresses: &[Jid]) -> Vec<AddressId>;
-        find(address: &Jid) -> Option<AddressId>;
-    }
-    ServerKv in server_kv {
-        get(key: &str) -> Option<Vec<u8>>;
-        put(key: &str, value: &[u8]) -> ();
-        put_if_absent(key: &str, value: &[u8]) -> Vec<u8>;
-    }
-    Blocklists in blocklists {
-        blocklist(owner: JidRef<'_>) -> Vec<Jid>;
-        update_blocklist(owner: JidRef<'_>, add: Vec<Jid>, remove: Unblock, limit: u32) -> BlocklistOutcome;
-    }
-    AccountKv in account_kv {
-        get(owner: JidRef<'_>, key: &str) -> Option<Vec<u8>>;
-        put(owner: JidRef<'_>, values: Vec<(String, Vec<u8>)>, limits: AccountKvLimits) -> PutOutcome;
-        remove(owner: JidRef<'_>, key: &str) -> bool;
-    }
-    Vcards in vcards {
-        get(owner: JidRef<'_>) -> Option<Vec<u8>>;
-        put(owner: JidRef<'_>, vcard: Option<Vec<u8>>, searchable: SearchableProfile, photo: Option<PhotoHash>) -> bool;
-    }
-    UserSearch in user_search {
-        search(domain: &str, query: &UserQuery, page: SearchPageRequest) -> UserSearchPage;
-        count(domain: &str, query: &UserQuery) -> u64;
-        index(domain: &str, query: &UserQuery, cursor: &str) -> u64;
+    fn queue(&self, name: &'static str) {
+        self.calls.lock().push(name);
     }
 }
 
@@ -192,28 +131,5 @@ impl Logins for CountingStore {
             }
             Ok(attempt)
         })
-    }
-}
-
-impl LoginTokens for CountingStore {
-    fn update_tokens(
-        &self,
-        owner: JidRef<'_>,
-        revision: Option<u64>,
-        change: TokensUpdateFn,
-    ) -> StoreFuture<'_, TokensUpdateOutcome> {
-        self.act(&self.before_tokens);
-        self.call("tokens.update_tokens", || self.inner.tokens.update_tokens(owner, revision, change))
-    }
-}
-
-impl LastSeen for CountingStore {
-    fn set(&self, owner: AddressId, seen: LastActivity) {
-        self.calls.lock().push("last_seen.set");
-        self.inner.last_seen.set(owner, seen);
-    }
-
-    fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<LastActivity>> {
-        self.call("last_seen.get", || self.inner.last_seen.get(owner))
     }
 }

@@ -143,7 +143,7 @@ impl TestNode {
         let hosts = hosts(domains, enabled, &limits, &kept);
         let node = Node::new(NodeComponents {
             hosts,
-            stores: Stores::from_backend(counted.clone()),
+            stores: counted.stores(),
             cluster,
             clock: clock.clone(),
             spawner: tasks.clone(),

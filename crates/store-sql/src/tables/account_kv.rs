@@ -6,7 +6,7 @@ use jid::JidRef;
 use store::account_kv::{check_key_lengths, is_within_limits};
 use store::{AccountKv, AccountKvLimits, PutOutcome, StoreError, StoreFuture};
 
-use super::{accounts, bare};
+use super::{TableStatements, accounts, bare};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement};
 
@@ -17,8 +17,10 @@ pub(crate) struct AccountKvStatements {
     remove: String,
 }
 
-impl AccountKvStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> AccountKvStatements {
+impl TableStatements for AccountKvStatements {
+    const OWNED_TABLES: &'static [&'static str] = &["private"];
+
+    fn new(d: &dyn Dialect) -> AccountKvStatements {
         AccountKvStatements {
             get: d.sql(
                 "SELECT p.value FROM address a JOIN private p ON p.owner = a.id WHERE a.jid = ? AND p.name = ?",
@@ -32,7 +34,7 @@ impl AccountKvStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         vec![&self.get, &self.sizes, &self.remove]
     }
 }
@@ -49,7 +51,7 @@ async fn put(
 ) -> Result<PutOutcome, StoreError> {
     let context = conn.context.clone();
     let Some((owner, _)) = accounts::owner(conn, name).await? else { return Ok(PutOutcome::NoAccount) };
-    let rows = conn.fetch_all(&context.account_kv.sizes, &[Arg::number(owner)]).await?;
+    let rows = conn.fetch_all(&context.sql.account_kv.sizes, &[Arg::number(owner)]).await?;
     let mut bytes_by_key = BTreeMap::new();
     for row in &rows {
         bytes_by_key.insert(row.text(0)?, usize::try_from(row.number(1)?).unwrap_or(usize::MAX));
@@ -63,7 +65,7 @@ async fn put(
         .iter()
         .flat_map(|(key, value)| [Arg::number(owner), Arg::Text(key), Arg::Bytes(value)])
         .collect();
-    conn.execute_rows(&context.account_kv.put, 3, &args).await?;
+    conn.execute_rows(&context.sql.account_kv.put, 3, &args).await?;
     Ok(PutOutcome::Done)
 }
 
@@ -74,7 +76,7 @@ impl AccountKv for SqlStores {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let row = conn
-                    .fetch_optional(&context.account_kv.get, &[Arg::Text(&name), Arg::Text(&key)])
+                    .fetch_optional(&context.sql.account_kv.get, &[Arg::Text(&name), Arg::Text(&key)])
                     .await?;
                 row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
             })
@@ -107,7 +109,9 @@ impl AccountKv for SqlStores {
             Box::new(move |conn| {
                 Box::pin(async move {
                     let context = conn.context.clone();
-                    Ok(conn.execute(&context.account_kv.remove, &[Arg::Text(&name), Arg::Text(&key)]).await?
+                    Ok(conn
+                        .execute(&context.sql.account_kv.remove, &[Arg::Text(&name), Arg::Text(&key)])
+                        .await?
                         > 0)
                 })
             }),

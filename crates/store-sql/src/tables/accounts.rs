@@ -8,7 +8,7 @@ use store::{
     StoreError, StoreErrorKind, StoreFuture,
 };
 
-use super::{address, address_dictionary, bare, id, logins};
+use super::{OWNED_TABLES, TableStatements, address, address_dictionary, bare, id, logins};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, SqlRow, placeholders};
 use crate::error::corrupt;
@@ -23,7 +23,7 @@ pub(crate) struct AccountStatements {
     list: String,
     count: String,
     roster: String,
-    remove: [String; 8],
+    remove: Vec<String>,
     names: SizedStatement,
     remove_name: String,
     owner: String,
@@ -37,8 +37,8 @@ pub(crate) struct AccountStatements {
 const COLUMNS: [&str; 7] =
     ["id", "domain", "created_at", "disabled", "roster_version", "credentials", "revision"];
 
-impl AccountStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> AccountStatements {
+impl TableStatements for AccountStatements {
+    fn new(d: &dyn Dialect) -> AccountStatements {
         let shown =
             "SELECT c.id, a.jid, c.disabled, c.created_at FROM account c JOIN address a ON a.id = c.id";
         let set = |column: &str| {
@@ -62,16 +62,13 @@ impl AccountStatements {
                 "SELECT c.id, {}, c.domain FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?",
                 logins::roster_lines(d, "c.id")
             )),
-            remove: [
-                d.sql("DELETE FROM roster WHERE owner = ?"),
-                d.sql("DELETE FROM offline WHERE owner = ?"),
-                d.sql("DELETE FROM inbox WHERE owner = ?"),
-                d.sql("DELETE FROM private WHERE owner = ?"),
-                d.sql("DELETE FROM vcard WHERE owner = ?"),
-                d.sql("DELETE FROM profile WHERE owner = ?"),
-                d.sql("DELETE FROM last_seen WHERE owner = ?"),
-                d.sql("DELETE FROM account WHERE id = ?"),
-            ],
+            remove: OWNED_TABLES
+                .iter()
+                .copied()
+                .flatten()
+                .map(|table| d.sql(&format!("DELETE FROM {table} WHERE owner = ?")))
+                .chain([d.sql("DELETE FROM account WHERE id = ?")])
+                .collect(),
             names: SizedStatement::new(|n| d.insert_new("username", &["domain", "name", "id"], n)),
             remove_name: d.sql("DELETE FROM username WHERE domain = ? AND name = ? AND id = ?"),
             owner: d.sql(&format!(
@@ -97,7 +94,7 @@ impl AccountStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         let mut all: Vec<&str> = self.remove.iter().map(String::as_str).collect();
         all.extend([
             self.present.at_least(2).1,
@@ -136,7 +133,7 @@ async fn create_chunk(
         accounts.iter().map(|new| number(new.jid.bare().as_str())).collect();
     let ids = ids?;
     let args: Vec<Arg<'_>> = ids.iter().map(|id| Arg::number(id.get().into())).collect();
-    let rows = conn.fetch_in(&context.accounts.present, &args).await?;
+    let rows = conn.fetch_in(&context.sql.accounts.present, &args).await?;
     let present: Result<HashSet<AddressId>, StoreError> = rows.iter().map(|row| id(row.number(0)?)).collect();
     let mut present = present?;
 
@@ -164,15 +161,15 @@ async fn create_chunk(
             Arg::number(revision),
         ]);
     }
-    conn.execute_rows(&context.accounts.insert, COLUMNS.len(), &values).await?;
-    conn.execute_rows(&context.accounts.names, 3, &users).await?;
+    conn.execute_rows(&context.sql.accounts.insert, COLUMNS.len(), &values).await?;
+    conn.execute_rows(&context.sql.accounts.names, 3, &users).await?;
     Ok(answers)
 }
 
 /// The numbers of an account and of its domain, if the account exists. Runs inside the writer's transaction.
 pub(super) async fn owner(conn: &mut DbConnection, name: &str) -> Result<Option<(u64, u64)>, StoreError> {
     let context = conn.context.clone();
-    let row = conn.fetch_optional(&context.accounts.owner, &[Arg::Text(name)]).await?;
+    let row = conn.fetch_optional(&context.sql.accounts.owner, &[Arg::Text(name)]).await?;
     row.map(|row| Ok((row.number(0)?, row.number(1)?))).transpose()
 }
 
@@ -183,18 +180,18 @@ pub(super) fn user_of(name: &str) -> &str {
 
 async fn remove(conn: &mut DbConnection, name: &str) -> Result<Option<RemovedAccount>, StoreError> {
     let context = conn.context.clone();
-    let Some(row) = conn.fetch_optional(&context.accounts.roster, &[Arg::Text(name)]).await? else {
+    let Some(row) = conn.fetch_optional(&context.sql.accounts.roster, &[Arg::Text(name)]).await? else {
         return Ok(None);
     };
     let id = id(row.number(0)?)?;
     let mut contacts = logins::roster(row.optional_text(1)?)?;
     contacts.retain(RosterItem::has_subscription_or_request);
     let number = Arg::number(id.get().into());
-    for sql in &context.accounts.remove {
+    for sql in &context.sql.accounts.remove {
         conn.execute(sql, &[number]).await?;
     }
     let args = [Arg::number(row.number(2)?), Arg::Text(user_of(name)), number];
-    conn.execute(&context.accounts.remove_name, &args).await?;
+    conn.execute(&context.sql.accounts.remove_name, &args).await?;
     Ok(Some(RemovedAccount { id, contacts }))
 }
 
@@ -216,8 +213,8 @@ impl SqlStores {
                 Box::pin(async move {
                     let context = conn.context.clone();
                     let (sql, arg) = match &value {
-                        Some(bytes) => (&context.accounts.set_credentials, Arg::Bytes(bytes)),
-                        None => (&context.accounts.set_disabled, Arg::Int(i64::from(flag))),
+                        Some(bytes) => (&context.sql.accounts.set_credentials, Arg::Bytes(bytes)),
+                        None => (&context.sql.accounts.set_disabled, Arg::Int(i64::from(flag))),
                     };
                     Ok(conn.execute(sql, &[arg, Arg::Text(&name)]).await? > 0)
                 })
@@ -229,7 +226,7 @@ impl SqlStores {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let row = conn.fetch_optional(&context.accounts.show, &[Arg::Text(&name)]).await?;
+                let row = conn.fetch_optional(&context.sql.accounts.show, &[Arg::Text(&name)]).await?;
                 row.as_ref().map(shown).transpose()
             })
         }))
@@ -247,7 +244,7 @@ impl SqlStores {
                 let context = conn.context.clone();
                 let limit = u64::from(page.limit) + 1;
                 let args = [Arg::Text(&domain), Arg::number(page.after), Arg::number(limit)];
-                let rows = conn.fetch_all(sql(&context.accounts), &args).await?;
+                let rows = conn.fetch_all(sql(&context.sql.accounts), &args).await?;
                 let items: Result<Vec<AccountRecord>, StoreError> = rows.iter().map(shown).collect();
                 Ok(Paged::from_rows(items?, page, |account| u64::from(account.id.get())))
             })
@@ -259,7 +256,7 @@ impl SqlStores {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let row = conn.fetch_optional(sql(&context.accounts), &[Arg::Text(&domain)]).await?;
+                let row = conn.fetch_optional(sql(&context.sql.accounts), &[Arg::Text(&domain)]).await?;
                 row.map_or(Ok(0), |row| row.number(0))
             })
         }))
@@ -348,7 +345,7 @@ impl Accounts for SqlStores {
                 Box::pin(async move {
                     let context = conn.context.clone();
                     let args = [Arg::Bytes(&new), Arg::Text(&name), Arg::Bytes(&expected)];
-                    Ok(conn.execute(&context.accounts.upgrade, &args).await? > 0)
+                    Ok(conn.execute(&context.sql.accounts.upgrade, &args).await? > 0)
                 })
             }),
         )

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use jid::Jid;
 use store::{AddressDictionary, AddressId, StoreError, StoreFuture};
 
-use super::{address, bare, id};
+use super::{TableStatements, address, bare, id};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, placeholders};
 use crate::error::corrupt;
@@ -20,8 +20,8 @@ pub(crate) struct AddressStatements {
     resolve: SizedStatement,
 }
 
-impl AddressStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> AddressStatements {
+impl TableStatements for AddressStatements {
+    fn new(d: &dyn Dialect) -> AddressStatements {
         AddressStatements {
             find: SizedStatement::new(|n| {
                 d.sql(&format!("SELECT id, jid FROM address WHERE jid IN ({})", placeholders(n)))
@@ -34,7 +34,7 @@ impl AddressStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         vec![self.find.at_least(2).1, self.resolve.at_least(2).1]
     }
 }
@@ -46,7 +46,7 @@ pub(super) async fn find(
 ) -> Result<HashMap<Box<str>, AddressId>, StoreError> {
     let args: Vec<Arg<'_>> = names.iter().copied().map(Arg::Text).collect();
     let context = conn.context.clone();
-    let rows = conn.fetch_in(&context.addresses.find, &args).await?;
+    let rows = conn.fetch_in(&context.sql.address_dictionary.find, &args).await?;
     rows.iter().map(|row| Ok((row.text(1)?.into(), id(row.number(0)?)?))).collect()
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn intern(
     missing.retain(|name| seen.insert(*name));
     let args: Vec<Arg<'_>> = missing.iter().copied().map(Arg::Text).collect();
     let context = conn.context.clone();
-    conn.execute_rows(&context.addresses.insert, 1, &args).await?;
+    conn.execute_rows(&context.sql.address_dictionary.insert, 1, &args).await?;
     known.extend(find(conn, &missing).await?);
     Ok(known)
 }
@@ -83,7 +83,7 @@ impl AddressDictionary for SqlStores {
             Box::pin(async move {
                 let args: Vec<Arg<'_>> = ids.iter().map(|id| Arg::number(id.get().into())).collect();
                 let context = conn.context.clone();
-                let rows = conn.fetch_in(&context.addresses.resolve, &args).await?;
+                let rows = conn.fetch_in(&context.sql.address_dictionary.resolve, &args).await?;
                 rows.iter().map(|row| Ok((id(row.number(0)?)?, address(row.text(1)?)?))).collect()
             })
         }))

@@ -4,7 +4,7 @@ use jid::{Jid, JidRef};
 use store::blocklists::{apply_update, decode, encode};
 use store::{BlocklistOutcome, Blocklists, StoreError, StoreFuture, Unblock};
 
-use super::bare;
+use super::{TableStatements, bare};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect};
 
@@ -14,8 +14,8 @@ pub(crate) struct BlocklistStatements {
     put: String,
 }
 
-impl BlocklistStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> BlocklistStatements {
+impl TableStatements for BlocklistStatements {
+    fn new(d: &dyn Dialect) -> BlocklistStatements {
         let get = "SELECT c.id, c.blocklist FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?";
         BlocklistStatements {
             get: d.sql(get),
@@ -25,7 +25,7 @@ impl BlocklistStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         vec![&self.get, &self.get_to_change, &self.put]
     }
 }
@@ -38,14 +38,14 @@ async fn update(
     limit: u32,
 ) -> Result<BlocklistOutcome, StoreError> {
     let context = conn.context.clone();
-    let row = conn.fetch_optional(&context.blocklists.get_to_change, &[Arg::Text(name)]).await?;
+    let row = conn.fetch_optional(&context.sql.blocklists.get_to_change, &[Arg::Text(name)]).await?;
     let Some(row) = row else { return Ok(BlocklistOutcome::NoAccount) };
     let list = decode(row.optional_bytes(1)?.unwrap_or_default())?;
     let Some(change) = apply_update(list, add, remove, limit) else { return Ok(BlocklistOutcome::Full) };
     if !change.added.is_empty() || !change.removed.is_empty() {
         let bytes = encode(&change.list);
         let args = [Arg::optional_bytes((!bytes.is_empty()).then_some(&bytes)), Arg::number(row.number(0)?)];
-        conn.execute(&context.blocklists.put, &args).await?;
+        conn.execute(&context.sql.blocklists.put, &args).await?;
     }
     Ok(BlocklistOutcome::Changed(change))
 }
@@ -56,7 +56,7 @@ impl Blocklists for SqlStores {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let row = conn.fetch_optional(&context.blocklists.get, &[Arg::Text(&name)]).await?;
+                let row = conn.fetch_optional(&context.sql.blocklists.get, &[Arg::Text(&name)]).await?;
                 let Some(row) = row else { return Ok(Vec::new()) };
                 decode(row.optional_bytes(1)?.unwrap_or_default())
             })

@@ -3,7 +3,7 @@
 use jid::JidRef;
 use store::{AddressId, LastActivity, LastSeen, StoreError, StoreFuture};
 
-use super::{bare, id};
+use super::{TableStatements, bare, id};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement};
 
@@ -12,8 +12,10 @@ pub(crate) struct LastSeenStatements {
     put: SizedStatement,
 }
 
-impl LastSeenStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> LastSeenStatements {
+impl TableStatements for LastSeenStatements {
+    const OWNED_TABLES: &'static [&'static str] = &["last_seen"];
+
+    fn new(d: &dyn Dialect) -> LastSeenStatements {
         LastSeenStatements {
             get: d.sql(
                 "SELECT c.id, s.at, s.status FROM address a JOIN account c ON c.id = a.id \
@@ -24,7 +26,7 @@ impl LastSeenStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         vec![&self.get]
     }
 }
@@ -36,7 +38,7 @@ pub(crate) async fn put(
 ) -> Result<(), StoreError> {
     let context = conn.context.clone();
     let ids: Vec<Arg<'_>> = seen.iter().map(|(owner, _)| Arg::number(owner.get().into())).collect();
-    let rows = conn.fetch_in(&context.accounts.present, &ids).await?;
+    let rows = conn.fetch_in(&context.sql.accounts.present, &ids).await?;
     let present: Result<std::collections::HashSet<AddressId>, StoreError> =
         rows.iter().map(|row| id(row.number(0)?)).collect();
     let present = present?;
@@ -48,7 +50,7 @@ pub(crate) async fn put(
             [Arg::number(owner.get().into()), Arg::number(seen.at), status]
         })
         .collect();
-    conn.execute_rows(&context.last_seen.put, 3, &args).await.map(drop)
+    conn.execute_rows(&context.sql.last_seen.put, 3, &args).await.map(drop)
 }
 
 impl SqlStores {
@@ -56,7 +58,7 @@ impl SqlStores {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let Some(row) = conn.fetch_optional(&context.last_seen.get, &[Arg::Text(&name)]).await?
+                let Some(row) = conn.fetch_optional(&context.sql.last_seen.get, &[Arg::Text(&name)]).await?
                 else {
                     return Ok(None);
                 };

@@ -30,7 +30,7 @@ use store::{
     StoreErrorKind, StoreFuture, Subscription,
 };
 
-use super::{address, id};
+use super::{TableStatements, address, id};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, placeholders};
 use crate::error::{self, corrupt};
@@ -68,8 +68,8 @@ pub(super) fn roster_weight(owner: &str) -> String {
     )
 }
 
-impl LoginStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> LoginStatements {
+impl TableStatements for LoginStatements {
+    fn new(d: &dyn Dialect) -> LoginStatements {
         LoginStatements {
             secrets: SizedStatement::new(|n| {
                 // An address without an account has a row like the others and the same work. No account has the
@@ -110,16 +110,18 @@ impl LoginStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all_secrets(&self) -> &SizedStatement {
-        &self.secrets
-    }
-
-    #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         [&self.secrets, &self.login]
             .iter()
             .flat_map(|sizes| [sizes.at_least(1).1, sizes.at_least(64).1])
             .collect()
+    }
+}
+
+impl LoginStatements {
+    #[cfg(test)]
+    pub(crate) fn all_secrets(&self) -> &SizedStatement {
+        &self.secrets
     }
 }
 
@@ -144,7 +146,7 @@ pub(crate) async fn secrets(
 ) -> Result<LoginResults<Box<str>, Option<AccountSecrets>>, StoreError> {
     let mut names: Vec<Arg<'_>> = accounts.iter().map(|name| Arg::Text(name)).collect();
     let context = conn.context.clone();
-    let (size, text) = context.logins.secrets.at_least(names.len());
+    let (size, text) = context.sql.logins.secrets.at_least(names.len());
     // A join with NULL produces no line.
     names.resize(size, Arg::Null);
     let mut found = Vec::with_capacity(accounts.len());
@@ -166,7 +168,7 @@ pub(crate) async fn logins(
 ) -> Result<LoginResults<ProvedAccount, Option<LoginRow>>, StoreError> {
     let ids: Vec<Arg<'_>> = accounts.iter().map(|(id, _)| Arg::number(id.get().into())).collect();
     let context = conn.context.clone();
-    let rows = conn.fetch_in(&context.logins.login, &ids).await?;
+    let rows = conn.fetch_in(&context.sql.logins.login, &ids).await?;
     let mut found = Vec::with_capacity(accounts.len());
     for row in &rows {
         let Some(text) = row.optional_text(0)? else { continue };

@@ -11,7 +11,7 @@ use store::{
     StoreFuture, StoredMessage,
 };
 
-use super::id;
+use super::{TableStatements, id};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, placeholders};
 
@@ -31,8 +31,10 @@ pub(crate) struct OfflineStatements {
     remove: SizedStatement,
 }
 
-impl OfflineStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> OfflineStatements {
+impl TableStatements for OfflineStatements {
+    const OWNED_TABLES: &'static [&'static str] = &["offline", "inbox"];
+
+    fn new(d: &dyn Dialect) -> OfflineStatements {
         let insert =
             |n| d.insert_new("offline", &["owner", "seq", "stored_at", "expires", "sender", "stanza"], n);
         OfflineStatements {
@@ -74,7 +76,7 @@ impl OfflineStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         vec![
             self.counters.at_least(2).1,
             &self.expire_owner,
@@ -119,9 +121,9 @@ pub(crate) async fn append(
             let size = message.stanza.len() as u64;
             if !quota.has_room(counter.usage, size) && !counter.swept {
                 let args = [Arg::number(message.owner.get().into()), Arg::number(message.stored_at)];
-                let bytes = conn.fetch_optional(&context.offline.expired_of_owner, &args).await?;
+                let bytes = conn.fetch_optional(&context.sql.offline.expired_of_owner, &args).await?;
                 let bytes = bytes.map_or(Ok(0), |row| row.number(0))?;
-                let gone = conn.execute(&context.offline.expire_owner, &args).await?;
+                let gone = conn.execute(&context.sql.offline.expire_owner, &args).await?;
                 counter.usage.messages = counter.usage.messages.saturating_sub(gone);
                 counter.usage.bytes = counter.usage.bytes.saturating_sub(bytes);
                 counter.touched |= gone > 0;
@@ -137,7 +139,7 @@ pub(crate) async fn append(
                     Some(held) => *held,
                     None => {
                         let args = [message.owner.get().into(), message.sender].map(Arg::number);
-                        let row = conn.fetch_optional(&context.offline.of_sender, &args).await?;
+                        let row = conn.fetch_optional(&context.sql.offline.of_sender, &args).await?;
                         let mut held = QuotaUsage::default();
                         if let Some(row) = row {
                             held = QuotaUsage { messages: row.number(0)?, bytes: row.number(1)? };
@@ -177,7 +179,7 @@ pub(crate) async fn append(
             Arg::Bytes(&message.stanza),
         ]);
     }
-    conn.execute_rows(&context.offline.insert, 6, &values).await?;
+    conn.execute_rows(&context.sql.offline.insert, 6, &values).await?;
     let touched = counters.iter().filter(|(_, counter)| counter.touched);
     let values: Vec<Arg<'_>> = touched
         .flat_map(|(owner, counter)| {
@@ -185,7 +187,7 @@ pub(crate) async fn append(
                 .map(Arg::number)
         })
         .collect();
-    conn.execute_rows(&context.offline.count_up, 4, &values).await?;
+    conn.execute_rows(&context.sql.offline.count_up, 4, &values).await?;
     Ok(answers)
 }
 
@@ -200,7 +202,7 @@ async fn counters(
     let args: Vec<Arg<'_>> = owners.iter().map(|owner| Arg::number(owner.get().into())).collect();
     let context = conn.context.clone();
     let mut counters = BTreeMap::new();
-    for row in conn.fetch_in(&context.offline.counters, &args).await? {
+    for row in conn.fetch_in(&context.sql.offline.counters, &args).await? {
         let first = store::accounts::first_sequence_number(row.number(1)?);
         let counter = InboxCounter {
             last_seq: row.optional_number(2)?.unwrap_or(first),
@@ -220,7 +222,7 @@ async fn counters(
 async fn count_down(conn: &mut DbConnection, owner: u64, gone: QuotaUsage) -> Result<(), StoreError> {
     let context = conn.context.clone();
     let args = [gone.messages, gone.bytes, owner].map(Arg::number);
-    conn.execute(&context.offline.count_down, &args).await.map(drop)
+    conn.execute(&context.sql.offline.count_down, &args).await.map(drop)
 }
 
 fn small(number: u64) -> u32 {
@@ -241,7 +243,7 @@ impl Offline for SqlStores {
                 let context = conn.context.clone();
                 let limit = u64::from(page.limit) + 1;
                 let args = [u64::from(owner.get()), page.after, now, limit].map(Arg::number);
-                let rows = conn.fetch_all(&context.offline.fetch, &args).await?;
+                let rows = conn.fetch_all(&context.sql.offline.fetch, &args).await?;
                 let items: Result<Vec<StoredMessage>, StoreError> = rows
                     .iter()
                     .map(|row| {
@@ -266,10 +268,10 @@ impl Offline for SqlStores {
                     let context = conn.context.clone();
                     let owner = owner.get().into();
                     // First, while the rows can be counted.
-                    conn.execute(&context.offline.count_range, &[first, last, owner].map(Arg::number))
+                    conn.execute(&context.sql.offline.count_range, &[first, last, owner].map(Arg::number))
                         .await?;
                     let args = [owner, first, last].map(Arg::number);
-                    let gone = conn.execute(&context.offline.remove_range, &args).await?;
+                    let gone = conn.execute(&context.sql.offline.remove_range, &args).await?;
                     Ok(small(gone))
                 })
             }),
@@ -280,8 +282,9 @@ impl Offline for SqlStores {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let row =
-                    conn.fetch_optional(&context.offline.count, &[Arg::number(owner.get().into())]).await?;
+                let row = conn
+                    .fetch_optional(&context.sql.offline.count, &[Arg::number(owner.get().into())])
+                    .await?;
                 Ok(small(row.map_or(Ok(0), |row| row.number(0))?))
             })
         }))
@@ -296,12 +299,12 @@ impl Offline for SqlStores {
                     let args = [Arg::number(now), Arg::number(limit.into())];
                     let mut gone: HashMap<u64, QuotaUsage> = HashMap::new();
                     let mut keys = Vec::new();
-                    for row in conn.fetch_all(&context.offline.expired, &args).await? {
+                    for row in conn.fetch_all(&context.sql.offline.expired, &args).await? {
                         let (owner, seq) = (row.number(0)?, row.number(1)?);
                         gone.entry(owner).or_default().add(row.number(2)?);
                         keys.extend([Arg::number(owner), Arg::number(seq)]);
                     }
-                    conn.execute_rows(&context.offline.remove, 2, &keys).await?;
+                    conn.execute_rows(&context.sql.offline.remove, 2, &keys).await?;
                     for (owner, gone) in &gone {
                         count_down(conn, *owner, *gone).await?;
                     }

@@ -12,7 +12,7 @@ use store::{
     RosterUpdate, RosterUpdateFn, RosterUpdateOutcome, StoreError, StoreErrorKind, StoreFuture, Subscription,
 };
 
-use super::{address_dictionary, id, logins};
+use super::{TableStatements, address_dictionary, id, logins};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, SqlRow, placeholders};
 use crate::error::corrupt;
@@ -36,8 +36,10 @@ pub(crate) struct RosterStatements {
     versions: SizedStatement,
 }
 
-impl RosterStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> RosterStatements {
+impl TableStatements for RosterStatements {
+    const OWNED_TABLES: &'static [&'static str] = &["roster"];
+
+    fn new(d: &dyn Dialect) -> RosterStatements {
         RosterStatements {
             get: d.sql(&format!(
                 "SELECT c.roster_version, {weight}, CASE WHEN {weight} <= {MAX_ROSTER_BYTES} THEN {} END \
@@ -80,7 +82,7 @@ impl RosterStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         vec![
             &self.get,
             &self.entry[0],
@@ -138,7 +140,8 @@ async fn change(
 ) -> Result<RosterUpdateOutcome, StoreError> {
     let context = conn.context.clone();
     let owner = Arg::number(owner.get().into());
-    let row = conn.fetch_optional(&context.roster.entry[1], &[Arg::Text(contact.as_str()), owner]).await?;
+    let row =
+        conn.fetch_optional(&context.sql.roster.entry[1], &[Arg::Text(contact.as_str()), owner]).await?;
     let (known, RosterEntry { mut version, item: before }) = entry(row, contact)?;
     let wanted = match run_update(change, before.clone())? {
         RosterUpdate::Keep => before.clone(),
@@ -169,16 +172,16 @@ async fn change(
                 Arg::optional_bytes(label.as_deref()),
                 Arg::optional_bytes(item.request.as_deref()),
             ];
-            conn.execute_rows(&context.roster.put, 5, &values).await?;
+            conn.execute_rows(&context.sql.roster.put, 5, &values).await?;
         }
         (None, Some(contact)) => {
-            conn.execute(&context.roster.delete, &[owner, Arg::number(contact.get().into())]).await?;
+            conn.execute(&context.sql.roster.delete, &[owner, Arg::number(contact.get().into())]).await?;
         }
         (None, None) => {}
     }
     if is_visible_change(before.as_ref(), after.as_ref()) {
         version += 1;
-        conn.execute(&context.roster.version, &[Arg::number(version), owner]).await?;
+        conn.execute(&context.sql.roster.version, &[Arg::number(version), owner]).await?;
     }
     Ok(RosterUpdateOutcome { before, after, version })
 }
@@ -202,8 +205,8 @@ async fn put_chunk(conn: &mut DbConnection, mut entries: EntryMap) -> Result<u64
     let context = conn.context.clone();
     let owners = entries.keys().map(|(owner, _)| *owner).collect();
     let contacts = entries.keys().map(|(_, contact)| *contact).collect();
-    let owners = existing_entries(conn, &context.roster.accounts, &owners).await?;
-    let contacts = existing_entries(conn, &context.roster.contacts, &contacts).await?;
+    let owners = existing_entries(conn, &context.sql.roster.accounts, &owners).await?;
+    let contacts = existing_entries(conn, &context.sql.roster.contacts, &contacts).await?;
     entries.retain(|(owner, contact), _| owners.contains(owner) && contacts.contains(contact));
 
     let labels: Vec<Option<Vec<u8>>> =
@@ -224,8 +227,8 @@ async fn put_chunk(conn: &mut DbConnection, mut entries: EntryMap) -> Result<u64
             touched.push(number);
         }
     }
-    conn.execute_rows(&context.roster.put, 5, &values).await?;
-    conn.execute_in(&context.roster.versions, &touched).await?;
+    conn.execute_rows(&context.sql.roster.put, 5, &values).await?;
+    conn.execute_in(&context.sql.roster.versions, &touched).await?;
     Ok(entries.len() as u64)
 }
 
@@ -254,7 +257,7 @@ impl Roster for SqlStores {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let row =
-                    conn.fetch_optional(&context.roster.get, &[Arg::number(owner.get().into())]).await?;
+                    conn.fetch_optional(&context.sql.roster.get, &[Arg::number(owner.get().into())]).await?;
                 let row = row.ok_or_else(no_account)?;
                 if row.number(1)? > MAX_ROSTER_BYTES {
                     return Err(roster_too_large());
@@ -270,7 +273,7 @@ impl Roster for SqlStores {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let args = [Arg::Text(contact.as_str()), Arg::number(owner.get().into())];
-                let row = conn.fetch_optional(&context.roster.entry[0], &args).await?;
+                let row = conn.fetch_optional(&context.sql.roster.entry[0], &args).await?;
                 Ok(entry(row, &contact)?.1)
             })
         }))
@@ -282,7 +285,7 @@ impl Roster for SqlStores {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let args = [Arg::Text(contact.as_str()), Arg::Text(owner.as_str())];
-                let row = conn.fetch_optional(&context.roster.subscription, &args).await?;
+                let row = conn.fetch_optional(&context.sql.roster.subscription, &args).await?;
                 row.map_or(Ok(Subscription::NONE), |row| subscription(row.number(0)?))
             })
         }))
@@ -293,7 +296,7 @@ impl Roster for SqlStores {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let row =
-                    conn.fetch_optional(&context.roster.size, &[Arg::number(owner.get().into())]).await?;
+                    conn.fetch_optional(&context.sql.roster.size, &[Arg::number(owner.get().into())]).await?;
                 let row = row.ok_or_else(no_account)?;
                 let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
                 Ok(RosterSize {

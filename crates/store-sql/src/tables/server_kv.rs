@@ -2,6 +2,7 @@
 
 use store::{ServerKv, StoreError, StoreFuture};
 
+use super::TableStatements;
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect};
 use crate::error::corrupt;
@@ -12,8 +13,8 @@ pub(crate) struct ServerKvStatements {
     put_new: String,
 }
 
-impl ServerKvStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> ServerKvStatements {
+impl TableStatements for ServerKvStatements {
+    fn new(d: &dyn Dialect) -> ServerKvStatements {
         ServerKvStatements {
             get: d.sql("SELECT value FROM setting WHERE name = ?"),
             put: d.upsert("setting", &["name"], &["value"], 1),
@@ -22,14 +23,14 @@ impl ServerKvStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         vec![&self.get]
     }
 }
 
 async fn get(conn: &mut DbConnection, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
     let context = conn.context.clone();
-    let row = conn.fetch_optional(&context.server_kv.get, &[Arg::Text(key)]).await?;
+    let row = conn.fetch_optional(&context.sql.server_kv.get, &[Arg::Text(key)]).await?;
     row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
 }
 
@@ -49,7 +50,7 @@ impl ServerKv for SqlStores {
             Box::new(move |conn| {
                 Box::pin(async move {
                     let context = conn.context.clone();
-                    conn.execute(&context.server_kv.put, &[Arg::Text(&key), Arg::Bytes(&value)])
+                    conn.execute(&context.sql.server_kv.put, &[Arg::Text(&key), Arg::Bytes(&value)])
                         .await
                         .map(drop)
                 })
@@ -67,7 +68,8 @@ impl ServerKv for SqlStores {
             Box::new(move |conn| {
                 Box::pin(async move {
                     let context = conn.context.clone();
-                    conn.execute(&context.server_kv.put_new, &[Arg::Text(&key), Arg::Bytes(&value)]).await?;
+                    conn.execute(&context.sql.server_kv.put_new, &[Arg::Text(&key), Arg::Bytes(&value)])
+                        .await?;
                     get(conn, &key)
                         .await?
                         .ok_or_else(|| corrupt("an inserted setting is missing from the database"))

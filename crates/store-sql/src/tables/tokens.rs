@@ -3,7 +3,7 @@
 use jid::JidRef;
 use store::{LoginTokens, StoreError, StoreFuture, TokensUpdateFn, TokensUpdateOutcome};
 
-use super::bare;
+use super::{TableStatements, bare};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect};
 
@@ -12,8 +12,8 @@ pub(crate) struct TokenStatements {
     put: String,
 }
 
-impl TokenStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> TokenStatements {
+impl TableStatements for TokenStatements {
+    fn new(d: &dyn Dialect) -> TokenStatements {
         TokenStatements {
             get: d.sql(&format!(
                 "SELECT c.id, c.tokens, c.revision, c.disabled FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?{}",
@@ -24,7 +24,7 @@ impl TokenStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         vec![&self.get, &self.put]
     }
 }
@@ -36,7 +36,7 @@ async fn update(
     change: TokensUpdateFn,
 ) -> Result<TokensUpdateOutcome, StoreError> {
     let context = conn.context.clone();
-    let row = conn.fetch_optional(&context.tokens.get, &[Arg::Text(name)]).await?;
+    let row = conn.fetch_optional(&context.sql.tokens.get, &[Arg::Text(name)]).await?;
     let Some(row) = row else { return Ok(TokensUpdateOutcome::Revoked) };
     if let Some(revision) = revision {
         if row.number(2)? != revision {
@@ -51,7 +51,7 @@ async fn update(
         && after != before
     {
         let args = [Arg::optional_bytes((!after.is_empty()).then_some(&after)), Arg::number(row.number(0)?)];
-        conn.execute(&context.tokens.put, &args).await?;
+        conn.execute(&context.sql.tokens.put, &args).await?;
     }
     Ok(TokensUpdateOutcome::Applied)
 }

@@ -27,7 +27,7 @@ use store::{
     UserSearch, UserSearchPage,
 };
 
-use super::{address, id};
+use super::{TableStatements, address, id};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect, SqlRow, StepBudget};
 
@@ -99,19 +99,21 @@ fn statement(d: &dyn Dialect, leader: SearchField, any: bool, walk: ScanKind) ->
     })
 }
 
-impl UserSearchStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> UserSearchStatements {
+impl TableStatements for UserSearchStatements {
+    fn new(d: &dyn Dialect) -> UserSearchStatements {
         let texts = |any| SCANS.map(|walk| SearchField::ALL.map(|leader| statement(d, leader, any, walk)));
         UserSearchStatements { plain: texts(false), any: texts(true) }
     }
 
+    #[cfg(test)]
+    fn all(&self) -> Vec<&str> {
+        self.plain.iter().chain(&self.any).flatten().map(String::as_str).collect()
+    }
+}
+
+impl UserSearchStatements {
     fn get(&self, any: bool, walk: ScanKind, leader: SearchField) -> &str {
         &(if any { &self.any } else { &self.plain })[walk as usize][leader as usize]
-    }
-
-    #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
-        self.plain.iter().chain(&self.any).flatten().map(String::as_str).collect()
     }
 }
 
@@ -222,7 +224,7 @@ impl SearchRun<'_> {
             };
             let Some(mut args) = Self::values(plan, domain, (leader, range), after, before) else { continue };
             args.extend([limit, skip].map(|number| Arg::number(number.into())));
-            let text = context.user_search.get(plan.any.is_some(), walk, leader);
+            let text = context.sql.user_search.get(plan.any.is_some(), walk, leader);
             for row in self.conn.fetch_all_within(&self.steps, text, &args).await? {
                 hits.push(SearchHit { position: (row.text(0)?.to_owned(), row.number(1)?), row });
             }
@@ -288,7 +290,7 @@ impl SearchRun<'_> {
         for (leader, range) in planned_scans(plan) {
             let Some(mut args) = Self::values(plan, domain, (leader, range), None, before) else { continue };
             args.push(Arg::number(MAX_COUNT));
-            let text = context.user_search.get(plan.any.is_some(), ScanKind::Count, leader);
+            let text = context.sql.user_search.get(plan.any.is_some(), ScanKind::Count, leader);
             let rows = self.conn.fetch_all_within(&self.steps, text, &args).await?;
             counted += rows.first().map_or(Ok(0), |row| row.number(0))?;
             if counted >= MAX_COUNT {

@@ -4,7 +4,7 @@ use jid::JidRef;
 use store::user_search::account_search_keys;
 use store::{PhotoHash, SearchableProfile, StoreError, StoreFuture, Vcards};
 
-use super::{accounts, bare};
+use super::{TableStatements, accounts, bare};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect};
 
@@ -17,8 +17,10 @@ pub(crate) struct VcardStatements {
     photo: String,
 }
 
-impl VcardStatements {
-    pub(crate) fn new(d: &dyn Dialect) -> VcardStatements {
+impl TableStatements for VcardStatements {
+    const OWNED_TABLES: &'static [&'static str] = &["vcard", "profile"];
+
+    fn new(d: &dyn Dialect) -> VcardStatements {
         let columns = [
             "domain",
             "username",
@@ -44,7 +46,7 @@ impl VcardStatements {
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> Vec<&str> {
+    fn all(&self) -> Vec<&str> {
         vec![&self.get, &self.remove, &self.remove_profile, &self.photo]
     }
 }
@@ -60,23 +62,23 @@ async fn put(
     let Some((owner, domain)) = accounts::owner(conn, name).await? else { return Ok(false) };
     let owner = Arg::number(owner);
     match vcard {
-        Some(card) => conn.execute(&context.vcards.put, &[owner, Arg::Bytes(card)]).await?,
-        None => conn.execute(&context.vcards.remove, &[owner]).await?,
+        Some(card) => conn.execute(&context.sql.vcards.put, &[owner, Arg::Bytes(card)]).await?,
+        None => conn.execute(&context.sql.vcards.remove, &[owner]).await?,
     };
     let hash = match &photo {
         Some(hash) if vcard.is_some() => Arg::Bytes(hash),
         _ => Arg::Null,
     };
-    conn.execute(&context.vcards.photo, &[hash, owner]).await?;
+    conn.execute(&context.sql.vcards.photo, &[hash, owner]).await?;
     if vcard.is_none() || shown.is_empty() {
-        conn.execute(&context.vcards.remove_profile, &[owner]).await?;
+        conn.execute(&context.sql.vcards.remove_profile, &[owner]).await?;
         return Ok(true);
     }
     let keys = account_search_keys(accounts::user_of(name), shown);
     let texts = [&shown.name, &shown.first, &shown.last, &shown.nick, &shown.email];
     let mut args = vec![owner, Arg::number(domain)];
     args.extend(keys.iter().chain(texts).map(|text| Arg::Text(text)));
-    conn.execute(&context.vcards.put_profile, &args).await?;
+    conn.execute(&context.sql.vcards.put_profile, &args).await?;
     Ok(true)
 }
 
@@ -86,7 +88,7 @@ impl Vcards for SqlStores {
         self.read(Box::new(move |conn| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let row = conn.fetch_optional(&context.vcards.get, &[Arg::Text(&name)]).await?;
+                let row = conn.fetch_optional(&context.sql.vcards.get, &[Arg::Text(&name)]).await?;
                 row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
             })
         }))

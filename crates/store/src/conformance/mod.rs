@@ -19,7 +19,7 @@
     missing_docs,
     reason = "these are tests, in a library only so that several crates can run them"
 )]
-// An `async fn` that no list names is dead code, and so is a file that `suite!` does not name.
+// An `async fn` that no list names is dead code, and so is a file that `storage_needs!` does not name.
 #![deny(dead_code)]
 
 /// Lists the cases of a file, which are private functions, under the name of the file. Public are a module of functions
@@ -54,9 +54,9 @@ macro_rules! cases {
     };
 }
 
-/// Defines `conformance_suite!` from the files that list their cases.
+/// Defines `conformance_suite!` from the files that list their cases: one for each storage need.
 macro_rules! suite {
-    ($($file:ident),+ $(,)?) => { suite! { @($) $($file),+ } };
+    ($($(#[$doc:meta])* $field:ident in $file:ident: $need:ident;)+) => { suite! { @($) $($file),+ } };
     (@($d:tt) $($file:ident),+) => {
         /// The cases of each file.
         pub mod cases {
@@ -86,20 +86,7 @@ mod tokens;
 mod user_search;
 mod vcards;
 
-suite! {
-    account_kv,
-    accounts,
-    address_dictionary,
-    blocklists,
-    last_seen,
-    logins,
-    offline,
-    roster,
-    server_kv,
-    tokens,
-    user_search,
-    vcards,
-}
+storage_needs!(suite);
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -8,14 +8,20 @@ use super::{MemoryStore, ready};
 use crate::account_kv::{check_key_lengths, is_within_limits};
 use crate::{AccountKv, AccountKvLimits, PutOutcome, StoreFuture};
 
-fn kv_size(values: &BTreeMap<String, Vec<u8>>) -> (usize, usize) {
+/// The pairs of an account.
+#[derive(Clone, Default)]
+struct KeyValues(BTreeMap<String, Vec<u8>>);
+
+fn kv_size(KeyValues(values): &KeyValues) -> (usize, usize) {
     (values.len(), values.iter().map(|(key, value)| key.len() + value.len()).sum())
 }
 
 impl AccountKv for MemoryStore {
     fn get(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, Option<Vec<u8>>> {
         let state = self.state.lock();
-        ready(Ok(state.account(owner).and_then(|(_, entry)| entry.kv.get(key).cloned())))
+        ready(Ok(state
+            .account(owner)
+            .and_then(|(_, entry)| entry.values.get::<KeyValues>()?.0.get(key).cloned())))
     }
 
     fn put(
@@ -29,17 +35,19 @@ impl AccountKv for MemoryStore {
         }
         let mut state = self.state.lock();
         let Some(entry) = state.account_mut(owner) else { return ready(Ok(PutOutcome::NoAccount)) };
-        let mut after = entry.kv.clone();
-        after.extend(values);
-        if !is_within_limits(kv_size(&entry.kv), kv_size(&after), limits) {
+        let before = entry.values.get_or_default::<KeyValues>();
+        let mut after = before.clone();
+        after.0.extend(values);
+        if !is_within_limits(kv_size(before), kv_size(&after), limits) {
             return ready(Ok(PutOutcome::Full));
         }
-        entry.kv = after;
+        *before = after;
         ready(Ok(PutOutcome::Done))
     }
 
     fn remove(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, bool> {
         let mut state = self.state.lock();
-        ready(Ok(state.account_mut(owner).is_some_and(|entry| entry.kv.remove(key).is_some())))
+        let values = state.account_mut(owner).map(|entry| entry.values.get_or_default::<KeyValues>());
+        ready(Ok(values.is_some_and(|values| values.0.remove(key).is_some())))
     }
 }

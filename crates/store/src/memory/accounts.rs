@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jid::{Jid, JidRef};
 
-use super::{AccountEntry, MemoryState, MemoryStore, ready};
+use super::{AccountEntry, AccountValues, MemoryState, MemoryStore, ready};
 use crate::{
     AccountRecord, Accounts, AddressId, CreateOutcome, NewAccount, Page, Paged, RemovedAccount, RosterItem,
     StoreError, StoreErrorKind, StoreFuture,
@@ -30,11 +30,10 @@ impl MemoryState {
             last_seq: first,
             blocklist: Vec::new(),
             tokens: Vec::new(),
-            kv: BTreeMap::new(),
             vcard: None,
             photo: None,
             searchable: crate::SearchableProfile::default(),
-            seen: None,
+            values: AccountValues::default(),
         };
         self.accounts.insert(id, entry);
         Ok(CreateOutcome::New(id))

@@ -21,6 +21,7 @@ mod tokens;
 mod user_search;
 mod vcards;
 
+use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ use base::lock::LeafMutex;
 use jid::{Jid, JidRef};
 
 use crate::{
-    AddressId, LastActivity, PhotoHash, RosterItem, SearchableProfile, StoreError, StoreErrorKind,
-    StoreFuture, StoredMessage, Stores,
+    AddressId, PhotoHash, RosterItem, SearchableProfile, StoreError, StoreErrorKind, StoreFuture,
+    StoredMessage, Stores,
 };
 
 /// All storage traits, in memory.
@@ -65,11 +66,27 @@ struct AccountEntry {
     last_seq: u64,
     blocklist: Vec<u8>,
     tokens: Vec<u8>,
-    kv: BTreeMap<String, Vec<u8>>,
     vcard: Option<Vec<u8>>,
     photo: Option<PhotoHash>,
     searchable: SearchableProfile,
-    seen: Option<LastActivity>,
+    values: AccountValues,
+}
+
+/// What an account has for storage needs that no other need reads, by type: such a need is one file of this folder.
+#[derive(Default)]
+struct AccountValues(HashMap<TypeId, Box<dyn Any + Send>>);
+
+impl AccountValues {
+    fn get<T: 'static>(&self) -> Option<&T> {
+        self.0.get(&TypeId::of::<T>())?.downcast_ref()
+    }
+
+    /// The value, which begins with the default.
+    #[allow(clippy::expect_used, reason = "the key is the type of the value")]
+    fn get_or_default<T: Default + Send + 'static>(&mut self) -> &mut T {
+        let value = self.0.entry(TypeId::of::<T>()).or_insert_with(|| Box::<T>::default());
+        value.downcast_mut().expect("the type of its key")
+    }
 }
 
 impl MemoryStore {

@@ -187,7 +187,7 @@ impl TestServer {
             |d: &&str| ((*d).to_owned(), Arc::new(Host::build(d, &enabled, &setup.limits).expect("a host")));
         let node = Node::new(NodeComponents {
             hosts: setup.domains.iter().map(host).collect(),
-            stores: Stores::from_backend(counted.clone()),
+            stores: counted.stores(),
             cluster,
             clock: clock.clone(),
             spawner: Arc::new(CurrentRuntimeSpawner(tokio::runtime::Handle::current())),
