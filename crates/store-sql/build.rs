@@ -26,7 +26,8 @@ fn main() -> io::Result<()> {
             return Err(io::Error::other(format!("{name}.sql must have the number {:04}", at + 1)));
         }
         let path = fs::canonicalize(folder.join(format!("{name}.sql")))?;
-        let _ = writeln!(list, "Migration {{ name: {name:?}, sql: include_str!({path:?}) }},");
+        let path = path.display();
+        let _ = writeln!(list, "Migration {{ name: \"{name}\", sql: include_str!(r#\"{path}\"#) }},");
     }
     list += "]\n";
     let out = env::var_os("OUT_DIR").ok_or_else(|| io::Error::other("cargo sets OUT_DIR"))?;

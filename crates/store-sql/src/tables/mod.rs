@@ -93,11 +93,9 @@ fn bare(account: JidRef<'_>) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use sqlx::Row;
-
     use super::*;
+    use sqlx::Row;
+    use std::collections::BTreeSet;
 
     /// Otherwise data of a removed account would stay, and belong to the next account with its address.
     #[test]

@@ -11,8 +11,8 @@ use std::cell::RefCell;
 use sasl::Mechanism;
 use stanza::{StanzaCondition, StanzaError, StanzaKindSet, StreamCondition};
 use testkit::server::{
-    PASSWORD, ReceivedElement, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
-    run_until, run_until_idle,
+    PASSWORD, ReceivedElement, StreamClient, TestServer, TestServerConfig, TlsClientSettings, run_until,
+    run_until_idle,
 };
 use throng_core::effect::Effects;
 use throng_core::feature::{Feature, FeatureBuilder};
