@@ -111,7 +111,8 @@ impl PeerSessions {
 }
 
 impl Account {
-    pub(crate) fn new(id: AddressId, jid: Jid, host: Arc<CurrentHost>, table: &RoutingTable) -> Account {
+    /// An account without sessions.
+    pub fn new(id: AddressId, jid: Jid, host: Arc<CurrentHost>, table: &RoutingTable) -> Account {
         let hash = table.hash(jid.as_ref());
         Account {
             id,
@@ -272,7 +273,7 @@ impl AccountState {
     }
 
     /// Changes what is known of sessions on other nodes.
-    pub(crate) fn update_peers<T>(&mut self, f: impl FnOnce(&mut Vec<PeerSessions>) -> T) -> T {
+    pub fn update_peers<T>(&mut self, f: impl FnOnce(&mut Vec<PeerSessions>) -> T) -> T {
         self.rare(|rare| {
             let mut peers = rare.peers.take().unwrap_or_default();
             let done = f(&mut peers);

@@ -72,4 +72,17 @@ impl Node {
         let event = LifecycleEvent::Removed { jid: jid.bare().to_jid(), contacts };
         self.run_event_spawned(event, host.clone());
     }
+
+    /// Ends the sessions of an account that was disabled in the store, on all nodes.
+    pub fn account_disabled(self: &Arc<Self>, jid: JidRef<'_>) {
+        self.end_sessions_here(jid, "the account was disabled");
+        self.invalidate_elsewhere(jid, InvalidationSubject::Disabled);
+    }
+
+    /// Ends sessions with `not-authorized` (RFC 6120, section 4.9.3.12).
+    pub fn end_sessions_here(self: &Arc<Self>, jid: JidRef<'_>, reason: &'static str) {
+        // A login that has read the account is either found here or sees the changed epoch.
+        self.advance_roster_epoch(jid);
+        self.end_sessions(jid.bare(), &StreamError::new(StreamCondition::NotAuthorized).text(reason));
+    }
 }

@@ -166,7 +166,7 @@ impl Node {
     }
 
     /// Reads the roster view of a connected account again. If it cannot be read, the account's sessions end.
-    pub(crate) fn reload_roster(self: &Arc<Self>, account: Arc<Account>) {
+    pub fn reload_roster(self: &Arc<Self>, account: Arc<Account>) {
         if let Some(reload) = RosterReload::begin(account) {
             self.spawn_recheck(Outdated::Roster(reload), 1);
         }
@@ -177,7 +177,7 @@ impl Node {
     ///
     /// # Errors
     /// Those of the store.
-    pub(crate) async fn refresh_account(self: &Arc<Self>, account: &Arc<Account>) -> Result<(), StoreError> {
+    pub async fn refresh_account(self: &Arc<Self>, account: &Arc<Account>) -> Result<(), StoreError> {
         let jid = account.jid.as_ref();
         if self.stores.accounts.get(jid).await?.is_none_or(|record| record.disabled) {
             let text = "the account was removed or disabled";

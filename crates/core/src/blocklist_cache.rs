@@ -4,7 +4,7 @@
 //! queried, and a message to an absent user must not cost a query each time; so results are cached, within
 //! [`MAX_ENTRIES`] and [`MAX_BYTES`].
 //!
-//! Other nodes reload a list that was changed here (`router/invalidation.rs`).
+//! Other nodes reload a list that was changed here (crate `peers`).
 //!
 //! # Pitfalls
 //!
@@ -168,7 +168,7 @@ impl Node {
 
     /// Another node has changed the list of an account. The sessions of an account whose list cannot be read end: they
     /// must not receive what the user has blocked.
-    pub(crate) fn reload_blocklist(self: &Arc<Self>, owner: JidRef<'_>) {
+    pub fn reload_blocklist(self: &Arc<Self>, owner: JidRef<'_>) {
         let seen = self.blocklist_cache.record_change(owner);
         self.advance_roster_epoch(owner);
         let Some(account) = self.routing_table.find(owner) else { return };
@@ -210,7 +210,7 @@ impl Node {
     }
 
     /// Removes the list of a removed account; another account of its name starts with an empty list.
-    pub(crate) fn forget_blocklist(&self, owner: JidRef<'_>) {
+    pub fn forget_blocklist(&self, owner: JidRef<'_>) {
         self.blocklist_cache.record_change(owner);
     }
 }

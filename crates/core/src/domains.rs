@@ -34,7 +34,8 @@ pub type HostGuard = Guard<Arc<Host>>;
 pub struct CurrentHost(ArcSwap<Host>);
 
 impl CurrentHost {
-    pub(crate) fn new(host: Arc<Host>) -> Arc<CurrentHost> {
+    /// The first host of a domain.
+    pub fn new(host: Arc<Host>) -> Arc<CurrentHost> {
         Arc::new(CurrentHost(ArcSwap::new(host)))
     }
 

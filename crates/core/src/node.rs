@@ -27,8 +27,9 @@ use crate::metrics::{KINDS, Metrics};
 use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
 use crate::principal::{Principal, too_many_resources};
+use crate::router::lanes::RecipientLanes;
 use crate::router::routing_table::RoutingTable;
-use crate::router::{LifecycleEvent, PeerState, RoutingWork, StanzaOrigin};
+use crate::router::{LifecycleEvent, PeerRouting, RoutingWork, StanzaOrigin};
 use crate::session::stream_management::EndedStreams;
 use crate::session::{
     AccountRates, AdmissionContext, Backlog, Outbox, OutboxRegistry, PresenceBatcher, Session, flags,
@@ -43,6 +44,8 @@ pub struct NodeComponents {
     pub stores: Stores,
     /// Connection to the other nodes.
     pub cluster: Arc<dyn Cluster>,
+    /// Routing between this node and the others.
+    pub peers: Box<dyn PeerRouting>,
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Spawner of tasks.
@@ -98,7 +101,8 @@ pub struct Node {
     /// Values of the program, of features and of crates above the engine, by type.
     pub extensions: NodeExtensions,
     pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
-    pub(crate) peers: PeerState,
+    peers: Box<dyn PeerRouting>,
+    pub(crate) lanes: RecipientLanes,
     pub(crate) periodic_jobs: crate::periodic_job::PeriodicJobs,
     now: AtomicU32,
     /// Incremented by every roster write and every stored message of an account, in stripes: a login that read
@@ -143,7 +147,8 @@ impl Node {
             version: parts.version,
             extensions: NodeExtensions::default(),
             blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
-            peers: PeerState::default(),
+            peers: parts.peers,
+            lanes: RecipientLanes::default(),
             periodic_jobs: crate::periodic_job::PeriodicJobs::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             ended_streams: EndedStreams::default(),
@@ -152,8 +157,13 @@ impl Node {
     }
 
     /// Whether there are never other nodes; see [`Cluster::is_single`].
-    pub(crate) fn is_single(&self) -> bool {
+    pub fn is_single(&self) -> bool {
         self.single
+    }
+
+    /// Routing between this node and the others.
+    pub fn peer_routing(&self) -> &dyn PeerRouting {
+        &*self.peers
     }
 
     /// Host of a domain, if it is served here.
@@ -277,8 +287,7 @@ impl Node {
         self.outboxes.check_deadlines(now);
         self.start_due_jobs(now);
         self.extensions.sweep(self, now);
-        self.send_all_due();
-        self.expire_node_questions(now);
+        self.peers.sweep(self, now);
     }
 
     /// A stanza id (XEP-0359). It is greater than all that this node has assigned since its start, and no other node
@@ -297,12 +306,12 @@ impl Node {
     }
 
     /// Records a change of data that a login reads: logins in progress read it again.
-    pub(crate) fn advance_roster_epoch(&self, jid: JidRef<'_>) {
+    pub fn advance_roster_epoch(&self, jid: JidRef<'_>) {
         self.stripe(jid).fetch_add(ROSTER_STEP, Ordering::AcqRel);
     }
 
     /// As [`Node::advance_roster_epoch`], for all accounts.
-    pub(crate) fn advance_all_roster_epochs(&self) {
+    pub fn advance_all_roster_epochs(&self) {
         for epoch in self.epochs.iter() {
             epoch.fetch_add(ROSTER_STEP, Ordering::AcqRel);
         }
@@ -337,15 +346,15 @@ impl Node {
 
     /// Records that the store has a new message for an account; returns the account if it is connected here. A
     /// login that counted the messages earlier queries the store again when it becomes available.
-    pub fn message_stored(&self, owner: JidRef<'_>) -> Option<Arc<Account>> {
-        if !self.is_single() {
-            self.report_stored_message(owner);
+    pub fn message_stored(self: &Arc<Self>, owner: JidRef<'_>) -> Option<Arc<Account>> {
+        if let Some(peers) = self.peers() {
+            peers.report_stored_message(self, owner);
         }
         self.note_stored_message(owner)
     }
 
     /// Like [`Node::message_stored`], for this node only.
-    pub(crate) fn note_stored_message(&self, owner: JidRef<'_>) -> Option<Arc<Account>> {
+    pub fn note_stored_message(&self, owner: JidRef<'_>) -> Option<Arc<Account>> {
         self.stripe(owner).fetch_add(MESSAGE_STEP, Ordering::AcqRel);
         let account = self.routing_table.find(owner);
         if let Some(account) = &account {
@@ -439,8 +448,8 @@ impl Node {
                         state.sessions.push(session.clone());
                         Ok(session)
                     })?;
-                    if fresh {
-                        self.claim_account(account);
+                    if let Some(peers) = self.peers().filter(|_| fresh) {
+                        peers.claim_account(self, account);
                     }
                     Ok(session)
                 },
@@ -508,7 +517,7 @@ impl Node {
     }
 
     /// Ends a session whose resource was bound by a newer one.
-    pub(crate) fn end_with_conflict(self: &Arc<Self>, session: &Arc<Session>) {
+    pub fn end_with_conflict(self: &Arc<Self>, session: &Arc<Session>) {
         session.outbox.close(
             StreamError::new(StreamCondition::Conflict)
                 .text("another client connected with the same resource"),
@@ -535,7 +544,9 @@ impl Node {
         self.routing_table.unbind(session, |account, last| {
             if last {
                 self.report_sessions(account);
-                self.release_account(account);
+                if let Some(peers) = self.peers() {
+                    peers.release_account(self, account);
+                }
             } else {
                 self.announce_readiness(account);
             }

@@ -447,6 +447,7 @@ async fn round_trips() {
         hosts: [("example.com".to_owned(), Arc::new(host))].into_iter().collect(),
         stores,
         cluster: Arc::new(cluster::SingleNode::new(cluster::NodeId::new("test").expect("a name"))),
+        peers: Box::new(peers::PeerRouter::default()),
         clock,
         spawner: Arc::new(tasks),
         metrics: throng_core::metrics::Metrics::new(&mut prometheus_client::registry::Registry::default()),

@@ -139,6 +139,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         hosts,
         stores,
         cluster: Arc::new(SingleNode::new(cluster::NodeId::new("node-1").context("a node name")?)),
+        peers: Box::new(peers::PeerRouter::default()),
         clock,
         spawner: Arc::new(node_tasks.clone()),
         metrics,

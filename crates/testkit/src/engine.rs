@@ -145,6 +145,7 @@ impl TestNode {
             hosts,
             stores: counted.stores(),
             cluster,
+            peers: Box::new(peers::PeerRouter::default()),
             clock: clock.clone(),
             spawner: tasks.clone(),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use cluster::{Claim, Envelope, Inbox, MembershipChange, NodeId, PeerViolation, Ticket};
+use peers::ClusterInbox;
 use throng_core::Node;
-use throng_core::router::ClusterInbox;
 
 /// Inbox of a test node.
 pub(crate) struct NodeInbox {

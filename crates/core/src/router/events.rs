@@ -29,7 +29,7 @@ use crate::session::extensions::Extension;
 use crate::session::{Session, flags};
 
 /// An event with everything that its handlers need, owned, so that it outlives a handler that waits.
-pub(crate) enum LifecycleEvent {
+pub enum LifecycleEvent {
     /// A resource was bound.
     Opened(Arc<Session>),
     /// A resource became available or changed its priority.
@@ -194,7 +194,7 @@ impl Node {
     }
 
     /// Like [`Node::run_event`]; deferred handlers continue in a spawned task.
-    pub(crate) fn run_event_spawned(self: &Arc<Self>, event: LifecycleEvent, host: Arc<Host>) {
+    pub fn run_event_spawned(self: &Arc<Self>, event: LifecycleEvent, host: Arc<Host>) {
         let mut work = RoutingWork::of(StanzaOrigin::Event);
         self.run_event(event, host, &mut work);
         self.run_effects_spawned(work);

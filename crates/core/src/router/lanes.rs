@@ -24,9 +24,7 @@ use cluster::{Envelope, EnvelopeClass, HandoverResult, NodeId};
 use jid::{Jid, JidRef};
 use queues::keyed_queues::{KeyedPushOutcome, KeyedQueueLimits, KeyedQueues};
 
-use super::handovers::ReturnedHandover;
-use super::remote::{HandedOver, settle};
-use super::{RoutingOutcome, RoutingWork, StanzaOrigin};
+use super::{HandedOver, RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::metrics::StanzaSource;
 use crate::node::Node;
 use crate::receipt::Receipts;
@@ -42,17 +40,22 @@ const YIELD_EVERY: usize = 64;
 const MAX_LOGGED_SOURCES: usize = 256;
 
 /// A stanza in a lane.
-pub(super) struct LaneStanza {
-    pub(super) stanza: SharedStanza,
-    pub(super) from: Jid,
-    pub(super) to: Jid,
-    pub(super) stage: LaneStage,
-    pub(super) completion: LaneCompletion,
+pub struct LaneStanza {
+    /// The stanza.
+    pub stanza: SharedStanza,
+    /// Its sender.
+    pub from: Jid,
+    /// Its recipient.
+    pub to: Jid,
+    /// How far it has come.
+    pub stage: LaneStage,
+    /// What follows when it is safe.
+    pub completion: Option<Box<dyn LaneCompletion>>,
 }
 
 /// How far a stanza has come.
 #[derive(Clone, Copy)]
-pub(super) enum LaneStage {
+pub enum LaneStage {
     /// It must be routed.
     Unrouted,
     /// Another node has handed it over, or it has returned: only the chain and the delivery on this node follow.
@@ -63,30 +66,12 @@ pub(super) enum LaneStage {
 }
 
 /// What follows when a stanza was handled and is safe.
-pub(super) enum LaneCompletion {
-    None,
-    /// The settlement of the envelope with the stanza.
-    Settlement(Arc<PendingSettlement>),
-    /// The end of a hand-over that has returned.
-    Returned(ReturnedHandover),
-}
+pub trait LaneCompletion: Send {
+    /// The stanza was routed: later ones may follow it.
+    fn routed(&mut self);
 
-impl LaneCompletion {
-    /// The stanza was routed.
-    fn routed(&mut self) {
-        if let LaneCompletion::Returned(handover) = self {
-            handover.routed();
-        }
-    }
-
-    /// The stanza is safe.
-    fn complete(self) {
-        match self {
-            LaneCompletion::None => {}
-            LaneCompletion::Settlement(settlement) => drop(settlement),
-            LaneCompletion::Returned(handover) => handover.settle(),
-        }
-    }
+    /// The stanza is safe, or its sender has received an error.
+    fn complete(self: Box<Self>);
 }
 
 enum LaneItem {
@@ -94,37 +79,8 @@ enum LaneItem {
     Stanza(LaneStanza),
 }
 
-/// The settlement of an envelope whose recipients are handled in several lanes; it is sent when this is dropped.
-pub(super) struct PendingSettlement {
-    node: Arc<Node>,
-    from: NodeId,
-    pub(super) envelope: Envelope,
-    /// Positions of the recipients that this node does not have.
-    refused: LeafMutex<Vec<u16>>,
-}
-
-impl PendingSettlement {
-    pub(super) fn new(node: Arc<Node>, from: NodeId, envelope: Envelope) -> PendingSettlement {
-        PendingSettlement { node, from, envelope, refused: LeafMutex::default() }
-    }
-
-    /// This node does not have the recipient at this position.
-    pub(super) fn refuse(&self, position: u16) {
-        self.refused.lock().push(position);
-    }
-}
-
-impl Drop for PendingSettlement {
-    fn drop(&mut self) {
-        let mut refused = std::mem::take(&mut *self.refused.lock());
-        refused.sort_unstable();
-        let result = HandoverResult::of(self.envelope.recipients.len(), refused);
-        settle(&self.node, self.from, &self.envelope, result);
-    }
-}
-
 /// Lanes by the hash of their recipient. Recipients with the same hash share a lane.
-pub(super) struct RecipientLanes {
+pub(crate) struct RecipientLanes {
     queues: KeyedQueues<u64, LaneItem>,
     /// Sources whose full lanes have been logged.
     logged: LeafMutex<BTreeSet<(StanzaSource, Box<str>)>>,
@@ -153,7 +109,7 @@ struct OpenLane {
 
 impl OpenLane {
     fn next(&mut self) -> Option<LaneItem> {
-        let next = self.node.peers.lanes.queues.next(&self.key);
+        let next = self.node.lanes.queues.next(&self.key);
         self.closed = next.is_none();
         next
     }
@@ -183,10 +139,11 @@ impl Drop for OpenLane {
         if self.closed {
             return;
         }
-        for item in self.node.peers.lanes.queues.close(&self.key) {
+        for item in self.node.lanes.queues.close(&self.key) {
             match item {
                 LaneItem::Envelope(from, envelope) => {
-                    settle(&self.node, from, &envelope, HandoverResult::Refused);
+                    let peers = self.node.peer_routing();
+                    peers.settle(&self.node, from, &envelope, HandoverResult::Refused);
                 }
                 LaneItem::Stanza(LaneStanza { stanza, .. }) => {
                     self.node.metrics.stanzas_dropped.inc([stanza.class().as_str(), "lane-ended"]);
@@ -198,8 +155,8 @@ impl Drop for OpenLane {
 
 impl Node {
     /// Handles an envelope with a stanza after those before it for the same recipient.
-    pub(super) fn receive_in_lane(self: &Arc<Self>, key: u64, from: NodeId, envelope: Envelope) {
-        let queues = &self.peers.lanes.queues;
+    pub fn receive_in_lane(self: &Arc<Self>, key: u64, from: NodeId, envelope: Envelope) {
+        let queues = &self.lanes.queues;
         let size = envelope.encoded_len().saturating_add(ITEM_OVERHEAD);
         let presence = envelope.header.class == EnvelopeClass::Presence;
         let item = LaneItem::Envelope(from, envelope);
@@ -226,8 +183,7 @@ impl Node {
         to: JidRef<'_>,
     ) -> Option<BoxFuture<'static, ()>> {
         let (from, to) = (from.to_jid(), to.to_jid());
-        let completion = LaneCompletion::None;
-        self.enter_lane(source, LaneStanza { stanza, from, to, stage: LaneStage::Unrouted, completion })
+        self.enter_lane(source, LaneStanza { stanza, from, to, stage: LaneStage::Unrouted, completion: None })
     }
 
     /// As [`Node::route_in_lane`].
@@ -237,7 +193,7 @@ impl Node {
         stanza: LaneStanza,
     ) -> Option<BoxFuture<'static, ()>> {
         let (key, size) = self.lane_of(&stanza);
-        match self.peers.lanes.queues.push(key, LaneItem::Stanza(stanza), size) {
+        match self.lanes.queues.push(key, LaneItem::Stanza(stanza), size) {
             KeyedPushOutcome::Owner(first) => self.run_lane(key, first),
             KeyedPushOutcome::Queued => {}
             KeyedPushOutcome::Full(mut item) => {
@@ -245,8 +201,8 @@ impl Node {
                 let node = self.clone();
                 return Some(Box::pin(async move {
                     loop {
-                        poll_fn(|cx| node.peers.lanes.queues.poll_capacity(&key, size, cx)).await;
-                        match node.peers.lanes.queues.push(key, item, size) {
+                        poll_fn(|cx| node.lanes.queues.poll_capacity(&key, size, cx)).await;
+                        match node.lanes.queues.push(key, item, size) {
                             KeyedPushOutcome::Owner(first) => return node.run_lane(key, first),
                             KeyedPushOutcome::Queued => return,
                             KeyedPushOutcome::Full(back) => item = back,
@@ -260,9 +216,9 @@ impl Node {
 
     /// Like [`Node::enter_lane`], for a stanza of another node. `reliable`: its settlement bounds what that node sends;
     /// any other is dropped by a full lane.
-    pub(super) fn enter_lane_forced(self: &Arc<Self>, stanza: LaneStanza, reliable: bool) {
+    pub fn enter_lane_forced(self: &Arc<Self>, stanza: LaneStanza, reliable: bool) {
         let (key, size) = self.lane_of(&stanza);
-        let queues = &self.peers.lanes.queues;
+        let queues = &self.lanes.queues;
         let item = LaneItem::Stanza(stanza);
         let entered =
             if reliable { queues.push_unbounded(key, item, size) } else { queues.push(key, item, size) };
@@ -284,7 +240,7 @@ impl Node {
     fn report_full_lane(&self, source: StanzaSource, item: &LaneItem) {
         self.metrics.lanes_full.inc([source.as_str()]);
         let LaneItem::Stanza(LaneStanza { from, to, .. }) = item else { return };
-        if self.peers.lanes.record_first(source, from.domain()) {
+        if self.lanes.record_first(source, from.domain()) {
             let (source, domain) = (source.as_str(), from.domain());
             tracing::warn!(
                 source,
@@ -297,8 +253,8 @@ impl Node {
     }
 
     /// Whether stanzas for the recipient with this hash are being handled, so that a further one must enter the lane.
-    pub(super) fn has_lane(&self, hash: u64) -> bool {
-        self.peers.lanes.queues.contains(&hash)
+    pub fn has_lane(&self, hash: u64) -> bool {
+        self.lanes.queues.contains(&hash)
     }
 
     fn run_lane(self: &Arc<Self>, key: u64, first: LaneItem) {
@@ -319,10 +275,12 @@ impl Node {
     /// Returns what must be awaited before the next item.
     fn handle_lane_item(self: &Arc<Self>, item: LaneItem) -> Option<BoxFuture<'static, ()>> {
         let LaneStanza { stanza, from, to, stage, completion } = match item {
-            LaneItem::Envelope(from, envelope) => return self.receive_stanza(from, envelope),
+            LaneItem::Envelope(from, envelope) => {
+                return self.peer_routing().receive_stanza(self, from, envelope);
+            }
             LaneItem::Stanza(stanza) => stanza,
         };
-        let awaited = !matches!(completion, LaneCompletion::None);
+        let awaited = completion.is_some();
         let mut work = RoutingWork::of(if awaited { StanzaOrigin::Peer } else { StanzaOrigin::Lane });
         match stage {
             LaneStage::Unrouted => self.route(stanza, from.as_ref(), to.as_ref(), &mut work),
@@ -353,21 +311,25 @@ impl Node {
     /// next item.
     fn complete_lane_stanza(
         self: &Arc<Self>,
-        mut completion: LaneCompletion,
+        mut completion: Option<Box<dyn LaneCompletion>>,
         receipts: Receipts,
     ) -> Option<BoxFuture<'static, ()>> {
-        completion.routed();
+        if let Some(completion) = &mut completion {
+            completion.routed();
+        }
         if receipts.is_empty() {
-            completion.complete();
+            if let Some(completion) = completion {
+                completion.complete();
+            }
             return None;
         }
         let settled = self.settle_receipts(receipts);
         match completion {
             // Only the lane bounds what its sources have written.
-            LaneCompletion::None => Some(settled),
+            None => Some(settled),
             // A receipt of another node could depend on a stanza that must pass this lane. Nodes bound what is not
             // settled.
-            completion => {
+            Some(completion) => {
                 let task = async move {
                     settled.await;
                     completion.complete();

@@ -14,7 +14,7 @@ use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 use store::Subscription;
 
 use super::iq_dispatch::RoutedIq;
-use super::remote::HomeDecision;
+use super::peers::HomeDecision;
 use super::rules::{self, AddressForm, DeliveryAction, ResourceSummary};
 use super::{ChainPosition, Continuation, ResumedChain, RoutingWork};
 use crate::account::{Account, PeerSession};
@@ -66,15 +66,16 @@ impl LocalRecipient<'_> {
 }
 
 /// A stanza that a queue rejected.
-pub(crate) struct RejectedPush {
-    pub(crate) item: QueuedStanza,
+pub struct RejectedPush {
+    /// The stanza.
+    pub item: QueuedStanza,
     /// The queue had no room; otherwise the connection is closed.
-    pub(crate) full: bool,
+    pub full: bool,
 }
 
 impl Node {
     /// Runs the recipient's chain from handler `at`, then delivers the stanza.
-    pub(crate) fn incoming(
+    pub fn incoming(
         self: &Arc<Self>,
         stanza: SharedStanza,
         from: JidRef<'_>,
@@ -97,8 +98,10 @@ impl Node {
     ) {
         let handed_over = work.handed_over.take();
         let account = self.routing_table.find(to);
-        if at == 0 && !self.is_single() {
-            match self.hand_to_home(&stanza, to, account.as_ref(), handed_over, work.origin) {
+        if at == 0
+            && let Some(peers) = self.peers()
+        {
+            match peers.hand_to_home(self, &stanza, to, account.as_ref(), handed_over, work.origin) {
                 HomeDecision::HandedOver(receipt) => {
                     self.metrics.routed(stanza.kind(), RouteOutcome::Node);
                     return work.attach(stanza, receipt);
@@ -180,7 +183,7 @@ impl Node {
 
     /// Delivers a stanza whose recipient's chain has run on another node. False if no session here is one that must receive
     /// it. `copy`: other sessions have received it.
-    pub(super) fn deliver_after_chain(
+    pub fn deliver_after_chain(
         self: &Arc<Self>,
         account: &Arc<Account>,
         stanza: SharedStanza,
@@ -350,7 +353,10 @@ impl Node {
     ) {
         let Some(account) = recipient.account else { return };
         let hops = recipient.hops().unwrap_or_default();
-        if !self.deliver_to_peer(node, account, &stanza, to, (hops, false), work) {
+        let delivered = self.peers().is_some_and(|peers| {
+            peers.deliver_to_peer(self, node, account, &stanza, to, (hops, false), work)
+        });
+        if !delivered {
             return self.undelivered(stanza, from, to, 0, work);
         }
         if copy_for_delivered_chain(recipient.host, account, &stanza, work).is_some() {
@@ -605,7 +611,7 @@ impl Node {
     /// Sends a stanza to the other nodes with sessions that receive what is sent to the bare address: messages to those of
     /// non-negative priority, presence to the available ones. Returns the resources; `taken`: other sessions have it.
     fn deliver_to_peers(
-        &self,
+        self: &Arc<Self>,
         recipient: LocalRecipient<'_>,
         account: &Account,
         stanza: &SharedStanza,
@@ -614,7 +620,7 @@ impl Node {
         work: &mut RoutingWork,
     ) -> SmallVec<[Box<str>; 1]> {
         let mut resources = SmallVec::new();
-        let Some(hops) = recipient.hops().filter(|_| !self.is_single()) else { return resources };
+        let (Some(routing), Some(hops)) = (self.peers(), recipient.hops()) else { return resources };
         let peers = account.with(|state| state.peers().to_vec());
         let presence = stanza.class() == QueueClass::Presence;
         for peer in peers {
@@ -622,7 +628,7 @@ impl Node {
                 |session: &&PeerSession| session.priority.is_some_and(|priority| presence || priority >= 0);
             let mut receivers = peer.sessions.iter().filter(receives).peekable();
             if receivers.peek().is_some()
-                && self.deliver_to_peer(peer.node, account, stanza, to, (hops, taken), work)
+                && routing.deliver_to_peer(self, peer.node, account, stanza, to, (hops, taken), work)
             {
                 taken = true;
                 resources.extend(receivers.map(|session| session.resource.clone()));
@@ -715,7 +721,7 @@ impl Node {
     }
 
     /// Like [`Node::push_item`], with the session's host, which is loaded once for several sessions.
-    pub(super) fn push_item_with_host(
+    pub fn push_item_with_host(
         self: &Arc<Self>,
         host: &Arc<Host>,
         session: &Arc<Session>,
@@ -840,7 +846,7 @@ impl Node {
     }
 
     /// Delivers a stanza whose recipient's chain has run, and which returned from another node.
-    pub(super) fn deliver_returned(
+    pub fn deliver_returned(
         self: &Arc<Self>,
         stanza: SharedStanza,
         from: JidRef<'_>,

@@ -8,23 +8,16 @@
 //!
 //! Long because the work that one stanza defers is declared where it is collected.
 
+mod directed_presence;
 mod events;
-mod handovers;
 mod ingest;
-mod invalidation;
 mod iq_dispatch;
-mod lanes;
+pub mod lanes;
 mod local;
-mod lost_peers;
-mod multicast;
-mod node_queries;
-mod peer_presence;
-mod peer_push;
-mod peer_sessions;
+pub mod multicast;
+pub mod peers;
 pub mod presence_broadcast;
-mod presence_of_account;
-mod presence_resync;
-mod remote;
+pub mod push;
 pub mod routing_table;
 pub mod rules;
 mod service_dispatch;
@@ -36,8 +29,8 @@ use base::spawn::BoxFuture;
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
-use self::lanes::{LaneCompletion, LaneStage, LaneStanza};
-use self::peer_push::PushSelection;
+use self::lanes::{LaneStage, LaneStanza};
+use self::push::PushSelection;
 use crate::account::Account;
 use crate::domains::{Domain, DomainRoute};
 use crate::effect::{Effect, Effects};
@@ -51,16 +44,15 @@ use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::SharedStanza;
 
-pub(crate) use events::{LifecycleEvent, WaitingEvent};
+pub use events::LifecycleEvent;
+pub(crate) use events::WaitingEvent;
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
-pub use node_queries::OnlineFilter;
-pub use remote::ClusterInbox;
-pub(crate) use remote::{HandedOver, PeerState};
+pub use peers::{HandedOver, HomeDecision, OnlineFilter, PeerRouting};
 
 /// What a stanza comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum StanzaOrigin {
+pub enum StanzaOrigin {
     /// The engine, a feature, a service or a component: nobody counts what is safe.
     #[default]
     Engine,
@@ -76,7 +68,7 @@ pub(crate) enum StanzaOrigin {
 
 impl StanzaOrigin {
     /// Whether a hand-over to another node needs a receipt.
-    pub(crate) fn awaits_receipts(self) -> bool {
+    pub fn awaits_receipts(self) -> bool {
         matches!(self, StanzaOrigin::Stream | StanzaOrigin::Peer)
     }
 
@@ -88,8 +80,9 @@ impl StanzaOrigin {
 
 /// Pending work of a stanza that is being handled.
 #[derive(Default)]
-pub(crate) struct RoutingWork {
-    pub(crate) effects: Effects,
+pub struct RoutingWork {
+    /// Effects that must be performed.
+    pub effects: Effects,
     pub(crate) pending: Vec<BoxFuture<'static, ResumedChain>>,
     /// Receipts that the stanza, or a stanza that it caused, was given.
     pub(crate) receipts: Receipts,
@@ -98,17 +91,19 @@ pub(crate) struct RoutingWork {
     /// This is a redelivery of a stanza that was delivered before; see [`crate::hooks::DeliveredCtx`].
     pub(crate) redelivery: bool,
     /// The next stanza for [`Node::incoming`] was handed over.
-    pub(crate) handed_over: Option<HandedOver>,
-    pub(crate) origin: StanzaOrigin,
+    pub handed_over: Option<HandedOver>,
+    /// What the stanza comes from.
+    pub origin: StanzaOrigin,
 }
 
 impl RoutingWork {
-    pub(crate) fn of(origin: StanzaOrigin) -> RoutingWork {
+    /// The work of a stanza.
+    pub fn of(origin: StanzaOrigin) -> RoutingWork {
         RoutingWork { origin, ..RoutingWork::default() }
     }
 
     /// Attaches the receipt of a hand-over.
-    fn attach(&mut self, stanza: SharedStanza, receipt: Option<Receipt>) {
+    pub fn attach(&mut self, stanza: SharedStanza, receipt: Option<Receipt>) {
         if let Some(receipt) = receipt {
             self.receipts.0.push(AttachedReceipt { stanza, receipt });
         }
@@ -116,7 +111,7 @@ impl RoutingWork {
 }
 
 /// What is left of a stanza when it was routed.
-pub(crate) enum RoutingOutcome {
+pub enum RoutingOutcome {
     /// Nothing.
     Done,
     /// It is safe when these receipts are fulfilled.
@@ -215,7 +210,7 @@ impl ResumedChain {
 
 impl Node {
     /// Performs all effects; deferred work is returned as one future.
-    pub(crate) fn run_effects(self: &Arc<Self>, mut work: RoutingWork) -> RoutingOutcome {
+    pub fn run_effects(self: &Arc<Self>, mut work: RoutingWork) -> RoutingOutcome {
         self.perform_now(&mut work);
         if work.pending.is_empty() {
             return match work.receipts {
@@ -254,7 +249,7 @@ impl Node {
     }
 
     /// Like [`Node::run_effects`], for work that no session awaits; deferred work is spawned.
-    pub(crate) fn run_effects_spawned(self: &Arc<Self>, work: RoutingWork) {
+    pub fn run_effects_spawned(self: &Arc<Self>, work: RoutingWork) {
         let name = if work.origin == StanzaOrigin::Event { "event" } else { "routing" };
         if let Some(rest) = self.run_effects(work).into_future(self) {
             self.spawner.spawn(name, rest);
@@ -288,7 +283,7 @@ impl Node {
             Effect::SendTo(session, stanza) => self.push(&session, stanza, ToRewrite::Bare, work),
             Effect::Route { stanza, from, to } => self.route(stanza, from.as_ref(), to.as_ref(), work),
             Effect::RouteInLane { stanza, from, to, .. } if work.origin.is_in_lane() => {
-                let (stage, completion) = (LaneStage::Unrouted, LaneCompletion::None);
+                let (stage, completion) = (LaneStage::Unrouted, None);
                 self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, true);
             }
             Effect::RouteInLane { source, stanza, from, to } => {
@@ -323,13 +318,17 @@ impl Node {
             }
             Effect::PresenceTo { account, to, available, peers } => {
                 self.send_presence_to(&account, to.as_ref(), available, work);
-                if peers {
-                    self.request_presence_of_peers(&account, to.as_ref(), available);
+                if peers && let Some(others) = self.peers() {
+                    others.request_presence_of_peers(self, &account, to.as_ref(), available);
                 }
             }
             Effect::Receipt(attached) => {
-                let ordered = work.origin == StanzaOrigin::Stream && !self.is_single();
-                work.receipts.0.push(if ordered { self.hold_way(attached) } else { attached });
+                let peers = self.peers().filter(|_| work.origin == StanzaOrigin::Stream);
+                let attached = match peers {
+                    Some(peers) => peers.hold_way(self, attached),
+                    None => attached,
+                };
+                work.receipts.0.push(attached);
             }
             Effect::Close(session, reason) => session.outbox.close(reason),
             Effect::Available(session) => {
@@ -598,7 +597,7 @@ impl Node {
     }
 
     /// Puts a stanza into the queue of one session, after the `deliver` chain.
-    pub(crate) fn push(
+    pub fn push(
         self: &Arc<Self>,
         session: &Arc<Session>,
         stanza: SharedStanza,

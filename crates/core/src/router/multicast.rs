@@ -10,15 +10,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::spawn::{BoxFuture, yield_now};
-use cluster::{Envelope, EnvelopeClass, EnvelopeKind, HandoverResult, NodeId, PeerViolation, Recipient};
+use cluster::{Envelope, EnvelopeKind, NodeId, Recipient};
 use jid::{Jid, JidRef};
 use outbox::QUEUE_FULL_CONDITION;
 use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
-use super::lanes::{LaneCompletion, LaneStage, LaneStanza, PendingSettlement};
 use super::local::{address_form, is_stored_offline};
-use super::remote::{HandedOver, envelope_class, read_stanza, settle};
+use super::peers::{envelope_class, number};
 use super::rules::{self, DeliveryAction, ResourceSummary};
 use super::{Continuation, ResumedChain, RoutingWork, build_error_reply};
 use crate::account::Account;
@@ -34,7 +33,7 @@ use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// A multicast for recipients on this node, whose stanza has no `to`.
-pub(super) const MULTICAST: EnvelopeKind = EnvelopeKind::Engine(7);
+pub const MULTICAST: EnvelopeKind = EnvelopeKind::Engine(7);
 
 /// Recipients that are handled before the task yields: about 0.2 ms of work.
 const CHUNK: usize = 256;
@@ -42,11 +41,12 @@ const CHUNK: usize = 256;
 const ENVELOPE_RECIPIENTS: usize = 2_048;
 
 /// What became of a recipient on this node.
-enum LocalOutcome {
+pub enum LocalOutcome {
     /// Its sessions have it, or none must receive it.
     Done,
     /// A copy with its address must be routed.
     NeedsCopy,
+    /// Its sender must receive this error.
     Undelivered(StanzaCondition),
 }
 
@@ -119,7 +119,7 @@ impl MulticastRun {
         }
         let account = node.routing_table.find_with_hash(hash, to);
         if !node.is_single() {
-            let location = node.cluster.locate(hash, account.as_deref().and_then(super::remote::number));
+            let location = node.cluster.locate(hash, account.as_deref().and_then(number));
             let own = node.cluster.node();
             if let Some(home) = location.home(own).filter(|home| *home != own) {
                 self.by_node.entry(home).or_default().push(self.next);
@@ -216,7 +216,7 @@ impl Node {
     }
 
     /// Puts a stanza of a multicast into the queues of a recipient on this node, unless its account needs more than that.
-    fn deliver_multicast(
+    pub fn deliver_multicast(
         self: &Arc<Self>,
         host: &Arc<Host>,
         account: Option<&Arc<Account>>,
@@ -287,7 +287,7 @@ impl Node {
     }
 
     /// The error for the sender of a multicast.
-    fn undelivered_report(
+    pub fn undelivered_report(
         &self,
         stanza: &SharedStanza,
         from: JidRef<'_>,
@@ -299,73 +299,5 @@ impl Node {
         let stanza = build_error_reply(stanza.bytes(), stanza.head(), addresses, &error)?;
         self.metrics.stanzas_bounced.inc([condition.as_str()]);
         Some(Effect::Route { stanza, from: to.to_jid(), to: from.to_jid() })
-    }
-
-    /// A multicast of another node for recipients here.
-    pub(super) fn receive_multicast(self: &Arc<Self>, from: NodeId, envelope: Envelope) {
-        let read = read_stanza(&envelope).filter(|(stanza, _)| stanza.head().to(stanza.bytes()).is_none());
-        let Some((stanza, sender)) = read else {
-            self.note_violation(from, PeerViolation::Payload);
-            return settle(self, from, &envelope, HandoverResult::Refused);
-        };
-        if stanza.class() == QueueClass::Message {
-            stanza.mark_multicast();
-        }
-        let stage = LaneStage::BeforeChain(HandedOver::of(&envelope, None));
-        let settlement = Arc::new(PendingSettlement::new(self.clone(), from, envelope));
-        let reliable = settlement.envelope.header.class != EnvelopeClass::Presence;
-        let mut work = RoutingWork::default();
-        for (position, recipient) in (0_u16..).zip(&settlement.envelope.recipients) {
-            let to = match recipient {
-                Recipient::Address(to) => Some(to.as_ref()),
-                Recipient::Account(_) | Recipient::Session(..) => None,
-            };
-            let found = to.and_then(|to| {
-                let hash = self.routing_table.hash(to);
-                Some((to, hash, self.routing_table.find_with_hash(hash, to)?))
-            });
-            let Some((to, hash, account)) = found else {
-                self.metrics.cluster_refused.inc();
-                settlement.refuse(position);
-                continue;
-            };
-            let outcome = if self.has_lane(hash) {
-                LocalOutcome::NeedsCopy
-            } else {
-                self.deliver_multicast(&account.host(), Some(&account), &stanza, to)
-            };
-            match outcome {
-                LocalOutcome::Done => {}
-                LocalOutcome::NeedsCopy => {
-                    let Some(stanza) = stanza.with_to(Some(to)) else { continue };
-                    let completion = match reliable {
-                        true => LaneCompletion::Settlement(settlement.clone()),
-                        false => LaneCompletion::None,
-                    };
-                    let (from, to) = (sender.clone(), to.to_jid());
-                    self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, reliable);
-                }
-                LocalOutcome::Undelivered(condition) => {
-                    work.effects.0.extend(self.undelivered_report(&stanza, sender.as_ref(), to, condition));
-                }
-            }
-        }
-        self.run_effects_spawned(work);
-    }
-
-    /// A recipient of a multicast that the other node did not take: this node acts as its home.
-    pub(super) fn return_multicast(
-        self: &Arc<Self>,
-        by: NodeId,
-        envelope: &Envelope,
-        stanza: &SharedStanza,
-        from: &Jid,
-        to: Jid,
-    ) {
-        let Some(stanza) = stanza.with_to(Some(to.as_ref())) else { return };
-        let stage = LaneStage::BeforeChain(HandedOver::of(envelope, Some(by)));
-        let completion = LaneCompletion::None;
-        let stanza = LaneStanza { stanza, from: from.clone(), to, stage, completion };
-        self.enter_lane_forced(stanza, envelope.header.class != EnvelopeClass::Presence);
     }
 }

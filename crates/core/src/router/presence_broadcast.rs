@@ -43,8 +43,8 @@ impl Node {
         let sessions: u64 =
             contacts.iter().map(|contact| self.send_to_contact((host, account), contact, stanza)).sum();
         self.metrics.fanout.record(sessions);
-        if !self.is_single() {
-            self.broadcast_to_peers(account, &contacts, stanza);
+        if let Some(peers) = self.peers() {
+            peers.broadcast_to_peers(self, account, &contacts, stanza);
         }
         let foreign: Vec<AddressId> =
             contacts.iter().filter(|contact| contact.is_foreign).map(|contact| contact.id).collect();
@@ -96,7 +96,7 @@ impl Node {
     }
 
     /// As [`Node::send_to_contact`], for an account with sessions here. With `hides`, the sender's blocklist applies.
-    pub(super) fn send_to_account(
+    pub fn send_to_account(
         self: &Arc<Self>,
         (host, sender): (&Arc<Host>, &Account),
         account: &Arc<Account>,
@@ -178,6 +178,24 @@ impl Node {
                     }
                 });
             });
+        }
+    }
+
+    /// Whether a presence broadcast of the account reaches this address, here or on another node. Not for decisions about
+    /// trust: an address without a session here is compared by its keyed hash only.
+    pub fn reaches_by_broadcast(&self, account: &Account, contact: JidRef<'_>) -> bool {
+        match self.routing_table.find(contact) {
+            Some(contact) => account.subscription(&contact).contains(Subscription::FROM),
+            None => {
+                let hash = self.routing_table.hash(contact);
+                account.with(|state| {
+                    state.contacts().iter().any(|known| {
+                        known.hash == hash
+                            && known.subscription.contains(Subscription::FROM)
+                            && (known.is_foreign || !self.is_single())
+                    })
+                })
+            }
         }
     }
 }

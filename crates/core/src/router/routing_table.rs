@@ -48,7 +48,7 @@ impl RoutingTable {
     }
 
     /// Like [`RoutingTable::find`], for a caller that knows the hash.
-    pub(crate) fn find_with_hash(&self, hash: u64, jid: JidRef<'_>) -> Option<Arc<Account>> {
+    pub fn find_with_hash(&self, hash: u64, jid: JidRef<'_>) -> Option<Arc<Account>> {
         let bare = jid.bare();
         self.shard(hash).read().find(hash, |a| a.jid.as_ref().as_str() == bare.as_str()).cloned()
     }

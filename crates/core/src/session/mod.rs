@@ -37,7 +37,7 @@ pub struct Session {
     pub jid: Jid,
     /// When it was bound, in milliseconds since 1970: of two sessions with one full address on two nodes, the newer one
     /// stays.
-    pub(crate) bound_at: u64,
+    pub bound_at: u64,
     /// One bit for each feature.
     pub flags: Flags,
     /// Number of the capabilities that its client announced; placed in existing padding.

@@ -106,7 +106,7 @@ fn switch(request: &mut IqRequest<'_>, on: bool) -> IqFlow {
     IqFlow::empty()
 }
 
-fn set_enabled(node: &Node, session: &Arc<Session>, on: bool) {
+fn set_enabled(node: &Arc<Node>, session: &Arc<Session>, on: bool) {
     session.account.with(|state| {
         if on {
             session.flags.set(flags::CARBONS);

@@ -156,7 +156,7 @@ fn broadcast_to_all(session: &Arc<Session>, frame: &SharedStanza, effects: &mut 
 /// Section 4.5.2, and section 4.6.3 for recipients of directed presence. With `echo` the resource itself also
 /// receives it.
 fn broadcast_unavailable(
-    node: &Node,
+    node: &Arc<Node>,
     session: &Arc<Session>,
     frame: &SharedStanza,
     echo: bool,

@@ -189,6 +189,7 @@ impl TestServer {
             hosts: setup.domains.iter().map(host).collect(),
             stores: counted.stores(),
             cluster,
+            peers: Box::new(peers::PeerRouter::default()),
             clock: clock.clone(),
             spawner: Arc::new(CurrentRuntimeSpawner(tokio::runtime::Handle::current())),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),

@@ -96,6 +96,12 @@ const LAYER_RULES: &[LayerRule] = &[
         never: NEVER_IN_ENGINE,
     },
     LayerRule { name: "core", layer: 4, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
+    LayerRule {
+        name: "peers",
+        layer: 5,
+        uses: &["base", "jid", "stanza", "store", "cluster", "outbox", "core"],
+        never: NEVER_IN_ENGINE,
+    },
     LayerRule { name: "access", layer: 5, uses: &["base", "jid", "store", "core"], never: NEVER_IN_ENGINE },
     LayerRule {
         name: "commands",
@@ -142,6 +148,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "store-sql",
             "cluster-nats",
             "core",
+            "peers",
             "access",
             "commands",
             "streams",
@@ -168,7 +175,8 @@ const LAYER_RULES: &[LayerRule] = &[
         name: "testkit",
         layer: 9,
         uses: &[
-            "base", "jid", "xml", "stanza", "sasl", "store", "cluster", "net", "core", "access", "streams",
+            "base", "jid", "xml", "stanza", "sasl", "store", "cluster", "net", "core", "peers", "access",
+            "streams",
         ],
         never: &[SQL, CLUSTER_CLIENTS],
     },
@@ -187,6 +195,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "store-sql",
             "cluster-nats",
             "core",
+            "peers",
             "access",
             "commands",
             "streams",
@@ -205,7 +214,7 @@ const LAYER_RULES: &[LayerRule] = &[
 /// Additional crates for tests of every layer.
 const IN_ALL_TESTS: &[&str] = &["counting-allocator"];
 /// Additional crates for tests, at or above the layer of the engine.
-const IN_TESTS: &[&str] = &["testkit", "store", "cluster"];
+const IN_TESTS: &[&str] = &["testkit", "store", "cluster", "peers"];
 /// Layer of the engine.
 const ENGINE_LAYER: u8 = 4;
 const PREFIX: &str = "throng-";

@@ -127,6 +127,7 @@ impl OfflineHarness {
             hosts: [("capulet.com".to_owned(), Arc::new(host))].into(),
             stores,
             cluster: Arc::new(SingleNode::new(NodeId::new("test").unwrap())),
+            peers: Box::new(peers::PeerRouter::default()),
             clock: clock.clone(),
             spawner: tasks.clone(),
             metrics: Metrics::default(),

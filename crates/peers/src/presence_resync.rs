@@ -18,10 +18,10 @@ use base::spawn::yield_now;
 use cluster::{Claim, EnvelopeKind, NodeId, RefusalReason};
 use jid::Jid;
 use store::{AddressId, Subscription};
+use throng_core::account::Account;
+use throng_core::session::Session;
 
-use crate::account::Account;
-use crate::node::Node;
-use crate::session::Session;
+use crate::Peers;
 
 /// What is due for a node.
 enum DueItem {
@@ -181,7 +181,7 @@ impl DuePresence {
     }
 }
 
-impl Node {
+impl Peers<'_> {
     /// Contacts on `node` did not receive presence of this account: they receive all of it as soon as there is room.
     pub(super) fn presence_is_due(&self, node: NodeId, account: &Arc<Account>) {
         self.peers.due_presence.add(node, account, true);
@@ -203,19 +203,18 @@ impl Node {
     }
 
     /// Sends what is due for all nodes. Called by the sweep.
-    pub(crate) fn send_all_due(self: &Arc<Self>) {
-        if !self.is_single() {
-            self.peers.due_presence.nodes().into_iter().for_each(|node| self.send_due_presence(node));
-        }
+    pub(super) fn send_all_due(&self) {
+        self.peers.due_presence.nodes().into_iter().for_each(|node| self.send_due_presence(node));
     }
 
     /// Sends what is due for a node, if anything.
-    pub(super) fn send_due_presence(self: &Arc<Self>, to: NodeId) {
+    pub(super) fn send_due_presence(&self, to: NodeId) {
         if !self.peers.due_presence.begin(to) {
             return;
         }
-        let node = self.clone();
+        let node = self.owned();
         let task = async move {
+            let node = node.view();
             while let Some(item) = node.peers.due_presence.next(to) {
                 match node.send_due_item(to, &item) {
                     Ok(()) => {}
@@ -257,13 +256,14 @@ impl Node {
 
     /// A node is lost. It may have changed accounts and crashed before it could report it, so all accounts that are connected
     /// here are read again. A login in progress reads its account again, too.
-    pub(super) fn read_accounts_again(self: &Arc<Self>) {
+    pub(super) fn read_accounts_again(&self) {
         self.advance_all_roster_epochs();
         if !self.peers.account_reading.begin() {
             return;
         }
-        let node = self.clone();
+        let node = self.owned();
         let task = async move {
+            let node = node.view();
             loop {
                 node.read_all_accounts().await;
                 if !node.peers.account_reading.repeats() {
@@ -274,7 +274,7 @@ impl Node {
         self.spawner.spawn("accounts after the loss of a node", Box::pin(task));
     }
 
-    async fn read_all_accounts(self: &Arc<Self>) {
+    async fn read_all_accounts(&self) {
         for shard in 0..self.routing_table.shard_count() {
             let mut accounts = Vec::new();
             self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
@@ -289,7 +289,7 @@ impl Node {
 
     /// A node has joined with these claims. If it was considered lost before, both sides have withdrawn presence, and
     /// neither has seen what the other one changed.
-    pub(super) fn on_joined_with(self: &Arc<Self>, from: NodeId, mut claims: Vec<Claim>) {
+    pub(super) fn on_joined_with(&self, from: NodeId, mut claims: Vec<Claim>) {
         let was_lost = self.peers.lost.lock().remove(&from);
         for claim in &claims {
             self.report_recently_stored(from, claim.address);
@@ -298,8 +298,9 @@ impl Node {
             return;
         }
         claims.sort_unstable_by_key(|claim| (claim.address, claim.number));
-        let node = self.clone();
+        let node = self.owned();
         let task = async move {
+            let node = node.view();
             for shard in 0..node.routing_table.shard_count() {
                 let mut accounts = Vec::new();
                 node.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
@@ -314,13 +315,7 @@ impl Node {
         self.spawner.spawn("return of a node", Box::pin(task));
     }
 
-    async fn rejoin_account(
-        self: &Arc<Self>,
-        account: &Arc<Account>,
-        from: NodeId,
-        claims: &[Claim],
-        was_lost: bool,
-    ) {
+    async fn rejoin_account(&self, account: &Arc<Account>, from: NodeId, claims: &[Claim], was_lost: bool) {
         let claim = |hash: u64, id: AddressId| {
             claims.binary_search_by_key(&(hash, Some(id.0)), |claim| (claim.address, claim.number)).ok()
         };
@@ -347,17 +342,17 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feature_state::FeatureState;
-    use crate::host::Host;
-    use crate::limits::NodeLimits;
-    use crate::router::routing_table::RoutingTable;
     use cluster::InvalidationSubject;
+    use throng_core::feature_state::FeatureState;
+    use throng_core::host::Host;
+    use throng_core::limits::NodeLimits;
+    use throng_core::router::routing_table::RoutingTable;
 
     fn account(number: u32) -> Arc<Account> {
         let host = Host::build_with("example.com", &[], &NodeLimits::default(), &FeatureState::default());
         let table = RoutingTable::new(cluster::AddressHasher::new([1; 16]));
         let jid = jid::Jid::parse("juliet@example.com").unwrap();
-        let host = crate::domains::CurrentHost::new(Arc::new(host.unwrap()));
+        let host = throng_core::domains::CurrentHost::new(Arc::new(host.unwrap()));
         Arc::new(Account::new(AddressId::new(number).unwrap(), jid, host, &table))
     }
 

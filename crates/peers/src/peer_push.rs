@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! octets  field           all numbers big-endian
-//! 8       flags           all must be set ([`crate::session::flags`])
+//! 8       flags           all must be set ([`throng_core::session::flags`])
 //! 1       options         bit 0: only available sessions; bits 1 and 2: the `to` that is written (0 unchanged, 1 bare, 2 full)
 //! 2       resources that receive nothing, then for each
 //! 2 + n   resource        length, text
@@ -18,50 +18,36 @@ use std::sync::Arc;
 
 use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId};
 use stanza::{PresenceType, StanzaKind};
+use throng_core::account::Account;
+use throng_core::router::RoutingWork;
+use throng_core::router::peers::number;
+use throng_core::router::push::PushSelection;
+use throng_core::session::ToRewrite;
+use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
-use super::RoutingWork;
-use super::remote::{account_recipient, number};
-use crate::account::Account;
-use crate::node::Node;
-use crate::session::{Session, ToRewrite};
-use crate::shared_stanza::{QueueClass, SharedStanza};
+use super::remote::account_recipient;
+use crate::Peers;
 
 /// A push to sessions of the recipients.
 pub(super) const PUSH: EnvelopeKind = EnvelopeKind::Engine(1);
 
-/// Sessions of an account that receive a push.
-#[derive(Clone, Copy)]
-pub(super) struct PushSelection {
-    /// They have all of these flags.
-    pub(super) flags: u64,
-    /// They are available.
-    pub(super) available: bool,
-    pub(super) to: ToRewrite,
+fn options(selection: PushSelection) -> u8 {
+    let to = match selection.to {
+        ToRewrite::None => 0,
+        ToRewrite::Bare => 1,
+        ToRewrite::Full => 2,
+    };
+    u8::from(selection.available) | to << 1
 }
 
-impl PushSelection {
-    pub(super) fn selects(&self, session: &Session) -> bool {
-        session.flags.has(self.flags) && (!self.available || session.is_available())
-    }
-
-    fn options(self) -> u8 {
-        let to = match self.to {
-            ToRewrite::None => 0,
-            ToRewrite::Bare => 1,
-            ToRewrite::Full => 2,
-        };
-        u8::from(self.available) | to << 1
-    }
-
-    fn of_options(flags: u64, options: u8) -> Option<PushSelection> {
-        let to = match options >> 1 {
-            0 => ToRewrite::None,
-            1 => ToRewrite::Bare,
-            2 => ToRewrite::Full,
-            _ => return None,
-        };
-        Some(PushSelection { flags, available: options & 1 != 0, to })
-    }
+fn selection_of(flags: u64, options: u8) -> Option<PushSelection> {
+    let to = match options >> 1 {
+        0 => ToRewrite::None,
+        1 => ToRewrite::Bare,
+        2 => ToRewrite::Full,
+        _ => return None,
+    };
+    Some(PushSelection { flags, available: options & 1 != 0, to })
 }
 
 fn encode<'a>(
@@ -71,7 +57,7 @@ fn encode<'a>(
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(stanza.bytes().len() + 32);
     out.extend(selection.flags.to_be_bytes());
-    out.push(selection.options());
+    out.push(options(selection));
     let count_at = out.len();
     out.extend([0; 2]);
     let mut count = 0_u16;
@@ -89,7 +75,7 @@ fn encode<'a>(
 fn decode(input: &[u8]) -> Option<(PushSelection, Vec<&str>, SharedStanza)> {
     let (flags, rest) = input.split_first_chunk()?;
     let (&[options], rest) = rest.split_first_chunk()?;
-    let selection = PushSelection::of_options(u64::from_be_bytes(*flags), options)?;
+    let selection = selection_of(u64::from_be_bytes(*flags), options)?;
     let (count, mut rest) = rest.split_first_chunk()?;
     let mut except = Vec::new();
     for _ in 0..u16::from_be_bytes(*count) {
@@ -101,24 +87,15 @@ fn decode(input: &[u8]) -> Option<(PushSelection, Vec<&str>, SharedStanza)> {
     Some((selection, except, SharedStanza::read(rest)?))
 }
 
-impl Node {
-    /// Pushes a stanza to the selected sessions of an account on all nodes, except some resources.
-    pub(super) fn push_to_selected<'a>(
-        self: &Arc<Self>,
+impl Peers<'_> {
+    /// Pushes a stanza to the selected sessions of an account on other nodes, except some resources.
+    pub(super) fn push_to_peers<'a>(
+        &self,
         account: &Arc<Account>,
         selection: PushSelection,
-        except: impl Iterator<Item = &'a str> + Clone,
+        except: impl Iterator<Item = &'a str>,
         stanza: &SharedStanza,
-        work: &mut RoutingWork,
     ) {
-        for session in account.sessions() {
-            if selection.selects(&session) && !except.clone().any(|other| other == session.resource()) {
-                self.push(&session, stanza.clone(), selection.to, work);
-            }
-        }
-        if self.is_single() {
-            return;
-        }
         let own = self.cluster.node();
         let others: Vec<NodeId> = if stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable) {
             // As for contacts: a resource there may have received presence, and its node may not be in the directory yet.
@@ -144,7 +121,7 @@ impl Node {
 
     /// Another node pushes to the sessions of an account here. False if the octets are no push.
     pub(super) fn on_push(
-        self: &Arc<Self>,
+        &self,
         from: NodeId,
         account: &Account,
         octets: &[u8],

@@ -10,7 +10,7 @@
 //! 2 + n   resource        length, text
 //! 1       state           bit 0: available
 //! 1       priority
-//! 8       flags           [`crate::session::flags`]
+//! 8       flags           [`throng_core::session::flags`]
 //! 8       bound at        milliseconds since 1970
 //! ```
 //!
@@ -30,12 +30,13 @@ use std::sync::Arc;
 use cluster::{AddressLocation, Claim, Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason};
 use jid::JidRef;
 use store::{AddressId, Subscription};
+use throng_core::account::{Account, AccountState, PeerSession, PeerSessions};
+use throng_core::effect::{Effect, Effects};
+use throng_core::router::peers::number;
+use throng_core::session::Session;
 
-use super::remote::{account_recipient, number};
-use crate::account::{Account, AccountState, PeerSession, PeerSessions};
-use crate::effect::{Effect, Effects};
-use crate::node::Node;
-use crate::session::Session;
+use super::remote::account_recipient;
+use crate::Peers;
 
 /// Maximum number of sessions in a report.
 const MAX_SESSIONS: usize = 1024;
@@ -109,13 +110,10 @@ impl SessionReport {
     }
 }
 
-impl Node {
+impl Peers<'_> {
     /// Reports the sessions of an account to the other nodes that have sessions of it. Must be called after a change of
-    /// their number, of an availability, of a priority, or of [`crate::session::flags::CARBONS`].
-    pub fn report_sessions(&self, account: &Account) {
-        if self.is_single() {
-            return;
-        }
+    /// their number, of an availability, of a priority, or of [`throng_core::session::flags::CARBONS`].
+    pub(super) fn report_sessions(&self, account: &Account) {
         let own = self.cluster.node();
         let location = self.cluster.locate(account.hash, number(account));
         account.with(|state| {
@@ -162,12 +160,7 @@ impl Node {
     }
 
     /// Another node has reported its sessions of an account. False if the octets are no report.
-    pub(super) fn on_session_report(
-        self: &Arc<Self>,
-        from: NodeId,
-        account: &Arc<Account>,
-        octets: &[u8],
-    ) -> bool {
+    pub(super) fn on_session_report(&self, from: NodeId, account: &Arc<Account>, octets: &[u8]) -> bool {
         let Some(SessionReport { sessions }) = SessionReport::decode(octets) else { return false };
         let own = self.cluster.node();
         // Every correct node claims an address before it reports sessions of it.

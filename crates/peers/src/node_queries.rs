@@ -22,12 +22,11 @@ use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId};
 use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 use stanza::{StreamCondition, StreamError};
-use store::AddressId;
+use throng_core::account::Account;
+use throng_core::router::OnlineFilter;
+use throng_core::router::peers::number;
 
-use super::remote::number;
-use crate::account::Account;
-use crate::node::Node;
-use crate::session::flags;
+use crate::Peers;
 
 /// A question.
 pub(super) const QUESTION: EnvelopeKind = EnvelopeKind::Engine(9);
@@ -37,40 +36,6 @@ pub(super) const ANSWER: EnvelopeKind = EnvelopeKind::Engine(10);
 const TIMEOUT_SECONDS: u32 = 5;
 const KIND_COUNT: u8 = 0;
 const KIND_END: u8 = 1;
-
-/// Which online users are counted. Users without an account are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnlineFilter {
-    /// All.
-    All,
-    /// Those with a client that is active (XEP-0352).
-    Active,
-    /// Those whose clients have all reported that they are inactive.
-    Idle,
-}
-
-impl OnlineFilter {
-    const ALL: [OnlineFilter; 3] = [OnlineFilter::All, OnlineFilter::Active, OnlineFilter::Idle];
-
-    /// Whether an account with a session here satisfies the filter.
-    pub fn matches(self, account: &Account, domain: &str) -> bool {
-        if account.id == AddressId::UNASSIGNED || account.jid.domain() != domain {
-            return false;
-        }
-        let idle = || {
-            account.with(|state| {
-                let elsewhere = state.peers().iter().flat_map(|peer| &peer.sessions);
-                state.sessions.iter().all(|session| session.flags.has(flags::INACTIVE))
-                    && elsewhere.map(|session| session.flags).all(|set| set & flags::INACTIVE != 0)
-            })
-        };
-        match self {
-            OnlineFilter::All => true,
-            OnlineFilter::Active => !idle(),
-            OnlineFilter::Idle => idle(),
-        }
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Question {
@@ -193,9 +158,9 @@ impl NodeQuestions {
     }
 }
 
-impl Node {
+impl Peers<'_> {
     /// Counts the online users of a domain on all nodes.
-    pub async fn count_online_users(self: &Arc<Self>, domain: &str, filter: OnlineFilter) -> u64 {
+    pub(super) async fn count_online_users(&self, domain: &str, filter: OnlineFilter) -> u64 {
         let elsewhere = self.ask_all(&Question::CountOnline(filter, domain.into()));
         let here = self.count_online_users_here(domain, filter).await;
         here + self.wait_for_answers(elsewhere).await
@@ -203,19 +168,19 @@ impl Node {
 
     /// Ends the session with this address, or all sessions of a bare address, on all nodes with `policy-violation`; returns
     /// their number.
-    pub async fn end_sessions_everywhere(self: &Arc<Self>, jid: &Jid, text: &'static str) -> u64 {
+    pub(super) async fn end_sessions_everywhere(&self, jid: &Jid, text: &'static str) -> u64 {
         let elsewhere = self.ask_all(&Question::EndSessions(jid.clone(), text.into()));
         let here = self.end_sessions_with_text(jid.as_ref(), text);
         here + self.wait_for_answers(elsewhere).await
     }
 
-    fn end_sessions_with_text(self: &Arc<Self>, jid: JidRef<'_>, text: &str) -> u64 {
+    fn end_sessions_with_text(&self, jid: JidRef<'_>, text: &str) -> u64 {
         let reason = StreamError::new(StreamCondition::PolicyViolation).text(text.to_owned());
         self.end_sessions(jid, &reason) as u64
     }
 
     /// Counts the users whose home this node is: of the nodes with sessions of a user, one counts.
-    async fn count_online_users_here(self: &Arc<Self>, domain: &str, filter: OnlineFilter) -> u64 {
+    async fn count_online_users_here(&self, domain: &str, filter: OnlineFilter) -> u64 {
         let own = self.cluster.node();
         let mut count = 0;
         for shard in 0..self.routing_table.shard_count() {
@@ -269,15 +234,16 @@ impl Node {
     }
 
     /// Ends questions that were not answered in time. Called by the sweep.
-    pub(crate) fn expire_node_questions(&self, now: u32) {
+    pub(super) fn expire_node_questions(&self, now: u32) {
         self.peers.questions.expire(now);
     }
 
     /// Another node has a question. False if the octets are none.
-    pub(super) fn on_question(self: &Arc<Self>, from: NodeId, octets: &[u8]) -> bool {
+    pub(super) fn on_question(&self, from: NodeId, octets: &[u8]) -> bool {
         let Some((id, question)) = Question::decode(octets) else { return false };
-        let node = self.clone();
+        let node = self.owned();
         let task = async move {
+            let node = node.view();
             let result = match question {
                 Question::CountOnline(filter, domain) => node.count_online_users_here(&domain, filter).await,
                 Question::EndSessions(jid, text) => node.end_sessions_with_text(jid.as_ref(), &text),

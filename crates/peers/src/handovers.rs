@@ -26,9 +26,11 @@ use cluster::{Envelope, NodeId, RefusalReason, RefusedEnvelope, Ticket};
 use hashbrown::HashMap;
 use jid::Jid;
 use smallvec::SmallVec;
+use throng_core::receipt::{AttachedReceipt, Receipt, ReceiptIssuer, receipt_pair};
+use throng_core::router::lanes::LaneCompletion;
 
-use crate::node::Node;
-use crate::receipt::{AttachedReceipt, Receipt, ReceiptIssuer, receipt_pair};
+use super::remote::PeerState;
+use crate::Peers;
 
 /// Octets of presence for one node that have not ended: half of the queue, so that presence never takes the room of messages.
 /// What does not fit is due (`presence_resync.rs`).
@@ -273,35 +275,44 @@ impl Handovers {
 
 /// A hand-over that has returned and is being handled here. Dropped before it is settled, it fails the receipt.
 pub(super) struct ReturnedHandover {
-    node: Arc<Node>,
+    peers: Arc<PeerState>,
     by: NodeId,
     open: OpenHandover,
 }
 
 impl ReturnedHandover {
-    /// The stanza was routed: later ones may follow it.
-    pub(super) fn routed(&mut self) {
+    fn close_way(&mut self) {
         if let Some(way) = self.open.way.take() {
-            self.node.peers.handovers.close_way(way, self.by);
+            self.peers.handovers.close_way(way, self.by);
         }
     }
 
     /// The stanza is safe, or its sender has received an error.
     pub(super) fn settle(mut self) {
-        self.routed();
+        self.close_way();
         if let Some(issuer) = self.open.issuer.take() {
             issuer.settle(Ok(()));
         }
     }
 }
 
-impl Drop for ReturnedHandover {
-    fn drop(&mut self) {
-        self.routed();
+impl LaneCompletion for ReturnedHandover {
+    fn routed(&mut self) {
+        self.close_way();
+    }
+
+    fn complete(self: Box<Self>) {
+        self.settle();
     }
 }
 
-impl Node {
+impl Drop for ReturnedHandover {
+    fn drop(&mut self) {
+        self.close_way();
+    }
+}
+
+impl Peers<'_> {
     /// Sends a stanza to another node. `way`: the hash of its recipient, if its chain has not begun. Returns its receipt,
     /// if it needs one and has not ended already.
     pub(super) fn hand_over(
@@ -330,31 +341,27 @@ impl Node {
     }
 
     /// What a stanza must wait for before it may go to `home`, if its recipient was elsewhere before.
-    pub(super) fn wait_for_old_way(
-        self: &Arc<Self>,
-        way: u64,
-        home: NodeId,
-    ) -> Option<BoxFuture<'static, ()>> {
+    pub(super) fn wait_for_old_way(&self, way: u64, home: NodeId) -> Option<BoxFuture<'static, ()>> {
         if !self.peers.handovers.uses_other_way(way, home) {
             return None;
         }
-        let node = self.clone();
-        Some(Box::pin(poll_fn(move |cx| node.peers.handovers.poll_old_way(way, home, cx))))
+        let peers = self.peers.clone();
+        Some(Box::pin(poll_fn(move |cx| peers.handovers.poll_old_way(way, home, cx))))
     }
 
     /// The receipt of a message that this node writes: until then, later ones for its recipient must not go to another node.
-    pub(super) fn hold_way(self: &Arc<Self>, attached: AttachedReceipt) -> AttachedReceipt {
+    pub(super) fn hold_way(&self, attached: AttachedReceipt) -> AttachedReceipt {
         let AttachedReceipt { stanza, receipt: written } = attached;
         let to = stanza.head().to(stanza.bytes()).and_then(|to| Jid::parse(&to).ok());
         let Some(way) = to.map(|to| self.routing_table.hash(to.as_ref())) else {
             return AttachedReceipt { stanza, receipt: written };
         };
         let (issuer, receipt) = receipt_pair();
-        let (node, own) = (self.clone(), self.cluster.node());
+        let (peers, own) = (self.peers.clone(), self.cluster.node());
         self.peers.handovers.open_way(way, own);
         let task = async move {
             let outcome = poll_fn(|cx| written.poll_outcome(cx)).await;
-            node.peers.handovers.close_way(way, own);
+            peers.handovers.close_way(way, own);
             issuer.settle(outcome);
         };
         self.spawner.spawn("receipt", Box::pin(task));
@@ -362,22 +369,17 @@ impl Node {
     }
 
     /// An envelope has returned from the node to which this one sent it.
-    pub(super) fn returned_handover(
-        self: &Arc<Self>,
-        by: NodeId,
-        ticket: Ticket,
-        way: Option<u64>,
-    ) -> ReturnedHandover {
+    pub(super) fn returned_handover(&self, by: NodeId, ticket: Ticket, way: Option<u64>) -> ReturnedHandover {
         let open = self.peers.handovers.returned(by, ticket, way);
-        ReturnedHandover { node: self.clone(), by, open }
+        ReturnedHandover { peers: self.peers.clone(), by, open }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receipt::ReceiptOutcome;
     use stanza::{StanzaCondition, StanzaError};
+    use throng_core::receipt::ReceiptOutcome;
 
     const WAY: u64 = 7;
 

@@ -21,66 +21,37 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use base::TimeOrderedId;
 use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
 use cluster::{
-    AddressLocation, AddressNumber, AddressReference, Claim, Envelope, EnvelopeClass, EnvelopeKind,
-    HandoverResult, Inbox, Member, MembershipChange, NodeId, PeerViolation, Recipient, RefusalReason, Ticket,
+    AddressLocation, AddressReference, Claim, Envelope, EnvelopeKind, HandoverResult, Inbox, Member,
+    MembershipChange, NodeId, PeerViolation, Recipient, RefusalReason, Ticket,
 };
 use jid::{Jid, JidRef};
 use outbox::QUEUE_FULL_CONDITION;
 use stanza::{StanzaCondition, StanzaKind};
 use store::AddressId;
+use throng_core::Node;
+use throng_core::account::Account;
+use throng_core::receipt::Receipts;
+use throng_core::router::lanes::{LaneCompletion, LaneStage, LaneStanza};
+use throng_core::router::multicast::MULTICAST;
+use throng_core::router::peers::{envelope_class, number};
+use throng_core::router::{HandedOver, HomeDecision, RoutingOutcome, RoutingWork, StanzaOrigin};
+use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{MESSAGE_STORED, RecentlyStored};
-use super::lanes::{LaneCompletion, LaneStage, LaneStanza, RecipientLanes};
-use super::multicast::MULTICAST;
 use super::node_queries::{ANSWER, NodeQuestions, QUESTION};
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
 use super::presence_of_account::PRESENCE_REQUEST;
 use super::presence_resync::{AccountReading, DuePresence};
-use super::{RoutingOutcome, RoutingWork, StanzaOrigin};
-use crate::account::Account;
-use crate::node::Node;
-use crate::receipt::{Receipt, Receipts};
-use crate::shared_stanza::{QueueClass, SharedStanza};
+use crate::Peers;
 
 /// As [`EnvelopeKind::ChainHasRun`], if another node or the home itself has delivered the stanza as well: nobody handles
 /// what is refused.
 pub(super) const COPY: EnvelopeKind = EnvelopeKind::Engine(0);
-
-/// A stanza that another node handed over, or that returned from one.
-#[derive(Clone, Copy)]
-pub(crate) struct HandedOver {
-    /// The stanza id that it was given.
-    pub(crate) stanza_id: Option<TimeOrderedId>,
-    /// Envelopes that have carried it.
-    pub(super) hops: u8,
-    /// The node that did not take it, if it returned.
-    returned_by: Option<NodeId>,
-}
-
-impl HandedOver {
-    pub(super) fn of(envelope: &Envelope, returned_by: Option<NodeId>) -> HandedOver {
-        let cluster::EnvelopeHeader { stanza_id, hops, .. } = envelope.header;
-        HandedOver { stanza_id, hops, returned_by }
-    }
-}
-
-/// Where the chain of a stanza runs.
-pub(super) enum HomeDecision {
-    /// On another node, which has received it. With a receipt, it is safe when that is fulfilled.
-    HandedOver(Option<Receipt>),
-    /// It must wait until stanzas before it have ended where they were sent.
-    Wait(BoxFuture<'static, ()>),
-    /// On this node.
-    Own,
-    /// Nowhere: its sender must receive this error.
-    Refused(StanzaCondition),
-}
 
 /// The node to which a stanza must go whose chain has not begun; none if this node acts as the home. `here`: whether it has
 /// sessions of the account.
@@ -105,11 +76,9 @@ fn next_home(
 
 /// What is remembered about other nodes.
 #[derive(Default)]
-pub(crate) struct PeerState {
+pub(super) struct PeerState {
     /// Violations that have been logged.
     logged: LeafMutex<BTreeSet<(NodeId, PeerViolation)>>,
-    /// Stanzas of other nodes that are being handled.
-    pub(super) lanes: RecipientLanes,
     /// Stanzas that other nodes are handling.
     pub(super) handovers: Handovers,
     /// What nodes must receive again.
@@ -138,24 +107,11 @@ impl PeerState {
     }
 }
 
-/// The account's number on all nodes; none for a user without an account.
-pub(super) fn number(account: &Account) -> Option<AddressNumber> {
-    (account.id != AddressId::UNASSIGNED).then_some(account.id.0)
-}
-
 /// An account as a recipient on another node: by its number, if it has one.
 pub(super) fn account_recipient(account: &Account) -> Recipient {
     match number(account) {
         Some(number) => Recipient::Account(AddressReference { hash: account.hash, number }),
         None => Recipient::Address(account.jid.clone()),
-    }
-}
-
-/// Presence is state that nobody repeats: lost presence would stay wrong until the next change, so it is retained as well.
-pub(super) fn envelope_class(stanza: &SharedStanza) -> EnvelopeClass {
-    match stanza.class() {
-        QueueClass::Control | QueueClass::Presence => EnvelopeClass::Control,
-        QueueClass::Message => EnvelopeClass::Message,
     }
 }
 
@@ -168,32 +124,25 @@ fn needs_receipt(stanza: &SharedStanza) -> bool {
     }
 }
 
-impl Node {
+impl Peers<'_> {
     /// Announces to the other nodes that an account has a session here.
-    pub(crate) fn claim_account(&self, account: &Account) {
-        if !self.is_single() {
-            self.cluster.claim(Claim {
-                address: account.hash,
-                number: number(account),
-                since: self.clock.unix_millis(),
-                takes_messages: false,
-            });
-        }
+    pub(super) fn claim_account(&self, account: &Account) {
+        self.cluster.claim(Claim {
+            address: account.hash,
+            number: number(account),
+            since: self.clock.unix_millis(),
+            takes_messages: false,
+        });
     }
 
     /// Announces to the other nodes that an account has no session here.
-    pub(crate) fn release_account(&self, account: &Account) {
-        if !self.is_single() {
-            self.cluster.release(account.hash, number(account));
-        }
+    pub(super) fn release_account(&self, account: &Account) {
+        self.cluster.release(account.hash, number(account));
     }
 
     /// Announces to the other nodes whether a session of the account takes messages. Must be called after a session
     /// became available or unavailable, or changed its priority.
-    pub fn announce_readiness(&self, account: &Account) {
-        if self.is_single() {
-            return;
-        }
+    pub(super) fn announce_readiness(&self, account: &Account) {
         account.with(|state| {
             let ready = state.sessions.iter().any(|s| s.priority().is_some_and(|priority| priority >= 0));
             self.cluster.set_takes_messages(account.hash, number(account), ready);
@@ -206,7 +155,7 @@ impl Node {
     /// A queue must not decide which node is the home: a message or request that does not fit into that of the home is
     /// refused, since the chain of another node could deliver it before those in the queue.
     pub(super) fn hand_to_home(
-        self: &Arc<Self>,
+        &self,
         stanza: &SharedStanza,
         to: JidRef<'_>,
         account: Option<&Arc<Account>>,
@@ -296,7 +245,7 @@ impl Node {
     }
 
     /// An envelope has returned from the node to which this one sent it.
-    fn handle_return_of_own(self: &Arc<Self>, by: NodeId, envelope: &Envelope) {
+    fn handle_return_of_own(&self, by: NodeId, envelope: &Envelope) {
         let way = match envelope.recipients.first() {
             Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {
                 Some(self.routing_table.hash(to.as_ref()))
@@ -309,8 +258,8 @@ impl Node {
 
     /// Handles the recipients of an envelope that no other node took: this node acts as their home. An envelope with a
     /// receipt has one recipient.
-    fn handle_returned(
-        self: &Arc<Self>,
+    pub(super) fn handle_returned(
+        &self,
         by: NodeId,
         envelope: &Envelope,
         mut handover: Option<ReturnedHandover>,
@@ -333,7 +282,8 @@ impl Node {
                 }
                 _ => continue,
             };
-            let completion = handover.take().map_or(LaneCompletion::None, LaneCompletion::Returned);
+            let completion = handover.take();
+            let completion = completion.map(|handover| Box::new(handover) as Box<dyn LaneCompletion>);
             let (stanza, from) = (stanza.clone(), from.clone());
             // In the order in which they return, also if the chain waits.
             self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, true);
@@ -408,13 +358,9 @@ fn stanza_recipient_at(stanza: &SharedStanza, bare: Jid) -> Jid {
 #[derive(Debug)]
 pub struct ClusterInbox(pub Arc<Node>);
 
-impl Node {
+impl Peers<'_> {
     /// Handles a stanza of another node. Returns what must be awaited before the next one for this recipient.
-    pub(super) fn receive_stanza(
-        self: &Arc<Self>,
-        from: NodeId,
-        envelope: Envelope,
-    ) -> Option<BoxFuture<'static, ()>> {
+    pub(super) fn receive_stanza(&self, from: NodeId, envelope: Envelope) -> Option<BoxFuture<'static, ()>> {
         let Some((stanza, sender)) = read_stanza(&envelope) else {
             self.note_violation(from, PeerViolation::Payload);
             settle(self, from, &envelope, HandoverResult::Refused);
@@ -468,10 +414,10 @@ impl Node {
                 self.settle_with_receipts(from, envelope, result, receipts);
             }
             RoutingOutcome::Wait(rest) => {
-                let node = self.clone();
+                let node = self.owned();
                 return Some(Box::pin(async move {
                     let receipts = rest.await;
-                    node.settle_with_receipts(from, envelope, result, receipts);
+                    node.view().settle_with_receipts(from, envelope, result, receipts);
                 }));
             }
         }
@@ -480,7 +426,7 @@ impl Node {
 
     /// Settles an envelope once the receipts of its stanza have an outcome.
     fn settle_with_receipts(
-        self: &Arc<Self>,
+        &self,
         from: NodeId,
         envelope: Envelope,
         result: HandoverResult,
@@ -489,16 +435,17 @@ impl Node {
         if receipts.is_empty() {
             return settle(self, from, &envelope, result);
         }
-        let node = self.clone();
+        let node = self.owned();
         let settled = async move {
+            let node = &node.view();
             node.settle_receipts(receipts).await;
-            settle(&node, from, &envelope, result);
+            settle(node, from, &envelope, result);
         };
         self.spawner.spawn("routing", Box::pin(settled));
     }
 
     /// Handles an envelope that contains no stanza to route. False if its octets do not fit its kind.
-    fn receive_report(self: &Arc<Self>, from: NodeId, envelope: &Envelope) -> bool {
+    fn receive_report(&self, from: NodeId, envelope: &Envelope) -> bool {
         let mut work = RoutingWork::default();
         let recipients = || envelope.recipients.iter().filter_map(|recipient| self.find_account(recipient));
         // Each recipient of these would keep a copy.
@@ -550,7 +497,7 @@ impl Node {
 }
 
 /// Tells the sender's node the result. What it can no longer learn, this node handles.
-pub(super) fn settle(node: &Arc<Node>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
+pub(super) fn settle(node: &Peers<'_>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
     let ticket = envelope.ticket();
     if !ticket.has_receipt() || node.cluster.settle(from, ticket, result.clone()) {
         return;
@@ -562,16 +509,17 @@ pub(super) fn settle(node: &Arc<Node>, from: NodeId, envelope: &Envelope, result
 
 impl Inbox for ClusterInbox {
     fn on_envelope(&self, from: NodeId, envelope: Envelope) {
+        let Some(peers) = Peers::of(&self.0) else { return };
         match envelope.header.kind {
             EnvelopeKind::RunChain | EnvelopeKind::ChainHasRun | COPY => {
                 let key = match envelope.recipients.first() {
-                    Some(Recipient::Address(jid)) => self.0.routing_table.hash(jid.as_ref()),
+                    Some(Recipient::Address(jid)) => peers.routing_table.hash(jid.as_ref()),
                     Some(Recipient::Account(reference) | Recipient::Session(reference, _)) => reference.hash,
                     None => 0,
                 };
-                self.0.receive_in_lane(key, from, envelope);
+                peers.receive_in_lane(key, from, envelope);
             }
-            MULTICAST => self.0.receive_multicast(from, envelope),
+            MULTICAST => peers.receive_multicast(from, envelope),
             EnvelopeKind::SessionFacts
             | EnvelopeKind::Invalidation(_)
             | PUSH
@@ -582,58 +530,65 @@ impl Inbox for ClusterInbox {
             | QUESTION
             | ANSWER
             | MESSAGE_STORED => {
-                if !self.0.receive_report(from, &envelope) {
-                    self.on_violation(from, PeerViolation::Payload);
+                if !peers.receive_report(from, &envelope) {
+                    peers.note_violation(from, PeerViolation::Payload);
                 }
-                settle(&self.0, from, &envelope, HandoverResult::Safe);
+                settle(&peers, from, &envelope, HandoverResult::Safe);
             }
             EnvelopeKind::Engine(_) => {
-                self.on_violation(from, PeerViolation::Kind);
-                settle(&self.0, from, &envelope, HandoverResult::Refused);
+                peers.note_violation(from, PeerViolation::Kind);
+                settle(&peers, from, &envelope, HandoverResult::Refused);
             }
         }
     }
 
     fn on_receipts(&self, from: NodeId, up_to: Ticket) {
-        self.0.peers.handovers.end(from, up_to);
-        self.0.send_due_presence(from);
+        let Some(peers) = Peers::of(&self.0) else { return };
+        peers.peers.handovers.end(from, up_to);
+        peers.send_due_presence(from);
     }
 
     fn on_refused(&self, from: NodeId, envelope: Envelope) {
-        self.0.handle_return_of_own(from, &envelope);
+        let Some(peers) = Peers::of(&self.0) else { return };
+        peers.handle_return_of_own(from, &envelope);
     }
 
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
-        self.0.handle_return_of_own(to, &envelope);
+        let Some(peers) = Peers::of(&self.0) else { return };
+        peers.handle_return_of_own(to, &envelope);
     }
 
     fn on_membership_change(&self, change: MembershipChange) {
+        let Some(peers) = Peers::of(&self.0) else { return };
         match change {
             MembershipChange::Joined(Member { node, epoch, version }) => {
                 tracing::info!(%node, epoch, version, "a node joined the cluster");
             }
             MembershipChange::Left { node, claims, orderly } => {
                 if !orderly {
-                    self.0.peers.lost.lock().insert(node);
-                    self.0.read_accounts_again();
+                    peers.peers.lost.lock().insert(node);
+                    peers.read_accounts_again();
                 }
-                self.0.on_peer_left(node, &claims);
+                peers.on_peer_left(node, &claims);
                 tracing::info!(%node, claims = claims.len(), orderly, "a node left the cluster");
             }
         }
     }
 
     fn on_claim(&self, from: NodeId, claim: Claim) {
-        self.0.report_recently_stored(from, claim.address);
-        self.0.on_peer_claim(from, claim);
+        let Some(peers) = Peers::of(&self.0) else { return };
+        peers.report_recently_stored(from, claim.address);
+        peers.on_peer_claim(from, claim);
     }
 
     fn on_claims_of_joined(&self, from: NodeId, claims: Vec<Claim>) {
-        self.0.on_joined_with(from, claims);
+        let Some(peers) = Peers::of(&self.0) else { return };
+        peers.on_joined_with(from, claims);
     }
 
     fn on_violation(&self, from: NodeId, violation: PeerViolation) {
-        self.0.note_violation(from, violation);
+        let Some(peers) = Peers::of(&self.0) else { return };
+        peers.note_violation(from, violation);
     }
 }
 

@@ -15,18 +15,15 @@ use std::sync::Arc;
 
 use cluster::{Envelope, EnvelopeClass, EnvelopeKind};
 use jid::{Jid, JidRef};
-use stanza::{NewAddresses, rewrite_addresses};
-use store::{AddressId, RosterItem, Subscription};
+use store::{AddressId, Subscription};
+use throng_core::account::{Account, Contact};
+use throng_core::blocklist::Blocklist;
+use throng_core::router::RoutingWork;
+use throng_core::router::peers::number;
 
-use super::RoutingWork;
 use super::peer_presence::unavailable;
-use super::remote::{account_recipient, number};
-use crate::account::{Account, Contact};
-use crate::blocklist::Blocklist;
-use crate::domains::Domain;
-use crate::effect::Effect;
-use crate::node::Node;
-use crate::shared_stanza::SharedStanza;
+use super::remote::account_recipient;
+use crate::Peers;
 
 /// The presence of an account's sessions must be sent to an address.
 pub(super) const PRESENCE_REQUEST: EnvelopeKind = EnvelopeKind::Engine(8);
@@ -51,45 +48,8 @@ fn changed_entries(before: Option<&Blocklist>, after: Option<&Blocklist>) -> Vec
     entries(before).symmetric_difference(&entries(after)).cloned().collect()
 }
 
-fn readdressed(presence: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Option<SharedStanza> {
-    let mut out = Vec::with_capacity(presence.bytes().len() + 64);
-    let addresses = NewAddresses { from: Some(from.as_str()), to: Some(to.as_str()) };
-    let head = rewrite_addresses(presence.bytes(), presence.head(), addresses, &mut out).ok()?;
-    Some(SharedStanza::new(head, &out))
-}
-
-impl Node {
-    /// Sends the presence of the sessions here. See [`Effect::PresenceTo`].
-    pub(super) fn send_presence_to(
-        self: &Arc<Self>,
-        account: &Arc<Account>,
-        to: JidRef<'_>,
-        available: bool,
-        work: &mut RoutingWork,
-    ) {
-        let local = || matches!(self.domains().find(to.domain()), Domain::Accounts(_));
-        if !self.is_single() && to.is_bare() && to.local().is_some() && local() {
-            return self.send_presence_to_contact(account, to, available);
-        }
-        for session in account.sessions() {
-            let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
-            let stanza = if available {
-                readdressed(&presence, session.full(), to)
-            } else {
-                let stanza = SharedStanza::build(|w| {
-                    w.start("presence").attr("from", session.full().as_str()).attr("to", to.as_str());
-                    w.attr("type", "unavailable").end();
-                });
-                // Its client expects it: the entity was subscribed until then.
-                stanza.inspect(SharedStanza::mark_requested)
-            };
-            if let Some(stanza) = stanza {
-                work.effects.add(Effect::Route { stanza, from: session.jid.clone(), to: to.to_jid() });
-            }
-        }
-    }
-
-    fn send_presence_to_contact(self: &Arc<Self>, account: &Arc<Account>, to: JidRef<'_>, available: bool) {
+impl Peers<'_> {
+    pub(super) fn send_presence_to_contact(&self, account: &Arc<Account>, to: JidRef<'_>, available: bool) {
         let here = self.routing_table.find(to);
         for session in account.sessions() {
             let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
@@ -102,42 +62,19 @@ impl Node {
         }
     }
 
-    /// Replaces the roster view of an account with one that was read after another node changed it. Contacts whose
-    /// subscription began or ended receive presence of the sessions here.
-    pub(crate) fn replace_roster_view(
-        self: &Arc<Self>,
-        account: &Arc<Account>,
-        items: &[RosterItem],
-        version: u64,
-    ) {
-        let subscribers = |contacts: &[Contact]| -> Vec<Contact> {
-            contacts.iter().filter(|c| c.subscription.contains(Subscription::FROM)).copied().collect()
-        };
-        let (before, after) = account.with(|state| {
-            if version < state.roster_version {
-                return Default::default();
-            }
-            let before = subscribers(state.contacts());
-            if state.prefetched().is_some_and(|roster| roster.version != version) {
-                state.take_prefetched();
-            }
-            state.replace_roster(&self.routing_table, &self.domains(), items, version);
-            (before, subscribers(state.contacts()))
-        });
-        if self.is_single() {
-            return;
-        }
+    /// Contacts whose subscription began or ended receive presence of the sessions here.
+    pub(super) fn subscribers_changed(&self, account: &Arc<Account>, before: &[Contact], after: &[Contact]) {
         let missing_in = |list: &[Contact], contact: &Contact| {
             !list.iter().any(|other| (other.hash, other.id) == (contact.hash, contact.id))
         };
-        let began = after.iter().filter(|contact| missing_in(&before, contact));
-        let ended = before.iter().filter(|contact| missing_in(&after, contact));
+        let began = after.iter().filter(|contact| missing_in(before, contact));
+        let ended = before.iter().filter(|contact| missing_in(after, contact));
         for (contact, available) in began.map(|contact| (contact, true)).chain(ended.map(|c| (c, false))) {
             self.send_presence_by_number(account, contact, available);
         }
     }
 
-    fn send_presence_by_number(self: &Arc<Self>, account: &Arc<Account>, contact: &Contact, available: bool) {
+    fn send_presence_by_number(&self, account: &Arc<Account>, contact: &Contact, available: bool) {
         let here = self.routing_table.find_by_id(contact.hash, contact.id);
         for session in account.sessions() {
             let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
@@ -155,15 +92,12 @@ impl Node {
     /// the feature that made the change does the rest.
     ///
     /// Not implemented: entries with a resource, and directed presence.
-    pub async fn exchange_presence_after_block(
-        self: &Arc<Self>,
+    pub(super) async fn exchange_presence_after_block(
+        &self,
         account: &Arc<Account>,
         (before, after): (Option<Arc<Blocklist>>, Option<Arc<Blocklist>>),
         everywhere: bool,
     ) {
-        if self.is_single() {
-            return;
-        }
         let covers = |list: &Option<Arc<Blocklist>>, jid: JidRef<'_>| {
             list.as_ref().is_some_and(|list| list.matches(jid))
         };
@@ -219,11 +153,8 @@ impl Node {
         })
     }
 
-    /// The other nodes do the same for their sessions. See [`Effect::PresenceTo`].
+    /// The other nodes do the same for their sessions. See [`throng_core::Effect::PresenceTo`].
     pub(super) fn request_presence_of_peers(&self, account: &Arc<Account>, to: JidRef<'_>, available: bool) {
-        if self.is_single() {
-            return;
-        }
         let own = self.cluster.node();
         let recipients = vec![account_recipient(account)];
         let octets = encode(to, available);
@@ -237,7 +168,7 @@ impl Node {
 
     /// Another node requests the presence of an account. False if the octets are no request.
     pub(super) fn on_presence_request(
-        self: &Arc<Self>,
+        &self,
         account: &Arc<Account>,
         octets: &[u8],
         work: &mut RoutingWork,

@@ -10,19 +10,19 @@ use base::spawn::yield_now;
 use cluster::{Claim, NodeId};
 use jid::JidRef;
 use store::{AddressId, Subscription};
+use throng_core::account::{Account, Contact};
+use throng_core::session::ToRewrite;
+use throng_core::shared_stanza::SharedStanza;
 
 use super::peer_presence::unavailable;
-use crate::account::{Account, Contact};
-use crate::node::Node;
-use crate::session::ToRewrite;
-use crate::shared_stanza::SharedStanza;
+use crate::Peers;
 
 /// Accounts with a session here by a contact to whose presence they are subscribed.
 type Subscribers = BTreeMap<AddressId, (Contact, Vec<Arc<Account>>)>;
 
-impl Node {
+impl Peers<'_> {
     /// A node is gone that had these claims.
-    pub(super) fn on_peer_left(self: &Arc<Self>, node: NodeId, claims: &[Claim]) {
+    pub(super) fn on_peer_left(&self, node: NodeId, claims: &[Claim]) {
         self.peers.forget_node(node);
         self.forget_sessions_of(node, claims);
         let mut lost: Vec<(u64, AddressId)> = claims
@@ -33,8 +33,9 @@ impl Node {
         if lost.is_empty() {
             return;
         }
-        let node = self.clone();
+        let node = self.owned();
         let task = async move {
+            let node = node.view();
             let subscribers = node.subscribers_of(&lost).await;
             if subscribers.is_empty() {
                 return;
@@ -56,7 +57,7 @@ impl Node {
     }
 
     /// The other resources of an account are known by their reports.
-    fn forget_sessions_of(self: &Arc<Self>, node: NodeId, claims: &[Claim]) {
+    fn forget_sessions_of(&self, node: NodeId, claims: &[Claim]) {
         let forget = |account: &Arc<Account>| {
             for resource in self.forget_peer(account, node) {
                 let full = account.jid.as_ref().with_resource(&resource).ok();
@@ -81,7 +82,7 @@ impl Node {
         }
     }
 
-    pub(super) fn send_to_available(self: &Arc<Self>, account: &Account, stanza: &SharedStanza) {
+    pub(super) fn send_to_available(&self, account: &Account, stanza: &SharedStanza) {
         for session in account.sessions() {
             if session.is_available() {
                 self.enqueue(&session, stanza.clone(), ToRewrite::Bare);
@@ -117,7 +118,7 @@ impl Node {
         found
     }
 
-    fn withdraw_presence(self: &Arc<Self>, jid: JidRef<'_>, contact: Contact, subscribers: &[Arc<Account>]) {
+    fn withdraw_presence(&self, jid: JidRef<'_>, contact: Contact, subscribers: &[Arc<Account>]) {
         let Some(stanza) = unavailable(jid) else { return };
         let here = self.routing_table.find_by_id(contact.hash, contact.id);
         for account in subscribers {

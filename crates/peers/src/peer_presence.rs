@@ -19,15 +19,15 @@ use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, R
 use jid::{Jid, JidRef};
 use stanza::{PresenceType, StanzaKind};
 use store::{AddressId, Subscription};
+use throng_core::account::{Account, Contact};
+use throng_core::blocklist::Blocklist;
+use throng_core::domains::Domain;
+use throng_core::router::RoutingWork;
+use throng_core::router::peers::number;
+use throng_core::session::{QueuedStanza, Session, ToRewrite};
+use throng_core::shared_stanza::SharedStanza;
 
-use super::RoutingWork;
-use super::remote::number;
-use crate::account::{Account, Contact};
-use crate::blocklist::Blocklist;
-use crate::domains::Domain;
-use crate::node::Node;
-use crate::session::{QueuedStanza, Session, ToRewrite};
-use crate::shared_stanza::SharedStanza;
+use crate::Peers;
 
 /// Presence for contacts.
 pub(super) const PRESENCE: EnvelopeKind = EnvelopeKind::Engine(2);
@@ -121,7 +121,7 @@ pub(super) fn unavailable(from: JidRef<'_>) -> Option<SharedStanza> {
     })
 }
 
-impl Node {
+impl Peers<'_> {
     /// The nodes on which contacts have sessions, with these contacts as recipients.
     fn group_by_node<'a>(&self, contacts: impl Iterator<Item = &'a Contact>) -> Grouped {
         let own = self.cluster.node();
@@ -220,7 +220,7 @@ impl Node {
         }
     }
 
-    /// As [`Node::send_to_contact_elsewhere`], for an address whose number is not known.
+    /// As [`Peers::send_to_contact_elsewhere`], for an address whose number is not known.
     pub(super) fn send_to_address_elsewhere(
         &self,
         sender: &Arc<Account>,
@@ -290,7 +290,7 @@ impl Node {
     }
 
     /// Presence from another node for contacts here. False if the octets are none.
-    pub(super) fn on_presence(self: &Arc<Self>, envelope: &Envelope) -> bool {
+    pub(super) fn on_presence(&self, envelope: &Envelope) -> bool {
         let Some((blocked, stanza, from)) = decode_change(&envelope.bytes) else { return false };
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
         // All resources of the account are withdrawn, those of other nodes, too.
@@ -317,7 +317,7 @@ impl Node {
 
     /// An account has lost all resources of a contact. It receives the presence of those that the contact still has: on this
     /// node, and with answers of the others.
-    fn restore_withdrawn(self: &Arc<Self>, account: &Arc<Account>, contact: JidRef<'_>) {
+    fn restore_withdrawn(&self, account: &Arc<Account>, contact: JidRef<'_>) {
         self.send_presence_of_contact_here(account, contact);
         let hash = self.routing_table.hash(contact);
         let known: Vec<Contact> = account.with(|state| {
@@ -330,11 +330,7 @@ impl Node {
     }
 
     /// Sends the presence of a contact's sessions here to those of an account, if it may see it.
-    pub(super) fn send_presence_of_contact_here(
-        self: &Arc<Self>,
-        account: &Arc<Account>,
-        contact: JidRef<'_>,
-    ) {
+    pub(super) fn send_presence_of_contact_here(&self, account: &Arc<Account>, contact: JidRef<'_>) {
         let Some(contact) = self.routing_table.find(contact) else { return };
         let visible = contact.subscription(account).contains(Subscription::FROM);
         if !visible || contact.blocks(account.jid.as_ref()) {
@@ -362,10 +358,7 @@ impl Node {
     /// Requests the presence of contacts and of the account's other resources on other nodes, for a session that became
     /// available (RFC 6121, section 4.3). It arrives later. Its own presence goes to the contacts that the broadcast
     /// does not find.
-    pub fn probe_peers(&self, session: &Arc<Session>) {
-        if self.is_single() {
-            return;
-        }
+    pub(super) fn probe_peers(&self, session: &Arc<Session>) {
         let account = &session.account;
         self.send_probe(session, self.on_all_nodes(&contacts_to_probe(session)));
         let Some(presence) = session.with(|state| state.presence.clone()) else { return };
@@ -400,7 +393,7 @@ impl Node {
         }
     }
 
-    /// As [`Node::probe_peers`], on one node.
+    /// As [`Peers::probe_peers`], on one node.
     pub(super) fn probe_on(&self, session: &Session, node: NodeId) -> Result<(), RefusalReason> {
         let Some(octets) = encode_probe(session) else { return Ok(()) };
         match self.group_by_node(contacts_to_probe(session).iter()).remove(&node) {
@@ -465,7 +458,7 @@ impl Node {
     }
 
     /// The answer to a probe. False if the octets are none.
-    pub(super) fn on_probe_answer(self: &Arc<Self>, envelope: &Envelope, work: &mut RoutingWork) -> bool {
+    pub(super) fn on_probe_answer(&self, envelope: &Envelope, work: &mut RoutingWork) -> bool {
         let mut rest = &envelope.bytes[..];
         let Some(resource) = read_text(&mut rest) else { return false };
         let session = self.accounts_of(envelope).next().and_then(|account| account.session(resource));
@@ -487,24 +480,6 @@ impl Node {
             }
         }
         true
-    }
-
-    /// Whether a presence broadcast of the account reaches this address, here or on another node. Not for decisions about
-    /// trust: an address without a session here is compared by its keyed hash only.
-    pub fn reaches_by_broadcast(&self, account: &Account, contact: JidRef<'_>) -> bool {
-        match self.routing_table.find(contact) {
-            Some(contact) => account.subscription(&contact).contains(Subscription::FROM),
-            None => {
-                let hash = self.routing_table.hash(contact);
-                account.with(|state| {
-                    state.contacts().iter().any(|known| {
-                        known.hash == hash
-                            && known.subscription.contains(Subscription::FROM)
-                            && (known.is_foreign || !self.is_single())
-                    })
-                })
-            }
-        }
     }
 }
 

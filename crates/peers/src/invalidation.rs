@@ -2,7 +2,7 @@
 //! progress.
 //!
 //! A node that writes sends the subject to all others; each reads again what it holds in memory. A login that read the
-//! account before sees the changed epoch ([`Node::epoch`]), as if the write had been made on its own node.
+//! account before sees the changed epoch ([`throng_core::Node::epoch`]), as if the write had been made on its own node.
 //!
 //! What does not fit into the queue of a node becomes due (`presence_resync.rs`). When a node is lost, the others read the
 //! accounts that they have again, since it may have written and not reported.
@@ -23,12 +23,11 @@ use cluster::{
 };
 use hashbrown::HashMap;
 use jid::{Jid, JidRef};
-use stanza::{StreamCondition, StreamError};
+use throng_core::router::LifecycleEvent;
+use throng_core::router::peers::number;
+use throng_core::session::Session;
 
-use super::LifecycleEvent;
-use super::remote::number;
-use crate::node::Node;
-use crate::session::Session;
+use crate::Peers;
 
 /// The store has a message for the recipient: a session that becomes available must read it.
 pub(super) const MESSAGE_STORED: EnvelopeKind = EnvelopeKind::Engine(6);
@@ -63,7 +62,7 @@ impl RecentlyStored {
     }
 }
 
-impl Node {
+impl Peers<'_> {
     /// A node has claimed an address for whose account this one may just have stored a message.
     pub(super) fn report_recently_stored(&self, to: NodeId, hash: u64) {
         let Some(owner) = self.peers.stored.find(hash, self.seconds()) else { return };
@@ -74,10 +73,7 @@ impl Node {
     }
 
     /// Reports a change of an account in the store to all other nodes.
-    pub(crate) fn invalidate_elsewhere(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
-        if self.is_single() {
-            return;
-        }
+    pub(super) fn invalidate_elsewhere(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         let recipients = vec![Recipient::Address(jid.bare().to_jid())];
         let kind = EnvelopeKind::Invalidation(subject);
         let envelope =
@@ -110,7 +106,7 @@ impl Node {
     }
 
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
-    pub(crate) fn report_stored_message(&self, owner: JidRef<'_>) {
+    pub(super) fn report_stored_message(&self, owner: JidRef<'_>) {
         let own = self.cluster.node();
         let hash = self.routing_table.hash(owner);
         // Before the directory is read: a claim that arrives later finds it.
@@ -126,7 +122,7 @@ impl Node {
     }
 
     /// Another node has stored a message for an account. If its recipient has logged in meanwhile, it is delivered by the home.
-    pub(super) fn on_message_stored(self: &Arc<Self>, owner: JidRef<'_>) {
+    pub(super) fn on_message_stored(&self, owner: JidRef<'_>) {
         let Some(account) = self.note_stored_message(owner) else { return };
         let host = Guard::into_inner(account.host());
         let own = self.cluster.node();
@@ -149,7 +145,7 @@ impl Node {
     }
 
     /// Another node has changed an account in the store.
-    pub(super) fn on_invalidation(self: &Arc<Self>, jid: JidRef<'_>, subject: InvalidationSubject) {
+    pub(super) fn on_invalidation(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         match subject {
             InvalidationSubject::Roster | InvalidationSubject::Subscriptions => {
                 self.advance_roster_epoch(jid);
@@ -172,30 +168,18 @@ impl Node {
     }
 
     /// Reads an account again, which ends its sessions if it is disabled or cannot be read.
-    fn check_account(self: &Arc<Self>, jid: JidRef<'_>) {
+    fn check_account(&self, jid: JidRef<'_>) {
         self.advance_roster_epoch(jid);
         let Some(account) = self.routing_table.find(jid) else { return };
-        let node = self.clone();
+        let node = self.owned();
         let task = async move {
+            let node = node.view();
             if let Err(error) = node.refresh_account(&account).await {
                 tracing::warn!(account = %account.jid, %error, "cannot read an account that changed");
                 node.end_sessions_here(account.jid.as_ref(), "the account may be disabled");
             }
         };
         self.spawner.spawn("account recheck", Box::pin(task));
-    }
-
-    /// Ends the sessions of an account that was disabled in the store, on all nodes.
-    pub fn account_disabled(self: &Arc<Self>, jid: JidRef<'_>) {
-        self.end_sessions_here(jid, "the account was disabled");
-        self.invalidate_elsewhere(jid, InvalidationSubject::Disabled);
-    }
-
-    /// Ends sessions with `not-authorized` (RFC 6120, section 4.9.3.12).
-    fn end_sessions_here(self: &Arc<Self>, jid: JidRef<'_>, reason: &'static str) {
-        // A login that has read the account is either found here or sees the changed epoch.
-        self.advance_roster_epoch(jid);
-        self.end_sessions(jid.bare(), &StreamError::new(StreamCondition::NotAuthorized).text(reason));
     }
 }
 

@@ -1,0 +1,88 @@
+//! Presence of an account's sessions for one address: after a change of a subscription or of the blocklist. See
+//! [`Effect::PresenceTo`].
+//!
+//! On several nodes, presence for a local contact takes the way of broadcasts, directly to the nodes, because a stanza that
+//! passes the contact's home could arrive after a later broadcast.
+
+use std::sync::Arc;
+
+use jid::JidRef;
+use stanza::{NewAddresses, rewrite_addresses};
+use store::{RosterItem, Subscription};
+
+use super::RoutingWork;
+use crate::account::{Account, Contact};
+use crate::domains::Domain;
+use crate::effect::Effect;
+use crate::node::Node;
+use crate::shared_stanza::SharedStanza;
+
+fn readdressed(presence: &SharedStanza, from: JidRef<'_>, to: JidRef<'_>) -> Option<SharedStanza> {
+    let mut out = Vec::with_capacity(presence.bytes().len() + 64);
+    let addresses = NewAddresses { from: Some(from.as_str()), to: Some(to.as_str()) };
+    let head = rewrite_addresses(presence.bytes(), presence.head(), addresses, &mut out).ok()?;
+    Some(SharedStanza::new(head, &out))
+}
+
+impl Node {
+    /// Sends the presence of the sessions here. See [`Effect::PresenceTo`].
+    pub fn send_presence_to(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        to: JidRef<'_>,
+        available: bool,
+        work: &mut RoutingWork,
+    ) {
+        let local = || matches!(self.domains().find(to.domain()), Domain::Accounts(_));
+        if let Some(peers) = self.peers()
+            && to.is_bare()
+            && to.local().is_some()
+            && local()
+        {
+            return peers.send_presence_to_contact(self, account, to, available);
+        }
+        for session in account.sessions() {
+            let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
+            let stanza = if available {
+                readdressed(&presence, session.full(), to)
+            } else {
+                let stanza = SharedStanza::build(|w| {
+                    w.start("presence").attr("from", session.full().as_str()).attr("to", to.as_str());
+                    w.attr("type", "unavailable").end();
+                });
+                // Its client expects it: the entity was subscribed until then.
+                stanza.inspect(SharedStanza::mark_requested)
+            };
+            if let Some(stanza) = stanza {
+                work.effects.add(Effect::Route { stanza, from: session.jid.clone(), to: to.to_jid() });
+            }
+        }
+    }
+
+    /// Replaces the roster view of an account with one that was read after another node changed it. Contacts whose
+    /// subscription began or ended receive presence of the sessions here.
+    pub(crate) fn replace_roster_view(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        items: &[RosterItem],
+        version: u64,
+    ) {
+        let subscribers = |contacts: &[Contact]| -> Vec<Contact> {
+            contacts.iter().filter(|c| c.subscription.contains(Subscription::FROM)).copied().collect()
+        };
+        let (before, after) = account.with(|state| {
+            if version < state.roster_version {
+                return Default::default();
+            }
+            let before = subscribers(state.contacts());
+            if state.prefetched().is_some_and(|roster| roster.version != version) {
+                state.take_prefetched();
+            }
+            state.replace_roster(&self.routing_table, &self.domains(), items, version);
+            (before, subscribers(state.contacts()))
+        });
+        if let Some(peers) = self.peers() {
+            peers.subscribers_changed(self, account, &before, &after);
+        }
+    }
+}

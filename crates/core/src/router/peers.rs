@@ -1,0 +1,310 @@
+//! Interface to what connects the nodes of a cluster (crate `throng-peers`): the home of an account, stanzas and presence for
+//! other nodes, reports of changes.
+//!
+//! A node without other nodes never calls it ([`Node::peers`]), so one node pays a comparison and several pay a virtual
+//! call.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use base::TimeOrderedId;
+use base::spawn::BoxFuture;
+use cluster::{AddressNumber, Envelope, EnvelopeClass, HandoverResult, InvalidationSubject, NodeId};
+use jid::{Jid, JidRef};
+use stanza::StanzaCondition;
+use store::AddressId;
+
+use super::push::PushSelection;
+use super::{RoutingWork, StanzaOrigin};
+use crate::account::{Account, Contact};
+use crate::blocklist::Blocklist;
+use crate::node::Node;
+use crate::receipt::{AttachedReceipt, Receipt};
+use crate::session::{Session, flags};
+use crate::shared_stanza::{QueueClass, SharedStanza};
+
+/// A stanza that another node handed over, or that returned from one.
+#[derive(Clone, Copy)]
+pub struct HandedOver {
+    /// The stanza id that it was given.
+    pub stanza_id: Option<TimeOrderedId>,
+    /// Envelopes that have carried it.
+    pub hops: u8,
+    /// The node that did not take it, if it returned.
+    pub returned_by: Option<NodeId>,
+}
+
+impl HandedOver {
+    /// The stanza of an envelope.
+    pub fn of(envelope: &Envelope, returned_by: Option<NodeId>) -> HandedOver {
+        let cluster::EnvelopeHeader { stanza_id, hops, .. } = envelope.header;
+        HandedOver { stanza_id, hops, returned_by }
+    }
+}
+
+/// Where the chain of a stanza runs.
+pub enum HomeDecision {
+    /// On another node, which has received it. With a receipt, it is safe when that is fulfilled.
+    HandedOver(Option<Receipt>),
+    /// It must wait until stanzas before it have ended where they were sent.
+    Wait(BoxFuture<'static, ()>),
+    /// On this node.
+    Own,
+    /// Nowhere: its sender must receive this error.
+    Refused(StanzaCondition),
+}
+
+/// Which online users are counted. Users without an account are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnlineFilter {
+    /// All.
+    All,
+    /// Those with a client that is active (XEP-0352).
+    Active,
+    /// Those whose clients have all reported that they are inactive.
+    Idle,
+}
+
+impl OnlineFilter {
+    /// All filters.
+    pub const ALL: [OnlineFilter; 3] = [OnlineFilter::All, OnlineFilter::Active, OnlineFilter::Idle];
+
+    /// Whether an account with a session here satisfies the filter.
+    pub fn matches(self, account: &Account, domain: &str) -> bool {
+        if account.id == AddressId::UNASSIGNED || account.jid.domain() != domain {
+            return false;
+        }
+        let idle = || {
+            account.with(|state| {
+                let elsewhere = state.peers().iter().flat_map(|peer| &peer.sessions);
+                state.sessions.iter().all(|session| session.flags.has(flags::INACTIVE))
+                    && elsewhere.map(|session| session.flags).all(|set| set & flags::INACTIVE != 0)
+            })
+        };
+        match self {
+            OnlineFilter::All => true,
+            OnlineFilter::Active => !idle(),
+            OnlineFilter::Idle => idle(),
+        }
+    }
+}
+
+/// Blocklists before and after a change.
+pub type BlocklistPair = (Option<Arc<Blocklist>>, Option<Arc<Blocklist>>);
+
+/// Connects a node with the other nodes of its cluster.
+pub trait PeerRouting: Any + Send + Sync {
+    /// Announces that an account has a session here.
+    fn claim_account(&self, node: &Arc<Node>, account: &Account);
+
+    /// Announces that an account has no session here.
+    fn release_account(&self, node: &Arc<Node>, account: &Account);
+
+    /// See [`Node::announce_readiness`].
+    fn announce_readiness(&self, node: &Arc<Node>, account: &Account);
+
+    /// See [`Node::report_sessions`].
+    fn report_sessions(&self, node: &Arc<Node>, account: &Account);
+
+    /// Hands a stanza whose chain has not begun to the home of its recipient, if that is another node.
+    fn hand_to_home(
+        &self,
+        node: &Arc<Node>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        account: Option<&Arc<Account>>,
+        handed_over: Option<HandedOver>,
+        origin: StanzaOrigin,
+    ) -> HomeDecision;
+
+    /// Sends a stanza whose chain has run here to a node with sessions that receive it. `hops`: envelopes that have carried
+    /// it. With `copy`, nobody handles what that node refuses. True if it was accepted.
+    #[allow(clippy::too_many_arguments, reason = "the stanza with its addresses and its work")]
+    fn deliver_to_peer(
+        &self,
+        node: &Arc<Node>,
+        peer: NodeId,
+        account: &Account,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        hops_and_copy: (u8, bool),
+        work: &mut RoutingWork,
+    ) -> bool;
+
+    /// The receipt of a message that this node writes: until then, later ones for its recipient must not go to another node.
+    fn hold_way(&self, node: &Arc<Node>, attached: AttachedReceipt) -> AttachedReceipt;
+
+    /// Handles a stanza of another node. Returns what must be awaited before the next one for this recipient.
+    fn receive_stanza(
+        &self,
+        node: &Arc<Node>,
+        from: NodeId,
+        envelope: Envelope,
+    ) -> Option<BoxFuture<'static, ()>>;
+
+    /// Reports the result of an envelope to the node that sent it.
+    fn settle(&self, node: &Arc<Node>, from: NodeId, envelope: &Envelope, result: HandoverResult);
+
+    /// Pushes a stanza to the selected sessions of an account on other nodes, except some resources.
+    fn push_to_peers(
+        &self,
+        node: &Arc<Node>,
+        account: &Arc<Account>,
+        selection: PushSelection,
+        except: &mut dyn Iterator<Item = &str>,
+        stanza: &SharedStanza,
+    );
+
+    /// Sends presence to contacts on other nodes.
+    fn broadcast_to_peers(
+        &self,
+        node: &Arc<Node>,
+        sender: &Arc<Account>,
+        contacts: &[Contact],
+        stanza: &SharedStanza,
+    );
+
+    /// Sends the presence of the sessions here to a local contact, on all nodes. See [`crate::Effect::PresenceTo`].
+    fn send_presence_to_contact(
+        &self,
+        node: &Arc<Node>,
+        account: &Arc<Account>,
+        to: JidRef<'_>,
+        available: bool,
+    );
+
+    /// The other nodes send the presence of their sessions. See [`crate::Effect::PresenceTo`].
+    fn request_presence_of_peers(
+        &self,
+        node: &Arc<Node>,
+        account: &Arc<Account>,
+        to: JidRef<'_>,
+        available: bool,
+    );
+
+    /// Sends presence to contacts that are subscribed to that of the account after a change, and were not before, or the
+    /// reverse.
+    fn subscribers_changed(
+        &self,
+        node: &Arc<Node>,
+        account: &Arc<Account>,
+        before: &[Contact],
+        after: &[Contact],
+    );
+
+    /// See [`Node::probe_peers`].
+    fn probe_peers(&self, node: &Arc<Node>, session: &Arc<Session>);
+
+    /// See [`Node::exchange_presence_after_block`].
+    fn exchange_presence_after_block<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        account: &'a Arc<Account>,
+        change: BlocklistPair,
+        everywhere: bool,
+    ) -> BoxFuture<'a, ()>;
+
+    /// Reports a change of an account in the store to all other nodes.
+    fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject);
+
+    /// Reports to the other nodes with sessions of an account that the store has a message for it.
+    fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>);
+
+    /// See [`Node::count_online_users`].
+    fn count_online_users<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        domain: &'a str,
+        filter: OnlineFilter,
+    ) -> BoxFuture<'a, u64>;
+
+    /// See [`Node::end_sessions_everywhere`].
+    fn end_sessions_everywhere<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        jid: &'a Jid,
+        text: &'static str,
+    ) -> BoxFuture<'a, u64>;
+
+    /// Called once a second, with the second of the node's clock.
+    fn sweep(&self, node: &Arc<Node>, now: u32);
+}
+
+/// The account's number on all nodes; none for a user without an account.
+pub fn number(account: &Account) -> Option<AddressNumber> {
+    (account.id != AddressId::UNASSIGNED).then_some(account.id.0)
+}
+
+/// Presence is state that nobody repeats: lost presence would stay wrong until the next change, so it is retained as well.
+pub fn envelope_class(stanza: &SharedStanza) -> EnvelopeClass {
+    match stanza.class() {
+        QueueClass::Control | QueueClass::Presence => EnvelopeClass::Control,
+        QueueClass::Message => EnvelopeClass::Message,
+    }
+}
+
+impl Node {
+    /// What connects this node with other nodes; `None` if there are never any.
+    pub(crate) fn peers(&self) -> Option<&dyn PeerRouting> {
+        (!self.is_single()).then(|| self.peer_routing())
+    }
+
+    /// Announces to the other nodes whether a session of the account takes messages. Must be called after a session
+    /// became available or unavailable, or changed its priority.
+    pub fn announce_readiness(self: &Arc<Self>, account: &Account) {
+        if let Some(peers) = self.peers() {
+            peers.announce_readiness(self, account);
+        }
+    }
+
+    /// Reports the sessions of an account to the other nodes that have sessions of it. Must be called after a change of
+    /// their number, of an availability, of a priority, or of [`crate::session::flags::CARBONS`].
+    pub fn report_sessions(self: &Arc<Self>, account: &Account) {
+        if let Some(peers) = self.peers() {
+            peers.report_sessions(self, account);
+        }
+    }
+
+    /// Requests the presence of contacts and of the account's other resources on other nodes, for a session that became
+    /// available (RFC 6121, section 4.3). It arrives later. Its own presence goes to the contacts that the broadcast
+    /// does not find.
+    pub fn probe_peers(self: &Arc<Self>, session: &Arc<Session>) {
+        if let Some(peers) = self.peers() {
+            peers.probe_peers(self, session);
+        }
+    }
+
+    /// Exchanges presence with contacts that a change of the blocklist covers or no longer covers (XEP-0191, sections 3.3 and
+    /// 3.4), for the sessions here. With `everywhere`, with all of them; otherwise only with sessions on other nodes, because
+    /// the feature that made the change does the rest.
+    ///
+    /// Not implemented: entries with a resource, and directed presence.
+    pub async fn exchange_presence_after_block(
+        self: &Arc<Self>,
+        account: &Arc<Account>,
+        change: BlocklistPair,
+        everywhere: bool,
+    ) {
+        if let Some(peers) = self.peers() {
+            peers.exchange_presence_after_block(self, account, change, everywhere).await;
+        }
+    }
+
+    /// Reports a change of an account in the store to all other nodes.
+    pub(crate) fn invalidate_elsewhere(self: &Arc<Self>, jid: JidRef<'_>, subject: InvalidationSubject) {
+        if let Some(peers) = self.peers() {
+            peers.invalidate(self, jid, subject);
+        }
+    }
+
+    /// Counts the online users of a domain on all nodes.
+    pub async fn count_online_users(self: &Arc<Self>, domain: &str, filter: OnlineFilter) -> u64 {
+        self.peer_routing().count_online_users(self, domain, filter).await
+    }
+
+    /// Ends the session with this address, or all sessions of a bare address, on all nodes with `policy-violation`; returns
+    /// their number.
+    pub async fn end_sessions_everywhere(self: &Arc<Self>, jid: &Jid, text: &'static str) -> u64 {
+        self.peer_routing().end_sessions_everywhere(self, jid, text).await
+    }
+}

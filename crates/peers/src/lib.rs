@@ -1,0 +1,32 @@
+//! Routing between the nodes of a cluster: homes of accounts, stanzas and presence for other nodes, reports of changes.
+//!
+//! The engine calls it through [`PeerRouting`], and the cluster through [`ClusterInbox`]. It decides where a stanza for an
+//! account is handled, and sends what other nodes need; chains and delivery on this node are the engine's.
+//!
+//! * `remote`: stanzas to the home of an account, to further nodes, and back; `handovers`: their receipts and their order.
+//! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
+//! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
+//! * `presence_resync`, `lost_peers`: nodes that were cut off, and nodes that are gone.
+//! * `invalidation`: changes of accounts; `node_queries`: numbers of all nodes.
+//!
+//! Not implemented: a second implementation for tests; they build nodes over the memory bus (`testkit`).
+
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
+mod handovers;
+mod invalidation;
+mod lost_peers;
+mod node_queries;
+mod peer_multicast;
+mod peer_presence;
+mod peer_push;
+mod peer_sessions;
+mod presence_of_account;
+mod presence_resync;
+mod remote;
+mod routing;
+
+use routing::{OwnedPeers, Peers};
+
+pub use remote::ClusterInbox;
+pub use routing::PeerRouter;

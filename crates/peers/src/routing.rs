@@ -1,0 +1,229 @@
+//! Implementation of the engine's interface to other nodes, and the view of a node with which this crate works.
+
+use std::any::Any;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use base::spawn::BoxFuture;
+use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId};
+use jid::{Jid, JidRef};
+use throng_core::Node;
+use throng_core::account::{Account, Contact};
+use throng_core::receipt::AttachedReceipt;
+use throng_core::router::peers::BlocklistPair;
+use throng_core::router::push::PushSelection;
+use throng_core::router::{HandedOver, HomeDecision, OnlineFilter, PeerRouting, RoutingWork, StanzaOrigin};
+use throng_core::session::Session;
+use throng_core::shared_stanza::SharedStanza;
+
+use super::remote::{PeerState, settle};
+
+/// Connects a node with the other nodes. Of no use to a second node.
+#[derive(Default)]
+pub struct PeerRouter(Arc<PeerState>);
+
+/// A node and what it remembers about other nodes.
+#[derive(Clone, Copy)]
+pub(crate) struct Peers<'a> {
+    node: &'a Arc<Node>,
+    pub(crate) peers: &'a Arc<PeerState>,
+}
+
+/// As [`Peers`], for tasks.
+#[derive(Clone)]
+pub(crate) struct OwnedPeers {
+    node: Arc<Node>,
+    peers: Arc<PeerState>,
+}
+
+impl<'a> Peers<'a> {
+    /// `None` if the node was built with other routing.
+    pub(crate) fn of(node: &'a Arc<Node>) -> Option<Peers<'a>> {
+        let router: &PeerRouter = (node.peer_routing() as &dyn Any).downcast_ref()?;
+        Some(router.on(node))
+    }
+
+    pub(crate) fn owned(&self) -> OwnedPeers {
+        OwnedPeers { node: self.node.clone(), peers: self.peers.clone() }
+    }
+}
+
+impl OwnedPeers {
+    pub(crate) fn view(&self) -> Peers<'_> {
+        Peers { node: &self.node, peers: &self.peers }
+    }
+}
+
+impl Deref for Peers<'_> {
+    type Target = Arc<Node>;
+
+    fn deref(&self) -> &Arc<Node> {
+        self.node
+    }
+}
+
+impl PeerRouter {
+    fn on<'a>(&'a self, node: &'a Arc<Node>) -> Peers<'a> {
+        Peers { node, peers: &self.0 }
+    }
+}
+
+impl PeerRouting for PeerRouter {
+    fn claim_account(&self, node: &Arc<Node>, account: &Account) {
+        self.on(node).claim_account(account);
+    }
+
+    fn release_account(&self, node: &Arc<Node>, account: &Account) {
+        self.on(node).release_account(account);
+    }
+
+    fn announce_readiness(&self, node: &Arc<Node>, account: &Account) {
+        self.on(node).announce_readiness(account);
+    }
+
+    fn report_sessions(&self, node: &Arc<Node>, account: &Account) {
+        self.on(node).report_sessions(account);
+    }
+
+    fn hand_to_home(
+        &self,
+        node: &Arc<Node>,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        account: Option<&Arc<Account>>,
+        handed_over: Option<HandedOver>,
+        origin: StanzaOrigin,
+    ) -> HomeDecision {
+        self.on(node).hand_to_home(stanza, to, account, handed_over, origin)
+    }
+
+    fn deliver_to_peer(
+        &self,
+        node: &Arc<Node>,
+        peer: NodeId,
+        account: &Account,
+        stanza: &SharedStanza,
+        to: JidRef<'_>,
+        hops_and_copy: (u8, bool),
+        work: &mut RoutingWork,
+    ) -> bool {
+        self.on(node).deliver_to_peer(peer, account, stanza, to, hops_and_copy, work)
+    }
+
+    fn hold_way(&self, node: &Arc<Node>, attached: AttachedReceipt) -> AttachedReceipt {
+        self.on(node).hold_way(attached)
+    }
+
+    fn receive_stanza(
+        &self,
+        node: &Arc<Node>,
+        from: NodeId,
+        envelope: Envelope,
+    ) -> Option<BoxFuture<'static, ()>> {
+        self.on(node).receive_stanza(from, envelope)
+    }
+
+    fn settle(&self, node: &Arc<Node>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
+        settle(&self.on(node), from, envelope, result);
+    }
+
+    fn push_to_peers(
+        &self,
+        node: &Arc<Node>,
+        account: &Arc<Account>,
+        selection: PushSelection,
+        except: &mut dyn Iterator<Item = &str>,
+        stanza: &SharedStanza,
+    ) {
+        self.on(node).push_to_peers(account, selection, except, stanza);
+    }
+
+    fn broadcast_to_peers(
+        &self,
+        node: &Arc<Node>,
+        sender: &Arc<Account>,
+        contacts: &[Contact],
+        stanza: &SharedStanza,
+    ) {
+        self.on(node).broadcast_to_peers(sender, contacts, stanza);
+    }
+
+    fn send_presence_to_contact(
+        &self,
+        node: &Arc<Node>,
+        account: &Arc<Account>,
+        to: JidRef<'_>,
+        available: bool,
+    ) {
+        self.on(node).send_presence_to_contact(account, to, available);
+    }
+
+    fn request_presence_of_peers(
+        &self,
+        node: &Arc<Node>,
+        account: &Arc<Account>,
+        to: JidRef<'_>,
+        available: bool,
+    ) {
+        self.on(node).request_presence_of_peers(account, to, available);
+    }
+
+    fn subscribers_changed(
+        &self,
+        node: &Arc<Node>,
+        account: &Arc<Account>,
+        before: &[Contact],
+        after: &[Contact],
+    ) {
+        self.on(node).subscribers_changed(account, before, after);
+    }
+
+    fn probe_peers(&self, node: &Arc<Node>, session: &Arc<Session>) {
+        self.on(node).probe_peers(session);
+    }
+
+    fn exchange_presence_after_block<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        account: &'a Arc<Account>,
+        change: BlocklistPair,
+        everywhere: bool,
+    ) -> BoxFuture<'a, ()> {
+        let peers = self.on(node);
+        Box::pin(async move { peers.exchange_presence_after_block(account, change, everywhere).await })
+    }
+
+    fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject) {
+        self.on(node).invalidate_elsewhere(jid, subject);
+    }
+
+    fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>) {
+        self.on(node).report_stored_message(owner);
+    }
+
+    fn count_online_users<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        domain: &'a str,
+        filter: OnlineFilter,
+    ) -> BoxFuture<'a, u64> {
+        let peers = self.on(node);
+        Box::pin(async move { peers.count_online_users(domain, filter).await })
+    }
+
+    fn end_sessions_everywhere<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        jid: &'a Jid,
+        text: &'static str,
+    ) -> BoxFuture<'a, u64> {
+        let peers = self.on(node);
+        Box::pin(async move { peers.end_sessions_everywhere(jid, text).await })
+    }
+
+    fn sweep(&self, node: &Arc<Node>, now: u32) {
+        let peers = self.on(node);
+        peers.send_all_due();
+        peers.expire_node_questions(now);
+    }
+}
