@@ -1,7 +1,8 @@
 //! Routing between the nodes of a cluster: homes of accounts, stanzas and presence for other nodes, reports of changes.
 //!
-//! The engine calls it through [`PeerRouting`], and the cluster through [`ClusterInbox`]. It decides where a stanza for an
-//! account is handled, and sends what other nodes need; chains and delivery on this node are the engine's.
+//! The engine calls it through [`throng_core::router::PeerRouting`], and the cluster through [`ClusterInbox`]. It decides
+//! where a stanza for an account is handled, and sends what other nodes need; chains and delivery on this node are the
+//! engine's.
 //!
 //! * `remote`: stanzas to the home of an account, to further nodes, and back; `handovers`: their receipts and their order.
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
