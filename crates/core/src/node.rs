@@ -13,6 +13,7 @@ use base::spawn::Spawner;
 use base::{TimeOrderedId, TimeOrderedIdGenerator};
 use cluster::{AddressHasher, Cluster, InvalidationSubject};
 use jid::{Jid, JidRef};
+use outbox::EndedStreams;
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
 use store::{RosterSnapshot, RosterUpdateOutcome, Stores, Subscription};
 
@@ -30,7 +31,6 @@ use crate::principal::{Principal, too_many_resources};
 use crate::router::lanes::RecipientLanes;
 use crate::router::routing_table::RoutingTable;
 use crate::router::{LifecycleEvent, PeerRouting, RoutingWork, StanzaOrigin};
-use crate::session::stream_management::EndedStreams;
 use crate::session::{
     AccountRates, AdmissionContext, Backlog, Outbox, OutboxRegistry, PresenceBatcher, Session, flags,
 };
@@ -516,6 +516,20 @@ impl Node {
         }
     }
 
+    /// Counts stanzas of a session's client that are safe (XEP-0198, section 4). Its stream may have ended: a client that
+    /// resumes too late gets the count all the same.
+    pub fn count_handled(&self, session: &Session, count: u32) {
+        if count == 0 {
+            return;
+        }
+        session.outbox.count_handled(count);
+        if session.is_ended()
+            && let Some(record) = session.outbox.resumption_record()
+        {
+            self.ended_streams.insert(session.account.hash, record);
+        }
+    }
+
     /// Ends a session whose resource was bound by a newer one.
     pub fn end_with_conflict(self: &Arc<Self>, session: &Arc<Session>) {
         session.outbox.close(
@@ -560,8 +574,8 @@ impl Node {
     /// Reroutes the stanzas that a session still holds, unacknowledged ones first: messages go to other
     /// resources or to the store, in order.
     fn reroute_pending(self: &Arc<Self>, session: &Arc<Session>) {
-        if let Some((token, handled)) = session.outbox.resumption_record() {
-            self.ended_streams.insert(session.account.hash, token, handled);
+        if let Some(record) = session.outbox.resumption_record() {
+            self.ended_streams.insert(session.account.hash, record);
         }
         loop {
             let items = session.outbox.drain_for_close();

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
 use jid::Jid;
+use outbox::AwaitedDelivery;
 use smallvec::SmallVec;
 use stanza::{StanzaCondition, StanzaError};
 
@@ -46,16 +47,6 @@ pub struct Receipt(ReceiptKind);
 enum ReceiptKind {
     Issued(Arc<LeafMutex<ReceiptState>>),
     Delivery(AwaitedDelivery),
-}
-
-/// A message whose delivery somebody waits for.
-#[derive(Debug)]
-struct AwaitedDelivery(SharedStanza);
-
-impl Drop for AwaitedDelivery {
-    fn drop(&mut self) {
-        self.0.stop_awaiting_delivery();
-    }
 }
 
 /// Creates both halves.
@@ -93,14 +84,14 @@ impl Receipt {
     /// The receipt of a message whose delivery is tracked ([`SharedStanza::track_delivery`]). It never fails: if the message
     /// cannot be delivered or stored, its sender has an error already.
     pub fn of_delivery(stanza: &SharedStanza) -> Receipt {
-        Receipt(ReceiptKind::Delivery(AwaitedDelivery(stanza.clone())))
+        Receipt(ReceiptKind::Delivery(AwaitedDelivery::new(stanza)))
     }
 
     /// The outcome. While there is none, the task is registered to be woken, instead of an earlier one.
     pub fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<ReceiptOutcome> {
         let issued = match &self.0 {
             ReceiptKind::Issued(issued) => issued,
-            ReceiptKind::Delivery(awaited) => return awaited.0.poll_delivery_settled(cx).map(Ok),
+            ReceiptKind::Delivery(awaited) => return awaited.poll_settled(cx).map(Ok),
         };
         match &mut *issued.lock() {
             ReceiptState::Settled(outcome) => Poll::Ready(outcome.clone()),

@@ -16,6 +16,7 @@ pub mod delay_generation;
 pub mod delivery_sampling;
 mod delivery_state;
 mod delivery_waiters;
+mod ended_streams;
 pub mod limits;
 mod outbox;
 pub mod outbox_registry;
@@ -29,10 +30,12 @@ pub use admission::is_iq_response;
 pub use backlog::{AdmissionContext, Backlog, ExceededLimit, sender_address};
 pub use delay_generation::DelayToken;
 pub use delivery_sampling::LatencySample;
+pub use delivery_waiters::AwaitedDelivery;
+pub use ended_streams::{EndedStreams, ResumptionRecord};
 pub use limits::OutboxLimits;
 pub use outbox::{
     DeliveryProgress, DequeueOutcome, MAX_DELAYED_BYTES, Outbox, PushOutcome, QUEUE_FULL_CONDITION,
-    QueuedBatch, QueuedStanza, ToRewrite, Urgency,
+    QueuedBatch, QueuedStanza, ToRewrite, Urgency, queued_size,
 };
 pub use outbox_registry::OutboxRegistry;
 pub use presence_batching::PresenceBatcher;

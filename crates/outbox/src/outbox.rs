@@ -29,6 +29,7 @@ use super::admission::{QueueAdmission, Rank, lost_presence};
 use super::backlog::{AdmissionContext, Backlog, BacklogEntry, ExceededLimit, UnsentEntry};
 use super::closing::{CloseStep, OutboxPhase};
 use super::delay_generation::{DelayGeneration, DelayToken};
+use super::ended_streams::ResumptionRecord;
 use super::signals::{OutboxSignals, Signal};
 use super::stream_management::{StreamManagement, UndeliveredStanza};
 use crate::limits::OutboxLimits;
@@ -145,7 +146,7 @@ impl QueuedStanza {
 }
 
 /// Size in bytes that a stanza counts in a queue.
-pub(super) fn queued_size(stanza: &SharedStanza) -> u32 {
+pub fn queued_size(stanza: &SharedStanza) -> u32 {
     u32::try_from(stanza.bytes().len()).unwrap_or(u32::MAX).saturating_add(ITEM_OVERHEAD)
 }
 
@@ -183,6 +184,8 @@ pub(super) struct Rare {
     pub(super) unflushed: Vec<SharedStanza>,
     /// Messages that were delivered and may have a backup.
     pub(super) confirmed_backups: Vec<SharedStanza>,
+    /// What is left of a stream that could be resumed, when the outbox is closed.
+    pub(super) ended_stream: Option<ResumptionRecord>,
 }
 
 impl Rare {
@@ -192,6 +195,7 @@ impl Rare {
             && self.unflushed.is_empty()
             && self.unsent.is_none()
             && self.confirmed_backups.is_empty()
+            && self.ended_stream.is_none()
     }
 }
 
@@ -563,15 +567,10 @@ impl Outbox {
         self.signals.take(Signal::InfoRequested)
     }
 
-    /// Whether all of these messages fit into the queue in its present state.
-    pub fn has_room_for<'a>(
-        &self,
-        messages: impl Iterator<Item = &'a SharedStanza>,
-        limits: &OutboxLimits,
-    ) -> bool {
-        let more: u64 = messages.map(|stanza| u64::from(queued_size(stanza))).sum();
-        let queued = u64::from(self.inner.lock().bytes[QueueClass::Message.index()]);
-        queued + more <= u64::from(limits.queue_message_bytes)
+    /// Whether messages of this size ([`queued_size`]) fit into the queue in its present state.
+    pub fn has_room_for(&self, bytes: usize, limits: &OutboxLimits) -> bool {
+        let queued = self.inner.lock().bytes[QueueClass::Message.index()] as usize;
+        queued.saturating_add(bytes) <= limits.queue_message_bytes as usize
     }
 
     /// Bytes in the queue.
@@ -639,7 +638,9 @@ impl Inner {
         self.phase = self.phase.after(CloseStep::Finished);
         self.waker = None;
         let claimant = self.management.as_deref_mut().and_then(StreamManagement::take_claimant_waker);
-        self.management = None;
+        if let Some(record) = self.management.take().and_then(|management| management.resumption_record()) {
+            self.rare().ended_stream = Some(record);
+        }
         let tracker = self.tracker().and_then(|tracker| tracker.waker.take());
         for waker in [claimant, tracker].into_iter().flatten() {
             waker.wake();

@@ -4,7 +4,6 @@
 //! while writing, at [`stanza::Head::attr_insert_offset`]; so one allocation serves every recipient.
 
 use std::ops::Range;
-use std::task::{Context, Poll};
 
 use base::clock::Millis;
 use stanza::{Element, Head, StanzaKind};
@@ -229,24 +228,6 @@ impl SharedStanza {
         self.delivery_state().load().has(DeliveryMark::Confirmed)
     }
 
-    /// Ready when the delivery is settled; until then the task is registered to be woken.
-    pub fn poll_delivery_settled(&self, cx: &Context<'_>) -> Poll<()> {
-        if self.delivery_state().load().has(DeliveryMark::Settled) {
-            return Poll::Ready(());
-        }
-        delivery_waiters::register(self.delivery_key(), cx.waker(), || {
-            !self.delivery_state().set(DeliveryMark::Awaited).has(DeliveryMark::Settled)
-        })
-    }
-
-    /// Undoes [`SharedStanza::poll_delivery_settled`]; others that wait are woken and register again.
-    pub fn stop_awaiting_delivery(&self) {
-        let state = self.delivery_state().load();
-        if state.has(DeliveryMark::Awaited) && !state.has(DeliveryMark::Settled) {
-            delivery_waiters::wake(self.delivery_key());
-        }
-    }
-
     /// Whether the store has a backup, or is about to store one.
     #[inline]
     pub fn is_backed_up(&self) -> bool {
@@ -280,11 +261,11 @@ impl SharedStanza {
     }
 
     /// Unique as long as the stanza exists.
-    fn delivery_key(&self) -> usize {
+    pub(crate) fn delivery_key(&self) -> usize {
         self.bytes().as_ptr().addr()
     }
 
-    fn delivery_state(&self) -> &AtomicDeliveryState {
+    pub(crate) fn delivery_state(&self) -> &AtomicDeliveryState {
         &self.0.header.header.delivery_state
     }
 
@@ -438,41 +419,6 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_awaits_a_delivery_is_woken_once_it_is_settled() {
-        let count = std::sync::Arc::new(WakeCount::default());
-        let waker = std::task::Waker::from(count.clone());
-        let cx = Context::from_waker(&waker);
-        let message = SharedStanza::parse(b"<message/>").unwrap();
-        assert!(message.track_delivery(Millis(0)));
-        assert_eq!(
-            (message.poll_delivery_settled(&cx), message.poll_delivery_settled(&cx)),
-            (Poll::Pending, Poll::Pending)
-        );
-        assert!(!message.confirm_delivery(), "there is no backup");
-        message.settle_delivery();
-        assert_eq!(
-            (count.0.load(std::sync::atomic::Ordering::Relaxed), message.poll_delivery_settled(&cx)),
-            (1, Poll::Ready(()))
-        );
-    }
-
-    #[test]
-    fn a_task_that_stops_waiting_does_not_take_the_wake_up_of_another() {
-        let [leaving, staying] = [(); 2].map(|()| std::sync::Arc::new(WakeCount::default()));
-        let message = SharedStanza::parse(b"<message/>").unwrap();
-        message.track_delivery(Millis(0));
-        for count in [&leaving, &staying] {
-            let waker = std::task::Waker::from(count.clone());
-            assert_eq!(message.poll_delivery_settled(&Context::from_waker(&waker)), Poll::Pending);
-        }
-        message.stop_awaiting_delivery();
-        let waker = std::task::Waker::from(staying.clone());
-        assert_eq!(message.poll_delivery_settled(&Context::from_waker(&waker)), Poll::Pending);
-        message.settle_delivery();
-        assert_eq!(staying.0.load(std::sync::atomic::Ordering::Relaxed), 2);
-    }
-
-    #[test]
     fn a_confirmed_message_reports_its_backup_once() {
         let message = SharedStanza::parse(b"<message/>").unwrap();
         assert!(!message.confirm_delivery(), "not tracked");
@@ -480,13 +426,5 @@ mod tests {
         assert!(message.begin_backup());
         assert!(message.confirm_delivery() && !message.confirm_delivery());
         assert!(message.is_delivery_confirmed() && !message.is_delivery_unsettled());
-    }
-
-    #[derive(Default)]
-    struct WakeCount(std::sync::atomic::AtomicU32);
-    impl std::task::Wake for WakeCount {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
     }
 }

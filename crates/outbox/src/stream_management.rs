@@ -17,10 +17,9 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use base::lock::LeafMutex;
-
 use super::ack_request::{AckEvent, AckRequest};
 use super::backlog::{AdmissionContext, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
+use super::ended_streams::ResumptionRecord;
 use super::outbox::{Inner, Outbox, QueuedBatch, QueuedStanza, ToRewrite, notify_tracker, wake_task};
 use super::signals::Signal;
 use crate::shared_stanza::{QueueClass, SharedStanza};
@@ -128,6 +127,11 @@ pub(super) struct StreamManagement {
 }
 
 impl StreamManagement {
+    pub(super) fn resumption_record(&self) -> Option<ResumptionRecord> {
+        let record = ResumptionRecord { token: self.token, handled: self.handled };
+        (self.terms.resume_seconds > 0).then_some(record)
+    }
+
     /// Moves the stanzas that may be sent now into `into`, by the rules of [`Outbox::dequeue`]; true if there
     /// are more.
     pub(super) fn take_sendable(
@@ -335,7 +339,17 @@ impl Outbox {
 
     /// Counts stanzas of the peer as handled, once they are safe.
     pub fn count_handled(&self, count: u32) {
-        self.with_management(|ack| ack.handled = ack.handled.wrapping_add(count));
+        let mut inner = self.inner.lock();
+        let Inner { management, rare, .. } = &mut *inner;
+        let ended = rare.as_deref_mut().and_then(|rare| rare.ended_stream.as_mut());
+        let handled = match management.as_deref_mut() {
+            Some(ack) => &mut ack.handled,
+            None => match ended {
+                Some(record) => &mut record.handled,
+                None => return,
+            },
+        };
+        *handled = handled.wrapping_add(count);
     }
 
     /// Handled stanzas of the peer, modulo 2^32.
@@ -531,10 +545,13 @@ impl Outbox {
         Ok(handled)
     }
 
-    /// Token and handled count of a resumable outbox, for [`EndedStreams`].
-    pub fn resumption_record(&self) -> Option<([u8; TOKEN_BYTES], u32)> {
-        self.with_management(|ack| (ack.terms.resume_seconds > 0).then_some((ack.token, ack.handled)))
-            .flatten()
+    /// Token and handled count of an outbox that is or was resumable, for [`crate::EndedStreams`].
+    pub fn resumption_record(&self) -> Option<ResumptionRecord> {
+        let inner = self.inner.lock();
+        match inner.management.as_deref() {
+            Some(ack) => ack.resumption_record(),
+            None => inner.rare.as_deref()?.ended_stream,
+        }
     }
 
     /// Dequeues what the peer may still read before the close: everything except messages, which are rerouted.
@@ -554,45 +571,6 @@ impl Outbox {
             into.push(item.clone());
             false
         });
-    }
-}
-
-/// Handled counts of closed outboxes, for clients that resume too late (section 5: `<failed h=''/>`).
-///
-/// A table of fixed size; a newer entry replaces an older one in its slot. Not allocated until the first outbox
-/// closes.
-#[derive(Default)]
-pub struct EndedStreams(LeafMutex<Vec<Option<EndedStream>>>);
-
-struct EndedStream {
-    account: u64,
-    token: [u8; TOKEN_BYTES],
-    handled: u32,
-}
-
-/// Number of slots, a power of two.
-const MAX_ENDED_STREAMS: usize = 4096;
-
-impl EndedStreams {
-    fn slot(token: &[u8]) -> usize {
-        token.iter().take(2).fold(0, |at, byte| at << 8 | usize::from(*byte)) % MAX_ENDED_STREAMS
-    }
-
-    /// Stores the count of an outbox of the account with this hash.
-    pub fn insert(&self, account: u64, token: [u8; TOKEN_BYTES], handled: u32) {
-        let mut slots = self.0.lock();
-        if slots.is_empty() {
-            slots.resize_with(MAX_ENDED_STREAMS, || None);
-        }
-        slots[Self::slot(&token)] = Some(EndedStream { account, token, handled });
-    }
-
-    /// The count, if it is known and belongs to the same account.
-    pub fn get(&self, account: u64, token: &[u8]) -> Option<u32> {
-        let slots = self.0.lock();
-        let record = slots.get(Self::slot(token))?.as_ref()?;
-        let matches = record.account == account && base::secret::constant_time_eq(&record.token, token);
-        matches.then_some(record.handled)
     }
 }
 
@@ -786,7 +764,8 @@ mod tests {
         }
         take(&outbox, 9);
         outbox.count_handled(1);
-        let (token, handled) = outbox.resumption_record().unwrap();
+        let record = outbox.resumption_record().unwrap();
+        assert_eq!(record, ResumptionRecord { token: [7; TOKEN_BYTES], handled: 1 });
         let left = outbox.drain_for_close();
         let sent: Vec<_> = left.iter().map(|l| l.sent_at).collect();
         assert_eq!(sent, [Some(9), Some(9), Some(9), None, None, None]);
@@ -794,15 +773,8 @@ mod tests {
         push(&outbox, "<message id='6'/>");
         assert_eq!((outbox.drain_for_close().len(), outbox.drain_for_close().len()), (1, 0));
         assert_eq!(take(&outbox, 9).0, 0);
-        let remembered = EndedStreams::default();
-        assert_eq!(remembered.get(1, &token), None);
-        remembered.insert(1, token, handled);
-        assert_eq!((remembered.get(1, &token), remembered.get(2, &token)), (Some(1), None));
-        for n in 0..10_000_u32 {
-            let mut token = [0; TOKEN_BYTES];
-            token[..4].copy_from_slice(&n.to_be_bytes());
-            remembered.insert(1, token, n);
-        }
-        assert_eq!(remembered.0.lock().len(), MAX_ENDED_STREAMS);
+        // A stanza that becomes safe after the end counts.
+        outbox.count_handled(1);
+        assert_eq!(outbox.resumption_record(), Some(ResumptionRecord { handled: 2, ..record }));
     }
 }

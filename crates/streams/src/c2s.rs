@@ -184,6 +184,8 @@ impl C2sConnection {
         let ConnectionPhase::Bound(session) = &self.phase else { return false };
         if session.outbox.management_terms().is_none_or(|terms| terms.resume_seconds == 0)
             || session.outbox.close_reason().is_some()
+            // Only a stream that was not closed cleanly is unfinished (XEP-0198, section 7).
+            || self.is_closing()
         {
             return false;
         }
@@ -246,10 +248,10 @@ impl C2sConnection {
 
     /// Ends the session. Stanzas left in its outbox are rerouted.
     fn drop_session(&mut self, reason: &'static str) {
-        if let Some(unfinished) = self.unfinished.take() {
-            unfinished.complete_in_background(&self.context.node);
-        }
         if let ConnectionPhase::Bound(session) = &self.phase {
+            if let Some(unfinished) = self.unfinished.take() {
+                unfinished.complete_in_background(&self.context.node, session);
+            }
             log_session_end(&self.context.node, session, reason);
             self.context.node.end_session(session);
             // Input read after another task ended the session was charged as well.

@@ -57,7 +57,7 @@ impl DetachedSession {
             return;
         }
         if let Some(unfinished) = self.unfinished.take() {
-            unfinished.complete_in_background(&self.node);
+            unfinished.complete_in_background(&self.node, &self.session);
         }
         crate::c2s::log_session_end(&self.node, &self.session, reason);
         self.node.end_session(&self.session);
@@ -77,7 +77,7 @@ impl Future for DetachedSession {
             let node = &this.node;
             match std::panic::catch_unwind(AssertUnwindSafe(|| unfinished.poll(cx, node))) {
                 Ok(handled) => {
-                    outbox.count_handled(handled);
+                    node.count_handled(&this.session, handled);
                     if unfinished.is_empty() {
                         this.unfinished = None;
                     }

@@ -39,6 +39,10 @@ const MAX_ELEMENTS_PER_POLL: usize = 128;
 const OUTPUT_TARGET_BYTES: usize = 32 * 1024;
 /// Output refills in one poll before the task yields.
 const MAX_REFILLS_PER_POLL: usize = 16;
+/// Seconds for which a stream that its client has closed waits for receipts. The store has failed by then.
+const CLIENT_CLOSE_SECONDS: u32 = 15;
+/// Seconds for which a stream that the server closes waits for receipts: less than a planned shutdown takes.
+const SERVER_CLOSE_SECONDS: u32 = 3;
 
 thread_local! {
     static BATCH: RefCell<QueuedBatch> = RefCell::new(QueuedBatch::new());
@@ -89,13 +93,16 @@ impl C2sConnection {
     }
 
     /// Hands the session over to the connection that requested it, once the stanzas that were handled are safe. `None` if
-    /// the request was cancelled.
+    /// the request was cancelled, or cannot succeed because the stream is being closed.
     fn hand_over(
         &mut self,
         session: &Arc<Session>,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Option<PhaseOutcome> {
+        if self.is_closing() {
+            return None;
+        }
         self.outbox.register_waker(cx);
         if let Err(error) = self.finish_stanzas(session, cx, scratch) {
             return Some(PhaseOutcome::EndStream(Some(error)));
@@ -109,8 +116,8 @@ impl C2sConnection {
         })
     }
 
-    /// Completes stanzas that wait, and counts those that are safe (XEP-0198, section 4); true if there were any. A count
-    /// that the client waits for is sent.
+    /// Completes stanzas that wait, and counts those that are safe (XEP-0198, section 4). A count that the client waits for is
+    /// sent. True if any are safe, or have failed.
     fn finish_stanzas(
         &mut self,
         session: &Arc<Session>,
@@ -119,6 +126,7 @@ impl C2sConnection {
     ) -> Result<bool, StreamError> {
         let Some(unfinished) = &mut self.unfinished else { return Ok(false) };
         let node = &self.context.node;
+        let unsafe_before = unfinished.len();
         let handled = match catch_panic(session, || unfinished.poll(cx, node)) {
             Ok(handled) => handled,
             Err(error) => {
@@ -126,17 +134,23 @@ impl C2sConnection {
                 return Err(error);
             }
         };
+        let progress = unfinished.len() < unsafe_before;
         let announce = handled > 0 && unfinished.must_announce();
+        let resumes_input = unfinished.resumes_input();
         if unfinished.is_empty() {
             self.unfinished.take().into_iter().for_each(UnfinishedStanzas::recycle);
         }
-        if handled > 0 {
-            self.outbox.count_handled(handled);
-        }
+        node.count_handled(session, handled);
         if announce {
             self.stream.queue(&stream_management::ack(session), scratch);
         }
-        Ok(handled > 0)
+        if resumes_input {
+            // What the client has sent meanwhile, such as acknowledgements, was not read.
+            let now = self.context.node.seconds();
+            self.outbox.restart_ack_timer(now);
+            self.reset_idle_deadline(session, now);
+        }
+        Ok(progress)
     }
 
     /// A stanza was handled; `position` if it was held before.
@@ -154,14 +168,34 @@ impl C2sConnection {
     }
 
     /// The input has ended. The result, if it takes effect at once.
-    fn end_input(&mut self, end: PhaseOutcome) -> Option<PhaseOutcome> {
-        match &mut self.unfinished {
-            None => Some(end),
-            Some(unfinished) => {
-                unfinished.end_input(end);
-                None
-            }
+    fn end_input(&mut self, end: PhaseOutcome, now: u32) -> Option<PhaseOutcome> {
+        let Some(unfinished) = &mut self.unfinished else { return Some(end) };
+        unfinished.end_input(end);
+        if unfinished.is_closing() {
+            self.outbox.set_deadline(now.saturating_add(CLIENT_CLOSE_SECONDS));
         }
+        None
+    }
+
+    /// The server closes the stream. The result, if it takes effect at once: the final count must include stanzas whose
+    /// receipts are outstanding, or the client sends them again.
+    fn end_by_server(&mut self, now: u32) -> PhaseOutcome {
+        let error = self.outbox.close_reason();
+        match &mut self.unfinished {
+            // A client that does not read gets no count either, nor does one whose session has ended.
+            Some(unfinished) if self.outbox.management_terms().is_some() && self.write_stalled_since == 0 => {
+                let limit = now.saturating_add(SERVER_CLOSE_SECONDS);
+                self.outbox.set_deadline(self.outbox.deadline().min(limit));
+                // It may be finished already.
+                if unfinished.close(error) { PhaseOutcome::Again } else { PhaseOutcome::Sleep }
+            }
+            _ => PhaseOutcome::EndStream(error),
+        }
+    }
+
+    /// Whether the stream is being closed and waits for receipts.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.unfinished.as_ref().is_some_and(|unfinished| unfinished.is_closing())
     }
 
     /// Sets the deadline for input, or for a requested acknowledgement if that is due earlier.
@@ -188,8 +222,8 @@ impl C2sConnection {
     ) -> Option<PhaseOutcome> {
         let mut has_read = false;
         for count in 0.. {
-            let counted = match self.finish_stanzas(session, cx, scratch) {
-                Ok(counted) => counted,
+            let progress = match self.finish_stanzas(session, cx, scratch) {
+                Ok(progress) => progress,
                 Err(error) => return Some(PhaseOutcome::EndStream(Some(error))),
             };
             // Input of a peer that does not accept output is not read.
@@ -197,7 +231,7 @@ impl C2sConnection {
                 return None;
             }
             if let Some(unfinished) = &mut self.unfinished {
-                if counted && unfinished.may_end() {
+                if progress && unfinished.may_end() {
                     // What the last stanzas caused, such as errors, is written first.
                     cx.waker().wake_by_ref();
                     return None;
@@ -206,7 +240,7 @@ impl C2sConnection {
                     return Some(end);
                 }
             }
-            if self.is_throttled(now) {
+            if !self.is_closing() && self.is_throttled(now) {
                 return None;
             }
             if count == MAX_ELEMENTS_PER_POLL {
@@ -218,14 +252,14 @@ impl C2sConnection {
                 let taken = catch_panic(session, || take_element(self, session, &bytes, HoldRule::None));
                 (Some(position), taken.and_then(|taken| taken))
             } else {
-                if self.unfinished.as_ref().is_some_and(|unfinished| !unfinished.accepts_input()) {
+                if self.unfinished.as_mut().is_some_and(|unfinished| !unfinished.accepts_input()) {
                     return None;
                 }
                 let event = match self.stream.poll_event(cx, scratch) {
                     Poll::Pending => return None,
                     Poll::Ready(Err(error)) => {
                         let end = self.on_transport_error(error);
-                        match self.end_input(end) {
+                        match self.end_input(end, now) {
                             None => continue,
                             end => return end,
                         }
@@ -294,7 +328,7 @@ impl C2sConnection {
                     unfinished.forget_from(position);
                 }
             }
-            if let Some(end) = self.end_input(end) {
+            if let Some(end) = self.end_input(end, now) {
                 return Some(end);
             }
         }
@@ -379,11 +413,7 @@ impl C2sConnection {
                     }
                 }
             }
-            return if taken.closing {
-                PhaseOutcome::EndStream(self.outbox.close_reason())
-            } else {
-                PhaseOutcome::Sleep
-            };
+            return if taken.closing { self.end_by_server(now) } else { PhaseOutcome::Sleep };
         }
         cx.waker().wake_by_ref();
         PhaseOutcome::Sleep
@@ -479,8 +509,21 @@ impl C2sConnection {
             }
             return None;
         }
-        // While the session is throttled nothing is read, so silence means nothing.
-        if now < self.outbox.deadline() || self.throttled_until != 0 {
+        if now < self.outbox.deadline() {
+            return None;
+        }
+        if let Some(unfinished) = &mut self.unfinished {
+            if let Some(end) = unfinished.give_up_closing() {
+                tracing::warn!(jid = %session.jid, "a stream ends before all of its stanzas are safe");
+                return Some(end);
+            }
+            // Nothing is read, so silence means nothing.
+            if unfinished.is_input_paused() {
+                return None;
+            }
+        }
+        // Nothing is read here either.
+        if self.throttled_until != 0 {
             return None;
         }
         if session.flags.has(flags::STREAM_MANAGEMENT)

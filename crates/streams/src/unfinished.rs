@@ -7,8 +7,8 @@
 //!
 //! While a stanza is being handled, the stream is read further, so that `<a/>`, `<r/>` and answers that release it arrive;
 //! other stanzas are held. A client without stream management takes the server's answer to a request as a proof that it
-//! handled what came before, so such a request is held until those stanzas are safe. If the connection breaks, held stanzas are forgotten: they were not counted, so a client with
-//! stream management sends them again.
+//! handled what came before, so such a request is held until those stanzas are safe. If the connection breaks, held stanzas
+//! are forgotten: they were not counted, so a client with stream management sends them again.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use base::spawn::BoxFuture;
+use stanza::StreamError;
 use throng_core::session::outstanding::{MAX_OUTSTANDING_STANZAS, OutstandingStanzas, StanzaPosition};
-use throng_core::{Node, Receipts};
+use throng_core::{Node, Receipts, Session};
 
 use crate::c2s::PhaseOutcome;
 
@@ -65,6 +66,8 @@ pub(crate) struct UnfinishedStanzas {
     end: Option<PhaseOutcome>,
     /// The client knows a count that is too low: it is sent each count up to this position.
     announce_through: Option<StanzaPosition>,
+    /// The stream was not read because too much of it is unfinished.
+    input_paused: bool,
 }
 
 /// Capacity for stanzas that is kept with an unused [`UnfinishedStanzas`].
@@ -87,7 +90,7 @@ impl UnfinishedStanzas {
     /// Keeps an empty one for another connection.
     pub(crate) fn recycle(mut self: Box<Self>) {
         debug_assert!(self.is_empty() && self.handling.is_none() && self.held.is_empty());
-        self.announce_through = None;
+        (self.announce_through, self.input_paused) = (None, false);
         self.outstanding.shrink_to(RETAINED_STANZAS);
         self.held.shrink_to(RETAINED_STANZAS);
         SPARE.with_borrow_mut(|spare| {
@@ -148,6 +151,11 @@ impl UnfinishedStanzas {
         true
     }
 
+    /// Number of stanzas that are not safe, or follow one that is not.
+    pub(crate) fn len(&self) -> usize {
+        self.outstanding.len()
+    }
+
     /// Nothing is left: the connection need not keep this.
     pub(crate) fn is_empty(&self) -> bool {
         self.outstanding.is_empty() && self.end.is_none()
@@ -164,9 +172,27 @@ impl UnfinishedStanzas {
         }
     }
 
-    /// Whether the stream may be read.
-    pub(crate) fn accepts_input(&self) -> bool {
-        self.end.is_none() && self.held_bytes < MAX_HELD_BYTES && self.outstanding.len() < MAX_UNFINISHED
+    /// Whether the stream may be read. If too much of it is unfinished, this is remembered for
+    /// [`UnfinishedStanzas::resumes_input`].
+    pub(crate) fn accepts_input(&mut self) -> bool {
+        self.input_paused |= self.end.is_none() && !self.has_room();
+        self.end.is_none() && self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
+        self.held_bytes < MAX_HELD_BYTES && self.outstanding.len() < MAX_UNFINISHED
+    }
+
+    /// Whether the stream is not read, so that the client's silence means nothing.
+    pub(crate) fn is_input_paused(&self) -> bool {
+        self.input_paused
+    }
+
+    /// Whether reading continues after a pause. True once for each pause.
+    pub(crate) fn resumes_input(&mut self) -> bool {
+        let resumes = self.input_paused && self.has_room();
+        self.input_paused &= !resumes;
+        resumes
     }
 
     fn may_handle(&self) -> bool {
@@ -192,14 +218,34 @@ impl UnfinishedStanzas {
         self.end.get_or_insert(end);
     }
 
-    /// Whether the end of the input may take effect. A stream that is closed in order waits for receipts: its client gets
+    /// The server closes the stream. Stanzas that were not handled are not counted, so they are forgotten; the count of the
+    /// others must be right, because the client sends the rest again. False if the stream is being closed already.
+    pub(crate) fn close(&mut self, error: Option<StreamError>) -> bool {
+        if self.is_closing() {
+            return false;
+        }
+        self.forget_held();
+        self.end = Some(PhaseOutcome::EndStream(error));
+        true
+    }
+
+    /// Whether the stream is being closed cleanly, by the client or the server: its session must not be resumed.
+    pub(crate) fn is_closing(&self) -> bool {
+        matches!(self.end, Some(PhaseOutcome::EndStream(_)))
+    }
+
+    /// How a stream that is being closed ends if it cannot wait any longer.
+    pub(crate) fn give_up_closing(&mut self) -> Option<PhaseOutcome> {
+        if self.is_closing() { self.end.take() } else { None }
+    }
+
+    /// Whether the end of the input may take effect. A stream that is closed cleanly waits for receipts: its client gets
     /// their errors and a final count.
     pub(crate) fn may_end(&self) -> bool {
-        let waits_for_receipts = matches!(self.end, Some(PhaseOutcome::EndStream(_)));
         self.end.is_some()
             && self.handling.is_none()
             && self.held.is_empty()
-            && (self.outstanding.is_empty() || !waits_for_receipts)
+            && (self.outstanding.is_empty() || !self.is_closing())
     }
 
     /// How the input ended, once that may take effect.
@@ -239,16 +285,17 @@ impl UnfinishedStanzas {
         }
     }
 
-    /// Completes the stanzas that were handled or are being handled, when the session has ended: they were accepted on a
-    /// working stream.
-    pub(crate) fn complete_in_background(mut self: Box<Self>, node: &Arc<Node>) {
+    /// Completes the stanzas that were handled or are being handled, when the session ends: they were accepted on a working
+    /// stream. They count for a client that resumes too late (section 5).
+    pub(crate) fn complete_in_background(mut self: Box<Self>, node: &Arc<Node>, session: &Arc<Session>) {
         self.forget_held();
         if self.is_empty() {
             return;
         }
-        let task_node = node.clone();
+        let (task_node, session) = (node.clone(), session.clone());
         let rest = std::future::poll_fn(move |cx| {
-            self.poll(cx, &task_node);
+            let handled = self.poll(cx, &task_node);
+            task_node.count_handled(&session, handled);
             if self.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         });
         node.spawner.spawn("last stanzas", Box::pin(rest));

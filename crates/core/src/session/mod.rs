@@ -23,7 +23,7 @@ pub use flags::Flags;
 pub use outbox::{
     AdmissionContext, Backlog, DelayToken, DeliveryProgress, DequeueOutcome, ExceededLimit, Outbox,
     OutboxRegistry, PresenceBatcher, PushOutcome, QueuedBatch, QueuedStanza, StreamManagementConfig,
-    StreamManagementTerms, ToRewrite, Urgency, WrittenMessages, backlog, stream_management,
+    StreamManagementTerms, ToRewrite, Urgency, WrittenMessages, backlog, queued_size, stream_management,
 };
 pub use stanza_rates::{AccountRates, SessionRates};
 

@@ -1,0 +1,196 @@
+//! Tests of streams that end, or are not read, while stanzas of their clients are not safe yet: XEP-0198 (1.6.3), sections
+//! 4, 5 and 7.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use sasl::Mechanism;
+use stanza::{StanzaKindSet, StreamCondition};
+use testkit::server::{PASSWORD, StreamClient, TestServer, TestServerConfig, run_until_idle};
+use throng_core::Session;
+use throng_core::feature::{Feature, FeatureBuilder};
+use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, StopReason};
+use throng_core::receipt::{ReceiptIssuer, receipt_pair};
+use throng_core::session::StreamManagementConfig;
+use throng_core::session::outstanding::MAX_OUTSTANDING_STANZAS;
+
+const NS: &str = "xmlns='urn:xmpp:sm:3'";
+/// A message with a receipt, which the test settles.
+const UNSAFE: &str = "<message to='romeo@example.com' type='chat'><body>unsafe</body></message>";
+const TO_JULIET: &str = "<message to='juliet@example.com/balcony' type='headline'><body>x</body></message>";
+
+static FEATURE: Feature = Feature {
+    name: "receipts",
+    build: |builder: &mut FeatureBuilder<'_>| {
+        let location = String::new();
+        builder.provide(StreamManagementConfig { resume_seconds: 300, unacked_bytes: 20_000, location });
+        builder.outgoing(
+            Phase::Archive,
+            Interest::kinds(StanzaKindSet::MESSAGES),
+            |ctx: &mut OutgoingCtx<'_>| {
+                if !String::from_utf8_lossy(ctx.stanza.bytes()).contains("unsafe") {
+                    return Flow::Next;
+                }
+                let (issuer, receipt) = receipt_pair();
+                ISSUERS.with_borrow_mut(|issuers| issuers.push(issuer));
+                ctx.effects.receipt(ctx.stanza, receipt);
+                Flow::Stop(StopReason::Consumed)
+            },
+        );
+    },
+    ..Feature::EMPTY
+};
+
+thread_local! {
+    static ISSUERS: RefCell<Vec<ReceiptIssuer>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Fulfils the open receipts.
+async fn settle_all() {
+    ISSUERS.take().into_iter().for_each(|issuer| issuer.settle(Ok(())));
+    run_until_idle().await;
+}
+
+/// A server, juliet with a stream that can be resumed, and its identifier.
+async fn start() -> (TestServer, StreamClient, String) {
+    let server = TestServerConfig { features: vec![&FEATURE], ..TestServerConfig::default() }.start();
+    server.create_user("juliet").await;
+    server.create_user("romeo").await;
+    let mut juliet = server.login("juliet", "balcony").await;
+    juliet.send(format!("<enable {NS} resume='true'/>")).await;
+    let id = juliet.element().await.attr("id").expect("an identifier");
+    (server, juliet, id)
+}
+
+fn session(server: &TestServer) -> Option<Arc<Session>> {
+    server.node.routing_table.find(server.address("juliet").as_ref())?.session("balcony")
+}
+
+/// A connection that requests the session of a stream.
+async fn request_resumption(server: &TestServer, id: &str) -> StreamClient {
+    let mut client = server.connect();
+    client.open().await;
+    client.authenticate(Mechanism::ScramSha1, "juliet", PASSWORD).await.unwrap();
+    client.open().await;
+    client.send(format!("<resume {NS} previd='{id}' h='0'/>")).await;
+    run_until_idle().await;
+    client
+}
+
+fn not_found(h: u32) -> String {
+    format!("<failed {NS} h='{h}'><item-not-found xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></failed>")
+}
+
+#[tokio::test]
+async fn section_7_a_stream_that_its_client_has_closed_is_not_resumable_if_its_connection_breaks() {
+    let (server, mut juliet, id) = start().await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    juliet.send(format!("{UNSAFE}</stream:stream>")).await;
+    run_until_idle().await;
+    drop(juliet);
+    // Writing to her fails.
+    romeo.send(TO_JULIET.repeat(2)).await;
+    run_until_idle().await;
+    assert!(session(&server).is_none(), "she is offline");
+    settle_all().await;
+    request_resumption(&server, &id).await.expect(&not_found(1)).await;
+}
+
+#[tokio::test]
+async fn section_7_a_request_to_resume_a_stream_that_is_being_closed_fails_with_its_final_count() {
+    let (server, mut juliet, id) = start().await;
+    juliet.send(format!("{UNSAFE}</stream:stream>")).await;
+    run_until_idle().await;
+    let mut again = request_resumption(&server, &id).await;
+    assert_eq!(again.try_receive().await, None, "the count is not known");
+    settle_all().await;
+    let text = juliet.read_to_end().await;
+    assert!(
+        text.contains("h='1'") && text.ends_with("</stream:stream>") && !text.contains("conflict"),
+        "{text}"
+    );
+    again.expect(&not_found(1)).await;
+}
+
+#[tokio::test]
+async fn a_stream_that_the_server_closes_ends_with_a_count_that_includes_what_becomes_safe() {
+    let (server, mut juliet, _) = start().await;
+    juliet.send(UNSAFE.repeat(2)).await;
+    run_until_idle().await;
+    server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+    run_until_idle().await;
+    juliet.send(UNSAFE).await;
+    assert_eq!(juliet.try_receive().await, None);
+    settle_all().await;
+    let text = juliet.read_to_end().await;
+    assert!(text.contains("h='2'") && text.contains("<system-shutdown "), "{text}");
+    assert!(session(&server).is_none());
+}
+
+#[tokio::test]
+async fn a_stream_does_not_wait_long_for_receipts_when_it_is_closed() {
+    for (by_client, seconds) in [(false, 3), (true, 15)] {
+        let (server, mut juliet, id) = start().await;
+        juliet.send(UNSAFE.repeat(2)).await;
+        run_until_idle().await;
+        if by_client {
+            juliet.send("</stream:stream>").await;
+        } else {
+            server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+        }
+        run_until_idle().await;
+        server.advance(seconds - 1).await;
+        assert!(session(&server).is_some());
+        server.advance(1).await;
+        let text = juliet.read_to_end().await;
+        assert!(text.contains("h='0'") && text.ends_with("</stream:stream>"), "{text}");
+        assert!(session(&server).is_none());
+        settle_all().await;
+        request_resumption(&server, &id).await.expect(&not_found(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn section_5_the_count_of_a_detached_session_that_ends_includes_what_becomes_safe_later() {
+    let (server, mut juliet, id) = start().await;
+    juliet.send(UNSAFE.repeat(2)).await;
+    run_until_idle().await;
+    drop(juliet);
+    run_until_idle().await;
+    session(&server).expect("detached").outbox.close(StreamCondition::NotAuthorized.into());
+    run_until_idle().await;
+    assert!(session(&server).is_none());
+    settle_all().await;
+    request_resumption(&server, &id).await.expect(&not_found(2)).await;
+}
+
+#[tokio::test]
+async fn a_client_whose_stream_is_not_read_is_not_disconnected_for_its_silence() {
+    let (server, mut juliet, _) = start().await;
+    let mut romeo = server.login("romeo", "orchard").await;
+    romeo.send(TO_JULIET).await;
+    assert_eq!(juliet.element().await.name(), "message");
+    assert_eq!(juliet.element().await.name(), "r");
+    // More than may be unfinished: her acknowledgement is not read.
+    juliet.send(UNSAFE.repeat(4 * MAX_OUTSTANDING_STANZAS)).await;
+    juliet.send(format!("<a {NS} h='1'/>")).await;
+    run_until_idle().await;
+    let limits = server.node.limits();
+    for seconds in [limits.ping_timeout_seconds + 1, limits.idle_ping_seconds, limits.ping_timeout_seconds] {
+        server.advance(seconds).await;
+        run_until_idle().await;
+    }
+    let bound = session(&server).expect("a session");
+    assert!(!bound.outbox.is_detached() && bound.outbox.unacked_bytes() > 0);
+    while bound.outbox.handled_count() < 4 * MAX_OUTSTANDING_STANZAS as u32 {
+        settle_all().await;
+    }
+    assert!(!bound.outbox.is_detached() && bound.outbox.unacked_bytes() == 0, "her acknowledgement was read");
+    // Silence has a meaning again.
+    romeo.send(TO_JULIET).await;
+    run_until_idle().await;
+    server.advance(limits.ping_timeout_seconds).await;
+    assert!(bound.outbox.is_detached());
+}
