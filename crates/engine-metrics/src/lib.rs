@@ -80,7 +80,10 @@ pub struct Metrics {
     pub sessions_resumed: Counter,
     /// Messages stored offline.
     pub offline_stored: Counter,
-    /// Messages refused by a full offline store, by limit: the recipient's or one sender's share.
+    /// Messages in the queue of a client that took them slowly, of which a backup was stored.
+    pub offline_backups: Counter,
+    /// Messages that were not stored, by limit: the recipient's, one sender's share, or that of messages which wait for the
+    /// store.
     pub offline_refused: CountFamily<1>,
     /// Messages delivered from the offline store.
     pub offline_delivered: Counter,
@@ -158,7 +161,8 @@ impl Metrics {
             sessions_detached: Counter::default(),
             sessions_resumed: Counter::default(),
             offline_stored: Counter::default(),
-            offline_refused: CountFamily::counter(["limit"], &[["full"], ["sender"]]),
+            offline_backups: Counter::default(),
+            offline_refused: CountFamily::counter(["limit"], &[["full"], ["sender"], ["pending"]]),
             offline_delivered: Counter::default(),
             offline_expired: Counter::default(),
             stanzas_dropped: CountFamily::counter(["class", "reason"], &[["presence", "queue-full"]]),
@@ -227,6 +231,11 @@ impl Metrics {
             ),
             ("throng_sessions_resumed", "Sessions resumed on another connection", &self.sessions_resumed),
             ("throng_offline_messages_stored", "Messages stored for offline users", &self.offline_stored),
+            (
+                "throng_offline_message_backups",
+                "Messages backed up in offline storage because their recipient's client took them slowly",
+                &self.offline_backups,
+            ),
             ("throng_offline_messages_delivered", "Offline messages delivered", &self.offline_delivered),
             (
                 "throng_offline_messages_expired",
@@ -311,7 +320,7 @@ impl Metrics {
             ("throng_logins", "Successful logins", &self.logins),
             (
                 "throng_offline_messages_refused",
-                "Messages refused because offline storage of the recipient was full, or the sender's share of it",
+                "Messages refused because offline storage of the recipient was full, the sender's share of it, or the queue of messages that must be stored",
                 &self.offline_refused,
             ),
             (

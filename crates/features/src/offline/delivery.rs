@@ -32,6 +32,7 @@
 //! Long because storing and delivering meet under one lock, and each case is decided with the other one in sight.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
@@ -49,11 +50,10 @@ use super::backups::{BackupUse, MessageBackups, consecutive_ranges, ranges_witho
 use super::in_flight::{
     InFlightBatch, PageOutcome, accepts_messages, enqueue_page, has_queue_space, preferred_resource,
 };
+use super::pending::{PendingBytes, PendingMessage, PendingMessages, QueuedMessage};
 use super::queue_state::{DeliveryPhase, QueueAction, QueueEvent, QueueState, StorePhase};
 use super::storage_policy;
 
-/// Limit of messages written in one transaction.
-const STORE_BATCH: usize = 64;
 /// Messages read and delivered at a time.
 const FETCH_PAGE: u32 = 64;
 /// Recipients with a cached address id; a power of two.
@@ -61,29 +61,9 @@ const ADDRESS_CACHE_SIZE: usize = 1024;
 /// Batches of pending messages that are queued after the last page before other tasks have their turn.
 const MAX_DRAIN_ROUNDS: u32 = 16;
 const DAY_MILLIS: u64 = 86_400_000;
-
-struct PendingMessage {
-    frame: SharedStanza,
-    /// Time of arrival, in milliseconds since 1970.
-    received_at: u64,
-    /// None if it is a backup.
-    issuer: Option<ReceiptIssuer>,
-    /// It is a backup of a message that a session holds, and is not finished.
-    is_backup: bool,
-    /// The sender waits until it is delivered or stored.
-    tracks_delivery: bool,
-    rules: OfflineRules,
-}
-
-impl Drop for PendingMessage {
-    /// A backup that was lost must not stop its sender permanently.
-    fn drop(&mut self) {
-        if self.is_backup {
-            self.frame.cancel_backup();
-            self.frame.settle_delivery();
-        }
-    }
-}
+/// Time for which a message may be pending: the deadline of one write. An older one fails without an attempt, so that the
+/// number of pending messages does not decide how long a sender waits for a store that hangs.
+const MAX_PENDING_MILLIS: u64 = 10_000;
 
 /// Why a message was not stored.
 #[derive(Clone)]
@@ -102,8 +82,7 @@ pub(super) struct OfflineRules {
 }
 
 struct RecipientQueue {
-    /// In order of arrival.
-    pending: VecDeque<PendingMessage>,
+    pending: PendingMessages,
     state: QueueState,
     /// The store task writes messages other than backups.
     writes_messages: bool,
@@ -120,9 +99,9 @@ struct FollowUp {
 }
 
 impl RecipientQueue {
-    fn new() -> RecipientQueue {
+    fn new(total: Arc<PendingBytes>) -> RecipientQueue {
         RecipientQueue {
-            pending: VecDeque::new(),
+            pending: PendingMessages::new(total),
             state: QueueState::IDLE,
             writes_messages: false,
             waker: None,
@@ -148,18 +127,11 @@ impl RecipientQueue {
         }
     }
 
-    /// Whether messages other than backups are pending.
-    fn has_pending_messages(&self) -> bool {
-        self.pending.iter().any(|message| !message.is_backup)
-    }
-
-    /// Takes the next batch to write: only backups, or only others.
-    fn take_batch(&mut self) -> Vec<PendingMessage> {
-        let backups = self.pending.front().is_some_and(|message| message.is_backup);
-        let of_batch = |message: &&PendingMessage| message.is_backup == backups;
-        let count = self.pending.iter().take(STORE_BATCH).take_while(of_batch).count();
-        self.writes_messages = !backups;
-        self.pending.drain(..count).collect()
+    /// Takes the next batch to write.
+    fn take_batch(&mut self) -> Vec<QueuedMessage> {
+        let batch = self.pending.take_batch();
+        self.writes_messages = batch.first().is_some_and(|first| !first.message.is_backup);
+        batch
     }
 
     /// Updates what the router knows; must be called after every change.
@@ -167,7 +139,7 @@ impl RecipientQueue {
         let Some(account) = account else { return };
         // Newer messages follow backups in the queues of sessions, and need not wait until those are written.
         let delivery = QueueState { store: StorePhase::Idle, ..self.state };
-        let older = delivery.has_older_messages() || self.writes_messages || self.has_pending_messages();
+        let older = delivery.has_older_messages() || self.writes_messages || self.pending.has_messages();
         let delivering = self.state.delivery != DeliveryPhase::Idle;
         account.with(|state| {
             let there = state.sessions.iter().any(accepts_messages);
@@ -194,6 +166,8 @@ pub(super) struct OfflineDelivery {
     /// Address ids of recent recipients. An id is never reused for another address, so an entry is never wrong.
     address_ids: LeafMutex<AddressIdCache>,
     pub(super) backups: MessageBackups,
+    /// Hashes the addresses of senders.
+    sender_hasher: RandomState,
 }
 
 impl OfflineDelivery {
@@ -202,6 +176,7 @@ impl OfflineDelivery {
             recipients: RankedMutex::default(),
             address_ids: LeafMutex::new(vec![None; ADDRESS_CACHE_SIZE].into()),
             backups: MessageBackups::default(),
+            sender_hasher: RandomState::new(),
         }
     }
 
@@ -215,7 +190,9 @@ impl OfflineDelivery {
         let mut then = FollowUp::default();
         let mut queues = self.recipients.lock();
         let account = node.routing_table.find(owner.as_ref());
-        let queue = queues.entry(owner.clone()).or_insert_with(RecipientQueue::new);
+        let queue = queues
+            .entry(owner.clone())
+            .or_insert_with(|| RecipientQueue::new(node.extensions.get_or_default::<PendingBytes>()));
         let changed = change(queue, account.as_ref(), &mut then);
         queue.sync_account(account.as_ref());
         if queue.is_idle() {
@@ -246,20 +223,31 @@ impl OfflineDelivery {
         rules: OfflineRules,
     ) -> Receipt {
         let (issuer, receipt) = receipt_pair();
-        let received_at = node.clock.unix_millis();
-        let message = PendingMessage {
-            frame: frame.clone(),
-            received_at,
-            issuer: Some(issuer),
-            is_backup: false,
-            tracks_delivery,
-            rules,
-        };
-        self.update(node, &to.bare().to_jid(), |queue, _, then| {
-            queue.pending.push_back(message);
+        let mut message = self.pending_message(node, frame, rules);
+        (message.issuer, message.tracks_delivery) = (Some(issuer), tracks_delivery);
+        let refused = self.update(node, &to.bare().to_jid(), |queue, _, then| {
+            let pushed = queue.pending.push(message);
             queue.store_pending(then);
+            pushed.err()
         });
+        if let Some(issuer) = refused.and_then(|mut message| message.issuer.take()) {
+            node.metrics.offline_refused.inc(["pending"]);
+            issuer.settle(Err(storage_busy()));
+        }
         receipt
+    }
+
+    fn pending_message(&self, node: &Node, frame: &SharedStanza, rules: OfflineRules) -> PendingMessage {
+        PendingMessage {
+            frame: frame.clone(),
+            received_at: node.clock.unix_millis(),
+            pending_since: node.clock.now(),
+            issuer: None,
+            is_backup: false,
+            tracks_delivery: false,
+            rules,
+            sender: self.sender_hasher.hash_one(sender_of(frame)),
+        }
     }
 
     /// Queues backups of messages that sessions of this account hold.
@@ -270,7 +258,6 @@ impl OfflineDelivery {
         messages: Vec<SharedStanza>,
         rules: OfflineRules,
     ) {
-        let received_at = node.clock.unix_millis();
         let (backups, others): (Vec<_>, Vec<_>) = messages
             .into_iter()
             .partition(|frame| storage_policy::decide(frame) == storage_policy::StorageDecision::Store);
@@ -283,14 +270,12 @@ impl OfflineDelivery {
             return;
         }
         self.update(node, &account.jid, |queue, _, then| {
-            queue.pending.extend(backups.into_iter().map(|frame| PendingMessage {
-                frame,
-                received_at,
-                issuer: None,
-                is_backup: true,
-                tracks_delivery: false,
-                rules,
-            }));
+            for frame in backups {
+                // A backup is never refused.
+                let mut backup = self.pending_message(node, &frame, rules);
+                backup.is_backup = true;
+                drop(queue.pending.push(backup));
+            }
             queue.store_pending(then);
         });
     }
@@ -334,18 +319,25 @@ impl OfflineDelivery {
                 Vec::new()
             });
             // The options of the newest message apply.
-            let Some(rules) = batch.last().map(|message| message.rules) else { break };
+            let Some(rules) = batch.last().map(|queued| queued.message.rules) else { break };
             let (mut messages, mut stanzas) =
                 (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-            for message in batch {
-                match with_delay(&message.frame, owner.domain(), message.received_at) {
+            let now = node.clock.now();
+            for queued in batch {
+                let message = &queued.message;
+                let stanza = if now.since(message.pending_since) > MAX_PENDING_MILLIS {
+                    Err(StoreRefusal { error: storage_busy(), temporary: true })
+                } else {
+                    with_delay(&message.frame, owner.domain(), message.received_at)
+                        .map_err(|error| StoreRefusal { error, temporary: false })
+                };
+                match stanza {
                     Ok(stanza) => {
                         stanzas.push(stanza);
-                        messages.push(message);
+                        messages.push(queued);
                     }
-                    Err(error) => {
-                        let refusal = StoreRefusal { error, temporary: false };
-                        self.finish_message(&node, &owner, message, Err(refusal), &mut Vec::new());
+                    Err(refusal) => {
+                        self.finish_message(&node, &owner, queued.message, Err(refusal), &mut Vec::new());
                     }
                 }
             }
@@ -353,13 +345,15 @@ impl OfflineDelivery {
                 continue;
             }
             let outcomes = self.store_batch(&node, &owner, stanzas, rules).await;
-            let backups = messages.iter().all(|message| message.is_backup);
+            let backups = messages.iter().all(|queued| queued.message.is_backup);
+            let stored = if backups { &node.metrics.offline_backups } else { &node.metrics.offline_stored };
+            stored.inc_by(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64);
             if !backups && outcomes.iter().any(Result::is_ok) {
                 self.messages_stored(&node, &owner);
             }
             let mut obsolete = Vec::new();
-            for (message, outcome) in messages.into_iter().zip(outcomes) {
-                self.finish_message(&node, &owner, message, outcome, &mut obsolete);
+            for (queued, outcome) in messages.into_iter().zip(outcomes) {
+                self.finish_message(&node, &owner, queued.message, outcome, &mut obsolete);
             }
             if !obsolete.is_empty()
                 && let Ok(Some(id)) = self.address_id(&node, &owner).await
@@ -382,6 +376,7 @@ impl OfflineDelivery {
 
     /// The session that held a message is gone; its backup is delivered as any stored message.
     pub(super) fn backup_abandoned(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid) {
+        node.metrics.offline_stored.inc();
         self.messages_stored(node, owner);
     }
 
@@ -406,7 +401,7 @@ impl OfflineDelivery {
                 match used {
                     BackupUse::Held => {}
                     BackupUse::Delivered => obsolete.push(number),
-                    BackupUse::Abandoned => self.messages_stored(node, owner),
+                    BackupUse::Abandoned => self.backup_abandoned(node, owner),
                 }
             }
             Err(StoreRefusal { error, temporary }) => {
@@ -466,10 +461,7 @@ impl OfflineDelivery {
             Ok(appended) => appended
                 .into_iter()
                 .map(|one| match one {
-                    AppendOutcome::Stored { seq } => {
-                        node.metrics.offline_stored.inc();
-                        Ok(seq)
-                    }
+                    AppendOutcome::Stored { seq } => Ok(seq),
                     AppendOutcome::Full => {
                         node.metrics.offline_refused.inc(["full"]);
                         refused(storage_full())
@@ -738,19 +730,16 @@ impl OfflineDelivery {
                     // The batch that the store task had begun is in the store now.
                     return DrainStep::ReadStore;
                 }
-                if !queue.has_pending_messages() {
+                if !queue.pending.has_messages() {
                     // Backups are stored when the round has ended.
                     queue.on(QueueEvent::Drained, then);
                     return DrainStep::Done;
                 }
                 // All or none: if some messages are only in a queue and later ones only in the store, losing the
                 // session would change their order.
-                let frames = queue.pending.iter().map(|message| &message.frame);
-                if accepts_messages(session) && session.outbox.has_room_for(frames, &node.limits().outbox()) {
-                    let pending = std::mem::take(&mut queue.pending).into_iter();
-                    let (backups, messages) = pending.partition(|message| message.is_backup);
-                    queue.pending = backups;
-                    return DrainStep::Queue(messages);
+                let bytes = queue.pending.bytes();
+                if accepts_messages(session) && session.outbox.has_room_for(bytes, &node.limits().outbox()) {
+                    return DrainStep::Queue(queue.pending.take_messages());
                 }
                 queue.on(QueueEvent::DrainStopped, then);
                 queue.store_pending(then);
@@ -769,9 +758,7 @@ impl OfflineDelivery {
                         continue;
                     }
                     self.update(node, owner, |queue, _, then| {
-                        for message in rest.into_iter().rev() {
-                            queue.pending.push_front(message);
-                        }
+                        queue.pending.put_back(rest);
                         queue.on(QueueEvent::DrainStopped, then);
                         queue.store_pending(then);
                     });
@@ -811,7 +798,7 @@ enum DrainStep {
     /// The store has more messages.
     ReadStore,
     /// These messages fit into the session's queue.
-    Queue(VecDeque<PendingMessage>),
+    Queue(VecDeque<QueuedMessage>),
     /// Pending messages are stored.
     Store,
     /// No message is pending.
@@ -824,13 +811,14 @@ fn queue_messages(
     node: &Arc<Node>,
     account: &Arc<Account>,
     session: &Arc<Session>,
-    mut messages: VecDeque<PendingMessage>,
-) -> VecDeque<PendingMessage> {
+    mut messages: VecDeque<QueuedMessage>,
+) -> VecDeque<QueuedMessage> {
     let mut awaited = Vec::new();
-    while let Some(mut message) = messages.pop_front() {
+    while let Some(mut queued) = messages.pop_front() {
+        let message = &mut queued.message;
         let tracked = message.tracks_delivery && message.frame.track_delivery(node.clock.now());
         if !accepts_messages(session) || !node.deliver_if_first_accepts(account, &message.frame, session) {
-            messages.push_front(message);
+            messages.push_front(queued);
             break;
         }
         match message.issuer.take() {
@@ -881,11 +869,11 @@ impl Drop for RecipientGuard<'_> {
                 queue.on(QueueEvent::StoreTaskLost, then);
                 // Dropping their issuers reports the failure to senders whose message was not written.
                 queue.writes_messages = false;
-                std::mem::take(&mut queue.pending)
+                Some(queue.pending.take_all())
             } else {
                 queue.on(QueueEvent::DeliveryTaskLost, then);
                 queue.store_pending(then);
-                VecDeque::new()
+                None
             };
             if let Some(account) = account {
                 account.with(|state| state.may_have_offline_messages = true);
@@ -894,6 +882,18 @@ impl Drop for RecipientGuard<'_> {
         });
         drop(lost);
     }
+}
+
+/// The store is slower than messages arrive.
+fn storage_busy() -> StanzaError {
+    StanzaError::new(StanzaCondition::ResourceConstraint).text("too many messages are being stored")
+}
+
+/// The sender's bare address.
+fn sender_of(frame: &SharedStanza) -> &str {
+    let from = frame.head().raw_from(frame.bytes());
+    // Neither localpart nor domain has characters that are escaped in an attribute.
+    from.map(|from| from.split_once('/').map_or(from, |(bare, _)| bare)).unwrap_or_default()
 }
 
 /// Error of XEP-0160, section 2, step 3.
@@ -905,9 +905,7 @@ fn storage_full() -> StanzaError {
 /// None for the owner's own messages and the server's, which are exempt from the share per sender.
 fn sender_fingerprint(stanza: &[u8], owner: &Jid) -> u64 {
     let frame = SharedStanza::parse(stanza);
-    let from = frame.as_ref().and_then(|frame| frame.head().raw_from(frame.bytes()));
-    // Neither localpart nor domain has characters that are escaped in an attribute.
-    let bare = from.map(|from| from.split_once('/').map_or(from, |(bare, _)| bare)).unwrap_or_default();
+    let bare = frame.as_ref().map(sender_of).unwrap_or_default();
     if bare.is_empty() || bare == owner.as_ref().as_str() || bare == owner.domain() {
         return 0;
     }

@@ -1,10 +1,11 @@
 //! Offline messages: XEP-0160 1.0.1 (sections 2 and 3) with Delayed Delivery, XEP-0203 2.0.
 //!
 //! A message of type chat or normal for an account without a resource that accepts it is stored. The sender's stream
-//! continues at once, and counts the message as handled when it is durable. When a resource becomes available with a priority of zero or more, stored
-//! messages move into its queue, oldest first, each with the time at which it was stored. `storage_policy` selects
-//! the messages to store, `delivery` preserves the order with the states of `queue_state`, `in_flight` tracks messages
-//! that are queued but not yet safe to remove, `backups` stores messages that a session takes slowly.
+//! continues at once, and counts the message as handled when it is durable. When a resource becomes available with a
+//! priority of zero or more, stored messages move into its queue, oldest first, each with the time at which it was stored.
+//! `storage_policy` selects the messages to store, `pending` bounds those that must be stored and shares each batch among
+//! senders, `delivery` preserves the order with the states of `queue_state`, `in_flight` tracks messages that are queued but
+//! not yet safe to remove, `backups` stores messages that a session takes slowly.
 //!
 //! Not implemented: XEP-0013 (selective retrieval by a client), a hint to another node of the cluster that its user
 //! has mail.
@@ -17,6 +18,7 @@
 mod backups;
 mod delivery;
 mod in_flight;
+mod pending;
 mod queue_state;
 mod storage_policy;
 #[cfg(test)]

@@ -58,6 +58,12 @@ fn a_slow_client_gets_a_message_once_and_its_sender_waits_for_the_store_only() {
         bench.back_up();
         assert!(!is_pending(&mut later));
         assert_eq!(bench.stored("juliet"), 1);
+        let metrics = &bench.node.metrics;
+        assert_eq!(
+            (metrics.offline_backups.get(), metrics.offline_stored.get()),
+            (1, 0),
+            "she is not offline"
+        );
         assert!(!bench.flushing(&juliet), "newer messages follow it in the queue");
         assert_eq!(bench.receive_bodies(&juliet), ["x"]);
         bench.acknowledge_and_remove(&juliet, 1);

@@ -94,6 +94,59 @@ fn bytes_are_limited_and_one_sender_has_a_share() {
 }
 
 #[test]
+fn a_sender_of_thousands_of_messages_has_a_bound_and_delays_another_sender_by_one_batch() {
+    let quota = [("max_messages", 1_000_000), ("sender_percent", 100)];
+    let bench = OfflineHarness::with(&quota, NodeLimits::default());
+    let (romeo, nurse) = (bench.online("romeo"), bench.online("nurse"));
+    bench.gate.close("append");
+    let send = |client, text: &str| bench.send_chat(client, "juliet@capulet.com", text);
+    let mut flood: Vec<_> = (0..3_000).map(|n| send(&romeo, &n.to_string())).collect();
+    bench.run_until_idle();
+    let open = flood.iter_mut().filter_map(|later| is_pending(later).then_some(())).count();
+    // A quarter of 4096, and the batch that is being written.
+    assert!((1_024..=1_024 + 64).contains(&open), "{open}");
+    let refused = bench.receive(&romeo);
+    assert_eq!(refused.len(), 3_000 - open);
+    assert!(refused.iter().all(|error| error.contains("<resource-constraint ")), "{}", refused[0]);
+    assert_eq!(bench.node.metrics.offline_refused.get(["pending"]), refused.len() as u64);
+    let mut other = send(&nurse, "nurse");
+    assert!(is_pending(&mut other));
+    bench.gate.open("append");
+    while is_pending(&mut other) {
+        bench.tasks.step();
+    }
+    bench.run_until_idle();
+    let juliet = bench.online("juliet");
+    let mut bodies = Vec::new();
+    while bodies.len() <= open {
+        bodies.extend(bench.receive_bodies(&juliet));
+    }
+    let place = bodies.iter().position(|body| body == "nurse").unwrap();
+    assert!(place < 2 * 64, "{place}");
+    bodies.retain(|body| body != "nurse");
+    assert_eq!(bodies, (0..open).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_store_that_hangs_fails_all_pending_messages_after_one_attempt_more() {
+    let bench = OfflineHarness::new();
+    let romeo = bench.online("romeo");
+    bench.gate.close("append");
+    let mut laters: Vec<_> =
+        (0..200).map(|n| bench.send_chat(&romeo, "juliet@capulet.com", &n.to_string())).collect();
+    bench.run_until_idle();
+    bench.gate.calls();
+    bench.clock.advance(10_001);
+    bench.gate.open("append");
+    bench.run_until_idle();
+    assert_eq!(laters.iter_mut().filter_map(|later| is_pending(later).then_some(())).count(), 0);
+    let errors = bench.receive(&romeo);
+    assert_eq!((errors.len(), bench.stored("juliet")), (200 - 64, 64));
+    assert!(errors.iter().all(|error| error.contains("<resource-constraint ")));
+    assert_eq!(bench.gate.calls(), ["appended"], "no further attempt");
+}
+
+#[test]
 fn section_3_only_chat_and_normal_messages_are_stored() {
     let bench = OfflineHarness::new();
     let romeo = bench.online("romeo");
