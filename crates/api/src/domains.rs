@@ -9,9 +9,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
+use feature_api::feature::{Feature, FeatureOptions, OptionSpec, OptionValue as Option};
 use serde_json::{Map, Value, json};
 use throng_core::Host;
-use throng_core::feature::{Feature, FeatureOptions, OptionSpec, OptionValue as Option};
 
 use crate::auth::TokenScope;
 use crate::operation::{Access, ApiOperation, ResponseBody};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::BoxFuture;
 use base::count::HistogramSnapshot;
-use throng_core::feature::Feature;
+use feature_api::feature::Feature;
 
 use crate::log::LogBuffer;
 

@@ -1,7 +1,7 @@
 //! Commands: operations for operators and users, declared once and available through several interfaces.
 //!
 //! A [`Command`] declares its names, input and output fields, and permissions. A feature declares its commands
-//! in [`throng_core::feature::Feature::declarations`] and registers their handlers with
+//! in [`feature_api::feature::Feature::declarations`] and registers their handlers with
 //! [`RegisterCommands::command`]. Interfaces (XEP-0050, the command line, HTTP) parse values with
 //! [`Command::parse_input`] and run the command with [`run_command`], so that permissions, checks, errors
 //! and the audit log are the same for all. Beside them: what commands do to accounts and to the node.

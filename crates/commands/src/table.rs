@@ -4,10 +4,11 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use feature_api::HostError;
+use feature_api::feature::FeatureDeclaration;
+use feature_api::feature::{Feature, FeatureBuilder};
 use throng_core::Host;
-use throng_core::feature::{Feature, FeatureBuilder};
-use throng_core::host::HostError;
-use throng_core::host_extension::{FeatureDeclaration, HostExtensions};
+use throng_core::host_extension::HostExtensions;
 
 use super::{Command, CommandHandler, CurrentValuesReader};
 
@@ -140,8 +141,9 @@ fn register(builder: &mut FeatureBuilder<'_>, entry: CommandEntry) {
 mod tests {
     use super::super::{CommandCall, CommandFuture, CommandOutput};
     use super::*;
-    use throng_core::feature::FeatureOptions;
-    use throng_core::{EnabledFeature, NodeLimits};
+    use feature_api::EnabledFeature;
+    use feature_api::feature::FeatureOptions;
+    use throng_core::NodeLimits;
 
     static PING: Command = Command { name: "ping", node: "ping", ..Command::EMPTY };
     static PONG: Command = Command { name: "pong", node: "pong", ..Command::EMPTY };
@@ -155,7 +157,8 @@ mod tests {
             .iter()
             .map(|feature| EnabledFeature { feature, options: FeatureOptions::default() })
             .collect();
-        Host::build("example.com", &enabled, &NodeLimits::default()).map_err(|error| error.to_string())
+        feature_api::build_host("example.com", &enabled, &NodeLimits::default())
+            .map_err(|error| error.to_string())
     }
 
     #[test]

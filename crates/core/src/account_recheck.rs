@@ -268,16 +268,14 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::feature_state::FeatureState;
     use crate::host::Host;
-    use crate::limits::NodeLimits;
     use crate::router::routing_table::RoutingTable;
 
     fn account() -> Arc<Account> {
-        let host = Host::build_with("example.com", &[], &NodeLimits::default(), &FeatureState::default());
+        let host = Host::new(jid::Jid::parse("example.com").unwrap(), Arc::default());
         let table = RoutingTable::new(cluster::AddressHasher::new([1; 16]));
         let jid = jid::Jid::parse("juliet@example.com").unwrap();
-        let host = crate::domains::CurrentHost::new(Arc::new(host.unwrap()));
+        let host = crate::domains::CurrentHost::new(Arc::new(host));
         Arc::new(Account::new(store::AddressId::UNASSIGNED, jid, host, &table))
     }
 

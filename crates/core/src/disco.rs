@@ -8,7 +8,6 @@ use jid::JidRef;
 use stanza::StanzaError;
 use xml::Ns;
 
-use crate::feature::{DiscoFeature, Feature};
 use crate::host::Host;
 use crate::iq::IqTarget;
 use crate::node::Node;
@@ -44,14 +43,6 @@ pub struct DiscoForm {
     pub form_type: String,
     /// The other fields: name and values.
     pub fields: Vec<(String, Vec<String>)>,
-}
-
-/// Additions of features to the domain's information, besides feature variables.
-#[derive(Default)]
-pub(crate) struct DiscoExtensions {
-    pub(crate) identities: Vec<DiscoIdentity>,
-    pub(crate) forms: Vec<DiscoForm>,
-    pub(crate) nodes: Vec<Arc<dyn DiscoNode>>,
 }
 
 /// A query of a node.
@@ -95,36 +86,6 @@ pub trait DiscoNode: Send + Sync {
 }
 
 impl DiscoInfo {
-    /// The information of the domain and of its accounts.
-    pub(crate) fn of(
-        features: impl Iterator<Item = &'static Feature> + Clone,
-        extra: &mut DiscoExtensions,
-    ) -> (DiscoInfo, DiscoInfo) {
-        extra.identities.push(DiscoIdentity { category: "server", kind: "im", name: "Throng" });
-        extra.identities.sort();
-        extra.forms.sort();
-        let all = features.flat_map(|f| f.disco.iter());
-        let collect_features = |select: fn(&DiscoFeature) -> Option<&'static str>| {
-            let mut list: Vec<&'static str> = all.clone().filter_map(select).collect();
-            list.sort_unstable();
-            list.dedup();
-            list
-        };
-        let server = DiscoInfo {
-            identities: std::mem::take(&mut extra.identities),
-            features: collect_features(|d| if let DiscoFeature::Server(var) = d { Some(var) } else { None }),
-            forms: std::mem::take(&mut extra.forms),
-            alias_nodes: Vec::new(),
-        };
-        let account = DiscoInfo {
-            identities: vec![DiscoIdentity { category: "account", kind: "registered", name: "" }],
-            features: collect_features(|d| if let DiscoFeature::Account(var) = d { Some(var) } else { None }),
-            forms: Vec::new(),
-            alias_nodes: Vec::new(),
-        };
-        (server, account)
-    }
-
     /// Writes identities and features into an open `<query/>`.
     pub fn write(&self, writer: &mut xml::Writer<'_>) {
         for identity in &self.identities {

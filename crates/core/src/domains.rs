@@ -23,7 +23,7 @@ use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 use stanza::StanzaError;
 
-use crate::host::{Host, HostError, Hosts};
+use crate::host::{Host, Hosts};
 use crate::service::Service;
 use crate::shared_stanza::SharedStanza;
 
@@ -136,34 +136,6 @@ impl DomainTable {
     pub(crate) fn hosts(&self) -> Vec<Arc<Host>> {
         self.served.values().map(|current| Guard::into_inner(current.load())).collect()
     }
-}
-
-/// Checks that the addresses of all services differ from each other and from the domains of accounts.
-///
-/// # Errors
-/// [`HostError::ServiceAddressTaken`].
-pub fn check_service_addresses(hosts: &Hosts) -> Result<(), HostError> {
-    let mut owners: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
-    for host in hosts.values() {
-        for service in &host.services {
-            let address = service.address();
-            let taken = if hosts.contains_key(address) {
-                Some(format!("{address} is a domain of accounts"))
-            } else {
-                let first = owners.insert(address, (service.feature, host.domain()));
-                first.map(|(feature, domain)| format!("modules.{feature} of {domain} has it"))
-            };
-            if let Some(why) = taken {
-                return Err(HostError::ServiceAddressTaken(
-                    service.feature,
-                    host.domain().to_owned(),
-                    address.to_owned(),
-                    why,
-                ));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The domains of a node: the present table, and what it is made from.

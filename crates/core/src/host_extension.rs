@@ -3,18 +3,7 @@
 
 use std::any::{Any, TypeId};
 
-use crate::feature::Feature;
-use crate::host::HostError;
 use crate::provided::Provided;
-
-/// A part of a feature's declaration that a crate above the engine defines; see [`Feature::declarations`].
-pub trait FeatureDeclaration: Any + Sync {
-    /// Called when the feature has registered its handlers; `registered` has those of all features so far.
-    ///
-    /// # Errors
-    /// The feature did not register what this declares.
-    fn check(&self, feature: &'static Feature, registered: &HostExtensions) -> Result<(), HostError>;
-}
 
 /// Values of a host by type.
 #[derive(Default)]
@@ -38,7 +27,7 @@ impl HostExtensions {
     }
 
     /// The value of this type, its default if there was none.
-    pub(crate) fn get_or_default<T: Any + Default + Send + Sync>(&mut self, feature: &'static str) -> &mut T {
+    pub fn get_or_default<T: Any + Default + Send + Sync>(&mut self, feature: &'static str) -> &mut T {
         let id = TypeId::of::<T>();
         let at = self.0.iter().position(|one| one.id == id).unwrap_or_else(|| {
             self.0.push(HostExtension { id, feature, value: Box::<T>::default() });
@@ -52,11 +41,7 @@ impl HostExtensions {
     ///
     /// # Errors
     /// The feature that provides it already.
-    pub(crate) fn provide<T: Provided>(
-        &mut self,
-        feature: &'static str,
-        value: T,
-    ) -> Result<(), &'static str> {
+    pub fn provide<T: Provided>(&mut self, feature: &'static str, value: T) -> Result<(), &'static str> {
         let id = TypeId::of::<T>();
         if let Some(first) = self.find(id) {
             return Err(first.feature);

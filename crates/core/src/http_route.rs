@@ -39,29 +39,6 @@ pub struct HttpRouteSpec {
     pub doc: &'static str,
 }
 
-/// Prefixes that the server uses itself.
-const RESERVED_PREFIXES: &[&str] = &[
-    "api",
-    "assets",
-    "bosh",
-    "chat",
-    "console",
-    "healthz",
-    "http-bind",
-    "metrics",
-    "readyz",
-    "ws",
-    "xmpp-websocket",
-];
-
-impl HttpRouteSpec {
-    /// Whether the prefix can be used.
-    pub(crate) fn is_valid(&self) -> bool {
-        let known = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
-        !self.prefix.is_empty() && self.prefix.bytes().all(known) && !RESERVED_PREFIXES.contains(&self.prefix)
-    }
-}
-
 /// A request to a route.
 pub struct HttpRouteRequest {
     /// The node.
@@ -128,18 +105,5 @@ impl Node {
     pub fn http_route_url(&self, host: &Host, route: &HttpRouteSpec) -> Option<String> {
         let base = self.extensions.get::<SharedPublicUrl>()?.base(host.domain())?;
         Some(format!("{base}/{}/{}", route.prefix, percent_encode(host.domain())))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_is_one_word_that_the_server_does_not_use() {
-        let valid = |prefix| HttpRouteSpec { prefix, methods: &["GET"], doc: "" }.is_valid();
-        assert!(valid("upload") && valid("bits-of-binary"));
-        assert!(!valid("http-bind") && !valid("readyz"));
-        assert!(!valid("") && !valid("api") && !valid("a/b") && !valid("%2e") && !valid("Upload"));
     }
 }

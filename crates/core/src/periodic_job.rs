@@ -79,7 +79,8 @@ pub struct PeriodicJob {
     pub feature: &'static str,
     /// Its declaration.
     pub spec: &'static PeriodicJobSpec,
-    pub(crate) handler: Arc<dyn PeriodicJobHandler>,
+    /// Runs it.
+    pub handler: Arc<dyn PeriodicJobHandler>,
 }
 
 /// When jobs run next: by name and domain, so that a reload changes nothing. Bounded by the domains that were ever served.

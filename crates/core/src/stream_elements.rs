@@ -86,9 +86,12 @@ where
 /// The three tables of a host; lists, because there are few entries.
 #[derive(Default)]
 pub struct StreamElements {
-    pub(crate) nonzas: Vec<(Ns, &'static str, NonzaHandler)>,
-    pub(crate) bind2_inline: Vec<(Ns, &'static str, Bind2InlineHandler)>,
-    pub(crate) pre_auth: Vec<(Ns, &'static str, Arc<dyn PreAuthHandler>)>,
+    /// Elements of a bound stream.
+    pub nonzas: Vec<(Ns, &'static str, NonzaHandler)>,
+    /// Elements inside a bind request.
+    pub bind2_inline: Vec<(Ns, &'static str, Bind2InlineHandler)>,
+    /// Requests before authentication.
+    pub pre_auth: Vec<(Ns, &'static str, Arc<dyn PreAuthHandler>)>,
 }
 
 impl StreamElements {

@@ -1,5 +1,5 @@
 //! What a feature declares as plain values: specifications, options, stream features. The engine's
-//! `core/src/feature.rs` is the whole declaration.
+//! `feature-api/src/feature.rs` is the whole declaration.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

@@ -10,8 +10,8 @@
 //! Right: a spelling is refused or is the same account; there is never a second account whose name normalises to
 //! the first one's.
 
+use feature_api::feature::OptionValue;
 use testkit::server::{PASSWORD, TestServerConfig};
-use throng_core::feature::OptionValue;
 
 use crate::support::ClientTransport;
 

@@ -8,9 +8,9 @@
 //!
 //! Right: every request is refused, and no password changes.
 
+use feature_api::feature::OptionValue;
 use sasl::Mechanism;
 use testkit::server::{PASSWORD, TestServerConfig, TlsClientSettings};
-use throng_core::feature::OptionValue;
 
 use crate::support::{ClientTransport, ask};
 

@@ -8,9 +8,9 @@
 //! Right: one registration succeeds, the others get `conflict`; data of the previous account does not belong to its
 //! successor.
 
+use feature_api::feature::OptionValue;
 use sasl::Mechanism;
 use testkit::server::{PASSWORD, TestServerConfig, run_until_idle};
-use throng_core::feature::OptionValue;
 
 use crate::support::{ClientTransport, ask};
 

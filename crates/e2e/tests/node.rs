@@ -442,7 +442,7 @@ async fn round_trips() {
 
     let limits = throng_core::NodeLimits::default();
     let enabled = features::registry::enable(&std::collections::BTreeMap::new()).expect("the defaults");
-    let host = throng_core::Host::build("example.com", &enabled, &limits).expect("a host");
+    let host = feature_api::build_host("example.com", &enabled, &limits).expect("a host");
     let node = throng_core::Node::new(throng_core::NodeComponents {
         hosts: [("example.com".to_owned(), Arc::new(host))].into_iter().collect(),
         stores,

@@ -1,11 +1,11 @@
 //! Tests of registration from the first byte of a stream (XEP-0077, section 3.1.1), including stream negotiation.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
+use feature_api::feature::OptionValue;
 use features::registry::ALL;
 use stanza::StreamCondition;
 use streams::{NegotiationPolicy, TlsPolicy};
 use testkit::server::{ReceivedElement, StreamClient, TestServer, TestServerConfig};
-use throng_core::feature::OptionValue;
 
 fn server(options: &[(&'static str, OptionValue)], tls: TlsPolicy) -> TestServer {
     let default = TestServerConfig::default();

@@ -24,10 +24,10 @@
 
 use std::ops::Range;
 
+use feature_api::feature::{Feature, FeatureBuilder, Spec};
 use jid::JidRef;
 use stanza::{PayloadNs, StanzaCondition, StanzaError, StanzaKindSet};
 use throng_core::Node;
-use throng_core::feature::{Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, StopReason};
 use xml::Ns;
 

@@ -5,7 +5,7 @@
 //!
 //! Inline requests of binding are registered by the features themselves (`FeatureBuilder::bind2_inline`), not here.
 
-use throng_core::feature::{Feature, Spec};
+use feature_api::feature::{Feature, Spec};
 
 /// Bind 2.
 pub static FEATURE: Feature = Feature {

@@ -7,8 +7,8 @@
 //!
 //! The form is part of the domain's capabilities hash; a change of addresses changes the hash.
 
+use feature_api::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
 use throng_core::disco::DiscoForm;
-use throng_core::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
 
 /// Contact Addresses for XMPP Services.
 pub static FEATURE: Feature = Feature {
@@ -83,9 +83,10 @@ fn is_uri(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use feature_api::EnabledFeature;
+    use feature_api::feature::FeatureOptions;
     use testkit::TestNode;
-    use throng_core::feature::FeatureOptions;
-    use throng_core::{EnabledFeature, NodeLimits};
+    use throng_core::NodeLimits;
 
     fn engine(addresses: &[(&str, &[&str])]) -> TestNode {
         let mut options = FeatureOptions::defaults(FEATURE.options);

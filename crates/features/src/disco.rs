@@ -15,11 +15,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use stanza::{StanzaCondition, StanzaError};
 use store::Subscription;
 use throng_core::Account;
 use throng_core::disco::{DiscoInfo, DiscoNode, DiscoQuery};
-use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
 use throng_core::service::Service;

@@ -7,8 +7,8 @@
 //!
 //! `utc` and `tzo` come from the node's clock, never from the operating system, so that tests can control it.
 
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use stanza::payload::datetime::format_utc;
-use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use xml::Ns;
 

@@ -16,13 +16,13 @@
 use base::Secret;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use feature_api::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
 use jid::JidRef;
 use ring::hmac;
 use stanza::payload::datetime::format_utc;
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::feature::{
-    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
-};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::session::flags;
 use xml::{Ns, Writer};

@@ -5,7 +5,7 @@
 //!
 //! The streams read the options by name, so an option that is renamed here must be renamed there.
 
-use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue, Spec};
+use feature_api::feature::{Feature, OptionKind, OptionSpec, OptionValue, Spec};
 
 /// Fast Authentication Streamlining Tokens.
 pub static FEATURE: Feature = Feature {

@@ -11,10 +11,10 @@
 //!
 //! A session's presence is removed in the last phase of the closing chain; this feature has to read it before that.
 
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use stanza::{IqType, PayloadNs, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
 use store::last_seen::MAX_STATUS_BYTES;
 use store::{LastActivity, StoreError};
-use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{ClosingCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;

@@ -10,7 +10,7 @@
 //!
 //! RFC 3921's examples send the request to the domain, but most clients send it without `to`, so both targets answer.
 
-use throng_core::feature::{Feature, FeatureBuilder, Spec};
+use feature_api::feature::{Feature, FeatureBuilder, Spec};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use xml::Ns;
 

@@ -1,6 +1,6 @@
 //! Features of the server beyond routing, one file or folder for each specification.
 //!
-//! Start at [`registry`]. A feature is one constant, [`throng_core::feature::Feature`], with everything that other
+//! Start at [`registry`]. A feature is one constant, [`feature_api::feature::Feature`], with everything that other
 //! crates need: specifications, requests, disco variables, options, and the function that registers its handlers. The
 //! smallest one to copy from is [`ping`].
 //!

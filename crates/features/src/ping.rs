@@ -13,11 +13,11 @@
 //! any request to a missing account (RFC 6121, section 8.5.1).
 
 use base::id::random_id;
-use stanza::StanzaCondition;
-use throng_core::SharedStanza;
-use throng_core::feature::{
+use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use stanza::StanzaCondition;
+use throng_core::SharedStanza;
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::provided::KeepAlivePing;
 use throng_core::server_error::store_error;

@@ -10,12 +10,12 @@
 //!
 //! The limits cover all private values of the account, including those that other features keep in the same store.
 
+use feature_api::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
 use stanza::{ErrorType, StanzaCondition, StanzaError};
 use store::account_kv::MAX_KEY_BYTES;
 use store::{AccountKvLimits, PutOutcome};
-use throng_core::feature::{
-    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
-};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::limits::FRAGMENT_LIMITS;
 use throng_core::server_error::store_error;

@@ -11,8 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use throng_core::EnabledFeature;
-use throng_core::feature::{Feature, FeatureOptions, OptionValue};
+use feature_api::EnabledFeature;
+use feature_api::feature::{Feature, FeatureOptions, OptionValue};
 
 /// Every feature, in order.
 pub static ALL: &[&Feature] = &[
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use testkit::TestNode;
-    use throng_core::{Host, NodeLimits};
+    use throng_core::NodeLimits;
 
     fn all(names: &BTreeSet<&str>) -> Vec<EnabledFeature> {
         let on = ALL.iter().filter(|f| names.contains(f.name));
@@ -343,7 +343,7 @@ mod tests {
         let names: Vec<_> = enabled.iter().map(|e| e.feature.name).collect();
         let want: Vec<_> = ALL.iter().filter(|f| f.default_on).map(|f| f.name).collect();
         assert_eq!(names, want);
-        assert!(Host::build("example.org", &enabled, &NodeLimits::default()).is_ok());
+        assert!(feature_api::build_host("example.org", &enabled, &NodeLimits::default()).is_ok());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!
 //! The streams look the module up by its name.
 
-use throng_core::feature::{Feature, Spec};
+use feature_api::feature::{Feature, Spec};
 
 /// Extensible SASL Profile.
 pub static FEATURE: Feature = Feature {

@@ -7,7 +7,7 @@
 //!
 //! `os` names the kind of system the server was built for, never details of the machine.
 
-use throng_core::feature::{
+use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};

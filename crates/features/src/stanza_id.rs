@@ -19,12 +19,12 @@
 use std::cell::RefCell;
 
 use base::TimeOrderedId;
+use feature_api::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
 use jid::JidRef;
 use stanza::{MessageType, PayloadNs, StanzaKindSet, append_child};
 use throng_core::domains::Domain;
-use throng_core::feature::{
-    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
-};
 use throng_core::hooks::{Flow, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason};
 use throng_core::server_error::unreadable_stanza;
 use throng_core::{Node, SharedStanza};

@@ -12,11 +12,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jid::JidRef;
-use stanza::{StanzaCondition, StanzaError};
-use throng_core::feature::{
+use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use jid::JidRef;
+use stanza::{StanzaCondition, StanzaError};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::{Host, Node};
 use xml::{Ns, Writer};

@@ -11,8 +11,8 @@
 //!
 //! A session may hold `unacked_bytes` in addition to the limits of its queue, even while it is detached.
 
+use feature_api::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
 use stanza::{append_child, payload::delay};
-use throng_core::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
 use throng_core::provided::AddDelay;
 use throng_core::session::StreamManagementConfig;
 use throng_core::{SharedStanza, StreamFeature};

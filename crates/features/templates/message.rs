@@ -3,8 +3,8 @@
 //! TODO(example_feature): state what the server does and what it does not implement (`Not implemented: …`); what a
 //! reader of the specification gets wrong goes under a heading `# Pitfalls`.
 
+use feature_api::feature::{Feature, FeatureBuilder, Spec};
 use stanza::{PayloadNs, StanzaKindSet};
-use throng_core::feature::{Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{Flow, IncomingCtx, Interest, Phase};
 
 /// Example Feature.

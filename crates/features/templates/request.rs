@@ -3,7 +3,7 @@
 //! TODO(example_feature): state what the server does and what it does not implement (`Not implemented: …`); what a
 //! reader of the specification gets wrong goes under a heading `# Pitfalls`.
 
-use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use xml::Ns;
 

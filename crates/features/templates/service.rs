@@ -3,11 +3,11 @@
 //! TODO(example_feature): state what the service does and what it does not implement (`Not implemented: …`); what a
 //! reader of the specification gets wrong goes under a heading `# Pitfalls`.
 
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use feature_api::service::ServiceSpec;
 use stanza::StanzaCondition;
 use throng_core::disco::DiscoIdentity;
-use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
-use throng_core::service::ServiceSpec;
 use xml::Ns;
 
 /// Example Feature.
@@ -52,7 +52,7 @@ mod tests {
             node.create_user(user);
             let client = node.connect(user, "balcony");
             let service = FEATURE.options[0].default.clone();
-            let throng_core::feature::OptionValue::Text(address) = service else { panic!("an address") };
+            let feature_api::feature::OptionValue::Text(address) = service else { panic!("an address") };
             let address = address.replace("{domain}", "example.com");
             let query = format!("<query xmlns='{}'/>", Ns::Receipts.as_str());
             let reply =

@@ -3,11 +3,11 @@
 //! TODO(example_feature): state what the server does and what it does not implement (`Not implemented: …`); what a reader
 //! of the specification gets wrong goes under a heading `# Pitfalls`.
 
-use stanza::{StanzaCondition, StanzaError};
-use store::{AccountKvLimits, PutOutcome};
-use throng_core::feature::{
+use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use stanza::{StanzaCondition, StanzaError};
+use store::{AccountKvLimits, PutOutcome};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::limits::FRAGMENT_LIMITS;
 use throng_core::server_error::store_error;

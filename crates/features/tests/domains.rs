@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use base::lock::LeafMutex;
+use feature_api::EnabledFeature;
 use jid::JidRef;
 use stanza::{StanzaCondition, StanzaError};
 use store::Subscription;
 use testkit::TestNode;
 use throng_core::domains::{ComponentError, Domain, DomainRoute};
-use throng_core::{EnabledFeature, NodeLimits, SharedStanza};
+use throng_core::{NodeLimits, SharedStanza};
 use throng_features::registry::{ModuleConfig, enable};
 
 const ALL: [&str; 3] = testkit::engine::DOMAINS;

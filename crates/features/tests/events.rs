@@ -5,9 +5,9 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
+use feature_api::feature::{Feature, FeatureBuilder};
 use testkit::TestNode;
 use throng_core::effect::Effect;
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{
     AvailableCtx, ClosingCtx, CreatedCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OpenedCtx, Phase,
     RemovedCtx, StopReason,

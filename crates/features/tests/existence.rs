@@ -74,7 +74,7 @@ fn rfc_6121_section_8_5_3_1_a_domain_may_choose_to_deliver_requests_to_full_addr
     let mut modules = BTreeMap::new();
     for deliver in [false, true] {
         let options =
-            [("allow_iq_without_subscription".to_owned(), throng_core::feature::OptionValue::Bool(deliver))];
+            [("allow_iq_without_subscription".to_owned(), feature_api::feature::OptionValue::Bool(deliver))];
         modules.insert("presence".to_owned(), ModuleConfig::Options(options.into()));
         let engine = engine(modules.clone());
         let (romeo, online) = (engine.connect("romeo", "orchard"), engine.connect("online", "here"));

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use base::Spawner;
+use feature_api::feature::{Feature, FeatureBuilder};
 use jid::Jid;
 use stanza::StanzaKindSet;
 use testkit::{NodeClient, TestNode, TestNodes};
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, Phase};
 use throng_core::{SharedStanza, StanzaSource};
 use throng_features::registry::ALL;

@@ -6,11 +6,11 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use feature_api::feature::{Feature, FeatureBuilder};
 use jid::Jid;
 use stanza::{StanzaCondition, StanzaKindSet};
 use store::Subscription;
 use testkit::{NodeClient, TestNode, TestNodes};
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, Phase};
 use throng_core::session::QueuedBatch;
 use throng_core::{Effects, Multicast, Node, SharedStanza, UndeliveredRecipient};

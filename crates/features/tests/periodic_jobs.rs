@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::spawn::BoxFuture;
+use feature_api::feature::{Feature, FeatureBuilder, FeatureOptions};
 use testkit::{TestNode, TestNodes};
-use throng_core::feature::{Feature, FeatureBuilder, FeatureOptions};
+use throng_core::NodeLimits;
 use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
-use throng_core::{Host, NodeLimits};
 
 /// Runs of a job in a domain.
 #[derive(Default)]
@@ -165,7 +165,7 @@ fn a_reload_does_not_run_a_job_earlier() {
     let engine = TestNode::new(&[&COUNTS]);
     engine.advance(1);
     engine.advance(4);
-    let enabled = [throng_core::EnabledFeature { feature: &COUNTS, options: FeatureOptions::default() }];
+    let enabled = [feature_api::EnabledFeature { feature: &COUNTS, options: FeatureOptions::default() }];
     engine.reload(&testkit::engine::DOMAINS, &enabled);
     engine.advance(5);
     assert_eq!(runs(&engine), 1);
@@ -206,9 +206,9 @@ fn jobs_and_routes_must_be_declared_and_unique() {
     let error = |features: &[&'static Feature]| {
         let enabled: Vec<_> = features
             .iter()
-            .map(|feature| throng_core::EnabledFeature { feature, options: FeatureOptions::default() })
+            .map(|feature| feature_api::EnabledFeature { feature, options: FeatureOptions::default() })
             .collect();
-        Host::build("example.com", &enabled, &NodeLimits::default()).unwrap_err().to_string()
+        feature_api::build_host("example.com", &enabled, &NodeLimits::default()).unwrap_err().to_string()
     };
     assert_eq!(
         error(&[&SILENT]),

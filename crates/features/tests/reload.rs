@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use feature_api::EnabledFeature;
+use feature_api::feature::{Feature, FeatureOptions};
 use stanza::StreamCondition;
 use testkit::TestNode;
-use throng_core::feature::{Feature, FeatureOptions};
+use throng_core::NodeLimits;
 use throng_core::hooks::{Flow, OpenedCtx, Phase};
-use throng_core::{EnabledFeature, Host, NodeLimits};
 use throng_features::registry::{ModuleConfig, enable};
 
 const ALL: [&str; 3] = testkit::engine::DOMAINS;
@@ -71,7 +72,7 @@ static RETURN_OF_DOMAINS: Feature = Feature {
         builder.opened(Phase::Notify, |ctx: &mut OpenedCtx<'_>| {
             if ctx.session.resource() == "late" {
                 let host = |domain: &&str| {
-                    let host = Host::build(domain, &modules(&[]), &ctx.node.limits()).unwrap();
+                    let host = feature_api::build_host(domain, &modules(&[]), &ctx.node.limits()).unwrap();
                     ((*domain).to_owned(), Arc::new(host))
                 };
                 ctx.node.set_hosts(ALL.iter().map(host).collect());

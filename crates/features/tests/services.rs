@@ -1,15 +1,17 @@
 //! Tests of the service contract, with a service that has items and one that has none.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionValue};
+use feature_api::service::ServiceSpec;
+use feature_api::service::check_service_addresses;
+use feature_api::{EnabledFeature, HostError};
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::disco::DiscoIdentity;
-use throng_core::domains::check_service_addresses;
-use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionValue};
 use throng_core::hooks::{Flow, HandlerOutcome, StopReason};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
-use throng_core::service::{ServiceCtx, ServiceSpec};
-use throng_core::{EnabledFeature, Host, HostError, NodeLimits, SharedStanza};
+use throng_core::service::ServiceCtx;
+use throng_core::{NodeLimits, SharedStanza};
 use throng_features::{disco, entity_time, ping};
 use xml::Ns;
 
@@ -333,7 +335,8 @@ fn the_address_is_an_option_and_follows_a_reload() {
 
 fn hosts(addresses: &[(&str, &str)]) -> Result<(), HostError> {
     let build = |domain: &str| {
-        let host = Host::build(domain, &with(&[&ECHO, &MUTE], addresses), &NodeLimits::default())?;
+        let host =
+            feature_api::build_host(domain, &with(&[&ECHO, &MUTE], addresses), &NodeLimits::default())?;
         Ok((domain.to_owned(), std::sync::Arc::new(host)))
     };
     check_service_addresses(&["example.com", "example.net"].into_iter().map(build).collect::<Result<_, _>>()?)
@@ -378,7 +381,7 @@ fn handlers_of_a_service_need_a_declared_service() {
         },
         ..Feature::EMPTY
     };
-    let error = Host::build("example.com", &with(&[&WRONG], &[]), &NodeLimits::default()).err();
+    let error = feature_api::build_host("example.com", &with(&[&WRONG], &[]), &NodeLimits::default()).err();
     let problem = "registers handlers or forms of a service; declare it under `service`".to_owned();
     assert_eq!(error, Some(HostError::Undeclared("wrong", problem)));
 }

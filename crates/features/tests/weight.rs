@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 
 use counting_allocator::live_bytes;
+use feature_api::EnabledFeature;
+use feature_api::feature::{Feature, FeatureOptions};
 use testkit::TestNode;
-use throng_core::feature::{Feature, FeatureOptions};
-use throng_core::{EnabledFeature, NodeLimits};
+use throng_core::NodeLimits;
 use throng_features::registry::ALL;
 
 /// Sessions before the first measurement, so that amortised growth has happened.

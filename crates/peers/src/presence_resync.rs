@@ -343,16 +343,14 @@ impl Peers<'_> {
 mod tests {
     use super::*;
     use cluster::InvalidationSubject;
-    use throng_core::feature_state::FeatureState;
     use throng_core::host::Host;
-    use throng_core::limits::NodeLimits;
     use throng_core::router::routing_table::RoutingTable;
 
     fn account(number: u32) -> Arc<Account> {
-        let host = Host::build_with("example.com", &[], &NodeLimits::default(), &FeatureState::default());
+        let host = Host::new(jid::Jid::parse("example.com").unwrap(), Arc::default());
         let table = RoutingTable::new(cluster::AddressHasher::new([1; 16]));
         let jid = jid::Jid::parse("juliet@example.com").unwrap();
-        let host = throng_core::domains::CurrentHost::new(Arc::new(host.unwrap()));
+        let host = throng_core::domains::CurrentHost::new(Arc::new(host));
         Arc::new(Account::new(AddressId::new(number).unwrap(), jid, host, &table))
     }
 

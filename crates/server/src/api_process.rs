@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::{CertificateStatus, NodeStats, Reloaded, ResourceStatus, ServerProcess};
 use base::BoxFuture;
 use base::count::HistogramSnapshot;
-use throng_core::feature::Feature;
+use feature_api::feature::Feature;
 
 use crate::proc_self;
 use crate::reload::RunningNode;

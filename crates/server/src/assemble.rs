@@ -7,15 +7,15 @@ use base::Secret;
 use base::clock::{Clock, SystemClock};
 use base::lock::{RankedMutex, rank};
 use cluster::SingleNode;
+use feature_api::feature_state::FeatureState;
 use prometheus_client::registry::Registry;
 use store::instrumented::StoreMetrics;
 use store_sql::SqlStores;
 use streams::C2sContext;
 use throng_core::deployment_secret::DeploymentSecret;
-use throng_core::feature_state::FeatureState;
 use throng_core::file_storage::SharedFileStorage;
 use throng_core::metrics::Metrics;
-use throng_core::{Host, Hosts, Node};
+use throng_core::{Hosts, Node};
 
 use crate::config::{ListenConfig, NodeConfig};
 use crate::files::DiskStorage;
@@ -59,10 +59,10 @@ pub(crate) fn build_hosts(config: &NodeConfig, feature_state: &FeatureState) -> 
     let mut hosts = Hosts::new();
     for domain in &config.hosts {
         let enabled = features::registry::enable(&config.modules_of(domain)).map_err(|e| anyhow!("{e}"))?;
-        let host = Host::build_with(domain, &enabled, &config.limits, feature_state)?;
+        let host = feature_api::build_host_with(domain, &enabled, &config.limits, feature_state)?;
         hosts.insert(host.domain().to_owned(), Arc::new(host));
     }
-    throng_core::domains::check_service_addresses(&hosts)?;
+    feature_api::service::check_service_addresses(&hosts)?;
     Ok(hosts)
 }
 

@@ -12,10 +12,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use base::clock::{Clock, SystemClock};
+use feature_api::feature_state::FeatureState;
 use net::{ConnectionLimiter, Listener};
 use rustix::fs::{Access, access};
 use store_sql::DatabaseState;
-use throng_core::feature_state::FeatureState;
 
 use crate::accounts::absolute_path;
 use crate::config::NodeConfig;

@@ -14,11 +14,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
+use feature_api::EnabledFeature;
 use features::codegen::built_in_specs::BUILT_IN;
 use features::registry::ALL;
 use net::ListenerKind;
 use streams::TlsPolicy;
-use throng_core::EnabledFeature;
 
 use crate::config::NodeConfig;
 
@@ -149,7 +149,7 @@ fn row_providers(
 }
 
 fn provider(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Provided {
-    let declares = |specs: &[throng_core::feature::Spec]| specs.iter().any(|s| s.name == spec);
+    let declares = |specs: &[feature_api::feature::Spec]| specs.iter().any(|s| s.name == spec);
     let modules: Vec<&str> = ALL.iter().filter(|f| declares(f.specs)).map(|f| f.name).collect();
     let is_on = |name: &&&str| enabled.iter().any(|e| e.feature.name == **name);
     let off: Vec<&str> = modules.iter().filter(|name| !is_on(name)).copied().collect();

@@ -1,6 +1,6 @@
 //! Settings that are valid each and do not work together, as sentences for the log, `throng check` and reloads.
 
-use throng_core::EnabledFeature;
+use feature_api::EnabledFeature;
 use throng_core::limits::ADDED_BYTES;
 
 use crate::config::NodeConfig;

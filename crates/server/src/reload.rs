@@ -5,7 +5,7 @@
 //!
 //! - immediately, for all clients: log level, limits, administrators, connection limits, modules and their options
 //!   (hosts are replaced, see `throng_core::domains`; shared feature state outlives them, see
-//!   `throng_core::feature_state`), domains;
+//!   `feature_api::feature_state`), domains;
 //! - for new connections: certificates, logins, policies of listeners, the size of stanzas;
 //! - for new requests: everything in `[http]`;
 //! - after a restart: the changes listed by [`changes_that_need_a_restart`]. They are reported, and the node
@@ -28,7 +28,7 @@ use base::clock::Millis;
 use base::lock::{LeafMutex, LeafRwLock, RankedMutex, rank};
 use net::{ConnectionLimiter, ConnectionLimits, ListenerConfigCell};
 use streams::C2sContext;
-use throng_core::{Host, Hosts};
+use throng_core::Hosts;
 
 use crate::assemble::{self, AssembledNode};
 use crate::config::{ListenConfig, NodeConfig, changed_limits};
@@ -334,12 +334,17 @@ impl RunningNode {
                 Some(host) if same_modules && old.limits == new.limits => host,
                 _ => {
                     let enabled = features::registry::enable(&modules).map_err(|e| anyhow!("{e}"))?;
-                    Arc::new(Host::build_with(domain, &enabled, &new.limits, &self.assembled.feature_state)?)
+                    Arc::new(feature_api::build_host_with(
+                        domain,
+                        &enabled,
+                        &new.limits,
+                        &self.assembled.feature_state,
+                    )?)
                 }
             };
             hosts.insert(domain.clone(), host);
         }
-        throng_core::domains::check_service_addresses(&hosts)?;
+        feature_api::service::check_service_addresses(&hosts)?;
         Ok((hosts, rebuilt))
     }
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base::clock::Clock;
+use feature_api::feature::{Feature, FeatureBuilder};
 use net::bosh::{BoshSessionTable, BoshSettings, PendingResponse, RequestSource};
 use testkit::server::{TestServer, TestServerConfig, run_until_idle};
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::session::StreamManagementConfig;
 use throng_streams::{C2sConnection, TlsPolicy};
 

@@ -7,9 +7,9 @@
 use std::fmt::Debug;
 use std::sync::mpsc;
 
+use feature_api::feature::Feature;
 use sasl::encoding;
 use testkit::server::{PASSWORD, StreamClient, TestServerConfig, TlsClientSettings};
-use throng_core::feature::Feature;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use feature_api::feature::{Feature, FeatureBuilder};
 use stanza::{StanzaKindSet, StreamCondition};
 use testkit::server::{ReceivedEvent, StreamClient, TestServer, TestServerConfig, run_until_idle};
 use throng_core::effect::Effects;
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{Flow, HandlerOutcome, Interest, OutgoingCtx, Phase, StopReason};
 use throng_core::provided::KeepAlivePing;
 use throng_core::session::ToRewrite;

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use counting_allocator::allocations;
+use feature_api::feature::{Feature, OptionKind, OptionSpec, OptionValue};
 use testkit::server::{PASSWORD, STREAM_HEADER, TestServerConfig};
-use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue};
 
 /// Maximum of allocations of client and server together from header to success; measured: 53.
 const MAX_ALLOCATIONS: usize = 80;

@@ -6,8 +6,8 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use feature_api::feature::{Feature, FeatureBuilder};
 use testkit::server::{StreamClient, TestServer, TestServerConfig, run_until_idle};
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::message_backup::MessageBackup;
 use throng_core::session::StreamManagementConfig;
 use throng_core::{Account, Node, SharedStanza};

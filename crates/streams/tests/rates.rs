@@ -5,12 +5,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
+use feature_api::feature::{Feature, FeatureBuilder};
 use jid::Jid;
 use sasl::Mechanism;
 use testkit::server::{PASSWORD, StreamClient, TestServer, TestServerConfig, run_until_idle};
 use throng_core::NodeLimits;
 use throng_core::SharedStanza;
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::provided::KeepAlivePing;
 use throng_core::session::StreamManagementConfig;
 

@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
+use feature_api::feature::{Feature, FeatureBuilder};
 use sasl::Mechanism;
 use stanza::StreamCondition;
 use testkit::server::{PASSWORD, STREAM_HEADER, StreamClient, TestServer, TestServerConfig, run_until_idle};
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::session::StreamManagementConfig;
 use throng_streams::TlsPolicy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -18,17 +18,16 @@ use std::task::{Context, Waker};
 
 use base::ManualClock;
 use cluster::{Cluster, NodeId, SingleNode};
+use feature_api::EnabledFeature;
+use feature_api::feature::{Feature, FeatureOptions, OptionValue};
+use feature_api::feature_state::FeatureState;
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StreamError};
 use store::{AddressId, RosterItem, RosterUpdate, Stores, Subscription};
-use throng_core::feature::{Feature, FeatureOptions, OptionValue};
-use throng_core::feature_state::FeatureState;
 use throng_core::http_route::{HttpRouteBody, HttpRouteRequest, MatchedHttpRoute};
 use throng_core::metrics::Metrics;
 use throng_core::session::{QueuedBatch, QueuedStanza, ToRewrite};
-use throng_core::{
-    EnabledFeature, Host, Hosts, Node, NodeComponents, NodeLimits, Outbox, Principal, Session,
-};
+use throng_core::{Host, Hosts, Node, NodeComponents, NodeLimits, Outbox, Principal, Session};
 
 use crate::client_stream::ClientStream;
 use crate::counting_store::CountingStore;
@@ -43,7 +42,7 @@ pub const DOMAINS: [&str; 3] = ["example.com", "example.net", "example.org"];
 const ROUNDS: usize = 16;
 
 fn hosts(domains: &[&str], enabled: &[EnabledFeature], limits: &NodeLimits, kept: &FeatureState) -> Hosts {
-    let build = |d: &&str| Arc::new(Host::build_with(d, enabled, limits, kept).expect("a host"));
+    let build = |d: &&str| Arc::new(feature_api::build_host_with(d, enabled, limits, kept).expect("a host"));
     domains.iter().map(|d| ((*d).to_owned(), build(d))).collect()
 }
 
@@ -472,9 +471,9 @@ impl NodeClient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use feature_api::feature::FeatureBuilder;
     use stanza::StanzaKindSet;
     use std::task::Poll;
-    use throng_core::feature::FeatureBuilder;
     use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason};
     use throng_core::{Effect, SharedStanza};
 

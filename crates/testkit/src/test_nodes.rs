@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::ManualClock;
 use cluster::memory::{Bus, NetworkFaults};
 use cluster::{Cluster, NodeId, SingleNode};
+use feature_api::EnabledFeature;
+use feature_api::feature::Feature;
 use store::Stores;
-use throng_core::feature::Feature;
-use throng_core::{EnabledFeature, NodeLimits};
+use throng_core::NodeLimits;
 
 use crate::engine::{NodeSurroundings, TestNode, with_defaults};
 use crate::manual_spawner::ManualSpawner;

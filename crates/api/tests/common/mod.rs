@@ -14,12 +14,12 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
+use feature_api::feature::Feature;
 use http_body_util::BodyExt as _;
 use jid::Jid;
 use serde_json::Value;
 use testkit::TestNode;
 use throng_api::{Api, RequestPeer};
-use throng_core::feature::Feature;
 use tower::ServiceExt as _;
 
 pub const ADMIN: &str = "admin@example.com";

@@ -8,8 +8,8 @@ use std::task::Poll;
 
 use base::TimeOrderedId;
 use cluster::NodeId;
+use feature_api::feature::{Feature, FeatureBuilder};
 use stanza::{MessageType, StanzaKind, StanzaKindSet};
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, Phase};
 
 /// End of the ids of messages that wait.

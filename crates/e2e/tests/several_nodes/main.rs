@@ -19,8 +19,8 @@ mod handovers;
 mod node_queries;
 mod simulation;
 
+use feature_api::feature::Feature;
 use features::registry::ALL;
-use throng_core::feature::Feature;
 
 /// Every feature, after the one that counts runs of the recipient's chain.
 fn observed_features() -> Vec<&'static Feature> {

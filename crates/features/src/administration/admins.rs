@@ -12,13 +12,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use feature_api::feature::FeatureBuilder;
 use jid::Jid;
 use store::{ServerKv, StoreError};
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, CurrentValues, RegisterCommands,
 };
-use throng_core::feature::FeatureBuilder;
 use throng_core::{Host, Node};
 
 use super::{FORM_TYPE, node};

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::spawn::yield_now;
+use feature_api::feature::FeatureBuilder;
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, RegisterCommands, TokenScope,
 };
-use throng_core::feature::FeatureBuilder;
 use throng_core::session::ToRewrite;
 use throng_core::{Account, Node, Session, SharedStanza};
 

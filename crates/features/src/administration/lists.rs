@@ -12,6 +12,7 @@
 //! connect or disconnect in between cause no repeated or missing entries.
 
 use base::spawn::yield_now;
+use feature_api::feature::FeatureBuilder;
 use jid::Jid;
 use store::Page;
 use throng_commands::{
@@ -19,7 +20,6 @@ use throng_commands::{
     CommandOutput, OutputValue, RegisterCommands,
 };
 use throng_core::Account;
-use throng_core::feature::FeatureBuilder;
 use throng_core::router::OnlineFilter;
 
 use super::{FORM_TYPE, node};

@@ -25,11 +25,11 @@ mod welcome;
 #[cfg(test)]
 mod tests;
 
+use feature_api::feature::FeatureDeclaration;
+use feature_api::feature::{Feature, FeatureBuilder, Spec};
 use jid::Jid;
 use throng_commands::{CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind};
 use throng_core::Node;
-use throng_core::feature::{Feature, FeatureBuilder, Spec};
-use throng_core::host_extension::FeatureDeclaration;
 
 /// Service Administration.
 pub static FEATURE: Feature = Feature {

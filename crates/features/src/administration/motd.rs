@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use base::lock::LeafMutex;
+use feature_api::feature::FeatureBuilder;
 use store::{AddressId, ServerKv, StoreError};
 use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
     CurrentValues, RegisterCommands, TokenScope,
 };
-use throng_core::feature::FeatureBuilder;
 use throng_core::hooks::{AvailableCtx, Flow, HandlerOutcome, Phase};
 use throng_core::session::{ToRewrite, flags};
 use throng_core::{Account, Effect, Effects, Host, Node, Session, SharedStanza};

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
+use feature_api::feature::FeatureBuilder;
 use throng_commands::password_policy::PasswordPolicy;
 use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
     CurrentValues, OutputValue, RegisterCommands, TokenScope,
 };
-use throng_core::feature::FeatureBuilder;
 use throng_core::{Host, Node};
 
 static MIN_LENGTH: CommandField = CommandField::new(

@@ -3,12 +3,12 @@
 //! The commands only record the request ([`request_shutdown`]); the program closes the streams in order, and
 //! restarts if requested. A later command replaces an earlier one.
 
+use feature_api::feature::FeatureBuilder;
 use throng_commands::shutdown::request_shutdown;
 use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
     RegisterCommands, TokenScope,
 };
-use throng_core::feature::FeatureBuilder;
 
 use super::announce::{broadcast, headline};
 use super::{FORM_TYPE, node};

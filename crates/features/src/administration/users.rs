@@ -6,6 +6,7 @@
 //!
 //! An account may be removed between the check and its change; that counts as success.
 
+use feature_api::feature::FeatureBuilder;
 use jid::Jid;
 use stanza::payload::datetime::format_utc;
 use store::{SearchableProfile, StoreErrorKind, Subscription};
@@ -14,7 +15,6 @@ use throng_commands::{
     CallerIdentity, Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind,
     CommandFuture, CommandOutput, OutputRow, OutputValue, RegisterCommands, TokenScope,
 };
-use throng_core::feature::FeatureBuilder;
 use xml::{Ns, Writer};
 
 use super::{FORM_TYPE, USER, USERS, check_accounts_exist, check_local_account, node, pluralize};

@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
+use feature_api::feature::FeatureBuilder;
 use jid::Jid;
 use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
     CurrentValues, RegisterCommands, TokenScope,
 };
-use throng_core::feature::FeatureBuilder;
 use throng_core::hooks::{CreatedCtx, Flow, HandlerOutcome, Phase};
 use throng_core::{Effects, Host, Node, SharedStanza};
 

@@ -36,12 +36,12 @@ mod tests;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use feature_api::feature::{self, DiscoFeature, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use jid::{Jid, JidRef};
 use stanza::{
     ErrorType, IqType, MessageType, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet,
 };
 use store::{BlocklistOutcome, Unblock};
-use throng_core::feature::{self, DiscoFeature, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use throng_core::hooks::{
     DeliverCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason, UndeliveredCtx,
 };

@@ -29,12 +29,12 @@ mod tests;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use stanza::payload::forward::{self, CarbonDirection};
 use stanza::{
     MessageTraits, MessageType, PayloadNs, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet,
 };
 use throng_core::account::PeerSession;
-use throng_core::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use throng_core::hooks::{
     ClosingCtx, DeliveredCtx, Flow, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason,
 };

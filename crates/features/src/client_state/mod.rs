@@ -32,8 +32,8 @@ mod tests;
 
 use std::sync::Arc;
 
+use feature_api::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use stanza::{MessageTraits, MessageType, PayloadNs, PresenceType, StanzaKind, StanzaKindSet};
-use throng_core::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use throng_core::hooks::{DeliverCtx, Flow, Interest, Phase};
 use throng_core::session::{Urgency, flags};
 use throng_core::stream_elements::{Bind2InlineCtx, NonzaCtx};

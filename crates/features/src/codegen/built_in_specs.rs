@@ -8,7 +8,7 @@
 //! There is one line for each specification and part that implements it, with the version that was read. A change of
 //! that part must update the line; no test detects a missing update.
 
-use throng_core::feature::Spec;
+use feature_api::feature::Spec;
 
 /// A specification and the part of the server that implements it.
 #[derive(Clone, Copy, Debug)]

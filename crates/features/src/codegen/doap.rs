@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use throng_core::feature::Spec;
+use feature_api::feature::Spec;
 
 use crate::codegen::docs::implemented;
 

@@ -10,10 +10,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use feature_api::HostError;
+use feature_api::feature::{OptionKind, OptionValue, Spec};
 use throng_core::disco::DiscoInfo;
-use throng_core::feature::{OptionKind, OptionValue, Spec};
 use throng_core::periodic_job::JobScope;
-use throng_core::{Host, HostError, NodeLimits, StreamFeatureStage};
+use throng_core::{Host, NodeLimits, StreamFeatureStage};
 
 use crate::codegen::built_in_specs::BUILT_IN;
 use crate::registry::{ALL, enable};
@@ -186,7 +187,7 @@ pub fn golden_files() -> Result<[(&'static str, String); 4], HostError> {
 fn default_host() -> Result<Host, HostError> {
     // The empty configuration has no unknown names.
     let enabled = enable(&BTreeMap::new()).unwrap_or_default();
-    Host::build("example.org", &enabled, &NodeLimits::default())
+    feature_api::build_host("example.org", &enabled, &NodeLimits::default())
 }
 
 fn disco_text(info: &DiscoInfo) -> String {

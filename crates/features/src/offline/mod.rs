@@ -27,11 +27,11 @@ mod tests;
 use std::sync::Arc;
 
 use base::spawn::BoxFuture;
-use stanza::{MessageType, StanzaKindSet};
-use store::Quota;
-use throng_core::feature::{
+use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use stanza::{MessageType, StanzaKindSet};
+use store::Quota;
 use throng_core::hooks::{AvailableCtx, Flow, Interest, OpenedCtx, Phase, StopReason, UndeliveredCtx};
 use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 use throng_core::session::flags;

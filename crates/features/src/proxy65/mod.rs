@@ -22,16 +22,16 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use base::{ActivationRefusal, BytestreamLimits};
+use feature_api::feature::{
+    DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use feature_api::service::ServiceSpec;
 use jid::{Jid, prepare_domain};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::bytestream_relay::{BytestreamRelay, SharedBytestreamRelay};
 use throng_core::disco::DiscoIdentity;
-use throng_core::feature::{
-    DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec,
-};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
-use throng_core::service::ServiceSpec;
 use xml::{Ns, Writer};
 
 /// Proxy of SOCKS5 Bytestreams.

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use base::lock::LeafMutex;
+use feature_api::EnabledFeature;
 use jid::JidRef;
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::NodeLimits;
-use throng_core::host::EnabledFeature;
 
 use super::*;
 

@@ -23,11 +23,11 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jid::Jid;
-use stanza::StanzaError;
-use throng_core::feature::{
+use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use jid::Jid;
+use stanza::StanzaError;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::stream_elements::PreAuthRequest;
 use throng_core::{Node, StreamFeature};

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use feature_api::EnabledFeature;
+use feature_api::feature::FeatureOptions;
 use stanza::{Element, Head};
 use testkit::{NodeClient, TestNode, assert_same};
-use throng_core::feature::FeatureOptions;
 use throng_core::session::flags;
-use throng_core::{EnabledFeature, NodeLimits, StreamFeatureStage};
+use throng_core::{NodeLimits, StreamFeatureStage};
 
 use super::*;
 

@@ -20,10 +20,10 @@
 
 use std::sync::Arc;
 
+use feature_api::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use jid::JidRef;
 use stanza::{Head, PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
 use store::Subscription;
-use throng_core::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use throng_core::hooks::{
     ClosingCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason,
 };

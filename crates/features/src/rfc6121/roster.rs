@@ -15,10 +15,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use feature_api::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
 use jid::Jid;
 use stanza::{ErrorType, PresenceType, StanzaCondition, StanzaError};
 use store::{RosterItem, RosterSnapshot, RosterUpdate, RosterUpdateOutcome, StoreError, Subscription};
-use throng_core::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
 use throng_core::hooks::{AvailableCtx, ClosingCtx, Flow, Phase};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;

@@ -17,10 +17,10 @@
 
 use std::sync::Arc;
 
+use feature_api::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use jid::{Jid, JidRef};
 use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet};
 use store::{AddressId, RosterItem, RosterUpdate, StoreError, StoreErrorKind, Subscription};
-use throng_core::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
 use throng_core::hooks::{
     AvailableCtx, Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, RemovedCtx, StopReason,
 };

@@ -39,18 +39,18 @@ mod transfer;
 use std::sync::Arc;
 
 use base::spawn::BoxFuture;
+use feature_api::feature::{
+    DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use feature_api::service::ServiceSpec;
 use throng_core::Node;
 use throng_core::deployment_secret::DeploymentSecret;
 use throng_core::disco::{DiscoForm, DiscoIdentity};
-use throng_core::feature::{
-    DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec,
-};
 use throng_core::file_storage::{FileDirectory, SharedFileStorage};
 use throng_core::hooks::{Flow, HandlerOutcome, Phase, RemovedCtx};
 use throng_core::http_route::{HttpRouteRequest, HttpRouteSpec};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
-use throng_core::service::ServiceSpec;
 use xml::Ns;
 
 use self::quota::UploadQuota;

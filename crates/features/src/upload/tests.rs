@@ -2,10 +2,10 @@
 
 use base::clock::Clock as _;
 use base64::Engine as _;
+use feature_api::EnabledFeature;
 use http::{Request, StatusCode};
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::NodeLimits;
-use throng_core::host::EnabledFeature;
 use throng_core::http_route::HttpRouteBody;
 
 use super::*;

@@ -17,6 +17,10 @@ mod fields;
 #[cfg(test)]
 mod tests;
 
+use feature_api::feature::{
+    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
+};
+use feature_api::service::ServiceSpec;
 use fields::{FIELDS, LEGACY_FIELDS};
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::payload::rsm::{PagePosition, RsmRequest, RsmResponse};
@@ -26,12 +30,8 @@ use store::{
     FoundUser, SearchPageRequest, Seek, StoreError, StoreErrorKind, Stores, UserQuery, UserSearchPage,
 };
 use throng_core::disco::DiscoIdentity;
-use throng_core::feature::{
-    DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
-};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
-use throng_core::service::ServiceSpec;
 use throng_core::session::flags;
 use xml::{Ns, Writer};
 

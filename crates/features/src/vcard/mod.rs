@@ -19,11 +19,11 @@ mod photo;
 #[cfg(test)]
 mod tests;
 
-use stanza::{StanzaCondition, StanzaError};
-use throng_core::Effects;
-use throng_core::feature::{
+use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::Effects;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::limits::FRAGMENT_LIMITS;
 use throng_core::server_error::store_error;

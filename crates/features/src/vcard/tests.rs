@@ -1,8 +1,9 @@
 //! Tests of vCards: the cases of XEP-0054, section 3, limits, and searchable fields.
 
+use feature_api::EnabledFeature;
+use feature_api::feature::FeatureOptions;
 use testkit::{NodeClient, TestNode, assert_same};
-use throng_core::feature::FeatureOptions;
-use throng_core::{EnabledFeature, NodeLimits};
+use throng_core::NodeLimits;
 
 use super::*;
 

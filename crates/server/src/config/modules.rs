@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use feature_api::feature::OptionValue;
 use features::registry::ModuleConfig;
 use streams::AuthPolicy;
-use throng_core::feature::OptionValue;
 
 use super::reader::{ConfigErrors, ConfigSection};
 use super::source::KeyPath;

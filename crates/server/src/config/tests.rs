@@ -1,9 +1,9 @@
 //! Configuration tests: defaults, every mistake with its fix, and settings of single domains.
 
+use feature_api::feature::OptionValue;
 use features::registry::ModuleConfig;
 use sasl::Mechanism;
 use streams::TlsPolicy;
-use throng_core::feature::OptionValue;
 
 use super::*;
 
@@ -312,7 +312,7 @@ fn addresses_of_services_are_checked_for_all_domains() {
     let build = |text: &str| {
         let config = NodeConfig::from_text(text).unwrap();
         let built =
-            crate::assemble::build_hosts(&config, &throng_core::feature_state::FeatureState::default());
+            crate::assemble::build_hosts(&config, &feature_api::feature_state::FeatureState::default());
         built.map(|_| ()).map_err(|error| error.to_string())
     };
     let hosts = "hosts = ['a.org', 'b.org']\n";
@@ -331,7 +331,7 @@ fn addresses_of_services_are_checked_for_all_domains() {
 fn modules_refuse_values_of_options_with_the_reason() {
     let build = |option: &str| {
         let config = NodeConfig::from_text(&format!("[modules.proxy65]\n{option}\n")).unwrap();
-        let state = throng_core::feature_state::FeatureState::default();
+        let state = feature_api::feature_state::FeatureState::default();
         crate::assemble::build_hosts(&config, &state).map(|_| ()).map_err(|error| error.to_string())
     };
     for option in [

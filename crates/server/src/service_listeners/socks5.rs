@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use base::spawn::BoxFuture;
 use base::{ActivationRefusal, BytestreamLimits};
+use feature_api::feature::FeatureOptions;
 use features::proxy65;
 use jid::JidRef;
 use net::AcceptedConnection;
 use net::socks5::{BytestreamDestination, SWEEP_MILLIS, Socks5Outcome, Socks5Proxy};
 use prometheus_client::registry::Unit;
 use throng_core::bytestream_relay::{BytestreamRelay, SharedBytestreamRelay};
-use throng_core::feature::FeatureOptions;
 use throng_core::{Host, Node};
 
 use super::{ServiceFrontend, ServiceListenerSpec};

@@ -12,6 +12,7 @@ mod pipelining;
 mod revoked;
 mod upgrades;
 
+use feature_api::feature::{Feature, OptionKind, OptionSpec, OptionValue};
 use sasl::client::{Gs2, ScramClient};
 use sasl::{Mechanism, ScramHash, encoding};
 use stanza::StreamCondition;
@@ -19,7 +20,6 @@ use testkit::server::{
     PASSWORD, ReceivedElement, ReceivedEvent, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
     run_until_idle,
 };
-use throng_core::feature::{Feature, OptionKind, OptionSpec, OptionValue};
 use throng_core::stream_elements::Bind2InlineCtx;
 use xml::Ns;
 

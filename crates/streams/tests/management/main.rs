@@ -8,6 +8,7 @@ mod disconnects;
 
 use std::cell::RefCell;
 
+use feature_api::feature::{Feature, FeatureBuilder};
 use sasl::Mechanism;
 use stanza::{StanzaCondition, StanzaError, StanzaKindSet, StreamCondition};
 use testkit::server::{
@@ -15,7 +16,6 @@ use testkit::server::{
     run_until_idle,
 };
 use throng_core::effect::Effects;
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{Flow, HandlerOutcome, Interest, OutgoingCtx, Phase, StopReason};
 use throng_core::receipt::{ReceiptIssuer, receipt_pair};
 use throng_core::session::outstanding::MAX_OUTSTANDING_STANZAS;

@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use base::spawn::{BoxFuture, Spawner};
 use base::{ManualClock, Secret};
 use cluster::{Cluster, NodeId, SingleNode};
+use feature_api::EnabledFeature;
+use feature_api::feature::{Feature, FeatureOptions, OptionValue};
 use jid::Jid;
 use net::{
     ConnectionLimiter, ConnectionLimits, ListenerConfig, ListenerKind, Pipe, SharedListenerConfig, Stream,
@@ -31,9 +33,8 @@ use net::{
 use sasl::{Credentials, Mechanism, MechanismSet};
 use store::{AddressId, Stores};
 use streams::{C2sConnection, C2sContext, NegotiationPolicy, TlsPolicy};
-use throng_core::feature::{Feature, FeatureOptions, OptionValue};
 use throng_core::metrics::Metrics;
-use throng_core::{EnabledFeature, Host, Node, NodeComponents, NodeLimits};
+use throng_core::{Node, NodeComponents, NodeLimits};
 
 use crate::counting_store::CountingStore;
 use crate::node_inbox::NodeInbox;
@@ -183,8 +184,9 @@ impl TestServer {
                 EnabledFeature { feature, options }
             })
             .collect();
-        let host =
-            |d: &&str| ((*d).to_owned(), Arc::new(Host::build(d, &enabled, &setup.limits).expect("a host")));
+        let host = |d: &&str| {
+            ((*d).to_owned(), Arc::new(feature_api::build_host(d, &enabled, &setup.limits).expect("a host")))
+        };
         let node = Node::new(NodeComponents {
             hosts: setup.domains.iter().map(host).collect(),
             stores: counted.stores(),

@@ -49,7 +49,7 @@ const ENGINE_PARTS: &[&str] = &[
     "stanza-rates",
     "engine-metrics",
 ];
-const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core", "commands"];
+const BEHAVIOUR: &[&str] = &["base", "jid", "xml", "stanza", "store", "core", "feature-api", "commands"];
 
 /// Tools and tests stand above everything that is shipped.
 const LAYER_RULES: &[LayerRule] = &[
@@ -102,26 +102,32 @@ const LAYER_RULES: &[LayerRule] = &[
         uses: &["base", "jid", "stanza", "store", "cluster", "outbox", "core"],
         never: NEVER_IN_ENGINE,
     },
+    LayerRule {
+        name: "feature-api",
+        layer: 5,
+        uses: &["base", "jid", "xml", "declarations", "stanza-rates", "core"],
+        never: NEVER_IN_ENGINE,
+    },
     LayerRule { name: "access", layer: 5, uses: &["base", "jid", "store", "core"], never: NEVER_IN_ENGINE },
     LayerRule {
         name: "commands",
-        layer: 5,
-        uses: &["base", "jid", "stanza", "store", "core"],
+        layer: 6,
+        uses: &["base", "jid", "stanza", "store", "core", "feature-api"],
         never: NEVER_IN_ENGINE,
     },
     LayerRule {
         name: "streams",
-        layer: 6,
+        layer: 7,
         uses: &["base", "jid", "xml", "stanza", "sasl", "net", "core", "access"],
         never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
-    LayerRule { name: "features", layer: 6, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
-    LayerRule { name: "muc", layer: 6, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
-    LayerRule { name: "pubsub", layer: 6, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule { name: "features", layer: 7, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule { name: "muc", layer: 7, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
+    LayerRule { name: "pubsub", layer: 7, uses: BEHAVIOUR, never: NEVER_IN_ENGINE },
     LayerRule {
         name: "api",
-        layer: 7,
-        uses: &["base", "jid", "store", "core", "access", "commands"],
+        layer: 8,
+        uses: &["base", "jid", "store", "core", "feature-api", "access", "commands"],
         never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
     // It uses nothing of the server but values, because a bug shared by client and server would be invisible. Values
@@ -129,13 +135,13 @@ const LAYER_RULES: &[LayerRule] = &[
     // the RFCs' vectors and a server in its own tests check. The server's program uses it for one command.
     LayerRule {
         name: "loadgen",
-        layer: 7,
+        layer: 8,
         uses: &["jid", "xml", "stanza", "sasl", "tls-records"],
         never: &[],
     },
     LayerRule {
         name: "server",
-        layer: 8,
+        layer: 9,
         uses: &[
             "base",
             "jid",
@@ -148,6 +154,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "store-sql",
             "cluster-nats",
             "core",
+            "feature-api",
             "peers",
             "access",
             "commands",
@@ -164,7 +171,7 @@ const LAYER_RULES: &[LayerRule] = &[
     // scenarios are executed by the connections of the testkit, also against a remote server.
     LayerRule {
         name: "xtask",
-        layer: 9,
+        layer: 10,
         uses: &["core", "features", "muc", "pubsub", "testkit"],
         never: &[],
     },
@@ -173,16 +180,27 @@ const LAYER_RULES: &[LayerRule] = &[
     // No feature: the tests of a feature would link two copies of it.
     LayerRule {
         name: "testkit",
-        layer: 9,
+        layer: 10,
         uses: &[
-            "base", "jid", "xml", "stanza", "sasl", "store", "cluster", "net", "core", "peers", "access",
+            "base",
+            "jid",
+            "xml",
+            "stanza",
+            "sasl",
+            "store",
+            "cluster",
+            "net",
+            "core",
+            "feature-api",
+            "peers",
+            "access",
             "streams",
         ],
         never: &[SQL, CLUSTER_CLIENTS],
     },
     LayerRule {
         name: "e2e",
-        layer: 9,
+        layer: 10,
         uses: &[
             "base",
             "jid",
@@ -195,6 +213,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "store-sql",
             "cluster-nats",
             "core",
+            "feature-api",
             "peers",
             "access",
             "commands",
@@ -214,7 +233,7 @@ const LAYER_RULES: &[LayerRule] = &[
 /// Additional crates for tests of every layer.
 const IN_ALL_TESTS: &[&str] = &["counting-allocator"];
 /// Additional crates for tests, at or above the layer of the engine.
-const IN_TESTS: &[&str] = &["testkit", "store", "cluster", "peers"];
+const IN_TESTS: &[&str] = &["testkit", "store", "cluster", "peers", "feature-api"];
 /// Layer of the engine.
 const ENGINE_LAYER: u8 = 4;
 const PREFIX: &str = "throng-";

@@ -8,18 +8,19 @@ use base::ManualClock;
 use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
 use cluster::{NodeId, SingleNode};
+use feature_api::EnabledFeature;
+use feature_api::feature::{FeatureOptions, OptionValue};
 use jid::Jid;
 use stanza::Element;
 use store::{
     AddressId, AppendOutcome, Offline, OfflineMessage, Page, Paged, StoreFuture, StoredMessage, Stores,
 };
 use testkit::manual_spawner::ManualSpawner;
-use throng_core::feature::{FeatureOptions, OptionValue};
 use throng_core::metrics::Metrics;
 use throng_core::session::{QueuedBatch, StreamManagementTerms};
 use throng_core::{
-    Effect, Effects, EnabledFeature, Host, IngestOutcome, Node, NodeComponents, NodeLimits, Outbox,
-    Principal, Session, SharedStanza,
+    Effect, Effects, IngestOutcome, Node, NodeComponents, NodeLimits, Outbox, Principal, Session,
+    SharedStanza,
 };
 
 use super::super::FEATURE;
@@ -98,7 +99,7 @@ pub(super) struct OfflineHarness {
     pub(super) gate: Arc<GatedStore>,
     pub(super) tasks: Arc<ManualSpawner>,
     pub(super) clock: Arc<ManualClock>,
-    feature_state: throng_core::feature_state::FeatureState,
+    feature_state: feature_api::feature_state::FeatureState,
 }
 
 impl OfflineHarness {
@@ -121,8 +122,8 @@ impl OfflineHarness {
             set.set(FEATURE.options, key, OptionValue::Int(*value)).unwrap();
         }
         let enabled = [EnabledFeature { feature: &FEATURE, options: set }];
-        let feature_state = throng_core::feature_state::FeatureState::default();
-        let host = Host::build_with("capulet.com", &enabled, &limits, &feature_state).unwrap();
+        let feature_state = feature_api::feature_state::FeatureState::default();
+        let host = feature_api::build_host_with("capulet.com", &enabled, &limits, &feature_state).unwrap();
         let node = Node::new(NodeComponents {
             hosts: [("capulet.com".to_owned(), Arc::new(host))].into(),
             stores,
@@ -156,7 +157,8 @@ impl OfflineHarness {
         });
         let enabled: Vec<_> = enabled.into_iter().collect();
         let host =
-            Host::build_with("capulet.com", &enabled, &self.node.limits(), &self.feature_state).unwrap();
+            feature_api::build_host_with("capulet.com", &enabled, &self.node.limits(), &self.feature_state)
+                .unwrap();
         self.node.set_hosts([("capulet.com".to_owned(), Arc::new(host))].into());
     }
 

@@ -8,8 +8,8 @@ mod roster;
 mod subscription;
 mod two_users_model;
 
+use feature_api::feature::Feature;
 use testkit::{NodeClient, TestNode};
-use throng_core::feature::Feature;
 use throng_core::session::StreamManagementTerms;
 
 /// The three features, in registry order.

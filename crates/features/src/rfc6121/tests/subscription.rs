@@ -1,9 +1,10 @@
 //! Tests of RFC 6121, section 3: presence subscriptions.
 
+use feature_api::EnabledFeature;
+use feature_api::feature::{FeatureOptions, OptionValue};
 use store::Subscription;
 use testkit::{TestNode, assert_same};
-use throng_core::feature::{FeatureOptions, OptionValue};
-use throng_core::{EnabledFeature, NodeLimits};
+use throng_core::NodeLimits;
 
 use super::{
     FEATURES, JULIET, ROMEO, count_queued_from, detach, error, is, online, push, send_presence_of_many,

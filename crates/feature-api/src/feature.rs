@@ -7,23 +7,25 @@ use std::any::Any;
 use std::sync::Arc;
 
 use declarations::StreamFeature;
-use xml::Ns;
-
-use crate::disco::{DiscoExtensions, DiscoForm, DiscoIdentity, DiscoInfo, DiscoNode};
-use crate::feature_state::FeatureState;
-use crate::hooks::{
+use throng_core::disco::{DiscoForm, DiscoIdentity, DiscoInfo, DiscoNode};
+use throng_core::hooks::{
     Available, Closing, Created, Deliver, Delivered, Handler, HandlerEntry, Incoming, Interest, Opened,
     Outgoing, Phase, Point, Removed, Undelivered,
 };
+use throng_core::host_extension::HostExtensions;
+use throng_core::http_route::{HttpRoute, HttpRouteHandler, HttpRouteSpec};
+use throng_core::iq::{IqHandler, IqKey};
+use throng_core::limits::NodeLimits;
+use throng_core::periodic_job::{PeriodicJob, PeriodicJobHandler, PeriodicJobSpec};
+use throng_core::provided::Provided;
+use throng_core::service::ServiceHandler;
+use throng_core::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
+use xml::Ns;
+
+use crate::disco::DiscoExtensions;
+use crate::feature_state::FeatureState;
 use crate::host::HostError;
-use crate::host_extension::{FeatureDeclaration, HostExtensions};
-use crate::http_route::{HttpRoute, HttpRouteHandler, HttpRouteSpec};
-use crate::iq::{IqHandler, IqKey};
-use crate::limits::NodeLimits;
-use crate::periodic_job::{PeriodicJob, PeriodicJobHandler, PeriodicJobSpec};
-use crate::provided::Provided;
-use crate::service::{ServiceHandler, ServiceHandlers, ServiceSpec};
-use crate::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
+use crate::service::{ServiceHandlers, ServiceSpec};
 
 pub use declarations::{FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec};
 
@@ -48,6 +50,15 @@ pub struct DerivedStreamFeature {
     pub feature: StreamFeature,
     /// The disco node under which the domain returns the same information; added to [`DiscoInfo::alias_nodes`].
     pub node: String,
+}
+
+/// A part of a feature's declaration that a crate above the engine defines; see [`Feature::declarations`].
+pub trait FeatureDeclaration: Any + Sync {
+    /// Called when the feature has registered its handlers; `registered` has those of all features so far.
+    ///
+    /// # Errors
+    /// The feature did not register what this declares.
+    fn check(&self, feature: &'static Feature, registered: &HostExtensions) -> Result<(), HostError>;
 }
 
 /// The declaration of a feature.
@@ -119,7 +130,7 @@ pub(crate) struct HostRegistrations {
     pub(crate) removed: Vec<HandlerEntry<Removed>>,
     pub(crate) created: Vec<HandlerEntry<Created>>,
     pub(crate) stores_offline_messages: bool,
-    pub(crate) message_backup: Option<Arc<dyn crate::message_backup::MessageBackup>>,
+    pub(crate) message_backup: Option<Arc<dyn throng_core::message_backup::MessageBackup>>,
     pub(crate) iq_without_subscription: bool,
     pub(crate) iq: Vec<(IqKey, &'static str, Arc<dyn IqHandler>)>,
     pub(crate) elements: StreamElements,
@@ -216,7 +227,7 @@ impl FeatureBuilder<'_> {
         self.parts.invalid_option.get_or_insert((key, problem));
     }
 
-    /// Provides a value that is found by its type in [`crate::Host::extensions`]; see [`crate::provided`]. Only one
+    /// Provides a value that is found by its type in [`throng_core::Host::extensions`]; see [`throng_core::provided`]. Only one
     /// feature of a host can provide it.
     pub fn provide<T: Provided>(&mut self, value: T) {
         match self.parts.extensions.provide(self.owner, value) {
@@ -230,13 +241,13 @@ impl FeatureBuilder<'_> {
     }
 
     /// Declares that the feature stores undelivered messages and delivers them later, with a handler of
-    /// `available` that clears [`crate::account::AccountState::flushing`] when nothing is left.
+    /// `available` that clears [`throng_core::account::AccountState::flushing`] when nothing is left.
     pub fn stores_offline_messages(&mut self) {
         self.parts.stores_offline_messages = true;
     }
 
     /// Registers what stores backups of messages that clients take slowly; the last feature that registers this counts.
-    pub fn message_backup(&mut self, backup: Arc<dyn crate::message_backup::MessageBackup>) {
+    pub fn message_backup(&mut self, backup: Arc<dyn throng_core::message_backup::MessageBackup>) {
         self.parts.message_backup = Some(backup);
     }
 

@@ -5,12 +5,33 @@ use std::collections::BTreeMap;
 use crate::feature::{Feature, HostRegistrations};
 use crate::host::HostError;
 
+/// Prefixes that the server uses itself.
+const RESERVED_PREFIXES: &[&str] = &[
+    "api",
+    "assets",
+    "bosh",
+    "chat",
+    "console",
+    "healthz",
+    "http-bind",
+    "metrics",
+    "readyz",
+    "ws",
+    "xmpp-websocket",
+];
+
+/// Whether the prefix of an HTTP route can be used.
+fn is_valid(prefix: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+    !prefix.is_empty() && prefix.bytes().all(known) && !RESERVED_PREFIXES.contains(&prefix)
+}
+
 /// How the HTTP routes and periodic jobs that a feature registered differ from the declared ones, if they do.
 pub(crate) fn undeclared_parts(feature: &Feature, parts: &HostRegistrations) -> Option<String> {
     let registered = parts.http_routes.iter().filter(|route| route.feature == feature.name);
     let routes: Vec<&str> = registered.map(|route| route.spec.prefix).collect();
     let declared: Vec<&str> = feature.http_routes.iter().map(|spec| spec.prefix).collect();
-    if let Some(spec) = feature.http_routes.iter().find(|spec| !spec.is_valid()) {
+    if let Some(spec) = feature.http_routes.iter().find(|spec| !is_valid(spec.prefix)) {
         return Some(format!("declares the HTTP route \"{}\", which is reserved or not a word", spec.prefix));
     }
     let registered = parts.periodic_jobs.iter().filter(|job| job.feature == feature.name);
@@ -47,4 +68,18 @@ pub(crate) fn duplicate_parts(parts: &HostRegistrations) -> Result<(), HostError
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_one_word_that_the_server_does_not_use() {
+        assert!(is_valid("upload") && is_valid("bits-of-binary"));
+        assert!(!is_valid("http-bind") && !is_valid("readyz"));
+        assert!(
+            !is_valid("") && !is_valid("api") && !is_valid("a/b") && !is_valid("%2e") && !is_valid("Upload")
+        );
+    }
 }

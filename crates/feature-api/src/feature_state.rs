@@ -16,8 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::lock::LeafMutex;
-
-use crate::domain_counters::{self, DomainCounters};
+use throng_core::domain_counters::{self, DomainCounters};
 
 type Key = (Box<str>, &'static str, TypeId);
 
