@@ -2,7 +2,7 @@
 //! of the server.
 //!
 //! A feature declares an [`HttpRouteSpec`] and registers a handler with
-//! [`crate::feature::FeatureBuilder::http_route`]. The path of a request is `/PREFIX/DOMAIN/REST`, so that the domains of
+//! `FeatureBuilder::http_route`. The path of a request is `/PREFIX/DOMAIN/REST`, so that the domains of
 //! a node share one public URL ([`Node::http_route_url`]); the domain is percent-encoded. The types are those of the crate `http`; bodies are streams of
 //! chunks in both directions, so a handler holds one chunk at a time.
 //!

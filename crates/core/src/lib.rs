@@ -2,7 +2,7 @@
 //!
 //! RFC 6120, sections 7, 8 and 10; RFC 6121, section 8. It contains no sockets, no SQL and no NATS: connections
 //! are [`session::Outbox`]es and storage is the traits of `store`. It knows no feature: features register
-//! themselves through [`feature::Feature`]. Of XEPs it contains the parts that sessions and routing need:
+//! themselves through the crate `feature-api`. Of XEPs it contains the parts that sessions and routing need:
 //! last activity (XEP-0012), disco information (XEP-0030), blocklists (XEP-0191),
 //! acknowledgements (XEP-0198) and inactive clients (XEP-0352).
 //!

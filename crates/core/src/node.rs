@@ -201,7 +201,7 @@ impl Node {
     /// chains continue with the host they started with. Sessions of removed domains are closed with `host-gone`
     /// (RFC 6120, section 4.9.3.5). Returns the number of closed sessions.
     ///
-    /// Addresses of services must be checked before, see [`crate::domains::check_service_addresses`].
+    /// Addresses of services must be checked before, see `feature_api::service`.
     pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
         know_hosts(&self.metrics, hosts.values());
         let gone = self.domains.set_hosts(hosts);

@@ -1,8 +1,8 @@
 //! What one feature of a host provides to the engine, to streams, to interfaces or to other features. It is found by its
-//! type in [`crate::Host::extensions`]; a feature provides it with [`crate::feature::FeatureBuilder::provide`].
+//! type in [`crate::Host::extensions`]; a feature provides it with `FeatureBuilder::provide`.
 //!
 //! Not implemented: values that several features fill together, such as commands; see
-//! [`crate::feature::FeatureBuilder::extension`].
+//! `FeatureBuilder::extension`.
 
 use std::any::Any;
 
