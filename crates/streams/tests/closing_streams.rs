@@ -6,11 +6,11 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use feature_api::feature::{Feature, FeatureBuilder};
 use sasl::Mechanism;
 use stanza::{StanzaKindSet, StreamCondition};
 use testkit::server::{PASSWORD, StreamClient, TestServer, TestServerConfig, run_until_idle};
 use throng_core::Session;
-use throng_core::feature::{Feature, FeatureBuilder};
 use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, StopReason};
 use throng_core::receipt::{ReceiptIssuer, receipt_pair};
 use throng_core::session::StreamManagementConfig;
