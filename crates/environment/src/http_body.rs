@@ -64,7 +64,7 @@ pub enum HttpBodyError {
     Incomplete,
     /// It did not arrive in time.
     #[error("the body was not received in time")]
-    TooSlow,
+    Timeout,
     /// Its source failed, such as a disk.
     #[error("{0}")]
     Source(String),

@@ -1,4 +1,4 @@
-//! What a program provides to features: file storage, the public URL, the secret of the deployment, password keys, and the
+//! What a program provides to features: file storage, the public URL, the server secret, password keys, and the
 //! relay of bytestreams. Traits and plain types; the program implements them, and tests have them in memory (`testkit`).
 //!
 //! Not implemented: how a feature finds them, which is the engine's (`core/src/node_extensions.rs`).
@@ -6,10 +6,10 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod bytestream_relay;
-pub mod deployment_secret;
 pub mod file_storage;
 mod http_body;
 pub mod passwords;
 pub mod public_url;
+pub mod server_secret;
 
 pub use http_body::{HttpBodyError, HttpBodyStream, HttpRouteBody};

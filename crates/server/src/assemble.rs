@@ -12,9 +12,9 @@ use prometheus_client::registry::Registry;
 use store::instrumented::StoreMetrics;
 use store_sql::SqlStores;
 use streams::C2sContext;
-use throng_core::deployment_secret::DeploymentSecret;
 use throng_core::file_storage::SharedFileStorage;
 use throng_core::metrics::Metrics;
+use throng_core::server_secret::ServerSecret;
 use throng_core::{Hosts, Node};
 
 use crate::config::{ListenConfig, NodeConfig};
@@ -150,7 +150,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         version: env!("CARGO_PKG_VERSION"),
     });
     node.set_configured_admins(configured);
-    node.extensions.insert(DeploymentSecret::new(&secret));
+    node.extensions.insert(ServerSecret::new(&secret));
     let disk_threads = DiskThreads::start()?;
     let files = DiskStorage::new(&config.data_dir, disk_threads.handle());
     node.extensions.insert::<SharedFileStorage>(Arc::new(files));

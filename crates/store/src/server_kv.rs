@@ -15,6 +15,10 @@ storage_need! {
 
         /// Inserts the value unless there is one; returns the stored one. Several nodes that start simultaneously agree.
         fn put_if_absent(&self, key: &str, value: &[u8]) -> StoreFuture<'_, Vec<u8>>;
+
+        /// Sets the value if the stored one equals `expected`, or if there is none and `expected` is `None`; returns whether
+        /// it did. Of several concurrent calls with one expectation, one succeeds.
+        fn compare_and_set(&self, key: &str, expected: Option<&[u8]>, value: &[u8]) -> StoreFuture<'_, bool>;
     }
 }
 

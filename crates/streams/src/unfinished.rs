@@ -5,10 +5,10 @@
 //!
 //! # Pitfalls
 //!
-//! While a stanza is being handled, the stream is read further, so that `<a/>`, `<r/>` and answers that release it arrive;
-//! other stanzas are held. A client without stream management takes the server's answer to a request as a proof that it
-//! handled what came before, so such a request is held until those stanzas are safe. If the connection breaks, held stanzas
-//! are forgotten: they were not counted, so a client with stream management sends them again.
+//! While a stanza is being handled, the stream is still read, so that `<a/>`, `<r/>` and answers that release it arrive;
+//! other stanzas are held. A client without stream management treats any answer of the server as proof that earlier stanzas
+//! were handled, so its requests are held until those are safe. If the connection breaks, held stanzas are forgotten: they
+//! were not counted, so a client with stream management sends them again.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ pub(crate) enum HoldRule {
     All,
 }
 
-/// Stanzas of one client that are not safe yet.
+/// Stanzas of one client that are outstanding, with those that are held until their turn.
 #[derive(Default)]
 pub(crate) struct UnfinishedStanzas {
     outstanding: OutstandingStanzas,

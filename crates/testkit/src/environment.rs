@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use throng_core::Node;
-use throng_core::deployment_secret::DeploymentSecret;
 use throng_core::file_storage::SharedFileStorage;
 use throng_core::public_url::{PublicUrl, SharedPublicUrl};
+use throng_core::server_secret::ServerSecret;
 
-use crate::files::MemoryFiles;
+use crate::files::MemoryFileStorage;
 
 /// The same for every domain.
 struct TestUrl;
@@ -20,7 +20,7 @@ impl PublicUrl for TestUrl {
 
 /// Provides everything to the features of a node.
 pub(crate) fn provide(node: &Node) {
-    node.extensions.insert(DeploymentSecret::new(&[1; 32]));
-    node.extensions.insert::<SharedFileStorage>(Arc::new(MemoryFiles::default()));
+    node.extensions.insert(ServerSecret::new(&[1; 32]));
+    node.extensions.insert::<SharedFileStorage>(Arc::new(MemoryFileStorage::default()));
     node.extensions.insert::<SharedPublicUrl>(Arc::new(TestUrl));
 }

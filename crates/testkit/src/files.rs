@@ -12,9 +12,9 @@ use throng_core::http_route::{HttpBodyError, HttpRouteBody};
 
 /// Directories in memory, by path.
 #[derive(Default)]
-pub struct MemoryFiles(LeafMutex<BTreeMap<String, Arc<MemoryDirectory>>>);
+pub struct MemoryFileStorage(LeafMutex<BTreeMap<String, Arc<MemoryDirectory>>>);
 
-impl FileStorage for MemoryFiles {
+impl FileStorage for MemoryFileStorage {
     fn directory(&self, path: &str) -> Arc<dyn FileDirectory> {
         self.0.lock().entry(path.to_owned()).or_default().clone()
     }

@@ -44,13 +44,13 @@ use feature_api::feature::{
 };
 use feature_api::service::ServiceSpec;
 use throng_core::Node;
-use throng_core::deployment_secret::DeploymentSecret;
 use throng_core::disco::{DiscoForm, DiscoIdentity};
 use throng_core::file_storage::{FileDirectory, SharedFileStorage};
 use throng_core::hooks::{Flow, HandlerOutcome, Phase, RemovedCtx};
 use throng_core::http_route::{HttpRouteRequest, HttpRouteSpec};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
+use throng_core::server_secret::ServerSecret;
 use xml::Ns;
 
 use self::quota::UploadQuota;
@@ -195,7 +195,7 @@ impl Uploads {
     /// `None` if the program provides no storage.
     fn environment(&self, node: &Node, domain: &str) -> Option<UploadEnvironment> {
         let files = node.extensions.get::<SharedFileStorage>()?.directory(&self.options.directory);
-        let signer = UrlSigner::new(&*node.extensions.get::<DeploymentSecret>()?, domain);
+        let signer = UrlSigner::new(&*node.extensions.get::<ServerSecret>()?, domain);
         Some(UploadEnvironment { files, signer, now: node.clock.unix_millis() / 1000 })
     }
 }

@@ -13,8 +13,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use jid::JidRef;
 use ring::hmac;
-use throng_core::deployment_secret::DeploymentSecret;
 use throng_core::file_storage::{FileName, FilePath};
+use throng_core::server_secret::ServerSecret;
 
 /// Bytes of an id and of an owner.
 const ID_BYTES: usize = 16;
@@ -148,7 +148,7 @@ pub(super) struct SlotTerms {
 pub(super) struct UrlSigner(hmac::Key);
 
 impl UrlSigner {
-    pub(super) fn new(secret: &DeploymentSecret, domain: &str) -> UrlSigner {
+    pub(super) fn new(secret: &ServerSecret, domain: &str) -> UrlSigner {
         UrlSigner(secret.key(&format!("upload {domain}")))
     }
 
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     fn signer(domain: &str) -> UrlSigner {
-        UrlSigner::new(&DeploymentSecret::new(b"secret"), domain)
+        UrlSigner::new(&ServerSecret::new(b"secret"), domain)
     }
 
     fn example(signer: &UrlSigner) -> UploadedFile {

@@ -290,7 +290,7 @@ fn a_slot_that_is_not_issued_occupies_nothing() {
     use super::signed_url::{FileClass, FileId, SlotTerms};
     let mut options = UploadOptions::new(&FeatureOptions::defaults(FEATURE.options), "example.com");
     (options.slots_per_user, options.bytes) = (1, 4096);
-    let signer = UrlSigner::new(&DeploymentSecret::new(b"secret"), "example.com");
+    let signer = UrlSigner::new(&ServerSecret::new(b"secret"), "example.com");
     let owner = signer.owner(jid::Jid::parse("romeo@example.com").unwrap().as_ref());
     let quota = UploadQuota::default();
     let terms = SlotTerms { deadline: 300, size: 1 };

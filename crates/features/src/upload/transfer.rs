@@ -104,7 +104,7 @@ async fn put(
         Err(FileError::WrongSize | FileError::Body(HttpBodyError::Incomplete | HttpBodyError::Source(_))) => {
             text(StatusCode::BAD_REQUEST, "the file is incomplete")
         }
-        Err(FileError::Body(HttpBodyError::TooSlow)) => {
+        Err(FileError::Body(HttpBodyError::Timeout)) => {
             text(StatusCode::REQUEST_TIMEOUT, "the file was not received in time")
         }
         Err(FileError::DiskFull) => {

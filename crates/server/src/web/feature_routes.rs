@@ -221,7 +221,7 @@ impl futures_core::Stream for TimedBody {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             if self.end.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Some(Err(HttpBodyError::TooSlow)));
+                return Poll::Ready(Some(Err(HttpBodyError::Timeout)));
             }
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -242,7 +242,7 @@ impl futures_core::Stream for TimedBody {
                         self.next.as_mut().reset(deadline);
                     }
                     return match self.next.as_mut().poll(cx) {
-                        Poll::Ready(()) => Poll::Ready(Some(Err(HttpBodyError::TooSlow))),
+                        Poll::Ready(()) => Poll::Ready(Some(Err(HttpBodyError::Timeout))),
                         Poll::Pending => Poll::Pending,
                     };
                 }

@@ -11,6 +11,7 @@ pub(crate) struct ServerKvStatements {
     get: String,
     put: String,
     put_new: String,
+    replace: String,
 }
 
 impl TableStatements for ServerKvStatements {
@@ -19,12 +20,13 @@ impl TableStatements for ServerKvStatements {
             get: d.sql("SELECT value FROM setting WHERE name = ?"),
             put: d.upsert("setting", &["name"], &["value"], 1),
             put_new: d.insert_new("setting", &["name", "value"], 1),
+            replace: d.sql("UPDATE setting SET value = ? WHERE name = ? AND value = ?"),
         }
     }
 
     #[cfg(test)]
     fn all(&self) -> Vec<&str> {
-        vec![&self.get]
+        vec![&self.get, &self.replace]
     }
 }
 
@@ -73,6 +75,30 @@ impl ServerKv for SqlStores {
                     get(conn, &key)
                         .await?
                         .ok_or_else(|| corrupt("an inserted setting is missing from the database"))
+                })
+            }),
+        )
+    }
+
+    fn compare_and_set(&self, key: &str, expected: Option<&[u8]>, value: &[u8]) -> StoreFuture<'_, bool> {
+        if let Err(error) = store::server_kv::check_sizes(key, value) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        let (key, value, expected) = (key.to_owned(), value.to_vec(), expected.map(<[u8]>::to_vec));
+        self.writer.call(
+            value.len() + expected.as_ref().map_or(0, Vec::len),
+            Box::new(move |conn| {
+                Box::pin(async move {
+                    let context = conn.context.clone();
+                    let ServerKvStatements { put_new, replace, .. } = &context.sql.server_kv;
+                    let rows = match &expected {
+                        None => conn.execute(put_new, &[Arg::Text(&key), Arg::Bytes(&value)]).await?,
+                        Some(expected) => {
+                            let args = [Arg::Bytes(&value), Arg::Text(&key), Arg::Bytes(expected)];
+                            conn.execute(replace, &args).await?
+                        }
+                    };
+                    Ok(rows > 0)
                 })
             }),
         )

@@ -9,6 +9,8 @@ cases! {
     values_can_be_set_and_replaced,
     the_first_value_wins,
     many_first_writers_agree,
+    a_value_is_set_only_if_the_stored_one_is_expected,
+    of_many_writers_with_one_expectation_one_succeeds,
     keys_are_compared_by_bytes,
     limits_are_enforced,
 }
@@ -37,6 +39,36 @@ async fn many_first_writers_agree(f: Fixture) {
     assert!(got.iter().all(|value| value.as_ref().unwrap() == first));
 }
 
+async fn a_value_is_set_only_if_the_stored_one_is_expected(f: Fixture) {
+    let settings = &f.stores.server_kv;
+    let set = async |expected: Option<&[u8]>, value: &[u8]| {
+        settings.compare_and_set("lease", expected, value).await.unwrap()
+    };
+    assert!(!set(Some(b""), b"a").await, "there is no value");
+    assert!(set(None, b"a").await);
+    assert!(!set(None, b"b").await, "there is one");
+    assert!(!set(Some(b"A"), b"b").await);
+    assert!(!set(Some(b"a\0"), b"b").await);
+    assert_eq!(settings.get("lease").await.unwrap().as_deref(), Some(&b"a"[..]));
+    assert!(set(Some(b"a"), b"\0\xff").await);
+    assert!(set(Some(b"\0\xff"), b"").await);
+    assert!(set(Some(b""), b"c").await);
+    assert_eq!(settings.get("lease").await.unwrap().as_deref(), Some(&b"c"[..]));
+}
+
+async fn of_many_writers_with_one_expectation_one_succeeds(f: Fixture) {
+    let settings = &f.stores.server_kv;
+    let values: Vec<[u8; 1]> = (0..50u8).map(|n| [n]).collect();
+    for expected in [None, Some(&b"free"[..])] {
+        let calls = values.iter().map(|value| settings.compare_and_set("lease", expected, value)).collect();
+        let set = join_all(calls).await;
+        let winners: Vec<usize> = (0..50).filter(|at| *set[*at].as_ref().unwrap()).collect();
+        let [winner] = winners[..] else { panic!("{winners:?}") };
+        assert_eq!(settings.get("lease").await.unwrap().as_deref(), Some(&values[winner][..]));
+        settings.put("lease", b"free").await.unwrap();
+    }
+}
+
 async fn keys_are_compared_by_bytes(f: Fixture) {
     for key in UNUSUAL {
         f.stores.server_kv.put(key, key.as_bytes()).await.unwrap();
@@ -58,4 +90,5 @@ async fn limits_are_enforced(f: Fixture) {
     too_large(settings.put(&"k".repeat(MAX_KEY_BYTES + 1), b"").await.unwrap_err());
     too_large(settings.put("k", &vec![1; MAX_VALUE_BYTES + 1]).await.unwrap_err());
     too_large(settings.put_if_absent("k", &vec![1; MAX_VALUE_BYTES + 1]).await.unwrap_err());
+    too_large(settings.compare_and_set("k", None, &vec![1; MAX_VALUE_BYTES + 1]).await.unwrap_err());
 }

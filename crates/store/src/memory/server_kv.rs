@@ -20,4 +20,15 @@ impl ServerKv for MemoryStore {
             self.state.lock().server_kv.entry(key.into()).or_insert_with(|| value.to_vec()).clone()
         }))
     }
+
+    fn compare_and_set(&self, key: &str, expected: Option<&[u8]>, value: &[u8]) -> StoreFuture<'_, bool> {
+        ready(check_sizes(key, value).map(|()| {
+            let mut state = self.state.lock();
+            let equal = state.server_kv.get(key).map(Vec::as_slice) == expected;
+            if equal {
+                state.server_kv.insert(key.into(), value.to_vec());
+            }
+            equal
+        }))
+    }
 }
