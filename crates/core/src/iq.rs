@@ -16,7 +16,7 @@ use crate::effect::Effects;
 use crate::host::Host;
 use crate::node::Node;
 use crate::service::Service;
-use crate::session::Session;
+use crate::session::{Session, flags};
 
 /// The entity that a request addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -105,6 +105,15 @@ impl IqRequest<'_> {
     /// The payload element.
     pub fn payload(&self) -> &[u8] {
         self.head.first_child.map(|f| f.span.of(self.bytes)).unwrap_or_default()
+    }
+
+    /// Whether the requesting session belongs to an account of the host's domain, and is not anonymous.
+    pub fn is_from_user_of_domain(&self) -> bool {
+        // A request to a service was routed and has no session.
+        let routed = || self.node.routing_table.find(self.from.bare())?.session(self.from.resource()?);
+        let session = self.session.cloned().or_else(routed);
+        self.from.domain() == self.host.domain()
+            && session.is_some_and(|session| !session.flags.has(flags::EPHEMERAL))
     }
 
     /// A tree over the whole stanza.

@@ -89,6 +89,13 @@ impl Service {
         self.jid.as_ref().as_str()
     }
 
+    /// Counts a stanza of a sender; false if it is above the rate. The engine has counted those to the service's address.
+    pub fn try_take_rate(&self, node: &Node, from: JidRef<'_>) -> bool {
+        let is_local = node.domains().host(from.domain()).is_some();
+        let sender = if is_local { from.bare().as_str() } else { from.domain() };
+        self.rates.try_take(sender, node.clock.now())
+    }
+
     /// What an address at the service addresses.
     pub(crate) fn target(to: JidRef<'_>) -> IqTarget {
         match (to.local(), to.resource()) {

@@ -43,8 +43,8 @@ impl ServiceSpec {
             key: RATE_OPTION,
             kind: OptionKind::Int(0, 1_000_000),
             default: OptionValue::Int(default),
-            doc: "Stanzas per second that one account, or one other domain, may send to the service; the burst is ten \
-                  seconds. Requests and messages above it are refused, presence is dropped. 0: unlimited.",
+            doc: "Stanzas per second that one account, or one other domain, may send to the service on one node; the \
+                  burst is ten seconds. Requests and messages above it are refused, presence is dropped. 0: unlimited.",
         }
     }
 }

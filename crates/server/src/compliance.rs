@@ -202,7 +202,7 @@ fn settings(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Opti
             none.then(|| "[modules.external_services] services is empty".to_owned())
         }
         "XEP-0363" if !crate::web::public_url::exists(config, config.domain()) => {
-            Some("no public HTTP address".to_owned())
+            Some("no public URL of an HTTP listener".to_owned())
         }
         _ => crate::service_listeners::missing_listener(config, spec),
     }

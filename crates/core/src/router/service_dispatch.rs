@@ -33,9 +33,7 @@ impl Node {
         let kind = stanza.kind();
         self.metrics.service_stanzas.inc([service.feature, kind_name(kind)]);
         let target = Service::target(to);
-        let is_local = self.domains().host(from.domain()).is_some();
-        let sender = if is_local { from.bare().as_str() } else { from.domain() };
-        if !service.rates.try_take(sender, self.clock.now()) {
+        if !service.try_take_rate(self, from) {
             self.metrics.service_stanzas_limited.inc([service.feature, kind_name(kind)]);
             if !matches!(kind, StanzaKind::Presence(_)) {
                 let error =

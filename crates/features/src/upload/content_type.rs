@@ -6,7 +6,8 @@
 /// Maximum bytes of a type.
 const MAX_BYTES: usize = 100;
 
-/// A type as it is compared and signed; `None` if it is malformed (RFC 9110, section 8.3.1).
+/// A type as it is compared and signed; `None` if its type or subtype is no token (RFC 9110, section 8.3.1) or a parameter has
+/// other than printable characters. Parameters are not parsed: they are not served.
 pub(super) fn normalize(written: &str) -> Option<String> {
     let written = written.trim();
     let (essence, parameters) = match written.split_once(';') {

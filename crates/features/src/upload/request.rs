@@ -3,9 +3,7 @@
 use jid::Jid;
 use stanza::payload::datetime::{format_utc, parse_datetime};
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::Account;
 use throng_core::iq::{IqAnswer, IqRequest};
-use throng_core::session::flags;
 use xml::{Ns, TreeNode, Writer};
 
 use super::quota::{CountedFile, QuotaRefusal, occupied_bytes};
@@ -28,11 +26,7 @@ pub(super) fn slot(
     uploads: &Uploads,
     request: &IqRequest<'_>,
 ) -> Result<impl Future<Output = IqAnswer> + Send + 'static, StanzaError> {
-    let account = request.node.routing_table.find(request.from);
-    let is_guest =
-        |account: &Account| account.sessions().iter().any(|session| session.flags.has(flags::EPHEMERAL));
-    let is_user = account.is_some_and(|account| !is_guest(&account));
-    if request.from.domain() != request.host.domain() || !is_user {
+    if !request.is_from_user_of_domain() {
         let text = format!("Only users of {} may upload files", request.host.domain());
         return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
     }
@@ -40,7 +34,7 @@ pub(super) fn slot(
     let environment = uploads.environment(request.node, request.host.domain());
     let environment = environment.ok_or_else(|| not_available("This server stores no files"))?;
     let base = request.node.http_route_url(request.host, &FILES);
-    let base = base.ok_or_else(|| not_available("This server has no public HTTP address"))?;
+    let base = base.ok_or_else(|| not_available("This server has no public URL"))?;
     let tree = request.tree()?;
     let element = tree.root().child("request", Ns::HttpUpload0).ok_or(StanzaCondition::BadRequest)?;
     let wanted = SlotRequest::parse(element, &uploads.options, environment.now)?;

@@ -32,7 +32,6 @@ use store::{
 use throng_core::disco::DiscoIdentity;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
-use throng_core::session::flags;
 use xml::{Ns, Writer};
 
 /// User Search.
@@ -135,7 +134,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
 }
 
 fn check_access(request: &IqRequest<'_>, access: SearchAccess) -> Result<(), StanzaError> {
-    let user = is_user(request);
+    let user = request.is_from_user_of_domain();
     let may = match access {
         SearchAccess::All => true,
         SearchAccess::Users => user,
@@ -147,18 +146,19 @@ fn check_access(request: &IqRequest<'_>, access: SearchAccess) -> Result<(), Sta
     Err(StanzaError::new(StanzaCondition::Forbidden).text("you are not allowed to search the directory"))
 }
 
-/// Whether the sender has an account on the domain, and is not anonymous.
-fn is_user(request: &IqRequest<'_>) -> bool {
-    let from = request.from;
-    // A request to the service was routed and has no session.
-    let routed = || request.node.routing_table.find(from.bare())?.session(from.resource()?);
-    let session = request.session.cloned().or_else(routed);
-    from.domain() == request.host.domain()
-        && session.is_some_and(|session| !session.flags.has(flags::EPHEMERAL))
+/// A search at the domain counts for the rate of the service: the answer is the same, and so is the work.
+fn check_rate(request: &IqRequest<'_>) -> Result<(), StanzaError> {
+    let of_domain = request.host.services.iter().filter(|_| request.service.is_none());
+    let mut service = of_domain.filter(|service| service.feature == FEATURE.name);
+    if service.all(|service| service.try_take_rate(request.node, request.from)) {
+        return Ok(());
+    }
+    Err(StanzaError::new(StanzaCondition::ResourceConstraint).text("too many searches; wait"))
 }
 
 fn search(request: &IqRequest<'_>, rules: SearchRules) -> Result<IqFlow, StanzaError> {
     check_access(request, rules.access)?;
+    check_rate(request)?;
     let tree = request.tree()?;
     let query = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
     let form = query.child("x", Ns::DataForms);

@@ -311,3 +311,20 @@ fn the_service_has_the_same_users_as_the_domain() {
         ask_service(&engine.connect("elsewhere@example.net", "home"), "set").contains("<item jid='romeo@")
     );
 }
+
+/// Otherwise a client that wants more than the rate of the service would ask the domain.
+#[test]
+fn a_search_at_the_domain_counts_for_the_rate_of_the_service() {
+    let engine = with(&[("stanzas_per_second_per_sender", OptionValue::Int(1))]);
+    let romeo = client(&engine);
+    for at in 0..5 {
+        assert!(ask(&romeo, "<last>Montague</last>").contains("type='result'"), "{at}");
+        assert!(ask_service(&romeo, "set").contains("type='result'"), "{at}");
+    }
+    let refused = ask(&romeo, "<last>Montague</last>");
+    assert!(refused.contains("<resource-constraint"), "{refused}");
+    let other = engine.connect("juliet", "home");
+    assert!(ask(&other, "<last>Montague</last>").contains("type='result'"));
+    engine.advance(1);
+    assert!(ask(&romeo, "<last>Montague</last>").contains("type='result'"));
+}
