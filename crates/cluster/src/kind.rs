@@ -5,7 +5,7 @@
 //! | 1 | run the chain |
 //! | 2 | the chain has run |
 //! | 3 | session facts |
-//! | 16 to 23 | invalidation, one for each subject |
+//! | 16 to 20 | invalidation, one for each subject |
 //! | 128 to 255 | kinds of the engine |
 
 /// What the receiver of an envelope must do.
@@ -25,7 +25,7 @@ pub enum EnvelopeKind {
     Engine(u8),
 }
 
-/// What changed in the store. The recipients are accounts; for [`InvalidationSubject::MessageOfTheDay`], domains.
+/// What changed in the store. The recipients are accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum InvalidationSubject {
@@ -35,29 +35,20 @@ pub enum InvalidationSubject {
     Subscriptions = 17,
     /// The blocklist.
     Blocklist = 18,
-    /// The password, or another credential: sessions of the former one end.
-    Password = 19,
     /// The account was disabled or enabled.
-    Disabled = 20,
+    Disabled = 19,
     /// The account was deleted: its sessions end.
-    Deleted = 21,
-    /// The rates of the account.
-    Rates = 22,
-    /// The message of the day of a domain.
-    MessageOfTheDay = 23,
+    Deleted = 20,
 }
 
 impl InvalidationSubject {
     /// All subjects.
-    pub const ALL: [InvalidationSubject; 8] = [
+    pub const ALL: [InvalidationSubject; 5] = [
         InvalidationSubject::Roster,
         InvalidationSubject::Subscriptions,
         InvalidationSubject::Blocklist,
-        InvalidationSubject::Password,
         InvalidationSubject::Disabled,
         InvalidationSubject::Deleted,
-        InvalidationSubject::Rates,
-        InvalidationSubject::MessageOfTheDay,
     ];
 
     /// Its name in logs.
@@ -66,11 +57,8 @@ impl InvalidationSubject {
             InvalidationSubject::Roster => "roster",
             InvalidationSubject::Subscriptions => "subscriptions",
             InvalidationSubject::Blocklist => "blocklist",
-            InvalidationSubject::Password => "password",
             InvalidationSubject::Disabled => "disabled",
             InvalidationSubject::Deleted => "deleted",
-            InvalidationSubject::Rates => "rates",
-            InvalidationSubject::MessageOfTheDay => "message of the day",
         }
     }
 }

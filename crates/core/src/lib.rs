@@ -25,6 +25,7 @@ pub mod blocklist_cache;
 pub mod disco;
 pub mod domains;
 pub mod effect;
+pub mod feature_notice;
 pub mod hooks;
 pub mod host;
 pub mod host_extension;

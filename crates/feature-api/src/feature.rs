@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use declarations::StreamFeature;
 use throng_core::disco::{DiscoForm, DiscoIdentity, DiscoInfo, DiscoNode};
+use throng_core::feature_notice::{NoticeHandler, NoticeHandlers};
 use throng_core::hooks::{
     Available, Closing, Created, Deliver, Delivered, Handler, HandlerEntry, Incoming, Interest, Opened,
     Outgoing, Phase, Point, Removed, Undelivered,
@@ -237,6 +238,14 @@ impl FeatureBuilder<'_> {
                 self.fail(HostError::Undeclared(first, difference));
             }
             Err(first) => self.fail(HostError::DuplicateProvider(first, self.owner, T::NAME.to_owned())),
+        }
+    }
+
+    /// Handles the notices of this name from other nodes ([`throng_core::feature_notice`]).
+    pub fn notice(&mut self, name: &'static str, handler: impl NoticeHandler + 'static) {
+        if !self.extension::<NoticeHandlers>().add(name, Box::new(handler)) {
+            let difference = format!("handles the notice {name}, which has a handler; use another name");
+            self.fail(HostError::Undeclared(self.owner, difference));
         }
     }
 

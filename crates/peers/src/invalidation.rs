@@ -7,7 +7,8 @@
 //! What does not fit into the queue of a node becomes due (`presence_resync.rs`). When a node is lost, the others read the
 //! accounts that they have again, since it may have written and not reported.
 //!
-//! Not implemented: passwords, rates and the message of the day, because no node holds them for a session.
+//! Passwords need no report: no node holds them for a session, and the store ends a login that proved a former one
+//! ([`store::AccountSecrets::revision`]). The message of the day is a notice of its feature (`notices.rs`).
 //!
 //! # Pitfalls
 //!
@@ -160,10 +161,6 @@ impl Peers<'_> {
                 self.end_sessions_here(jid, "the account was removed");
                 self.forget_blocklist(jid);
             }
-            // Sessions hold nothing of these.
-            InvalidationSubject::Password
-            | InvalidationSubject::Rates
-            | InvalidationSubject::MessageOfTheDay => {}
         }
     }
 

@@ -8,7 +8,7 @@
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
 //! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
 //! * `presence_resync`, `lost_peers`: nodes that were cut off, and nodes that are gone.
-//! * `invalidation`: changes of accounts; `node_queries`: numbers of all nodes.
+//! * `invalidation`: changes of accounts; `node_queries`: numbers of all nodes; `notices`: messages of features.
 //!
 //! Not implemented: a second implementation for tests; they build nodes over the memory bus (`testkit`).
 
@@ -18,6 +18,7 @@ mod handovers;
 mod invalidation;
 mod lost_peers;
 mod node_queries;
+mod notices;
 mod peer_multicast;
 mod peer_presence;
 mod peer_push;

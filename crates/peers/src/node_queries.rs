@@ -13,7 +13,6 @@
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use base::lock::LeafMutex;
@@ -22,9 +21,7 @@ use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId};
 use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 use stanza::{StreamCondition, StreamError};
-use throng_core::account::Account;
 use throng_core::router::OnlineFilter;
-use throng_core::router::peers::number;
 
 use crate::Peers;
 
@@ -181,7 +178,6 @@ impl Peers<'_> {
 
     /// Counts the users whose home this node is: of the nodes with sessions of a user, one counts.
     async fn count_online_users_here(&self, domain: &str, filter: OnlineFilter) -> u64 {
-        let own = self.cluster.node();
         let mut count = 0;
         for shard in 0..self.routing_table.shard_count() {
             let mut accounts = Vec::new();
@@ -189,11 +185,8 @@ impl Peers<'_> {
             if accounts.is_empty() {
                 continue;
             }
-            let is_home = |account: &&Arc<Account>| {
-                let location = self.cluster.locate(account.hash, number(account));
-                location.home(own).is_none_or(|home| home == own)
-            };
-            let counted = accounts.iter().filter(|account| filter.matches(account, domain)).filter(is_home);
+            let matching = accounts.iter().filter(|account| filter.matches(account, domain));
+            let counted = matching.filter(|account| self.is_home_of(account));
             count += counted.count() as u64;
             yield_now().await;
         }

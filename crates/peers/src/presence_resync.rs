@@ -294,6 +294,9 @@ impl Peers<'_> {
         for claim in &claims {
             self.report_recently_stored(from, claim.address);
         }
+        if was_lost {
+            self.handle_missed_notices();
+        }
         if !was_lost && claims.is_empty() {
             return;
         }

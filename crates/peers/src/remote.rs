@@ -43,6 +43,7 @@ use throng_core::shared_stanza::{QueueClass, SharedStanza};
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{MESSAGE_STORED, RecentlyStored};
 use super::node_queries::{ANSWER, NodeQuestions, QUESTION};
+use super::notices::NOTICE;
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
 use super::presence_of_account::PRESENCE_REQUEST;
@@ -474,6 +475,7 @@ impl Peers<'_> {
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
             QUESTION => self.on_question(from, &envelope.bytes),
             ANSWER => self.on_answer(from, &envelope.bytes),
+            NOTICE => self.on_notice(envelope),
             MESSAGE_STORED => {
                 for recipient in &envelope.recipients {
                     if let Recipient::Address(jid) = recipient {
@@ -529,6 +531,7 @@ impl Inbox for ClusterInbox {
             | PROBE_ANSWER
             | QUESTION
             | ANSWER
+            | NOTICE
             | MESSAGE_STORED => {
                 if !peers.receive_report(from, &envelope) {
                     peers.note_violation(from, PeerViolation::Payload);

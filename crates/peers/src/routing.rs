@@ -9,6 +9,7 @@ use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId};
 use jid::{Jid, JidRef};
 use throng_core::Node;
 use throng_core::account::{Account, Contact};
+use throng_core::host::Host;
 use throng_core::receipt::AttachedReceipt;
 use throng_core::router::peers::BlocklistPair;
 use throng_core::router::push::PushSelection;
@@ -195,6 +196,10 @@ impl PeerRouting for PeerRouter {
 
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject) {
         self.on(node).invalidate_elsewhere(jid, subject);
+    }
+
+    fn send_notice(&self, node: &Arc<Node>, host: &Host, name: &'static str, content: &[u8]) {
+        self.on(node).send_notice(host, name, content);
     }
 
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>) {

@@ -18,6 +18,7 @@ use super::push::PushSelection;
 use super::{RoutingWork, StanzaOrigin};
 use crate::account::{Account, Contact};
 use crate::blocklist::Blocklist;
+use crate::host::Host;
 use crate::node::Node;
 use crate::receipt::{AttachedReceipt, Receipt};
 use crate::session::{Session, flags};
@@ -207,6 +208,9 @@ pub trait PeerRouting: Any + Send + Sync {
     /// Reports a change of an account in the store to all other nodes.
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject);
 
+    /// See [`Node::send_notice`].
+    fn send_notice(&self, node: &Arc<Node>, host: &Host, name: &'static str, content: &[u8]);
+
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>);
 
@@ -295,6 +299,14 @@ impl Node {
         if let Some(peers) = self.peers() {
             peers.invalidate(self, jid, subject);
         }
+    }
+
+    /// Whether this node is the home of an account with a session here: the only one to do what must be done once for all
+    /// sessions of the account.
+    pub fn is_home_of(&self, account: &Account) -> bool {
+        let own = self.cluster.node();
+        self.is_single()
+            || self.cluster.locate(account.hash, number(account)).home(own).is_none_or(|home| home == own)
     }
 
     /// Counts the online users of a domain on all nodes.

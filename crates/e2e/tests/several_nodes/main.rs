@@ -12,6 +12,7 @@
     reason = "helpers of tests fail by panicking"
 )]
 
+mod announcements;
 mod cases;
 mod chain_observer;
 mod envelopes;

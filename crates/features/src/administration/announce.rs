@@ -1,7 +1,8 @@
 //! Announcements to all online users: XEP-0133 1.3.1, section 4.23.
 //!
 //! An announcement is a headline (RFC 6121, section 5.2.2) from the domain and is not stored for users who are
-//! offline. All recipients share one stanza; the recipient's address is inserted while writing.
+//! offline. All recipients share one stanza; the recipient's address is inserted while writing. Every node of a cluster sends
+//! it to its own sessions.
 //!
 //! # Pitfalls
 //!
@@ -13,10 +14,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::spawn::yield_now;
 use feature_api::feature::FeatureBuilder;
+use stanza::{MessageType, StanzaKind};
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, RegisterCommands, TokenScope,
 };
+use throng_core::feature_notice::NoticeCtx;
+use throng_core::router::OnlineFilter;
 use throng_core::session::ToRewrite;
 use throng_core::{Account, Node, Session, SharedStanza};
 
@@ -24,7 +28,9 @@ use super::{FORM_TYPE, node};
 
 /// Accounts that are processed before the task yields.
 const YIELD_EVERY: usize = 256;
-/// Limit of announcements of a domain in progress.
+/// The notice with the stanza, for the other nodes.
+const NOTICE: &str = "announcement";
+/// Limit of announcements of a domain in progress that began here.
 const MAX_CONCURRENT: usize = 4;
 
 const TEXT: CommandField =
@@ -58,12 +64,40 @@ impl Drop for AnnouncementPermit {
 pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
     let under = builder.shared_state(RunningAnnouncements::default);
     builder.command(&ANNOUNCE, move |call: CommandCall| -> CommandFuture {
-        let done = announce(&call, &under);
-        Box::pin(std::future::ready(done))
+        let under = under.clone();
+        Box::pin(async move { announce(&call, &under).await })
     });
+    builder.notice(NOTICE, on_notice);
 }
 
-fn announce(call: &CommandCall, under: &Arc<RunningAnnouncements>) -> Result<CommandOutput, CommandError> {
+/// Another node makes an announcement.
+fn on_notice(ctx: &NoticeCtx<'_>) {
+    // One that was missed is not repeated.
+    let Some(frame) = ctx.content.and_then(SharedStanza::read) else { return };
+    let from = frame.head().from(frame.bytes());
+    if !matches!(frame.kind(), StanzaKind::Message(MessageType::Headline))
+        || from.as_deref() != Some(ctx.host.domain())
+    {
+        return;
+    }
+    let (node, domain) = (ctx.node.clone(), ctx.host.domain().to_owned());
+    let task = async move { broadcast(&node, &domain, &frame).await };
+    ctx.node.spawner.spawn("announcement", Box::pin(task));
+}
+
+/// The number of online users who receive what is sent to all of them.
+pub(super) async fn count_online(call: &CommandCall) -> usize {
+    if call.node.is_single() {
+        return call.node.routing_table.accounts();
+    }
+    let online = call.node.count_online_users(call.host.domain(), OnlineFilter::All).await;
+    usize::try_from(online).unwrap_or(usize::MAX)
+}
+
+async fn announce(
+    call: &CommandCall,
+    under: &Arc<RunningAnnouncements>,
+) -> Result<CommandOutput, CommandError> {
     if under.0.fetch_add(1, Ordering::Relaxed) >= MAX_CONCURRENT {
         under.0.fetch_sub(1, Ordering::Relaxed);
         return Err(CommandError::new(
@@ -74,14 +108,15 @@ fn announce(call: &CommandCall, under: &Arc<RunningAnnouncements>) -> Result<Com
     let permit = AnnouncementPermit(under.clone());
     let frame = headline(call.host.domain(), "Announcement", &call.input.lines(&TEXT).join("\n"));
     let (node, domain) = (call.node.clone(), call.host.domain().to_owned());
-    let online = call.node.routing_table.accounts();
     if let Some(frame) = frame {
+        call.node.send_notice(&call.host, NOTICE, frame.bytes());
         let task = async move {
             broadcast(&node, &domain, &frame).await;
             drop(permit);
         };
         call.node.spawner.spawn("announcement", Box::pin(task));
     }
+    let online = count_online(call).await;
     Ok(CommandOutput::with_note(format!("it is being sent to {}", super::pluralize(online, "user"))))
 }
 

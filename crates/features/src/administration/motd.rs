@@ -6,11 +6,15 @@
 //! its message, so the chunks of an older message count as empty and need no clearing. Chunks are written
 //! asynchronously: after `kill -9` the most recent recipients see the message again.
 //!
-//! Not implemented: several nodes over one database, which would overwrite one another's chunks.
+//! Of several nodes, the one that changes the message tells the others, which read it again and send it to the users whose
+//! home they are. Each adds its bits to the stored chunk, and reads that chunk before it sends the message to a user who
+//! becomes available and has no bit here.
 //!
 //! # Pitfalls
 //!
 //! While there is no message, becoming available must cost one load; see [`DomainMotd::status`].
+//!
+//! A user who becomes available on two nodes within the time of a write may see the message twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,17 +22,33 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use base::lock::LeafMutex;
 use feature_api::feature::FeatureBuilder;
-use store::{AddressId, ServerKv, StoreError};
+use store::{AddressId, StoreError, StoreErrorKind};
 use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
     CurrentValues, RegisterCommands, TokenScope,
 };
+use throng_core::feature_notice::NoticeCtx;
 use throng_core::hooks::{AvailableCtx, Flow, HandlerOutcome, Phase};
 use throng_core::session::{ToRewrite, flags};
 use throng_core::{Account, Effect, Effects, Host, Node, Session, SharedStanza};
 
-use super::announce::{accepts_headline, for_each_online, headline};
+use super::announce::{accepts_headline, count_online, for_each_online, headline};
 use super::{FORM_TYPE, node};
+
+/// The notice that the message has changed; see [`ChangeNotice`].
+const NOTICE: &str = "motd";
+
+/// Content of the notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChangeNotice {
+    /// Nothing is sent now.
+    Quiet = 0,
+    /// Online users must receive it.
+    Announced = 1,
+}
+
+/// Attempts to add bits to a chunk that other nodes write as well.
+const WRITE_ATTEMPTS: usize = 16;
 
 /// Account ids per chunk: 32 kB of bits, below the size limit of a setting.
 const CHUNK_ACCOUNTS: u32 = 1 << 18;
@@ -95,6 +115,8 @@ struct MotdState {
     motd: Option<Motd>,
     seen: BTreeMap<u32, SeenChunk>,
     writing: bool,
+    /// Changes by commands on this node: what was read before one must not replace it.
+    changes: u64,
 }
 
 /// Message of the day of a domain.
@@ -118,21 +140,28 @@ pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
         Box::pin(shown.clone().current_values(node.clone(), host.domain().to_owned()))
     };
     builder.command_with(&EDIT, present, of(|motds, call| Box::pin(motds.edit(call))));
+    let changed = motds.clone();
+    builder.notice(NOTICE, move |ctx: &NoticeCtx<'_>| changed.clone().on_notice(ctx));
     builder.available(Phase::Notify, move |ctx: &mut AvailableCtx<'_>| available(&motds, ctx));
 }
 
 fn available(motds: &Arc<DomainMotd>, ctx: &mut AvailableCtx<'_>) -> Flow {
     match motds.status.load(Ordering::Relaxed) {
         ABSENT => Flow::Next,
-        PRESENT => {
+        PRESENT if ctx.node.is_single() || motds.is_seen(ctx.session.account.id) => {
             motds.send_if_unseen(ctx.node, ctx.session, ctx.effects);
             Flow::Next
         }
-        _ => {
+        status => {
             let (motds, node, session) = (motds.clone(), ctx.node.clone(), ctx.session.clone());
             Flow::Wait(Box::pin(async move {
                 let mut effects = Effects::default();
-                match motds.load(&node, session.account.jid.domain()).await {
+                let domain = session.account.jid.domain();
+                let read = match status {
+                    PRESENT => motds.read_chunk_of(&node, domain, session.account.id).await,
+                    _ => motds.load(&node, domain).await,
+                };
+                match read {
                     Ok(()) => motds.send_if_unseen(&node, &session, &mut effects),
                     Err(error) => tracing::warn!(%error, "cannot read the message of the day"),
                 }
@@ -156,6 +185,12 @@ impl DomainMotd {
         if self.status.load(Ordering::Relaxed) != NOT_LOADED {
             return Ok(());
         }
+        self.read(node, domain).await
+    }
+
+    /// Reads message and chunks, unless a command of this node changes them meanwhile.
+    async fn read(&self, node: &Arc<Node>, domain: &str) -> Result<(), StoreError> {
+        let changes = self.state.lock().changes;
         let settings = &node.stores.server_kv;
         let motd = settings.get(&Self::key(domain)).await?.and_then(|bytes| Motd::decode(&bytes, domain));
         let mut seen = BTreeMap::new();
@@ -169,12 +204,68 @@ impl DomainMotd {
             }
         }
         let mut state = self.state.lock();
-        // Another task may have set or loaded a message, and sent it, meanwhile.
-        if self.status.load(Ordering::Relaxed) == NOT_LOADED {
-            self.status.store(if motd.is_some() { PRESENT } else { ABSENT }, Ordering::Relaxed);
-            *state = MotdState { motd, seen, writing: state.writing };
+        if state.changes != changes {
+            return Ok(());
+        }
+        self.status.store(if motd.is_some() { PRESENT } else { ABSENT }, Ordering::Relaxed);
+        let set_at = |motd: &Option<Motd>| motd.as_ref().map(|motd| motd.set_at);
+        // Another task may have sent the message meanwhile.
+        if set_at(&state.motd) == set_at(&motd) {
+            state.motd = motd;
+            for (number, read) in seen {
+                state.seen.entry(number).or_default().add(&read.bits);
+            }
+        } else {
+            *state = MotdState { motd, seen, ..state.rest() };
         }
         Ok(())
+    }
+
+    /// Adds the bits of other nodes for an account.
+    async fn read_chunk_of(&self, node: &Arc<Node>, domain: &str, id: AddressId) -> Result<(), StoreError> {
+        let number = id.0.get() / CHUNK_ACCOUNTS;
+        let stored = node.stores.server_kv.get(&Self::chunk_key(domain, number)).await?;
+        let mut state = self.state.lock();
+        let set_at = state.motd.as_ref().map_or(0, |motd| motd.set_at);
+        if let Some(bits) = stored.as_ref().and_then(|bytes| bytes.strip_prefix(&set_at.to_be_bytes())) {
+            state.seen.entry(number).or_default().add(bits);
+        }
+        Ok(())
+    }
+
+    fn is_seen(&self, id: AddressId) -> bool {
+        self.state.lock().is_seen(id)
+    }
+
+    /// Another node has changed the message, or may have.
+    fn on_notice(self: Arc<Self>, ctx: &NoticeCtx<'_>) {
+        let announced = ctx.content != Some(&[ChangeNotice::Quiet as u8]);
+        if ctx.content.is_none() && self.status.load(Ordering::Relaxed) == NOT_LOADED {
+            return;
+        }
+        let (node, domain) = (ctx.node.clone(), ctx.host.domain().to_owned());
+        let task = async move {
+            let set_at = |motds: &DomainMotd| motds.state.lock().motd.as_ref().map(|motd| motd.set_at);
+            let before = set_at(&self);
+            if let Err(error) = self.read(&node, &domain).await {
+                tracing::warn!(%error, "cannot read the message of the day");
+            } else if announced && set_at(&self) != before {
+                self.send_to_online(&node, &domain).await;
+            }
+        };
+        ctx.node.spawner.spawn("message of the day", Box::pin(task));
+    }
+
+    /// Sends the message to online users whose home this node is.
+    async fn send_to_online(self: &Arc<Self>, node: &Arc<Node>, domain: &str) {
+        let Some(motd) = self.state.lock().motd.clone() else { return };
+        for_each_online(node, domain, |account| self.send_to_preferred(node, account, &motd)).await;
+        self.spawn_writer(node, domain);
+    }
+
+    /// The other nodes must read the message again.
+    fn report_change(call: &CommandCall, change: ChangeNotice) {
+        call.node.send_notice(&call.host, NOTICE, &[change as u8]);
     }
 
     /// Sends the message to a resource whose user has not seen it.
@@ -198,12 +289,12 @@ impl DomainMotd {
         if std::mem::replace(&mut self.state.lock().writing, true) {
             return;
         }
-        let (motds, settings, domain) = (self.clone(), node.stores.server_kv.clone(), domain.to_owned());
+        let (motds, writer, domain) = (self.clone(), node.clone(), domain.to_owned());
         node.spawner.spawn(
             "message of the day",
             Box::pin(async move {
-                while let Some((number, bytes)) = motds.next_dirty_chunk() {
-                    if let Err(error) = motds.write_seen(&*settings, &domain, number, &bytes).await {
+                while let Some(number) = motds.next_dirty_chunk() {
+                    if let Err(error) = motds.write_seen(&writer, &domain, number).await {
                         tracing::warn!(%error, "cannot store which users have received the message of the \
                          day");
                         let mut state = motds.state.lock();
@@ -216,16 +307,15 @@ impl DomainMotd {
         );
     }
 
-    /// The next chunk to write; `None` ends the writer.
-    fn next_dirty_chunk(&self) -> Option<(u32, Vec<u8>)> {
+    /// The number of the next chunk to write; `None` ends the writer.
+    fn next_dirty_chunk(&self) -> Option<u32> {
         let mut state = self.state.lock();
-        let at = state.motd.as_ref().map(|motd| motd.set_at);
+        let is_set = state.motd.is_some();
         let next = state.seen.iter_mut().find(|(_, piece)| piece.dirty);
-        match (at, next) {
-            (Some(at), Some((number, piece))) => {
+        match (is_set, next) {
+            (true, Some((number, piece))) => {
                 piece.dirty = false;
-                let bytes = at.to_be_bytes().into_iter().chain(piece.bits.iter().copied()).collect();
-                Some((*number, bytes))
+                Some(*number)
             }
             _ => {
                 state.writing = false;
@@ -234,21 +324,46 @@ impl DomainMotd {
         }
     }
 
+    /// The bytes of a chunk with the bits of other nodes, which are kept. `None` if there is nothing to write: the stored chunk
+    /// belongs to a later message, or has all bits.
+    fn merged_chunk(&self, number: u32, stored: Option<&[u8]>) -> Option<Vec<u8>> {
+        let mut state = self.state.lock();
+        let set_at = state.motd.as_ref()?.set_at;
+        let chunk = state.seen.get_mut(&number)?;
+        match stored.and_then(|stored| stored.split_first_chunk()) {
+            Some((at, bits)) if u64::from_be_bytes(*at) == set_at => chunk.add(bits),
+            Some((at, _)) if u64::from_be_bytes(*at) > set_at => return None,
+            _ => {}
+        }
+        let bytes: Vec<u8> = set_at.to_be_bytes().into_iter().chain(chunk.bits.iter().copied()).collect();
+        (stored != Some(&bytes[..])).then_some(bytes)
+    }
+
     /// Chunks are read from the first on until one is missing, so missing chunks before this one are created.
-    async fn write_seen(
-        &self,
-        settings: &dyn ServerKv,
-        domain: &str,
-        number: u32,
-        bytes: &[u8],
-    ) -> Result<(), StoreError> {
+    async fn write_seen(&self, node: &Arc<Node>, domain: &str, number: u32) -> Result<(), StoreError> {
+        let settings = &node.stores.server_kv;
         for earlier in (0..number).rev() {
-            if settings.get(&Self::chunk_key(domain, earlier)).await?.is_some() {
+            let key = Self::chunk_key(domain, earlier);
+            if settings.get(&key).await?.is_some() {
                 break;
             }
-            settings.put(&Self::chunk_key(domain, earlier), &[]).await?;
+            settings.put_if_absent(&key, &[]).await?;
         }
-        settings.put(&Self::chunk_key(domain, number), bytes).await
+        let key = Self::chunk_key(domain, number);
+        if node.is_single() {
+            return match self.merged_chunk(number, None) {
+                Some(bytes) => settings.put(&key, &bytes).await,
+                None => Ok(()),
+            };
+        }
+        for _ in 0..WRITE_ATTEMPTS {
+            let stored = settings.get(&key).await?;
+            let Some(bytes) = self.merged_chunk(number, stored.as_deref()) else { return Ok(()) };
+            if settings.compare_and_set(&key, stored.as_deref(), &bytes).await? {
+                return Ok(());
+            }
+        }
+        Err(StoreError::new(StoreErrorKind::Conflict, "other nodes write the same chunk"))
     }
 
     async fn set(self: Arc<Self>, call: CommandCall) -> Result<CommandOutput, CommandError> {
@@ -260,20 +375,14 @@ impl DomainMotd {
         call.node.stores.server_kv.put(&Self::key(&domain), &motd.encode()).await?;
         {
             let mut state = self.state.lock();
-            *state = MotdState { motd: Some(motd.clone()), seen: BTreeMap::new(), writing: state.writing };
+            *state = MotdState { motd: Some(motd), seen: BTreeMap::new(), ..state.changed() };
             self.status.store(PRESENT, Ordering::Relaxed);
         }
-        let online = call.node.routing_table.accounts();
-        let node = call.node.clone();
-        let motds = self.clone();
-        call.node.spawner.spawn(
-            "message of the day",
-            Box::pin(async move {
-                for_each_online(&node, &domain, |account| motds.send_to_preferred(&node, account, &motd))
-                    .await;
-                motds.spawn_writer(&node, &domain);
-            }),
-        );
+        Self::report_change(&call, ChangeNotice::Announced);
+        let online = count_online(&call).await;
+        let (node, motds) = (call.node.clone(), self.clone());
+        let task = async move { motds.send_to_online(&node, &domain).await };
+        call.node.spawner.spawn("message of the day", Box::pin(task));
         Ok(CommandOutput::with_note(format!("it is being sent to {}", super::pluralize(online, "user"))))
     }
 
@@ -282,6 +391,9 @@ impl DomainMotd {
         let best =
             account.sessions().into_iter().filter(|s| accepts_headline(s)).max_by_key(|s| s.priority());
         let Some(session) = best.filter(|s| !s.flags.has(flags::EPHEMERAL)) else { return };
+        if !node.is_home_of(account) {
+            return;
+        }
         let mut state = self.state.lock();
         let same = state.motd.as_ref().is_some_and(|now| now.set_at == motd.set_at);
         let fresh = same && state.mark_seen(account.id);
@@ -299,11 +411,15 @@ impl DomainMotd {
         let at = before.unwrap_or_else(|| call.node.clock.unix_millis());
         let motd = Motd::new(at, domain, &call.input.lines(&TEXT).join("\n"))?;
         call.node.stores.server_kv.put(&Self::key(domain), &motd.encode()).await?;
-        let mut state = self.state.lock();
-        if state.motd.as_ref().map(|now| now.set_at) == before {
-            state.motd = Some(motd);
-            self.status.store(PRESENT, Ordering::Relaxed);
+        {
+            let mut state = self.state.lock();
+            if state.motd.as_ref().map(|now| now.set_at) == before {
+                *state =
+                    MotdState { motd: Some(motd), seen: std::mem::take(&mut state.seen), ..state.changed() };
+                self.status.store(PRESENT, Ordering::Relaxed);
+            }
         }
+        Self::report_change(&call, ChangeNotice::Quiet);
         Ok(CommandOutput::with_note("the message of the day was changed"))
     }
 
@@ -315,9 +431,12 @@ impl DomainMotd {
             return Ok(CommandOutput::with_note("there is no message of the day"));
         }
         call.node.stores.server_kv.put(&Self::key(domain), &[]).await?;
-        let mut state = self.state.lock();
-        *state = MotdState { writing: state.writing, ..MotdState::default() };
-        self.status.store(ABSENT, Ordering::Relaxed);
+        {
+            let mut state = self.state.lock();
+            *state = state.changed();
+            self.status.store(ABSENT, Ordering::Relaxed);
+        }
+        Self::report_change(&call, ChangeNotice::Quiet);
         Ok(CommandOutput::with_note("the message of the day was removed"))
     }
 
@@ -349,7 +468,34 @@ impl Motd {
     }
 }
 
+impl SeenChunk {
+    /// Adds bits that are stored.
+    fn add(&mut self, bits: &[u8]) {
+        if self.bits.len() < bits.len() {
+            self.bits.resize(bits.len(), 0);
+        }
+        self.bits.iter_mut().zip(bits).for_each(|(byte, stored)| *byte |= stored);
+    }
+}
+
 impl MotdState {
+    /// The state without its message.
+    fn rest(&self) -> MotdState {
+        MotdState { writing: self.writing, changes: self.changes, ..MotdState::default() }
+    }
+
+    /// The same after a change by a command of this node.
+    fn changed(&self) -> MotdState {
+        MotdState { changes: self.changes.wrapping_add(1), ..self.rest() }
+    }
+
+    /// Whether an account is marked.
+    fn is_seen(&self, id: AddressId) -> bool {
+        let (number, at) = (id.0.get() / CHUNK_ACCOUNTS, (id.0.get() % CHUNK_ACCOUNTS) as usize);
+        let byte = self.seen.get(&number).and_then(|chunk| chunk.bits.get(at / 8));
+        byte.is_some_and(|byte| byte & 1 << (at % 8) != 0)
+    }
+
     /// Marks an account as having seen the message; true if it was not marked.
     fn mark_seen(&mut self, id: AddressId) -> bool {
         let (number, at) = (id.0.get() / CHUNK_ACCOUNTS, (id.0.get() % CHUNK_ACCOUNTS) as usize);

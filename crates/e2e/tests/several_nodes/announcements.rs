@@ -1,0 +1,126 @@
+//! Messages to all users of a domain, on all nodes: announcements and the message of the day (XEP-0133 1.3.1, sections 4.23 to
+//! 4.26).
+
+use jid::Jid;
+use testkit::{NodeClient, TestNodes};
+
+use crate::observed_features;
+
+/// Three nodes; the administrator is connected to the first one.
+fn cluster(users: &[&str]) -> (TestNodes, NodeClient) {
+    let nodes = TestNodes::new(3, &observed_features());
+    for user in users.iter().chain(&["bard"]) {
+        nodes.node(0).create_user(user);
+    }
+    for node in 0..3 {
+        nodes.node(node).node.set_admins([Jid::parse("bard@example.com").expect("an address")]);
+    }
+    let bard = nodes.node(0).connect("bard", "globe");
+    nodes.settle();
+    (nodes, bard)
+}
+
+fn online(nodes: &TestNodes, node: usize, user: &str, resource: &str) -> NodeClient {
+    let client = nodes.node(node).connect(user, resource);
+    client.send("<presence/>");
+    nodes.settle();
+    client
+}
+
+/// Runs a command of the administrator; returns the answer.
+fn run(nodes: &TestNodes, admin: &NodeClient, command: &str, field: &str, text: &str) -> String {
+    let request = |attributes: &str, form: &str| {
+        admin.recv();
+        admin.send(&format!(
+            "<iq type='set' to='example.com' id='c'><command xmlns='http://jabber.org/protocol/commands' \
+             node='http://jabber.org/protocol/admin#{command}' {attributes}>{form}</command></iq>"
+        ));
+        nodes.settle();
+        let answers = admin.recv();
+        answers.into_iter().find(|answer| answer.contains("id='c'")).expect("an answer")
+    };
+    let form = request("action='execute'", "");
+    let Some(id) = form.split("sessionid='").nth(1).and_then(|rest| rest.split('\'').next()) else {
+        return form;
+    };
+    if form.contains("status='completed'") {
+        return form;
+    }
+    let submitted = format!(
+        "<x xmlns='jabber:x:data' type='submit'><field var='FORM_TYPE'>\
+         <value>http://jabber.org/protocol/admin</value></field>\
+         <field var='{field}'><value>{text}</value></field></x>"
+    );
+    let answer = request(&format!("sessionid='{id}'"), &submitted);
+    assert!(answer.contains("status='completed'"), "{command}: {answer}");
+    answer
+}
+
+/// Headlines with a text that a client received since the last call.
+fn headlines(client: &NodeClient, text: &str) -> usize {
+    client.recv().iter().filter(|stanza| stanza.contains("type='headline'") && stanza.contains(text)).count()
+}
+
+#[test]
+fn an_announcement_reaches_the_sessions_of_all_nodes_once() {
+    let (nodes, bard) = cluster(&["romeo", "juliet", "tybalt"]);
+    let sessions = [(0, "romeo", "a"), (1, "romeo", "b"), (1, "juliet", "c"), (2, "tybalt", "d")]
+        .map(|(node, user, resource)| online(&nodes, node, user, resource));
+    let silent = nodes.node(2).connect("juliet", "silent");
+    nodes.settle();
+    let answer = run(&nodes, &bard, "announce", "announcement", "Curfew");
+    assert!(answer.contains("4 users"), "of all nodes: {answer}");
+    for session in &sessions {
+        assert_eq!(headlines(session, "Curfew"), 1, "{}", session.full());
+    }
+    assert_eq!(headlines(&silent, "Curfew"), 0, "it is not available");
+}
+
+#[test]
+fn each_user_sees_the_message_of_the_day_once_on_whichever_node() {
+    let (nodes, bard) = cluster(&["romeo", "juliet", "tybalt", "nurse"]);
+    // A node that has looked for a message, and found none.
+    let nurse = online(&nodes, 2, "nurse", "a");
+    let romeo = [online(&nodes, 1, "romeo", "a"), online(&nodes, 2, "romeo", "b")];
+    run(&nodes, &bard, "set-motd", "motd", "Globe");
+    assert_eq!(romeo.iter().map(|session| headlines(session, "Globe")).sum::<usize>(), 1, "one resource");
+    assert_eq!(headlines(&nurse, "Globe"), 1);
+    for node in [2, 0, 1] {
+        let juliet = online(&nodes, node, "juliet", "a");
+        assert_eq!(headlines(&juliet, "Globe"), usize::from(node == 2), "node {node}");
+        juliet.close();
+        nodes.settle();
+    }
+    // The bits of one node do not replace those of the others.
+    for (node, user) in [(0, "nurse"), (1, "nurse"), (2, "juliet"), (0, "romeo")] {
+        let again = online(&nodes, node, user, "again");
+        assert_eq!(headlines(&again, "Globe"), 0, "{user} on node {node}");
+    }
+    run(&nodes, &bard, "edit-motd", "motd", "Rose");
+    let tybalt = online(&nodes, 1, "tybalt", "a");
+    assert_eq!(headlines(&tybalt, "Rose"), 1, "the other nodes know the new text");
+    run(&nodes, &bard, "delete-motd", "motd", "");
+    nodes.advance(1);
+    run(&nodes, &bard, "set-motd", "motd", "Swan");
+    assert_eq!(headlines(&tybalt, "Swan"), 1, "a new message is sent to everyone");
+    run(&nodes, &bard, "delete-motd", "motd", "");
+    let late = online(&nodes, 2, "juliet", "late");
+    assert_eq!(headlines(&late, "S"), 0, "the other nodes know that there is none");
+}
+
+#[test]
+fn a_node_that_was_cut_off_sends_the_message_of_the_day_when_it_returns() {
+    let (nodes, bard) = cluster(&["romeo"]);
+    let romeo = online(&nodes, 1, "romeo", "a");
+    for other in [0, 2] {
+        nodes.cut(1, other);
+    }
+    nodes.settle();
+    run(&nodes, &bard, "set-motd", "motd", "Globe");
+    assert_eq!(headlines(&romeo, "Globe"), 0);
+    for other in [0, 2] {
+        nodes.heal(1, other);
+    }
+    nodes.settle();
+    assert_eq!(headlines(&romeo, "Globe"), 1);
+}

@@ -1,0 +1,53 @@
+//! Notices of features to all other nodes ([`throng_core::feature_notice`]).
+//!
+//! ```text
+//! recipient  the domain
+//! 1 + n      length and text of the name; the rest is the content
+//! ```
+//!
+//! Not implemented: sending again what does not fit into the queue of a node, which is logged.
+
+use cluster::{Envelope, EnvelopeClass, EnvelopeKind, Recipient};
+use throng_core::host::Host;
+
+use super::Peers;
+
+/// A notice.
+pub(super) const NOTICE: EnvelopeKind = EnvelopeKind::Engine(11);
+
+/// Maximum length of the content in bytes.
+const MAX_CONTENT_BYTES: usize = 64 << 10;
+
+impl Peers<'_> {
+    /// Sends a notice to all other nodes.
+    pub(super) fn send_notice(&self, host: &Host, name: &'static str, content: &[u8]) {
+        let length = u8::try_from(name.len()).ok().filter(|_| content.len() <= MAX_CONTENT_BYTES);
+        let Some(length) = length else {
+            tracing::error!(name, bytes = content.len(), "a notice to other nodes is too large");
+            return;
+        };
+        let octets = [&[length], name.as_bytes(), content].concat();
+        let recipients = vec![Recipient::Address(host.jid.clone())];
+        let own = self.cluster.node();
+        let envelope = Envelope::new(NOTICE, EnvelopeClass::Control, own, recipients, octets);
+        for refused in self.cluster.broadcast(envelope).refused {
+            tracing::warn!(name, %refused, "a notice was not sent to a node");
+        }
+    }
+
+    /// Another node has sent a notice. False if it is none. A domain that this node does not serve is ignored: a reload may
+    /// be in progress.
+    pub(super) fn on_notice(&self, envelope: &Envelope) -> bool {
+        let [Recipient::Address(domain)] = &envelope.recipients[..] else { return false };
+        let Some((length, rest)) = envelope.bytes.split_first() else { return false };
+        let Some((name, content)) = rest.split_at_checked(usize::from(*length)) else { return false };
+        let Ok(name) = std::str::from_utf8(name) else { return false };
+        if !domain.as_ref().is_domain() || content.len() > MAX_CONTENT_BYTES {
+            return false;
+        }
+        if let Some(host) = self.host(domain.as_ref().domain()) {
+            self.handle_notice(&host, name, content);
+        }
+        true
+    }
+}
