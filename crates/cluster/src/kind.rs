@@ -5,7 +5,7 @@
 //! | 1 | run the chain |
 //! | 2 | the chain has run |
 //! | 3 | session facts |
-//! | 16 to 20 | invalidation, one for each subject |
+//! | 16, 17, 18, 20, 21 | invalidation, one for each subject |
 //! | 128 to 255 | kinds of the engine |
 
 /// What the receiver of an envelope must do.
@@ -36,9 +36,9 @@ pub enum InvalidationSubject {
     /// The blocklist.
     Blocklist = 18,
     /// The account was disabled or enabled.
-    Disabled = 19,
+    Disabled = 20,
     /// The account was deleted: its sessions end.
-    Deleted = 20,
+    Deleted = 21,
 }
 
 impl InvalidationSubject {
