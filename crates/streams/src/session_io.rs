@@ -484,7 +484,9 @@ impl C2sConnection {
             && self.stream.accepts_output()
         {
             let more = self.refill_output(session, now, &mut written, cx, scratch).more;
-            let flushed = matches!(self.stream.poll_flush(cx, scratch), Poll::Ready(Ok(())));
+            // Without messages there is nothing to confirm, and a flush would answer a BOSH request before the end.
+            let flushed = (more || !written.is_empty())
+                && matches!(self.stream.poll_flush(cx, scratch), Poll::Ready(Ok(())));
             // The rest is flushed while the stream closes, and counts as delivered.
             self.outbox.confirm_flushed(&mut written);
             if !more || !flushed {
