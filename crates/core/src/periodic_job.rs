@@ -83,6 +83,9 @@ pub struct PeriodicJob {
     pub handler: Arc<dyn PeriodicJobHandler>,
 }
 
+/// Jobs that start in a second: at the start of a node, those of all domains are due. The others start in the next seconds.
+const MAX_STARTS_PER_SECOND: usize = 32;
+
 /// When jobs run next: by name and domain, so that a reload changes nothing. Bounded by the domains that were ever served.
 #[derive(Default)]
 pub(crate) struct PeriodicJobs(LeafMutex<HashMap<&'static str, HashMap<Box<str>, JobState>>>);
@@ -141,12 +144,17 @@ impl Drop for RunningJob {
 impl Node {
     /// Starts the jobs that are due.
     pub(crate) fn start_due_jobs(self: &Arc<Self>, now: u32) {
+        let mut started = 0;
         for host in self.hosts() {
             for job in &host.periodic_jobs {
                 if !self.periodic_jobs.is_due(&host, job.spec, now) {
                     continue;
                 }
+                if started == MAX_STARTS_PER_SECOND {
+                    return;
+                }
                 if self.owns_job(&host, job.spec) {
+                    started += 1;
                     self.periodic_jobs.set(&host, job.spec, JobState::Running);
                     self.spawn_job(&host, job);
                 } else {

@@ -160,6 +160,45 @@ fn a_job_for_all_domains_runs_once() {
     assert_eq!(runs(&engine), 2);
 }
 
+/// With thousands of domains, all of them would otherwise read the disk or the database in the first second.
+#[test]
+fn first_runs_are_spread_over_seconds() {
+    static IN_EACH_DOMAIN: PeriodicJobSpec = PeriodicJobSpec {
+        name: "in_each_domain",
+        interval_seconds: 60,
+        scope: JobScope::Node,
+        doc: "Counts.",
+    };
+    static EACH_DOMAIN: Feature = Feature {
+        name: "each_domain",
+        periodic_jobs: &[&IN_EACH_DOMAIN],
+        build: |builder| {
+            builder.periodic_job(
+                &IN_EACH_DOMAIN,
+                |ctx: PeriodicJobCtx| -> BoxFuture<'static, Result<(), String>> {
+                    ctx.node.extensions.get_or_default::<AllRuns>().0.fetch_add(1, Ordering::Relaxed);
+                    Box::pin(async { Ok(()) })
+                },
+            );
+        },
+        ..Feature::EMPTY
+    };
+    let engine = TestNode::new(&[&EACH_DOMAIN]);
+    let domains: Vec<String> = (0..100).map(|number| format!("d{number}.example.org")).collect();
+    let domains: Vec<&str> = domains.iter().map(String::as_str).collect();
+    let enabled = [feature_api::EnabledFeature { feature: &EACH_DOMAIN, options: FeatureOptions::default() }];
+    engine.reload(&domains, &enabled);
+    let runs = || engine.node.extensions.get_or_default::<AllRuns>().0.load(Ordering::Relaxed);
+    let runs_after_each_second = [(); 5].map(|()| {
+        engine.advance(1);
+        runs()
+    });
+    assert_eq!(runs_after_each_second, [32, 64, 96, 100, 100]);
+    engine.advance(55);
+    engine.advance(1);
+    assert!(runs() > 100, "they run again");
+}
+
 #[test]
 fn a_reload_does_not_run_a_job_earlier() {
     let engine = TestNode::new(&[&COUNTS]);
