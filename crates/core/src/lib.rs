@@ -39,12 +39,12 @@ pub mod node_extensions;
 pub mod periodic_job;
 pub mod principal;
 pub mod provided;
-pub mod receipt;
 pub mod router;
 pub mod server_error;
 pub mod server_iq;
 pub mod service;
 pub mod session;
+mod session_lifecycle;
 pub mod stream_elements;
 pub mod visibility;
 
@@ -58,10 +58,11 @@ pub use host::{Host, Hosts};
 pub use limits::NodeLimits;
 pub use multicast::{Multicast, UndeliveredRecipient};
 pub use node::{Node, NodeComponents};
-pub use outbox::{Outbox, QueueClass, SharedStanza, shared_stanza};
+pub use outbox::{
+    Outbox, QueueClass, Receipt, ReceiptIssuer, Receipts, SharedStanza, receipt, shared_stanza,
+};
 pub use passwords::Passwords;
 pub use principal::Principal;
 pub use queues::serial_task;
-pub use receipt::{Receipt, ReceiptIssuer, Receipts};
 pub use router::IngestOutcome;
 pub use session::Session;

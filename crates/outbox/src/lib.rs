@@ -20,7 +20,9 @@ mod ended_streams;
 pub mod limits;
 mod outbox;
 pub mod outbox_registry;
+pub mod outstanding;
 pub mod presence_batching;
+pub mod receipt;
 pub mod shared_stanza;
 mod signals;
 pub mod stream_management;
@@ -39,6 +41,7 @@ pub use outbox::{
 };
 pub use outbox_registry::OutboxRegistry;
 pub use presence_batching::PresenceBatcher;
+pub use receipt::{Receipt, ReceiptIssuer, Receipts};
 pub use shared_stanza::{QueueClass, SharedStanza};
 pub use stream_management::{StreamManagementConfig, StreamManagementTerms, UndeliveredStanza};
 pub use unsettled::WrittenMessages;

@@ -5,7 +5,6 @@
 
 pub mod extensions;
 pub mod flags;
-pub mod outstanding;
 mod pending_requests;
 pub mod rates;
 
@@ -23,7 +22,8 @@ pub use flags::Flags;
 pub use outbox::{
     AdmissionContext, Backlog, DelayToken, DeliveryProgress, DequeueOutcome, ExceededLimit, Outbox,
     OutboxRegistry, PresenceBatcher, PushOutcome, QueuedBatch, QueuedStanza, StreamManagementConfig,
-    StreamManagementTerms, ToRewrite, Urgency, WrittenMessages, backlog, queued_size, stream_management,
+    StreamManagementTerms, ToRewrite, Urgency, WrittenMessages, backlog, outstanding, queued_size,
+    stream_management,
 };
 pub use stanza_rates::{AccountRates, SessionRates};
 

@@ -1,11 +1,11 @@
 //! Receipts: proof that something durable was written for a stanza, given after the stanza has gone on.
 //!
-//! A handler that writes returns at once: it attaches a [`Receipt`] to the stanza as [`crate::Effect::Receipt`] and keeps
+//! A handler that writes returns at once: it attaches a [`Receipt`] to the stanza as an effect and keeps
 //! the [`ReceiptIssuer`]. The sender's count of handled stanzas (XEP-0198 1.6.3, section 4) rises past the stanza when all
 //! its receipts are fulfilled; a receipt that fails sends the sender an error.
 //!
 //! A message that is put into the queue of a client needs no writer: the message itself says when it is safe
-//! ([`Receipt::of_delivery`], [`crate::message_backup`]). Such a receipt allocates nothing.
+//! ([`Receipt::of_delivery`]). Such a receipt allocates nothing.
 //!
 //! # Pitfalls
 //!
@@ -15,15 +15,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base::lock::LeafMutex;
-use base::spawn::BoxFuture;
-use jid::Jid;
-use outbox::AwaitedDelivery;
 use smallvec::SmallVec;
 use stanza::{StanzaCondition, StanzaError};
 
-use crate::hooks::StopReason;
-use crate::node::Node;
-use crate::router::RoutingWork;
+use crate::AwaitedDelivery;
 use crate::shared_stanza::SharedStanza;
 
 /// Fulfilled, or failed with the error for the sender.
@@ -116,7 +111,7 @@ pub struct AttachedReceipt {
 
 /// The receipts of one stanza of a sender, or of what it caused.
 #[derive(Debug, Default)]
-pub struct Receipts(pub(crate) SmallVec<[AttachedReceipt; 1]>);
+pub struct Receipts(pub SmallVec<[AttachedReceipt; 1]>);
 
 impl Receipts {
     /// Whether the stanza needs no receipt.
@@ -129,7 +124,8 @@ impl Receipts {
         self.0.iter().any(|attached| matches!(attached.receipt.0, ReceiptKind::Issued(_)))
     }
 
-    pub(crate) fn append(&mut self, mut others: Receipts) {
+    /// Adds the receipts of another stanza.
+    pub fn append(&mut self, mut others: Receipts) {
         if self.0.is_empty() {
             *self = others;
         } else {
@@ -143,7 +139,7 @@ impl Receipts {
     }
 
     /// Takes the receipts that have an outcome, in order, and reports those that failed. True if none is left.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, failed: &mut dyn FnMut(FailedReceipt)) -> bool {
+    pub fn poll(&mut self, cx: &mut Context<'_>, failed: &mut dyn FnMut(FailedReceipt)) -> bool {
         let mut settled = 0;
         for attached in &self.0 {
             match attached.receipt.poll_outcome(cx) {
@@ -165,34 +161,6 @@ pub struct FailedReceipt {
     pub stanza: SharedStanza,
     /// The error for its sender.
     pub error: StanzaError,
-}
-
-impl Node {
-    /// Sends the error of a failed receipt to the sender of the stanza.
-    pub fn return_failed(self: &Arc<Self>, failed: FailedReceipt) {
-        let FailedReceipt { stanza, error } = failed;
-        let (head, bytes) = (stanza.head(), stanza.bytes());
-        let address = |text: Option<std::borrow::Cow<'_, str>>| text.and_then(|text| Jid::parse(&text).ok());
-        let Some(from) = address(head.from(bytes)) else { return };
-        // Without `to`, the recipient is the sender's own account (RFC 6120, section 10.3.1).
-        let to = address(head.to(bytes)).unwrap_or_else(|| from.as_ref().bare().to_jid());
-        let mut work = RoutingWork::default();
-        self.apply_stop(&stanza, from.as_ref(), to.as_ref(), StopReason::Refused(error), &mut work);
-        self.run_effects_spawned(work);
-    }
-
-    /// Waits until all receipts have an outcome, and sends the errors of those that failed: for stanzas that do not come
-    /// from a client's stream.
-    pub fn settle_receipts(self: &Arc<Self>, mut receipts: Receipts) -> BoxFuture<'static, ()> {
-        let node = self.clone();
-        Box::pin(std::future::poll_fn(move |cx| {
-            if receipts.poll(cx, &mut |failed| node.return_failed(failed)) {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        }))
-    }
 }
 
 #[cfg(test)]
