@@ -76,7 +76,8 @@ fn ids(client: &NodeClient) -> Vec<usize> {
 
 #[test]
 fn a_component_that_floods_one_lane_is_held_back_and_other_lanes_go_on() {
-    const MESSAGES: usize = 1_000;
+    // What exceeds her queue is stored: at most 500 of one sender.
+    const MESSAGES: usize = 600;
     let nodes = stage();
     let engine = nodes.node(0);
     let (juliet, romeo) = (online(engine, "juliet"), online(engine, "romeo"));

@@ -42,14 +42,26 @@ impl Drop for PendingSettlement {
     }
 }
 
-/// Held by a recipient's copy until it is safe.
-struct SettlementShare(Arc<PendingSettlement>);
+/// Held by the copy of the recipient at this position until it is safe; otherwise the recipient is refused.
+struct SettlementShare {
+    settlement: Arc<PendingSettlement>,
+    position: u16,
+    is_safe: bool,
+}
 
 impl LaneCompletion for SettlementShare {
     fn routed(&mut self) {}
 
-    fn complete(self: Box<Self>) {
-        drop(self.0);
+    fn complete(mut self: Box<Self>) {
+        self.is_safe = true;
+    }
+}
+
+impl Drop for SettlementShare {
+    fn drop(&mut self) {
+        if !self.is_safe {
+            self.settlement.refuse(self.position);
+        }
     }
 }
 
@@ -91,7 +103,11 @@ impl Peers<'_> {
                 LocalOutcome::Done => {}
                 LocalOutcome::NeedsCopy => {
                     let Some(stanza) = stanza.with_to(Some(to)) else { continue };
-                    let share = || Box::new(SettlementShare(settlement.clone())) as Box<dyn LaneCompletion>;
+                    let share = || {
+                        let settlement = settlement.clone();
+                        Box::new(SettlementShare { settlement, position, is_safe: false })
+                            as Box<dyn LaneCompletion>
+                    };
                     let completion = reliable.then(share);
                     let (from, to) = (sender.clone(), to.to_jid());
                     self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, reliable);

@@ -4,8 +4,9 @@
 //! The first item of a key makes the caller the owner of its queue, who handles the item; later items are queued for the
 //! owner. A queue exists while it has an owner, so a key without work takes no memory.
 //!
-//! Queues are bounded in bytes, each for itself and all together. An item counts until its owner requests the next one. A
-//! source whose item finds no capacity keeps the item and waits for capacity; items of other keys are not affected.
+//! Queues are bounded in bytes, each for itself and all together. An item counts until its owner requests the next one, or
+//! longer if the owner retains it ([`KeyedQueues::retain_handled`]). A source whose item finds no capacity keeps the item and
+//! waits for capacity; items of other keys are not affected.
 //!
 //! # Pitfalls
 //!
@@ -44,8 +45,13 @@ pub enum KeyedPushOutcome<T> {
     Full(T),
 }
 
+/// Capacity of a handled item; see [`KeyedQueues::retain_handled`].
+#[must_use = "the capacity must be released"]
+#[derive(Debug)]
+pub struct RetainedCapacity(ItemSize);
+
 /// Size of an item in bytes.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct ItemSize {
     bytes: usize,
     /// Something else bounds it, so it takes no room of the others.
@@ -185,6 +191,27 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
             Poll::Ready(next) => next,
             Poll::Pending => None,
         }
+    }
+
+    /// Counts the item that the owner handles also after the next one is requested: something that it has caused is not
+    /// finished. The owner must release it, and before it ends the queue.
+    pub fn retain_handled(&self, key: &K) -> RetainedCapacity {
+        let mut queues = self.shard(key).lock();
+        RetainedCapacity(
+            queues.get_mut(key).map(|queue| std::mem::take(&mut queue.handled)).unwrap_or_default(),
+        )
+    }
+
+    /// Releases the capacity of an item that was retained.
+    pub fn release_retained(&self, key: &K, retained: RetainedCapacity) {
+        let mut queues = self.shard(key).lock();
+        let mut waiting = Vec::new();
+        if let Some(queue) = queues.get_mut(key) {
+            queue.bytes -= retained.0.bytes;
+            waiting = std::mem::take(&mut queue.waiting);
+        }
+        drop(queues);
+        self.release(retained.0, &mut waiting);
     }
 
     /// Ends a queue whose owner stops early; returns what it held.
@@ -375,6 +402,22 @@ mod tests {
         assert_eq!(queues.close(&1), [2]);
         assert_eq!((queues.bytes(), queues.len()), (0, 0));
         assert_eq!(queues.poll_next(&1, false, &cx), Poll::Ready(None), "the queue has ended");
+    }
+
+    #[test]
+    fn an_item_counts_while_it_is_retained_and_sources_are_woken_when_it_is_released() {
+        let queues = queues(100, 1000);
+        assert_eq!(queues.push(1, 0, 60), KeyedPushOutcome::Owner(0));
+        assert_eq!(queues.push(1, 1, 30), KeyedPushOutcome::Queued);
+        let retained = queues.retain_handled(&1);
+        assert_eq!(queues.next(&1), Some(1));
+        assert_eq!(queues.push(1, 2, 60), KeyedPushOutcome::Full(2));
+        let (wakes, waker) = wakes();
+        assert!(queues.poll_capacity(&1, 60, &Context::from_waker(&waker)).is_pending());
+        queues.release_retained(&1, retained);
+        assert_eq!((wakes.0.load(Ordering::Relaxed), queues.bytes()), (1, 30));
+        assert_eq!(queues.push(1, 2, 60), KeyedPushOutcome::Queued);
+        assert_eq!((queues.next(&1), queues.next(&1), queues.bytes()), (Some(2), None, 0));
     }
 
     fn wakes() -> (Arc<Wakes>, Waker) {

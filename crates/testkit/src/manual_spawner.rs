@@ -66,6 +66,12 @@ impl ManualSpawner {
         self.tasks.lock().splice(0..0, left);
     }
 
+    /// Drops every task, as a runtime does that stops.
+    pub fn drop_tasks(&self) {
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        drop(tasks);
+    }
+
     /// Drives one future to completion, together with the spawned tasks.
     ///
     /// # Panics

@@ -4,30 +4,34 @@
 //! A lane exists while a stanza of it is being handled. It is bounded in bytes, and so are all lanes together. A source
 //! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from its
 //! stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which bounds
-//! them; their presence is dropped by a full lane. A lane waits for receipts, but not for those of other nodes: these could
-//! depend on a stanza that must pass the same lane.
+//! them; their presence is dropped by a full lane. Later stanzas do not wait for the receipts of earlier ones, so that the store
+//! writes many at once; a stanza counts for the bounds until its receipts are settled. Those of other nodes do not count: they
+//! could depend on a stanza that must pass the same lane.
 //!
 //! What a stanza of a lane causes enters lanes without waiting for room, because that room could be its own. The stanzas that
 //! are handled bound it.
 //!
 //! # Pitfalls
 //!
-//! A lane whose task ends early refuses the envelopes in it, so that their senders handle them, and drops the rest.
+//! A lane whose task ends early refuses what other nodes have sent, so that they handle it, and returns errors to the other
+//! senders.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use base::lock::LeafMutex;
 use base::spawn::{BoxFuture, yield_now};
 use cluster::{Envelope, EnvelopeClass, HandoverResult, NodeId};
 use jid::{Jid, JidRef};
-use queues::keyed_queues::{KeyedPushOutcome, KeyedQueueLimits, KeyedQueues};
+use queues::keyed_queues::{KeyedPushOutcome, KeyedQueueLimits, KeyedQueues, RetainedCapacity};
+use stanza::{StanzaCondition, StanzaError};
 
 use super::{HandedOver, RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::metrics::StanzaSource;
 use crate::node::Node;
-use crate::receipt::Receipts;
+use crate::receipt::{FailedReceipt, Receipts};
 use crate::shared_stanza::SharedStanza;
 
 /// Bounds of one lane and of all lanes together.
@@ -36,6 +40,8 @@ const LIMITS: KeyedQueueLimits = KeyedQueueLimits { bytes_per_key: 256 << 10, by
 const ITEM_OVERHEAD: usize = 128;
 /// Stanzas of a lane that are handled before its task yields.
 const YIELD_EVERY: usize = 64;
+/// Stanzas of a lane whose receipts may be outstanding while later ones are handled.
+const MAX_UNSETTLED: usize = 256;
 /// Maximum number of sources whose full lanes are logged.
 const MAX_LOGGED_SOURCES: usize = 256;
 
@@ -65,7 +71,7 @@ pub enum LaneStage {
     AfterChain(u8),
 }
 
-/// What follows when a stanza was handled and is safe.
+/// What follows when a stanza was handled and is safe. Dropping it says that the stanza is not safe here.
 pub trait LaneCompletion: Send {
     /// The stanza was routed: later ones may follow it.
     fn routed(&mut self);
@@ -100,10 +106,22 @@ impl RecipientLanes {
     }
 }
 
+/// Result of handling an item.
+enum LaneStep {
+    /// The next item may be handled.
+    Handled,
+    /// The item is being handled.
+    Wait(BoxFuture<'static, LaneStep>),
+    /// The next item may be handled. The future ends when the receipts of this one are settled.
+    Unsettled(BoxFuture<'static, ()>),
+}
+
 /// An open lane.
 struct OpenLane {
     node: Arc<Node>,
     key: u64,
+    /// Stanzas that were handled and are not safe, in order. They count for the bounds of the lane.
+    unsettled: VecDeque<(RetainedCapacity, BoxFuture<'static, ()>)>,
     closed: bool,
 }
 
@@ -115,29 +133,56 @@ impl OpenLane {
     }
 
     /// Handles the rest of the lane.
-    async fn run(mut self, pending: Option<BoxFuture<'static, ()>>, mut next: Option<LaneItem>) {
-        if let Some(pending) = pending {
-            pending.await;
-            next = self.next();
-        }
+    async fn run(mut self, mut step: LaneStep) {
         let mut handled = 0;
-        while let Some(item) = next {
-            if let Some(pending) = self.node.handle_lane_item(item) {
-                pending.await;
+        loop {
+            match step {
+                LaneStep::Handled => {}
+                LaneStep::Wait(pending) => {
+                    step = pending.await;
+                    continue;
+                }
+                LaneStep::Unsettled(settled) => {
+                    let retained = self.node.lanes.queues.retain_handled(&self.key);
+                    self.unsettled.push_back((retained, settled));
+                }
             }
             handled += 1;
             if handled % YIELD_EVERY == 0 {
                 yield_now().await;
             }
-            next = self.next();
+            let Some(item) = poll_fn(|cx| self.poll_next(cx)).await else { break };
+            step = self.node.handle_lane_item(item);
         }
+    }
+
+    /// Settles receipts in order, and takes the next item. The lane ends when nothing is left.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<LaneItem>> {
+        while let Some((_, settled)) = self.unsettled.front_mut()
+            && settled.as_mut().poll(cx).is_ready()
+        {
+            if let Some((retained, _)) = self.unsettled.pop_front() {
+                self.node.lanes.queues.release_retained(&self.key, retained);
+            }
+        }
+        if self.unsettled.len() >= MAX_UNSETTLED {
+            return Poll::Pending;
+        }
+        let next = self.node.lanes.queues.poll_next(&self.key, self.unsettled.is_empty(), cx);
+        self.closed = matches!(next, Poll::Ready(None));
+        next
     }
 }
 
 impl Drop for OpenLane {
+    /// The lane has ended early: senders of what it held must know.
     fn drop(&mut self) {
         if self.closed {
             return;
+        }
+        for (retained, settled) in self.unsettled.drain(..) {
+            self.node.lanes.queues.release_retained(&self.key, retained);
+            self.node.spawner.spawn("routing", settled);
         }
         for item in self.node.lanes.queues.close(&self.key) {
             match item {
@@ -145,8 +190,12 @@ impl Drop for OpenLane {
                     let peers = self.node.peer_routing();
                     peers.settle(&self.node, from, &envelope, HandoverResult::Refused);
                 }
+                // The sender's node handles it, or reports the error.
+                LaneItem::Stanza(LaneStanza { completion: Some(completion), .. }) => drop(completion),
                 LaneItem::Stanza(LaneStanza { stanza, .. }) => {
                     self.node.metrics.stanzas_dropped.inc([stanza.class().as_str(), "lane-ended"]);
+                    let error = StanzaError::new(StanzaCondition::InternalServerError);
+                    self.node.return_failed(FailedReceipt { stanza, error });
                 }
             }
         }
@@ -258,25 +307,28 @@ impl Node {
     }
 
     fn run_lane(self: &Arc<Self>, key: u64, first: LaneItem) {
-        let mut lane = OpenLane { node: self.clone(), key, closed: false };
+        let mut lane = OpenLane { node: self.clone(), key, unsettled: VecDeque::new(), closed: false };
         let mut next = Some(first);
-        for _ in 0..YIELD_EVERY {
+        for handled in 1..=YIELD_EVERY {
             let Some(item) = next else { return };
-            if let Some(pending) = self.handle_lane_item(item) {
-                return self.spawner.spawn("routing", Box::pin(lane.run(Some(pending), None)));
+            let step = self.handle_lane_item(item);
+            if handled == YIELD_EVERY || !matches!(step, LaneStep::Handled) {
+                return self.spawner.spawn("routing", Box::pin(lane.run(step)));
             }
             next = lane.next();
         }
-        if next.is_some() {
-            self.spawner.spawn("routing", Box::pin(lane.run(None, next)));
-        }
     }
 
-    /// Returns what must be awaited before the next item.
-    fn handle_lane_item(self: &Arc<Self>, item: LaneItem) -> Option<BoxFuture<'static, ()>> {
+    fn handle_lane_item(self: &Arc<Self>, item: LaneItem) -> LaneStep {
         let LaneStanza { stanza, from, to, stage, completion } = match item {
             LaneItem::Envelope(from, envelope) => {
-                return self.peer_routing().receive_stanza(self, from, envelope);
+                return match self.peer_routing().receive_stanza(self, from, envelope) {
+                    None => LaneStep::Handled,
+                    Some(pending) => LaneStep::Wait(Box::pin(async move {
+                        pending.await;
+                        LaneStep::Handled
+                    })),
+                };
             }
             LaneItem::Stanza(stanza) => stanza,
         };
@@ -297,23 +349,20 @@ impl Node {
             RoutingOutcome::AwaitsReceipts(receipts) => self.complete_lane_stanza(completion, receipts),
             RoutingOutcome::Wait(rest) => {
                 let node = self.clone();
-                Some(Box::pin(async move {
+                LaneStep::Wait(Box::pin(async move {
                     let receipts = rest.await;
-                    if let Some(pending) = node.complete_lane_stanza(completion, receipts) {
-                        pending.await;
-                    }
+                    node.complete_lane_stanza(completion, receipts)
                 }))
             }
         }
     }
 
-    /// A stanza of a lane was routed, and is safe when these receipts are fulfilled. Returns what must be awaited before the
-    /// next item.
+    /// A stanza of a lane was routed, and is safe when these receipts are fulfilled.
     fn complete_lane_stanza(
         self: &Arc<Self>,
         mut completion: Option<Box<dyn LaneCompletion>>,
         receipts: Receipts,
-    ) -> Option<BoxFuture<'static, ()>> {
+    ) -> LaneStep {
         if let Some(completion) = &mut completion {
             completion.routed();
         }
@@ -321,23 +370,18 @@ impl Node {
             if let Some(completion) = completion {
                 completion.complete();
             }
-            return None;
+            return LaneStep::Handled;
         }
         let settled = self.settle_receipts(receipts);
-        match completion {
-            // Only the lane bounds what its sources have written.
-            None => Some(settled),
-            // A receipt of another node could depend on a stanza that must pass this lane. Nodes bound what is not
-            // settled.
-            Some(completion) => {
-                let task = async move {
-                    settled.await;
-                    completion.complete();
-                };
-                self.spawner.spawn("routing", Box::pin(task));
-                None
-            }
-        }
+        // Only the lane bounds what its sources have written.
+        let Some(completion) = completion else { return LaneStep::Unsettled(settled) };
+        // A receipt of another node could depend on a stanza that must pass this lane. Nodes bound what is not settled.
+        let task = async move {
+            settled.await;
+            completion.complete();
+        };
+        self.spawner.spawn("routing", Box::pin(task));
+        LaneStep::Handled
     }
 }
 

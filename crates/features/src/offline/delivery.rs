@@ -56,8 +56,8 @@ use super::storage_policy;
 
 /// Messages read and delivered at a time.
 const FETCH_PAGE: u32 = 64;
-/// Recipients with a cached address id; a power of two.
-const ADDRESS_CACHE_SIZE: usize = 1024;
+/// Recipients with a cached address id.
+const MAX_CACHED_ADDRESSES: usize = 16_384;
 /// Batches of pending messages that are queued after the last page before other tasks have their turn.
 const MAX_DRAIN_ROUNDS: u32 = 16;
 const DAY_MILLIS: u64 = 86_400_000;
@@ -158,13 +158,11 @@ fn can_deliver(account: &Account) -> bool {
     account.with(|state| state.may_have_offline_messages && state.sessions.iter().any(accepts_messages))
 }
 
-type AddressIdCache = Box<[Option<(Jid, AddressId)>]>;
-
 /// Recipient queues of a host.
 pub(super) struct OfflineDelivery {
     recipients: RankedMutex<HashMap<Jid, RecipientQueue>, { rank::RECIPIENT_QUEUES }>,
     /// Address ids of recent recipients. An id is never reused for another address, so an entry is never wrong.
-    address_ids: LeafMutex<AddressIdCache>,
+    address_ids: LeafMutex<HashMap<Jid, AddressId>>,
     pub(super) backups: MessageBackups,
     /// Hashes the addresses of senders.
     sender_hasher: RandomState,
@@ -174,7 +172,7 @@ impl OfflineDelivery {
     pub(super) fn new() -> OfflineDelivery {
         OfflineDelivery {
             recipients: RankedMutex::default(),
-            address_ids: LeafMutex::new(vec![None; ADDRESS_CACHE_SIZE].into()),
+            address_ids: LeafMutex::default(),
             backups: MessageBackups::default(),
             sender_hasher: RandomState::new(),
         }
@@ -482,15 +480,17 @@ impl OfflineDelivery {
         if let Some(account) = node.routing_table.find(owner.as_ref()) {
             return Ok(Some(account.id));
         }
-        let slot = node.routing_table.hash(owner.as_ref()) as usize % ADDRESS_CACHE_SIZE;
-        if let Some((jid, id)) = &self.address_ids.lock()[slot]
-            && jid == owner
-        {
+        if let Some(id) = self.address_ids.lock().get(owner) {
             return Ok(Some(*id));
         }
         let id = node.stores.addresses.find(owner).await?;
         if let Some(id) = id {
-            self.address_ids.lock()[slot] = Some((owner.clone(), id));
+            let mut cached = self.address_ids.lock();
+            // Rare, and cheaper than tracking the last use.
+            if cached.len() >= MAX_CACHED_ADDRESSES {
+                *cached = HashMap::new();
+            }
+            cached.insert(owner.clone(), id);
         }
         Ok(id)
     }

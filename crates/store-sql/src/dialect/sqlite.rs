@@ -95,6 +95,10 @@ pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError>
         .map_err(|error| setup(format!("cannot open the database {shown} for writing")).with_source(error))
 }
 
+/// Pages in the journal after which they are copied into the database, by the writer. A page that several transactions
+/// change is copied once.
+const CHECKPOINT_PAGES: u32 = 4000;
+
 /// A pool that opens its connections on demand.
 pub(crate) fn pool(
     path: &Path,
@@ -119,6 +123,10 @@ pub(crate) fn pool(
     if purpose == PoolPurpose::Write {
         // The journal shrinks to this size after a burst.
         connect = connect.pragma("journal_size_limit", (64u64 << 20).to_string());
+        // Statements that insert many rows keep the pages that they change for a rollback; by default in a file that is
+        // written and deleted for each transaction.
+        connect = connect.pragma("temp_store", "MEMORY");
+        connect = connect.pragma("wal_autocheckpoint", CHECKPOINT_PAGES.to_string());
     } else {
         connect = connect.pragma("query_only", "1");
     }

@@ -2,6 +2,7 @@
 
 mod backups;
 mod harness;
+mod lanes;
 mod random_schedules;
 mod reload;
 
