@@ -31,8 +31,34 @@ impl AddressHasher {
     }
 }
 
+impl AddressHasher {
+    /// The hash of a name that is no address, such as that of a periodic job.
+    pub fn hash_name(&self, name: &str) -> u64 {
+        let mut hasher = SipHasher13::new_with_key(&self.0);
+        // No byte of an address.
+        hasher.write_u8(0xff);
+        hasher.write(name.as_bytes());
+        hasher.finish()
+    }
+}
+
 impl std::fmt::Debug for AddressHasher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("AddressHasher(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_of_names_depend_on_the_key_and_differ_from_those_of_addresses() {
+        let hasher = |byte| AddressHasher::new([byte; 16]);
+        let name = "juliet@example.com";
+        let jid = jid::Jid::parse(name).unwrap();
+        assert_eq!(hasher(1).hash_name(name), hasher(1).hash_name(name));
+        assert_ne!(hasher(1).hash_name(name), hasher(2).hash_name(name));
+        assert_ne!(hasher(1).hash_name(name), hasher(1).hash(jid.as_ref()));
     }
 }

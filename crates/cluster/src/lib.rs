@@ -121,8 +121,9 @@ pub trait Cluster: Send + Sync {
     fn settle(&self, from: NodeId, ticket: Ticket, result: HandoverResult) -> bool;
 
     /// The node that owns something that one node at a time takes care of, such as a periodic job: the same on all nodes
-    /// that see the same members, and this one if there are no others.
-    fn owner(&self, key: &str) -> NodeId {
+    /// that see the same members, and this one if there are no others. `key` is a hash of its name with the key of the
+    /// deployment ([`AddressHasher::hash_name`]).
+    fn owner(&self, key: u64) -> NodeId {
         if self.is_single() {
             return self.node();
         }

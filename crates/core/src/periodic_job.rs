@@ -169,7 +169,8 @@ impl Node {
         match spec.scope {
             JobScope::Node => true,
             JobScope::Cluster | JobScope::Deployment => {
-                let owner = self.cluster.owner(&format!("{} {}", spec.name, spec.domain(host)));
+                let name = format!("{} {}", spec.name, spec.domain(host));
+                let owner = self.cluster.owner(self.routing_table.hash_name(&name));
                 owner == self.cluster.node()
             }
         }

@@ -42,6 +42,11 @@ impl RoutingTable {
         self.hasher.hash(jid)
     }
 
+    /// The keyed hash of a name that is no address.
+    pub(crate) fn hash_name(&self, name: &str) -> u64 {
+        self.hasher.hash_name(name)
+    }
+
     /// The account with this bare address, if it is connected here; the resource is ignored.
     pub fn find(&self, jid: JidRef<'_>) -> Option<Arc<Account>> {
         self.find_with_hash(self.hash(jid), jid)
