@@ -51,6 +51,26 @@ pub(crate) fn find3(bytes: &[u8], mut at: usize, needles: [u8; 3]) -> Option<usi
     memchr3(needles[0], needles[1], needles[2], bytes.get(at..)?).map(|i| at + i)
 }
 
+/// Bytes at the beginning, as whole words, of which none is a control character, one of `"&'<>`, or 0xEF.
+#[inline]
+pub(crate) fn plain_words(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(word) = word(bytes, at) {
+        let is = |byte: u8| zeros(word ^ (LOW * u64::from(byte)));
+        // `<` and `>` differ in one bit, and so do `&` and `'`: three comparisons for five bytes.
+        let markup = zeros((word | (LOW * 2)) ^ (LOW * u64::from(b'>')))
+            | is(b'"')
+            | zeros((word | LOW) ^ (LOW * u64::from(b'\'')));
+        // A byte below 0x20: none of its three upper bits is set.
+        let control = zeros(word & (LOW * 0xE0));
+        if markup | control | is(0xEF) != 0 {
+            break;
+        }
+        at += 8;
+    }
+    at
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +90,19 @@ mod tests {
             }
         }
         assert_eq!(find1(&text, text.len() + 1, 0), None);
+    }
+
+    #[test]
+    fn plain_words_end_before_the_first_word_with_a_byte_that_may_need_escaping() {
+        let special = |b: u8| b < 0x20 || b == 0xEF || br#""&'<>"#.contains(&b);
+        for byte in 0..=255 {
+            for at in 0..20 {
+                let mut text = *b"juliet@example.com/~";
+                text[at] = byte;
+                let expect = if special(byte) { at / 8 * 8 } else { 16 };
+                assert_eq!(plain_words(&text), expect.min(16), "{byte} at {at}");
+            }
+        }
+        assert_eq!(plain_words(b"short"), 0);
     }
 }

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memchr2};
 
+use crate::byte_search::plain_words;
 use crate::{Error, Restriction, name};
 
 const AMP: Error = Error::NotWellFormed("an ampersand without a reference");
@@ -38,7 +39,9 @@ fn write(text: &str, out: &mut Vec<u8>, attribute: bool) {
     let bytes = text.as_bytes();
     out.reserve(bytes.len());
     let mut done = 0;
-    for (i, &b) in bytes.iter().enumerate() {
+    // Addresses and most text have nothing to escape, which a word shows at once.
+    let plain = plain_words(bytes);
+    for (i, &b) in bytes.iter().enumerate().skip(plain) {
         // The common case is one comparison: letters and most punctuation are above '>'.
         if b > b'>' && b != 0xEF {
             continue;
