@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use xml::{Event, Limits, NamespaceContext, Ns, Reader};
+use xml::{CheckedText, Limits, NamespaceContext, Ns, Outline, Reader};
 
 use crate::kind::{IqType, MessageType, PresenceType, StanzaKind};
 use crate::payload_set::PayloadSet;
@@ -231,8 +231,33 @@ impl<'a> Element<'a> {
         scope: &'a NamespaceContext,
         limits: &Limits,
     ) -> Result<Element<'a>, xml::Error> {
-        let mut reader = Reader::new(bytes, scope, limits)?;
-        let Some(Event::Start(root)) = reader.next()? else {
+        let mut reader = Reader::over(CheckedText::new(bytes, limits)?, scope, limits);
+        let mut head = Head::with_kind(StanzaKind::Message(MessageType::Normal));
+        let mut ty = None;
+        let mut too_long = false;
+        let first = reader.next_outline(|attribute| {
+            let mut span = |range| {
+                let span = ShortSpan::new(range);
+                too_long |= span.is_none();
+                span.unwrap_or_default()
+            };
+            let value = span(attribute.value.clone());
+            match bytes.get(attribute.name) {
+                Some(b"to") => {
+                    head.to = value;
+                    head.to_attr = span(attribute.blank_start..attribute.value.end + 1);
+                }
+                Some(b"from") => {
+                    head.from = value;
+                    head.from_attr = span(attribute.blank_start..attribute.value.end + 1);
+                }
+                Some(b"id") => head.id = value,
+                Some(b"type") => ty = Some(attribute.value),
+                Some(b"xml:lang") => head.lang = value,
+                _ => {}
+            }
+        })?;
+        let Some(Outline::Start(root)) = first else {
             return Err(xml::Error::NotWellFormed("no element"));
         };
         if root.ns.id != Some(Ns::Client) || !matches!(root.name, "message" | "presence" | "iq") {
@@ -240,31 +265,21 @@ impl<'a> Element<'a> {
             while reader.next()?.is_some() {}
             return Ok(Element::Other { ns, ns_text, name });
         }
-        let mut head = Head::with_kind(StanzaKind::Message(MessageType::Normal));
-        let mut ty = None;
+        if too_long {
+            return Err(xml::Error::TagTooLong);
+        }
         head.empty = root.empty;
         head.name_end = u16::try_from(1 + root.name.len()).map_err(|_| xml::Error::TagTooLong)?;
         head.tag_end = u16::try_from(root.tag.end).map_err(|_| xml::Error::TagTooLong)?;
         let prefixed = root.prefix.is_some();
-        for attr in root.attrs() {
-            let blank = bytes[..attr.name_start].iter().rev().take_while(|b| b.is_ascii_whitespace()).count();
-            let value = ShortSpan::new(attr.value_range.clone()).ok_or(xml::Error::TagTooLong)?;
-            let whole = ShortSpan::new(attr.name_start - blank..attr.value_range.end + 1)
-                .ok_or(xml::Error::TagTooLong)?;
-            match (attr.prefix, attr.name) {
-                (None, "to") => (head.to, head.to_attr) = (value, whole),
-                (None, "from") => (head.from, head.from_attr) = (value, whole),
-                (None, "id") => head.id = value,
-                (None, "type") => ty = Some(attr.value()),
-                (Some("xml"), "lang") => head.lang = value,
-                _ => {}
-            }
-        }
-        let name = root.name;
+        let (name, plain) = (root.name, root.plain);
         Self::children(&mut reader, &mut head)?;
         if prefixed || !reader.is_self_contained() {
             return Ok(Element::NotSelfContained);
         }
+        let ty = ty.and_then(|ty| std::str::from_utf8(bytes.get(ty)?).ok());
+        let ty =
+            ty.map(|ty| if plain { Cow::Borrowed(ty) } else { Head::text(ty).unwrap_or(Cow::Borrowed(ty)) });
         match StanzaKind::parse(name, ty.as_deref()) {
             Some(Ok(kind)) => {
                 head.kind = kind;
@@ -283,9 +298,9 @@ impl<'a> Element<'a> {
     fn children(reader: &mut Reader<'a>, head: &mut Head) -> Result<(), xml::Error> {
         let mut depth = 1usize;
         let mut payloads = PayloadSet::NONE;
-        while let Some(event) = reader.next()? {
+        while let Some(event) = reader.next_outline(|_| {})? {
             match event {
-                Event::Start(start) => {
+                Outline::Start(start) => {
                     if depth == 1 {
                         let ns = start.ns.id;
                         if let Some(ns) = ns {
@@ -305,7 +320,7 @@ impl<'a> Element<'a> {
                     }
                     depth += 1;
                 }
-                Event::End => {
+                Outline::End => {
                     depth -= 1;
                     if depth == 1
                         && head.child_count == 1
@@ -315,7 +330,7 @@ impl<'a> Element<'a> {
                             u32::try_from(reader.position()).map_err(|_| xml::Error::TooLarge)?;
                     }
                 }
-                Event::Text(_) => {}
+                Outline::Text => {}
             }
         }
         head.payloads = payloads;

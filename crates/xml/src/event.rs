@@ -115,6 +115,52 @@ pub(crate) struct BoundPrefix {
     pub(crate) value_at: u32,
 }
 
+/// The prefixes of the attributes of a tag.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BoundPrefixes {
+    pub(crate) list: [BoundPrefix; MAX_ATTRIBUTE_PREFIXES],
+    pub(crate) count: u8,
+}
+
+/// An event of [`Reader::next_outline`](crate::Reader::next_outline).
+#[derive(Clone, Debug)]
+pub enum Outline<'a> {
+    /// A start tag or an empty-element tag.
+    Start(TagOutline<'a>),
+    /// Character data or a CDATA section.
+    Text,
+    /// The end of the innermost open element; also returned for an empty-element tag.
+    End,
+}
+
+/// A validated start tag without its attributes.
+#[derive(Clone, Debug)]
+pub struct TagOutline<'a> {
+    /// Local part of the name.
+    pub name: &'a str,
+    /// Prefix of the name as written.
+    pub prefix: Option<&'a str>,
+    /// Namespace of the element.
+    pub ns: Namespace<'a>,
+    /// Whether it is an empty-element tag, `<a/>`.
+    pub empty: bool,
+    /// Range of the tag, from `<` up to and including `>`.
+    pub tag: Range<usize>,
+    /// No value needs references expanded or white space normalised.
+    pub plain: bool,
+}
+
+/// Where an attribute, or a namespace declaration, is.
+#[derive(Clone, Debug)]
+pub struct AttributeSpans {
+    /// Start of the white space before the name.
+    pub blank_start: usize,
+    /// The name, prefix included.
+    pub name: Range<usize>,
+    /// The value, without the quotes.
+    pub value: Range<usize>,
+}
+
 /// The value whose opening quote is directly before `at`.
 pub(crate) fn quoted(text: &str, at: usize) -> &str {
     let rest = text.get(at..).unwrap_or_default();
@@ -137,8 +183,7 @@ pub struct StartTag<'a> {
     pub tag: Range<usize>,
     pub(crate) text: &'a str,
     pub(crate) scope: &'a NamespaceContext,
-    pub(crate) bound_prefixes: [BoundPrefix; MAX_ATTRIBUTE_PREFIXES],
-    pub(crate) bound_count: u8,
+    pub(crate) bound_prefixes: BoundPrefixes,
     /// No value needs references expanded or white space normalised.
     pub(crate) plain: bool,
 }
@@ -180,7 +225,8 @@ impl<'a> StartTag<'a> {
     }
 
     fn resolve(&self, prefix: &str) -> Namespace<'a> {
-        let bound = self.bound_prefixes.get(..usize::from(self.bound_count)).unwrap_or_default();
+        let BoundPrefixes { list, count } = &self.bound_prefixes;
+        let bound = list.get(..usize::from(*count)).unwrap_or_default();
         for b in bound {
             let written = self.text.get(b.prefix_at as usize..).unwrap_or_default();
             if !written.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(':')) {

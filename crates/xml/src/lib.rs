@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod byte_search;
+mod checked_text;
 mod error;
 pub mod escape;
 mod event;
@@ -28,8 +29,9 @@ mod scan;
 mod tree;
 mod write;
 
+pub use checked_text::CheckedText;
 pub use error::{Error, Restriction, StreamErrorKind};
-pub use event::{Attr, Attrs, Event, Namespace, StartTag, Text};
+pub use event::{Attr, AttributeSpans, Attrs, Event, Namespace, Outline, StartTag, TagOutline, Text};
 pub use limits::{
     Limits, MAX_ATTRIBUTE_PREFIXES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_NAMESPACE_BYTES, MAX_PREFIXES,
 };

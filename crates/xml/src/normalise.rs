@@ -7,7 +7,9 @@
 //! A namespace name declared once can be used by thousands of elements, each of which then repeats it. The result is
 //! therefore bounded by the limit for an element, and a larger one is rejected.
 
-use crate::{Error, Event, Limits, MAX_DEPTH, Namespace, NamespaceContext, Ns, Reader, StartTag, escape};
+use crate::{
+    CheckedText, Error, Event, Limits, MAX_DEPTH, Namespace, NamespaceContext, Ns, Reader, StartTag, escape,
+};
 
 /// Appends the element in `bytes` to `out` in portable form: no prefixes on elements, every default namespace declared
 /// where it changes, every attribute prefix declared on its own element. A root in a content namespace
@@ -40,7 +42,7 @@ struct OpenElement<'a> {
 fn write(bytes: &[u8], scope: &NamespaceContext, limits: &Limits, out: &mut Vec<u8>) -> Result<(), Error> {
     let client = Namespace::known(Ns::Client);
     let most = out.len() + limits.element_bytes as usize;
-    let mut reader = Reader::new(bytes, scope, limits)?;
+    let mut reader = Reader::over(CheckedText::new(bytes, limits)?, scope, limits);
     let mut levels = [OpenElement { name: "", xml: false, default: client }; MAX_DEPTH as usize + 1];
     let mut content = None;
     let mut open = false;

@@ -12,7 +12,8 @@
 use memchr::memchr;
 
 use crate::byte_search::{find1, find3};
-use crate::event::{BoundPrefix, attributes, quoted};
+use crate::checked_text::CheckedText;
+use crate::event::{AttributeSpans, BoundPrefix, BoundPrefixes, Outline, TagOutline, attributes, quoted};
 use crate::name::{self, QName};
 use crate::{
     Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_NAMESPACE_BYTES,
@@ -46,6 +47,14 @@ enum ReaderState {
     Failed,
 }
 
+/// One step of the reader.
+enum Step<'a> {
+    Start(TagOutline<'a>),
+    Text(Text<'a>),
+    End,
+    Done,
+}
+
 /// Reads and validates exactly one complete element. Does not allocate.
 pub struct Reader<'a> {
     text: &'a str,
@@ -69,13 +78,14 @@ impl<'a> Reader<'a> {
     /// A reader over `bytes`, which must be one element from `<` to its last `>`. Checks length, UTF-8 and characters
     /// immediately, everything else while reading.
     pub fn new(bytes: &'a [u8], scope: &'a NamespaceContext, limits: &Limits) -> Result<Reader<'a>, Error> {
-        if bytes.len() > limits.element_bytes as usize {
-            return Err(Error::TooLarge);
-        }
-        let text = std::str::from_utf8(bytes).map_err(|_| Error::BadUtf8)?;
-        let spaced = check_characters(bytes)?;
-        Ok(Reader {
-            text,
+        Ok(Reader::over(CheckedText::new(bytes, limits)?, scope, limits))
+    }
+
+    /// A reader over one element, built in place: moving a reader out of a result costs a tenth of reading a message.
+    #[inline(always)]
+    pub fn over(checked: CheckedText<'a>, scope: &'a NamespaceContext, limits: &Limits) -> Reader<'a> {
+        Reader {
+            text: checked.text,
             scope,
             limits: *limits,
             pos: 0,
@@ -83,11 +93,11 @@ impl<'a> Reader<'a> {
             decls: 0,
             state: ReaderState::Before,
             portable: true,
-            spaced,
+            spaced: checked.spaced,
             names: [0; MAX_DEPTH as usize],
             decl: [Declaration { prefix_at: 0, value_at: 0, prefix_len: 0, depth: 0, id: None };
                 MAX_PREFIXES as usize],
-        })
+        }
     }
 
     /// Reads the start tag of a stream; `bytes` must contain nothing else.
@@ -96,9 +106,12 @@ impl<'a> Reader<'a> {
         if bytes.first() != Some(&b'<') {
             return Err(Error::NotWellFormed("a tag was expected"));
         }
-        match reader.start_tag(true)? {
-            Some(Event::Start(start)) if reader.pos == bytes.len() => Ok(start),
-            _ => Err(Error::NotWellFormed("data after the tag")),
+        let mut bound = BoundPrefixes::default();
+        let tag = reader.start_tag(true, &mut bound, |_| {})?;
+        if reader.pos == bytes.len() {
+            Ok(reader.start_event(tag, bound))
+        } else {
+            Err(Error::NotWellFormed("data after the tag"))
         }
     }
 
@@ -109,6 +122,38 @@ impl<'a> Reader<'a> {
         reason = "an Iterator would yield Option<Result>, which reads worse here"
     )]
     pub fn next(&mut self) -> Result<Option<Event<'a>>, Error> {
+        let mut bound = BoundPrefixes::default();
+        Ok(Some(match self.step(&mut bound, |_| {})? {
+            Step::Start(tag) => Event::Start(self.start_event(tag, bound)),
+            Step::Text(text) => Event::Text(text),
+            Step::End => Event::End,
+            Step::Done => return Ok(None),
+        }))
+    }
+
+    /// As [`Reader::next`], for a caller that needs positions only. The attributes of a start tag, declarations included,
+    /// are passed to `on_attribute` in document order while the tag is read, so that they are not parsed twice. A later
+    /// attribute, or the rest of the tag, may still turn out to be invalid.
+    #[inline(always)]
+    pub fn next_outline(
+        &mut self,
+        on_attribute: impl FnMut(AttributeSpans),
+    ) -> Result<Option<Outline<'a>>, Error> {
+        // The prefixes of attributes are checked, and then not needed.
+        Ok(Some(match self.step(&mut BoundPrefixes::default(), on_attribute)? {
+            Step::Start(tag) => Outline::Start(tag),
+            Step::Text(_) => Outline::Text,
+            Step::End => Outline::End,
+            Step::Done => return Ok(None),
+        }))
+    }
+
+    #[inline(always)]
+    fn step(
+        &mut self,
+        bound: &mut BoundPrefixes,
+        on_attribute: impl FnMut(AttributeSpans),
+    ) -> Result<Step<'a>, Error> {
         // Early returns leave this state, so no result needs to be inspected or copied.
         let state = std::mem::replace(&mut self.state, ReaderState::Failed);
         let bytes = self.text.as_bytes();
@@ -122,11 +167,11 @@ impl<'a> Reader<'a> {
             ReaderState::Empty => {
                 self.pop();
                 self.state = ReaderState::Inside;
-                return Ok(Some(Event::End));
+                return Ok(Step::End);
             }
             ReaderState::Done => {
                 self.state = ReaderState::Done;
-                return Ok(None);
+                return Ok(Step::Done);
             }
             ReaderState::Failed => return Err(Error::NotWellFormed("the element was refused before")),
         }
@@ -135,23 +180,23 @@ impl<'a> Reader<'a> {
                 return Err(Error::NotWellFormed("data after the element"));
             }
             self.state = ReaderState::Done;
-            return Ok(None);
+            return Ok(Step::Done);
         }
-        let event = if *bytes.get(self.pos).ok_or(UNFINISHED)? != b'<' {
-            Event::Text(self.character_data()?)
+        let step = if *bytes.get(self.pos).ok_or(UNFINISHED)? != b'<' {
+            Step::Text(self.character_data()?)
         } else {
             match *bytes.get(self.pos + 1).ok_or(UNFINISHED)? {
                 b'/' => {
                     self.end_tag()?;
-                    Event::End
+                    Step::End
                 }
-                b'!' => Event::Text(self.cdata()?),
+                b'!' => Step::Text(self.cdata()?),
                 b'?' => return Err(Error::Restricted(Restriction::ProcessingInstruction)),
-                _ => return self.start_tag(false),
+                _ => return self.start_tag(false, bound, on_attribute).map(Step::Start),
             }
         };
         self.state = ReaderState::Inside;
-        Ok(Some(event))
+        Ok(step)
     }
 
     /// Reads to the end of the innermost open element and validates what it skips. Right after `StartTag` that is the
@@ -264,9 +309,19 @@ impl<'a> Reader<'a> {
         Ok(Text { raw: self.slice(at, i), at, cdata: true, plain: !self.spaced })
     }
 
-    /// Reads a start tag. Returns the result of `next`, so that the large `StartTag` is built in place.
+    fn start_event(&self, tag: TagOutline<'a>, bound_prefixes: BoundPrefixes) -> StartTag<'a> {
+        let TagOutline { name, prefix, ns, empty, tag, plain } = tag;
+        StartTag { name, prefix, ns, empty, tag, plain, text: self.text, scope: self.scope, bound_prefixes }
+    }
+
+    /// Reads a start tag.
     #[inline(always)]
-    fn start_tag(&mut self, header: bool) -> Result<Option<Event<'a>>, Error> {
+    fn start_tag(
+        &mut self,
+        header: bool,
+        bound: &mut BoundPrefixes,
+        mut on_attribute: impl FnMut(AttributeSpans),
+    ) -> Result<TagOutline<'a>, Error> {
         let bytes = self.text.as_bytes();
         let tag_at = self.pos;
         let longest = usize::from(self.limits.name_bytes);
@@ -315,6 +370,11 @@ impl<'a> Reader<'a> {
             let value_at = equals(bytes, a.end)?;
             let (value_end, references) = self.attribute_value(value_at)?;
             plain &= !references;
+            on_attribute(AttributeSpans {
+                blank_start: before,
+                name: name_at..a.end,
+                value: value_at..value_end,
+            });
             if a.local > name_at {
                 match &bytes[name_at..a.local - 1] {
                     b"xmlns" => self.declare(a.local, a.end, value_at, value_end)?,
@@ -338,8 +398,9 @@ impl<'a> Reader<'a> {
         } else {
             (None, self.default_namespace())
         };
-        let mut bound = [BoundPrefix::default(); MAX_ATTRIBUTE_PREFIXES];
-        let bounds = if prefixed { self.bind(q.end, &mut bound)? } else { 0 };
+        if prefixed {
+            self.bind(q.end, bound)?;
+        }
         if self.depth == 0 && i - tag_at > usize::from(self.limits.start_tag_bytes) {
             return Err(Error::TagTooLong);
         }
@@ -347,18 +408,7 @@ impl<'a> Reader<'a> {
         self.depth += 1;
         self.pos = i;
         self.state = if empty { ReaderState::Empty } else { ReaderState::Inside };
-        Ok(Some(Event::Start(StartTag {
-            name: self.slice(q.local, q.end),
-            prefix,
-            ns,
-            empty,
-            plain,
-            tag: tag_at..i,
-            text: self.text,
-            scope: self.scope,
-            bound_prefixes: bound,
-            bound_count: bounds,
-        })))
+        Ok(TagOutline { name: self.slice(q.local, q.end), prefix, ns, empty, plain, tag: tag_at..i })
     }
 
     /// Whether the attribute name at `name_at` also occurs between `from` and itself. Reads the preceding attributes
@@ -461,7 +511,7 @@ impl<'a> Reader<'a> {
 
     /// Resolves the prefixes of the attributes and rejects equal expanded names.
     #[cold]
-    fn bind(&mut self, from: usize, bound: &mut [BoundPrefix; MAX_ATTRIBUTE_PREFIXES]) -> Result<u8, Error> {
+    fn bind(&mut self, from: usize, bound: &mut BoundPrefixes) -> Result<(), Error> {
         let mut seen = [("", Namespace::NONE); MAX_ATTRIBUTE_PREFIXES];
         let mut used = 0;
         let mut alias = false;
@@ -476,7 +526,7 @@ impl<'a> Reader<'a> {
             let ns = self.prefix(prefix, false)?;
             alias |= seen[..used].iter().any(|(_, other)| *other == ns);
             seen[used] = (prefix, ns);
-            bound[used] = BoundPrefix { prefix_at: narrowing::offset_u32(at), value_at };
+            bound.list[used] = BoundPrefix { prefix_at: narrowing::offset_u32(at), value_at };
             used += 1;
         }
         if alias {
@@ -489,7 +539,8 @@ impl<'a> Reader<'a> {
                 names[i] = name;
             }
         }
-        Ok(narrowing::depth_u8(used))
+        bound.count = narrowing::depth_u8(used);
+        Ok(())
     }
 }
 
@@ -538,24 +589,4 @@ fn is_uri(raw: &str) -> bool {
     }
     // The reader has validated every reference.
     escape::UnescapedChars::new(raw, true).flatten().all(|c| u8::try_from(c).map_or(true, name::is_uri_byte))
-}
-
-/// Checks the production Char over UTF-8 bytes: no control characters but three, no U+FFFE and U+FFFF. Returns whether
-/// any of those three occurs.
-fn check_characters(bytes: &[u8]) -> Result<bool, Error> {
-    let mut control = false;
-    let mut space = false;
-    let mut maybe = false;
-    // No early exit, so that the loop compiles to a few vector instructions per cache line.
-    for &b in bytes {
-        let allowed = (b == b'\t') | (b == b'\n') | (b == b'\r');
-        control |= (b < b' ') & !allowed;
-        space |= allowed;
-        maybe |= b == 0xEF;
-    }
-    if control || (maybe && name::contains_noncharacter(bytes)) {
-        Err(Error::BadCharacter)
-    } else {
-        Ok(space)
-    }
 }

@@ -10,10 +10,10 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::event::BoundPrefix;
+use crate::event::BoundPrefixes;
 use crate::{
-    Attr, Error, Event, Limits, MAX_ATTRIBUTE_PREFIXES, Namespace, NamespaceContext, Ns, Reader, StartTag,
-    Text, escape, narrowing,
+    Attr, CheckedText, Error, Event, Limits, Namespace, NamespaceContext, Ns, Reader, StartTag, Text, escape,
+    narrowing,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,8 +42,7 @@ const _: () = assert!(size_of::<NodeData<'_>>() <= 64);
 /// Attribute prefixes of one element; few elements have any.
 struct AttributePrefixes {
     item: u32,
-    bound: [BoundPrefix; MAX_ATTRIBUTE_PREFIXES],
-    bounds: u8,
+    bound: BoundPrefixes,
 }
 
 /// One element as a flat vector of nodes in document order, borrowed from its bytes.
@@ -58,7 +57,7 @@ pub struct Tree<'a> {
 impl<'a> Tree<'a> {
     /// Reads and validates exactly one complete element.
     pub fn parse(bytes: &'a [u8], scope: &'a NamespaceContext, limits: &Limits) -> Result<Tree<'a>, Error> {
-        let mut reader = Reader::new(bytes, scope, limits)?;
+        let mut reader = Reader::over(CheckedText::new(bytes, limits)?, scope, limits);
         let mut items: Vec<NodeData<'a>> = Vec::with_capacity(8);
         let mut prefixes = Vec::new();
         let mut open: Vec<u32> = Vec::with_capacity(4);
@@ -68,12 +67,8 @@ impl<'a> Tree<'a> {
             match event {
                 Event::Start(start) => {
                     text = start.text;
-                    if start.bound_count > 0 {
-                        prefixes.push(AttributePrefixes {
-                            item: index,
-                            bound: start.bound_prefixes,
-                            bounds: start.bound_count,
-                        });
+                    if start.bound_prefixes.count > 0 {
+                        prefixes.push(AttributePrefixes { item: index, bound: start.bound_prefixes });
                     }
                     items.push(NodeData {
                         name: start.name,
@@ -186,12 +181,10 @@ impl<'t> TreeNode<'t> {
             text: self.tree.text,
             scope: self.tree.scope,
             bound_prefixes: Default::default(),
-            bound_count: 0,
             plain,
         };
         if let Ok(i) = self.tree.prefixes.binary_search_by_key(&self.index, |p| p.item as usize) {
-            (start.bound_prefixes, start.bound_count) =
-                (self.tree.prefixes[i].bound, self.tree.prefixes[i].bounds);
+            start.bound_prefixes = self.tree.prefixes[i].bound;
         }
         Some(start)
     }
