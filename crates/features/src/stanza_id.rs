@@ -13,8 +13,8 @@
 //!
 //! # Pitfalls
 //!
-//! This handler sees every message. Its only allocation is the new stanza; an id is one atomic operation, and only a
-//! message with a payload in the namespace is parsed.
+//! This handler sees every message. A message from a client has room for the id, so that it is not copied; an id is one
+//! atomic operation, and only a message with a payload in the namespace is parsed.
 
 use std::cell::RefCell;
 
@@ -23,7 +23,7 @@ use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
 use jid::JidRef;
-use stanza::{MessageType, PayloadNs, StanzaKindSet, append_child};
+use stanza::{MessageType, PayloadNs, StanzaKindSet};
 use throng_core::domains::Domain;
 use throng_core::hooks::{Flow, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason};
 use throng_core::server_error::unreadable_stanza;
@@ -67,9 +67,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
             let head = ctx.stanza.head();
             if head.has_body || !head.payloads().contains(PayloadNs::Chatstates) {
                 let id = ctx.stanza_id.unwrap_or_else(|| ctx.node.next_stanza_id());
-                match with_stanza_id(ctx.stanza, id, ctx.to.bare()) {
-                    Ok(frame) => *ctx.stanza = frame,
-                    Err(error) => return refused(error),
+                if let Err(error) = add_stanza_id(ctx.stanza, id, ctx.to.bare()) {
+                    return refused(error);
                 }
             }
             Flow::Next
@@ -122,11 +121,7 @@ thread_local! {
 const MAX_RETAINED_BUFFER: usize = 64 * 1024;
 
 /// Adds an id by this account to the message.
-fn with_stanza_id(
-    frame: &SharedStanza,
-    id: TimeOrderedId,
-    by: JidRef<'_>,
-) -> Result<SharedStanza, xml::Error> {
+fn add_stanza_id(stanza: &mut SharedStanza, id: TimeOrderedId, by: JidRef<'_>) -> Result<(), xml::Error> {
     BUFFERS.with_borrow_mut(|(child, out)| {
         child.clear();
         child.extend_from_slice(b"<stanza-id xmlns='urn:xmpp:sid:0' id='");
@@ -134,12 +129,11 @@ fn with_stanza_id(
         child.extend_from_slice(b"' by='");
         xml::escape::attr(by.as_str(), child);
         child.extend_from_slice(b"'/>");
-        let head = append_child(frame.bytes(), frame.head(), child, Ns::StanzaId, out);
-        let stamped = head.map(|head| SharedStanza::new(head, out));
+        let added = stanza.append_child(child, Ns::StanzaId, out);
         if out.capacity() > MAX_RETAINED_BUFFER {
             *out = Vec::new();
         }
-        stamped
+        added
     })
 }
 

@@ -147,7 +147,7 @@ impl QueuedStanza {
 
 /// Size in bytes that a stanza counts in a queue.
 pub fn queued_size(stanza: &SharedStanza) -> u32 {
-    u32::try_from(stanza.bytes().len()).unwrap_or(u32::MAX).saturating_add(ITEM_OVERHEAD)
+    u32::try_from(stanza.allocated_bytes()).unwrap_or(u32::MAX).saturating_add(ITEM_OVERHEAD)
 }
 
 /// Batch of dequeued stanzas; two fit without an allocation.

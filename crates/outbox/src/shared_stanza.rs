@@ -1,6 +1,7 @@
 //! A stanza ready to be routed: its bytes and its head in one shared allocation.
 //!
-//! A shared stanza is immutable. What differs between recipients (the `to` of a presence broadcast) is inserted
+//! A shared stanza is immutable, except that its only owner can append a child ([`SharedStanza::append_child`]), in place
+//! if it was made with room. What differs between recipients (the `to` of a presence broadcast) is inserted
 //! while writing, at [`stanza::Head::attr_insert_offset`]; so one allocation serves every recipient.
 
 use std::ops::Range;
@@ -8,7 +9,7 @@ use std::ops::Range;
 use base::clock::Millis;
 use stanza::{Element, Head, StanzaKind};
 use triomphe::ThinArc;
-use xml::NamespaceContext;
+use xml::{NamespaceContext, Ns};
 
 use crate::delivery_state::{AtomicDeliveryState, DeliveryMark, DeliveryState};
 use crate::delivery_waiters;
@@ -22,6 +23,8 @@ pub struct SharedStanza(ThinArc<StanzaHeader, u8>);
 
 struct StanzaHeader {
     head: Head,
+    /// Unused bytes after the stanza.
+    room: u16,
     delivery_state: AtomicDeliveryState,
 }
 
@@ -65,11 +68,46 @@ impl SharedStanza {
         SharedStanza::with_state(head, bytes, DeliveryState::NEW)
     }
 
+    /// As [`SharedStanza::new`], with room for a child of this length, which is added to `bytes`.
+    pub fn with_room(head: Head, bytes: &mut Vec<u8>, room: u16) -> SharedStanza {
+        bytes.resize(bytes.len() + usize::from(room), 0);
+        let delivery_state = AtomicDeliveryState::new(DeliveryState::NEW);
+        SharedStanza(ThinArc::from_header_and_slice(StanzaHeader { head, room, delivery_state }, bytes))
+    }
+
     fn with_state(head: Head, bytes: &[u8], state: DeliveryState) -> SharedStanza {
-        SharedStanza(ThinArc::from_header_and_slice(
-            StanzaHeader { head, delivery_state: AtomicDeliveryState::new(state) },
-            bytes,
-        ))
+        let delivery_state = AtomicDeliveryState::new(state);
+        SharedStanza(ThinArc::from_header_and_slice(StanzaHeader { head, room: 0, delivery_state }, bytes))
+    }
+
+    /// Appends a child: in place if this is the only owner and there is room, else in a new allocation, assembled in
+    /// `buffer`.
+    ///
+    /// # Errors
+    /// As for [`stanza::append_child`].
+    pub fn append_child(&mut self, child: &[u8], ns: Ns, buffer: &mut Vec<u8>) -> Result<(), xml::Error> {
+        if !self.append_in_place(child, ns) {
+            let head = stanza::append_child(self.bytes(), self.head(), child, ns, buffer)?;
+            *self = SharedStanza::new(head, buffer);
+        }
+        Ok(())
+    }
+
+    fn append_in_place(&mut self, child: &[u8], ns: Ns) -> bool {
+        self.0.with_arc_mut(|stanza| {
+            let Some(stanza) = triomphe::Arc::get_mut(stanza) else { return false };
+            let StanzaHeader { head, room, .. } = *stanza.header();
+            let length = stanza.slice().len() - usize::from(room);
+            let Some(head) = stanza::append_child_in_place(stanza.slice_mut(), length, &head, child, ns)
+            else {
+                return false;
+            };
+            let header = stanza.header_mut();
+            header.head = head;
+            // The child fits into the room, so the difference does, too.
+            header.room = room.saturating_sub(u16::try_from(child.len()).unwrap_or(room));
+            true
+        })
     }
 
     /// A message from the offline store, which holds it under the number `seq` until it is delivered. `None` as
@@ -302,7 +340,14 @@ impl SharedStanza {
     /// The stanza.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.0.slice
+        let length = self.0.slice.len() - usize::from(self.0.header.header.room);
+        self.0.slice.get(..length).unwrap_or_default()
+    }
+
+    /// Bytes of the stanza and of the unused room after it.
+    #[inline]
+    pub fn allocated_bytes(&self) -> usize {
+        self.0.slice.len()
     }
 
     /// Kind and type.
@@ -389,6 +434,28 @@ impl std::fmt::Debug for SharedStanza {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_is_appended_in_place_if_there_is_room_and_one_owner() {
+        let text = b"<message to='a@b'><body>x</body></message>";
+        let child = b"<stanza-id xmlns='urn:xmpp:sid:0' id='1' by='a@b'/>";
+        let expect = [&text[..text.len() - 10], child, b"</message>"].concat();
+        let head = *SharedStanza::parse(text).unwrap().head();
+        let fresh = SharedStanza::parse(&expect).unwrap();
+        for (room, copies, in_place) in
+            [(child.len(), 0, true), (child.len() + 9, 0, true), (child.len() - 1, 0, false), (99, 1, false)]
+        {
+            let mut stanza = SharedStanza::with_room(head, &mut text.to_vec(), u16::try_from(room).unwrap());
+            assert_eq!((stanza.bytes(), stanza.allocated_bytes()), (&text[..], text.len() + room));
+            let others: Vec<_> = (0..copies).map(|_| stanza.clone()).collect();
+            let before = stanza.bytes().as_ptr();
+            stanza.append_child(child, Ns::StanzaId, &mut Vec::new()).unwrap();
+            assert_eq!(stanza.bytes(), expect);
+            assert_eq!(format!("{:?}", stanza.head()), format!("{:?}", fresh.head()));
+            assert_eq!(std::ptr::eq(before, stanza.bytes().as_ptr()), in_place, "{room} {copies}");
+            assert!(others.iter().all(|other| other.bytes() == text), "copies do not change");
+        }
+    }
 
     #[test]
     fn a_shared_message_is_lost_when_its_last_copy_is_released() {

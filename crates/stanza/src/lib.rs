@@ -27,4 +27,4 @@ pub use head::{Child, Element, Head, Span};
 pub use kind::{IqType, MessageType, PresenceType, StanzaKind, StanzaKindSet};
 pub use message_traits::MessageTraits;
 pub use payload_set::{PayloadNs, PayloadSet};
-pub use rewrite::{NewAddresses, append_child, rewrite_addresses};
+pub use rewrite::{NewAddresses, append_child, append_child_in_place, rewrite_addresses};

@@ -121,17 +121,41 @@ fn try_append(bytes: &[u8], head: &Head, child: &[u8], ns: Ns, out: &mut Vec<u8>
     } else {
         out.extend_from_slice(&bytes[at..]);
     }
-    result.payloads.insert(ns);
+    record_child(&mut result, child, start, ns)?;
+    Some(result)
+}
+
+/// [`append_child`] in a buffer with room after the stanza of `length` bytes. `None`, and nothing has changed, if there is
+/// not enough of it, or the stanza is an empty-element tag.
+pub fn append_child_in_place(
+    buffer: &mut [u8],
+    length: usize,
+    head: &Head,
+    child: &[u8],
+    ns: Ns,
+) -> Option<Head> {
+    let at = head.child_append_offset(buffer.get(..length)?)?;
+    let whole = buffer.get_mut(..length.checked_add(child.len())?)?;
+    let mut result = *head;
+    record_child(&mut result, child, at, ns)?;
+    whole.copy_within(at..length, at + child.len());
+    whole[at..at + child.len()].copy_from_slice(child);
+    Some(result)
+}
+
+/// Records a last child that begins at `start`.
+fn record_child(head: &mut Head, child: &[u8], start: usize, ns: Ns) -> Option<()> {
+    head.payloads.insert(ns);
     if head.child_count == 0 {
         let name = child.iter().skip(1).take_while(|b| !matches!(b, b' ' | b'/' | b'>')).count();
-        result.first_child = Some(Child {
+        head.first_child = Some(Child {
             ns: Some(ns),
             name: Span::new(start + 1..start + 1 + name)?,
             span: Span::new(start..start + child.len())?,
         });
     }
-    result.child_count = head.child_count.saturating_add(1);
-    Some(result)
+    head.child_count = head.child_count.saturating_add(1);
+    Some(())
 }
 
 impl ShortSpan {
@@ -254,6 +278,20 @@ mod tests {
             assert_eq!(std::str::from_utf8(&out).unwrap(), expect.replace("{}", child));
             let Ok(Element::Stanza(fresh)) = Element::read(&out, &scope, &limits) else { panic!() };
             assert_eq!(format!("{moved:?}"), format!("{fresh:?}"), "spans moved as if read anew");
+            for room in [0, child.len() - 1, child.len(), child.len() + 9] {
+                let mut buffer = text.as_bytes().to_vec();
+                buffer.resize(text.len() + room, b'?');
+                let moved =
+                    append_child_in_place(&mut buffer, text.len(), &head, child.as_bytes(), Ns::StanzaId);
+                assert_eq!(moved.is_some(), room >= child.len() && !head.empty, "{text} {room}");
+                match moved {
+                    Some(moved) => {
+                        assert_eq!(&buffer[..text.len() + child.len()], out);
+                        assert_eq!(format!("{moved:?}"), format!("{fresh:?}"));
+                    }
+                    None => assert_eq!(&buffer[..text.len()], text.as_bytes(), "nothing has changed"),
+                }
+            }
         }
     }
 }

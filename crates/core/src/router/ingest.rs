@@ -38,6 +38,9 @@ thread_local! {
 }
 /// Buffer capacity that is retained between stanzas; a larger buffer is freed.
 const REWRITE_RETAINED_BYTES: usize = 64 * 1024;
+/// Room after a message, besides the recipient's bare address, for the `<stanza-id/>` (XEP-0359) that the recipient's chain
+/// appends.
+const CHILD_ROOM: usize = 48 + base::TimeOrderedId::CHARS;
 
 impl Node {
     /// Handles one checked stanza of a bound session.
@@ -190,24 +193,31 @@ impl Node {
         (from, to): (JidRef<'_>, Option<JidRef<'_>>),
         work: &mut RoutingWork,
     ) {
-        match rewrite_addresses(bytes, head, from.as_str(), to) {
+        let room = match (head.kind, to) {
+            (StanzaKind::Message(_), Some(to)) if to.local().is_some() => {
+                u16::try_from(CHILD_ROOM + to.bare().as_str().len()).unwrap_or_default()
+            }
+            _ => 0,
+        };
+        match rewrite_addresses(bytes, head, from.as_str(), to, room) {
             Ok(stanza) => self.outgoing(host, session, stanza, to, 0, work),
             Err(error) => self.bounce_to_session(session, bytes, head, to, &unreadable_stanza(error), work),
         }
     }
 }
 
-/// Rewrites the addresses and creates the shared stanza: the first of the two allocations of a message.
+/// Rewrites the addresses and creates the shared stanza: the only allocation of a message.
 fn rewrite_addresses(
     bytes: &[u8],
     head: &Head,
     from: &str,
     to: Option<JidRef<'_>>,
+    room: u16,
 ) -> Result<SharedStanza, xml::Error> {
     let to = to.map(|t| t.as_str());
     REWRITE.with_borrow_mut(|out| {
         let stanza = stanza::rewrite_addresses(bytes, head, NewAddresses { from: Some(from), to }, out);
-        let stanza = stanza.map(|head| SharedStanza::new(head, out));
+        let stanza = stanza.map(|head| SharedStanza::with_room(head, out, room));
         if out.capacity() > REWRITE_RETAINED_BYTES {
             *out = Vec::new();
         }
