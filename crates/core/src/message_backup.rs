@@ -8,8 +8,10 @@
 //! [`DeliveryWatch`] holds the sessions whose outboxes have unsettled messages, each at most for the time of one check. All
 //! checks follow after the same time, so the queue is always sorted: no timer for a session or message.
 //!
-//! Not implemented: messages that are handed over to another node, and messages of services, components and other nodes;
-//! they count as handled when they are in a queue.
+//! A message that another node handed over is tracked here as if its sender waited for it; its settlement ends the receipt
+//! at the sender's node (`router/handovers.rs`).
+//!
+//! Not implemented: messages of services and components, which count as handled when they are in a queue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -297,6 +297,10 @@ impl ReturnedHandover {
 }
 
 impl LaneCompletion for ReturnedHandover {
+    fn tracks_delivery(&self) -> bool {
+        true
+    }
+
     fn routed(&mut self) {
         self.close_way();
     }

@@ -50,6 +50,11 @@ struct SettlementShare {
 }
 
 impl LaneCompletion for SettlementShare {
+    /// Nobody waits for the messages of a multicast.
+    fn tracks_delivery(&self) -> bool {
+        false
+    }
+
     fn routed(&mut self) {}
 
     fn complete(mut self: Box<Self>) {

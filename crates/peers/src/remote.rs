@@ -375,7 +375,9 @@ impl Peers<'_> {
         }
         let kind = envelope.header.kind;
         let names = stanza_recipient(&stanza);
+        // The home answers for what is a copy.
         let mut work = RoutingWork::of(StanzaOrigin::Peer);
+        work.tracks_delivery = kind != COPY;
         let mut refused = Vec::new();
         for (position, recipient) in (0_u16..).zip(&envelope.recipients) {
             let for_other = matches!((recipient, &names), (Recipient::Address(to), Some(name))

@@ -26,7 +26,7 @@ use stanza::{StanzaCondition, StreamError};
 use store::{AddressId, RosterItem, RosterUpdate, Stores, Subscription};
 use throng_core::http_route::{HttpRouteBody, HttpRouteRequest, MatchedHttpRoute};
 use throng_core::metrics::Metrics;
-use throng_core::session::{QueuedBatch, QueuedStanza, ToRewrite};
+use throng_core::session::{QueuedBatch, QueuedStanza, ToRewrite, flags};
 use throng_core::{Host, Hosts, Node, NodeComponents, NodeLimits, Outbox, Principal, Session};
 
 use crate::client_stream::ClientStream;
@@ -421,13 +421,23 @@ impl NodeClient {
         self.stream.handled()
     }
 
-    /// Stanzas received since the last call, as they would be written.
+    /// From now on, messages of this client count as handled when their recipients have received them or they are stored.
+    pub fn enable_stream_management(&self) {
+        self.session.flags.set(flags::STREAM_MANAGEMENT);
+    }
+
+    /// Stanzas received since the last call, as they would be written. The kernel takes them.
     pub fn recv(&self) -> Vec<String> {
         // Failed receipts become errors.
         self.stream.progress();
-        let mut batch = QueuedBatch::new();
+        let (mut batch, mut written) = (QueuedBatch::new(), WrittenMessages::default());
         self.session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
-        batch.iter().map(|item| self.written(item)).collect()
+        let stanzas = batch.iter().map(|item| self.written(item)).collect();
+        batch.iter().for_each(|item| written.add(&item.stanza));
+        if self.session.outbox.confirm_flushed(&mut written) {
+            self.node.remove_delivered_backups(&self.session);
+        }
+        stanzas
     }
 
     /// Sends a stanza and returns the stanzas received.

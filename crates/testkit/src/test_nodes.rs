@@ -166,12 +166,13 @@ impl TestNodes {
         panic!("the nodes exchange envelopes without an end");
     }
 
-    /// Advances the clock second by second and runs the sweep of each node each time.
+    /// Advances the clock second by second. Each time, every node sweeps and backs up what clients take too slowly.
     pub fn advance(&self, seconds: u32) {
         for _ in 0..seconds {
             self.clock.advance(1000);
             for node in self.nodes.iter().flatten() {
                 node.node.sweep();
+                node.node.back_up_overdue();
             }
         }
     }

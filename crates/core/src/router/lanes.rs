@@ -73,6 +73,9 @@ pub enum LaneStage {
 
 /// What follows when a stanza was handled and is safe. Dropping it says that the stanza is not safe here.
 pub trait LaneCompletion: Send {
+    /// Whether the sender's stream waits until the stanza is safe, see [`crate::message_backup`].
+    fn tracks_delivery(&self) -> bool;
+
     /// The stanza was routed: later ones may follow it.
     fn routed(&mut self);
 
@@ -332,8 +335,9 @@ impl Node {
             }
             LaneItem::Stanza(stanza) => stanza,
         };
-        let awaited = completion.is_some();
-        let mut work = RoutingWork::of(if awaited { StanzaOrigin::Peer } else { StanzaOrigin::Lane });
+        let origin = if completion.is_some() { StanzaOrigin::Peer } else { StanzaOrigin::Lane };
+        let mut work = RoutingWork::of(origin);
+        work.tracks_delivery = completion.as_ref().is_some_and(|completion| completion.tracks_delivery());
         match stage {
             LaneStage::Unrouted => self.route(stanza, from.as_ref(), to.as_ref(), &mut work),
             LaneStage::BeforeChain(handed_over) => {

@@ -84,7 +84,7 @@ pub struct RoutingWork {
     /// Receipts that the stanza, or a stanza that it caused, was given.
     pub(crate) receipts: Receipts,
     /// The sender must learn when its messages are safe; see [`crate::message_backup`].
-    pub(crate) tracks_delivery: bool,
+    pub tracks_delivery: bool,
     /// This is a redelivery of a stanza that was delivered before; see [`crate::hooks::DeliveredCtx`].
     pub(crate) redelivery: bool,
     /// The next stanza for [`Node::incoming`] was handed over.

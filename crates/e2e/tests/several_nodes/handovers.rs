@@ -148,6 +148,7 @@ fn a_recipient_whose_number_differs_is_refused_although_its_hash_is_found() {
         ticket = Some(test.send(EnvelopeKind::RunChain, vec![recipient], &handed_over("1")));
     }
     assert_eq!(messages(&juliet).len(), 1);
+    test.nodes.settle();
     assert_eq!(test.refused(), wrong);
     assert!(test.inbox.receipt(test.nodes.id(0)) >= ticket);
     assert_eq!(test.nodes.node(0).node.metrics.cluster_refused.get(), 5);
@@ -271,6 +272,35 @@ fn a_message_for_a_resource_elsewhere_counts_as_handled_when_the_last_node_has_i
     assert_eq!(romeo.handled(), romeo.sent());
 }
 
+/// Otherwise an acknowledged message would be lost with that node.
+#[test]
+fn a_message_in_the_queue_of_a_slow_client_elsewhere_counts_as_handled_when_it_is_received_or_stored() {
+    let test = Peer::new();
+    let juliet = test.online(1, "juliet", "balcony");
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.enable_stream_management();
+    let after_receipts = || {
+        test.settle_reports();
+        test.nodes.settle();
+        romeo.sent() - romeo.handled()
+    };
+    romeo.send(&chat("1"));
+    assert_eq!(after_receipts(), 1);
+    assert_eq!(messages(&juliet).len(), 1);
+    assert_eq!(after_receipts(), 0);
+    romeo.send(&chat("2"));
+    assert_eq!(after_receipts(), 1);
+    test.nodes.advance(1);
+    assert_eq!(after_receipts(), 0, "it is stored");
+    test.nodes.bus.crash(test.nodes.id(1));
+    test.nodes.settle();
+    let again = test.nodes.node(0).connect("juliet", "garden");
+    again.send("<presence/>");
+    test.nodes.settle();
+    let stored = messages(&again);
+    assert!(stored.len() == 1 && stored[0].contains(" id='2'"), "{stored:?}");
+}
+
 #[test]
 fn a_stanza_takes_the_way_to_a_new_home_when_everything_on_the_old_one_has_ended() {
     let test = Peer::new();
@@ -293,6 +323,7 @@ fn a_stanza_takes_the_way_to_a_new_home_when_everything_on_the_old_one_has_ended
     test.nodes.settle();
     let order: Vec<bool> = messages(&juliet).iter().map(|message| message.contains(" id='1'")).collect();
     assert_eq!(order, [true, false, false]);
+    test.nodes.settle();
     assert_eq!(romeo.handled(), romeo.sent());
 }
 
@@ -640,8 +671,9 @@ fn random_envelopes_all_end_and_leave_nothing_behind() {
             last = Some(sent).filter(|ticket| ticket.has_receipt()).or(last);
         }
         test.nodes.settle();
-        assert!(test.inbox.receipt(test.nodes.id(0)) >= last, "seed {seed}");
         juliet.recv();
+        test.nodes.settle();
+        assert!(test.inbox.receipt(test.nodes.id(0)) >= last, "seed {seed}");
         // Nodes trust one another: one that reports that her account was removed has ended her session.
         let ended = juliet.session.is_ended();
         let juliet = if ended { test.online(0, "juliet", "balcony") } else { juliet };

@@ -1,5 +1,5 @@
-//! Client of the simulation: reads whenever something arrives, remembers what it knows, and accepts subscription
-//! requests.
+//! Client of the simulation: remembers what it knows, and accepts subscription requests. It reads whenever something
+//! arrives, or only at the end if it is slow.
 
 use std::collections::BTreeMap;
 
@@ -38,6 +38,8 @@ pub(super) struct SimulatedClient {
     pub(super) acknowledged: u32,
     /// Its node crashed. What it had received may not have been acknowledged.
     pub(super) crashed: bool,
+    /// It does not read until everything else has arrived.
+    pub(super) slow: bool,
 }
 
 impl SimulatedClient {
@@ -54,6 +56,7 @@ impl SimulatedClient {
             returned: Vec::new(),
             acknowledged: 0,
             crashed: false,
+            slow: false,
         }
     }
 

@@ -118,6 +118,9 @@ impl World {
         }
         self.heal_everything();
         self.settle();
+        self.clients.iter_mut().for_each(|client| client.slow = false);
+        self.nodes.advance(1);
+        self.settle();
         self.early = invariants::check_sessions(self);
         (0..self.clients.len()).for_each(|index| self.close(index));
         self.settle();
@@ -201,7 +204,8 @@ impl World {
     fn read_all(&mut self) -> bool {
         let mut any = false;
         loop {
-            let read = self.clients.iter_mut().map(SimulatedClient::read).filter(|read| *read).count();
+            let reading = self.clients.iter_mut().filter(|client| !client.slow);
+            let read = reading.map(SimulatedClient::read).filter(|read| *read).count();
             if read == 0 {
                 return any;
             }
