@@ -36,6 +36,11 @@ impl ManualSpawner {
         ManualSpawner { may_wait: true, ..ManualSpawner::default() }
     }
 
+    /// Whether tasks may wait until a client reads.
+    pub(crate) fn may_wait(&self) -> bool {
+        self.may_wait
+    }
+
     /// Runs until every task is complete, or waits for a client if it may.
     ///
     /// # Panics

@@ -40,6 +40,10 @@ pub(super) struct SimulatedClient {
     pub(super) crashed: bool,
     /// It does not read until everything else has arrived.
     pub(super) slow: bool,
+    /// It was slow, so that the store may have had messages that were in its queue.
+    pub(super) was_slow: bool,
+    /// It ended before it had read everything.
+    pub(super) left_unread: bool,
 }
 
 impl SimulatedClient {
@@ -57,6 +61,8 @@ impl SimulatedClient {
             acknowledged: 0,
             crashed: false,
             slow: false,
+            was_slow: false,
+            left_unread: false,
         }
     }
 
@@ -74,6 +80,18 @@ impl SimulatedClient {
         self.send(&format!("<presence><status>{status}</status><priority>{priority}</priority></presence>"));
         self.status = status;
         self.was_negative |= priority < 0;
+    }
+
+    /// Ends the session; a slow client does not read what is left.
+    pub(super) fn close(&mut self) {
+        if self.slow {
+            self.left_unread = true;
+        } else {
+            self.read();
+        }
+        if let Some(client) = self.client.take() {
+            client.close();
+        }
     }
 
     /// Reads everything that has arrived. True if there was anything.

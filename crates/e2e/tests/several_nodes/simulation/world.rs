@@ -50,8 +50,12 @@ pub(super) struct World {
     early: Vec<InvariantViolation>,
     setting: Setting,
     random: Rng,
+    /// Decides which clients are slow, so that this does not change what happens otherwise.
+    slow: Rng,
     /// Pairs of nodes that are cut off from each other.
     cuts: BTreeSet<(usize, usize)>,
+    /// The operations have not ended.
+    operating: bool,
     /// Numbers resources, texts and messages.
     serial: u32,
     print: bool,
@@ -91,7 +95,9 @@ impl World {
             early: Vec::new(),
             setting,
             random,
+            slow: Rng::with_seed(seed ^ 1 << 32),
             cuts: BTreeSet::new(),
+            operating: false,
             serial: 0,
             print,
         };
@@ -112,10 +118,12 @@ impl World {
 
     /// Runs all operations, then lets everything arrive, checks the sessions, and reads what the store has left.
     pub(super) fn run(&mut self) {
+        self.operating = true;
         for _ in 0..OPERATIONS {
             self.operate();
             self.pass_time();
         }
+        self.operating = false;
         self.heal_everything();
         self.settle();
         self.clients.iter_mut().for_each(|client| client.slow = false);
@@ -254,17 +262,19 @@ impl World {
             format!("{index}: {}/{resource} on {node}, {status}, priority {priority}", user_name(user))
         });
         let client = self.nodes.node(node).connect(&user_name(user), &resource);
+        client.enable_stream_management();
         let mut client = SimulatedClient::new(user, node, client);
         client.send("<iq type='get' id='roster'><query xmlns='jabber:iq:roster'/></iq>");
         client.become_available(status, priority);
+        if self.operating && self.slow.u32(..8) == 0 {
+            self.log(|| format!("{index} is slow"));
+            (client.slow, client.was_slow) = (true, true);
+        }
         self.clients.push(client);
     }
 
     fn close(&mut self, index: usize) {
-        self.clients[index].read();
-        if let Some(client) = self.clients[index].client.take() {
-            client.close();
-        }
+        self.clients[index].close();
     }
 
     fn send_message(&mut self) {
@@ -374,6 +384,7 @@ impl World {
         {
             client.client = None;
             client.crashed = true;
+            client.left_unread = client.slow;
         }
     }
 
