@@ -430,14 +430,10 @@ impl NodeClient {
     pub fn recv(&self) -> Vec<String> {
         // Failed receipts become errors.
         self.stream.progress();
-        let (mut batch, mut written) = (QueuedBatch::new(), WrittenMessages::default());
+        let mut batch = QueuedBatch::new();
         self.session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
-        let stanzas = batch.iter().map(|item| self.written(item)).collect();
-        batch.iter().for_each(|item| written.add(&item.stanza));
-        if self.session.outbox.confirm_flushed(&mut written) {
-            self.node.remove_delivered_backups(&self.session);
-        }
-        stanzas
+        self.node.remove_delivered_backups(&self.session);
+        batch.iter().map(|item| self.written(item)).collect()
     }
 
     /// Sends a stanza and returns the stanzas received.
