@@ -62,6 +62,11 @@ impl Outbox {
         (overdue, watches_on)
     }
 
+    /// The first stanza that the outbox holds and `matches` accepts.
+    pub fn find_held(&self, matches: impl Fn(&SharedStanza) -> bool) -> Option<SharedStanza> {
+        self.inner.lock().held_stanzas().find(|stanza| matches(stanza)).cloned()
+    }
+
     /// The kernel has taken these messages. True if some of them may have backups.
     pub fn confirm_flushed(&self, written: &mut WrittenMessages) -> bool {
         if written.is_empty() {

@@ -121,6 +121,15 @@ impl Node {
                 HomeDecision::Own => {}
             }
         }
+        // Its chain has run where it was sent first, and its result is lost with that node.
+        if at == 0
+            && !self.is_single()
+            && let Some(account) = &account
+            && let Some(id) = handed_over.and_then(|handed_over| handed_over.stanza_id)
+            && self.has_copy_with_id(account, id, work)
+        {
+            return;
+        }
         let found;
         let host = match host {
             Some(host) => host,
@@ -204,6 +213,10 @@ impl Node {
                 }
         });
         if takes {
+            if self.has_copy(account, &stanza, !copy, work) {
+                return true;
+            }
+            self.record_copy(account, &stanza, !copy);
             self.deliver(recipient, account, stanza, from, to, work);
         }
         takes
@@ -403,7 +416,9 @@ impl Node {
                 let recipient = LocalRecipient { except: Some(session), ..recipient };
                 self.deliver(recipient, account, item.stanza, from, to.bare(), work);
             }
-            StanzaKind::Message(_) if scope == DeliveryScope::Copy => {}
+            StanzaKind::Message(_) if scope == DeliveryScope::Copy => {
+                self.forget_copy(&session.account, &item.stanza);
+            }
             StanzaKind::Message(_) => self.undelivered(item.stanza, from, to, 0, work),
             // RFC 6120, section 8.2.3: a request must be answered.
             kind if kind.is_request() => {
@@ -571,8 +586,13 @@ impl Node {
                 }
                 let taken_by_peers =
                     self.deliver_to_peers(recipient, account, &stanza, to, !taken.is_empty(), work);
+                if !taken.is_empty() && !taken_by_peers.is_empty() {
+                    self.record_copy(account, &stanza, true);
+                }
                 if taken.is_empty() && taken_by_peers.is_empty() {
-                    if scope != DeliveryScope::Copy {
+                    if scope == DeliveryScope::Copy {
+                        self.forget_copy(account, &stanza);
+                    } else {
                         self.undelivered(stanza, from, to, 0, work);
                     }
                 } else if matches!(scope, DeliveryScope::AllNodes(_))
@@ -659,10 +679,14 @@ impl Node {
         at: usize,
         work: &mut RoutingWork,
     ) {
+        let account = self.routing_table.find(to);
         if at == 0 {
             self.metrics.routed(stanza.kind(), RouteOutcome::Undelivered);
+            // What is stored must be delivered to the sessions here.
+            if let Some(account) = &account {
+                self.forget_copy(account, &stanza);
+            }
         }
-        let account = self.routing_table.find(to);
         let host = match (host, &account) {
             (Some(host), _) => host,
             (None, Some(account)) => Guard::into_inner(account.host()),
@@ -812,6 +836,9 @@ impl Node {
         }
         // Unless another session has the message or will reroute it.
         if stanza.release_copy() {
+            if !self.forget_copy(&session.account, stanza) {
+                return;
+            }
             if self.abandon_to_backup(&session.account, stanza) {
                 return keep_stored_before_later(session);
             }

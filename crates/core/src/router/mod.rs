@@ -12,6 +12,7 @@ mod ingest;
 mod iq_dispatch;
 pub mod lanes;
 mod local;
+mod message_copies;
 pub mod multicast;
 pub mod peers;
 mod perform;

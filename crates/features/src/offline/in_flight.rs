@@ -69,6 +69,10 @@ pub(super) async fn enqueue_page(
             if !accepts_messages(session) {
                 return PageOutcome::Ended;
             }
+            if node.takes_over_copy(&session.account, &frame) {
+                in_flight.fetched_through = message.seq;
+                continue;
+            }
             let mut queued = node.enqueue(session, frame.clone(), ToRewrite::None);
             while !queued {
                 on_full();
