@@ -19,11 +19,12 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use base::lock::LeafMutex;
 use cluster::{
-    Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, NodeId, Recipient, RefusalReason,
-    RefusedEnvelope,
+    AddressLocation, Envelope, EnvelopeClass, EnvelopeKind, InvalidationSubject, NodeId, Recipient,
+    RefusalReason, RefusedEnvelope,
 };
 use hashbrown::HashMap;
 use jid::{Jid, JidRef};
+use throng_core::account::Account;
 use throng_core::router::LifecycleEvent;
 use throng_core::router::peers::number;
 use throng_core::session::Session;
@@ -124,10 +125,23 @@ impl Peers<'_> {
 
     /// Another node has stored a message for an account. If its recipient has logged in meanwhile, it is delivered by the home.
     pub(super) fn on_message_stored(&self, owner: JidRef<'_>) {
-        let Some(account) = self.note_stored_message(owner) else { return };
+        if let Some(account) = self.note_stored_message(owner) {
+            self.deliver_stored_as_home(&account, None);
+        }
+    }
+
+    /// Delivers what the store may have for an account if this node is its home. `gone`: a node that has no session of the
+    /// account any more, whatever its claim says.
+    pub(super) fn deliver_stored_as_home(&self, account: &Arc<Account>, gone: Option<NodeId>) {
+        if !account.with(|state| state.may_have_offline_messages) {
+            return;
+        }
         let host = Guard::into_inner(account.host());
         let own = self.cluster.node();
-        let home = self.cluster.locate(account.hash, number(&account)).home(own);
+        let home = match self.cluster.locate(account.hash, number(account)) {
+            AddressLocation::Here => Some(own),
+            elsewhere => elsewhere.claims().iter().map(|at| at.node).find(|node| Some(*node) != gone),
+        };
         if home != Some(own) || !host.stores_offline_messages {
             return;
         }

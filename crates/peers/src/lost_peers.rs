@@ -64,6 +64,9 @@ impl Peers<'_> {
                 let Some(stanza) = full.and_then(|full| unavailable(full.as_ref())) else { continue };
                 self.send_to_available(account, &stanza);
             }
+            // The store may have what its sessions had not read.
+            account.with(|state| state.may_have_offline_messages = true);
+            self.deliver_stored_as_home(account, Some(node));
         };
         let mut unnumbered = Vec::new();
         if claims.iter().any(|claim| claim.number.is_none()) {

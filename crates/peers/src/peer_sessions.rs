@@ -167,6 +167,7 @@ impl Peers<'_> {
         if !self.cluster.locate(account.hash, number(account)).contains(own, from) && !sessions.is_empty() {
             return true;
         }
+        let last_ended = sessions.is_empty();
         let (ended, shown_again) = account.with(|state| {
             let has =
                 |sessions: &[PeerSession], resource: &str| sessions.iter().any(|s| *s.resource == *resource);
@@ -215,6 +216,10 @@ impl Peers<'_> {
                 };
                 self.perform(Effects(vec![broadcast, Effect::OtherResources { except: session, stanza }]));
             }
+        }
+        if last_ended {
+            // What its sessions left unread may be in the store.
+            self.deliver_stored_as_home(account, Some(from));
         }
         true
     }

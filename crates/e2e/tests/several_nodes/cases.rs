@@ -45,6 +45,9 @@ cases! {
     two_messages_of_a_pair_stay_in_order_if_the_first_waits,
     a_message_to_a_user_elsewhere_arrives,
     what_was_stored_on_one_node_is_delivered_on_another,
+    what_a_session_leaves_unread_is_not_delivered_again_to_one_that_has_read_it,
+    what_two_sessions_leave_unread_is_stored_once,
+    what_the_second_session_leaves_unread_is_delivered_by_the_first_only,
 }
 
 type CaseFn = fn(&TestNodes) -> Result<(), String>;
@@ -205,4 +208,77 @@ fn what_was_stored_on_one_node_is_delivered_on_another(nodes: &TestNodes) -> Res
     nodes.settle();
     let received = message_ids(&online(nodes, 1, "juliet", "balcony"));
     ensure(received == ["1"], &format!("received {received:?}"))
+}
+
+/// Both take the message; `romeo` learns when it is safe.
+fn two_sessions(nodes: &TestNodes) -> [NodeClient; 3] {
+    let (romeo, phone) = (online(nodes, 0, "romeo", "orchard"), online(nodes, 0, "juliet", "phone"));
+    let laptop = online(nodes, 1, "juliet", "laptop");
+    romeo.enable_stream_management();
+    message_ids(&phone);
+    romeo.send(&chat("1"));
+    nodes.settle();
+    [romeo, phone, laptop]
+}
+
+fn what_a_session_leaves_unread_is_not_delivered_again_to_one_that_has_read_it(
+    nodes: &TestNodes,
+) -> Result<(), String> {
+    for is_stored in [false, true] {
+        let [romeo, phone, laptop] = two_sessions(nodes);
+        let first = message_ids(&laptop);
+        if is_stored {
+            nodes.advance(1);
+            nodes.settle();
+        }
+        phone.close();
+        nodes.settle();
+        let again = message_ids(&laptop);
+        ensure(first == ["1"] && again.is_empty(), &format!("received {first:?}, then {again:?}"))?;
+        laptop.close();
+        nodes.settle();
+        let late = online(nodes, 0, "juliet", "late");
+        let stored = message_ids(&late);
+        late.close();
+        ensure(stored.is_empty(), &format!("the store had {stored:?}, {is_stored}"))?;
+        ensure(romeo.handled() == romeo.sent(), "the sender waits")?;
+    }
+    Ok(())
+}
+
+fn what_two_sessions_leave_unread_is_stored_once(nodes: &TestNodes) -> Result<(), String> {
+    for (is_stored, first) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
+        let [romeo, phone, laptop] = two_sessions(nodes);
+        if is_stored {
+            nodes.advance(1);
+            nodes.settle();
+        }
+        for at in [first, 1 - first] {
+            [&phone, &laptop][at].close();
+            nodes.settle();
+        }
+        let late = online(nodes, 0, "juliet", "late");
+        let stored = message_ids(&late);
+        ensure(stored == ["1"], &format!("the store had {stored:?}, {is_stored}, {first} was first"))?;
+        nodes.settle();
+        late.close();
+        ensure(romeo.handled() == romeo.sent(), "the sender waits")?;
+        romeo.close();
+        nodes.settle();
+    }
+    Ok(())
+}
+
+fn what_the_second_session_leaves_unread_is_delivered_by_the_first_only(
+    nodes: &TestNodes,
+) -> Result<(), String> {
+    let [_romeo, phone, laptop] = two_sessions(nodes);
+    laptop.close();
+    nodes.settle();
+    let received = message_ids(&phone);
+    ensure(received == ["1"], &format!("received {received:?}"))?;
+    phone.close();
+    nodes.settle();
+    let stored = message_ids(&online(nodes, 1, "juliet", "late"));
+    ensure(stored.is_empty(), &format!("the store had {stored:?}"))
 }
