@@ -382,6 +382,19 @@ impl AccountState {
 }
 
 impl Contact {
+    /// Contacts that have a subscription bit in the second of two views of a roster and not in the first one.
+    pub fn gained<'a>(
+        before: &'a [Contact],
+        after: &'a [Contact],
+        bit: Subscription,
+    ) -> impl Iterator<Item = &'a Contact> {
+        let had = move |contact: &Contact| {
+            let at = before.binary_search_by_key(&contact.key(), Contact::key);
+            at.is_ok_and(|at| before[at].subscription.contains(bit))
+        };
+        after.iter().filter(move |contact| contact.subscription.contains(bit) && !had(contact))
+    }
+
     fn key(&self) -> (u64, AddressId) {
         (self.hash, self.id)
     }

@@ -89,6 +89,15 @@ pub enum Effect {
         /// The presence, without `to`.
         stanza: SharedStanza,
     },
+    /// The account's sessions on this node receive the presence of a contact that has approved its subscription. Only for several
+    /// nodes, where the approval and the presence take two ways: what arrives before the approval is not shown. On a
+    /// single node the contact sends it ([`Effect::PresenceTo`]).
+    FetchPresence {
+        /// The subscriber.
+        account: Arc<Account>,
+        /// The bare address of the contact.
+        contact: Jid,
+    },
     /// Sends the last presence of each available resource to one address, or `unavailable` from each.
     PresenceTo {
         /// The account of the resources.

@@ -325,6 +325,11 @@ impl Node {
         self.invalidate_elsewhere(owner, InvalidationSubject::Roster);
         let Some(account) = self.routing_table.find(owner) else { return true };
         let hash = self.routing_table.hash(contact);
+        if let Some(contact) = change.ended_subscription()
+            && let Some(peers) = self.peers()
+        {
+            peers.subscription_ended(self, &account, (hash, contact));
+        }
         let in_order = account.with(|state| state.apply_change(hash, &self.domains(), change));
         if !in_order {
             self.reload_roster(account);

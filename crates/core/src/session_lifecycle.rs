@@ -207,17 +207,21 @@ impl Node {
         let mut work = RoutingWork::of(StanzaOrigin::Event);
         let host = Guard::into_inner(session.account.host());
         let closed = self.run_event(LifecycleEvent::Closing(session.clone()), host, &mut work);
+        let mut was_last = false;
         self.routing_table.unbind(session, |account, last| {
+            was_last = last;
             if last {
                 self.report_sessions(account);
-                if let Some(peers) = self.peers() {
-                    peers.release_account(self, account);
-                }
             } else {
                 self.announce_readiness(account);
             }
         });
         self.run_effects_spawned(work);
+        // After `unavailable`: if this node is lost before other nodes receive that, they send it for its claims.
+        // Claims are counted, so another session may have begun.
+        if was_last && let Some(peers) = self.peers() {
+            peers.release_account(self, &session.account);
+        }
         if closed {
             session.clear_state();
         }

@@ -25,32 +25,18 @@ pub struct KnownFailure {
 /// The tests that fail.
 pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
     KnownFailure {
-        test: "scenarios/administration",
-        nodes: &[2, 3],
-        seeds: None,
-        section: "4",
-        reason: "The number of online users is that of the node which is asked.",
-    },
-    KnownFailure {
-        test: "scenarios/blocking",
-        nodes: &[2, 3],
-        seeds: None,
-        section: "2.2",
-        reason: "After a change of the blocklist, only the sessions of one node send presence to the contact.",
-    },
-    KnownFailure {
         test: "scenarios/stream_resumption",
         nodes: &[2, 3],
         seeds: None,
         section: "2.2",
-        reason: "A stream can be resumed only on the node that has its outbox.",
+        reason: "A stream can be resumed only on the node that has its outbox; resumption on another one is issue 15.",
     },
     KnownFailure {
         test: "scenarios/stream_resumption_refused",
         nodes: &[2, 3],
         seeds: None,
         section: "2.2",
-        reason: "The handled count of an ended stream is known only on its node.",
+        reason: "The handled count of an ended stream is known only on its node; resumption on another one is issue 15.",
     },
     KnownFailure {
         test: "simulation/shared/nothing-doubled",

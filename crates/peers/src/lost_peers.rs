@@ -3,9 +3,10 @@
 //! The claims of the node name accounts, not resources, so contacts are sent `unavailable` from the bare address, and then
 //! the presence of the resources that are left.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
 
+use base::lock::LeafMutex;
 use base::spawn::yield_now;
 use cluster::{Claim, NodeId};
 use jid::JidRef;
@@ -14,8 +15,46 @@ use throng_core::account::{Account, Contact};
 use throng_core::session::ToRewrite;
 use throng_core::shared_stanza::SharedStanza;
 
-use super::peer_presence::unavailable;
+use super::peer_presence::{own_contact, unavailable};
 use crate::Peers;
+
+/// Seconds for which the end of a subscription is remembered: longer than the detection of a lost node.
+const REMEMBERED_SECONDS: u32 = 60;
+/// Maximum number of remembered ends.
+const MAX_REMEMBERED: usize = 16_384;
+
+#[derive(Debug)]
+struct EndedSubscription {
+    account: Weak<Account>,
+    contact: (u64, AddressId),
+    /// Second of the node's clock.
+    at: u32,
+}
+
+/// Subscriptions that ended a moment ago. The contact's node sends `unavailable` then; if it is lost before, this node does,
+/// and the roster does not have the contact any more.
+#[derive(Default)]
+pub(super) struct EndedSubscriptions(LeafMutex<VecDeque<EndedSubscription>>);
+
+impl EndedSubscriptions {
+    fn note(&self, contact: (u64, AddressId), account: &Arc<Account>, now: u32) {
+        let mut ended = self.0.lock();
+        let is_old = |first: &mut EndedSubscription| now.saturating_sub(first.at) >= REMEMBERED_SECONDS;
+        while ended.pop_front_if(is_old).is_some() {}
+        if ended.len() >= MAX_REMEMBERED {
+            ended.pop_front();
+        }
+        ended.push_back(EndedSubscription { account: Arc::downgrade(account), contact, at: now });
+    }
+
+    /// Those to one of these contacts, which are sorted.
+    fn of(&self, lost: &[(u64, AddressId)], now: u32) -> Vec<((u64, AddressId), Arc<Account>)> {
+        let ended = self.0.lock();
+        let recent = ended.iter().filter(|ended| now.saturating_sub(ended.at) < REMEMBERED_SECONDS);
+        let lost = recent.filter(|ended| lost.binary_search(&ended.contact).is_ok());
+        lost.filter_map(|ended| Some((ended.contact, ended.account.upgrade()?))).collect()
+    }
+}
 
 /// Accounts with a session here by a contact to whose presence they are subscribed.
 type Subscribers = BTreeMap<AddressId, (Contact, Vec<Arc<Account>>)>;
@@ -59,10 +98,9 @@ impl Peers<'_> {
     /// The other resources of an account are known by their reports.
     fn forget_sessions_of(&self, node: NodeId, claims: &[Claim]) {
         let forget = |account: &Arc<Account>| {
-            for resource in self.forget_peer(account, node) {
-                let full = account.jid.as_ref().with_resource(&resource).ok();
-                let Some(stanza) = full.and_then(|full| unavailable(full.as_ref())) else { continue };
-                self.send_to_available(account, &stanza);
+            match self.forget_peer(account, node) {
+                Some(resources) => self.withdraw_resources(account, &resources),
+                None => self.withdraw_other_resources(account),
             }
             // The store may have what its sessions had not read.
             account.with(|state| state.may_have_offline_messages = true);
@@ -83,6 +121,37 @@ impl Peers<'_> {
                 forget(&account);
             }
         }
+    }
+
+    /// The sessions of an account here receive `unavailable` for its resources on another node.
+    pub(super) fn withdraw_resources(&self, account: &Account, resources: &[Box<str>]) {
+        for resource in resources {
+            let full = account.jid.as_ref().with_resource(resource).ok();
+            let Some(stanza) = full.and_then(|full| unavailable(full.as_ref())) else { continue };
+            self.send_to_available(account, &stanza);
+        }
+    }
+
+    /// The sessions of an account here receive `unavailable` for all its resources, and then the presence of those that are left.
+    /// For a node whose presence may have arrived before its report.
+    fn withdraw_other_resources(&self, account: &Arc<Account>) {
+        let Some(stanza) = unavailable(account.jid.as_ref()) else { return };
+        self.send_to_available(account, &stanza);
+        let presences: Vec<SharedStanza> = account
+            .sessions()
+            .iter()
+            .filter_map(|session| session.with(|state| state.presence.clone()))
+            .collect();
+        for presence in &presences {
+            self.send_to_available(account, presence);
+        }
+        for session in account.sessions().iter().filter(|session| session.is_available()) {
+            self.probe_contacts(session, &[own_contact(account)]);
+        }
+    }
+
+    pub(super) fn note_ended_subscription(&self, account: &Arc<Account>, contact: (u64, AddressId)) {
+        self.peers.ended_subscriptions.note(contact, account, self.seconds());
     }
 
     pub(super) fn send_to_available(&self, account: &Account, stanza: &SharedStanza) {
@@ -117,6 +186,11 @@ impl Peers<'_> {
                     }
                 });
             }
+        }
+        // After the rosters: a subscription that ends meanwhile is found here.
+        for ((hash, id), account) in self.peers.ended_subscriptions.of(lost, self.seconds()) {
+            let contact = Contact { hash, id, subscription: Subscription::NONE, is_foreign: false };
+            found.entry(id).or_insert_with(|| (contact, Vec::new())).1.push(account);
         }
         found
     }

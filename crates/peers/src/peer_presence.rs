@@ -4,7 +4,8 @@
 //! the addresses, so what is decided by them (blocklists, the contact's roster) is decided there.
 //!
 //! ```text
-//! change   2 number of entries of the sender's blocklist that may cover a recipient, each 2 + n; then the presence
+//! change   2 number of entries of the sender's blocklist that may cover a recipient, each 2 + n; then the presence. The
+//!          highest bit of the number: the sender's node did not locate the recipients on this node
 //! probe    2 + n full address of the session that became available, 4 number of its account
 //! answer   2 + n resource that the answer is for; then for each presence 4 + n
 //! ```
@@ -39,6 +40,11 @@ pub(super) const PROBE_ANSWER: EnvelopeKind = EnvelopeKind::Engine(4);
 /// Octets after which an answer continues in a further envelope.
 const ANSWER_BYTES: usize = 128 << 10;
 
+/// Bit of the first octet of a change.
+const UNLOCATED: u8 = 0x80;
+/// Maximum number of entries of a blocklist in a change.
+const MAX_ENTRIES: u16 = 0x7fff;
+
 type Grouped = BTreeMap<NodeId, Vec<Recipient>>;
 
 fn write_text(out: &mut Vec<u8>, text: &str) {
@@ -56,24 +62,41 @@ fn read_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
 }
 
 fn encode_change(entries: &[&Jid], stanza: &SharedStanza) -> Vec<u8> {
-    let entries = &entries[..entries.len().min(u16::MAX.into())];
+    let entries = &entries[..entries.len().min(MAX_ENTRIES.into())];
     let mut out = Vec::with_capacity(stanza.bytes().len() + 2);
-    out.extend(u16::try_from(entries.len()).unwrap_or(u16::MAX).to_be_bytes());
+    out.extend(u16::try_from(entries.len()).unwrap_or(MAX_ENTRIES).to_be_bytes());
     entries.iter().for_each(|entry| write_text(&mut out, entry.as_str()));
     out.extend(stanza.bytes());
     out
 }
 
-fn decode_change(mut rest: &[u8]) -> Option<(Option<Blocklist>, SharedStanza, Jid)> {
-    let (count, after) = rest.split_first_chunk()?;
-    rest = after;
+/// The recipients of a change are not in the directory of the sender's node, which sends it to all nodes.
+fn mark_unlocated(mut change: Vec<u8>) -> Vec<u8> {
+    if let Some(first) = change.first_mut() {
+        *first |= UNLOCATED;
+    }
+    change
+}
+
+/// Presence from another node.
+struct PresenceChange {
+    /// The sender's node did not locate the recipients: it may not send them the next change.
+    unlocated: bool,
+    blocked: Option<Blocklist>,
+    stanza: SharedStanza,
+    from: Jid,
+}
+
+fn decode_change(rest: &[u8]) -> Option<PresenceChange> {
+    let (&[first, second], mut rest) = rest.split_first_chunk()?;
     let mut entries = Vec::new();
-    for _ in 0..u16::from_be_bytes(*count) {
+    for _ in 0..u16::from_be_bytes([first & !UNLOCATED, second]) {
         entries.push(JidRef::from_normalised(read_text(&mut rest)?)?.to_jid());
     }
     let stanza = SharedStanza::read(rest).filter(is_presence_of_session)?;
     let from = stanza.head().from(stanza.bytes()).and_then(|from| Jid::parse(&from).ok())?;
-    Some((Blocklist::new(&entries), stanza, from))
+    let unlocated = first & UNLOCATED != 0;
+    Some(PresenceChange { unlocated, blocked: Blocklist::new(&entries), stanza, from })
 }
 
 /// Whether a session has not changed its presence since it was read.
@@ -97,7 +120,7 @@ fn contacts_to_probe(session: &Session) -> Vec<Contact> {
 }
 
 /// The account's other resources are reached like contacts.
-fn own_contact(account: &Account) -> Contact {
+pub(super) fn own_contact(account: &Account) -> Contact {
     Contact { hash: account.hash, id: account.id, subscription: Subscription::NONE, is_foreign: false }
 }
 
@@ -179,16 +202,6 @@ impl Peers<'_> {
     ) {
         let leaves = stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
         let nodes = if leaves { self.on_all_nodes(contacts) } else { self.group_by_node(contacts.iter()) };
-        self.send_change(sender, contacts, stanza, nodes);
-    }
-
-    fn send_change(
-        &self,
-        sender: &Arc<Account>,
-        contacts: &[Contact],
-        stanza: &SharedStanza,
-        nodes: Grouped,
-    ) {
         if !nodes.is_empty() {
             self.send_octets(sender, &self.encode_change_of(sender, contacts, stanza), nodes);
         }
@@ -211,13 +224,29 @@ impl Peers<'_> {
         stanza: &SharedStanza,
         hides: bool,
     ) {
-        let contacts = std::slice::from_ref(contact);
-        let nodes = self.on_all_nodes(contacts);
-        if hides {
-            self.send_change(sender, contacts, stanza, nodes);
-        } else {
-            self.send_octets(sender, &encode_change(&[], stanza), nodes);
-        }
+        let nodes = self.on_all_nodes(std::slice::from_ref(contact));
+        self.send_to_one_elsewhere(sender, contact, stanza, nodes, hides);
+    }
+
+    fn send_to_one_elsewhere(
+        &self,
+        sender: &Arc<Account>,
+        contact: &Contact,
+        stanza: &SharedStanza,
+        nodes: Grouped,
+        hides: bool,
+    ) {
+        let octets = match hides {
+            true => self.encode_change_of(sender, std::slice::from_ref(contact), stanza),
+            false => encode_change(&[], stanza),
+        };
+        let number = Some(contact.id.0).filter(|_| contact.id != AddressId::UNASSIGNED);
+        let location = self.cluster.locate(contact.hash, number);
+        let own = self.cluster.node();
+        let (located, others): (Grouped, Grouped) =
+            nodes.into_iter().partition(|(node, _)| location.contains(own, *node));
+        self.send_octets(sender, &octets, located);
+        self.send_octets(sender, &mark_unlocated(octets), others);
     }
 
     /// As [`Peers::send_to_contact_elsewhere`], for an address whose number is not known.
@@ -231,14 +260,11 @@ impl Peers<'_> {
         let hash = self.routing_table.hash(to);
         let contact =
             Contact { hash, id: AddressId::UNASSIGNED, subscription: Subscription::NONE, is_foreign: false };
-        let octets = match hides {
-            true => self.encode_change_of(sender, &[contact], stanza),
-            false => encode_change(&[], stanza),
-        };
         let own = self.cluster.node();
         let others = self.cluster.members().into_iter().filter(|member| member.node != own);
         let recipient = || vec![Recipient::Address(to.to_jid())];
-        self.send_octets(sender, &octets, others.map(|member| (member.node, recipient())).collect());
+        let nodes = others.map(|member| (member.node, recipient())).collect();
+        self.send_to_one_elsewhere(sender, &contact, stanza, nodes, hides);
     }
 
     /// Sends the presence of an account's sessions here to its contacts and its own sessions on one node. With
@@ -291,13 +317,20 @@ impl Peers<'_> {
 
     /// Presence from another node for contacts here. False if the octets are none.
     pub(super) fn on_presence(&self, envelope: &Envelope) -> bool {
-        let Some((blocked, stanza, from)) = decode_change(&envelope.bytes) else { return false };
+        let Some(PresenceChange { unlocated, blocked, stanza, from }) = decode_change(&envelope.bytes) else {
+            return false;
+        };
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
+        let leaves = stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
         // All resources of the account are withdrawn, those of other nodes, too.
-        let withdraws =
-            from.resource().is_none() && stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
+        let withdraws = from.resource().is_none() && leaves;
         for account in self.accounts_of(envelope) {
             if hidden(account.jid.as_ref()) || account.blocks(from.as_ref()) {
+                continue;
+            }
+            // Of a subscription that began or ended meanwhile. If it began, the sessions here request the presence when their
+            // roster has it.
+            if !leaves && !self.may_see(&account, from.as_ref()) {
                 continue;
             }
             let host = account.host();
@@ -310,9 +343,43 @@ impl Peers<'_> {
             }
             if withdraws {
                 self.restore_withdrawn(&account, from.as_ref());
+            } else if unlocated && !leaves {
+                self.probe_sender(&account, from.as_ref(), envelope.header.origin);
             }
         }
         true
+    }
+
+    /// A node sent presence of a contact and does not know that this account is here: until it does, it sends no change of
+    /// it. The probe follows the claim of this account on the way there, so its answer has the last presence.
+    fn probe_sender(&self, account: &Arc<Account>, contact: JidRef<'_>, node: NodeId) {
+        let hash = self.routing_table.hash(contact);
+        let mut contacts = self.subscriptions_to(account, hash);
+        if hash == account.hash {
+            contacts.push(own_contact(account));
+        }
+        let reference =
+            |contact: &Contact| Recipient::Account(AddressReference { hash, number: contact.id.0 });
+        let recipients: Vec<Recipient> =
+            contacts.iter().filter(|contact| may_be_here(contact)).map(reference).collect();
+        for session in account.sessions().iter().filter(|session| session.is_available()) {
+            self.send_probe(session, [(node, recipients.clone())].into());
+        }
+    }
+
+    /// The contacts with this hash to whose presence an account is subscribed.
+    pub(super) fn subscriptions_to(&self, account: &Account, hash: u64) -> Vec<Contact> {
+        account.with(|state| {
+            let of = |known: &&Contact| known.hash == hash && known.subscription.contains(Subscription::TO);
+            state.contacts().iter().filter(of).copied().collect()
+        })
+    }
+
+    /// Whether the roster view of an account, or the account itself, accepts presence of this address. Not for decisions about
+    /// trust: the address is compared by its keyed hash.
+    fn may_see(&self, account: &Account, from: JidRef<'_>) -> bool {
+        let hash = self.routing_table.hash(from);
+        hash == account.hash || account.with(|state| state.may_be_subscribed_to(hash))
     }
 
     /// An account has lost all resources of a contact. It receives the presence of those that the contact still has: on this
@@ -320,10 +387,7 @@ impl Peers<'_> {
     fn restore_withdrawn(&self, account: &Arc<Account>, contact: JidRef<'_>) {
         self.send_presence_of_contact_here(account, contact);
         let hash = self.routing_table.hash(contact);
-        let known: Vec<Contact> = account.with(|state| {
-            let of = |known: &&Contact| known.hash == hash && known.subscription.contains(Subscription::TO);
-            state.contacts().iter().filter(of).copied().collect()
-        });
+        let known = self.subscriptions_to(account, hash);
         for session in account.sessions().iter().filter(|session| session.is_available()) {
             self.probe_contacts(session, &known);
         }
@@ -333,7 +397,7 @@ impl Peers<'_> {
     pub(super) fn send_presence_of_contact_here(&self, account: &Arc<Account>, contact: JidRef<'_>) {
         let Some(contact) = self.routing_table.find(contact) else { return };
         let visible = contact.subscription(account).contains(Subscription::FROM);
-        if !visible || contact.blocks(account.jid.as_ref()) {
+        if !visible || contact.blocks(account.jid.as_ref()) || account.blocks(contact.jid.as_ref()) {
             return;
         }
         for session in contact.sessions() {
@@ -376,7 +440,10 @@ impl Peers<'_> {
             }
         }
         nodes.retain(|_, recipients| !recipients.is_empty());
-        self.send_change(account, &subscribers, &presence, nodes);
+        if !nodes.is_empty() {
+            let octets = mark_unlocated(self.encode_change_of(account, &subscribers, &presence));
+            self.send_octets(account, &octets, nodes);
+        }
     }
 
     /// Requests the presence of these contacts on other nodes.
@@ -475,6 +542,7 @@ impl Peers<'_> {
             };
             if let Some(session) = session.as_ref().filter(|session| session.is_available())
                 && !session.account.blocks(from.as_ref())
+                && self.may_see(&session.account, from.as_ref())
             {
                 self.push(session, presence, ToRewrite::Bare, work);
             }
@@ -492,11 +560,13 @@ mod tests {
         let stanza = SharedStanza::parse(b"<presence from='a@b/c'/>").unwrap();
         let entries = ["x@y/z", "spam.example"].map(|text| Jid::parse(text).unwrap());
         let octets = encode_change(&entries.iter().collect::<Vec<_>>(), &stanza);
-        let (blocked, read, from) = decode_change(&octets).unwrap();
-        assert_eq!(blocked.unwrap().entries().len(), 2);
-        assert_eq!((read.bytes(), from.as_str()), (stanza.bytes(), "a@b/c"));
+        for (octets, unlocated) in [(octets.clone(), false), (mark_unlocated(octets.clone()), true)] {
+            let read = decode_change(&octets).unwrap();
+            assert_eq!((read.unlocated, read.blocked.unwrap().entries().len()), (unlocated, 2));
+            assert_eq!((read.stanza.bytes(), read.from.as_str()), (stanza.bytes(), "a@b/c"));
+        }
         assert!((0..octets.len()).all(|length| decode_change(&octets[..length]).is_none()));
-        assert!(decode_change(&encode_change(&[], &stanza)).unwrap().0.is_none());
+        assert!(decode_change(&encode_change(&[], &stanza)).unwrap().blocked.is_none());
         let nobody = SharedStanza::parse(b"<presence/>").unwrap();
         assert!(decode_change(&encode_change(&[], &nobody)).is_none(), "without a sender");
     }

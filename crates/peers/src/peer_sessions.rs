@@ -110,6 +110,12 @@ impl SessionReport {
     }
 }
 
+/// The resources of another node that are available. Without its report they have no names.
+fn available_resources(peer: &PeerSessions) -> Vec<Box<str>> {
+    let available = |session: &PeerSession| session.priority.map(|_| session.resource.clone());
+    peer.sessions.iter().filter_map(available).collect()
+}
+
 impl Peers<'_> {
     /// Reports the sessions of an account to the other nodes that have sessions of it. Must be called after a change of
     /// their number, of an availability, of a priority, or of [`throng_core::session::flags::CARBONS`].
@@ -234,20 +240,27 @@ impl Peers<'_> {
     }
 
     /// Brings what is known of an account's sessions on other nodes into agreement with the directory.
+    ///
+    /// A node that is not in the directory any more has ended its sessions or is lost. It may not have sent `unavailable` for
+    /// all of them, and when its loss is reported, its sessions are not known any more.
     pub(super) fn update_peers(&self, account: &Account, location: &AddressLocation) {
         let own = self.cluster.node();
-        account.with(|state| {
+        let gone: Vec<Box<str>> = account.with(|state| {
             let peers = state.peers();
             let mut claims = location.claims().iter().filter(|at| at.node != own);
             let known = peers.len();
             let agrees = claims.clone().count() == known
                 && claims.all(|at| peers.iter().any(|peer| peer.node == at.node && peer.reported));
             if agrees {
-                return;
+                return Vec::new();
             }
-            let mut asked = Vec::new();
+            let (mut asked, mut gone) = (Vec::new(), Vec::new());
             state.update_peers(|peers| {
-                peers.retain(|peer| location.contains(own, peer.node));
+                for peer in peers.extract_if(.., |peer| !location.contains(own, peer.node)) {
+                    if peer.reported {
+                        gone.extend(available_resources(&peer));
+                    }
+                }
                 for at in location.claims().iter().filter(|at| at.node != own) {
                     let session = PeerSession {
                         priority: at.claim.takes_messages.then_some(0),
@@ -268,16 +281,16 @@ impl Peers<'_> {
             for node in asked {
                 self.report_to(node, account, state);
             }
+            gone
         });
+        self.withdraw_resources(account, &gone);
     }
 
-    /// A node that had sessions of this account is gone. Returns the resources that were available.
-    pub(super) fn forget_peer(&self, account: &Account, node: NodeId) -> Vec<Box<str>> {
+    /// A node that had sessions of this account is gone. Returns the resources that were available, if it had reported them.
+    pub(super) fn forget_peer(&self, account: &Account, node: NodeId) -> Option<Vec<Box<str>>> {
         account.with(|state| {
             let known = state.peers().iter().find(|peer| peer.node == node && peer.reported);
-            let available = |session: &PeerSession| session.priority.map(|_| session.resource.clone());
-            let resources =
-                known.map(|peer| peer.sessions.iter().filter_map(available).collect()).unwrap_or_default();
+            let resources = known.map(available_resources);
             if state.peers().iter().any(|peer| peer.node == node) {
                 state.update_peers(|peers| peers.retain(|peer| peer.node != node));
                 account.refresh_carbons(state, None);

@@ -49,8 +49,9 @@ fn changed_entries(before: Option<&Blocklist>, after: Option<&Blocklist>) -> Vec
 }
 
 impl Peers<'_> {
+    /// What a contact may see again is not sent to its sessions here: they fetch it when its roster has the approval.
     pub(super) fn send_presence_to_contact(&self, account: &Arc<Account>, to: JidRef<'_>, available: bool) {
-        let here = self.routing_table.find(to);
+        let here = self.routing_table.find(to).filter(|_| !available);
         for session in account.sessions() {
             let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
             let stanza = if available { Some(presence) } else { unavailable(session.full()) };
@@ -62,15 +63,39 @@ impl Peers<'_> {
         }
     }
 
-    /// Contacts whose subscription began or ended receive presence of the sessions here.
-    pub(super) fn subscribers_changed(&self, account: &Arc<Account>, before: &[Contact], after: &[Contact]) {
-        let missing_in = |list: &[Contact], contact: &Contact| {
-            !list.iter().any(|other| (other.hash, other.id) == (contact.hash, contact.id))
-        };
-        let began = after.iter().filter(|contact| missing_in(before, contact));
-        let ended = before.iter().filter(|contact| missing_in(after, contact));
-        for (contact, available) in began.map(|contact| (contact, true)).chain(ended.map(|c| (c, false))) {
-            self.send_presence_by_number(account, contact, available);
+    /// Contacts whose subscription began or ended receive presence of the sessions here, and these receive that of contacts to
+    /// which a subscription began.
+    pub(super) fn roster_replaced(&self, account: &Arc<Account>, before: &[Contact], after: &[Contact]) {
+        for contact in Contact::gained(before, after, Subscription::FROM) {
+            self.send_presence_by_number(account, contact, true);
+        }
+        for contact in Contact::gained(after, before, Subscription::FROM) {
+            self.send_presence_by_number(account, contact, false);
+        }
+        let began: Vec<Contact> = Contact::gained(before, after, Subscription::TO).copied().collect();
+        self.fetch_presence_of(account, &began);
+    }
+
+    /// The sessions of an account receive the presence of a contact that has approved its subscription. See
+    /// [`throng_core::Effect::FetchPresence`].
+    pub(super) fn fetch_presence(&self, account: &Arc<Account>, contact: JidRef<'_>) {
+        let hash = self.routing_table.hash(contact);
+        self.fetch_presence_of(account, &self.subscriptions_to(account, hash));
+    }
+
+    /// Sessions that became available before the roster had these contacts have not requested their presence, and have not
+    /// shown what arrived meanwhile.
+    fn fetch_presence_of(&self, account: &Arc<Account>, contacts: &[Contact]) {
+        if contacts.is_empty() {
+            return;
+        }
+        for contact in contacts {
+            if let Some(here) = self.routing_table.find_by_id(contact.hash, contact.id) {
+                self.send_presence_of_contact_here(account, here.jid.as_ref());
+            }
+        }
+        for session in account.sessions().iter().filter(|session| session.is_available()) {
+            self.probe_contacts(session, contacts);
         }
     }
 

@@ -42,6 +42,7 @@ use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{MESSAGE_STORED, RecentlyStored};
+use super::lost_peers::EndedSubscriptions;
 use super::node_queries::{ANSWER, NodeQuestions, QUESTION};
 use super::notices::NOTICE;
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
@@ -86,6 +87,8 @@ pub(super) struct PeerState {
     pub(super) due_presence: DuePresence,
     /// Reading of all accounts after the loss of a node.
     pub(super) account_reading: AccountReading,
+    /// Subscriptions that ended a moment ago.
+    pub(super) ended_subscriptions: EndedSubscriptions,
     /// Recipients of messages that were stored here.
     pub(super) stored: RecentlyStored,
     /// What other nodes were asked.

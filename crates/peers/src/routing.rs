@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::spawn::BoxFuture;
 use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId};
 use jid::{Jid, JidRef};
+use store::AddressId;
 use throng_core::Node;
 use throng_core::account::{Account, Contact};
 use throng_core::host::Host;
@@ -169,14 +170,22 @@ impl PeerRouting for PeerRouter {
         self.on(node).request_presence_of_peers(account, to, available);
     }
 
-    fn subscribers_changed(
+    fn fetch_presence(&self, node: &Arc<Node>, account: &Arc<Account>, contact: JidRef<'_>) {
+        self.on(node).fetch_presence(account, contact);
+    }
+
+    fn subscription_ended(&self, node: &Arc<Node>, account: &Arc<Account>, contact: (u64, AddressId)) {
+        self.on(node).note_ended_subscription(account, contact);
+    }
+
+    fn roster_replaced(
         &self,
         node: &Arc<Node>,
         account: &Arc<Account>,
         before: &[Contact],
         after: &[Contact],
     ) {
-        self.on(node).subscribers_changed(account, before, after);
+        self.on(node).roster_replaced(account, before, after);
     }
 
     fn probe_peers(&self, node: &Arc<Node>, session: &Arc<Session>) {

@@ -258,6 +258,15 @@ pub struct RosterUpdateOutcome {
     pub version: u64,
 }
 
+impl RosterUpdateOutcome {
+    /// The contact to whose presence the owner is not subscribed any more.
+    pub fn ended_subscription(&self) -> Option<AddressId> {
+        let is_subscribed = |item: &&RosterItem| item.subscription.contains(Subscription::TO);
+        let before = self.before.as_ref().filter(is_subscribed)?;
+        self.after.as_ref().filter(is_subscribed).is_none().then_some(before.contact)
+    }
+}
+
 /// One entry of a bulk load. All contacts must already have ids.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BulkItem {

@@ -60,29 +60,32 @@ impl Node {
     }
 
     /// Replaces the roster view of an account with one that was read after another node changed it. Contacts whose
-    /// subscription began or ended receive presence of the sessions here.
+    /// subscription began or ended receive presence of the sessions here, and these receive that of contacts to which a
+    /// subscription began.
     pub(crate) fn replace_roster_view(
         self: &Arc<Self>,
         account: &Arc<Account>,
         items: &[RosterItem],
         version: u64,
     ) {
-        let subscribers = |contacts: &[Contact]| -> Vec<Contact> {
-            contacts.iter().filter(|c| c.subscription.contains(Subscription::FROM)).copied().collect()
-        };
-        let (before, after) = account.with(|state| {
+        let peers = self.peers();
+        let changed = account.with(|state| {
             if version < state.roster_version {
-                return Default::default();
+                return None;
             }
-            let before = subscribers(state.contacts());
+            let before: Option<Box<[Contact]>> = peers.map(|_| state.contacts().into());
             if state.prefetched().is_some_and(|roster| roster.version != version) {
                 state.take_prefetched();
             }
             state.replace_roster(&self.routing_table, &self.domains(), items, version);
-            (before, subscribers(state.contacts()))
+            let (peers, before) = peers.zip(before)?;
+            for contact in Contact::gained(state.contacts(), &before, Subscription::TO) {
+                peers.subscription_ended(self, account, (contact.hash, contact.id));
+            }
+            Some((peers, before, Box::<[Contact]>::from(state.contacts())))
         });
-        if let Some(peers) = self.peers() {
-            peers.subscribers_changed(self, account, &before, &after);
+        if let Some((peers, before, after)) = changed {
+            peers.roster_replaced(self, account, &before, &after);
         }
     }
 }

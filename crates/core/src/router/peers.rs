@@ -183,9 +183,15 @@ pub trait PeerRouting: Any + Send + Sync {
         available: bool,
     );
 
-    /// Sends presence to contacts that are subscribed to that of the account after a change, and were not before, or the
-    /// reverse.
-    fn subscribers_changed(
+    /// The sessions of an account receive the presence of a contact. See [`crate::Effect::FetchPresence`].
+    fn fetch_presence(&self, node: &Arc<Node>, account: &Arc<Account>, contact: JidRef<'_>);
+
+    /// An account is not subscribed to a contact any more. Called before its roster view changes, or with it.
+    fn subscription_ended(&self, node: &Arc<Node>, account: &Arc<Account>, contact: (u64, AddressId));
+
+    /// The roster view of an account was replaced: sends presence to contacts whose subscription began or ended, and
+    /// requests that of contacts to which one began.
+    fn roster_replaced(
         &self,
         node: &Arc<Node>,
         account: &Arc<Account>,

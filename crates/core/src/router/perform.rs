@@ -121,6 +121,11 @@ impl Node {
                 let own = std::iter::once(except.resource());
                 self.push_to_selected(&except.account, selection, own, &stanza, work);
             }
+            Effect::FetchPresence { account, contact } => {
+                if let Some(peers) = self.peers() {
+                    peers.fetch_presence(self, &account, contact.as_ref());
+                }
+            }
             Effect::PresenceTo { account, to, available, peers } => {
                 self.send_presence_to(&account, to.as_ref(), available, work);
                 if peers && let Some(others) = self.peers() {

@@ -271,6 +271,11 @@ impl InboundSubscription {
             deliver(account, ty, &frame, &mut effects);
         }
         apply_roster_change(&node, to.as_ref(), &from, &done, false, &mut effects);
+        if ty == PresenceType::Subscribed
+            && let Some(account) = &account
+        {
+            effects.add(Effect::FetchPresence { account: account.clone(), contact: from.clone() });
+        }
         auto_reply(&outcome, account.as_ref(), &frame, &to, &from, &mut effects);
         Ok(effects)
     }
