@@ -479,6 +479,27 @@ mod tests {
     }
 
     #[test]
+    fn contacts_that_gained_a_subscription_are_those_of_the_second_view_only() {
+        let view = |contacts: &[(u64, Subscription)]| -> Vec<Contact> {
+            let id = AddressId::new(1).unwrap();
+            let contact = |(hash, subscription): &(u64, Subscription)| Contact {
+                hash: *hash,
+                id,
+                subscription: *subscription,
+                is_foreign: false,
+            };
+            contacts.iter().map(contact).collect()
+        };
+        let (to, from, both) = (Subscription::TO, Subscription::FROM, Subscription::BOTH);
+        let (before, after) =
+            (view(&[(1, to), (2, from), (3, both)]), view(&[(1, to), (2, both), (3, from), (4, to)]));
+        let gained = |before, after| -> Vec<u64> {
+            Contact::gained(before, after, to).map(|contact| contact.hash).collect()
+        };
+        assert_eq!((gained(&before, &after), gained(&after, &before)), (vec![2, 4], vec![3]));
+    }
+
+    #[test]
     fn contacts_with_the_same_hash_are_distinguished() {
         let (same, domains) = (0xC0_11_1D_ED, domains());
         let number = |n| AddressId::new(n).unwrap();

@@ -59,13 +59,6 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         section: "2.2",
         reason: "A request and a removal that cross, or a crash between the two writes, change one of two rosters only.",
     },
-    KnownFailure {
-        test: "simulation/faulty/presence-converges",
-        nodes: &[],
-        seeds: Some(60),
-        section: "2.5",
-        reason: "It does not in about one of thirty seeds, in which subscriptions change during faults.",
-    },
 ];
 
 /// The entry of a test that runs on this number of nodes; 0 if the test chooses its number.

@@ -37,14 +37,16 @@ struct EndedSubscription {
 pub(super) struct EndedSubscriptions(LeafMutex<VecDeque<EndedSubscription>>);
 
 impl EndedSubscriptions {
-    fn note(&self, contact: (u64, AddressId), account: &Arc<Account>, now: u32) {
+    fn note(&self, subscription: EndedSubscription) {
         let mut ended = self.0.lock();
-        let is_old = |first: &mut EndedSubscription| now.saturating_sub(first.at) >= REMEMBERED_SECONDS;
+        let is_old = |first: &mut EndedSubscription| {
+            subscription.at.saturating_sub(first.at) >= REMEMBERED_SECONDS
+        };
         while ended.pop_front_if(is_old).is_some() {}
         if ended.len() >= MAX_REMEMBERED {
             ended.pop_front();
         }
-        ended.push_back(EndedSubscription { account: Arc::downgrade(account), contact, at: now });
+        ended.push_back(subscription);
     }
 
     /// Those to one of these contacts, which are sorted.
@@ -151,7 +153,8 @@ impl Peers<'_> {
     }
 
     pub(super) fn note_ended_subscription(&self, account: &Arc<Account>, contact: (u64, AddressId)) {
-        self.peers.ended_subscriptions.note(contact, account, self.seconds());
+        let account = Arc::downgrade(account);
+        self.peers.ended_subscriptions.note(EndedSubscription { account, contact, at: self.seconds() });
     }
 
     pub(super) fn send_to_available(&self, account: &Account, stanza: &SharedStanza) {
@@ -217,5 +220,24 @@ impl Peers<'_> {
                 self.probe_contacts(session, &[contact]);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_subscriptions_are_remembered_for_a_while_and_bounded() {
+        let ended = EndedSubscriptions::default();
+        let contact = |hash| (hash, AddressId::new(7).unwrap());
+        let entry = |hash, at| EndedSubscription { account: Weak::new(), contact: contact(hash), at };
+        for hash in 0..3 * MAX_REMEMBERED as u64 {
+            ended.note(entry(hash, 10));
+        }
+        assert_eq!(ended.0.lock().len(), MAX_REMEMBERED);
+        ended.note(entry(1, 10 + REMEMBERED_SECONDS));
+        assert_eq!(ended.0.lock().len(), 1, "the others are too old");
+        assert!(ended.of(&[contact(1)], 11).is_empty(), "an account that is gone");
     }
 }

@@ -1,7 +1,8 @@
 //! Presence between nodes: changes, probes and answers, one envelope for each node with contacts.
 //!
 //! Contacts are recipients by number: the sender has the numbers from its roster, and needs no address. The receiver has
-//! the addresses, so what is decided by them (blocklists, the contact's roster) is decided there.
+//! the addresses, so what is decided by them (blocklists, the contact's roster) is decided there. What arrives before the
+//! approval of a subscription is not shown: its sessions fetch it when their roster has the approval.
 //!
 //! ```text
 //! change   2 number of entries of the sender's blocklist that may cover a recipient, each 2 + n; then the presence. The
@@ -162,8 +163,9 @@ impl Peers<'_> {
     /// All other nodes, with the contacts as recipients.
     ///
     /// What a session sends first and last goes to all nodes, which search their routing tables: two contacts that become
-    /// available on two nodes at the same time are in neither directory yet. What it sends in between follows its probe
-    /// or theirs on the way between two nodes, so the directory has them.
+    /// available on two nodes at the same time are in neither directory yet. A node that receives what its sender did not
+    /// know to be for one of its accounts sends a probe, so what the session sends in between finds them in the
+    /// directory.
     fn on_all_nodes(&self, contacts: &[Contact]) -> Grouped {
         let known = contacts.iter().filter(|contact| may_be_here(contact));
         let reference = |contact: &Contact| {

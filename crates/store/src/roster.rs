@@ -349,6 +349,18 @@ mod tests {
     }
 
     #[test]
+    fn a_subscription_ends_when_only_the_entry_before_has_it() {
+        let ended = |before: Option<u8>, after: Option<u8>| {
+            RosterUpdateOutcome { before: before.map(item), after: after.map(item), version: 1 }
+                .ended_subscription()
+                .is_some()
+        };
+        let (to, from) = (Subscription::TO.0, Subscription::FROM.0);
+        assert!(ended(Some(to), None) && ended(Some(to | from), Some(from)));
+        assert!(!ended(Some(to), Some(to | from)) && !ended(Some(from), None) && !ended(None, Some(to)));
+    }
+
+    #[test]
     fn bits_of_a_later_version_are_refused() {
         assert_eq!(Subscription::from_bits(63), Some(Subscription(63)));
         assert_eq!(Subscription::from_bits(64), None);

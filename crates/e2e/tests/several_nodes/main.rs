@@ -18,6 +18,7 @@ mod chain_observer;
 mod envelopes;
 mod handovers;
 mod node_queries;
+mod presence;
 mod simulation;
 
 use feature_api::feature::Feature;
