@@ -29,14 +29,14 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         nodes: &[2, 3],
         seeds: None,
         section: "2.2",
-        reason: "A stream can be resumed only on the node that has its outbox; resumption on another one is issue 15.",
+        reason: "A stream can be resumed only on the node that has its outbox: resumption on another node is not implemented.",
     },
     KnownFailure {
         test: "scenarios/stream_resumption_refused",
         nodes: &[2, 3],
         seeds: None,
         section: "2.2",
-        reason: "The handled count of an ended stream is known only on its node; resumption on another one is issue 15.",
+        reason: "The handled count of an ended stream is known only on its node: resumption on another node is not implemented.",
     },
     KnownFailure {
         test: "simulation/shared/nothing-doubled",

@@ -39,9 +39,8 @@ pub(super) struct EndedSubscriptions(LeafMutex<VecDeque<EndedSubscription>>);
 impl EndedSubscriptions {
     fn note(&self, subscription: EndedSubscription) {
         let mut ended = self.0.lock();
-        let is_old = |first: &mut EndedSubscription| {
-            subscription.at.saturating_sub(first.at) >= REMEMBERED_SECONDS
-        };
+        let is_old =
+            |first: &mut EndedSubscription| subscription.at.saturating_sub(first.at) >= REMEMBERED_SECONDS;
         while ended.pop_front_if(is_old).is_some() {}
         if ended.len() >= MAX_REMEMBERED {
             ended.pop_front();

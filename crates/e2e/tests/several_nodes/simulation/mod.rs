@@ -26,7 +26,7 @@ use self::world::World;
 /// Seeds of each setting.
 const SEEDS: u64 = 1_000;
 /// Failing seeds of an invariant that are printed.
-const PRINTED_SEEDS: usize = 40;
+const PRINTED_SEEDS: usize = 20;
 
 /// Conditions under which the users act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
