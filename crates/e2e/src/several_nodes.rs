@@ -46,13 +46,6 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         reason: "A session that logs in on a third node receives the backup of a message that a slow session still holds.",
     },
     KnownFailure {
-        test: "simulation/faulty/nothing-doubled",
-        nodes: &[],
-        seeds: Some(5),
-        section: "2.4",
-        reason: "As without faults: the backup of a message can reach a session before the message itself.",
-    },
-    KnownFailure {
         test: "simulation/faulty/rosters-agree",
         nodes: &[],
         seeds: Some(30),
