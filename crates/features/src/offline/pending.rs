@@ -128,8 +128,9 @@ impl PendingMessages {
     }
 
     fn has_room(&self, sender: u64, bytes: usize) -> bool {
+        // One message fits always: the limit of a stanza may be above these bounds.
         let fits = |count: usize, held: usize, part: usize| {
-            count < MAX_MESSAGES / part && held.saturating_add(bytes) <= MAX_BYTES / part
+            count == 0 || count < MAX_MESSAGES / part && held.saturating_add(bytes) <= MAX_BYTES / part
         };
         let of_sender = self.senders.get(&sender).map_or((0, 0), |queue| (queue.count, queue.bytes));
         let held_by_node = self.total.0.load(Ordering::Relaxed);
@@ -336,6 +337,16 @@ mod tests {
         assert!(total.0.load(Ordering::Relaxed) > MAX_NODE_BYTES / 2, "what is being written counts");
         drop(batches);
         assert_eq!(total.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_message_above_the_bounds_is_accepted_if_no_other_is_pending() {
+        let mut pending = pending();
+        let large = || message(1, 0, MAX_BYTES + 1, false);
+        assert!(pending.push(large()).is_ok());
+        assert!(pending.push(large()).is_err());
+        pending.take_batch();
+        assert!(pending.push(large()).is_ok());
     }
 
     #[test]
