@@ -49,7 +49,7 @@ impl NoticeHandlers {
 }
 
 impl Node {
-    /// Sends a notice to all other nodes. At most 64 KiB.
+    /// Sends a notice to all other nodes. At most 256 KiB.
     pub fn send_notice(self: &Arc<Self>, host: &Host, name: &'static str, content: &[u8]) {
         if let Some(peers) = self.peers() {
             peers.send_notice(self, host, name, content);

@@ -15,8 +15,8 @@ use super::Peers;
 /// A notice.
 pub(super) const NOTICE: EnvelopeKind = EnvelopeKind::Engine(11);
 
-/// Maximum length of the content in bytes.
-const MAX_CONTENT_BYTES: usize = 64 << 10;
+/// Maximum length of the content in bytes: text of 32 KiB, each byte of which is escaped.
+const MAX_CONTENT_BYTES: usize = 256 << 10;
 
 impl Peers<'_> {
     /// Sends a notice to all other nodes.

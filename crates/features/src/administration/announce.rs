@@ -87,9 +87,6 @@ fn on_notice(ctx: &NoticeCtx<'_>) {
 
 /// The number of online users who receive what is sent to all of them.
 pub(super) async fn count_online(call: &CommandCall) -> usize {
-    if call.node.is_single() {
-        return call.node.routing_table.accounts();
-    }
     let online = call.node.count_online_users(call.host.domain(), OnlineFilter::All).await;
     usize::try_from(online).unwrap_or(usize::MAX)
 }
@@ -106,16 +103,15 @@ async fn announce(
         ));
     }
     let permit = AnnouncementPermit(under.clone());
-    let frame = headline(call.host.domain(), "Announcement", &call.input.lines(&TEXT).join("\n"));
+    let frame = headline(call.host.domain(), "Announcement", &call.input.lines(&TEXT).join("\n"))
+        .ok_or_else(CommandError::internal)?;
     let (node, domain) = (call.node.clone(), call.host.domain().to_owned());
-    if let Some(frame) = frame {
-        call.node.send_notice(&call.host, NOTICE, frame.bytes());
-        let task = async move {
-            broadcast(&node, &domain, &frame).await;
-            drop(permit);
-        };
-        call.node.spawner.spawn("announcement", Box::pin(task));
-    }
+    call.node.send_notice(&call.host, NOTICE, frame.bytes());
+    let task = async move {
+        broadcast(&node, &domain, &frame).await;
+        drop(permit);
+    };
+    call.node.spawner.spawn("announcement", Box::pin(task));
     let online = count_online(call).await;
     Ok(CommandOutput::with_note(format!("it is being sent to {}", super::pluralize(online, "user"))))
 }

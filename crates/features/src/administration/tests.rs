@@ -265,7 +265,13 @@ fn section_4_23_announcements_reach_online_users() {
     for client in [&romeo, &juliet, &busy] {
         client.recv();
     }
-    done(&bard, "announce", &[("announcement", "Attention!|We apologize.")]);
+    engine.create_user("paris@example.net");
+    let elsewhere = engine.connect("paris@example.net", "tomb");
+    elsewhere.send("<presence/>");
+    elsewhere.recv();
+    let answer = done(&bard, "announce", &[("announcement", "Attention!|We apologize.")]);
+    assert!(answer.contains("it is being sent to 3 users"), "those of the domain: {answer}");
+    assert!(elsewhere.recv().is_empty());
     for client in [&romeo, &juliet] {
         let got = client.recv();
         assert_eq!(got.len(), 1, "{got:?}");

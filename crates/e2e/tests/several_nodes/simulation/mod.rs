@@ -10,7 +10,7 @@
 //! Clients have stream management (XEP-0198): a message counts as acknowledged when its sender's server has counted it, as far
 //! as the client learned before its session or its node ended. What was not acknowledged may be lost.
 //!
-//! Not implemented: clients that do not read, and acknowledgements by clients.
+//! Not implemented: clients without stream management.
 
 mod invariants;
 mod simulated_client;
