@@ -415,7 +415,9 @@ impl Outbox {
         inner.stop_counting();
         let more = !inner.queue.is_empty();
         if inner.has_shared {
-            into.iter().for_each(|item| item.stanza.mark_delivered());
+            // A tracked message is delivered when the kernel has taken it.
+            let delivered = into.iter().filter(|item| !item.stanza.is_delivery_tracked());
+            delivered.for_each(|item| item.stanza.mark_delivered());
             inner.has_shared = more;
         }
         if inner.rare.is_some() {

@@ -229,6 +229,12 @@ impl SharedStanza {
         self.delivery_state().track(now.0)
     }
 
+    /// Whether [`SharedStanza::track_delivery`] was called.
+    #[inline]
+    pub fn is_delivery_tracked(&self) -> bool {
+        self.delivery_state().load().is_tracked()
+    }
+
     /// Whether the delivery is tracked and not settled.
     #[inline]
     pub fn is_delivery_unsettled(&self) -> bool {

@@ -24,7 +24,7 @@ impl WrittenMessages {
     /// The stanza was written to the output.
     #[inline]
     pub fn add(&mut self, stanza: &SharedStanza) {
-        if stanza.is_delivery_unsettled() || stanza.is_backed_up() {
+        if stanza.is_delivery_tracked() && !stanza.is_delivery_confirmed() {
             self.0.push(stanza.clone());
         }
     }
@@ -94,8 +94,13 @@ impl Outbox {
     }
 
     pub(super) fn confirm_written<'a>(&self, messages: impl Iterator<Item = &'a SharedStanza>) -> bool {
-        let backups: Vec<SharedStanza> =
-            messages.filter(|message| message.confirm_delivery()).cloned().collect();
+        let mut backups = Vec::new();
+        for message in messages {
+            message.mark_delivered();
+            if message.confirm_delivery() {
+                backups.push(message.clone());
+            }
+        }
         let has_backups = !backups.is_empty();
         if has_backups {
             self.inner.lock().keep_confirmed_backups(backups);
@@ -127,21 +132,13 @@ impl Inner {
         }
     }
 
-    /// Messages that were written and that the kernel may not have taken. Those of several recipients count as delivered
-    /// when they are dequeued, so they are only settled.
+    /// Messages that were written and that the kernel may not have taken.
     pub(super) fn take_unflushed_undelivered(&mut self) -> Vec<UndeliveredStanza> {
         let unflushed = self.rare.as_deref_mut().map(|rare| std::mem::take(&mut rare.unflushed));
-        let mut undelivered = Vec::new();
-        for stanza in unflushed.into_iter().flatten() {
-            if stanza.is_shared() {
-                stanza.settle_delivery();
-            } else {
-                let item = QueuedStanza::new(stanza, ToRewrite::None);
-                undelivered.push(UndeliveredStanza { item, sent_at: None });
-            }
-        }
         self.drop_empty_rare();
-        undelivered
+        let undelivered =
+            |stanza| UndeliveredStanza { item: QueuedStanza::new(stanza, ToRewrite::None), sent_at: None };
+        unflushed.into_iter().flatten().map(undelivered).collect()
     }
 }
 
@@ -248,27 +245,68 @@ mod tests {
         }
     }
 
+    /// Queues a tracked message for several sessions.
+    fn push_shared(outboxes: &[&Outbox]) -> SharedStanza {
+        let stanza = SharedStanza::parse(b"<message><body>x</body></message>").unwrap();
+        assert!(stanza.track_delivery(Millis(0)));
+        stanza.add_recipients(outboxes.len());
+        for outbox in outboxes {
+            let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
+            outbox.push(item, Urgency::Now, &OutboxLimits::default());
+        }
+        stanza
+    }
+
     #[test]
     fn a_closed_outbox_returns_what_the_kernel_did_not_take_before_its_queue() {
-        let outbox = Outbox::new();
+        let (outbox, other) = (Outbox::new(), Outbox::new());
         let first = push(&outbox, 0);
-        let mut written = write(&outbox);
-        outbox.retain_unflushed(&mut written);
-        let shared = SharedStanza::parse(b"<message/>").unwrap();
-        shared.track_delivery(Millis(0));
-        shared.add_recipients(2);
-        outbox.push(
-            QueuedStanza::new(shared.clone(), ToRewrite::None),
-            Urgency::Now,
-            &OutboxLimits::default(),
-        );
+        let shared = push_shared(&[&outbox, &other]);
         let mut written = write(&outbox);
         outbox.retain_unflushed(&mut written);
         let second = push(&outbox, 0);
         let left = outbox.close_and_drain();
-        assert!(
-            left.len() == 2 && left[0].item.stanza.is_same(&first) && left[1].item.stanza.is_same(&second)
-        );
-        assert!(!shared.is_delivery_unsettled(), "its sender does not wait permanently");
+        assert_eq!(left.len(), 3);
+        assert!(left.iter().zip([&first, &shared, &second]).all(|(left, one)| left.item.stanza.is_same(one)));
+    }
+
+    #[test]
+    fn a_shared_message_that_the_kernel_did_not_take_for_any_session_is_left_to_its_backup_once() {
+        let outboxes = [Outbox::new(), Outbox::new()];
+        let message = push_shared(&[&outboxes[0], &outboxes[1]]);
+        for outbox in &outboxes {
+            let mut written = write(outbox);
+            outbox.retain_unflushed(&mut written);
+        }
+        assert!(message.begin_backup());
+        message.settle_delivery();
+        let left = outboxes.iter().flat_map(Outbox::close_and_drain);
+        let lost: Vec<bool> = left.map(|left| left.item.stanza.release_copy()).collect();
+        assert_eq!(lost, [false, true], "the last session");
+        assert!(message.abandon_to_backup());
+    }
+
+    #[test]
+    fn a_shared_message_that_the_kernel_took_for_one_session_is_not_lost_with_another() {
+        let [slow, fast] = [Outbox::new(), Outbox::new()];
+        let message = push_shared(&[&slow, &fast]);
+        let mut written = write(&slow);
+        slow.retain_unflushed(&mut written);
+        let mut written = write(&fast);
+        fast.confirm_flushed(&mut written);
+        assert_eq!(settled(std::slice::from_ref(&message)), [true]);
+        let left = slow.close_and_drain();
+        assert!(left.len() == 1 && !left[0].item.stanza.release_copy());
+    }
+
+    #[test]
+    fn a_message_whose_backup_was_refused_is_returned_if_the_kernel_did_not_take_it() {
+        let outbox = Outbox::new();
+        let message = push(&outbox, 0);
+        assert!(message.begin_backup() && !message.cancel_backup());
+        message.settle_delivery();
+        let mut written = write(&outbox);
+        outbox.retain_unflushed(&mut written);
+        assert!(outbox.close_and_drain().iter().any(|left| left.item.stanza.is_same(&message)));
     }
 }
