@@ -150,6 +150,8 @@ pub struct UndeliveredCtx<'a> {
     pub to: JidRef<'a>,
     /// The sender must learn when the stanza is safe; see [`crate::message_backup`].
     pub tracks_delivery: bool,
+    /// A session had accepted the stanza and has ended.
+    pub redelivery: bool,
     /// Effects to perform.
     pub effects: &'a mut Effects,
 }

@@ -528,14 +528,14 @@ impl Node {
         sessions
     }
 
-    /// Like [`Node::deliver_to_non_negative`], but only if `first` accepts the message. Runs only the `deliver`
-    /// chain: for messages that were on their way to the store.
+    /// Like [`Node::deliver_to_non_negative`], but only if `first` accepts the message: otherwise none does. Runs only the
+    /// `deliver` chain: for messages that were on their way to the store.
     pub fn deliver_if_first_accepts(
         self: &Arc<Self>,
         account: &Account,
         stanza: &SharedStanza,
         first: &Arc<Session>,
-    ) -> bool {
+    ) -> SmallVec<[Arc<Session>; 1]> {
         let mut others = account.sessions();
         others.retain(|s| s.priority().is_some_and(|p| p >= 0) && !Arc::ptr_eq(first, s));
         if !others.is_empty() {
@@ -555,12 +555,11 @@ impl Node {
             for _ in &others {
                 stanza.release_copy();
             }
-            return false;
+            return SmallVec::new();
         }
-        for session in &others {
-            push(session);
-        }
-        true
+        others.retain(|session| push(session));
+        others.push(first.clone());
+        others
     }
 
     fn apply_delivery_action(
@@ -705,6 +704,7 @@ impl Node {
             from,
             to,
             tracks_delivery: work.tracks_delivery,
+            redelivery: work.redelivery,
             effects: &mut work.effects,
         };
         match host.hooks.undelivered.run(&mut ctx, &probe, at) {

@@ -39,14 +39,15 @@ use std::task::{Poll, Waker};
 use base::lock::{LeafMutex, RankedMutex, rank};
 use jid::{Jid, JidRef};
 use ring::digest;
+use smallvec::SmallVec;
 use stanza::{StanzaCondition, StanzaError, append_child, payload::delay};
-use store::{AddressId, AppendOutcome, OfflineMessage, Page, Quota, StoreError};
+use store::{AddressId, AppendOutcome, OfflineMessage, Page, Quota, QuotaUsage, StoreError};
 use throng_core::receipt::{FailedReceipt, receipt_pair};
 use throng_core::server_error::{store_error, unreadable_stanza};
 use throng_core::{Account, Node, Receipt, ReceiptIssuer, Session, SharedStanza};
 use xml::{Ns, Writer};
 
-use super::backups::{BackupUse, MessageBackups, consecutive_ranges, ranges_without};
+use super::backups::{BackupUse, MessageBackups, StoredRow, consecutive_ranges, ranges_without};
 use super::in_flight::{
     InFlightBatch, PageOutcome, accepts_messages, enqueue_page, has_queue_space, preferred_resource,
 };
@@ -81,11 +82,23 @@ pub(super) struct OfflineRules {
     pub(super) expiry_days: u64,
 }
 
+/// How a message came here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MessageOrigin {
+    /// The sender waits until it is delivered or stored.
+    pub(super) tracks_delivery: bool,
+    /// It was in the queue of a session that has ended.
+    pub(super) redelivery: bool,
+}
+
 struct RecipientQueue {
     pending: PendingMessages,
     state: QueueState,
     /// The store task writes messages other than backups.
     writes_messages: bool,
+    /// Batches of backups that the store task has begun, and has finished: `MessageBackups` knows their numbers.
+    backup_batches: u64,
+    finished_backup_batches: u64,
     /// Wakes the delivery task.
     waker: Option<Waker>,
 }
@@ -104,6 +117,8 @@ impl RecipientQueue {
             pending: PendingMessages::new(total),
             state: QueueState::IDLE,
             writes_messages: false,
+            backup_batches: 0,
+            finished_backup_batches: 0,
             waker: None,
         }
     }
@@ -116,7 +131,19 @@ impl RecipientQueue {
             QueueAction::None => {}
             QueueAction::StartStoring => then.start_storing = true,
             QueueAction::StartDelivery => then.start_delivery = true,
-            QueueAction::WakeDelivery => then.waker = self.waker.take().or(then.waker.take()),
+            QueueAction::WakeDelivery => self.wake_delivery(then),
+        }
+    }
+
+    fn wake_delivery(&mut self, then: &mut FollowUp) {
+        then.waker = self.waker.take().or(then.waker.take());
+    }
+
+    /// The store task writes no backups.
+    fn finish_backups(&mut self, then: &mut FollowUp) {
+        if self.finished_backup_batches < self.backup_batches {
+            self.finished_backup_batches = self.backup_batches;
+            self.wake_delivery(then);
         }
     }
 
@@ -130,7 +157,9 @@ impl RecipientQueue {
     /// Takes the next batch to write.
     fn take_batch(&mut self) -> Vec<QueuedMessage> {
         let batch = self.pending.take_batch();
-        self.writes_messages = batch.first().is_some_and(|first| !first.message.is_backup);
+        let is_backup = batch.first().map(|first| first.message.is_backup);
+        self.writes_messages = is_backup == Some(false);
+        self.backup_batches += u64::from(is_backup == Some(true));
         batch
     }
 
@@ -217,12 +246,13 @@ impl OfflineDelivery {
         node: &Arc<Node>,
         to: JidRef<'_>,
         frame: &SharedStanza,
-        tracks_delivery: bool,
+        origin: MessageOrigin,
         rules: OfflineRules,
     ) -> Receipt {
         let (issuer, receipt) = receipt_pair();
         let mut message = self.pending_message(node, frame, rules);
-        (message.issuer, message.tracks_delivery) = (Some(issuer), tracks_delivery);
+        message.issuer = Some(issuer);
+        (message.tracks_delivery, message.is_redelivery) = (origin.tracks_delivery, origin.redelivery);
         let refused = self.update(node, &to.bare().to_jid(), |queue, _, then| {
             let pushed = queue.pending.push(message);
             queue.store_pending(then);
@@ -235,7 +265,7 @@ impl OfflineDelivery {
         receipt
     }
 
-    fn pending_message(&self, node: &Node, frame: &SharedStanza, rules: OfflineRules) -> PendingMessage {
+    fn pending_message(&self, node: &Arc<Node>, frame: &SharedStanza, rules: OfflineRules) -> PendingMessage {
         PendingMessage {
             frame: frame.clone(),
             received_at: node.clock.unix_millis(),
@@ -243,8 +273,10 @@ impl OfflineDelivery {
             issuer: None,
             is_backup: false,
             tracks_delivery: false,
+            is_redelivery: false,
             rules,
             sender: self.sender_hasher.hash_one(sender_of(frame)),
+            node: Arc::downgrade(node),
         }
     }
 
@@ -304,6 +336,7 @@ impl OfflineDelivery {
         let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: true };
         loop {
             let batch = self.update(&node, &owner, |queue, account, then| {
+                queue.finish_backups(then);
                 if queue.state.delivery != DeliveryPhase::Draining && !queue.pending.is_empty() {
                     return queue.take_batch();
                 }
@@ -342,8 +375,8 @@ impl OfflineDelivery {
             if messages.is_empty() {
                 continue;
             }
-            let outcomes = self.store_batch(&node, &owner, stanzas, rules).await;
             let backups = messages.iter().all(|queued| queued.message.is_backup);
+            let outcomes = self.store_batch(&node, &owner, stanzas, backups, rules).await;
             let stored = if backups { &node.metrics.offline_backups } else { &node.metrics.offline_stored };
             stored.inc_by(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64);
             if !backups && outcomes.iter().any(Result::is_ok) {
@@ -384,7 +417,7 @@ impl OfflineDelivery {
         node: &Arc<Node>,
         owner: &Jid,
         mut message: PendingMessage,
-        outcome: Result<u64, StoreRefusal>,
+        outcome: Result<StoredRow, StoreRefusal>,
         obsolete: &mut Vec<u64>,
     ) {
         if let Some(issuer) = message.issuer.take() {
@@ -393,12 +426,12 @@ impl OfflineDelivery {
         message.is_backup = false;
         let frame = &message.frame;
         match outcome {
-            Ok(number) => {
-                let used = self.backups.add(owner, frame.clone(), number);
+            Ok(row) => {
+                let used = self.backups.add(owner, frame.clone(), row);
                 frame.settle_delivery();
                 match used {
                     BackupUse::Held => {}
-                    BackupUse::Delivered => obsolete.push(number),
+                    BackupUse::Delivered => obsolete.push(row.number),
                     BackupUse::Abandoned => self.backup_abandoned(node, owner),
                 }
             }
@@ -408,7 +441,7 @@ impl OfflineDelivery {
                     node.return_failed(FailedReceipt { stanza: frame.clone(), error });
                     frame.settle_delivery();
                 } else if !temporary {
-                    // A full store must not stop the sender's stream until this client reads.
+                    // It cannot be stored: the sender's stream must not stop until this client reads.
                     frame.settle_delivery();
                 } else if let Some(account) = node.routing_table.find(owner.as_ref()) {
                     // Another attempt follows.
@@ -429,15 +462,17 @@ impl OfflineDelivery {
         self.backups.remove(owner, numbers);
     }
 
-    /// Writes messages and returns one result for each: its number.
+    /// Writes messages, all backups or none, and returns one result for each.
     async fn store_batch(
         &self,
         node: &Arc<Node>,
         owner: &Jid,
         stanzas: Vec<Vec<u8>>,
+        backups: bool,
         rules: OfflineRules,
-    ) -> Vec<Result<u64, StoreRefusal>> {
+    ) -> Vec<Result<StoredRow, StoreRefusal>> {
         let count = stanzas.len();
+        let sizes: Vec<u64> = stanzas.iter().map(|stanza| stanza.len() as u64).collect();
         let refused = |error: StanzaError| Err(StoreRefusal { error, temporary: false });
         let failed = |error: StoreError| {
             let refusal = StoreRefusal { error: store_error(error), temporary: true };
@@ -454,12 +489,19 @@ impl OfflineDelivery {
             let sender = sender_fingerprint(&stanza, owner);
             OfflineMessage { owner: id, sender, stored_at: now, expires, stanza }
         });
-        match node.stores.offline.append(messages.collect(), rules.quota).await {
+        let quota = if backups {
+            let batch = QuotaUsage { messages: count as u64, bytes: sizes.iter().sum() };
+            self.backups.quota(owner, rules.quota, batch)
+        } else {
+            rules.quota
+        };
+        match node.stores.offline.append(messages.collect(), quota).await {
             Err(error) => failed(error),
             Ok(appended) => appended
                 .into_iter()
-                .map(|one| match one {
-                    AppendOutcome::Stored { seq } => Ok(seq),
+                .zip(sizes)
+                .map(|(one, bytes)| match one {
+                    AppendOutcome::Stored { seq } => Ok(StoredRow { number: seq, bytes }),
                     AppendOutcome::Full => {
                         node.metrics.offline_refused.inc(["full"]);
                         refused(storage_full())
@@ -623,14 +665,18 @@ impl OfflineDelivery {
             let now = node.clock.unix_millis();
             let fetched_through = in_flight.as_ref().map_or(0, |in_flight| in_flight.fetched_through);
             let after = fetched_through.max(skipped_through);
+            let reading = self.backups.begin_read(owner);
             let page = node.stores.offline.fetch(account.id, Page::after(after, FETCH_PAGE), now).await;
             let mut page = page.inspect_err(|_| wait(true))?;
             let last = page.items.last().map_or(after, |message| message.seq);
-            let held = self.backups.numbers(owner);
+            // The page may have backups whose numbers are not known yet.
+            self.wait_for_backups(owner).await;
+            let (held, removed) = (self.backups.numbers(owner), reading.removed());
+            drop(reading);
             page.items.retain(|message| {
                 let is_held = held.binary_search(&message.seq).is_ok();
                 skipped.extend(is_held.then_some(message.seq));
-                !is_held
+                !is_held && removed.binary_search(&message.seq).is_err()
             });
             if page.items.is_empty() {
                 skipped_through = last;
@@ -778,6 +824,16 @@ impl OfflineDelivery {
         false
     }
 
+    /// Waits until the numbers of the backups are known that the store task is writing.
+    async fn wait_for_backups(&self, owner: &Jid) {
+        // More may follow without end; a page that was read has none of them.
+        let mut begun = None;
+        self.wait_until(owner, |queue| {
+            queue.finished_backup_batches >= *begun.get_or_insert(queue.backup_batches)
+        })
+        .await;
+    }
+
     /// Waits, in the delivery task, until a condition holds.
     async fn wait_until(&self, owner: &Jid, mut is_ready: impl FnMut(&mut RecipientQueue) -> bool) {
         std::future::poll_fn(|cx| {
@@ -817,9 +873,18 @@ fn queue_messages(
     while let Some(mut queued) = messages.pop_front() {
         let message = &mut queued.message;
         let tracked = message.tracks_delivery && message.frame.track_delivery(node.clock.now());
-        if !accepts_messages(session) || !node.deliver_if_first_accepts(account, &message.frame, session) {
+        let accepted_by = if accepts_messages(session) {
+            node.deliver_if_first_accepts(account, &message.frame, session)
+        } else {
+            SmallVec::new()
+        };
+        if accepted_by.is_empty() {
             messages.push_front(queued);
             break;
+        }
+        if tracked {
+            // Any of them may be the last one that holds it.
+            accepted_by.iter().for_each(|session| node.watch_delivery(session));
         }
         match message.issuer.take() {
             Some(issuer) if tracked => awaited.push((Receipt::of_delivery(&message.frame), issuer)),
@@ -828,7 +893,6 @@ fn queue_messages(
         }
     }
     if !awaited.is_empty() {
-        node.watch_delivery(session);
         node.spawner.spawn("offline receipts", Box::pin(settle_when_delivered(awaited)));
     }
     messages
@@ -866,6 +930,7 @@ impl Drop for RecipientGuard<'_> {
     fn drop(&mut self) {
         let lost = self.delivery.update(self.node, self.owner, |queue, account, then| {
             let lost = if self.storing {
+                queue.finish_backups(then);
                 queue.on(QueueEvent::StoreTaskLost, then);
                 // Dropping their issuers reports the failure to senders whose message was not written.
                 queue.writes_messages = false;

@@ -37,7 +37,7 @@ use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 use throng_core::session::flags;
 
 use self::backups::OfflineBackup;
-use self::delivery::{OfflineDelivery, OfflineRules};
+use self::delivery::{MessageOrigin, OfflineDelivery, OfflineRules};
 
 /// Offline messages.
 pub static FEATURE: Feature = Feature {
@@ -166,8 +166,10 @@ fn undelivered(delivery: &Arc<OfflineDelivery>, rules: OfflineRules, ctx: &mut U
             if let Some(account) = ctx.account {
                 ctx.node.back_up_unsettled(account);
             }
-            let receipt = delivery.store(ctx.node, ctx.to, ctx.stanza, ctx.tracks_delivery, rules);
-            ctx.effects.receipt(ctx.stanza, receipt);
+            let stanza = ctx.stanza;
+            let origin = MessageOrigin { tracks_delivery: ctx.tracks_delivery, redelivery: ctx.redelivery };
+            let receipt = delivery.store(ctx.node, ctx.to, stanza, origin, rules);
+            ctx.effects.receipt(stanza, receipt);
             Flow::Stop(StopReason::Consumed)
         }
     }

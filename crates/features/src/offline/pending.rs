@@ -4,15 +4,18 @@
 //! delays those of others by one batch at most. If all messages fit into one batch, they are in the order of arrival.
 //!
 //! Senders do not wait for the store, so what is pending is bounded: by sender, by recipient, and for the node
-//! ([`PendingBytes`]). Backups are bounded by the queues of the sessions that hold their messages.
+//! ([`PendingBytes`]). Backups are bounded by the queues of the sessions that hold their messages, and so are messages of a
+//! session that has ended.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use base::clock::Millis;
+use stanza::{StanzaCondition, StanzaError};
+use throng_core::receipt::FailedReceipt;
 use throng_core::session::queued_size;
-use throng_core::{ReceiptIssuer, SharedStanza};
+use throng_core::{Node, ReceiptIssuer, SharedStanza};
 
 use super::delivery::OfflineRules;
 
@@ -62,18 +65,30 @@ pub(super) struct PendingMessage {
     pub(super) is_backup: bool,
     /// The sender waits until it is delivered or stored.
     pub(super) tracks_delivery: bool,
+    /// It was in the queue of a session that has ended.
+    pub(super) is_redelivery: bool,
     pub(super) rules: OfflineRules,
     /// Hash of the sender's bare address.
     pub(super) sender: u64,
+    /// Reports the failure of a backup.
+    pub(super) node: Weak<Node>,
 }
 
 impl Drop for PendingMessage {
-    /// A backup that was lost must not stop its sender permanently.
+    /// A backup that was lost must not stop its sender permanently. If no session holds the message, the sender gets an error.
     fn drop(&mut self) {
-        if self.is_backup {
-            self.frame.cancel_backup();
-            self.frame.settle_delivery();
+        if !self.is_backup {
+            return;
         }
+        if self.frame.cancel_backup()
+            && let Some(node) = self.node.upgrade()
+        {
+            let error = StanzaError::from(StanzaCondition::InternalServerError);
+            let (failed, of_task) = (FailedReceipt { stanza: self.frame.clone(), error }, node.clone());
+            // A task: a panic may be unwinding, and this one routes a stanza.
+            node.spawner.spawn("offline errors", Box::pin(async move { of_task.return_failed(failed) }));
+        }
+        self.frame.settle_delivery();
     }
 }
 
@@ -115,10 +130,11 @@ impl PendingMessages {
     ///
     /// # Errors
     ///
-    /// The message, if a bound is reached. Never for a backup.
+    /// The message, if a bound is reached. Never for one that a queue has bounded.
     pub(super) fn push(&mut self, message: PendingMessage) -> Result<(), PendingMessage> {
         let bytes = queued_bytes(&message);
-        if !message.is_backup && !self.has_room(message.sender, bytes) {
+        let is_bounded = message.is_backup || message.is_redelivery;
+        if !is_bounded && !self.has_room(message.sender, bytes) {
             return Err(message);
         }
         let (arrival, reserved) = (self.next_arrival, ReservedBytes::new(&self.total, bytes));
@@ -261,8 +277,10 @@ mod tests {
             issuer: None,
             is_backup,
             tracks_delivery: false,
+            is_redelivery: false,
             rules: RULES,
             sender,
+            node: Weak::new(),
         }
     }
 
