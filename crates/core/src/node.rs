@@ -1,6 +1,7 @@
 //! A running node: the state that all sessions and features share.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,6 +13,7 @@ use base::{TimeOrderedId, TimeOrderedIdGenerator};
 use cluster::{AddressHasher, Cluster, InvalidationSubject};
 use jid::{Jid, JidRef};
 use outbox::EndedStreams;
+use queues::keyed_queues::{KeyedQueueLimits, KeyedQueues};
 use store::{RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
@@ -58,6 +60,9 @@ pub struct NodeComponents {
     pub version: &'static str,
 }
 
+/// Sends presence of an account; called until it breaks. See `router/presence_queue.rs`.
+pub(crate) type PresenceJob = Box<dyn FnMut(&Arc<Node>) -> ControlFlow<()> + Send>;
+
 /// A running node.
 pub struct Node {
     pub(crate) domains: Domains,
@@ -97,6 +102,8 @@ pub struct Node {
     pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
     peers: Box<dyn PeerRouting>,
     pub(crate) lanes: RecipientLanes,
+    /// Presence broadcasts in progress and what must follow them, by the hash of the account.
+    pub(crate) presence_jobs: KeyedQueues<u64, PresenceJob>,
     pub(crate) periodic_jobs: crate::periodic_job::PeriodicJobs,
     now: AtomicU32,
     /// Incremented by every roster write and every stored message of an account, in stripes: a login that read
@@ -143,6 +150,8 @@ impl Node {
             blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
             peers: parts.peers,
             lanes: RecipientLanes::default(),
+            // Their sources bound them.
+            presence_jobs: KeyedQueues::new(KeyedQueueLimits { bytes_per_key: 0, bytes: 0 }),
             periodic_jobs: crate::periodic_job::PeriodicJobs::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             ended_streams: EndedStreams::default(),

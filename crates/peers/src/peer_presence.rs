@@ -319,9 +319,21 @@ impl Peers<'_> {
 
     /// Presence from another node for contacts here. False if the octets are none.
     pub(super) fn on_presence(&self, envelope: &Envelope) -> bool {
-        let Some(PresenceChange { unlocated, blocked, stanza, from }) = decode_change(&envelope.bytes) else {
-            return false;
-        };
+        let Some(change) = decode_change(&envelope.bytes) else { return false };
+        let hash = self.routing_table.hash(change.from.as_ref());
+        if self.is_broadcasting(hash) {
+            // The session of an address may have moved: its `unavailable` from here must not follow what it sent there.
+            let (node, envelope, size) = (self.owned(), envelope.clone(), envelope.encoded_len());
+            let deliver = move || node.view().deliver_change(&envelope, &change);
+            self.after_broadcasts(hash, size, deliver);
+        } else {
+            self.deliver_change(envelope, &change);
+        }
+        true
+    }
+
+    fn deliver_change(&self, envelope: &Envelope, change: &PresenceChange) {
+        let PresenceChange { unlocated, blocked, stanza, from } = change;
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
         let leaves = stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
         // All resources of the account are withdrawn, those of other nodes, too.
@@ -345,11 +357,10 @@ impl Peers<'_> {
             }
             if withdraws {
                 self.restore_withdrawn(&account, from.as_ref());
-            } else if unlocated && !leaves {
+            } else if *unlocated && !leaves {
                 self.probe_sender(&account, from.as_ref(), envelope.header.origin);
             }
         }
-        true
     }
 
     /// A node sent presence of a contact and does not know that this account is here: until it does, it sends no change of

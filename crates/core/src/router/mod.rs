@@ -17,6 +17,7 @@ pub mod multicast;
 pub mod peers;
 mod perform;
 pub mod presence_broadcast;
+mod presence_queue;
 pub mod push;
 mod receipts;
 pub mod routing_table;

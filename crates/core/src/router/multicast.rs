@@ -36,7 +36,7 @@ use crate::shared_stanza::{QueueClass, SharedStanza};
 pub const MULTICAST: EnvelopeKind = EnvelopeKind::Engine(7);
 
 /// Recipients that are handled before the task yields: about 0.2 ms of work.
-const CHUNK: usize = 256;
+pub(super) const CHUNK: usize = 256;
 /// Recipients of an envelope, which the receiver handles without yielding.
 const ENVELOPE_RECIPIENTS: usize = 2_048;
 

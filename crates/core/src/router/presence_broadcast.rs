@@ -2,7 +2,8 @@
 //! 4.4.2.
 //!
 //! The stanza has no `to`; each receiver's bare address is inserted when its queue is written. Thus a presence
-//! for 150 contacts is one allocation and 150 pointers.
+//! for 150 contacts is one allocation and 150 pointers. More contacts than a chunk are handled by a task
+//! (`presence_queue.rs`).
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,8 +12,10 @@ use base::spawn::BoxFuture;
 use jid::{Jid, JidRef};
 use store::{AddressId, Subscription};
 
+use super::multicast::CHUNK;
 use super::{Continuation, ResumedChain, RoutingWork};
 use crate::account::{Account, Contact};
+use crate::blocklist::Blocklist;
 use crate::effect::Effects;
 use crate::host::Host;
 use crate::multicast::Multicast;
@@ -39,10 +42,14 @@ impl Node {
         account.with(|state| {
             contacts.extend(state.contacts().iter().filter(|c| c.subscription.0 & to.0 != 0));
         });
-        let host = &account.host();
-        let sessions: u64 =
-            contacts.iter().map(|contact| self.send_to_contact((host, account), contact, stanza)).sum();
-        self.metrics.fanout.record(sessions);
+        if contacts.len() > CHUNK || self.is_broadcasting(account.hash) {
+            self.broadcast_in_chunks(account, stanza, to, &contacts, work);
+        } else {
+            let host = &account.host();
+            let sessions: u64 =
+                contacts.iter().map(|contact| self.send_to_contact((host, account), contact, stanza)).sum();
+            self.metrics.fanout.record(sessions);
+        }
         if let Some(peers) = self.peers() {
             peers.broadcast_to_peers(self, account, &contacts, stanza);
         }
@@ -104,7 +111,18 @@ impl Node {
         hides: bool,
     ) -> u64 {
         let blocked = sender.blocked().filter(|_| hides);
-        let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
+        self.send_unless_blocked((host, sender), account, stanza, blocked.as_deref())
+    }
+
+    /// As [`Node::send_to_account`], with the entries of the sender's blocklist that apply.
+    pub(super) fn send_unless_blocked(
+        self: &Arc<Self>,
+        (host, sender): (&Arc<Host>, &Account),
+        account: &Arc<Account>,
+        stanza: &SharedStanza,
+        blocked: Option<&Blocklist>,
+    ) -> u64 {
+        let hidden = |jid: JidRef<'_>| blocked.is_some_and(|list| list.matches(jid));
         if hidden(account.jid.as_ref()) || account.blocks(sender.jid.as_ref()) {
             return 0;
         }
