@@ -107,6 +107,10 @@ fn build_server() -> Result<PathBuf> {
 /// Starts the same command again, optimised.
 fn rerun_optimised() -> Result<ExitCode> {
     use std::os::unix::process::CommandExt as _;
+    print_progress(&format!(
+        "this program is not in a folder named {PROFILE}, so cargo builds it with the profile {PROFILE} and runs that; a first \
+         build takes minutes"
+    ));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.args(["run", "--profile", PROFILE, "--quiet", "--package", "throng-xtask", "--"]);
