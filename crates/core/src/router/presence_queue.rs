@@ -58,7 +58,7 @@ struct PresenceBroadcast {
     blocked: Option<Arc<Blocklist>>,
     /// Sessions that have accepted it.
     sessions: u64,
-    /// Whoever waits for the end is woken when it is dropped.
+    /// Wakes the task that waits for the end when it is dropped.
     _end: ReceiptIssuer,
 }
 
