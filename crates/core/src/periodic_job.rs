@@ -6,21 +6,23 @@
 //! after the interval.
 //!
 //! In a cluster a job of [`JobScope::Cluster`] runs on one node: the one that [`cluster::Cluster::owner`] names for the
-//! job and the domain.
-//!
-//! Not implemented: a lease in the database, for which [`store::ServerKv`] would need a conditional write. Rendezvous hashing
-//! needs no round trip, and the nodes agree on an owner as soon as they agree on who is a member.
+//! job and the domain. While nodes join or leave, or during a partition, two nodes can consider themselves the owner: a
+//! lease ([`store::lease`]) keeps their runs apart, and the run of one counts for both. A run costs three round trips to the database
+//! for it, also while this node is the only member: others may be cut off. On a deployment of one node there is no lease.
 //!
 //! # Pitfalls
 //!
-//! When nodes join or leave, or while a partition lasts, two nodes may run a job at the same time: a job must tolerate that.
-//! One that must not needs a condition in its own statements.
+//! A job that loses its lease is dropped where it awaits. Statements that it has sent may still be applied: one that must not be
+//! needs [`PeriodicJobCtx::fence`] in its condition.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use base::lock::LeafMutex;
-use base::spawn::BoxFuture;
+use base::spawn::{BoxFuture, catch_unwind};
+use store::lease::{LEASE_SECONDS, Lease, LeaseAttempt, LeaseSlot, ObservedLease};
 
 use crate::host::Host;
 use crate::node::Node;
@@ -55,6 +57,9 @@ pub struct PeriodicJobCtx {
     pub node: Arc<Node>,
     /// The host for which it runs; any one for [`JobScope::Deployment`].
     pub host: Arc<Host>,
+    /// Number of the run's lease, greater than those of all earlier runs on any node. `None` without a lease: the job runs on
+    /// every node, or there is one node.
+    pub fence: Option<u64>,
 }
 
 /// Runs a job; implemented by closures of the same signature. An error is written to the log.
@@ -86,9 +91,16 @@ pub struct PeriodicJob {
 /// Jobs that start in a second: at the start of a node, those of all domains are due. The others start in the next seconds.
 const MAX_STARTS_PER_SECOND: usize = 32;
 
-/// When jobs run next: by name and domain, so that a reload changes nothing. Bounded by the domains that were ever served.
+/// The jobs of a node. Bounded by the domains that were ever served.
 #[derive(Default)]
-pub(crate) struct PeriodicJobs(LeafMutex<HashMap<&'static str, HashMap<Box<str>, JobState>>>);
+pub(crate) struct PeriodicJobs {
+    /// When jobs run next: by name and domain, so that a reload changes nothing.
+    states: LeafMutex<HashMap<&'static str, HashMap<Box<str>, JobState>>>,
+    /// Leases that other nodes held at the last attempt, by the hash of the job.
+    observed: LeafMutex<HashMap<u64, ObservedLease>>,
+    /// Tasks that hold a lease and must look at the clock, by the hash of the job.
+    holders: LeafMutex<HashMap<u64, Waker>>,
+}
 
 enum JobState {
     Running,
@@ -99,7 +111,7 @@ enum JobState {
 impl PeriodicJobs {
     /// Whether a job is due. A job that is new is due.
     fn is_due(&self, host: &Host, spec: &PeriodicJobSpec, now: u32) -> bool {
-        let all = self.0.lock();
+        let all = self.states.lock();
         match all.get(spec.name).and_then(|domains| domains.get(spec.domain(host))) {
             None => true,
             Some(JobState::Running) => false,
@@ -108,7 +120,7 @@ impl PeriodicJobs {
     }
 
     fn set(&self, host: &Host, spec: &PeriodicJobSpec, state: JobState) {
-        self.0.lock().entry(spec.name).or_default().insert(spec.domain(host).into(), state);
+        self.states.lock().entry(spec.name).or_default().insert(spec.domain(host).into(), state);
     }
 }
 
@@ -120,30 +132,117 @@ impl PeriodicJobSpec {
             JobScope::Cluster | JobScope::Node => host.domain(),
         }
     }
+
+    /// Keyed hash of the job and its domain; the same on all nodes.
+    fn hash(&self, node: &Node, host: &Host) -> u64 {
+        node.routing_table.hash_name(&format!("{} {}", self.name, self.domain(host)))
+    }
 }
 
 /// Results of runs, as the label `outcome` of the metric.
 pub(crate) const OUTCOMES: [&str; 3] = ["done", "failed", "panicked"];
 
+/// How a run has ended.
+enum JobEnd {
+    Ended(Result<(), String>),
+    Panicked,
+    /// Another node has its lease. It is due again after this number of seconds.
+    NotRun(u32),
+}
+
 /// Marks the end of a run, also of one that panicked.
 struct RunningJob {
     node: Arc<Node>,
     host: Arc<Host>,
-    spec: &'static PeriodicJobSpec,
-    outcome: &'static str,
+    job: PeriodicJob,
+    end: JobEnd,
+}
+
+impl RunningJob {
+    fn ctx(&self, fence: Option<u64>) -> PeriodicJobCtx {
+        PeriodicJobCtx { node: self.node.clone(), host: self.host.clone(), fence }
+    }
+
+    /// Runs the job while this node holds its lease.
+    async fn run_with_lease(&self, key: u64) -> JobEnd {
+        let (node, spec) = (&self.node, self.job.spec);
+        let slot = LeaseSlot {
+            store: node.stores.server_kv.clone(),
+            clock: node.clock.clone(),
+            key: format!("periodic-job {key:016x}"),
+            node: node.cluster.node().as_str().into(),
+        };
+        let observed = node.periodic_jobs.observed.lock().get(&key).cloned();
+        let taken = match Lease::take(slot, observed).await {
+            Ok(taken) => taken,
+            Err(error) => return JobEnd::Ended(Err(format!("its lease cannot be taken: {error}"))),
+        };
+        let mut lease = match taken {
+            LeaseAttempt::Held(observed) => {
+                node.periodic_jobs.observed.lock().insert(key, observed);
+                return JobEnd::NotRun(spec.interval_seconds.min(LEASE_SECONDS + 1));
+            }
+            LeaseAttempt::Released => {
+                node.periodic_jobs.observed.lock().remove(&key);
+                return JobEnd::NotRun(spec.interval_seconds);
+            }
+            LeaseAttempt::Taken(lease) => lease,
+        };
+        node.periodic_jobs.observed.lock().remove(&key);
+        let (handler, ctx) = (self.job.handler.clone(), self.ctx(Some(lease.fence())));
+        let mut run = Box::pin(catch_unwind(Box::pin(async move { handler.run(ctx).await })));
+        let ended = poll_fn(|cx| {
+            node.periodic_jobs.holders.lock().insert(key, cx.waker().clone());
+            match lease.poll_lost(cx) {
+                Poll::Ready(loss) => Poll::Ready(Err(loss)),
+                Poll::Pending => run.as_mut().poll(cx).map(Ok),
+            }
+        })
+        .await;
+        drop(run);
+        node.periodic_jobs.holders.lock().remove(&key);
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(loss) => {
+                return JobEnd::Ended(Err(format!("it was stopped because it lost its lease: {loss}")));
+            }
+        };
+        if let Err(error) = lease.release().await {
+            tracing::debug!(job = spec.name, %error, "the lease of a periodic job is not released and will expire");
+        }
+        ended.map_or(JobEnd::Panicked, JobEnd::Ended)
+    }
 }
 
 impl Drop for RunningJob {
     fn drop(&mut self) {
-        let due = self.node.clock.now_seconds().saturating_add(self.spec.interval_seconds);
-        self.node.periodic_jobs.set(&self.host, self.spec, JobState::Due(due));
-        self.node.metrics.periodic_job_runs.inc([self.spec.name, self.outcome]);
+        let PeriodicJob { spec, feature, .. } = self.job;
+        let [done, failed, panicked] = OUTCOMES;
+        let (outcome, seconds) = match &self.end {
+            JobEnd::Ended(Ok(())) => (Some(done), spec.interval_seconds),
+            JobEnd::Ended(Err(error)) => {
+                let domain = self.host.domain();
+                tracing::warn!(job = spec.name, feature, domain, error, "a periodic job failed");
+                (Some(failed), spec.interval_seconds)
+            }
+            JobEnd::Panicked => (Some(panicked), spec.interval_seconds),
+            JobEnd::NotRun(seconds) => (None, *seconds),
+        };
+        let due = self.node.clock.now_seconds().saturating_add(seconds);
+        self.node.periodic_jobs.set(&self.host, spec, JobState::Due(due));
+        if let Some(outcome) = outcome {
+            self.node.metrics.periodic_job_runs.inc([spec.name, outcome]);
+        }
     }
 }
 
 impl Node {
     /// Starts the jobs that are due.
     pub(crate) fn start_due_jobs(self: &Arc<Self>, now: u32) {
+        if !self.is_single() {
+            let holders = std::mem::take(&mut *self.periodic_jobs.holders.lock());
+            holders.into_values().for_each(Waker::wake);
+        }
         let mut started = 0;
         for host in self.hosts() {
             for job in &host.periodic_jobs {
@@ -158,6 +257,8 @@ impl Node {
                     self.periodic_jobs.set(&host, job.spec, JobState::Running);
                     self.spawn_job(&host, job);
                 } else {
+                    // It may own the job much later, when a lease that it saw is no reason to skip a run.
+                    self.periodic_jobs.observed.lock().remove(&job.spec.hash(self, &host));
                     let due = now.saturating_add(job.spec.interval_seconds);
                     self.periodic_jobs.set(&host, job.spec, JobState::Due(due));
                 }
@@ -169,27 +270,22 @@ impl Node {
         match spec.scope {
             JobScope::Node => true,
             JobScope::Cluster | JobScope::Deployment => {
-                let name = format!("{} {}", spec.name, spec.domain(host));
-                let owner = self.cluster.owner(self.routing_table.hash_name(&name));
-                owner == self.cluster.node()
+                self.cluster.owner(spec.hash(self, host)) == self.cluster.node()
             }
         }
     }
 
     fn spawn_job(self: &Arc<Self>, host: &Arc<Host>, job: &PeriodicJob) {
-        let PeriodicJob { feature, spec, handler } = job.clone();
-        let [done, failed, panicked] = OUTCOMES;
-        let running = RunningJob { node: self.clone(), host: host.clone(), spec, outcome: panicked };
+        let spec = job.spec;
+        let lease = (spec.scope != JobScope::Node && !self.is_single()).then(|| spec.hash(self, host));
+        // Until it has ended otherwise.
+        let end = JobEnd::Panicked;
+        let running = RunningJob { node: self.clone(), host: host.clone(), job: job.clone(), end };
         let task = async move {
             let mut running = running;
-            let ctx = PeriodicJobCtx { node: running.node.clone(), host: running.host.clone() };
-            running.outcome = match handler.run(ctx).await {
-                Ok(()) => done,
-                Err(error) => {
-                    let domain = running.host.domain();
-                    tracing::warn!(job = spec.name, feature, domain, error, "a periodic job failed");
-                    failed
-                }
+            running.end = match lease {
+                Some(key) => running.run_with_lease(key).await,
+                None => JobEnd::Ended(running.job.handler.run(running.ctx(None)).await),
             };
         };
         self.spawner.spawn(spec.name, Box::pin(task));

@@ -1,8 +1,11 @@
 //! Tests of the contract of periodic jobs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 
 use base::spawn::BoxFuture;
 use feature_api::feature::{Feature, FeatureBuilder, FeatureOptions};
@@ -90,6 +93,85 @@ fn build_failing(builder: &mut FeatureBuilder<'_>) {
         runs.started.fetch_add(1, Ordering::Relaxed);
         Box::pin(async { Err("as it should".to_owned()) })
     });
+}
+
+static LEASED: PeriodicJobSpec =
+    PeriodicJobSpec { name: "leased", interval_seconds: 10, scope: JobScope::Deployment, doc: "Waits." };
+static WITH_LEASE: Feature = Feature {
+    name: "with_lease",
+    periodic_jobs: &[&LEASED],
+    build: |b| b.periodic_job(&LEASED, run_leased),
+    ..Feature::EMPTY
+};
+
+thread_local! {
+    /// Whether runs of [`LEASED`] end.
+    static RELEASED: Cell<bool> = const { Cell::new(false) };
+    /// Nodes and fencing numbers of its runs.
+    static RUNS: RefCell<Vec<(String, Option<u64>)>> = const { RefCell::new(Vec::new()) };
+    /// Runs in progress, and their maximum.
+    static RUNNING: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+}
+
+struct Running;
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let (running, most) = RUNNING.get();
+        RUNNING.set((running - 1, most));
+    }
+}
+
+fn run_leased(ctx: PeriodicJobCtx) -> BoxFuture<'static, Result<(), String>> {
+    let node = ctx.node.cluster.node().as_str().to_owned();
+    RUNS.with_borrow_mut(|runs| runs.push((node, ctx.fence)));
+    let (running, most) = RUNNING.get();
+    RUNNING.set((running + 1, most.max(running + 1)));
+    let running = Running;
+    Box::pin(async move {
+        let _running = running;
+        poll_fn(|_| if RELEASED.get() { Poll::Ready(Ok(())) } else { Poll::Pending }).await
+    })
+}
+
+fn leased_runs(released: bool) {
+    RELEASED.set(released);
+    RUNS.take();
+    RUNNING.set((0, 0));
+}
+
+/// Nodes on which the job was started.
+fn started() -> Vec<String> {
+    RUNS.with_borrow(|runs| runs.iter().map(|(node, _)| node.clone()).collect())
+}
+
+#[track_caller]
+fn assert_fences_rise() {
+    let fences: Vec<u64> = RUNS.with_borrow(|runs| runs.iter().map(|(_, fence)| fence.unwrap()).collect());
+    assert!(fences.is_sorted_by(|one, next| one < next), "{fences:?}");
+}
+
+fn advance(nodes: &TestNodes, seconds: u32) {
+    for _ in 0..seconds {
+        nodes.advance(1);
+        nodes.settle();
+    }
+}
+
+/// Two nodes that cannot reach each other, but the database.
+fn two_owners() -> TestNodes {
+    let nodes = TestNodes::new(2, &[&WITH_LEASE]);
+    nodes.cut(0, 1);
+    nodes.settle();
+    for index in nodes.alive() {
+        let cluster = &nodes.node(index).node.cluster;
+        assert!((0..16).all(|key| cluster.owner(key) == cluster.node()), "each owns everything");
+    }
+    nodes
+}
+
+fn index_of(nodes: &TestNodes, name: &str) -> usize {
+    nodes.alive().into_iter().find(|index| nodes.id(*index).as_str() == name).unwrap()
 }
 
 fn runs(node: &TestNode) -> u32 {
@@ -229,6 +311,72 @@ fn a_job_of_the_cluster_runs_on_one_node_and_on_another_when_that_one_is_gone() 
     nodes.advance(11);
     nodes.settle();
     assert_eq!(by_node(&nodes).iter().filter(|count| **count > 0).count(), 1, "the next owner");
+}
+
+#[test]
+fn two_nodes_that_consider_themselves_the_owner_do_not_run_a_job_at_the_same_time() {
+    leased_runs(false);
+    let nodes = two_owners();
+    advance(&nodes, 100);
+    assert_eq!((started().len(), RUNNING.get()), (1, (1, 1)), "it renews its lease");
+    RELEASED.set(true);
+    advance(&nodes, 100);
+    assert_eq!(RUNNING.get(), (0, 1));
+    assert!(started().len() > 5, "it runs again: {:?}", started());
+    assert_fences_rise();
+}
+
+#[test]
+fn the_run_of_one_owner_counts_for_the_other() {
+    leased_runs(false);
+    let nodes = two_owners();
+    advance(&nodes, 5);
+    let first = started();
+    RELEASED.set(true);
+    advance(&nodes, 5);
+    assert_eq!(started(), first, "the other one has seen that it was running");
+}
+
+#[test]
+fn the_lease_of_a_node_that_crashed_expires() {
+    leased_runs(false);
+    let mut nodes = TestNodes::new(2, &[&WITH_LEASE]);
+    advance(&nodes, 1);
+    let owner = index_of(&nodes, &started()[0]);
+    nodes.crash(owner);
+    nodes.settle();
+    advance(&nodes, 30);
+    assert_eq!(started().len(), 1, "its job may still be running");
+    RELEASED.set(true);
+    advance(&nodes, 35);
+    assert!(started().len() > 1 && started()[1] == nodes.id(owner + 1).as_str(), "{:?}", started());
+    assert_fences_rise();
+}
+
+#[test]
+fn a_run_whose_lease_cannot_be_renewed_is_stopped_before_another_node_begins() {
+    leased_runs(false);
+    let nodes = two_owners();
+    advance(&nodes, 1);
+    let holder = nodes.node(index_of(&nodes, &started()[0]));
+    let failed = || holder.node.metrics.periodic_job_runs.get(["leased", "failed"]);
+    holder.set_store_failing(true);
+    advance(&nodes, 15);
+    assert_eq!((failed(), RUNNING.get()), (0, (1, 1)), "the lease has not expired");
+    advance(&nodes, 60);
+    assert!(failed() > 0);
+    assert_eq!((started().len(), RUNNING.get()), (2, (1, 1)));
+    assert_fences_rise();
+}
+
+#[test]
+fn a_single_node_takes_no_lease() {
+    leased_runs(true);
+    let engine = TestNode::new(&[&WITH_LEASE]);
+    engine.store_calls();
+    engine.advance(1);
+    assert!(engine.store_calls().is_empty());
+    assert_eq!(RUNS.take(), [("test".to_owned(), None)]);
 }
 
 #[test]

@@ -54,6 +54,7 @@ pub mod conformance;
 mod error;
 pub mod instrumented;
 pub mod last_seen;
+pub mod lease;
 pub mod logins;
 pub mod memory;
 pub mod observed;
