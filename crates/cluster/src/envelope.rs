@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! octets  field                                   all numbers big-endian
-//! 1       version, 2
+//! 1       version, 3
 //! 1       kind       what the receiver must do ([`EnvelopeKind`])
 //! 1       class      0 control and replies, 1 messages, 2 presence
 //! 1       hops       envelopes that carried this stanza, this one included: 1 or 2
+//! 1       flags      1 if the receiver tracks the delivery of the message, otherwise 0
 //! 8       epoch      of the origin
 //! 8       sequence   of the origin towards this receiver
 //! 1 + n   origin     length, name
@@ -20,7 +21,7 @@
 //!
 //! A batch is a sequence of envelopes; [`Envelope::decode`] returns the remaining octets. A node sends no
 //! version above the one that its receiver announces ([`crate::Member::version`]), so a change of layout is a
-//! new version, never a lenient parse of this one. Version 1 is refused: it had no hops and no kinds.
+//! new version, never a lenient parse of this one. Versions 1 and 2 are refused: 1 has no hops and no kinds, 2 no flags.
 //!
 //! Not implemented: compression and encryption, which are the transport's.
 //!
@@ -79,6 +80,9 @@ pub struct EnvelopeHeader {
     /// The stanza id that the stanza was given (XEP-0359). It keeps it, so that a stanza that arrives on two ways after a
     /// broken hand-over is recognised.
     pub stanza_id: Option<TimeOrderedId>,
+    /// A client's stream waits until the message is safe (XEP-0198): the receiver settles the envelope when the recipient's
+    /// client has the message, or the store. Otherwise a session's queue suffices.
+    pub tracks_delivery: bool,
 }
 
 /// One stanza for addresses on one node.
@@ -112,7 +116,7 @@ pub enum EnvelopeError {
 
 impl Envelope {
     /// The version that is written and read.
-    pub const VERSION: u8 = 2;
+    pub const VERSION: u8 = 3;
     /// Maximum number of hops: to the home, and from the home to a node with other sessions.
     pub const MAX_HOPS: u8 = 2;
     /// Maximum number of recipients.
@@ -130,8 +134,16 @@ impl Envelope {
         recipients: Vec<Recipient>,
         bytes: impl Into<Arc<[u8]>>,
     ) -> Envelope {
-        let header =
-            EnvelopeHeader { kind, class, hops: 1, origin: own, epoch: 0, sequence: 0, stanza_id: None };
+        let header = EnvelopeHeader {
+            kind,
+            class,
+            hops: 1,
+            origin: own,
+            epoch: 0,
+            sequence: 0,
+            stanza_id: None,
+            tracks_delivery: false,
+        };
         Envelope { header, recipients, bytes: bytes.into() }
     }
 
@@ -139,6 +151,13 @@ impl Envelope {
     #[must_use]
     pub fn with_stanza_id(mut self, id: Option<TimeOrderedId>) -> Envelope {
         self.header.stanza_id = id;
+        self
+    }
+
+    /// The same, whose receiver tracks the delivery of the message or not.
+    #[must_use]
+    pub fn with_delivery_tracking(mut self, tracks_delivery: bool) -> Envelope {
+        self.header.tracks_delivery = tracks_delivery;
         self
     }
 
@@ -156,7 +175,7 @@ impl Envelope {
     pub fn encoded_len(&self) -> usize {
         let recipients: usize = self.recipients.iter().map(Recipient::encoded_len).sum();
         let id = 1 + self.header.stanza_id.map_or(0, |_| TimeOrderedId::BYTES);
-        4 + 16 + 1 + self.header.origin.as_str().len() + id + 2 + recipients + 4 + self.bytes.len()
+        5 + 16 + 1 + self.header.origin.as_str().len() + id + 2 + recipients + 4 + self.bytes.len()
     }
 
     /// Whether it is within the limits; otherwise it must be split by recipients or refused.
@@ -176,13 +195,14 @@ impl Envelope {
         if !self.fits() {
             return Err(EnvelopeError::TooLarge);
         }
-        let EnvelopeHeader { kind, class, hops, origin, epoch, sequence, stanza_id } = self.header;
+        let EnvelopeHeader { kind, class, hops, origin, epoch, sequence, stanza_id, tracks_delivery } =
+            self.header;
         let kind = kind.to_byte().ok_or(EnvelopeError::Field("kind"))?;
         if !(1..=Self::MAX_HOPS).contains(&hops) {
             return Err(EnvelopeError::Field("hops"));
         }
         out.reserve(self.encoded_len());
-        out.extend([Self::VERSION, kind, class as u8, hops]);
+        out.extend([Self::VERSION, kind, class as u8, hops, u8::from(tracks_delivery)]);
         out.extend(epoch.to_be_bytes());
         out.extend(sequence.to_be_bytes());
         out.push(origin.as_str().len() as u8);
@@ -230,12 +250,17 @@ impl Envelope {
         if version != Self::VERSION {
             return Err(EnvelopeError::Version(version));
         }
-        let [kind, class, hops] = array(&mut rest)?;
+        let [kind, class, hops, flags] = array(&mut rest)?;
         let kind = EnvelopeKind::from_byte(kind).ok_or(EnvelopeError::Field("kind"))?;
         if !(1..=Self::MAX_HOPS).contains(&hops) {
             return Err(EnvelopeError::Field("hops"));
         }
         let class = EnvelopeClass::from_byte(class).ok_or(EnvelopeError::Field("class"))?;
+        let tracks_delivery = match flags {
+            0 => false,
+            1 => true,
+            _ => return Err(EnvelopeError::Field("flags")),
+        };
         let epoch = u64::from_be_bytes(array(&mut rest)?);
         let sequence = u64::from_be_bytes(array(&mut rest)?);
         let [length] = array(&mut rest)?;
@@ -267,7 +292,16 @@ impl Envelope {
         }
         Ok((
             Envelope {
-                header: EnvelopeHeader { kind, class, hops, origin, epoch, sequence, stanza_id },
+                header: EnvelopeHeader {
+                    kind,
+                    class,
+                    hops,
+                    origin,
+                    epoch,
+                    sequence,
+                    stanza_id,
+                    tracks_delivery,
+                },
                 recipients,
                 bytes,
             },

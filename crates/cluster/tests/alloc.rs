@@ -35,7 +35,7 @@ fn what_an_envelope_announces_is_not_reserved() {
     let own = NodeId::new("a").unwrap();
     test_envelope(own, EnvelopeClass::Message, "").encode(&mut octets).unwrap();
     // 8 192 recipients, of which none follows; then 512 kB, of which nothing follows.
-    let head = &octets[..23];
+    let head = &octets[..24];
     for rest in [&[0x20, 0][..], &[0, 0, 0, 8, 0, 0]] {
         let input = [head, rest].concat();
         let before = reset_peak();

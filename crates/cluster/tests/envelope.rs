@@ -32,6 +32,7 @@ fn sample() -> Envelope {
             epoch: 0x0102,
             sequence: 0x0304,
             stanza_id: Some(TimeOrderedId::from_bytes([9; 15])),
+            tracks_delivery: true,
         },
         recipients: vec![
             jid("a@b"),
@@ -50,11 +51,11 @@ fn encoded(envelope: &Envelope) -> Vec<u8> {
     out
 }
 
-/// Two versions run side by side, so the octets of version 2 must never change.
+/// Two versions run side by side, so the octets of version 3 must never change.
 #[test]
-fn the_encoding_of_version_2_never_changes() {
+fn the_encoding_of_version_3_never_changes() {
     let expect = [
-        &[2, 2, 1, 2][..],
+        &[3, 2, 1, 2, 1][..],
         &[0, 0, 0, 0, 0, 0, 1, 2],
         &[0, 0, 0, 0, 0, 0, 3, 4],
         b"\x02n1",
@@ -70,8 +71,12 @@ fn the_encoding_of_version_2_never_changes() {
     assert_eq!(Envelope::decode(&expect), Ok((sample(), &[][..])));
     let without_id = sample().with_stanza_id(None);
     let octets = encoded(&without_id);
-    assert_eq!((octets[23], octets.len()), (0, expect.len() - 15));
+    assert_eq!((octets[24], octets.len()), (0, expect.len() - 15));
     assert_eq!(Envelope::decode(&octets), Ok((without_id, &[][..])));
+    let untracked = sample().with_delivery_tracking(false);
+    let octets = encoded(&untracked);
+    assert_eq!((octets[4], octets.len()), (0, expect.len()));
+    assert_eq!(Envelope::decode(&octets), Ok((untracked, &[][..])));
 }
 
 #[test]
@@ -121,7 +126,7 @@ fn an_invalid_field_is_named_in_the_error() {
         bytes[place] = byte;
         Envelope::decode(&bytes).map(|_| ())
     };
-    for version in [0, 1, 3, 255] {
+    for version in [0, 1, 2, 4, 255] {
         assert_eq!(with(0, version), Err(EnvelopeError::Version(version)));
     }
     assert_eq!(
@@ -133,15 +138,19 @@ fn an_invalid_field_is_named_in_the_error() {
         (with(3, 0), with(3, 3)),
         (Err(EnvelopeError::Field("hops")), Err(EnvelopeError::Field("hops")))
     );
-    assert_eq!(with(20, 0), Err(EnvelopeError::Field("origin")));
-    assert_eq!(with(21, b'N'), Err(EnvelopeError::Field("origin")));
-    assert_eq!(with(23, 14), Err(EnvelopeError::Field("stanza id")));
-    assert_eq!(with(39, 0xff), Err(EnvelopeError::TooLarge));
+    assert_eq!(
+        (with(4, 2), with(4, 0xff)),
+        (Err(EnvelopeError::Field("flags")), Err(EnvelopeError::Field("flags")))
+    );
+    assert_eq!(with(21, 0), Err(EnvelopeError::Field("origin")));
+    assert_eq!(with(22, b'N'), Err(EnvelopeError::Field("origin")));
+    assert_eq!(with(24, 14), Err(EnvelopeError::Field("stanza id")));
+    assert_eq!(with(40, 0xff), Err(EnvelopeError::TooLarge));
     let recipient = Err(EnvelopeError::Field("recipient"));
-    assert_eq!(with(41, 3), recipient, "an unknown form");
-    assert_eq!(with(44, b'@'), recipient);
-    assert_eq!(with(45, 0xff), recipient);
-    let zero = Envelope::decode(&[&whole[..56], &[0, 0, 0, 0], &whole[60..]].concat()).map(|_| ());
+    assert_eq!(with(42, 3), recipient, "an unknown form");
+    assert_eq!(with(45, b'@'), recipient);
+    assert_eq!(with(46, 0xff), recipient);
+    let zero = Envelope::decode(&[&whole[..57], &[0, 0, 0, 0], &whole[61..]].concat()).map(|_| ());
     assert_eq!(zero, recipient, "no address has the number 0");
     assert_eq!(with(whole.len() - 8, 0xff), Err(EnvelopeError::TooLarge));
 }
@@ -166,6 +175,7 @@ fn a_stanza_travels_two_hops_and_keeps_its_id() {
     first.header.hops = 1;
     let second = first.forwarded(EnvelopeKind::ChainHasRun, vec![jid("x@y")]).unwrap();
     assert_eq!((second.header.hops, second.header.stanza_id), (2, first.header.stanza_id));
+    assert!(second.header.tracks_delivery);
     assert!(Arc::ptr_eq(&second.bytes, &first.bytes));
     assert_eq!(second.forwarded(EnvelopeKind::RunChain, Vec::new()), None);
 }
@@ -265,9 +275,9 @@ proptest! {
     fn garbage_is_an_error_and_does_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         property::check(&bytes);
         // With valid headers, so that the lengths are reached.
-        property::check(&[&[2, 1, 0, 1][..], &bytes].concat());
-        property::check(&[&encoded(&sample())[..24], &bytes].concat());
-        property::check(&[&encoded(&sample())[..41], &bytes].concat());
+        property::check(&[&[3, 1, 0, 1, 0][..], &bytes].concat());
+        property::check(&[&encoded(&sample())[..25], &bytes].concat());
+        property::check(&[&encoded(&sample())[..42], &bytes].concat());
     }
 
     #[test]
@@ -288,7 +298,7 @@ proptest! {
     #[test]
     fn encoding_and_decoding_are_inverse(
         kind in any::<u8>(), class in 0..3_u8, hops in 1..=Envelope::MAX_HOPS, epoch: u64, sequence: u64,
-        origin in "[a-z0-9_-]{1,24}", id: Option<[u8; 15]>,
+        origin in "[a-z0-9_-]{1,24}", id: Option<[u8; 15]>, tracks_delivery: bool,
         recipients in proptest::collection::vec(recipient(), 0..20),
         bytes in proptest::collection::vec(any::<u8>(), 0..300), suffix in proptest::collection::vec(any::<u8>(), 0..9),
     ) {
@@ -296,7 +306,8 @@ proptest! {
         let class = [EnvelopeClass::Control, EnvelopeClass::Message, EnvelopeClass::Presence][usize::from(class)];
         let origin = NodeId::new(&origin).unwrap();
         let stanza_id = id.map(TimeOrderedId::from_bytes);
-        let header = EnvelopeHeader { kind, class, hops, origin, epoch, sequence, stanza_id };
+        let header =
+            EnvelopeHeader { kind, class, hops, origin, epoch, sequence, stanza_id, tracks_delivery };
         let envelope = Envelope { header, recipients, bytes: bytes.into() };
         let mut wire = encoded(&envelope);
         property::check(&wire);
@@ -308,7 +319,7 @@ proptest! {
 /// An input that announces as much as its fields can hold must not reserve it.
 #[test]
 fn huge_announcements_are_refused_before_memory_is_reserved() {
-    let head = &encoded(&sample())[..39];
+    let head = &encoded(&sample())[..40];
     for count in [[0xff; 2], [0x20, 0x01]] {
         assert_eq!(Envelope::decode(&[head, &count].concat()), Err(EnvelopeError::TooLarge));
     }

@@ -403,12 +403,12 @@ fn an_envelope_with_a_wrong_header_is_refused_and_the_next_one_arrives() {
     for octets in wrong {
         bus.inject(id("a"), id("b"), &octets);
     }
-    for octets in [&b""[..], &[2; 300], &[0xFF; 300]] {
+    for octets in [&b""[..], &[2; 300], &[3; 300], &[0xFF; 300]] {
         bus.inject(id("a"), id("b"), octets);
     }
     assert!(a.deliver(id("b"), test_envelope(id("a"), EnvelopeClass::Message, "right")).is_ok());
     assert!(bus.run_until_idle());
-    let expect = [[PeerViolation::Header; 5].as_slice(), &[PeerViolation::Envelope; 3]].concat();
+    let expect = [[PeerViolation::Header; 5].as_slice(), &[PeerViolation::Envelope; 4]].concat();
     assert_eq!(violations(&received), expect);
     assert_eq!(received.texts(id("a")), ["right"]);
     assert!(sender.receipt(id("b")).is_some(), "the queue of the sender is empty again");

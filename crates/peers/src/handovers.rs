@@ -278,6 +278,8 @@ pub(super) struct ReturnedHandover {
     peers: Arc<PeerState>,
     by: NodeId,
     open: OpenHandover,
+    /// The sender's stream waits until the message is safe.
+    tracks_delivery: bool,
 }
 
 impl ReturnedHandover {
@@ -298,7 +300,7 @@ impl ReturnedHandover {
 
 impl LaneCompletion for ReturnedHandover {
     fn tracks_delivery(&self) -> bool {
-        true
+        self.tracks_delivery
     }
 
     fn routed(&mut self) {
@@ -373,9 +375,15 @@ impl Peers<'_> {
     }
 
     /// An envelope has returned from the node to which this one sent it.
-    pub(super) fn returned_handover(&self, by: NodeId, ticket: Ticket, way: Option<u64>) -> ReturnedHandover {
-        let open = self.peers.handovers.returned(by, ticket, way);
-        ReturnedHandover { peers: self.peers.clone(), by, open }
+    pub(super) fn returned_handover(
+        &self,
+        by: NodeId,
+        envelope: &Envelope,
+        way: Option<u64>,
+    ) -> ReturnedHandover {
+        let open = self.peers.handovers.returned(by, envelope.ticket(), way);
+        let tracks_delivery = envelope.header.tracks_delivery;
+        ReturnedHandover { peers: self.peers.clone(), by, open, tracks_delivery }
     }
 }
 

@@ -164,8 +164,9 @@ impl Peers<'_> {
         to: JidRef<'_>,
         account: Option<&Arc<Account>>,
         handed_over: Option<HandedOver>,
-        origin: StanzaOrigin,
+        work: &RoutingWork,
     ) -> HomeDecision {
+        let origin = work.origin;
         let own = self.cluster.node();
         let (hash, number) = match account {
             Some(account) => (account.hash, number(account)),
@@ -187,7 +188,7 @@ impl Peers<'_> {
             let recipients = vec![Recipient::Address(to.to_jid())];
             let kind = EnvelopeKind::RunChain;
             let envelope = Envelope::new(kind, envelope_class(stanza), own, recipients, stanza.bytes());
-            let mut envelope = envelope.with_stanza_id(id);
+            let mut envelope = envelope.with_stanza_id(id).with_delivery_tracking(work.tracks_delivery);
             envelope.header.hops += hops;
             let needs_receipt = origin.awaits_receipts() && needs_receipt(stanza);
             let refused = match self.hand_over(home, envelope, Some(hash), needs_receipt) {
@@ -232,7 +233,8 @@ impl Peers<'_> {
             None => Recipient::Address(to.to_jid()),
         };
         let kind = if copy { COPY } else { EnvelopeKind::ChainHasRun };
-        let mut envelope = Envelope::new(kind, envelope_class(stanza), own, vec![recipient], stanza.bytes());
+        let envelope = Envelope::new(kind, envelope_class(stanza), own, vec![recipient], stanza.bytes());
+        let mut envelope = envelope.with_delivery_tracking(work.tracks_delivery && !copy);
         envelope.header.hops += hops;
         // Somebody else has it safe if it is a copy.
         let needs_receipt = !copy && work.origin.awaits_receipts() && needs_receipt(stanza);
@@ -256,7 +258,7 @@ impl Peers<'_> {
             }
             _ => None,
         };
-        let handover = self.returned_handover(by, envelope.ticket(), way);
+        let handover = self.returned_handover(by, envelope, way);
         self.handle_returned(by, envelope, Some(handover));
     }
 
@@ -378,9 +380,9 @@ impl Peers<'_> {
         }
         let kind = envelope.header.kind;
         let names = stanza_recipient(&stanza);
-        // The home answers for what is a copy.
         let mut work = RoutingWork::of(StanzaOrigin::Peer);
-        work.tracks_delivery = kind != COPY;
+        // The home answers for what is a copy.
+        work.tracks_delivery = envelope.header.tracks_delivery && kind != COPY;
         let mut refused = Vec::new();
         for (position, recipient) in (0_u16..).zip(&envelope.recipients) {
             let for_other = matches!((recipient, &names), (Recipient::Address(to), Some(name))

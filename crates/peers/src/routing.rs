@@ -14,7 +14,7 @@ use throng_core::host::Host;
 use throng_core::receipt::AttachedReceipt;
 use throng_core::router::peers::BlocklistPair;
 use throng_core::router::push::PushSelection;
-use throng_core::router::{HandedOver, HomeDecision, OnlineFilter, PeerRouting, RoutingWork, StanzaOrigin};
+use throng_core::router::{HandedOver, HomeDecision, OnlineFilter, PeerRouting, RoutingWork};
 use throng_core::session::Session;
 use throng_core::shared_stanza::SharedStanza;
 
@@ -94,9 +94,9 @@ impl PeerRouting for PeerRouter {
         to: JidRef<'_>,
         account: Option<&Arc<Account>>,
         handed_over: Option<HandedOver>,
-        origin: StanzaOrigin,
+        work: &RoutingWork,
     ) -> HomeDecision {
-        self.on(node).hand_to_home(stanza, to, account, handed_over, origin)
+        self.on(node).hand_to_home(stanza, to, account, handed_over, work)
     }
 
     fn deliver_to_peer(

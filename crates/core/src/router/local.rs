@@ -101,7 +101,7 @@ impl Node {
         if at == 0
             && let Some(peers) = self.peers()
         {
-            match peers.hand_to_home(self, &stanza, to, account.as_ref(), handed_over, work.origin) {
+            match peers.hand_to_home(self, &stanza, to, account.as_ref(), handed_over, work) {
                 HomeDecision::HandedOver(receipt) => {
                     self.metrics.routed(stanza.kind(), RouteOutcome::Node);
                     return work.attach(stanza, receipt);

@@ -14,8 +14,8 @@ use jid::{Jid, JidRef};
 use stanza::StanzaCondition;
 use store::AddressId;
 
+use super::RoutingWork;
 use super::push::PushSelection;
-use super::{RoutingWork, StanzaOrigin};
 use crate::account::{Account, Contact};
 use crate::blocklist::Blocklist;
 use crate::host::Host;
@@ -107,7 +107,8 @@ pub trait PeerRouting: Any + Send + Sync {
     /// See [`Node::report_sessions`].
     fn report_sessions(&self, node: &Arc<Node>, account: &Account);
 
-    /// Hands a stanza whose chain has not begun to the home of its recipient, if that is another node.
+    /// Hands a stanza whose chain has not begun to the home of its recipient, if that is another node. `work`: that of the
+    /// stanza.
     fn hand_to_home(
         &self,
         node: &Arc<Node>,
@@ -115,7 +116,7 @@ pub trait PeerRouting: Any + Send + Sync {
         to: JidRef<'_>,
         account: Option<&Arc<Account>>,
         handed_over: Option<HandedOver>,
-        origin: StanzaOrigin,
+        work: &RoutingWork,
     ) -> HomeDecision;
 
     /// Sends a stanza whose chain has run here to a node with sessions that receive it. `hops`: envelopes that have carried

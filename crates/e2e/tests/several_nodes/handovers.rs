@@ -67,8 +67,20 @@ impl Peer {
 
     /// Sends to node 0, and returns when everything is done.
     fn send(&self, kind: EnvelopeKind, recipients: Vec<Recipient>, bytes: &str) -> Ticket {
+        self.send_tracked(kind, recipients, bytes, true)
+    }
+
+    /// As [`Peer::send`]; the sender's stream may count its stanzas or not.
+    fn send_tracked(
+        &self,
+        kind: EnvelopeKind,
+        recipients: Vec<Recipient>,
+        bytes: &str,
+        tracked: bool,
+    ) -> Ticket {
         let envelope =
             Envelope::new(kind, EnvelopeClass::Message, self.peer.node(), recipients, bytes.as_bytes());
+        let envelope = envelope.with_delivery_tracking(tracked);
         let ticket = self.peer.deliver(self.nodes.id(0), envelope).expect("accepted");
         self.nodes.settle();
         ticket
@@ -299,6 +311,40 @@ fn a_message_in_the_queue_of_a_slow_client_elsewhere_counts_as_handled_when_it_i
     test.nodes.settle();
     let stored = messages(&again);
     assert!(stored.len() == 1 && stored[0].contains(" id='2'"), "{stored:?}");
+}
+
+/// Nobody would learn that they are safe, so their slow recipients cost no database write.
+#[test]
+fn a_message_whose_sender_has_no_stream_management_is_not_backed_up_elsewhere() {
+    for (with, backups) in [(false, 0), (true, 1)] {
+        let test = Peer::new();
+        let _juliet = test.online(1, "juliet", "balcony");
+        let romeo = test.online(0, "romeo", "orchard");
+        if with {
+            romeo.enable_stream_management();
+        }
+        // Her client reads nothing.
+        romeo.send(&chat("1"));
+        test.nodes.settle();
+        test.nodes.advance(1);
+        test.nodes.settle();
+        let written = test.nodes.node(1).node.metrics.offline_backups.get();
+        assert_eq!(written, backups, "with stream management: {with}");
+    }
+}
+
+#[test]
+fn an_envelope_ends_with_the_delivery_only_if_its_sender_waits_for_it() {
+    for tracked in [false, true] {
+        let test = Peer::new();
+        let juliet = test.online(0, "juliet", "balcony");
+        let recipients = vec![Jid::parse(JULIET).expect("an address").into()];
+        let ticket = test.send_tracked(EnvelopeKind::RunChain, recipients, &handed_over("1"), tracked);
+        assert_eq!(test.inbox.receipt(test.nodes.id(0)) >= Some(ticket), !tracked, "in her queue");
+        assert_eq!(messages(&juliet).len(), 1);
+        test.nodes.settle();
+        assert!(test.inbox.receipt(test.nodes.id(0)) >= Some(ticket), "received");
+    }
 }
 
 #[test]
@@ -665,7 +711,8 @@ fn random_envelopes_all_end_and_leave_nothing_behind() {
                 bytes[at] = random.u8(..);
                 bytes.truncate(random.usize(..=bytes.len()));
             }
-            let mut envelope = Envelope::new(kind, class, test.peer.node(), recipients, bytes);
+            let envelope = Envelope::new(kind, class, test.peer.node(), recipients, bytes);
+            let mut envelope = envelope.with_delivery_tracking(true);
             envelope.header.hops = random.u8(1..=Envelope::MAX_HOPS);
             let sent = test.peer.deliver(test.nodes.id(0), envelope).expect("accepted");
             last = Some(sent).filter(|ticket| ticket.has_receipt()).or(last);
