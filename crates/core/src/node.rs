@@ -151,7 +151,11 @@ impl Node {
             peers: parts.peers,
             lanes: RecipientLanes::default(),
             // Their sources bound them.
-            presence_jobs: KeyedQueues::new(KeyedQueueLimits { bytes_per_key: 0, bytes: 0 }),
+            presence_jobs: KeyedQueues::new(KeyedQueueLimits {
+                bytes_per_key: 0,
+                bytes: 0,
+                forced_bytes: usize::MAX,
+            }),
             periodic_jobs: crate::periodic_job::PeriodicJobs::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             ended_streams: EndedStreams::default(),

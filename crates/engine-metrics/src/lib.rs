@@ -331,7 +331,7 @@ impl Metrics {
             ("throng_stream_errors", "Stream errors sent", &self.stream_errors),
             (
                 "throng_lanes_full",
-                "Stanzas that had to wait because too many bytes for the same recipient were being handled, by source",
+                "Stanzas that had to wait, or were refused, because too many bytes were being handled, by source",
                 &self.lanes_full,
             ),
             (

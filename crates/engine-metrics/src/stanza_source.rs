@@ -11,12 +11,19 @@ pub enum StanzaSource {
     Component,
     /// Another server.
     RemoteServer,
+    /// Another node, or what has returned from one.
+    Node,
 }
 
 impl StanzaSource {
     /// All sources.
-    pub const ALL: [StanzaSource; 4] =
-        [StanzaSource::Service, StanzaSource::Multicast, StanzaSource::Component, StanzaSource::RemoteServer];
+    pub const ALL: [StanzaSource; 5] = [
+        StanzaSource::Service,
+        StanzaSource::Multicast,
+        StanzaSource::Component,
+        StanzaSource::RemoteServer,
+        StanzaSource::Node,
+    ];
 
     /// Name in the metrics.
     pub const fn as_str(self) -> &'static str {
@@ -25,6 +32,7 @@ impl StanzaSource {
             StanzaSource::Multicast => "multicast",
             StanzaSource::Component => "component",
             StanzaSource::RemoteServer => "remote-server",
+            StanzaSource::Node => "node",
         }
     }
 }

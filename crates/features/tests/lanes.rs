@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use base::Spawner;
+use cluster::{Envelope, EnvelopeClass, EnvelopeKind};
 use feature_api::feature::{Feature, FeatureBuilder};
 use jid::Jid;
 use stanza::StanzaKindSet;
@@ -39,9 +40,10 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     );
 }
 
-fn stage() -> TestNodes {
+fn stage(count: usize) -> TestNodes {
+    RELEASED.set(false);
     let features: Vec<_> = ALL.iter().copied().chain([&SLOW]).collect();
-    let nodes = TestNodes::new(1, &features);
+    let nodes = TestNodes::new(count, &features);
     for name in ["juliet", "romeo"] {
         nodes.node(0).create_user(name);
     }
@@ -78,7 +80,7 @@ fn ids(client: &NodeClient) -> Vec<usize> {
 fn a_component_that_floods_one_lane_is_held_back_and_other_lanes_go_on() {
     // What exceeds her queue is stored: at most 500 of one sender.
     const MESSAGES: usize = 600;
-    let nodes = stage();
+    let nodes = stage(1);
     let engine = nodes.node(0);
     let (juliet, romeo) = (online(engine, "juliet"), online(engine, "romeo"));
     let (flood, other) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
@@ -109,9 +111,40 @@ fn a_component_that_floods_one_lane_is_held_back_and_other_lanes_go_on() {
     assert_eq!(flood.load(Ordering::Relaxed), MESSAGES);
 }
 
+/// The queue of a node towards this one bounds what it sends; a node that ignores its own bound cannot take the memory.
+#[test]
+fn stanzas_of_other_nodes_are_refused_beyond_a_bound_over_all_lanes_and_other_sources_go_on() {
+    let nodes = stage(2);
+    let (engine, peer) = (nodes.node(0), nodes.id(1));
+    let (juliet, romeo) = (online(engine, "juliet"), online(engine, "romeo"));
+    nodes.settle();
+    [&juliet, &romeo].map(NodeClient::recv);
+    let to = Jid::parse("juliet@example.com").unwrap();
+    let text = format!(
+        "<message xmlns='jabber:client' from='bot@example.com/r' to='{to}' id='1'><body>{}</body></message>",
+        "x".repeat(500_000)
+    );
+    let (kind, class) = (EnvelopeKind::RunChain, EnvelopeClass::Message);
+    let envelope = Envelope::new(kind, class, peer, vec![to.clone().into()], text.as_bytes());
+    let key = engine.node.routing_table.hash(to.as_ref());
+    // They share their bytes, so the test does not need what they count.
+    for _ in 0..600 {
+        engine.node.receive_in_lane(key, peer, envelope.clone());
+    }
+    let refused = engine.node.metrics.lanes_full.get(["node"]);
+    assert!((50..100).contains(&refused), "{refused} of 600 envelopes of 0.5 MB exceed 256 MB");
+    // A component with another recipient goes on.
+    let sent = Arc::<AtomicUsize>::default();
+    let source = stream(engine.node.clone(), "romeo@example.com/r", 50, sent.clone());
+    engine.node.spawner.spawn("component", Box::pin(source));
+    nodes.settle();
+    assert_eq!((sent.load(Ordering::Relaxed), ids(&romeo)), (50, (0..50).collect()));
+    assert_eq!(ids(&juliet), [0; 0]);
+}
+
 #[test]
 fn a_lane_keeps_order_while_a_handler_waits_and_is_not_that_of_client_streams() {
-    let nodes = stage();
+    let nodes = stage(1);
     let engine = nodes.node(0);
     let (juliet, romeo) = (online(engine, "juliet"), online(engine, "romeo"));
     let from = Jid::parse("bot@irc.example.com").unwrap();

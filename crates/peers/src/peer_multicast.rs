@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::lock::LeafMutex;
 use cluster::{Envelope, EnvelopeClass, HandoverResult, NodeId, PeerViolation, Recipient};
 use jid::Jid;
+use throng_core::StanzaSource;
 use throng_core::router::lanes::{LaneCompletion, LaneStage, LaneStanza};
 use throng_core::router::multicast::LocalOutcome;
 use throng_core::router::{HandedOver, RoutingWork};
@@ -115,7 +116,8 @@ impl Peers<'_> {
                     };
                     let completion = reliable.then(share);
                     let (from, to) = (sender.clone(), to.to_jid());
-                    self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, reliable);
+                    let stanza = LaneStanza { stanza, from, to, stage, completion };
+                    self.enter_lane_forced(StanzaSource::Node, stanza, reliable);
                 }
                 LocalOutcome::Undelivered(condition) => {
                     work.effects.0.extend(self.undelivered_report(&stanza, sender.as_ref(), to, condition));
@@ -137,6 +139,7 @@ impl Peers<'_> {
         let Some(stanza) = stanza.with_to(Some(to.as_ref())) else { return };
         let stage = LaneStage::BeforeChain(HandedOver::of(envelope, Some(by)));
         let stanza = LaneStanza { stanza, from: from.clone(), to, stage, completion: None };
-        self.enter_lane_forced(stanza, envelope.header.class != EnvelopeClass::Presence);
+        let reliable = envelope.header.class != EnvelopeClass::Presence;
+        self.enter_lane_forced(StanzaSource::Node, stanza, reliable);
     }
 }

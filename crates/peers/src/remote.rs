@@ -31,7 +31,6 @@ use jid::{Jid, JidRef};
 use outbox::QUEUE_FULL_CONDITION;
 use stanza::{StanzaCondition, StanzaKind};
 use store::AddressId;
-use throng_core::Node;
 use throng_core::account::Account;
 use throng_core::receipt::Receipts;
 use throng_core::router::lanes::{LaneCompletion, LaneStage, LaneStanza};
@@ -39,6 +38,7 @@ use throng_core::router::multicast::MULTICAST;
 use throng_core::router::peers::{envelope_class, number};
 use throng_core::router::{HandedOver, HomeDecision, RoutingOutcome, RoutingWork, StanzaOrigin};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
+use throng_core::{Node, StanzaSource};
 
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{MESSAGE_STORED, RecentlyStored};
@@ -292,7 +292,8 @@ impl Peers<'_> {
             let completion = completion.map(|handover| Box::new(handover) as Box<dyn LaneCompletion>);
             let (stanza, from) = (stanza.clone(), from.clone());
             // In the order in which they return, also if the chain waits.
-            self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, true);
+            let stanza = LaneStanza { stanza, from, to, stage, completion };
+            self.enter_lane_forced(StanzaSource::Node, stanza, true);
         }
         if let Some(handover) = handover {
             handover.settle();

@@ -8,6 +8,10 @@
 //! longer if the owner retains it ([`KeyedQueues::retain_handled`]). A source whose item finds no capacity keeps the item and
 //! waits for capacity; items of other keys are not affected.
 //!
+//! An item that cannot wait, because something else bounds it, is *forced*. Forced items take no capacity of the others, and
+//! have a bound of their own, so that memory stays bounded if what should bound them does not. Beyond that bound, the source
+//! must refuse the item.
+//!
 //! # Pitfalls
 //!
 //! An owner must call [`KeyedQueues::poll_next`] until it returns nothing, or [`KeyedQueues::close`]: otherwise the key
@@ -32,6 +36,8 @@ pub struct KeyedQueueLimits {
     pub bytes_per_key: usize,
     /// Items of all keys.
     pub bytes: usize,
+    /// Items of all keys that were forced. A larger one is accepted if there is no other.
+    pub forced_bytes: usize,
 }
 
 /// Result of [`KeyedQueues::push`].
@@ -41,7 +47,7 @@ pub enum KeyedPushOutcome<T> {
     Owner(T),
     /// The owner will handle the item after those before it.
     Queued,
-    /// There is no capacity; see [`KeyedQueues::poll_capacity`].
+    /// There is no capacity; see [`KeyedQueues::poll_capacity`]. For a forced item none can be awaited.
     Full(T),
 }
 
@@ -54,7 +60,7 @@ pub struct RetainedCapacity(ItemSize);
 #[derive(Clone, Copy, Debug, Default)]
 struct ItemSize {
     bytes: usize,
-    /// Something else bounds it, so it takes no room of the others.
+    /// It was forced, so it takes no room of the others.
     forced: bool,
 }
 
@@ -110,10 +116,13 @@ impl<K: Hash + Eq, T> KeyedQueues<K, T> {
         self.push_if(key, item, size_of_item, |held| self.has_capacity(held, size))
     }
 
-    /// Like [`KeyedQueues::push`], for an item that something else bounds: there is always capacity, and it takes none of the
-    /// other keys.
-    pub fn push_unbounded(&self, key: K, item: T, size: usize) -> KeyedPushOutcome<T> {
-        self.push_if(key, item, ItemSize { bytes: size, forced: true }, |_| true)
+    /// Like [`KeyedQueues::push`], for an item that something else bounds: only the bound of all forced items applies, and it
+    /// takes no capacity of the other keys.
+    pub fn push_forced(&self, key: K, item: T, size: usize) -> KeyedPushOutcome<T> {
+        self.push_if(key, item, ItemSize { bytes: size, forced: true }, |_| {
+            let all = self.forced_bytes.load(Ordering::Relaxed);
+            all == 0 || all.saturating_add(size) <= self.limits.forced_bytes
+        })
     }
 
     fn push_if(
@@ -311,7 +320,7 @@ mod tests {
     use std::task::Wake;
 
     fn queues(bytes_per_key: usize, bytes: usize) -> KeyedQueues<u64, u32> {
-        KeyedQueues::new(KeyedQueueLimits { bytes_per_key, bytes })
+        KeyedQueues::new(KeyedQueueLimits { bytes_per_key, bytes, forced_bytes: 20_000 })
     }
 
     #[derive(Default)]
@@ -352,7 +361,7 @@ mod tests {
         assert!(queues.poll_capacity(&1, 60, &cx).is_ready());
         assert_eq!(queues.push(1, 2, 60), KeyedPushOutcome::Queued);
         assert_eq!(queues.push(1, 3, 1), KeyedPushOutcome::Full(3));
-        assert_eq!(queues.push_unbounded(1, 3, 1), KeyedPushOutcome::Queued);
+        assert_eq!(queues.push_forced(1, 3, 1), KeyedPushOutcome::Queued);
         assert_eq!((queues.next(&1), queues.next(&1)), (Some(2), Some(3)));
     }
 
@@ -377,14 +386,38 @@ mod tests {
     #[test]
     fn what_is_forced_takes_capacity_of_its_key_only() {
         let queues = queues(100, 250);
-        assert_eq!(queues.push_unbounded(1, 0, 10_000), KeyedPushOutcome::Owner(0));
+        assert_eq!(queues.push_forced(1, 0, 10_000), KeyedPushOutcome::Owner(0));
         assert_eq!(queues.push(1, 1, 1), KeyedPushOutcome::Full(1), "it must not overtake");
         assert_eq!(queues.push(2, 0, 100), KeyedPushOutcome::Owner(0), "another key");
         assert_eq!(queues.bytes(), 10_100);
         assert_eq!((queues.next(&1), queues.bytes()), (None, 100));
-        assert_eq!(queues.push_unbounded(2, 1, 50), KeyedPushOutcome::Queued);
+        assert_eq!(queues.push_forced(2, 1, 50), KeyedPushOutcome::Queued);
         assert_eq!(queues.close(&2), [1]);
         assert_eq!((queues.bytes(), queues.len()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_forced_is_bounded_over_all_keys_and_does_not_stop_other_items() {
+        let queues = queues(100, 250);
+        for key in 0..2 {
+            assert_eq!(queues.push_forced(key, 0, 10_000), KeyedPushOutcome::Owner(0));
+        }
+        for key in 0..3 {
+            assert_eq!(queues.push_forced(key, 1, 1), KeyedPushOutcome::Full(1));
+        }
+        assert_eq!(queues.bytes(), 20_000, "what was refused leaves nothing");
+        assert_eq!(queues.push(2, 0, 100), KeyedPushOutcome::Owner(0));
+        let retained = queues.retain_handled(&0);
+        assert_eq!(queues.push_forced(3, 0, 1), KeyedPushOutcome::Full(0), "what is not safe counts");
+        queues.release_retained(&0, retained);
+        assert_eq!(queues.push_forced(3, 0, 10_000), KeyedPushOutcome::Owner(0));
+        for key in 0..4 {
+            assert_eq!(queues.next(&key), None);
+        }
+        assert_eq!((queues.bytes(), queues.len()), (0, 0));
+        assert_eq!(queues.push_forced(0, 0, 30_000), KeyedPushOutcome::Owner(0), "nothing else is forced");
+        assert_eq!(queues.push_forced(0, 1, 1), KeyedPushOutcome::Full(1));
+        assert_eq!((queues.next(&0), queues.bytes()), (None, 0));
     }
 
     #[test]

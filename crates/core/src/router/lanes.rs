@@ -11,6 +11,9 @@
 //! What a stanza of a lane causes enters lanes without waiting for room, because that room could be its own. The stanzas that
 //! are handled bound it.
 //!
+//! These two have a bound of their own over all lanes, so that a node or a handler that exceeds its share cannot take the
+//! memory. Beyond it, the envelope is refused, so that its sender's node keeps the stanza; any other stanza returns with an error.
+//!
 //! # Pitfalls
 //!
 //! A lane whose task ends early refuses what other nodes have sent, so that they handle it, and returns errors to the other
@@ -34,8 +37,10 @@ use crate::node::Node;
 use crate::receipt::{FailedReceipt, Receipts};
 use crate::shared_stanza::SharedStanza;
 
-/// Bounds of one lane and of all lanes together.
-const LIMITS: KeyedQueueLimits = KeyedQueueLimits { bytes_per_key: 256 << 10, bytes: 64 << 20 };
+/// Bounds of one lane and of all lanes together. Forced are stanzas of other nodes, whose queues have a few megabytes each,
+/// and what handlers cause.
+const LIMITS: KeyedQueueLimits =
+    KeyedQueueLimits { bytes_per_key: 256 << 10, bytes: 64 << 20, forced_bytes: 256 << 20 };
 /// Counted for each item besides its stanza and its addresses.
 const ITEM_OVERHEAD: usize = 128;
 /// Stanzas of a lane that are handled before its task yields.
@@ -188,19 +193,7 @@ impl Drop for OpenLane {
             self.node.spawner.spawn("routing", settled);
         }
         for item in self.node.lanes.queues.close(&self.key) {
-            match item {
-                LaneItem::Envelope(from, envelope) => {
-                    let peers = self.node.peer_routing();
-                    peers.settle(&self.node, from, &envelope, HandoverResult::Refused);
-                }
-                // The sender's node handles it, or reports the error.
-                LaneItem::Stanza(LaneStanza { completion: Some(completion), .. }) => drop(completion),
-                LaneItem::Stanza(LaneStanza { stanza, .. }) => {
-                    self.node.metrics.stanzas_dropped.inc([stanza.class().as_str(), "lane-ended"]);
-                    let error = StanzaError::new(StanzaCondition::InternalServerError);
-                    self.node.return_failed(FailedReceipt { stanza, error });
-                }
-            }
+            self.node.refuse_lane_item(item, "lane-ended", StanzaCondition::InternalServerError);
         }
     }
 }
@@ -208,17 +201,9 @@ impl Drop for OpenLane {
 impl Node {
     /// Handles an envelope with a stanza after those before it for the same recipient.
     pub fn receive_in_lane(self: &Arc<Self>, key: u64, from: NodeId, envelope: Envelope) {
-        let queues = &self.lanes.queues;
         let size = envelope.encoded_len().saturating_add(ITEM_OVERHEAD);
         let presence = envelope.header.class == EnvelopeClass::Presence;
-        let item = LaneItem::Envelope(from, envelope);
-        let entered =
-            if presence { queues.push(key, item, size) } else { queues.push_unbounded(key, item, size) };
-        match entered {
-            KeyedPushOutcome::Owner(first) => self.run_lane(key, first),
-            KeyedPushOutcome::Queued => {}
-            KeyedPushOutcome::Full(_) => self.metrics.stanzas_dropped.inc(["presence", "queue-full"]),
-        }
+        self.force_into_lane(StanzaSource::Node, key, LaneItem::Envelope(from, envelope), size, !presence);
     }
 
     /// Routes a stanza that does not come from a client's stream; its `from` and `to` equal the two addresses. It is handled
@@ -266,18 +251,47 @@ impl Node {
         None
     }
 
-    /// Like [`Node::enter_lane`], for a stanza of another node. `reliable`: its settlement bounds what that node sends;
-    /// any other is dropped by a full lane.
-    pub fn enter_lane_forced(self: &Arc<Self>, stanza: LaneStanza, reliable: bool) {
+    /// Like [`Node::enter_lane`], for a stanza of another node, or one that a stanza of a lane has caused. `reliable`: something
+    /// else bounds it; any other is dropped by a full lane.
+    pub fn enter_lane_forced(self: &Arc<Self>, source: StanzaSource, stanza: LaneStanza, reliable: bool) {
         let (key, size) = self.lane_of(&stanza);
+        self.force_into_lane(source, key, LaneItem::Stanza(stanza), size, reliable);
+    }
+
+    fn force_into_lane(
+        self: &Arc<Self>,
+        source: StanzaSource,
+        key: u64,
+        item: LaneItem,
+        size: usize,
+        reliable: bool,
+    ) {
         let queues = &self.lanes.queues;
-        let item = LaneItem::Stanza(stanza);
         let entered =
-            if reliable { queues.push_unbounded(key, item, size) } else { queues.push(key, item, size) };
+            if reliable { queues.push_forced(key, item, size) } else { queues.push(key, item, size) };
         match entered {
             KeyedPushOutcome::Owner(first) => self.run_lane(key, first),
             KeyedPushOutcome::Queued => {}
+            KeyedPushOutcome::Full(item) if reliable => {
+                self.report_full_lane(source, &item);
+                self.refuse_lane_item(item, "queue-full", StanzaCondition::ResourceConstraint);
+            }
             KeyedPushOutcome::Full(_) => self.metrics.stanzas_dropped.inc(["presence", "queue-full"]),
+        }
+    }
+
+    /// An item that no lane handles: its sender, or the sender's node, must know.
+    fn refuse_lane_item(self: &Arc<Self>, item: LaneItem, reason: &'static str, condition: StanzaCondition) {
+        match item {
+            LaneItem::Envelope(from, envelope) => {
+                self.peer_routing().settle(self, from, &envelope, HandoverResult::Refused);
+            }
+            // The sender's node handles it, or reports the error.
+            LaneItem::Stanza(LaneStanza { completion: Some(completion), .. }) => drop(completion),
+            LaneItem::Stanza(LaneStanza { stanza, .. }) => {
+                self.metrics.stanzas_dropped.inc([stanza.class().as_str(), reason]);
+                self.return_failed(FailedReceipt { stanza, error: StanzaError::new(condition) });
+            }
         }
     }
 
@@ -291,15 +305,18 @@ impl Node {
 
     fn report_full_lane(&self, source: StanzaSource, item: &LaneItem) {
         self.metrics.lanes_full.inc([source.as_str()]);
-        let LaneItem::Stanza(LaneStanza { from, to, .. }) = item else { return };
-        if self.lanes.record_first(source, from.domain()) {
-            let (source, domain) = (source.as_str(), from.domain());
+        let (sender, to) = match item {
+            LaneItem::Envelope(node, _) => (node.as_str(), None),
+            LaneItem::Stanza(LaneStanza { from, to, .. }) => (from.domain(), Some(to)),
+        };
+        if self.lanes.record_first(source, sender) {
+            let source = source.as_str();
             tracing::warn!(
                 source,
-                domain,
-                %to,
-                "stanzas for one recipient arrive faster than they are handled, so their source is held back; \
-                 further ones are counted only"
+                sender,
+                to = to.map(tracing::field::display),
+                "stanzas arrive faster than they are handled, so their source is held back or refused; further ones \
+                 are counted only"
             );
         }
     }

@@ -264,7 +264,8 @@ impl Node {
         let mut exact = None;
         let mut flushing = false;
         account.with(|state| {
-            flushing = state.flushing;
+            // Others have received a copy, so it must not be stored; what is being delivered here is delayed and says so.
+            flushing = state.flushing && recipient.scope != DeliveryScope::Copy;
             for session in &state.sessions {
                 if except.is_some_and(|e| Arc::ptr_eq(e, session)) {
                     continue;

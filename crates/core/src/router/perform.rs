@@ -87,9 +87,9 @@ impl Node {
             Effect::Send(session, stanza) => self.push(&session, stanza, ToRewrite::None, work),
             Effect::SendTo(session, stanza) => self.push(&session, stanza, ToRewrite::Bare, work),
             Effect::Route { stanza, from, to } => self.route(stanza, from.as_ref(), to.as_ref(), work),
-            Effect::RouteInLane { stanza, from, to, .. } if work.origin.is_in_lane() => {
+            Effect::RouteInLane { source, stanza, from, to } if work.origin.is_in_lane() => {
                 let (stage, completion) = (LaneStage::Unrouted, None);
-                self.enter_lane_forced(LaneStanza { stanza, from, to, stage, completion }, true);
+                self.enter_lane_forced(source, LaneStanza { stanza, from, to, stage, completion }, true);
             }
             Effect::RouteInLane { source, stanza, from, to } => {
                 if let Some(room) = self.route_in_lane(source, stanza, from.as_ref(), to.as_ref()) {

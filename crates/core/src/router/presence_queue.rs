@@ -190,7 +190,7 @@ impl Node {
 
     fn enter_presence_queue(self: &Arc<Self>, key: u64, job: PresenceJob, size: usize) {
         let size = size.saturating_add(JOB_OVERHEAD);
-        if let KeyedPushOutcome::Owner(first) = self.presence_jobs.push_unbounded(key, job, size) {
+        if let KeyedPushOutcome::Owner(first) = self.presence_jobs.push_forced(key, job, size) {
             PresenceQueue { node: self.clone(), key, ended: false }.begin(first);
         }
     }

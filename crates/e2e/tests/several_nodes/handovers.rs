@@ -607,6 +607,24 @@ fn a_copy_that_is_refused_is_neither_stored_nor_returned_when_the_home_has_it() 
     assert!(messages(&again).is_empty());
 }
 
+/// Stored, it would be delivered a second time later: sessions elsewhere have it.
+#[test]
+fn a_copy_that_arrives_while_stored_messages_are_being_delivered_is_not_stored() {
+    const COPY: EnvelopeKind = EnvelopeKind::Engine(0);
+    for (kind, stored) in [(COPY, 0), (EnvelopeKind::ChainHasRun, 1)] {
+        let test = Peer::new();
+        let juliet = test.online(0, "juliet", "balcony");
+        let node = test.nodes.node(0);
+        juliet.session.account.with(|state| state.flushing = true);
+        let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+        test.send(kind, recipients, &handed_over("1"));
+        assert_eq!(node.node.metrics.offline_stored.get(), stored, "{kind:?}");
+        let received = messages(&juliet);
+        assert_eq!(received.len(), 1, "{received:?}");
+        assert_eq!(received[0].contains("<delay"), stored == 1, "{received:?}");
+    }
+}
+
 #[test]
 fn contacts_and_other_resources_on_a_lost_node_become_unavailable() {
     let test = Peer::new();

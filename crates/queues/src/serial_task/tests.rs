@@ -97,7 +97,7 @@ struct SerialBench {
 impl SerialBench {
     fn new(bytes_per_key: usize) -> SerialBench {
         let (log, released) = (Log::default(), Arc::<AtomicUsize>::default());
-        let limits = KeyedQueueLimits { bytes_per_key, bytes: 1 << 20 };
+        let limits = KeyedQueueLimits { bytes_per_key, bytes: 1 << 20, forced_bytes: 0 };
         let (state_log, state_released) = (log.clone(), released.clone());
         let tasks = SerialTasks::new("room", limits, move |_: &&'static str| LoggingState {
             log: state_log.clone(),
