@@ -39,13 +39,6 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         reason: "The handled count of an ended stream is known only on its node: resumption on another node is not implemented.",
     },
     KnownFailure {
-        test: "simulation/shared/nothing-doubled",
-        nodes: &[],
-        seeds: Some(10),
-        section: "2.4",
-        reason: "A session that logs in on a third node receives the backup of a message that a slow session still holds.",
-    },
-    KnownFailure {
         test: "simulation/faulty/rosters-agree",
         nodes: &[],
         seeds: Some(30),

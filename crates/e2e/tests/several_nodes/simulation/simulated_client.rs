@@ -42,12 +42,14 @@ pub(super) struct SimulatedClient {
     pub(super) slow: bool,
     /// It was slow, so that the store may have had messages that were in its queue.
     pub(super) was_slow: bool,
+    /// Number of messages that had been sent when it was opened.
+    pub(super) opened_at: usize,
     /// It ended before it had read everything.
     pub(super) left_unread: bool,
 }
 
 impl SimulatedClient {
-    pub(super) fn new(user: usize, node: usize, client: NodeClient) -> SimulatedClient {
+    pub(super) fn new(user: usize, node: usize, client: NodeClient, opened_at: usize) -> SimulatedClient {
         SimulatedClient {
             user,
             node,
@@ -62,6 +64,7 @@ impl SimulatedClient {
             crashed: false,
             slow: false,
             was_slow: false,
+            opened_at,
             left_unread: false,
         }
     }
@@ -80,6 +83,12 @@ impl SimulatedClient {
         self.send(&format!("<presence><status>{status}</status><priority>{priority}</priority></presence>"));
         self.status = status;
         self.was_negative |= priority < 0;
+    }
+
+    /// Messages with this id that it received; with `delayed`, only those that were stored, or were not.
+    pub(super) fn count(&self, id: &str, delayed: Option<bool>) -> usize {
+        let matches = |m: &&ReceivedMessage| m.id == id && delayed.is_none_or(|delayed| m.delayed == delayed);
+        self.received.iter().filter(matches).count()
     }
 
     /// Ends the session; a slow client does not read what is left.

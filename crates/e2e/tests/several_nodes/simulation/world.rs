@@ -48,7 +48,7 @@ pub(super) struct World {
     pub(super) lost_chain_runs: ChainRuns,
     /// Violations of what is checked before the sessions end.
     early: Vec<InvariantViolation>,
-    setting: Setting,
+    pub(super) setting: Setting,
     random: Rng,
     /// Decides which clients are slow, so that this does not change what happens otherwise.
     slow: Rng,
@@ -263,7 +263,7 @@ impl World {
         });
         let client = self.nodes.node(node).connect(&user_name(user), &resource);
         client.enable_stream_management();
-        let mut client = SimulatedClient::new(user, node, client);
+        let mut client = SimulatedClient::new(user, node, client, self.messages.len());
         client.send("<iq type='get' id='roster'><query xmlns='jabber:iq:roster'/></iq>");
         client.become_available(status, priority);
         if self.operating && self.slow.u32(..8) == 0 {
