@@ -17,26 +17,26 @@ use testkit::{NodeClient, TestNodes};
 use crate::observed_features;
 
 /// Two nodes with an engine, and the peer.
-struct Peer {
-    nodes: TestNodes,
+pub(crate) struct Peer {
+    pub(crate) nodes: TestNodes,
     number: AddressNumber,
-    peer: Arc<MemoryNode>,
-    inbox: Arc<InboxRecorder>,
+    pub(crate) peer: Arc<MemoryNode>,
+    pub(crate) inbox: Arc<InboxRecorder>,
 }
 
-const JULIET: &str = "juliet@example.com";
+pub(crate) const JULIET: &str = "juliet@example.com";
 
-fn chat(id: &str) -> String {
+pub(crate) fn chat(id: &str) -> String {
     format!("<message to='{JULIET}' type='chat' id='{id}'><body>Hello</body></message>")
 }
 
 /// As it arrives from another node.
-fn handed_over(id: &str) -> String {
+pub(crate) fn handed_over(id: &str) -> String {
     chat(id).replace("<message ", "<message from='romeo@example.com/orchard' xmlns='jabber:client' ")
 }
 
 impl Peer {
-    fn new() -> Peer {
+    pub(crate) fn new() -> Peer {
         let nodes = TestNodes::new(2, &observed_features());
         nodes.node(0).create_user("romeo");
         let number = nodes.node(0).create_user("juliet").0;
@@ -47,7 +47,7 @@ impl Peer {
         Peer { nodes, number, peer, inbox }
     }
 
-    fn id() -> NodeId {
+    pub(crate) fn id() -> NodeId {
         NodeId::new("a-peer").expect("a name")
     }
 
@@ -59,14 +59,14 @@ impl Peer {
         AddressReference { hash: self.hash(), number: AddressNumber::new(number).expect("a number") }
     }
 
-    fn claim(&self, since: u64) {
+    pub(crate) fn claim(&self, since: u64) {
         let (address, number) = (self.hash(), Some(self.number));
         self.peer.claim(Claim { address, number, since, takes_messages: true });
         self.nodes.settle();
     }
 
     /// Sends to node 0, and returns when everything is done.
-    fn send(&self, kind: EnvelopeKind, recipients: Vec<Recipient>, bytes: &str) -> Ticket {
+    pub(crate) fn send(&self, kind: EnvelopeKind, recipients: Vec<Recipient>, bytes: &str) -> Ticket {
         self.send_tracked(kind, recipients, bytes, true)
     }
 
@@ -86,7 +86,7 @@ impl Peer {
         ticket
     }
 
-    fn online(&self, node: usize, user: &str, resource: &str) -> NodeClient {
+    pub(crate) fn online(&self, node: usize, user: &str, resource: &str) -> NodeClient {
         let client = self.nodes.node(node).connect(user, resource);
         client.send("<presence/>");
         self.nodes.settle();
@@ -95,7 +95,7 @@ impl Peer {
     }
 
     /// The messages that arrived at the peer.
-    fn received(&self) -> Vec<Envelope> {
+    pub(crate) fn received(&self) -> Vec<Envelope> {
         let envelope = |event| match event {
             InboxEvent::Envelope(_, envelope) if envelope.header.class == EnvelopeClass::Message => {
                 Some(envelope)
@@ -106,7 +106,7 @@ impl Peer {
     }
 
     /// Settles everything but messages: one receipt covers all tickets up to its own.
-    fn settle_reports(&self) {
+    pub(crate) fn settle_reports(&self) {
         for event in self.inbox.events() {
             if let InboxEvent::Envelope(from, envelope) = event
                 && envelope.header.class == EnvelopeClass::Control
@@ -125,12 +125,12 @@ impl Peer {
         self.inbox.events().into_iter().flat_map(recipients).collect()
     }
 
-    fn violations(&self, violation: PeerViolation) -> u64 {
+    pub(crate) fn violations(&self, violation: PeerViolation) -> u64 {
         self.nodes.node(0).node.metrics.cluster_violations.get([violation.as_str()])
     }
 }
 
-fn messages(client: &NodeClient) -> Vec<String> {
+pub(crate) fn messages(client: &NodeClient) -> Vec<String> {
     let mut stanzas = client.recv();
     stanzas.retain(|stanza| stanza.starts_with("<message"));
     stanzas

@@ -13,6 +13,7 @@
 )]
 
 mod announcements;
+mod bad_input;
 mod cases;
 mod chain_observer;
 mod envelopes;
