@@ -73,7 +73,9 @@ fn what_nodes_send_each_other_may_be_cut_anywhere() {
             last = Some(ticket).filter(|ticket| ticket.has_receipt()).or(last);
         }
         test.nodes.settle();
-        [&romeo, &juliet].map(|client| client.recv());
+        for client in [&romeo, &juliet] {
+            client.recv();
+        }
     }
     test.nodes.settle();
     assert!(test.inbox.receipt(test.nodes.id(0)) >= last, "every ticket ends");
