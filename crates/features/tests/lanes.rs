@@ -118,7 +118,9 @@ fn stanzas_of_other_nodes_are_refused_beyond_a_bound_over_all_lanes_and_other_so
     let (engine, peer) = (nodes.node(0), nodes.id(1));
     let (juliet, romeo) = (online(engine, "juliet"), online(engine, "romeo"));
     nodes.settle();
-    [&juliet, &romeo].map(NodeClient::recv);
+    for client in [&juliet, &romeo] {
+        client.recv();
+    }
     let to = Jid::parse("juliet@example.com").unwrap();
     let text = format!(
         "<message xmlns='jabber:client' from='bot@example.com/r' to='{to}' id='1'><body>{}</body></message>",
