@@ -31,7 +31,6 @@ pub mod host;
 pub mod host_extension;
 pub mod http_route;
 pub mod iq;
-pub mod limits;
 pub mod message_backup;
 pub mod multicast;
 pub mod node;
@@ -55,7 +54,7 @@ pub use effect::{Effect, Effects};
 pub use engine_metrics::{self as metrics, StanzaSource, domain_counters};
 pub use environment::{bytestream_relay, file_storage, passwords, public_url, server_secret};
 pub use host::{Host, Hosts};
-pub use limits::NodeLimits;
+pub use limits::{self, NodeLimits};
 pub use multicast::{Multicast, UndeliveredRecipient};
 pub use node::{Node, NodeComponents};
 pub use outbox::{

@@ -103,32 +103,31 @@ pub(super) fn lost_presence() -> StreamError {
         .text("presence was dropped while the session had no connection")
 }
 
-impl OutboxLimits {
-    fn queue_bytes(&self, class: QueueClass) -> u32 {
-        match class {
-            QueueClass::Control => self.queue_control_bytes,
-            QueueClass::Message => self.queue_message_bytes,
-            QueueClass::Presence => self.queue_presence_bytes,
-        }
+/// Limit of a class in one queue, in bytes.
+fn queue_bytes(limits: &OutboxLimits, class: QueueClass) -> u32 {
+    match class {
+        QueueClass::Control => limits.queue_control_bytes,
+        QueueClass::Message => limits.queue_message_bytes,
+        QueueClass::Presence => limits.queue_presence_bytes,
     }
+}
 
-    /// Common share of all senders of unsubscribed presence, in bytes.
-    fn unsubscribed_share_bytes(&self) -> u32 {
-        self.queue_presence_bytes / 4
-    }
+/// Common share of all senders of unsubscribed presence, in bytes.
+fn unsubscribed_share_bytes(limits: &OutboxLimits) -> u32 {
+    limits.queue_presence_bytes / 4
+}
 
-    /// Share of one sender in a queue, in bytes.
-    fn sender_share_bytes(&self, class: QueueClass) -> u32 {
-        let share = u64::from(self.queue_bytes(class)) * u64::from(self.queue_sender_percent) / 100;
-        u32::try_from(share).unwrap_or(u32::MAX)
-    }
+/// Share of one sender in a queue, in bytes.
+fn sender_share_bytes(limits: &OutboxLimits, class: QueueClass) -> u32 {
+    let share = u64::from(queue_bytes(limits, class)) * u64::from(limits.queue_sender_percent) / 100;
+    u32::try_from(share).unwrap_or(u32::MAX)
 }
 
 impl Inner {
     /// Whether a stanza of this size needs [`Inner::admit`] before it is queued.
     pub(super) fn needs_admission_check(&self, class: QueueClass, size: u32, limits: &OutboxLimits) -> bool {
         let bytes = self.bytes[class.index()];
-        bytes > 0 && bytes + size > limits.sender_share_bytes(class)
+        bytes > 0 && bytes + size > sender_share_bytes(limits, class)
             || self.bytes.iter().sum::<u32>() + size > UNCOUNTED_QUEUE_BYTES
             || self.backlog_entry().is_some()
             || self.is_detached()
@@ -162,13 +161,13 @@ impl Inner {
         let (mut dropped, mut lossy) = (0, false);
 
         // Before anything is dropped: room in the common share can be made for any smaller item.
-        let common_share = limits.unsubscribed_share_bytes();
+        let common_share = unsubscribed_share_bytes(limits);
         let in_common_share = foreign && item.rank == Rank::UnsubscribedPresence;
         if in_common_share && size > common_share {
             return rejected(ExceededLimit::SenderShare);
         }
 
-        let share = limits.sender_share_bytes(class);
+        let share = sender_share_bytes(limits, class);
         if foreign && self.exceeds_limit(class, size, share) {
             let held = self.sum_bytes(|i| i.rank.class() == class && i.sender == sender);
             if held + size > share {
@@ -189,7 +188,7 @@ impl Inner {
             }
         }
 
-        let limit = limits.queue_bytes(class);
+        let limit = queue_bytes(limits, class);
         let reserved = foreign && class == QueueClass::Control && item.rank != Rank::RequestedResponse;
         let limit = if reserved { limit - limit / 4 } else { limit };
         if self.exceeds_limit(class, size, limit) {
@@ -286,7 +285,7 @@ impl Inner {
         foreign: bool,
         limits: &OutboxLimits,
     ) -> Option<(u32, bool)> {
-        let small_share = (limits.queue_bytes(QueueClass::Presence) / 16).max(SMALL_PRESENCE_BYTES);
+        let small_share = (queue_bytes(limits, QueueClass::Presence) / 16).max(SMALL_PRESENCE_BYTES);
         let unsubscribed = self.sum_bytes(|i| i.rank == Rank::UnsubscribedPresence);
         let mut held = HashMap::<u32, u32>::new();
         for item in self.queue.iter().filter(|item| item.rank == Rank::Presence) {
@@ -881,7 +880,7 @@ mod tests {
             let expected = if n < 4 { PushOutcome::Queued } else { PushOutcome::DroppedOlder(1) };
             assert_eq!(pushed, expected, "{n}");
         }
-        let share = limits.unsubscribed_share_bytes();
+        let share = unsubscribed_share_bytes(&limits);
         let held: u32 = 20 * 4_300 + share;
         assert!(queue.outbox.queued_bytes() <= held, "{} of {held}", queue.outbox.queued_bytes());
         assert_eq!(
@@ -920,7 +919,7 @@ mod tests {
         for n in 0..3 {
             assert_eq!(push(&format!("s{n}"), 20_000), PushOutcome::Queued);
         }
-        let sizes = [limits.sender_share_bytes(QueueClass::Presence), limits.unsubscribed_share_bytes()];
+        let sizes = [sender_share_bytes(&limits, QueueClass::Presence), unsubscribed_share_bytes(&limits)];
         let before = queue.outbox.queued_bytes();
         for (from, size) in [("t", sizes[0]), ("t", sizes[1]), ("s0", sizes[1])] {
             let pushed = push(from, size as usize);

@@ -17,7 +17,6 @@ pub mod delivery_sampling;
 mod delivery_state;
 mod delivery_waiters;
 mod ended_streams;
-pub mod limits;
 mod outbox;
 pub mod outbox_registry;
 pub mod outstanding;
@@ -34,7 +33,7 @@ pub use delay_generation::DelayToken;
 pub use delivery_sampling::LatencySample;
 pub use delivery_waiters::AwaitedDelivery;
 pub use ended_streams::{EndedStreams, ResumptionRecord};
-pub use limits::OutboxLimits;
+pub use limits::{self, OutboxLimits};
 pub use outbox::{
     DeliveryProgress, DequeueOutcome, MAX_DELAYED_BYTES, Outbox, PushOutcome, QUEUE_FULL_CONDITION,
     QueuedBatch, QueuedStanza, ToRewrite, Urgency, queued_size,

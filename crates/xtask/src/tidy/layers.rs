@@ -44,6 +44,7 @@ const ENGINE_PARTS: &[&str] = &[
     "cluster",
     "declarations",
     "environment",
+    "limits",
     "queues",
     "outbox",
     "stanza-rates",
@@ -61,6 +62,7 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule { name: "store", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
     LayerRule { name: "cluster", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
     LayerRule { name: "declarations", layer: 1, uses: &["xml"], never: NEVER_IN_VALUES },
+    LayerRule { name: "limits", layer: 1, uses: &["xml"], never: NEVER_IN_VALUES },
     LayerRule { name: "environment", layer: 1, uses: &["base", "jid"], never: NEVER_IN_VALUES },
     LayerRule {
         name: "net",
@@ -82,7 +84,12 @@ const LAYER_RULES: &[LayerRule] = &[
     },
     LayerRule { name: "tls-records", layer: 2, uses: &[], never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES] },
     LayerRule { name: "queues", layer: 3, uses: &["base"], never: NEVER_IN_ENGINE },
-    LayerRule { name: "outbox", layer: 3, uses: &["base", "jid", "xml", "stanza"], never: NEVER_IN_ENGINE },
+    LayerRule {
+        name: "outbox",
+        layer: 3,
+        uses: &["base", "jid", "xml", "stanza", "limits"],
+        never: NEVER_IN_ENGINE,
+    },
     LayerRule {
         name: "stanza-rates",
         layer: 3,

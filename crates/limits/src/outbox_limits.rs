@@ -45,7 +45,7 @@ pub struct OutboxLimits {
     /// Percent of each of these queues that one sender may fill.
     pub queue_sender_percent: u32,
     /// Backlog of clients that do not read: queues and unacknowledged stanzas of detached sessions, and queues
-    /// of more than [`crate::backlog::UNCOUNTED_QUEUE_BYTES`].
+    /// of more than 64 KiB.
     pub backlog_bytes: u32,
     /// Backlog of all sessions of one account.
     pub backlog_bytes_per_account: u32,

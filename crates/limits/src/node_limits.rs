@@ -1,10 +1,6 @@
-//! All limits of the engine with their defaults.
-//!
-//! Limits before authentication are tighter than those after it. Sizes are bytes, times are seconds.
+//! All limits of a running node.
 
-use outbox::limits::{NAME_BYTES, OutboxLimits};
-
-pub use outbox::limits::{ADDED_BYTES, FRAGMENT_LIMITS, MAX_STANZA_BYTES, STANZA_LIMITS};
+use crate::outbox_limits::{ADDED_BYTES, NAME_BYTES, OutboxLimits};
 
 /// Limits of a running node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +42,7 @@ pub struct NodeLimits {
     /// Percent of each of these queues that one sender may fill.
     pub queue_sender_percent: u32,
     /// Backlog of clients that do not read: queues and unacknowledged stanzas of detached sessions, and queues
-    /// of more than [`crate::session::backlog::UNCOUNTED_QUEUE_BYTES`].
+    /// of more than 64 KiB.
     pub backlog_bytes: u32,
     /// Backlog of all sessions of one account.
     pub backlog_bytes_per_account: u32,
