@@ -67,7 +67,7 @@ impl Node {
                 }
             }
         }
-        self.forget_blocklist(jid);
+        self.account_views().forget_blocklist(jid);
         self.invalidate_elsewhere(jid, InvalidationSubject::Deleted);
         let event = LifecycleEvent::Removed { jid: jid.bare().to_jid(), contacts };
         self.run_event_spawned(event, host.clone());

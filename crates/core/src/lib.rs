@@ -19,9 +19,8 @@
 
 pub mod account;
 mod account_lifecycle;
-mod account_recheck;
+pub mod account_views;
 pub mod blocklist;
-pub mod blocklist_cache;
 pub mod disco;
 pub mod domains;
 pub mod effect;

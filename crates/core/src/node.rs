@@ -17,6 +17,7 @@ use queues::keyed_queues::{KeyedQueueLimits, KeyedQueues};
 use store::{RosterUpdateOutcome, Stores, Subscription};
 
 use crate::account::Account;
+use crate::account_views::AccountViews;
 use crate::domain_counters::{DomainTotals, OTHER_DOMAINS};
 use crate::domains::{ComponentError, DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
@@ -42,6 +43,8 @@ pub struct NodeComponents {
     pub cluster: Arc<dyn Cluster>,
     /// Routing between this node and the others.
     pub peers: Box<dyn PeerRouting>,
+    /// Keeps the views of accounts equal to the store.
+    pub account_views: Box<dyn AccountViews>,
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Spawner of tasks.
@@ -99,8 +102,8 @@ pub struct Node {
     pub version: &'static str,
     /// Values of the program, of features and of crates above the engine, by type.
     pub extensions: NodeExtensions,
-    pub(crate) blocklist_cache: crate::blocklist_cache::BlocklistCache,
     peers: Box<dyn PeerRouting>,
+    account_views: Box<dyn AccountViews>,
     pub(crate) lanes: RecipientLanes,
     /// Presence broadcasts in progress and what must follow them, by the hash of the account.
     pub(crate) presence_jobs: KeyedQueues<u64, PresenceJob>,
@@ -147,8 +150,8 @@ impl Node {
             passwords: parts.passwords,
             version: parts.version,
             extensions: NodeExtensions::default(),
-            blocklist_cache: crate::blocklist_cache::BlocklistCache::new(parts.hasher),
             peers: parts.peers,
+            account_views: parts.account_views,
             lanes: RecipientLanes::default(),
             // Their sources bound them.
             presence_jobs: KeyedQueues::new(KeyedQueueLimits {
@@ -171,6 +174,11 @@ impl Node {
     /// Routing between this node and the others.
     pub fn peer_routing(&self) -> &dyn PeerRouting {
         &*self.peers
+    }
+
+    /// Keeps the views of this node's accounts equal to the store.
+    pub fn account_views(&self) -> &dyn AccountViews {
+        &*self.account_views
     }
 
     /// Host of a domain, if it is served here.
@@ -295,6 +303,7 @@ impl Node {
         self.start_due_jobs(now);
         self.extensions.sweep(self, now);
         self.peers.sweep(self, now);
+        self.account_views.sweep(self, now);
     }
 
     /// A stanza id (XEP-0359). It is greater than all that this node has assigned since its start, and no other node
@@ -345,7 +354,7 @@ impl Node {
         }
         let in_order = account.with(|state| state.apply_change(hash, &self.domains(), change));
         if !in_order {
-            self.reload_roster(account);
+            self.account_views.reload_roster(self, account);
         }
         in_order
     }

@@ -124,7 +124,7 @@ impl Node {
         self.report_sessions(&session.account);
         session.account.host().domain_counters.session_opened();
         if let Some(revision) = stale.filter(|_| !session.flags.has(flags::EPHEMERAL)) {
-            self.recheck_account(session.clone(), revision);
+            self.account_views().recheck_login(self, session.clone(), revision);
         }
         self.run_event_spawned(
             LifecycleEvent::Opened(session.clone()),

@@ -9,7 +9,7 @@
 //!
 //! # Pitfalls
 //!
-//! The first check also reads the blocklist of an absent account (see [`crate::blocklist_cache`]), so that only
+//! The first check also reads the blocklist of an absent account (crate `throng-access`), so that only
 //! later checks cost the same.
 
 use jid::{Jid, JidRef};

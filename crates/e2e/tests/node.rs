@@ -443,16 +443,18 @@ async fn round_trips() {
     let limits = throng_core::NodeLimits::default();
     let enabled = features::registry::enable(&std::collections::BTreeMap::new()).expect("the defaults");
     let host = feature_api::build_host("example.com", &enabled, &limits).expect("a host");
+    let hasher = cluster::AddressHasher::new([1; 16]);
     let node = throng_core::Node::new(throng_core::NodeComponents {
         hosts: [("example.com".to_owned(), Arc::new(host))].into_iter().collect(),
         stores,
         cluster: Arc::new(cluster::SingleNode::new(cluster::NodeId::new("test").expect("a name"))),
         peers: Box::new(peers::PeerRouter::default()),
+        account_views: Box::new(testkit::StoreBackedViews::new(hasher)),
         clock,
         spawner: Arc::new(tasks),
         metrics: throng_core::metrics::Metrics::new(&mut prometheus_client::registry::Registry::default()),
         limits,
-        hasher: cluster::AddressHasher::new([1; 16]),
+        hasher,
         admins: vec![],
         passwords: throng_core::passwords::PlainPasswords::shared(),
         version: "test",

@@ -165,15 +165,15 @@ impl Peers<'_> {
             InvalidationSubject::Roster | InvalidationSubject::Subscriptions => {
                 self.advance_roster_epoch(jid);
                 if let Some(account) = self.routing_table.find(jid) {
-                    self.reload_roster(account);
+                    self.account_views().reload_roster(self, account);
                 }
             }
-            InvalidationSubject::Blocklist => self.reload_blocklist(jid),
+            InvalidationSubject::Blocklist => self.account_views().reload_blocklist(self, jid),
             // It may be enabled again when this arrives.
             InvalidationSubject::Disabled => self.check_account(jid),
             InvalidationSubject::Deleted => {
                 self.end_sessions_here(jid, "the account was removed");
-                self.forget_blocklist(jid);
+                self.account_views().forget_blocklist(jid);
             }
         }
     }
@@ -185,7 +185,7 @@ impl Peers<'_> {
         let node = self.owned();
         let task = async move {
             let node = node.view();
-            if let Err(error) = node.refresh_account(&account).await {
+            if let Err(error) = node.account_views().refresh_account(&node, &account).await {
                 tracing::warn!(account = %account.jid, %error, "cannot read an account that changed");
                 node.end_sessions_here(account.jid.as_ref(), "the account may be disabled");
             }

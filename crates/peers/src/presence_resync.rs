@@ -279,7 +279,7 @@ impl Peers<'_> {
             let mut accounts = Vec::new();
             self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
             for account in accounts.iter().filter(|account| account.id != AddressId::UNASSIGNED) {
-                if let Err(error) = self.refresh_account(account).await {
+                if let Err(error) = self.account_views().refresh_account(self, account).await {
                     tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
                 }
                 yield_now().await;
@@ -326,7 +326,7 @@ impl Peers<'_> {
         if let Some(claim) = shared {
             self.on_peer_claim(from, *claim);
         }
-        if was_lost && let Err(error) = self.refresh_account(account).await {
+        if was_lost && let Err(error) = self.account_views().refresh_account(self, account).await {
             tracing::warn!(account = %account.jid, %error, "cannot read an account again after a partition");
         }
         let concerned = shared.is_some()

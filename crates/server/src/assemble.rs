@@ -140,6 +140,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         stores,
         cluster: Arc::new(SingleNode::new(cluster::NodeId::new("node-1").context("a node name")?)),
         peers: Box::new(peers::PeerRouter::default()),
+        account_views: Box::new(access::StoreBackedViews::new(hasher)),
         clock,
         spawner: Arc::new(node_tasks.clone()),
         metrics,

@@ -140,16 +140,18 @@ impl TestNode {
         let tasks = Arc::new(tasks);
         let kept = FeatureState::default();
         let hosts = hosts(domains, enabled, &limits, &kept);
+        let hasher = cluster::AddressHasher::new([1; 16]);
         let node = Node::new(NodeComponents {
             hosts,
             stores: counted.stores(),
             cluster,
             peers: Box::new(peers::PeerRouter::default()),
+            account_views: Box::new(access::StoreBackedViews::new(hasher)),
             clock: clock.clone(),
             spawner: tasks.clone(),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
             limits,
-            hasher: cluster::AddressHasher::new([1; 16]),
+            hasher,
             admins: vec![],
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",

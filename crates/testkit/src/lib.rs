@@ -22,7 +22,7 @@ pub mod server;
 pub mod test_nodes;
 pub mod tls;
 
-pub use access::login;
+pub use access::{StoreBackedViews, login};
 pub use compare::{assert_same, canonical};
 pub use engine::{NodeClient, TestNode};
 pub use test_nodes::TestNodes;

@@ -62,12 +62,7 @@ impl Node {
     /// Replaces the roster view of an account with one that was read after another node changed it. Contacts whose
     /// subscription began or ended receive presence of the sessions here, and these receive that of contacts to which a
     /// subscription began.
-    pub(crate) fn replace_roster_view(
-        self: &Arc<Self>,
-        account: &Arc<Account>,
-        items: &[RosterItem],
-        version: u64,
-    ) {
+    pub fn replace_roster_view(self: &Arc<Self>, account: &Arc<Account>, items: &[RosterItem], version: u64) {
         let peers = self.peers();
         let changed = account.with(|state| {
             if version < state.roster_version {

@@ -302,7 +302,7 @@ impl Node {
     }
 
     /// Reports a change of an account in the store to all other nodes.
-    pub(crate) fn invalidate_elsewhere(self: &Arc<Self>, jid: JidRef<'_>, subject: InvalidationSubject) {
+    pub fn invalidate_elsewhere(self: &Arc<Self>, jid: JidRef<'_>, subject: InvalidationSubject) {
         if let Some(peers) = self.peers() {
             peers.invalidate(self, jid, subject);
         }

@@ -26,7 +26,7 @@
 //! # Pitfalls
 //!
 //! Most handlers run only for accounts with [`flags::ACCOUNT_BLOCKS`], which the engine maintains. Change lists
-//! through [`throng_core::Node::update_blocklist`] only.
+//! through [`throng_core::account_views::AccountViews::update_blocklist`] only.
 
 mod offline_users;
 mod presence;
@@ -296,7 +296,7 @@ async fn apply_request(
         (false, true) => (Vec::new(), Unblock::All),
         (false, false) => (Vec::new(), Unblock::These(jids.clone())),
     };
-    let done = match node.update_blocklist(&account.jid, add, remove, limit).await {
+    let done = match node.account_views().update_blocklist(node, &account.jid, add, remove, limit).await {
         Err(error) => return Err(store_error(error)),
         Ok(BlocklistOutcome::NoAccount) => return Err(StanzaCondition::ItemNotFound.into()),
         Ok(BlocklistOutcome::Full) => {

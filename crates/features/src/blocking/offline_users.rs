@@ -10,7 +10,7 @@
 //! # Pitfalls
 //!
 //! A message to an absent user must not cost a database query each time. The node caches earlier results
-//! ([`throng_core::blocklist_cache`]).
+//! ([`throng_core::account_views`]).
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ pub(super) fn filter(node: &Arc<Node>, kind: StanzaKind, from: JidRef<'_>, to: J
     if never_blocked(to, from) {
         return Flow::Next;
     }
-    match node.has_blocked(to, from) {
+    match node.account_views().has_blocked(to, from) {
         Some(false) => Flow::Next,
         Some(true) => Flow::Stop(blocked_outcome(kind)),
         None => {
             let (node, from, to) = (node.clone(), from.to_jid(), to.bare().to_jid());
             Flow::Wait(Box::pin(async move {
-                match node.load_has_blocked(to.as_ref(), from.as_ref()).await {
+                match node.account_views().load_has_blocked(&node, to.as_ref(), from.as_ref()).await {
                     Ok(false) => HandlerOutcome::next(),
                     Ok(true) => HandlerOutcome {
                         flow: Flow::Stop(blocked_outcome(kind)),
@@ -51,7 +51,7 @@ pub(super) fn filter(node: &Arc<Node>, kind: StanzaKind, from: JidRef<'_>, to: J
 pub(super) fn like_absent(node: &Arc<Node>, from: JidRef<'_>, to: JidRef<'_>) -> Flow {
     if never_blocked(to, from)
         || matches!(node.visibility(to, from), Visibility::Visible)
-        || node.has_blocked(to, from).is_some()
+        || node.account_views().has_blocked(to, from).is_some()
     {
         return Flow::Next;
     }
@@ -66,7 +66,7 @@ pub(super) fn refuse_like_absent(
     to: JidRef<'_>,
 ) -> Flow {
     let answered = AUTO_ANSWERED.union(STORABLE).contains(kind);
-    if !answered || node.has_blocked(to, from).is_some() {
+    if !answered || node.account_views().has_blocked(to, from).is_some() {
         return Flow::Stop(blocked_outcome(kind));
     }
     ask(node, from, to, Some(kind))
@@ -76,7 +76,8 @@ pub(super) fn refuse_like_absent(
 fn ask(node: &Arc<Node>, from: JidRef<'_>, to: JidRef<'_>, refused: Option<StanzaKind>) -> Flow {
     let (node, from, to) = (node.clone(), from.to_jid(), to.bare().to_jid());
     Flow::Wait(Box::pin(async move {
-        match (node.load_has_blocked(to.as_ref(), from.as_ref()).await, refused) {
+        let answer = node.account_views().load_has_blocked(&node, to.as_ref(), from.as_ref()).await;
+        match (answer, refused) {
             (Ok(_), None) => HandlerOutcome::next(),
             (Ok(_), Some(kind)) => {
                 HandlerOutcome { flow: Flow::Stop(blocked_outcome(kind)), effects: Effects::default() }

@@ -515,8 +515,10 @@ fn concurrent_changes_agree_with_the_store() {
     let node = &engine.node;
     let jid = |text: &str| Jid::parse(text).unwrap();
     // Both start before either completes, and complete in reverse order.
-    let one = node.update_blocklist(&account.jid, vec![jid("a@x")], Unblock::These(vec![]), 9);
-    let two = node.update_blocklist(&account.jid, vec![jid("b@x")], Unblock::These(vec![jid("a@x")]), 9);
+    let views = node.account_views();
+    let one = views.update_blocklist(node, &account.jid, vec![jid("a@x")], Unblock::These(vec![]), 9);
+    let two =
+        views.update_blocklist(node, &account.jid, vec![jid("b@x")], Unblock::These(vec![jid("a@x")]), 9);
     engine.block_on(two).unwrap();
     engine.block_on(one).unwrap();
     let stored = engine.block_on(engine.stores.blocklists.blocklist(account.jid.as_ref())).unwrap();

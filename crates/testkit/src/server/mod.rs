@@ -187,16 +187,18 @@ impl TestServer {
         let host = |d: &&str| {
             ((*d).to_owned(), Arc::new(feature_api::build_host(d, &enabled, &setup.limits).expect("a host")))
         };
+        let hasher = cluster::AddressHasher::new([1; 16]);
         let node = Node::new(NodeComponents {
             hosts: setup.domains.iter().map(host).collect(),
             stores: counted.stores(),
             cluster,
             peers: Box::new(peers::PeerRouter::default()),
+            account_views: Box::new(access::StoreBackedViews::new(hasher)),
             clock: clock.clone(),
             spawner: Arc::new(CurrentRuntimeSpawner(tokio::runtime::Handle::current())),
             metrics: Metrics::new(&mut prometheus_client::registry::Registry::default()),
             limits: setup.limits.clone(),
-            hasher: cluster::AddressHasher::new([1; 16]),
+            hasher,
             admins: vec![],
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",

@@ -115,7 +115,12 @@ const LAYER_RULES: &[LayerRule] = &[
         uses: &["base", "jid", "xml", "declarations", "stanza-rates", "core"],
         never: NEVER_IN_ENGINE,
     },
-    LayerRule { name: "access", layer: 5, uses: &["base", "jid", "store", "core"], never: NEVER_IN_ENGINE },
+    LayerRule {
+        name: "access",
+        layer: 5,
+        uses: &["base", "jid", "stanza", "store", "cluster", "core"],
+        never: NEVER_IN_ENGINE,
+    },
     LayerRule {
         name: "commands",
         layer: 6,

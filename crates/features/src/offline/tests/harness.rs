@@ -124,16 +124,18 @@ impl OfflineHarness {
         let enabled = [EnabledFeature { feature: &FEATURE, options: set }];
         let feature_state = feature_api::feature_state::FeatureState::default();
         let host = feature_api::build_host_with("capulet.com", &enabled, &limits, &feature_state).unwrap();
+        let hasher = cluster::AddressHasher::new([1; 16]);
         let node = Node::new(NodeComponents {
             hosts: [("capulet.com".to_owned(), Arc::new(host))].into(),
             stores,
             cluster: Arc::new(SingleNode::new(NodeId::new("test").unwrap())),
             peers: Box::new(peers::PeerRouter::default()),
+            account_views: Box::new(testkit::StoreBackedViews::new(hasher)),
             clock: clock.clone(),
             spawner: tasks.clone(),
             metrics: Metrics::default(),
             limits,
-            hasher: cluster::AddressHasher::new([1; 16]),
+            hasher,
             admins: vec![],
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",

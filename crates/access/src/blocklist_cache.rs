@@ -1,6 +1,6 @@
-//! Cache of the blocklists of accounts that are not connected, and the only way to change a list.
+//! Cache of the blocklists of accounts that are not connected, and the only way to change a list: XEP-0191 1.3.
 //!
-//! A connected account holds its list ([`crate::Account::blocks`]). For other accounts the store must be
+//! A connected account holds its list ([`Account::blocks`]). For other accounts the store must be
 //! queried, and a message to an absent user must not cost a query each time; so results are cached, within
 //! [`MAX_ENTRIES`] and [`MAX_BYTES`].
 //!
@@ -8,7 +8,7 @@
 //!
 //! # Pitfalls
 //!
-//! A list must only be changed by [`Node::update_blocklist`]. A direct write to the store leaves sessions and
+//! A list must only be changed by [`Views::update_blocklist`]. A direct write to the store leaves sessions and
 //! this cache with the old list.
 
 use std::collections::HashMap;
@@ -19,16 +19,16 @@ use base::lock::LeafMutex;
 use cluster::{AddressHasher, InvalidationSubject};
 use jid::{Jid, JidRef};
 use store::{BlocklistOutcome, StoreError, Unblock};
+use throng_core::Blocklist;
+use throng_core::account::Account;
+use throng_core::server_error::ServerError;
 
-use crate::account::Account;
-use crate::blocklist::Blocklist;
-use crate::node::Node;
-use crate::server_error::ServerError;
+use crate::account_views::Views;
 
 /// Maximum number of cached lists.
-pub const MAX_ENTRIES: usize = 65_536;
+const MAX_ENTRIES: usize = 65_536;
 /// Maximum bytes of cached lists.
-pub const MAX_BYTES: usize = 16 * 1024 * 1024;
+const MAX_BYTES: usize = 16 * 1024 * 1024;
 const SHARDS: usize = 16;
 /// Maximum number of reloads of a view when changes of one account overtake one another.
 const MAX_RELOADS: usize = 4;
@@ -62,7 +62,8 @@ impl BlocklistCache {
         &self.changes[(self.hasher.hash(owner) >> 28) as usize % 256]
     }
 
-    fn get(&self, owner: JidRef<'_>) -> Option<Option<Arc<Blocklist>>> {
+    /// The cached list of an account.
+    pub(crate) fn get(&self, owner: JidRef<'_>) -> Option<Option<Arc<Blocklist>>> {
         self.shard(owner).lock().lists.get(owner.bare().as_str()).cloned()
     }
 
@@ -83,7 +84,7 @@ impl BlocklistCache {
     }
 
     /// Records a durable change; returns the number of changes.
-    fn record_change(&self, owner: JidRef<'_>) -> u32 {
+    pub(crate) fn record_change(&self, owner: JidRef<'_>) -> u32 {
         let mut shard = self.shard(owner).lock();
         let count = self.change_count(owner).fetch_add(1, Ordering::AcqRel).wrapping_add(1);
         if let Some(old) = shard.lists.remove(owner.bare().as_str()) {
@@ -93,23 +94,21 @@ impl BlocklistCache {
     }
 }
 
-impl Node {
-    /// Whether the account `owner` has blocked this address; `None` if the store must be queried.
-    pub fn has_blocked(&self, owner: JidRef<'_>, other: JidRef<'_>) -> Option<bool> {
-        let list = self.blocklist_cache.get(owner)?;
-        Some(list.is_some_and(|list| list.matches(other)))
-    }
-
-    /// Like [`Node::has_blocked`], but queries the store if necessary.
+impl Views<'_> {
+    /// See [`throng_core::account_views::AccountViews::load_has_blocked`].
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn load_has_blocked(&self, owner: JidRef<'_>, other: JidRef<'_>) -> Result<bool, StoreError> {
-        let before = self.blocklist_cache.change_count(owner).load(Ordering::Acquire);
+    pub(crate) async fn load_has_blocked(
+        &self,
+        owner: JidRef<'_>,
+        other: JidRef<'_>,
+    ) -> Result<bool, StoreError> {
+        let before = self.state.blocklists.change_count(owner).load(Ordering::Acquire);
         let list = self.stores.blocklists.blocklist(owner.bare()).await?;
         let list = Blocklist::new(&list).map(Arc::new);
         let covers = list.as_ref().is_some_and(|list| list.matches(other));
-        self.blocklist_cache.insert(owner, list, before);
+        self.state.blocklists.insert(owner, list, before);
         Ok(covers)
     }
 
@@ -118,18 +117,18 @@ impl Node {
     ///
     /// # Errors
     /// If the store does not answer; nothing was changed then.
-    pub async fn update_blocklist(
-        self: &Arc<Self>,
+    pub(crate) async fn update_blocklist(
+        &self,
         owner: &Jid,
         add: Vec<Jid>,
         remove: Unblock,
         limit: u32,
     ) -> Result<BlocklistOutcome, StoreError> {
-        let changes = self.blocklist_cache.change_count(owner.as_ref());
+        let changes = self.state.blocklists.change_count(owner.as_ref());
         let before = changes.load(Ordering::Acquire);
         let outcome = self.stores.blocklists.update_blocklist(owner.as_ref(), add, remove, limit).await?;
         let BlocklistOutcome::Changed(change) = &outcome else { return Ok(outcome) };
-        let seen = self.blocklist_cache.record_change(owner.as_ref());
+        let seen = self.state.blocklists.record_change(owner.as_ref());
         // Before the account is looked up: a login that read the old list is either found here or sees the
         // changed epoch.
         self.advance_roster_epoch(owner.as_ref());
@@ -152,7 +151,7 @@ impl Node {
         mut list: Option<Vec<Jid>>,
         mut seen: u32,
     ) -> Result<(), StoreError> {
-        let changes = self.blocklist_cache.change_count(account.jid.as_ref());
+        let changes = self.state.blocklists.change_count(account.jid.as_ref());
         for round in 1..=MAX_RELOADS {
             let now = match list.take() {
                 Some(list) => list,
@@ -168,14 +167,15 @@ impl Node {
 
     /// Another node has changed the list of an account. The sessions of an account whose list cannot be read end: they
     /// must not receive what the user has blocked.
-    pub fn reload_blocklist(self: &Arc<Self>, owner: JidRef<'_>) {
-        let seen = self.blocklist_cache.record_change(owner);
+    pub(crate) fn reload_blocklist(&self, owner: JidRef<'_>) {
+        let seen = self.state.blocklists.record_change(owner);
         self.advance_roster_epoch(owner);
         let Some(account) = self.routing_table.find(owner) else { return };
-        let node = self.clone();
+        let views = self.owned();
         self.spawner.spawn(
             "blocklist",
             Box::pin(async move {
+                let node = views.view();
                 let before = account.blocked();
                 if let Err(error) = node.set_blocklist(&account, None, seen).await {
                     tracing::warn!(account = %account.jid, %error, "cannot read a blocklist again; ending its sessions");
@@ -193,25 +193,20 @@ impl Node {
     /// # Errors
     /// Those of the store.
     pub(crate) async fn reread_blocklist(&self, account: &Account) -> Result<(), StoreError> {
-        let seen = self.blocklist_cache.record_change(account.jid.as_ref());
+        let seen = self.state.blocklists.record_change(account.jid.as_ref());
         self.set_blocklist(account, None, seen).await
     }
 
     /// Number of changes of an account's list, modulo 2^32, and of some other accounts' lists.
     pub(crate) fn blocklist_changes(&self, owner: JidRef<'_>) -> u32 {
-        self.blocklist_cache.change_count(owner).load(Ordering::Acquire)
+        self.state.blocklists.change_count(owner).load(Ordering::Acquire)
     }
 
     /// Sets the list of a connected account as read from the store, unless there were changes since
-    /// [`Node::blocklist_changes`] returned `before`: their tasks set it.
+    /// [`Views::blocklist_changes`] returned `before`: their tasks set it.
     pub(crate) fn refresh_blocklist(&self, account: &Account, list: &[Jid], before: u32) {
-        let changes = self.blocklist_cache.change_count(account.jid.as_ref());
+        let changes = self.state.blocklists.change_count(account.jid.as_ref());
         set_if_unchanged(account, list, changes, Some(before));
-    }
-
-    /// Removes the list of a removed account; another account of its name starts with an empty list.
-    pub fn forget_blocklist(&self, owner: JidRef<'_>) {
-        self.blocklist_cache.record_change(owner);
     }
 }
 

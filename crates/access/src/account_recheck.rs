@@ -1,7 +1,7 @@
 //! Repeated reads of an account whose view in memory may be outdated, until the view is current or its sessions end.
 //!
 //! A login reads the account before its session is in the routing table. A write in between does not find the
-//! session, so [`Node::bind`] compares the account's epoch and reads the account again. A roster view is also
+//! session, so `Node::bind` compares the account's epoch and reads the account again. A roster view is also
 //! read again when two changes of a roster were reported in the wrong order.
 //!
 //! The check fails closed: the account may be disabled, or may have blocked a sender or ended a subscription.
@@ -19,12 +19,11 @@ use std::sync::Arc;
 use base::lock::LeafMutex;
 use stanza::{StreamCondition, StreamError};
 use store::{StoreError, StoreErrorKind};
+use throng_core::account::Account;
+use throng_core::server_error::ServerError;
+use throng_core::session::{Extension, Session};
 
-use crate::account::Account;
-use crate::node::Node;
-use crate::node_extensions::Swept;
-use crate::server_error::ServerError;
-use crate::session::{Extension, Session};
+use crate::account_views::Views;
 
 /// Failed reads after which the sessions end.
 const MAX_ATTEMPTS: u32 = 3;
@@ -47,7 +46,7 @@ struct FailedRecheck {
 
 /// Checks that wait for their next attempt.
 #[derive(Default)]
-struct AccountRechecks(LeafMutex<Vec<FailedRecheck>>);
+pub(crate) struct AccountRechecks(LeafMutex<Vec<FailedRecheck>>);
 
 /// State of an account whose roster view is being reloaded.
 struct ReloadingRoster {
@@ -148,41 +147,36 @@ impl AccountRechecks {
     }
 }
 
-impl Swept for AccountRechecks {
+impl Views<'_> {
     /// Repeats the checks that are due.
-    fn sweep(&self, node: &Arc<Node>, now: u32) {
-        for FailedRecheck { outdated, attempts, .. } in self.take_due(now) {
-            node.spawn_recheck(outdated, attempts + 1);
+    pub(crate) fn repeat_rechecks(&self, now: u32) {
+        for FailedRecheck { outdated, attempts, .. } in self.state.rechecks.take_due(now) {
+            self.spawn_recheck(outdated, attempts + 1);
         }
     }
-}
 
-impl Node {
-    /// Reads the account of a session again, and ends the session if the account was removed or disabled after
-    /// its login had read it and before the session was in the routing table, or if that cannot be verified.
-    /// `revision` is that of the proved credentials.
-    pub(crate) fn recheck_account(self: &Arc<Self>, session: Arc<Session>, revision: u64) {
+    /// See [`throng_core::account_views::AccountViews::recheck_login`].
+    pub(crate) fn recheck_login(&self, session: Arc<Session>, revision: u64) {
         self.spawn_recheck(Outdated::Login(session, revision), 1);
     }
 
-    /// Reads the roster view of a connected account again. If it cannot be read, the account's sessions end.
-    pub fn reload_roster(self: &Arc<Self>, account: Arc<Account>) {
+    /// See [`throng_core::account_views::AccountViews::reload_roster`].
+    pub(crate) fn reload_roster(&self, account: Arc<Account>) {
         if let Some(reload) = RosterReload::begin(account) {
             self.spawn_recheck(Outdated::Roster(reload), 1);
         }
     }
 
-    /// Reads a connected account again, after changes may have been missed: ends its sessions if it was removed or
-    /// disabled.
+    /// See [`throng_core::account_views::AccountViews::refresh_account`].
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn refresh_account(self: &Arc<Self>, account: &Arc<Account>) -> Result<(), StoreError> {
+    pub(crate) async fn refresh_account(&self, account: &Arc<Account>) -> Result<(), StoreError> {
         let jid = account.jid.as_ref();
         if self.stores.accounts.get(jid).await?.is_none_or(|record| record.disabled) {
             let text = "the account was removed or disabled";
             self.end_sessions(jid, &StreamError::new(StreamCondition::NotAuthorized).text(text));
-            self.forget_blocklist(jid);
+            self.state.blocklists.record_change(jid);
             return Ok(());
         }
         self.reread_blocklist(account).await?;
@@ -191,11 +185,12 @@ impl Node {
         Ok(())
     }
 
-    fn spawn_recheck(self: &Arc<Self>, mut outdated: Outdated, mut attempts: u32) {
-        let node = self.clone();
+    fn spawn_recheck(&self, mut outdated: Outdated, mut attempts: u32) {
+        let views = self.owned();
         self.spawner.spawn(
             "account recheck",
             Box::pin(async move {
+                let node = views.view();
                 let error = loop {
                     if outdated.is_obsolete() {
                         return;
@@ -210,8 +205,7 @@ impl Node {
                 if attempts < MAX_ATTEMPTS {
                     tracing::warn!(%account, %error, attempts, "cannot recheck an account; retrying");
                     let due = node.seconds().saturating_add(1);
-                    let rechecks: Arc<AccountRechecks> = node.extensions.get_or_default_swept();
-                    rechecks.add(FailedRecheck { outdated, attempts, due });
+                    node.state.rechecks.add(FailedRecheck { outdated, attempts, due });
                     return;
                 }
                 tracing::warn!(%account, %error, attempts, "cannot recheck an account; ending its sessions");
@@ -228,7 +222,7 @@ impl Node {
         );
     }
 
-    async fn run_recheck(self: &Arc<Self>, outdated: &Outdated) -> Result<(), StoreError> {
+    async fn run_recheck(&self, outdated: &Outdated) -> Result<(), StoreError> {
         let account = outdated.account();
         match outdated {
             Outdated::Login(session, revision) => {
@@ -259,7 +253,7 @@ impl Node {
         Ok(())
     }
 
-    fn close_and_end(self: &Arc<Self>, session: &Arc<Session>, reason: StreamError) {
+    fn close_and_end(&self, session: &Arc<Session>, reason: StreamError) {
         session.outbox.close(reason);
         self.end_session(session);
     }
@@ -268,14 +262,14 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Host;
-    use crate::router::routing_table::RoutingTable;
+    use throng_core::Host;
+    use throng_core::router::routing_table::RoutingTable;
 
     fn account() -> Arc<Account> {
         let host = Host::new(jid::Jid::parse("example.com").unwrap(), Arc::default());
         let table = RoutingTable::new(cluster::AddressHasher::new([1; 16]));
         let jid = jid::Jid::parse("juliet@example.com").unwrap();
-        let host = crate::domains::CurrentHost::new(Arc::new(host));
+        let host = throng_core::domains::CurrentHost::new(Arc::new(host));
         Arc::new(Account::new(store::AddressId::UNASSIGNED, jid, host, &table))
     }
 
