@@ -1,4 +1,4 @@
-//! A virtual host: its domain, frozen hook chains, IQ table and disco information. The crate `feature-api` builds it from the
+//! A virtual host: its domain, frozen hook chains and IQ table. The crate `feature-api` builds it from the
 //! enabled features.
 //!
 //! A reload builds a new host and replaces the old one in the [`crate::domains`]; accounts with connected resources
@@ -14,16 +14,24 @@ use std::sync::Arc;
 use declarations::{FeatureOptions, StreamFeatures};
 use jid::Jid;
 
-use crate::disco::{DiscoInfo, DiscoNode};
 use crate::domain_counters::DomainCounters;
 use crate::hooks::Hooks;
 use crate::host_extension::HostExtensions;
-use crate::http_route::HttpRoute;
 use crate::iq::IqTable;
 use crate::message_backup::MessageBackup;
-use crate::periodic_job::PeriodicJob;
+use crate::metrics::Metrics;
+use crate::node::Node;
 use crate::service::Service;
 use crate::stream_elements::StreamElements;
+
+/// What a host does besides handling stanzas; the crate that builds hosts provides it.
+pub trait HostBackground: Send + Sync {
+    /// A node will serve the host: adds its counters to the metrics.
+    fn register_metrics(&self, host: &Host, metrics: &Metrics);
+
+    /// Called once a second, with the second of the node's clock.
+    fn sweep(&self, node: &Arc<Node>, host: &Arc<Host>, now: u32);
+}
 
 /// A virtual host.
 pub struct Host {
@@ -35,14 +43,8 @@ pub struct Host {
     pub iq: IqTable,
     /// What features provide ([`crate::provided`]), and what crates above the engine keep in it, such as commands.
     pub extensions: HostExtensions,
-    /// Disco information of the domain (XEP-0030).
-    pub disco_server: DiscoInfo,
-    /// Disco information of its accounts.
-    pub disco_account: DiscoInfo,
     /// Its stream features, besides those of the negotiation.
     pub stream_features: StreamFeatures,
-    /// Disco nodes that features provide.
-    pub disco_nodes: Vec<Arc<dyn DiscoNode>>,
     /// Elements that are not stanzas, and their owners.
     pub elements: StreamElements,
     /// A feature stores undelivered messages.
@@ -55,10 +57,8 @@ pub struct Host {
     pub domain_counters: Arc<DomainCounters>,
     /// Its services, in registry order.
     pub services: Vec<Arc<Service>>,
-    /// HTTP routes of its features.
-    pub http_routes: Vec<HttpRoute>,
-    /// Periodic jobs of its features.
-    pub periodic_jobs: Vec<PeriodicJob>,
+    /// What it does besides handling stanzas.
+    pub background: Option<Box<dyn HostBackground>>,
     /// Names of the enabled features, in registry order.
     pub features: Vec<&'static str>,
     /// Their options.
@@ -74,17 +74,13 @@ impl Host {
             hooks: Hooks::default(),
             iq: IqTable::default(),
             extensions: HostExtensions::default(),
-            disco_server: DiscoInfo::default(),
-            disco_account: DiscoInfo::default(),
             stream_features: StreamFeatures::default(),
-            disco_nodes: Vec::new(),
             elements: StreamElements::default(),
             stores_offline_messages: false,
             message_backup: None,
             iq_without_subscription: false,
             services: Vec::new(),
-            http_routes: Vec::new(),
-            periodic_jobs: Vec::new(),
+            background: None,
             features: Vec::new(),
             options: BTreeMap::new(),
         }

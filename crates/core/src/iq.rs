@@ -18,6 +18,10 @@ use crate::node::Node;
 use crate::service::Service;
 use crate::session::{Session, flags};
 
+/// Handles the responses of clients to requests of the server; a value of [`Node::extensions`].
+#[derive(Clone, Copy, Debug)]
+pub struct IqReplyHandler(pub fn(&Arc<Node>, &Arc<Session>, &Head, &[u8], &mut Effects));
+
 /// The entity that a request addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum IqTarget {

@@ -3,8 +3,7 @@
 //! RFC 6120, sections 7, 8 and 10; RFC 6121, section 8. It contains no sockets, no SQL and no NATS: connections
 //! are [`session::Outbox`]es and storage is the traits of `store`. It knows no feature: features register
 //! themselves through the crate `feature-api`. Of XEPs it contains the parts that sessions and routing need:
-//! last activity (XEP-0012), disco information (XEP-0030), blocklists (XEP-0191),
-//! acknowledgements (XEP-0198) and inactive clients (XEP-0352).
+//! last activity (XEP-0012), blocklists (XEP-0191), acknowledgements (XEP-0198) and inactive clients (XEP-0352).
 //!
 //! The path of a stanza: [`Node::ingest`] (checks, addresses, `outgoing` chain) → `route` → `incoming` chain →
 //! [`router::rules::decide`] → `deliver` chain → [`session::Outbox`], or the `undelivered` chain.
@@ -21,25 +20,21 @@ pub mod account;
 mod account_lifecycle;
 pub mod account_views;
 pub mod blocklist;
-pub mod disco;
 pub mod domains;
 pub mod effect;
 pub mod feature_notice;
 pub mod hooks;
 pub mod host;
 pub mod host_extension;
-pub mod http_route;
 pub mod iq;
 pub mod message_backup;
 pub mod multicast;
 pub mod node;
 pub mod node_extensions;
-pub mod periodic_job;
 pub mod principal;
 pub mod provided;
 pub mod router;
 pub mod server_error;
-pub mod server_iq;
 pub mod service;
 pub mod session;
 mod session_lifecycle;

@@ -24,7 +24,7 @@ use crate::effect::Effects;
 use crate::host::{Host, Hosts};
 use crate::limits::NodeLimits;
 use crate::message_backup::DeliveryWatch;
-use crate::metrics::{KINDS, Metrics};
+use crate::metrics::Metrics;
 use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
 use crate::router::lanes::RecipientLanes;
@@ -107,7 +107,6 @@ pub struct Node {
     pub(crate) lanes: RecipientLanes,
     /// Presence broadcasts in progress and what must follow them, by the hash of the account.
     pub(crate) presence_jobs: KeyedQueues<u64, PresenceJob>,
-    pub(crate) periodic_jobs: crate::periodic_job::PeriodicJobs,
     now: AtomicU32,
     /// Incremented by every roster write and every stored message of an account, in stripes: a login that read
     /// its data before such a write and binds after it reads again.
@@ -128,7 +127,7 @@ impl Node {
     pub fn new(parts: NodeComponents) -> Arc<Node> {
         let own = parts.cluster.node();
         let epoch = parts.cluster.members().iter().find(|member| member.node == own).map_or(0, |m| m.epoch);
-        know_hosts(&parts.metrics, parts.hosts.values());
+        register_metrics(&parts.metrics, parts.hosts.values());
         Arc::new(Node {
             domains: Domains::new(parts.hosts),
             routing_table: RoutingTable::new(parts.hasher),
@@ -159,7 +158,6 @@ impl Node {
                 bytes: 0,
                 forced_bytes: usize::MAX,
             }),
-            periodic_jobs: crate::periodic_job::PeriodicJobs::default(),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             ended_streams: EndedStreams::default(),
             account_rates: AccountRates::default(),
@@ -218,7 +216,7 @@ impl Node {
     ///
     /// Addresses of services must be checked before, see `feature_api::service`.
     pub fn set_hosts(self: &Arc<Self>, hosts: Hosts) -> usize {
-        know_hosts(&self.metrics, hosts.values());
+        register_metrics(&self.metrics, hosts.values());
         let gone = self.domains.set_hosts(hosts);
         if gone.is_empty() {
             return 0;
@@ -295,12 +293,16 @@ impl Node {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Must be called once a second: signals elapsed deadlines, starts periodic jobs, sweeps the extensions.
+    /// Must be called once a second: signals elapsed deadlines, sweeps the hosts and the extensions.
     pub fn sweep(self: &Arc<Self>) {
         let now = self.clock.now_seconds();
         self.now.store(now, Ordering::Relaxed);
         self.outboxes.check_deadlines(now);
-        self.start_due_jobs(now);
+        for host in self.hosts() {
+            if let Some(background) = &host.background {
+                background.sweep(self, &host, now);
+            }
+        }
         self.extensions.sweep(self, now);
         self.peers.sweep(self, now);
         self.account_views.sweep(self, now);
@@ -400,26 +402,10 @@ impl Node {
     }
 }
 
-/// Prints the counters of services, jobs and routes from the start, so that their first increase is visible.
-fn know_hosts<'a>(metrics: &Metrics, hosts: impl Iterator<Item = &'a Arc<Host>>) {
+fn register_metrics<'a>(metrics: &Metrics, hosts: impl Iterator<Item = &'a Arc<Host>>) {
     for host in hosts {
-        for service in &host.services {
-            for family in [&metrics.service_stanzas, &metrics.service_stanzas_limited] {
-                KINDS.iter().for_each(|kind| family.add([service.feature, kind], 0));
-            }
-        }
-        for job in &host.periodic_jobs {
-            for outcome in crate::periodic_job::OUTCOMES {
-                metrics.periodic_job_runs.add([job.spec.name, outcome], 0);
-            }
-        }
-        for route in host.http_routes.iter().map(|route| route.spec) {
-            for direction in ["in", "out"] {
-                metrics.http_route_bytes.add([route.prefix, direction], 0);
-            }
-            for method in route.methods {
-                metrics.http_route_requests.add([route.prefix, method, "2xx"], 0);
-            }
+        if let Some(background) = &host.background {
+            background.register_metrics(host, metrics);
         }
     }
 }

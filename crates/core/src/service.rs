@@ -19,7 +19,6 @@ use jid::{Jid, JidRef};
 use stanza::StanzaCondition;
 use stanza_rates::ServiceRates;
 
-use crate::disco::DiscoInfo;
 use crate::effect::Effects;
 use crate::hooks::Flow;
 use crate::host::Host;
@@ -69,8 +68,6 @@ pub struct Service {
     pub jid: Jid,
     /// Human-readable name.
     pub name: &'static str,
-    /// Its disco information.
-    pub disco: DiscoInfo,
     /// Its request handlers.
     pub iq: IqTable,
     /// Its handler of messages.

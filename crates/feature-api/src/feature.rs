@@ -7,25 +7,25 @@ use std::any::Any;
 use std::sync::Arc;
 
 use declarations::StreamFeature;
-use throng_core::disco::{DiscoForm, DiscoIdentity, DiscoInfo, DiscoNode};
 use throng_core::feature_notice::{NoticeHandler, NoticeHandlers};
 use throng_core::hooks::{
     Available, Closing, Created, Deliver, Delivered, Handler, HandlerEntry, Incoming, Interest, Opened,
     Outgoing, Phase, Point, Removed, Undelivered,
 };
 use throng_core::host_extension::HostExtensions;
-use throng_core::http_route::{HttpRoute, HttpRouteHandler, HttpRouteSpec};
 use throng_core::iq::{IqHandler, IqKey};
 use throng_core::limits::NodeLimits;
-use throng_core::periodic_job::{PeriodicJob, PeriodicJobHandler, PeriodicJobSpec};
 use throng_core::provided::Provided;
 use throng_core::service::ServiceHandler;
 use throng_core::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
 use xml::Ns;
 
-use crate::disco::DiscoExtensions;
+use crate::disco::{DiscoForm, DiscoIdentity, DiscoInfo, DiscoNode};
+use crate::disco_declarations::DiscoExtensions;
 use crate::feature_state::FeatureState;
 use crate::host::HostError;
+use crate::http_route::{HttpRoute, HttpRouteHandler, HttpRouteSpec};
+use crate::periodic_job::{PeriodicJob, PeriodicJobHandler, PeriodicJobSpec};
 use crate::service::{ServiceHandlers, ServiceSpec};
 
 pub use declarations::{FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec};

@@ -18,6 +18,8 @@ use std::sync::Arc;
 use base::lock::LeafMutex;
 use throng_core::domain_counters::{self, DomainCounters};
 
+use crate::periodic_job::PeriodicJobStates;
+
 type Key = (Box<str>, &'static str, TypeId);
 
 /// State by domain, feature and type. Clones share the same state. At most one entry for each of these, so it
@@ -26,6 +28,7 @@ type Key = (Box<str>, &'static str, TypeId);
 pub struct FeatureState(
     Arc<LeafMutex<HashMap<Key, Arc<dyn Any + Send + Sync>>>>,
     Arc<LeafMutex<CountersByDomain>>,
+    Arc<PeriodicJobStates>,
 );
 
 /// Counters by domain, and the shared ones of domains beyond the limit.
@@ -51,6 +54,11 @@ impl FeatureState {
         let made = Arc::new(make());
         all.insert(key, made.clone());
         made
+    }
+
+    /// When periodic jobs run next.
+    pub(crate) fn periodic_job_states(&self) -> Arc<PeriodicJobStates> {
+        self.2.clone()
     }
 
     /// The counters of a domain; the shared ones after [`domain_counters::MAX_DOMAINS`] domains.

@@ -12,10 +12,16 @@ use throng_core::hooks::{Chain, Hooks};
 use throng_core::iq::{IqKey, IqTable};
 use throng_core::limits::NodeLimits;
 
-use crate::disco::disco_of;
+use crate::disco::HostDisco;
+use crate::disco_declarations::disco_of;
 use crate::feature::{DiscoFeature, Feature, FeatureBuilder, FeatureOptions, HostRegistrations};
 use crate::feature_state::FeatureState;
+use crate::http_route::HttpRoutes;
+use crate::periodic_job::PeriodicJobs;
 use crate::service::ServiceRegistrations;
+
+/// Owner of the values that this crate keeps in a host.
+const OWN_EXTENSIONS: &str = "the host";
 
 /// An enabled feature with its options.
 pub struct EnabledFeature {
@@ -148,35 +154,36 @@ pub fn build_host_with(
         removed: Chain::freeze(parts.removed),
         created: Chain::freeze(parts.created),
     };
-    let (mut disco_server, disco_account) = disco_of(enabled.iter().map(|e| e.feature), &mut parts.disco);
+    let (mut server, account) = disco_of(enabled.iter().map(|e| e.feature), &mut parts.disco);
     for (owner, derive) in enabled
         .iter()
         .flat_map(|e| e.feature.derived_stream_features.iter().map(|derive| (e.feature.name, derive)))
     {
-        let derived = derive(&disco_server);
+        let derived = derive(&server);
         offer(&mut stream_features, derived.feature, owner)?;
-        disco_server.alias_nodes.push(derived.node);
+        server.alias_nodes.push(derived.node);
     }
     let common = enabled.iter().map(|e| e.feature).filter(|feature| feature.service.is_none());
     let services = services.build(&common.flat_map(service_variables).collect::<Vec<_>>())?;
+    let disco = HostDisco { server, account, services: services.clone(), nodes: parts.disco.nodes };
+    let mut extensions = parts.extensions;
+    *extensions.get_or_default(OWN_EXTENSIONS) = disco;
+    *extensions.get_or_default(OWN_EXTENSIONS) = HttpRoutes(parts.http_routes);
+    let shared = feature_state.periodic_job_states();
     let domain_counters = feature_state.domain_counters(jid.as_ref().as_str());
     Ok(Host {
         jid,
         domain_counters,
         hooks,
         iq,
-        extensions: parts.extensions,
-        disco_server,
-        disco_account,
+        extensions,
         stream_features,
-        disco_nodes: parts.disco.nodes,
         elements: parts.elements,
         stores_offline_messages: parts.stores_offline_messages,
         message_backup: parts.message_backup,
         iq_without_subscription: parts.iq_without_subscription,
-        services,
-        http_routes: parts.http_routes,
-        periodic_jobs: parts.periodic_jobs,
+        services: services.into_iter().map(|(service, _)| service).collect(),
+        background: Some(Box::new(PeriodicJobs { jobs: parts.periodic_jobs, shared })),
         features,
         options: options_of,
     })

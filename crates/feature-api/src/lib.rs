@@ -4,11 +4,16 @@
 //! ([`feature::FeatureBuilder`]). [`build_host`] checks the registrations of all enabled features against their declarations
 //! and against each other, and returns the engine's [`throng_core::Host`].
 
-mod disco;
+mod background;
+pub mod disco;
+mod disco_declarations;
 pub mod feature;
 mod feature_check;
 pub mod feature_state;
 pub mod host;
+pub mod http_route;
+pub mod periodic_job;
+pub mod server_iq;
 pub mod service;
 
 pub use feature::{Feature, FeatureBuilder};

@@ -7,10 +7,10 @@ use declarations::{FeatureOptions, OptionKind, OptionSpec, OptionValue};
 use jid::Jid;
 use stanza_rates::ServiceRates;
 use throng_core::Hosts;
-use throng_core::disco::{DiscoForm, DiscoIdentity, DiscoInfo};
 use throng_core::iq::{IqHandler, IqKey, IqTable, IqTarget};
 use throng_core::service::{Service, ServiceHandler};
 
+use crate::disco::{DiscoForm, DiscoIdentity, DiscoInfo};
 use crate::host::HostError;
 
 /// The option with the address of a service.
@@ -111,15 +111,22 @@ impl ServiceRegistrations {
         Ok(())
     }
 
-    /// Builds the services. `common_disco` is the feature variables of every service.
-    pub(crate) fn build(self, common_disco: &[&'static str]) -> Result<Vec<Arc<Service>>, HostError> {
+    /// Builds the services, with their disco information. `common_disco` is the feature variables of every service.
+    pub(crate) fn build(
+        self,
+        common_disco: &[&'static str],
+    ) -> Result<Vec<(Arc<Service>, DiscoInfo)>, HostError> {
         let ServiceRegistrations { services, common } = self;
-        services.into_iter().map(|one| one.build(&common, common_disco).map(Arc::new)).collect()
+        services.into_iter().map(|one| one.build(&common, common_disco)).collect()
     }
 }
 
 impl ServiceRegistration {
-    fn build(self, common: &[IqRegistration], common_disco: &[&'static str]) -> Result<Service, HostError> {
+    fn build(
+        self,
+        common: &[IqRegistration],
+        common_disco: &[&'static str],
+    ) -> Result<(Arc<Service>, DiscoInfo), HostError> {
         let ServiceRegistration { spec, feature, jid, disco, iq: own, message, presence, rates, forms } =
             self;
         let items = [IqTarget::ServiceItem, IqTarget::ServiceItemResource];
@@ -141,7 +148,8 @@ impl ServiceRegistration {
         let disco =
             DiscoInfo { identities: vec![spec.identity.clone()], features, forms, ..DiscoInfo::default() };
         let name = spec.identity.name;
-        Ok(Service { feature, jid, name, disco, iq, message, presence, rates, has_items })
+        let service = Service { feature, jid, name, iq, message, presence, rates, has_items };
+        Ok((Arc::new(service), disco))
     }
 }
 

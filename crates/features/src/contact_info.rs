@@ -7,8 +7,8 @@
 //!
 //! The form is part of the domain's capabilities hash; a change of addresses changes the hash.
 
+use feature_api::disco::DiscoForm;
 use feature_api::feature::{Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec};
-use throng_core::disco::DiscoForm;
 
 /// Contact Addresses for XMPP Services.
 pub static FEATURE: Feature = Feature {

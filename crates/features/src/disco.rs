@@ -1,7 +1,7 @@
 //! Service Discovery: XEP-0030 2.5.0, sections 3 (information) and 4 (items), for the domain, its services and its
 //! accounts. The items of the domain are its services.
 //!
-//! Answers come from the declarations of the enabled features; see [`throng_core::disco`]. Another account's
+//! Answers come from the declarations of the enabled features; see [`feature_api::disco`]. Another account's
 //! information is available to users who may see its presence, with its resources as items. All others get the same
 //! answer as for a missing account (section 8).
 //!
@@ -15,11 +15,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use feature_api::disco::{DiscoInfo, DiscoNode, DiscoQuery, HostDisco};
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use stanza::{StanzaCondition, StanzaError};
 use store::Subscription;
 use throng_core::Account;
-use throng_core::disco::{DiscoInfo, DiscoNode, DiscoQuery};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
 use throng_core::service::Service;
@@ -72,20 +72,22 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         if let Some(answer) = node_info(r, IqTarget::Server) {
             return IqFlow::Reply(answer);
         }
-        IqFlow::Reply(requested_node(r).and_then(|node| info(&r.host.disco_server, node.as_deref())))
+        IqFlow::Reply(requested_node(r).and_then(|node| info(&HostDisco::of(r.host).server, node.as_deref())))
     });
     builder.iq(OWN_INFO, |r: &mut IqRequest<'_>| {
         if let Some(answer) = node_info(r, IqTarget::OwnAccount) {
             return IqFlow::Reply(answer);
         }
-        IqFlow::Reply(requested_node(r).and_then(|node| info(&r.host.disco_account, node.as_deref())))
+        IqFlow::Reply(
+            requested_node(r).and_then(|node| info(&HostDisco::of(r.host).account, node.as_deref())),
+        )
     });
     builder.iq(OTHER_INFO, |r: &mut IqRequest<'_>| other_info(r).unwrap_or_else(IqFlow::error));
     builder.iq(SERVER_ITEMS, |r: &mut IqRequest<'_>| {
         if let Some(answer) = node_items(r, IqTarget::Server) {
             return IqFlow::Reply(answer);
         }
-        let known = &r.host.disco_server.alias_nodes;
+        let known = &HostDisco::of(r.host).server.alias_nodes;
         IqFlow::Reply(requested_node(r).and_then(|node| match node {
             // The node of XEP-0115 is another name for the domain, and has no items.
             Some(node) if !known.contains(&node) => Err(StanzaCondition::ItemNotFound.into()),
@@ -105,9 +107,11 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     });
     builder.iq(OTHER_ITEMS, |r: &mut IqRequest<'_>| other_items(r).unwrap_or_else(IqFlow::error));
     builder.iq(SERVICE_INFO, |r: &mut IqRequest<'_>| {
-        IqFlow::Reply(requested_node(r).and_then(|node| match r.service {
-            Some(service) => info(&service.disco, node.as_deref()),
-            None => Err(StanzaCondition::ServiceUnavailable.into()),
+        IqFlow::Reply(requested_node(r).and_then(|node| {
+            match r.service.and_then(|one| HostDisco::of(r.host).service(one)) {
+                Some(service) => info(service, node.as_deref()),
+                None => Err(StanzaCondition::ServiceUnavailable.into()),
+            }
         }))
     });
     // A service with items answers this request itself.
@@ -152,7 +156,7 @@ fn ask_disco_nodes<T>(
         (None, _) => request.from.bare(),
     };
     let query = DiscoQuery { node: request.node, host: request.host, target, from: request.from, to, name };
-    request.host.disco_nodes.iter().find_map(|node| match node.refusal(&query) {
+    HostDisco::of(request.host).nodes.iter().find_map(|node| match node.refusal(&query) {
         Some(error) => Some(Err(error)),
         None => ask(&**node, &query).map(Ok),
     })
@@ -214,7 +218,7 @@ fn other_info(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     let Some(to) = request.to else { return Ok(IqFlow::error(StanzaCondition::ServiceUnavailable)) };
     let host = request.host.clone();
     let answer = move |trusted: bool| match trusted {
-        true => info(&host.disco_account, node.as_deref()),
+        true => info(&HostDisco::of(&host).account, node.as_deref()),
         false => Err(StanzaCondition::ServiceUnavailable.into()),
     };
     let question = match request.node.visibility(to, request.from) {

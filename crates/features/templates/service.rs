@@ -3,10 +3,10 @@
 //! TODO(example_feature): state what the service does and what it does not implement (`Not implemented: …`); what a
 //! reader of the specification gets wrong goes under a heading `# Pitfalls`.
 
+use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use feature_api::service::ServiceSpec;
 use stanza::StanzaCondition;
-use throng_core::disco::DiscoIdentity;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use xml::Ns;
 

@@ -9,9 +9,9 @@ use std::task::Poll;
 
 use base::spawn::BoxFuture;
 use feature_api::feature::{Feature, FeatureBuilder, FeatureOptions};
+use feature_api::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 use testkit::{TestNode, TestNodes};
 use throng_core::NodeLimits;
-use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 
 /// Runs of a job in a domain.
 #[derive(Default)]

@@ -1,13 +1,13 @@
 //! Tests of the service contract, with a service that has items and one that has none.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionValue};
 use feature_api::service::ServiceSpec;
 use feature_api::service::check_service_addresses;
 use feature_api::{EnabledFeature, HostError};
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 use testkit::{NodeClient, TestNode, assert_same};
-use throng_core::disco::DiscoIdentity;
 use throng_core::hooks::{Flow, HandlerOutcome, StopReason};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::service::ServiceCtx;

@@ -19,12 +19,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use axum::body::Bytes;
+use feature_api::http_route::{HttpBodyError, HttpRouteBody};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use throng_core::file_storage::{
     FileDirectory, FileEntry, FileError, FileFuture, FileName, FilePath, FileStorage,
 };
-use throng_core::http_route::{HttpBodyError, HttpRouteBody};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 

@@ -21,10 +21,10 @@ use cluster::{Cluster, NodeId, SingleNode};
 use feature_api::EnabledFeature;
 use feature_api::feature::{Feature, FeatureOptions, OptionValue};
 use feature_api::feature_state::FeatureState;
+use feature_api::http_route::{HttpRouteBody, HttpRouteRequest, MatchedHttpRoute, match_http_route};
 use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StreamError};
 use store::{AddressId, RosterItem, RosterUpdate, Stores, Subscription};
-use throng_core::http_route::{HttpRouteBody, HttpRouteRequest, MatchedHttpRoute};
 use throng_core::metrics::Metrics;
 use throng_core::session::{QueuedBatch, QueuedStanza, ToRewrite, flags};
 use throng_core::{Host, Hosts, Node, NodeComponents, NodeLimits, Outbox, Principal, Session};
@@ -322,7 +322,7 @@ impl TestNode {
     /// If no feature has the route.
     pub fn http_request(&self, request: http::Request<HttpRouteBody>) -> http::Response<Vec<u8>> {
         let path = request.uri().path();
-        let matched = self.node.match_http_route(path).unwrap_or_else(|| panic!("{path} is not a route"));
+        let matched = match_http_route(&self.node, path).unwrap_or_else(|| panic!("{path} is not a route"));
         let MatchedHttpRoute { host, route, path } = matched;
         let (node, peer) = (self.node.clone(), std::net::Ipv4Addr::LOCALHOST.into());
         let request = HttpRouteRequest { node, host, request, path, peer, secure: true };

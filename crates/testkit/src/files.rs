@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::lock::LeafMutex;
+use feature_api::http_route::{HttpBodyError, HttpRouteBody};
 use throng_core::file_storage::{
     FileDirectory, FileEntry, FileError, FileFuture, FileName, FilePath, FileStorage,
 };
-use throng_core::http_route::{HttpBodyError, HttpRouteBody};
 
 /// Directories in memory, by path.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use stanza::{
 use super::iq_dispatch::RoutedIq;
 use super::{RoutingOutcome, RoutingWork, StanzaOrigin};
 use crate::host::Host;
-use crate::iq::IqTarget;
+use crate::iq::{IqReplyHandler, IqTarget};
 use crate::metrics::RouteOutcome;
 use crate::node::Node;
 use crate::receipt::Receipts;
@@ -174,7 +174,11 @@ impl Node {
                 );
             }
             // An IQ response to the server: reset the idle timer and match pending IQs.
-            Some(_) => self.handle_iq_reply(session, head, bytes, &mut work.effects),
+            Some(_) => {
+                if let Some(handler) = self.extensions.get::<IqReplyHandler>() {
+                    (handler.0)(self, session, head, bytes, &mut work.effects);
+                }
+            }
             None => {
                 if request && let (Some(to), Some(id)) = (to, head.id(bytes)) {
                     session.record_request(to, &id);

@@ -43,7 +43,7 @@ impl RoutingTable {
     }
 
     /// The keyed hash of a name that is no address.
-    pub(crate) fn hash_name(&self, name: &str) -> u64 {
+    pub fn hash_name(&self, name: &str) -> u64 {
         self.hasher.hash_name(name)
     }
 

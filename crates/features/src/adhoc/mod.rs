@@ -24,6 +24,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use feature_api::disco::{DiscoIdentity, DiscoInfo, DiscoItem, DiscoNode, DiscoQuery};
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
 use stanza::payload::data_form::DataForm;
 use stanza::{StanzaCondition, StanzaError};
@@ -31,7 +32,6 @@ use throng_commands::{
     Caller, Command, CommandEntry, CommandError, CommandErrorKind, CommandInput, FieldNaming, RawArguments,
     commands_of, may_use, run_command,
 };
-use throng_core::disco::{DiscoIdentity, DiscoInfo, DiscoItem, DiscoNode, DiscoQuery};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::{Effects, Host, Node};
 use xml::Ns;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use feature_api::server_iq::{ServerIqReply, send_iq_get};
 use throng_core::limits::STANZA_LIMITS;
-use throng_core::server_iq::ServerIqReply;
 use throng_core::{Effects, Node, Session};
 use xml::{Event, NamespaceContext, Ns, Reader};
 
@@ -201,7 +201,7 @@ fn query_client(
     let question = |w: &mut xml::Writer<'_>| {
         w.start_ns("query", Ns::DiscoInfo).attr_opt("node", at.as_deref()).end();
     };
-    if !node.send_iq_get(session, effects, question, then) {
+    if !send_iq_get(node, session, effects, question, then) {
         caps_cache(node).abandon_query(&print.0);
     }
 }

@@ -34,7 +34,7 @@ pub struct HashedForm<'a> {
 
 impl<'a> HashedForm<'a> {
     /// Converts a form of the domain.
-    pub fn from_disco(form: &'a throng_core::disco::DiscoForm) -> HashedForm<'a> {
+    pub fn from_disco(form: &'a feature_api::disco::DiscoForm) -> HashedForm<'a> {
         let fields = form.fields.iter();
         let fields = fields.map(|(var, values)| (var.as_str(), values.iter().map(String::as_str).collect()));
         HashedForm { form_type: &form.form_type, fields: fields.collect() }

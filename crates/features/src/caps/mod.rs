@@ -26,11 +26,11 @@ mod tests;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use feature_api::disco::DiscoInfo;
 use feature_api::feature::{DerivedStreamFeature, DiscoFeature, Feature, FeatureBuilder, Spec};
 use hash::{CapsAlgorithm, HashedForm, HashedIdentity, xep_0115_input, xep_0390_input};
 use stanza::{PayloadNs, PresenceType, StanzaKind, StanzaKindSet};
 use throng_core::StreamFeature;
-use throng_core::disco::DiscoInfo;
 use throng_core::hooks::{ClosingCtx, Flow, Interest, OutgoingCtx, Phase};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::provided::ClientSoftware;

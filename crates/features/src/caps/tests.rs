@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use feature_api::disco::HostDisco;
+use feature_api::server_iq::{TIMEOUT_SECONDS, pending_iq_count};
 use testkit::{NodeClient, TestNode};
 use throng_core::StreamFeatureStage;
-use throng_core::server_iq::TIMEOUT_SECONDS;
 
 use super::cache::{FeatureSet, MAX_ENTRIES, RETRY_AFTER_SECONDS, caps_cache};
 use super::*;
@@ -111,9 +112,9 @@ fn section_6_3_the_stream_features_name_nodes_that_disco_answers() {
     let engine = engine();
     let host = engine.node.host("example.com").unwrap();
     let stream = host.stream_features.to_xml(StreamFeatureStage::Authenticated);
-    let (identities, forms) = hashed_parts(&host.disco_server);
-    let ver = ver_of(&identities, &host.disco_server.features, &forms);
-    let input = xep_0390_input(&identities, &host.disco_server.features, &forms);
+    let (identities, forms) = hashed_parts(&HostDisco::of(&host).server);
+    let ver = ver_of(&identities, &HostDisco::of(&host).server.features, &forms);
+    let input = xep_0390_input(&identities, &HostDisco::of(&host).server.features, &forms);
     let hash = base64(CapsAlgorithm::Sha256.digest(&input));
     assert_eq!(
         stream,
@@ -151,7 +152,7 @@ fn one_client_is_queried_for_all_with_the_same_hash() {
     let nurse = engine.connect("nurse", "hall");
     nurse.send(&xep_0115_element(&psi_ver()));
     assert!(disco_queries(&nurse).is_empty() && features(&engine, &nurse).is_some());
-    assert_eq!(engine.node.pending_iq_count(), 0);
+    assert_eq!(pending_iq_count(&engine.node), 0);
 }
 
 #[test]
@@ -475,12 +476,12 @@ fn a_flood_of_hashes_is_bounded_and_evicts_no_verified_entry() {
         mallory.send(&xep_0115_element(&ver));
         queries += disco_queries(&mallory).len();
     }
-    assert!(queries <= throng_core::server_iq::MAX_PENDING_PER_SESSION, "{queries} questions to one client");
+    assert!(queries <= feature_api::server_iq::MAX_PENDING_PER_SESSION, "{queries} questions to one client");
     assert!(caps_cache(&engine.node).usage().0 <= 3, "{:?}", caps_cache(&engine.node).usage());
     assert!(features(&engine, &juliet).is_some());
     mallory.close();
     engine.advance(TIMEOUT_SECONDS);
-    assert_eq!(engine.node.pending_iq_count(), 0);
+    assert_eq!(pending_iq_count(&engine.node), 0);
     assert_eq!(caps_cache(&engine.node).usage().0, 1, "what nobody has and nobody knows is gone");
 }
 

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use feature_api::HostError;
+use feature_api::disco::{DiscoInfo, HostDisco};
 use feature_api::feature::{OptionKind, OptionValue, Spec};
-use throng_core::disco::DiscoInfo;
-use throng_core::periodic_job::JobScope;
+use feature_api::periodic_job::JobScope;
 use throng_core::{Host, NodeLimits, StreamFeatureStage};
 
 use crate::codegen::built_in_specs::BUILT_IN;
@@ -174,10 +174,11 @@ pub fn hooks() -> Result<String, HostError> {
 /// When no host can be built from the registry.
 pub fn golden_files() -> Result<[(&'static str, String); 4], HostError> {
     let host = default_host()?;
+    let disco = HostDisco::of(&host);
     let features = host.stream_features.to_xml(StreamFeatureStage::Authenticated).replace("/><", "/>\n<");
     Ok([
-        ("disco_server.txt", disco_text(&host.disco_server)),
-        ("disco_account.txt", disco_text(&host.disco_account)),
+        ("disco_server.txt", disco_text(&disco.server)),
+        ("disco_account.txt", disco_text(&disco.account)),
         ("hook_order.txt", host.hooks.order()),
         ("stream_features.txt", features + "\n"),
     ])

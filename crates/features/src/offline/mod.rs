@@ -30,10 +30,10 @@ use base::spawn::BoxFuture;
 use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use feature_api::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 use stanza::{MessageType, StanzaKindSet};
 use store::Quota;
 use throng_core::hooks::{AvailableCtx, Flow, Interest, OpenedCtx, Phase, StopReason, UndeliveredCtx};
-use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 use throng_core::session::flags;
 
 use self::backups::OfflineBackup;

@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use base::{ActivationRefusal, BytestreamLimits};
+use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec,
 };
@@ -30,7 +31,6 @@ use jid::{Jid, prepare_domain};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::bytestream_relay::{BytestreamRelay, SharedBytestreamRelay};
-use throng_core::disco::DiscoIdentity;
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use xml::{Ns, Writer};
 

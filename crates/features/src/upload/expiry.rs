@@ -1,7 +1,7 @@
 //! The periodic job: removes expired files, and counts the bytes of the others.
 
+use feature_api::periodic_job::PeriodicJobCtx;
 use throng_core::file_storage::{FileDirectory, FileError, FileName, FilePath};
-use throng_core::periodic_job::PeriodicJobCtx;
 
 use super::Uploads;
 use super::quota::occupied_bytes;

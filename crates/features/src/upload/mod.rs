@@ -39,17 +39,17 @@ mod transfer;
 use std::sync::Arc;
 
 use base::spawn::BoxFuture;
+use feature_api::disco::{DiscoForm, DiscoIdentity};
 use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use feature_api::http_route::{HttpRouteRequest, HttpRouteSpec};
+use feature_api::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 use feature_api::service::ServiceSpec;
 use throng_core::Node;
-use throng_core::disco::{DiscoForm, DiscoIdentity};
 use throng_core::file_storage::{FileDirectory, SharedFileStorage};
 use throng_core::hooks::{Flow, HandlerOutcome, Phase, RemovedCtx};
-use throng_core::http_route::{HttpRouteRequest, HttpRouteSpec};
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
-use throng_core::periodic_job::{JobScope, PeriodicJobCtx, PeriodicJobSpec};
 use throng_core::server_secret::ServerSecret;
 use xml::Ns;
 

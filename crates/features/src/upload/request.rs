@@ -1,5 +1,6 @@
 //! The request for a slot (sections 4 to 6).
 
+use feature_api::http_route::http_route_url;
 use jid::Jid;
 use stanza::payload::datetime::{format_utc, parse_datetime};
 use stanza::{StanzaCondition, StanzaError};
@@ -33,7 +34,7 @@ pub(super) fn slot(
     let not_available = |text: &'static str| StanzaError::new(StanzaCondition::ServiceUnavailable).text(text);
     let environment = uploads.environment(request.node, request.host.domain());
     let environment = environment.ok_or_else(|| not_available("This server stores no files"))?;
-    let base = request.node.http_route_url(request.host, &FILES);
+    let base = http_route_url(request.node, request.host, &FILES);
     let base = base.ok_or_else(|| not_available("This server has no public URL"))?;
     let tree = request.tree()?;
     let element = tree.root().child("request", Ns::HttpUpload0).ok_or(StanzaCondition::BadRequest)?;

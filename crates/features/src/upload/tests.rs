@@ -3,10 +3,10 @@
 use base::clock::Clock as _;
 use base64::Engine as _;
 use feature_api::EnabledFeature;
+use feature_api::http_route::HttpRouteBody;
 use http::{Request, StatusCode};
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::NodeLimits;
-use throng_core::http_route::HttpRouteBody;
 
 use super::*;
 
@@ -366,7 +366,7 @@ fn a_body_of_unknown_length_is_refused() {
 struct Endless;
 
 impl futures_core::Stream for Endless {
-    type Item = Result<bytes::Bytes, throng_core::http_route::HttpBodyError>;
+    type Item = Result<bytes::Bytes, feature_api::http_route::HttpBodyError>;
 
     fn poll_next(
         self: std::pin::Pin<&mut Self>,
@@ -531,7 +531,8 @@ fn a_lost_connection_returns_the_slot() {
     let chunks = Box::pin(Silent);
     let body = HttpRouteBody::Stream { chunks, length: Some(5) };
     let request = Request::put(&put).header("content-type", "text/plain").body(body).unwrap();
-    let matched = stage.engine.node.match_http_route(request.uri().path()).unwrap();
+    let matched =
+        feature_api::http_route::match_http_route(&stage.engine.node, request.uri().path()).unwrap();
     let mut answer = matched.route.handler.answer(HttpRouteRequest {
         node: stage.engine.node.clone(),
         host: matched.host,
@@ -552,7 +553,7 @@ fn a_lost_connection_returns_the_slot() {
 struct Silent;
 
 impl futures_core::Stream for Silent {
-    type Item = Result<bytes::Bytes, throng_core::http_route::HttpBodyError>;
+    type Item = Result<bytes::Bytes, feature_api::http_route::HttpBodyError>;
 
     fn poll_next(
         self: std::pin::Pin<&mut Self>,

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use base::percent_encoding::percent_encode;
 use bytes::Bytes;
+use feature_api::http_route::{HttpBodyError, HttpRouteBody, HttpRouteRequest};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use throng_core::file_storage::FileError;
-use throng_core::http_route::{HttpBodyError, HttpRouteBody, HttpRouteRequest};
 
 use super::byte_range::{RequestedRange, match_has, none_match_has, requested_range};
 use super::quota::{SlotRefusal, UploadQuota};

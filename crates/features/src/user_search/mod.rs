@@ -17,6 +17,7 @@ mod fields;
 #[cfg(test)]
 mod tests;
 
+use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
@@ -29,7 +30,6 @@ use store::user_search::MAX_COUNT;
 use store::{
     FoundUser, SearchPageRequest, Seek, StoreError, StoreErrorKind, Stores, UserQuery, UserSearchPage,
 };
-use throng_core::disco::DiscoIdentity;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::store_error;
 use xml::{Ns, Writer};

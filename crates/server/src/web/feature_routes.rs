@@ -1,4 +1,4 @@
-//! HTTP routes of features ([`throng_core::http_route`]) on every HTTP listener.
+//! HTTP routes of features ([`feature_api::http_route`]) on every HTTP listener.
 //!
 //! # Pitfalls
 //!
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use feature_api::http_route::{
+    HttpBodyError, HttpBodyStream, HttpRouteBody, HttpRouteRequest, MatchedHttpRoute,
+};
 use hyper::body::{Body as _, Incoming};
 use net::http::{AllowedOrigins, HttpSettings, RemoteClient};
 use throng_core::Node;
-use throng_core::http_route::{
-    HttpBodyError, HttpBodyStream, HttpRouteBody, HttpRouteRequest, MatchedHttpRoute,
-};
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Bytes per second that a client must send at least, on average: below, connections are held to no purpose.

@@ -150,7 +150,7 @@ async fn handle_request(
         Route::WebSocket if transport.settings.websocket.is_some() => transport.websocket(request),
         _ => {
             let node = transport.handler.listener.service().node.clone();
-            if let Some(matched) = node.match_http_route(request.uri().path()) {
+            if let Some(matched) = feature_api::http_route::match_http_route(&node, request.uri().path()) {
                 if transport.handler.needs_tls() && !remote.secure {
                     let reason = "this listener requires encryption: use https";
                     return text_response(StatusCode::FORBIDDEN, reason);

@@ -112,7 +112,17 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule {
         name: "feature-api",
         layer: 5,
-        uses: &["base", "jid", "xml", "declarations", "stanza-rates", "core"],
+        uses: &[
+            "base",
+            "jid",
+            "xml",
+            "stanza",
+            "store",
+            "declarations",
+            "environment",
+            "stanza-rates",
+            "core",
+        ],
         never: NEVER_IN_ENGINE,
     },
     LayerRule {

@@ -3,7 +3,7 @@
 //!
 //! A feature declares an [`HttpRouteSpec`] and registers a handler with
 //! `FeatureBuilder::http_route`. The path of a request is `/PREFIX/DOMAIN/REST`, so that the domains of
-//! a node share one public URL ([`Node::http_route_url`]); the domain is percent-encoded. The types are those of the crate `http`; bodies are streams of
+//! a node share one public URL ([`http_route_url`]); the domain is percent-encoded. The types are those of the crate `http`; bodies are streams of
 //! chunks in both directions, so a handler holds one chunk at a time.
 //!
 //! The listener answers methods that are not declared, and requests of other web origins (CORS) by `[http]
@@ -22,9 +22,7 @@ use std::sync::Arc;
 use base::percent_encoding::{percent_decode, percent_encode};
 use base::spawn::BoxFuture;
 use environment::public_url::SharedPublicUrl;
-
-use crate::host::Host;
-use crate::node::Node;
+use throng_core::{Host, Node};
 
 pub use environment::{HttpBodyError, HttpBodyStream, HttpRouteBody};
 
@@ -91,19 +89,22 @@ pub struct MatchedHttpRoute {
     pub path: String,
 }
 
-impl Node {
-    /// The route for the path of a request.
-    pub fn match_http_route(&self, path: &str) -> Option<MatchedHttpRoute> {
-        let (prefix, rest) = path.strip_prefix('/')?.split_once('/')?;
-        let (domain, rest) = rest.split_once('/')?;
-        let host = self.host(&percent_decode(domain)?)?;
-        let route = host.http_routes.iter().find(|route| route.spec.prefix == prefix)?.clone();
-        Some(MatchedHttpRoute { host, route, path: rest.to_owned() })
-    }
+/// The routes of a host, among its extensions.
+#[derive(Default)]
+pub(crate) struct HttpRoutes(pub(crate) Vec<HttpRoute>);
 
-    /// Public URL of a route of a domain, without a trailing slash; `None` if clients cannot reach one.
-    pub fn http_route_url(&self, host: &Host, route: &HttpRouteSpec) -> Option<String> {
-        let base = self.extensions.get::<SharedPublicUrl>()?.base(host.domain())?;
-        Some(format!("{base}/{}/{}", route.prefix, percent_encode(host.domain())))
-    }
+/// The route for the path of a request.
+pub fn match_http_route(node: &Node, path: &str) -> Option<MatchedHttpRoute> {
+    let (prefix, rest) = path.strip_prefix('/')?.split_once('/')?;
+    let (domain, rest) = rest.split_once('/')?;
+    let host = node.host(&percent_decode(domain)?)?;
+    let routes = host.extensions.get::<HttpRoutes>()?;
+    let route = routes.0.iter().find(|route| route.spec.prefix == prefix)?.clone();
+    Some(MatchedHttpRoute { host, route, path: rest.to_owned() })
+}
+
+/// Public URL of a route of a domain, without a trailing slash; `None` if clients cannot reach one.
+pub fn http_route_url(node: &Node, host: &Host, route: &HttpRouteSpec) -> Option<String> {
+    let base = node.extensions.get::<SharedPublicUrl>()?.base(host.domain())?;
+    Some(format!("{base}/{}/{}", route.prefix, percent_encode(host.domain())))
 }

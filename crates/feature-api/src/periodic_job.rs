@@ -5,7 +5,7 @@
 //! at the start, then an interval after each end. Runs of one job never overlap, and a job that fails or panics runs again
 //! after the interval.
 //!
-//! In a cluster a job of [`JobScope::Cluster`] runs on one node: the one that [`cluster::Cluster::owner`] names for the
+//! In a cluster a job of [`JobScope::Cluster`] runs on one node: the one that `Cluster::owner` names for the
 //! job and the domain. While nodes join or leave, or during a partition, two nodes can consider themselves the owner: a
 //! lease ([`store::lease`]) keeps their runs apart, and the run of one counts for both. A run costs three round trips to the database
 //! for it, also while this node is the only member: others may be cut off. On a deployment of one node there is no lease.
@@ -23,9 +23,7 @@ use std::task::{Poll, Waker};
 use base::lock::LeafMutex;
 use base::spawn::{BoxFuture, catch_unwind};
 use store::lease::{LEASE_SECONDS, Lease, LeaseAttempt, LeaseSlot, ObservedLease};
-
-use crate::host::Host;
-use crate::node::Node;
+use throng_core::{Host, Node};
 
 /// Declaration of a job.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,15 +89,23 @@ pub struct PeriodicJob {
 /// Jobs that start in a second: at the start of a node, those of all domains are due. The others start in the next seconds.
 const MAX_STARTS_PER_SECOND: usize = 32;
 
-/// The jobs of a node. Bounded by the domains that were ever served.
+/// State of jobs. The hosts of a node share it, and so do those that a reload builds. Bounded by the domains that were ever
+/// served.
 #[derive(Default)]
-pub(crate) struct PeriodicJobs {
-    /// When jobs run next: by name and domain, so that a reload changes nothing.
-    states: LeafMutex<HashMap<&'static str, HashMap<Box<str>, JobState>>>,
+pub(crate) struct PeriodicJobStates {
+    schedule: LeafMutex<JobSchedule>,
     /// Leases that other nodes held at the last attempt, by the hash of the job.
     observed: LeafMutex<HashMap<u64, ObservedLease>>,
     /// Tasks that hold a lease and must look at the clock, by the hash of the job.
     holders: LeafMutex<HashMap<u64, Waker>>,
+}
+
+#[derive(Default)]
+struct JobSchedule {
+    /// When jobs run next: by name and domain, so that a reload changes nothing.
+    states: HashMap<&'static str, HashMap<Box<str>, JobState>>,
+    /// The second of the last sweep, and the number of jobs that it has started.
+    started: (u32, usize),
 }
 
 enum JobState {
@@ -108,19 +114,40 @@ enum JobState {
     Due(u32),
 }
 
-impl PeriodicJobs {
+impl PeriodicJobStates {
     /// Whether a job is due. A job that is new is due.
     fn is_due(&self, host: &Host, spec: &PeriodicJobSpec, now: u32) -> bool {
-        let all = self.states.lock();
-        match all.get(spec.name).and_then(|domains| domains.get(spec.domain(host))) {
+        let all = self.schedule.lock();
+        match all.states.get(spec.name).and_then(|domains| domains.get(spec.domain(host))) {
             None => true,
             Some(JobState::Running) => false,
             Some(JobState::Due(due)) => *due <= now,
         }
     }
 
+    /// The sweep of this second has reached another host.
+    fn sweep(&self, now: u32) {
+        {
+            let mut schedule = self.schedule.lock();
+            if schedule.started.0 == now {
+                return;
+            }
+            schedule.started = (now, 0);
+        }
+        let holders = std::mem::take(&mut *self.holders.lock());
+        holders.into_values().for_each(Waker::wake);
+    }
+
+    /// Whether one more job may start in this second. It counts as started then.
+    fn try_start(&self) -> bool {
+        let (_, started) = &mut self.schedule.lock().started;
+        let may_start = *started < MAX_STARTS_PER_SECOND;
+        *started += usize::from(may_start);
+        may_start
+    }
+
     fn set(&self, host: &Host, spec: &PeriodicJobSpec, state: JobState) {
-        self.states.lock().entry(spec.name).or_default().insert(spec.domain(host).into(), state);
+        self.schedule.lock().states.entry(spec.name).or_default().insert(spec.domain(host).into(), state);
     }
 }
 
@@ -152,6 +179,7 @@ enum JobEnd {
 
 /// Marks the end of a run, also of one that panicked.
 struct RunningJob {
+    shared: Arc<PeriodicJobStates>,
     node: Arc<Node>,
     host: Arc<Host>,
     job: PeriodicJob,
@@ -165,34 +193,34 @@ impl RunningJob {
 
     /// Runs the job while this node holds its lease.
     async fn run_with_lease(&self, key: u64) -> JobEnd {
-        let (node, spec) = (&self.node, self.job.spec);
+        let (node, shared, spec) = (&self.node, &self.shared, self.job.spec);
         let slot = LeaseSlot {
             store: node.stores.server_kv.clone(),
             clock: node.clock.clone(),
             key: format!("periodic-job {key:016x}"),
             node: node.cluster.node().as_str().into(),
         };
-        let observed = node.periodic_jobs.observed.lock().get(&key).cloned();
+        let observed = shared.observed.lock().get(&key).cloned();
         let taken = match Lease::take(slot, observed).await {
             Ok(taken) => taken,
             Err(error) => return JobEnd::Ended(Err(format!("its lease cannot be taken: {error}"))),
         };
         let mut lease = match taken {
             LeaseAttempt::Held(observed) => {
-                node.periodic_jobs.observed.lock().insert(key, observed);
+                shared.observed.lock().insert(key, observed);
                 return JobEnd::NotRun(spec.interval_seconds.min(LEASE_SECONDS + 1));
             }
             LeaseAttempt::Released => {
-                node.periodic_jobs.observed.lock().remove(&key);
+                shared.observed.lock().remove(&key);
                 return JobEnd::NotRun(spec.interval_seconds);
             }
             LeaseAttempt::Taken(lease) => lease,
         };
-        node.periodic_jobs.observed.lock().remove(&key);
+        shared.observed.lock().remove(&key);
         let (handler, ctx) = (self.job.handler.clone(), self.ctx(Some(lease.fence())));
         let mut run = Box::pin(catch_unwind(Box::pin(async move { handler.run(ctx).await })));
         let ended = poll_fn(|cx| {
-            node.periodic_jobs.holders.lock().insert(key, cx.waker().clone());
+            shared.holders.lock().insert(key, cx.waker().clone());
             match lease.poll_lost(cx) {
                 Poll::Ready(loss) => Poll::Ready(Err(loss)),
                 Poll::Pending => run.as_mut().poll(cx).map(Ok),
@@ -200,7 +228,7 @@ impl RunningJob {
         })
         .await;
         drop(run);
-        node.periodic_jobs.holders.lock().remove(&key);
+        shared.holders.lock().remove(&key);
         let ended = match ended {
             Ok(ended) => ended,
             Err(loss) => {
@@ -229,58 +257,53 @@ impl Drop for RunningJob {
             JobEnd::NotRun(seconds) => (None, *seconds),
         };
         let due = self.node.clock.now_seconds().saturating_add(seconds);
-        self.node.periodic_jobs.set(&self.host, spec, JobState::Due(due));
+        self.shared.set(&self.host, spec, JobState::Due(due));
         if let Some(outcome) = outcome {
             self.node.metrics.periodic_job_runs.inc([spec.name, outcome]);
         }
     }
 }
 
-impl Node {
+/// The jobs of a host.
+pub(crate) struct PeriodicJobs {
+    pub(crate) jobs: Vec<PeriodicJob>,
+    pub(crate) shared: Arc<PeriodicJobStates>,
+}
+
+impl PeriodicJobs {
     /// Starts the jobs that are due.
-    pub(crate) fn start_due_jobs(self: &Arc<Self>, now: u32) {
-        if !self.is_single() {
-            let holders = std::mem::take(&mut *self.periodic_jobs.holders.lock());
-            holders.into_values().for_each(Waker::wake);
-        }
-        let mut started = 0;
-        for host in self.hosts() {
-            for job in &host.periodic_jobs {
-                if !self.periodic_jobs.is_due(&host, job.spec, now) {
-                    continue;
-                }
-                if started == MAX_STARTS_PER_SECOND {
-                    return;
-                }
-                if self.owns_job(&host, job.spec) {
-                    started += 1;
-                    self.periodic_jobs.set(&host, job.spec, JobState::Running);
-                    self.spawn_job(&host, job);
-                } else {
-                    // It may own the job much later, when a lease that it saw is no reason to skip a run.
-                    self.periodic_jobs.observed.lock().remove(&job.spec.hash(self, &host));
-                    let due = now.saturating_add(job.spec.interval_seconds);
-                    self.periodic_jobs.set(&host, job.spec, JobState::Due(due));
-                }
+    pub(crate) fn start_due(&self, node: &Arc<Node>, host: &Arc<Host>, now: u32) {
+        let shared = &self.shared;
+        shared.sweep(now);
+        for job in &self.jobs {
+            if !shared.is_due(host, job.spec, now) {
+                continue;
+            }
+            if !owns_job(node, host, job.spec) {
+                // It may own the job much later, when a lease that it saw is no reason to skip a run.
+                shared.observed.lock().remove(&job.spec.hash(node, host));
+                let due = now.saturating_add(job.spec.interval_seconds);
+                shared.set(host, job.spec, JobState::Due(due));
+            } else if shared.try_start() {
+                shared.set(host, job.spec, JobState::Running);
+                self.spawn(node, host, job);
+            } else {
+                return;
             }
         }
     }
 
-    fn owns_job(&self, host: &Host, spec: &PeriodicJobSpec) -> bool {
-        match spec.scope {
-            JobScope::Node => true,
-            JobScope::Cluster | JobScope::Deployment => {
-                self.cluster.owner(spec.hash(self, host)) == self.cluster.node()
-            }
-        }
-    }
-
-    fn spawn_job(self: &Arc<Self>, host: &Arc<Host>, job: &PeriodicJob) {
+    fn spawn(&self, node: &Arc<Node>, host: &Arc<Host>, job: &PeriodicJob) {
         let spec = job.spec;
-        let lease = (spec.scope != JobScope::Node && !self.is_single()).then(|| spec.hash(self, host));
-        // Until it has ended otherwise.
-        let end = JobEnd::Panicked;
-        let running = RunningJob { node: self.clone(), host: host.clone(), job: job.clone(), end };
+        let lease = (spec.scope != JobScope::Node && !node.is_single()).then(|| spec.hash(node, host));
+        let running = RunningJob {
+            shared: self.shared.clone(),
+            node: node.clone(),
+            host: host.clone(),
+            job: job.clone(),
+            // Until it has ended otherwise.
+            end: JobEnd::Panicked,
+        };
         let task = async move {
             let mut running = running;
             running.end = match lease {
@@ -288,6 +311,15 @@ impl Node {
                 None => JobEnd::Ended(running.job.handler.run(running.ctx(None)).await),
             };
         };
-        self.spawner.spawn(spec.name, Box::pin(task));
+        node.spawner.spawn(spec.name, Box::pin(task));
+    }
+}
+
+fn owns_job(node: &Node, host: &Host, spec: &PeriodicJobSpec) -> bool {
+    match spec.scope {
+        JobScope::Node => true,
+        JobScope::Cluster | JobScope::Deployment => {
+            node.cluster.owner(spec.hash(node, host)) == node.cluster.node()
+        }
     }
 }

@@ -16,13 +16,10 @@ use std::sync::Arc;
 use base::lock::LeafMutex;
 use hashbrown::HashMap;
 use stanza::{Head, IqType, StanzaKind};
+use throng_core::iq::IqReplyHandler;
+use throng_core::node_extensions::Swept;
+use throng_core::{Effects, Node, Session, SharedStanza};
 use xml::Writer;
-
-use crate::effect::Effects;
-use crate::node::Node;
-use crate::node_extensions::Swept;
-use crate::session::Session;
-use crate::shared_stanza::SharedStanza;
 
 /// Maximum number of pending requests of a node.
 pub const MAX_PENDING: usize = 1024;
@@ -95,58 +92,59 @@ impl PendingIqs {
     }
 }
 
-impl Node {
-    /// Sends a request of type get from the session's domain, as an effect. False if too many requests are
-    /// pending; the handler is dropped then.
-    pub fn send_iq_get(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        effects: &mut Effects,
-        payload: impl FnOnce(&mut Writer<'_>),
-        then: ReplyHandler,
-    ) -> bool {
-        let id = base::id::random_id();
-        let stanza = SharedStanza::build(|w| {
-            w.start("iq").attr("type", "get").attr("id", &id);
-            w.attr("from", session.account.jid.domain()).attr("to", session.jid.as_str());
-            payload(w);
-            w.end();
-        });
-        let Some(stanza) = stanza else { return false };
-        let request = PendingIq {
-            session: session.clone(),
-            deadline: self.seconds().saturating_add(TIMEOUT_SECONDS),
-            on_reply: then,
-        };
-        if !self.extensions.get_or_default_swept::<PendingIqs>().insert(id, request) {
-            return false;
-        }
-        effects.send(session, Some(stanza));
-        true
+/// Sends a request of type get from the session's domain, as an effect. False if too many requests are
+/// pending; the handler is dropped then.
+pub fn send_iq_get(
+    node: &Node,
+    session: &Arc<Session>,
+    effects: &mut Effects,
+    payload: impl FnOnce(&mut Writer<'_>),
+    then: ReplyHandler,
+) -> bool {
+    let id = base::id::random_id();
+    let stanza = SharedStanza::build(|w| {
+        w.start("iq").attr("type", "get").attr("id", &id);
+        w.attr("from", session.account.jid.domain()).attr("to", session.jid.as_str());
+        payload(w);
+        w.end();
+    });
+    let Some(stanza) = stanza else { return false };
+    let request = PendingIq {
+        session: session.clone(),
+        deadline: node.seconds().saturating_add(TIMEOUT_SECONDS),
+        on_reply: then,
+    };
+    if node.extensions.get::<IqReplyHandler>().is_none() {
+        node.extensions.insert(IqReplyHandler(handle_iq_reply));
     }
+    if !node.extensions.get_or_default_swept::<PendingIqs>().insert(id, request) {
+        return false;
+    }
+    effects.send(session, Some(stanza));
+    true
+}
 
-    /// Handles a response of a client to the server. Unexpected responses are ignored.
-    pub(crate) fn handle_iq_reply(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        head: &Head,
-        bytes: &[u8],
-        effects: &mut Effects,
-    ) {
-        let Some(id) = head.id(bytes) else { return };
-        let Some(pending) = self.extensions.get::<PendingIqs>() else { return };
-        let Some(then) = pending.take_handler(session, &id) else { return };
-        let reply = match head.kind {
-            StanzaKind::Iq(IqType::Result) => ServerIqReply::Result { head, bytes },
-            _ => ServerIqReply::Error,
-        };
-        then(self, reply, effects);
-    }
+/// Handles a response of a client to the server. Unexpected responses are ignored.
+fn handle_iq_reply(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    head: &Head,
+    bytes: &[u8],
+    effects: &mut Effects,
+) {
+    let Some(id) = head.id(bytes) else { return };
+    let Some(pending) = node.extensions.get::<PendingIqs>() else { return };
+    let Some(then) = pending.take_handler(session, &id) else { return };
+    let reply = match head.kind {
+        StanzaKind::Iq(IqType::Result) => ServerIqReply::Result { head, bytes },
+        _ => ServerIqReply::Error,
+    };
+    then(node, reply, effects);
+}
 
-    /// Number of pending requests.
-    pub fn pending_iq_count(&self) -> usize {
-        self.extensions.get::<PendingIqs>().map_or(0, |pending| pending.0.lock().len())
-    }
+/// Number of pending requests.
+pub fn pending_iq_count(node: &Node) -> usize {
+    node.extensions.get::<PendingIqs>().map_or(0, |pending| pending.0.lock().len())
 }
 
 impl Swept for PendingIqs {
