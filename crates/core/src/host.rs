@@ -22,7 +22,6 @@ use crate::message_backup::MessageBackup;
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::service::Service;
-use crate::stream_elements::StreamElements;
 
 /// What a host does besides handling stanzas; the crate that builds hosts provides it.
 pub trait HostBackground: Send + Sync {
@@ -45,8 +44,6 @@ pub struct Host {
     pub extensions: HostExtensions,
     /// Its stream features, besides those of the negotiation.
     pub stream_features: StreamFeatures,
-    /// Elements that are not stanzas, and their owners.
-    pub elements: StreamElements,
     /// A feature stores undelivered messages.
     pub stores_offline_messages: bool,
     /// Stores backups of messages that clients take slowly.
@@ -75,7 +72,6 @@ impl Host {
             iq: IqTable::default(),
             extensions: HostExtensions::default(),
             stream_features: StreamFeatures::default(),
-            elements: StreamElements::default(),
             stores_offline_messages: false,
             message_backup: None,
             iq_without_subscription: false,

@@ -38,7 +38,6 @@ pub mod server_error;
 pub mod service;
 pub mod session;
 mod session_lifecycle;
-pub mod stream_elements;
 pub mod visibility;
 
 pub use account::{Account, Contact};

@@ -5,28 +5,21 @@
 //! [`OVERDUE_MILLIS`] gets a backup in the offline store, which settles it; so an acknowledged message survives the end of
 //! the process. In the common case nothing is stored.
 //!
-//! [`DeliveryWatch`] holds the sessions whose outboxes have unsettled messages, each at most for the time of one check. All
-//! checks follow after the same time, so the queue is always sorted: no timer for a session or message.
+//! The sessions whose outboxes have unsettled messages are in [`Node::delivery_watch`].
 //!
 //! A message that another node handed over is tracked here as if its sender waited for it; its settlement ends the receipt
-//! at the sender's node (`router/handovers.rs`).
+//! at the sender's node (`peers/src/handovers.rs`).
 //!
 //! Not implemented: messages of services and components, which count as handled when they are in a queue.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-
-use base::clock::Millis;
-use base::lock::LeafMutex;
 
 use crate::account::Account;
 use crate::node::Node;
 use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
 
-/// Time after which a message that is not settled gets a backup. It has one before twice this time, if the store is fast.
-pub const OVERDUE_MILLIS: u64 = 100;
+pub use outbox::OVERDUE_MILLIS;
 
 /// Stores backups of messages: a feature with offline storage.
 pub trait MessageBackup: Send + Sync {
@@ -41,54 +34,6 @@ pub trait MessageBackup: Send + Sync {
     fn abandon_backup(&self, node: &Arc<Node>, account: &Arc<Account>, message: &SharedStanza);
 }
 
-/// Sessions whose outboxes must be checked for overdue messages.
-#[derive(Default)]
-pub struct DeliveryWatch(LeafMutex<WatchedSessions>);
-
-#[derive(Default)]
-struct WatchedSessions {
-    queue: VecDeque<(Millis, Arc<Session>)>,
-    /// The task that checks them.
-    waker: Option<Waker>,
-}
-
-/// Capacity that is retained while no session is watched.
-const RETAINED_CAPACITY: usize = 1024;
-
-impl DeliveryWatch {
-    fn add(&self, session: Arc<Session>, now: Millis) {
-        let mut watched = self.0.lock();
-        watched.queue.push_back((now.plus(OVERDUE_MILLIS), session));
-        let waker = watched.waker.take();
-        drop(watched);
-        waker.into_iter().for_each(Waker::wake);
-    }
-
-    /// Time of the next check; pending while no session is watched. For one task.
-    pub fn poll_due(&self, cx: &Context<'_>) -> Poll<Millis> {
-        let mut watched = self.0.lock();
-        match watched.queue.front() {
-            Some((due, _)) => Poll::Ready(*due),
-            None => {
-                watched.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-
-    /// A session whose check is due.
-    fn next_due(&self, now: Millis) -> Option<Arc<Session>> {
-        let mut watched = self.0.lock();
-        if watched.queue.front().is_none_or(|(due, _)| *due > now) {
-            if watched.queue.is_empty() {
-                watched.queue.shrink_to(RETAINED_CAPACITY);
-            }
-            return None;
-        }
-        watched.queue.pop_front().map(|(_, session)| session)
-    }
-}
-
 impl Node {
     /// A tracked message was put into the session's queue.
     pub fn watch_delivery(&self, session: &Arc<Session>) {
@@ -97,7 +42,7 @@ impl Node {
         }
     }
 
-    /// Backs up the overdue messages of the sessions whose check is due. Must be called when [`DeliveryWatch::poll_due`]
+    /// Backs up the overdue messages of the sessions whose check is due. Must be called when [`outbox::DeliveryWatch::poll_due`]
     /// says so.
     pub fn back_up_overdue(self: &Arc<Self>) {
         let now = self.clock.now();

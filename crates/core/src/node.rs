@@ -12,7 +12,7 @@ use base::spawn::Spawner;
 use base::{TimeOrderedId, TimeOrderedIdGenerator};
 use cluster::{AddressHasher, Cluster, InvalidationSubject};
 use jid::{Jid, JidRef};
-use outbox::EndedStreams;
+use outbox::{DeliveryWatch, EndedStreams};
 use queues::keyed_queues::{KeyedQueueLimits, KeyedQueues};
 use store::{RosterUpdateOutcome, Stores, Subscription};
 
@@ -23,14 +23,13 @@ use crate::domains::{ComponentError, DomainRoute, DomainTable, Domains};
 use crate::effect::Effects;
 use crate::host::{Host, Hosts};
 use crate::limits::NodeLimits;
-use crate::message_backup::DeliveryWatch;
 use crate::metrics::Metrics;
 use crate::node_extensions::NodeExtensions;
 use crate::passwords::Passwords;
 use crate::router::lanes::RecipientLanes;
 use crate::router::routing_table::RoutingTable;
 use crate::router::{PeerRouting, RoutingWork};
-use crate::session::{AccountRates, Backlog, OutboxRegistry, PresenceBatcher};
+use crate::session::{AccountRates, Backlog, OutboxRegistry, PresenceBatcher, Session};
 use crate::session_lifecycle::close_for_removed_host;
 
 /// Parts from which a node is built.
@@ -76,7 +75,7 @@ pub struct Node {
     /// Connections whose presence is delayed in order to batch it.
     pub presence_batcher: PresenceBatcher,
     /// Sessions with messages whose senders wait for their delivery.
-    pub delivery_watch: DeliveryWatch,
+    pub delivery_watch: DeliveryWatch<Arc<Session>>,
     /// Bytes that wait for clients that do not read them.
     pub backlog: Arc<Backlog>,
     /// Storage.

@@ -17,7 +17,6 @@ use throng_core::iq::{IqHandler, IqKey};
 use throng_core::limits::NodeLimits;
 use throng_core::provided::Provided;
 use throng_core::service::ServiceHandler;
-use throng_core::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
 use xml::Ns;
 
 use crate::disco::{DiscoForm, DiscoIdentity, DiscoInfo, DiscoNode};
@@ -27,6 +26,7 @@ use crate::host::HostError;
 use crate::http_route::{HttpRoute, HttpRouteHandler, HttpRouteSpec};
 use crate::periodic_job::{PeriodicJob, PeriodicJobHandler, PeriodicJobSpec};
 use crate::service::{ServiceHandlers, ServiceSpec};
+use crate::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
 
 pub use declarations::{FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec};
 

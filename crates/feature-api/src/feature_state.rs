@@ -56,7 +56,7 @@ impl FeatureState {
         made
     }
 
-    /// When periodic jobs run next.
+    /// State of periodic jobs.
     pub(crate) fn periodic_job_states(&self) -> Arc<PeriodicJobStates> {
         self.2.clone()
     }

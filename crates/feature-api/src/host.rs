@@ -169,6 +169,7 @@ pub fn build_host_with(
     let mut extensions = parts.extensions;
     *extensions.get_or_default(OWN_EXTENSIONS) = disco;
     *extensions.get_or_default(OWN_EXTENSIONS) = HttpRoutes(parts.http_routes);
+    *extensions.get_or_default(OWN_EXTENSIONS) = parts.elements;
     let shared = feature_state.periodic_job_states();
     let domain_counters = feature_state.domain_counters(jid.as_ref().as_str());
     Ok(Host {
@@ -178,7 +179,6 @@ pub fn build_host_with(
         iq,
         extensions,
         stream_features,
-        elements: parts.elements,
         stores_offline_messages: parts.stores_offline_messages,
         message_backup: parts.message_backup,
         iq_without_subscription: parts.iq_without_subscription,

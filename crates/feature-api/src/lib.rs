@@ -15,6 +15,7 @@ pub mod http_route;
 pub mod periodic_job;
 pub mod server_iq;
 pub mod service;
+pub mod stream_elements;
 
 pub use feature::{Feature, FeatureBuilder};
 pub use host::{EnabledFeature, HostError, build_host, build_host_with};

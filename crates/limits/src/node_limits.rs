@@ -164,6 +164,28 @@ impl NodeLimits {
         }
     }
 
+    /// The rates and bursts of a session, in their order. `local`: it connects from loopback.
+    pub fn session_rates(&self, local: bool) -> [u32; 10] {
+        let mut numbers = [
+            self.stanzas_per_second,
+            self.stanzas_burst,
+            self.bytes_per_second,
+            self.bytes_burst,
+            self.presence_broadcasts_per_minute,
+            self.presence_broadcasts_burst,
+            self.directed_presence_per_minute,
+            self.directed_presence_burst,
+            self.roster_changes_per_minute,
+            self.roster_changes_burst,
+        ];
+        for (pair, applies) in numbers.chunks_exact_mut(2).zip(self.rates_on_loopback) {
+            if local && !applies {
+                pair.fill(0);
+            }
+        }
+        numbers
+    }
+
     /// The limits of queues.
     #[inline]
     pub const fn outbox(&self) -> OutboxLimits {
@@ -206,5 +228,20 @@ impl NodeLimits {
             prefixes: 16,
             ..xml::Limits::DEFAULT
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_do_not_apply_on_loopback_unless_they_are_set() {
+        let mut limits = NodeLimits { stanzas_per_second: 5, bytes_per_second: 7, ..NodeLimits::default() };
+        (limits.stanzas_burst, limits.bytes_burst) = (50, 70);
+        limits.rates_on_loopback = [false; 6];
+        limits.rates_on_loopback[1] = true;
+        assert_eq!(limits.session_rates(false)[..4], [5, 50, 7, 70]);
+        assert_eq!(limits.session_rates(true)[..4], [0, 0, 7, 70]);
     }
 }

@@ -16,10 +16,12 @@ pub mod delay_generation;
 pub mod delivery_sampling;
 mod delivery_state;
 mod delivery_waiters;
+mod delivery_watch;
 mod ended_streams;
 mod outbox;
 pub mod outbox_registry;
 pub mod outstanding;
+mod pending_requests;
 pub mod presence_batching;
 pub mod receipt;
 pub mod shared_stanza;
@@ -32,6 +34,7 @@ pub use backlog::{AdmissionContext, Backlog, ExceededLimit, sender_address};
 pub use delay_generation::DelayToken;
 pub use delivery_sampling::LatencySample;
 pub use delivery_waiters::AwaitedDelivery;
+pub use delivery_watch::{DeliveryWatch, OVERDUE_MILLIS};
 pub use ended_streams::{EndedStreams, ResumptionRecord};
 pub use limits::{self, OutboxLimits};
 pub use outbox::{
@@ -39,6 +42,7 @@ pub use outbox::{
     QueuedBatch, QueuedStanza, ToRewrite, Urgency, queued_size,
 };
 pub use outbox_registry::OutboxRegistry;
+pub use pending_requests::PendingRequests;
 pub use presence_batching::PresenceBatcher;
 pub use receipt::{Receipt, ReceiptIssuer, Receipts};
 pub use shared_stanza::{QueueClass, SharedStanza};

@@ -20,6 +20,7 @@ use std::task::{Context, Poll};
 
 use access::session_info::{SessionInfo, answer_session_info};
 use base::spawn::BoxFuture;
+use feature_api::stream_elements::handle_nonza;
 use net::{Scratch, StreamEvent, Transport};
 use stanza::{Element, Head, IqType, StanzaCondition, StanzaError, StanzaKind, StreamCondition, StreamError};
 use throng_core::provided::KeepAlivePing;
@@ -644,7 +645,7 @@ fn take_element(
             take_management(node, session, ns, name, bytes, &connection.scope, limits)
         }
         Element::Other { ns, ns_text, name } => {
-            match ns.and_then(|ns| node.nonza(session, ns, name, bytes)) {
+            match ns.and_then(|ns| handle_nonza(node, session, ns, name, bytes)) {
                 Some(done) => done.map(|()| BoundElementOutcome::Nonza),
                 None => unknown_element(ns, ns_text, name).map(|()| PEER_ERROR),
             }

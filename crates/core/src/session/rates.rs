@@ -7,33 +7,10 @@
 //!
 //! Time is that of the node's sweep, in whole seconds, because the sweep also wakes throttled sessions.
 
-use stanza_rates::{RateLimits, SessionRates, SpentRates};
+use stanza_rates::{SessionRates, SpentRates};
 
 use super::{Session, flags};
-use crate::limits::NodeLimits;
 use crate::node::Node;
-
-/// The limits of a session. `local`: it connects from loopback.
-fn rate_limits(limits: &NodeLimits, local: bool) -> RateLimits {
-    let mut numbers = [
-        limits.stanzas_per_second,
-        limits.stanzas_burst,
-        limits.bytes_per_second,
-        limits.bytes_burst,
-        limits.presence_broadcasts_per_minute,
-        limits.presence_broadcasts_burst,
-        limits.directed_presence_per_minute,
-        limits.directed_presence_burst,
-        limits.roster_changes_per_minute,
-        limits.roster_changes_burst,
-    ];
-    for (pair, applies) in numbers.chunks_exact_mut(2).zip(limits.rates_on_loopback) {
-        if local && !applies {
-            pair.fill(0);
-        }
-    }
-    numbers
-}
 
 impl Session {
     /// Charges or reads the buckets; `None` if the session has none.
@@ -70,7 +47,7 @@ impl Node {
 
     /// `spent`: what the buckets lack, if they are created.
     fn set_rates(&self, session: &Session, local: bool, spent: Option<SpentRates>) {
-        let wanted = rate_limits(&self.limits(), local);
+        let wanted = self.limits().session_rates(local);
         let on = wanted.iter().step_by(2).any(|rate| *rate != 0);
         let configured_limits = session.rates(|rates| *rates.limits());
         match configured_limits {
@@ -116,10 +93,11 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::NodeLimits;
 
     #[test]
     fn the_default_rates_let_a_client_join_hundreds_of_rooms_and_slow_a_flood_down() {
-        let mut rates = SessionRates::new(rate_limits(&NodeLimits::with_rates(), false));
+        let mut rates = SessionRates::new(NodeLimits::with_rates().session_rates(false));
         let count = |rates: &mut SessionRates, text: &str, size: usize| {
             let scope = xml::NamespaceContext::client();
             let Ok(stanza::Element::Stanza(head)) =
@@ -143,15 +121,5 @@ mod tests {
             count(&mut rates, "<message to='a@b'/>", 20);
         }
         assert!(rates.debt(1).is_some(), "a flood is read more slowly");
-    }
-
-    #[test]
-    fn limits_do_not_apply_on_loopback_unless_they_are_set() {
-        let mut limits = NodeLimits { stanzas_per_second: 5, bytes_per_second: 7, ..NodeLimits::default() };
-        (limits.stanzas_burst, limits.bytes_burst) = (50, 70);
-        limits.rates_on_loopback = [false; 6];
-        limits.rates_on_loopback[1] = true;
-        assert_eq!(rate_limits(&limits, false)[..4], [5, 50, 7, 70]);
-        assert_eq!(rate_limits(&limits, true)[..4], [0, 0, 7, 70]);
     }
 }

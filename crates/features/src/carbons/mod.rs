@@ -30,6 +30,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use feature_api::feature::{DiscoFeature, Feature, FeatureBuilder, Spec};
+use feature_api::stream_elements::Bind2InlineCtx;
 use stanza::payload::forward::{self, CarbonDirection};
 use stanza::{
     MessageTraits, MessageType, PayloadNs, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet,
@@ -41,7 +42,6 @@ use throng_core::hooks::{
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::server_error::unreadable_stanza;
 use throng_core::session::flags;
-use throng_core::stream_elements::Bind2InlineCtx;
 use throng_core::{Account, Effect, Effects, Node, Session, SharedStanza};
 use xml::Ns;
 

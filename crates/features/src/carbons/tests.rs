@@ -1,5 +1,6 @@
 //! Tests of XEP-0280: its examples, the table of section 6.1, and forged or lost copies.
 
+use feature_api::stream_elements::StreamElements;
 use testkit::{NodeClient, TestNode, assert_same};
 
 use super::*;
@@ -351,7 +352,7 @@ fn bind_2_enables_carbons_inline() {
     let engine = engine();
     let romeo = client(&engine, "romeo@example.net", "a", Some(0));
     let host = romeo.session.account.host();
-    let handler = host.elements.bind2_inline(Ns::Carbons2, "enable").unwrap();
+    let handler = StreamElements::of(&host).bind2_inline(Ns::Carbons2, "enable").unwrap();
     let mut answer = Vec::new();
     let bytes = b"<enable xmlns='urn:xmpp:carbons:2'/>";
     handler(&mut Bind2InlineCtx { node: &engine.node, session: &romeo.session, bytes, answer: &mut answer });

@@ -33,10 +33,10 @@ mod tests;
 use std::sync::Arc;
 
 use feature_api::feature::{self, Feature, FeatureBuilder, OptionSpec, OptionValue, Spec};
+use feature_api::stream_elements::{Bind2InlineCtx, NonzaCtx};
 use stanza::{MessageTraits, MessageType, PayloadNs, PresenceType, StanzaKind, StanzaKindSet};
 use throng_core::hooks::{DeliverCtx, Flow, Interest, Phase};
 use throng_core::session::{Urgency, flags};
-use throng_core::stream_elements::{Bind2InlineCtx, NonzaCtx};
 use throng_core::{Session, SharedStanza, StreamFeature};
 use xml::Ns;
 

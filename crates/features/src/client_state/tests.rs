@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Wake, Waker};
 
+use feature_api::stream_elements::{StreamElements, handle_nonza};
 use testkit::{NodeClient, TestNode};
 use throng_core::session::QueuedBatch;
 
@@ -113,7 +114,7 @@ fn stage() -> (TestNode, NodeClient, NodeClient, Arc<WakeCount>, Waker) {
 
 fn say(engine: &TestNode, client: &NodeClient, name: &str) {
     let bytes = format!("<{name} xmlns='urn:xmpp:csi:0'/>");
-    let done = engine.node.nonza(&client.session, Ns::Csi, name, bytes.as_bytes());
+    let done = handle_nonza(&engine.node, &client.session, Ns::Csi, name, bytes.as_bytes());
     assert!(matches!(done, Some(Ok(()))));
 }
 
@@ -194,7 +195,7 @@ fn bind_2_begins_inactive_and_a_new_stream_active() {
     let host = juliet.session.account.host().clone();
     for (name, inactive) in [("inactive", true), ("active", false)] {
         let bytes = format!("<{name} xmlns='urn:xmpp:csi:0'/>");
-        let handler = host.elements.bind2_inline(Ns::Csi, name).unwrap();
+        let handler = StreamElements::of(&host).bind2_inline(Ns::Csi, name).unwrap();
         let mut answer = Vec::new();
         let (node, session) = (&engine.node, &juliet.session);
         handler(&mut Bind2InlineCtx { node, session, bytes: bytes.as_bytes(), answer: &mut answer });

@@ -26,10 +26,10 @@ use std::sync::Arc;
 use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
+use feature_api::stream_elements::PreAuthRequest;
 use jid::Jid;
 use stanza::StanzaError;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
-use throng_core::stream_elements::PreAuthRequest;
 use throng_core::{Node, StreamFeature};
 use xml::Ns;
 

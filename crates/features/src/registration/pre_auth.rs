@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use base::Secret;
+use feature_api::stream_elements::PreAuthRequest;
 use jid::Jid;
 use stanza::{ErrorType, IqType, StanzaCondition, StanzaError, StanzaKind};
 use throng_commands::account_admin::{self, AccountError};
@@ -15,7 +16,6 @@ use throng_commands::password_policy::PasswordPolicy;
 use throng_core::Node;
 use throng_core::iq::IqFlow;
 use throng_core::server_error::store_error;
-use throng_core::stream_elements::PreAuthRequest;
 use xml::Ns;
 
 use super::form::{self, RegistrationRequest};

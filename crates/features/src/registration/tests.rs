@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use feature_api::EnabledFeature;
 use feature_api::feature::FeatureOptions;
+use feature_api::stream_elements::StreamElements;
 use stanza::{Element, Head};
 use testkit::{NodeClient, TestNode, assert_same};
 use throng_core::session::flags;
@@ -55,7 +56,7 @@ fn unauthenticated_request(
     let Ok(Element::Stanza(head)) = Element::read(text.as_bytes(), &scope, &limits) else { panic!("{text}") };
     let peer: IpAddr = peer.parse().unwrap();
     let host = engine.node.host("example.com").unwrap();
-    let handler = host.elements.pre_auth(Ns::Register, "query").unwrap().clone();
+    let handler = StreamElements::of(&host).pre_auth(Ns::Register, "query").unwrap().clone();
     let ask = |head: &Head| {
         handler.answer(&PreAuthRequest {
             node: &engine.node,

@@ -4,7 +4,7 @@
 //! secret, so a client that sends its id gets the same resource each time, and the resource does not reveal the id. A
 //! new session of the same client ends the previous one.
 //!
-//! The request may contain elements of features, which the host's inline table lists (`throng_core::stream_elements`),
+//! The request may contain elements of features, which the host's inline table lists (`feature_api::stream_elements`),
 //! and `<enable/>` of stream management.
 //!
 //! Not implemented: `<metadata/>` of the archive (XEP-0313). For the same reason waiting messages are not cleared
@@ -18,8 +18,8 @@
 use std::sync::Arc;
 
 use ::sasl::ClientId;
+use feature_api::stream_elements::{Bind2InlineCtx, StreamElements};
 use stanza::{StreamCondition, StreamError};
-use throng_core::stream_elements::Bind2InlineCtx;
 use throng_core::{Host, Principal, Session};
 use xml::{NamespaceContext, Ns, Tree, Writer};
 
@@ -68,7 +68,7 @@ pub(super) fn feature(w: &mut Writer<'_>, host: &Host) {
     }
     w.start("bind").ns(Ns::Bind2);
     let managed = stream_management::config(host).is_some().then_some(Ns::Sm3);
-    let mut vars = host.elements.bind2_inline_namespaces().chain(managed).peekable();
+    let mut vars = StreamElements::of(host).bind2_inline_namespaces().chain(managed).peekable();
     if vars.peek().is_some() {
         w.start("inline");
         for var in vars {
@@ -129,7 +129,8 @@ impl C2sConnection {
                 && let Ok(tree) = Tree::parse(bytes, &NamespaceContext::client(), &xml::Limits::CEILING)
             {
                 inner.extend(stream_management::enable(&session, tree.root()));
-            } else if let Some(handler) = session.account.host().elements.bind2_inline(*ns, name) {
+            } else if let Some(handler) = StreamElements::of(&session.account.host()).bind2_inline(*ns, name)
+            {
                 handler(&mut Bind2InlineCtx { node, session: &session, bytes, answer: &mut inner });
             }
         }

@@ -8,9 +8,9 @@
 //!
 //! The client is not authenticated: a handler must bound the work and the memory that a request can cause.
 
+use feature_api::stream_elements::{PreAuthRequest, StreamElements};
 use stanza::{Element, Head, IqType, StanzaCondition, StanzaError, StanzaKind};
 use throng_core::iq::{IqAnswer, IqFlow};
-use throng_core::stream_elements::PreAuthRequest;
 use xml::Writer;
 
 use super::{LoginStepResult, NegotiationOutcome, NegotiationResult};
@@ -48,7 +48,7 @@ impl C2sConnection {
         let ConnectionPhase::Negotiating(state) = &mut self.phase else { return None };
         let host = state.host.clone()?;
         let first = head.first_child?;
-        let handler = host.elements.pre_auth(first.ns?, first.name.str(bytes))?;
+        let handler = StreamElements::of(&host).pre_auth(first.ns?, first.name.str(bytes))?;
         state.pre_auth_requests = state.pre_auth_requests.saturating_add(1);
         let to = head.to(bytes);
         let flow = if state.pre_auth_requests > MAX_REQUESTS {

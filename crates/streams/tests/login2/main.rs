@@ -13,6 +13,7 @@ mod revoked;
 mod upgrades;
 
 use feature_api::feature::{Feature, OptionKind, OptionSpec, OptionValue};
+use feature_api::stream_elements::Bind2InlineCtx;
 use sasl::client::{Gs2, ScramClient};
 use sasl::{Mechanism, ScramHash, encoding};
 use stanza::StreamCondition;
@@ -20,7 +21,6 @@ use testkit::server::{
     PASSWORD, ReceivedElement, ReceivedEvent, StreamClient, TestServer, TestServerConfig, TlsClientSettings,
     run_until_idle,
 };
-use throng_core::stream_elements::Bind2InlineCtx;
 use xml::Ns;
 
 const SASL2: &str = "xmlns='urn:xmpp:sasl:2'";

@@ -14,13 +14,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use stanza::{Head, StreamError};
+use throng_core::iq::IqFlow;
+use throng_core::{Effects, Host, Node, Session};
 use xml::Ns;
-
-use crate::effect::Effects;
-use crate::host::Host;
-use crate::iq::IqFlow;
-use crate::node::Node;
-use crate::session::Session;
 
 /// A nonza from a bound session.
 pub struct NonzaCtx<'a> {
@@ -83,7 +79,7 @@ where
     }
 }
 
-/// The three tables of a host; lists, because there are few entries.
+/// The three tables of a host, among its extensions; lists, because there are few entries.
 #[derive(Default)]
 pub struct StreamElements {
     /// Elements of a bound stream.
@@ -95,6 +91,13 @@ pub struct StreamElements {
 }
 
 impl StreamElements {
+    /// The tables of a host; empty for a host without features.
+    pub fn of(host: &Host) -> &StreamElements {
+        static EMPTY: StreamElements =
+            StreamElements { nonzas: Vec::new(), bind2_inline: Vec::new(), pre_auth: Vec::new() };
+        host.extensions.get().unwrap_or(&EMPTY)
+    }
+
     /// The handler of a nonza.
     pub fn nonza(&self, ns: Ns, name: &str) -> Option<NonzaHandler> {
         self.nonzas.iter().find(|n| n.0 == ns && n.1 == name).map(|n| n.2)
@@ -118,19 +121,17 @@ impl StreamElements {
     }
 }
 
-impl Node {
-    /// Handles a nonza of a bound session. `None` if there is no handler.
-    pub fn nonza(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        ns: Ns,
-        name: &str,
-        bytes: &[u8],
-    ) -> Option<Result<(), StreamError>> {
-        let handler = session.account.host().elements.nonza(ns, name)?;
-        let mut effects = Effects::default();
-        let done = handler(&mut NonzaCtx { node: self, session, bytes, effects: &mut effects });
-        self.perform(effects);
-        Some(done)
-    }
+/// Handles a nonza of a bound session. `None` if there is no handler.
+pub fn handle_nonza(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    ns: Ns,
+    name: &str,
+    bytes: &[u8],
+) -> Option<Result<(), StreamError>> {
+    let handler = StreamElements::of(&session.account.host()).nonza(ns, name)?;
+    let mut effects = Effects::default();
+    let done = handler(&mut NonzaCtx { node, session, bytes, effects: &mut effects });
+    node.perform(effects);
+    Some(done)
 }
