@@ -7,6 +7,7 @@
 //! * `remote`: stanzas to the home of an account, to further nodes, and back; `handovers`: their receipts and their order.
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
 //! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
+//! * `message_copies`: messages that sessions on several nodes have.
 //! * `presence_resync`, `lost_peers`: nodes that were cut off, and nodes that are gone.
 //! * `invalidation`: changes of accounts; `node_queries`: numbers of all nodes; `notices`: messages of features.
 //!
@@ -17,6 +18,7 @@
 mod handovers;
 mod invalidation;
 mod lost_peers;
+mod message_copies;
 mod node_queries;
 mod notices;
 mod peer_multicast;

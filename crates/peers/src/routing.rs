@@ -4,6 +4,7 @@ use std::any::Any;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use base::TimeOrderedId;
 use base::spawn::BoxFuture;
 use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId};
 use jid::{Jid, JidRef};
@@ -18,6 +19,7 @@ use throng_core::router::{HandedOver, HomeDecision, OnlineFilter, PeerRouting, R
 use throng_core::session::Session;
 use throng_core::shared_stanza::SharedStanza;
 
+use super::message_copies;
 use super::remote::{PeerState, settle};
 
 /// Connects a node with the other nodes. Of no use to a second node.
@@ -201,6 +203,33 @@ impl PeerRouting for PeerRouter {
     ) -> BoxFuture<'a, ()> {
         let peers = self.on(node);
         Box::pin(async move { peers.exchange_presence_after_block(account, change, everywhere).await })
+    }
+
+    fn record_copy(&self, account: &Account, stanza: &SharedStanza, responsible: bool) {
+        message_copies::record_copy(account, stanza, responsible);
+    }
+
+    fn forget_copy(&self, account: &Account, stanza: &SharedStanza) -> bool {
+        message_copies::forget_copy(account, stanza)
+    }
+
+    fn find_copy(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        stanza: &SharedStanza,
+        responsible: bool,
+    ) -> (bool, Option<AttachedReceipt>) {
+        self.on(node).find_copy(account, stanza, responsible)
+    }
+
+    fn find_copy_with_id(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        id: TimeOrderedId,
+    ) -> (bool, Option<AttachedReceipt>) {
+        self.on(node).find_copy_with_id(account, id)
     }
 
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject) {

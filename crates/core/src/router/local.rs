@@ -123,10 +123,10 @@ impl Node {
         }
         // Its chain has run where it was sent first, and its result is lost with that node.
         if at == 0
-            && !self.is_single()
+            && let Some(peers) = self.peers()
             && let Some(account) = &account
             && let Some(id) = handed_over.and_then(|handed_over| handed_over.stanza_id)
-            && self.has_copy_with_id(account, id, work)
+            && work.attach_to_copy(peers.find_copy_with_id(self, account, id))
         {
             return;
         }
@@ -213,10 +213,12 @@ impl Node {
                 }
         });
         if takes {
-            if self.has_copy(account, &stanza, !copy, work) {
-                return true;
+            if let Some(peers) = self.peers() {
+                if work.attach_to_copy(peers.find_copy(self, account, &stanza, !copy)) {
+                    return true;
+                }
+                peers.record_copy(account, &stanza, !copy);
             }
-            self.record_copy(account, &stanza, !copy);
             self.deliver(recipient, account, stanza, from, to, work);
         }
         takes
@@ -586,8 +588,9 @@ impl Node {
                 }
                 let taken_by_peers =
                     self.deliver_to_peers(recipient, account, &stanza, to, !taken.is_empty(), work);
-                if !taken.is_empty() && !taken_by_peers.is_empty() {
-                    self.record_copy(account, &stanza, true);
+                if let Some(peers) = self.peers().filter(|_| !taken.is_empty() && !taken_by_peers.is_empty())
+                {
+                    peers.record_copy(account, &stanza, true);
                 }
                 if taken.is_empty() && taken_by_peers.is_empty() {
                     if scope == DeliveryScope::Copy {

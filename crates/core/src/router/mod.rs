@@ -12,7 +12,6 @@ mod ingest;
 mod iq_dispatch;
 pub mod lanes;
 mod local;
-mod message_copies;
 pub mod multicast;
 pub mod peers;
 mod perform;
@@ -99,6 +98,12 @@ impl RoutingWork {
     /// The work of a stanza.
     pub fn of(origin: StanzaOrigin) -> RoutingWork {
         RoutingWork { origin, ..RoutingWork::default() }
+    }
+
+    /// Whether a message has a copy here. If so, its sender waits until that is safe.
+    fn attach_to_copy(&mut self, (found, receipt): (bool, Option<AttachedReceipt>)) -> bool {
+        self.receipts.0.extend(receipt);
+        found
     }
 
     /// Attaches the receipt of a hand-over.

@@ -212,6 +212,31 @@ pub trait PeerRouting: Any + Send + Sync {
         everywhere: bool,
     ) -> BoxFuture<'a, ()>;
 
+    /// Sessions here are about to receive a message that sessions on other nodes receive, too. `responsible`: this node
+    /// delivers it again if they end before a client has it.
+    fn record_copy(&self, account: &Account, stanza: &SharedStanza, responsible: bool);
+
+    /// No session here has the message. True if this node answers for it, so that it must be delivered otherwise.
+    fn forget_copy(&self, account: &Account, stanza: &SharedStanza) -> bool;
+
+    /// Whether sessions here have, or have had, this message. If so and if `responsible`, this node answers for it, and the
+    /// receipt says when it is safe.
+    fn find_copy(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        stanza: &SharedStanza,
+        responsible: bool,
+    ) -> (bool, Option<AttachedReceipt>);
+
+    /// As [`PeerRouting::find_copy`], for a message whose chain another node may have run with this id.
+    fn find_copy_with_id(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        id: TimeOrderedId,
+    ) -> (bool, Option<AttachedReceipt>);
+
     /// Reports a change of an account in the store to all other nodes.
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject);
 
@@ -274,6 +299,17 @@ impl Node {
         if let Some(peers) = self.peers() {
             peers.report_sessions(self, account);
         }
+    }
+
+    /// Whether sessions here have, or have had, this message. If so, this node answers for it: a stanza that replaces it
+    /// must not be delivered. Its backup is written in time whether or not somebody waits for the receipt.
+    pub fn takes_over_copy(self: &Arc<Self>, account: &Account, stanza: &SharedStanza) -> bool {
+        self.peers().is_some_and(|peers| peers.find_copy(self, account, stanza, true).0)
+    }
+
+    /// See [`PeerRouting::forget_copy`].
+    pub(super) fn forget_copy(&self, account: &Account, stanza: &SharedStanza) -> bool {
+        self.peers().is_none_or(|peers| peers.forget_copy(account, stanza))
     }
 
     /// Requests the presence of contacts and of the account's other resources on other nodes, for a session that became

@@ -106,7 +106,7 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule {
         name: "peers",
         layer: 5,
-        uses: &["base", "jid", "stanza", "store", "cluster", "outbox", "core"],
+        uses: &["base", "jid", "xml", "stanza", "store", "cluster", "outbox", "core"],
         never: NEVER_IN_ENGINE,
     },
     LayerRule {

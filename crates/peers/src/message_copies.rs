@@ -12,18 +12,16 @@
 //! has ended, so that its next session receives again what was stored for a session on another node.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use base::TimeOrderedId;
 use jid::JidRef;
+use throng_core::account::Account;
+use throng_core::receipt::{AttachedReceipt, Receipt};
+use throng_core::session::Extension;
+use throng_core::shared_stanza::{QueueClass, SharedStanza};
 use xml::Ns;
 
-use super::RoutingWork;
-use crate::account::Account;
-use crate::node::Node;
-use crate::receipt::{AttachedReceipt, Receipt};
-use crate::session::Extension;
-use crate::shared_stanza::{QueueClass, SharedStanza};
+use super::Peers;
 
 /// Messages of one account that are remembered. An older one may be delivered twice.
 const MAX_MESSAGES: usize = 64;
@@ -67,98 +65,76 @@ fn contains(stanza: &SharedStanza, id: &StanzaIdText) -> bool {
     stanza.bytes().windows(id.len()).any(|window| window == id)
 }
 
-impl Node {
-    /// Sessions here are about to receive a message that sessions on other nodes receive, too.
-    pub(super) fn record_copy(&self, account: &Account, stanza: &SharedStanza, responsible: bool) {
-        let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return };
-        account.with(|state| {
-            let mut new = None;
-            let copies = match state.extension::<MessageCopies>() {
-                Some(copies) => copies,
-                None => new.insert(MessageCopies::default()),
-            };
-            match copies.position(&id) {
-                Some(at) => copies.0[at].responsible |= responsible,
-                None => copies.0.push_back(MessageCopy { id, responsible }),
-            }
-            while copies.0.len() > MAX_MESSAGES {
-                copies.0.pop_front();
-            }
-            if let Some(new) = new {
-                state.insert_extension(new);
-            }
-        });
-    }
-
-    /// No session here has the message. True if this node answers for it, so that it must be delivered otherwise.
-    pub(super) fn forget_copy(&self, account: &Account, stanza: &SharedStanza) -> bool {
-        if self.is_single() || !account.with(|state| state.extension::<MessageCopies>().is_some()) {
-            return true;
+/// See [`throng_core::router::PeerRouting::record_copy`].
+pub(super) fn record_copy(account: &Account, stanza: &SharedStanza, responsible: bool) {
+    let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return };
+    account.with(|state| {
+        let mut new = None;
+        let copies = match state.extension::<MessageCopies>() {
+            Some(copies) => copies,
+            None => new.insert(MessageCopies::default()),
+        };
+        match copies.position(&id) {
+            Some(at) => copies.0[at].responsible |= responsible,
+            None => copies.0.push_back(MessageCopy { id, responsible }),
         }
-        let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return true };
-        account.with(|state| {
-            let Some(copies) = state.extension::<MessageCopies>() else { return true };
-            let forgotten = copies.position(&id).and_then(|at| copies.0.remove(at));
-            if copies.0.is_empty() {
-                state.remove_extension::<MessageCopies>();
-            }
-            forgotten.is_none_or(|copy| copy.responsible)
-        })
-    }
-
-    /// Whether sessions here have, or have had, this message. If so, this node answers for it: a stanza that replaces it must
-    /// not be delivered.
-    pub fn takes_over_copy(self: &Arc<Self>, account: &Account, stanza: &SharedStanza) -> bool {
-        let (recorded, receipt) = self.find_copy_of(account, stanza, true);
-        if let Some(AttachedReceipt { stanza, receipt }) = receipt {
-            // Its backup is written in time whether or not somebody waits.
-            drop((stanza, receipt));
+        while copies.0.len() > MAX_MESSAGES {
+            copies.0.pop_front();
         }
-        recorded
-    }
+        if let Some(new) = new {
+            state.insert_extension(new);
+        }
+    });
+}
 
-    /// As [`Node::takes_over_copy`], if `responsible`. The sender waits until the message is safe.
-    pub(super) fn has_copy(
-        self: &Arc<Self>,
-        account: &Account,
-        stanza: &SharedStanza,
-        responsible: bool,
-        work: &mut RoutingWork,
-    ) -> bool {
-        let (recorded, receipt) = self.find_copy_of(account, stanza, responsible);
-        work.receipts.0.extend(receipt);
-        recorded
+/// See [`throng_core::router::PeerRouting::forget_copy`].
+pub(super) fn forget_copy(account: &Account, stanza: &SharedStanza) -> bool {
+    if !has_copies(account) {
+        return true;
     }
+    let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return true };
+    account.with(|state| {
+        let Some(copies) = state.extension::<MessageCopies>() else { return true };
+        let forgotten = copies.position(&id).and_then(|at| copies.0.remove(at));
+        if copies.0.is_empty() {
+            state.remove_extension::<MessageCopies>();
+        }
+        forgotten.is_none_or(|copy| copy.responsible)
+    })
+}
 
-    /// As [`Node::has_copy`], for a message whose chain another node may have run with this id.
-    pub(super) fn has_copy_with_id(
-        self: &Arc<Self>,
-        account: &Account,
-        id: TimeOrderedId,
-        work: &mut RoutingWork,
-    ) -> bool {
-        let (recorded, receipt) = self.find_copy(account, &id.to_text(), true);
-        work.receipts.0.extend(receipt);
-        recorded
-    }
+fn has_copies(account: &Account) -> bool {
+    account.with(|state| state.extension::<MessageCopies>().is_some())
+}
 
-    fn find_copy_of(
-        self: &Arc<Self>,
+impl Peers<'_> {
+    /// See [`throng_core::router::PeerRouting::find_copy`].
+    pub(super) fn find_copy(
+        &self,
         account: &Account,
         stanza: &SharedStanza,
         responsible: bool,
     ) -> (bool, Option<AttachedReceipt>) {
-        if self.is_single() || !account.with(|state| state.extension::<MessageCopies>().is_some()) {
+        if !has_copies(account) {
             return (false, None);
         }
         match stanza_id(stanza, account.jid.as_ref()) {
-            Some(id) => self.find_copy(account, &id, responsible),
+            Some(id) => self.find_copy_by_text(account, &id, responsible),
             None => (false, None),
         }
     }
 
-    fn find_copy(
-        self: &Arc<Self>,
+    /// See [`throng_core::router::PeerRouting::find_copy_with_id`].
+    pub(super) fn find_copy_with_id(
+        &self,
+        account: &Account,
+        id: TimeOrderedId,
+    ) -> (bool, Option<AttachedReceipt>) {
+        self.find_copy_by_text(account, &id.to_text(), true)
+    }
+
+    fn find_copy_by_text(
+        &self,
         account: &Account,
         id: &StanzaIdText,
         responsible: bool,
@@ -174,7 +150,7 @@ impl Node {
     }
 
     /// Tracks the delivery of a message that may be in the queue of a session, so that it gets a backup.
-    fn track_held(self: &Arc<Self>, account: &Account, id: &StanzaIdText) -> Option<AttachedReceipt> {
+    fn track_held(&self, account: &Account, id: &StanzaIdText) -> Option<AttachedReceipt> {
         account.host().message_backup.as_ref()?;
         for session in account.sessions() {
             let Some(held) = session.outbox.find_held(|stanza| contains(stanza, id)) else { continue };
