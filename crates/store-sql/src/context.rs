@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use base::Clock;
 use base::count::{Histogram, LATENCY_BUCKETS_MICROS, SIZE_BUCKETS};
+use tokio::sync::Notify;
 
 use crate::dialect::Dialect;
 use crate::tables::Statements;
@@ -16,6 +17,8 @@ pub(crate) struct SqlContext {
     pub(crate) round_trips: AtomicU64,
     /// Transactions committed by the writer.
     pub(crate) commits: AtomicU64,
+    /// Notified after each of them.
+    pub(crate) committed: Notify,
     /// Duration of the writer's transactions from begin to commit, in microseconds.
     pub(crate) commit_time: Arc<Histogram>,
     /// Requests per transaction.
@@ -31,6 +34,7 @@ impl SqlContext {
             clock,
             round_trips: AtomicU64::new(0),
             commits: AtomicU64::new(0),
+            committed: Notify::new(),
             commit_time: Arc::new(Histogram::new(LATENCY_BUCKETS_MICROS)),
             commit_size: Arc::new(Histogram::new(SIZE_BUCKETS)),
         })

@@ -15,6 +15,7 @@
 //! writer.
 
 mod batch_receiver;
+mod checkpointer;
 mod context;
 mod dialect;
 mod error;
@@ -36,6 +37,7 @@ use std::time::Duration;
 
 use base::count::Histogram;
 use base::{Clock, Spawner};
+use checkpointer::Checkpointer;
 use context::SqlContext;
 use dialect::ConnectionPool;
 use dialect::sqlite::{self, PoolPurpose, SqliteDialect};
@@ -83,6 +85,7 @@ pub struct SqlStores {
     path: PathBuf,
     context: Arc<SqlContext>,
     pools: [ConnectionPool; 3],
+    checkpointer: Checkpointer,
     writer: Arc<TransactionWriter>,
     last_seen_writer: LastSeenWriter,
     login_batcher: LoginBatcher,
@@ -133,6 +136,7 @@ impl SqlStores {
         })?;
         drop(conn);
 
+        let checkpoints = pool((PoolPurpose::Read, "checkpoint"), 1, 0);
         let writer = Arc::new(TransactionWriter::start(writing.clone(), context.clone(), spawner, options));
         Ok(Arc::new(SqlStores {
             last_seen_writer: LastSeenWriter::start(
@@ -141,6 +145,7 @@ impl SqlStores {
                 options.last_seen_flush_interval,
             ),
             writer,
+            checkpointer: Checkpointer::start(checkpoints, context.clone(), spawner),
             login_batcher: LoginBatcher::start(logins.clone(), context.clone(), spawner, options),
             pools: [writing, reading, logins],
             context,
@@ -193,6 +198,7 @@ impl SqlStores {
         self.last_seen_writer.close().await;
         self.writer.close().await;
         self.login_batcher.close().await;
+        self.checkpointer.close().await;
         // The writing connection last: the last one to close checkpoints the journal into the file.
         for pool in self.pools.iter().rev() {
             pool.close().await;

@@ -387,6 +387,7 @@ async fn commit_batch(
     let committed = match &outcome {
         Ok(()) => {
             context.commits.fetch_add(1, Ordering::Relaxed);
+            context.committed.notify_one();
             context.commit_time.record(context.clock.now_micros().saturating_sub(begun));
             context.commit_size.record(size);
             Some(conn)

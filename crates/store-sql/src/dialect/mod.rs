@@ -206,6 +206,19 @@ impl DbConnection {
         self.end_statement(result).map(|rows| rows.into_iter().map(SqlRow::Sqlite).collect())
     }
 
+    /// Copies the journal into the database, without waiting for readers or writers; returns the pages of the journal.
+    /// It is housekeeping and not counted as a round trip.
+    pub(crate) async fn checkpoint(&mut self) -> Result<u64, StoreError> {
+        self.busy = true;
+        let result = match self.raw.as_mut().ok_or_else(error::unavailable)? {
+            RawConnection::Sqlite(line) => {
+                sqlite::fetch_all(line, "PRAGMA wal_checkpoint(PASSIVE)", &[]).await
+            }
+        };
+        let rows = self.end_statement(result)?;
+        rows.into_iter().next().map_or(Ok(0), |row| SqlRow::Sqlite(row).number(1))
+    }
+
     /// Runs a statement and returns its first row.
     pub(crate) async fn fetch_optional(
         &mut self,

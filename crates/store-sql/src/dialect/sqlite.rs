@@ -95,9 +95,9 @@ pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError>
         .map_err(|error| setup(format!("cannot open the database {shown} for writing")).with_source(error))
 }
 
-/// Pages in the journal after which they are copied into the database, by the writer. A page that several transactions
-/// change is copied once.
-const CHECKPOINT_PAGES: u32 = 4000;
+/// Pages in the journal (64 MB) after which the writer copies what [`crate::checkpointer`] has not, and begins the journal
+/// again.
+const CHECKPOINT_PAGES: u32 = 16_384;
 
 /// A pool that opens its connections on demand.
 pub(crate) fn pool(
