@@ -106,8 +106,8 @@ pub struct DequeueOutcome {
 /// Delivery progress of stored messages; see [`Outbox::track_stored`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeliveryProgress {
-    /// Store number of the last message that was dequeued, and acknowledged if the peer acknowledges; 0 before
-    /// the first.
+    /// Store number of the last message that the peer has acknowledged or, without stream management, that the kernel has
+    /// taken; 0 before the first.
     pub delivered_through: u64,
     /// The queue is empty.
     pub queue_empty: bool,
@@ -421,8 +421,7 @@ impl Outbox {
             inner.has_shared = more;
         }
         if inner.rare.is_some() {
-            let stored = into.iter().rev().find_map(|item| item.stanza.stored());
-            notify_tracker(inner, stored);
+            notify_tracker(inner, None);
         }
         DequeueOutcome { closing, more, request_ack: false }
     }

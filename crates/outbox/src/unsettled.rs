@@ -12,11 +12,12 @@
 use base::clock::Millis;
 use smallvec::SmallVec;
 
-use super::outbox::{Inner, Outbox, QueuedStanza, ToRewrite};
+use super::outbox::{Inner, Outbox, QueuedStanza, ToRewrite, notify_tracker};
 use super::stream_management::UndeliveredStanza;
 use crate::shared_stanza::SharedStanza;
 
-/// Tracked messages that were dequeued without stream management and written to the output; a few need no allocation.
+/// Tracked and stored messages that were dequeued without stream management and written to the output; a few need no
+/// allocation.
 #[derive(Debug, Default)]
 pub struct WrittenMessages(SmallVec<[SharedStanza; 8]>);
 
@@ -24,12 +25,12 @@ impl WrittenMessages {
     /// The stanza was written to the output.
     #[inline]
     pub fn add(&mut self, stanza: &SharedStanza) {
-        if stanza.is_delivery_tracked() && !stanza.is_delivery_confirmed() {
+        if stanza.is_stored() || stanza.is_delivery_tracked() && !stanza.is_delivery_confirmed() {
             self.0.push(stanza.clone());
         }
     }
 
-    /// Whether no tracked message was written.
+    /// Whether no tracked or stored message was written.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -94,12 +95,19 @@ impl Outbox {
     }
 
     pub(super) fn confirm_written<'a>(&self, messages: impl Iterator<Item = &'a SharedStanza>) -> bool {
-        let mut backups = Vec::new();
+        let (mut backups, mut stored) = (Vec::new(), None);
         for message in messages {
+            if let Some(number) = message.stored() {
+                stored = Some(number);
+                continue;
+            }
             message.mark_delivered();
             if message.confirm_delivery() {
                 backups.push(message.clone());
             }
+        }
+        if stored.is_some() {
+            notify_tracker(self.inner.lock(), stored);
         }
         let has_backups = !backups.is_empty();
         if has_backups {
@@ -205,6 +213,34 @@ mod tests {
         outbox.confirm_unflushed();
         assert_eq!(settled(&messages), [true, true]);
         assert!(outbox.inner.lock().rare.is_none(), "no memory is left");
+    }
+
+    #[test]
+    fn a_stored_message_is_delivered_when_the_kernel_has_taken_it() {
+        let outbox = Outbox::new();
+        outbox.track_stored();
+        let push = |number| {
+            let stanza = SharedStanza::from_store(b"<message><body>x</body></message>", number).unwrap();
+            let item = QueuedStanza::new(stanza, ToRewrite::None);
+            outbox.push(item, Urgency::Now, &OutboxLimits::default());
+        };
+        let delivered_through = || outbox.delivery_progress(None).delivered_through;
+        push(7);
+        let mut written = write(&outbox);
+        assert_eq!(delivered_through(), 0, "it is in the buffer of the connection");
+        outbox.confirm_flushed(&mut written);
+        assert_eq!(delivered_through(), 7);
+        push(8);
+        let mut written = write(&outbox);
+        outbox.retain_unflushed(&mut written);
+        push(9);
+        assert_eq!(delivered_through(), 7);
+        outbox.confirm_unflushed();
+        assert_eq!(delivered_through(), 8);
+        let mut written = write(&outbox);
+        outbox.retain_unflushed(&mut written);
+        let left = outbox.close_and_drain();
+        assert_eq!((left.len(), left[0].item.stanza.stored(), delivered_through()), (1, Some(9), 8));
     }
 
     #[test]

@@ -7,8 +7,10 @@ mod random_schedules;
 mod reload;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Context, Waker};
 
 use testkit::assert_same;
+use throng_core::session::{QueuedBatch, WrittenMessages};
 use throng_core::{Effect, Effects, NodeLimits, SharedStanza};
 
 use self::harness::{OfflineHarness, is_pending};
@@ -475,6 +477,30 @@ fn a_delivery_ends_under_continuous_traffic_from_many() {
 //= type=test
 //# A server SHOULD treat unacknowledged stanzas in the same way that it would treat a stanza sent to an unavailable
 //# resource
+#[test]
+fn messages_stay_stored_until_the_kernel_has_taken_them() {
+    let bench = OfflineHarness::new();
+    let romeo = bench.online("romeo");
+    for n in ["1", "2"] {
+        bench.complete(bench.send_chat(&romeo, "juliet@capulet.com", n));
+    }
+    let juliet = bench.online("juliet");
+    let (mut batch, mut written) = (QueuedBatch::new(), WrittenMessages::default());
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(juliet.outbox.dequeue(&mut cx, &mut batch, 1, 0).more);
+    batch.iter().for_each(|item| written.add(&item.stanza));
+    bench.run_until_idle();
+    assert_eq!(bench.stored("juliet"), 2, "the first one is in the buffer of the connection");
+    juliet.outbox.confirm_flushed(&mut written);
+    bench.run_until_idle();
+    assert_eq!(bench.stored("juliet"), 1);
+    juliet.outbox.dequeue(&mut cx, &mut batch, u32::MAX, 0);
+    bench.run_until_idle();
+    bench.offline(&juliet);
+    let juliet = bench.online("juliet");
+    assert_eq!((bench.receive_bodies(&juliet), bench.stored("juliet")), (vec!["2".to_owned()], 0));
+}
+
 #[test]
 fn unacknowledged_messages_stay_stored_and_are_delivered_again() {
     let bench = OfflineHarness::new();
