@@ -20,7 +20,7 @@ use crate::account::{Account, Contact};
 use crate::blocklist::Blocklist;
 use crate::host::Host;
 use crate::node::Node;
-use crate::receipt::{AttachedReceipt, Receipt};
+use crate::receipt::{AttachedReceipt, Receipt, Receipts};
 use crate::session::{Session, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -302,9 +302,18 @@ impl Node {
     }
 
     /// Whether sessions here have, or have had, this message. If so, this node answers for it: a stanza that replaces it
-    /// must not be delivered. Its backup is written in time whether or not somebody waits for the receipt.
-    pub fn takes_over_copy(self: &Arc<Self>, account: &Account, stanza: &SharedStanza) -> bool {
-        self.peers().is_some_and(|peers| peers.find_copy(self, account, stanza, true).0)
+    /// must not be delivered, and may be forgotten when the receipts are fulfilled. Until then the message may be in memory
+    /// only.
+    pub fn takes_over_copy(
+        self: &Arc<Self>,
+        account: &Account,
+        stanza: &SharedStanza,
+        receipts: &mut Receipts,
+    ) -> bool {
+        let Some(peers) = self.peers() else { return false };
+        let (recorded, receipt) = peers.find_copy(self, account, stanza, true);
+        receipts.0.extend(receipt);
+        recorded
     }
 
     /// See [`PeerRouting::forget_copy`].

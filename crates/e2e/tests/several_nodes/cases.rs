@@ -48,6 +48,7 @@ cases! {
     what_a_session_leaves_unread_is_not_delivered_again_to_one_that_has_read_it,
     what_two_sessions_leave_unread_is_stored_once,
     what_the_second_session_leaves_unread_is_delivered_by_the_first_only,
+    what_one_session_leaves_in_the_store_stays_there_until_another_one_has_it,
 }
 
 type CaseFn = fn(&TestNodes) -> Result<(), String>;
@@ -281,4 +282,27 @@ fn what_the_second_session_leaves_unread_is_delivered_by_the_first_only(
     nodes.settle();
     let stored = message_ids(&online(nodes, 1, "juliet", "late"));
     ensure(stored.is_empty(), &format!("the store had {stored:?}"))
+}
+
+/// A lost node must not take the only copy with it.
+fn what_one_session_leaves_in_the_store_stays_there_until_another_one_has_it(
+    nodes: &TestNodes,
+) -> Result<(), String> {
+    let [romeo, phone, laptop] = two_sessions(nodes);
+    nodes.advance(1);
+    nodes.settle();
+    ensure(romeo.handled() == romeo.sent(), "the message has no backup")?;
+    let stores = &nodes.node(0).node.stores;
+    let owner = nodes.node(0).block_on(stores.addresses.find(&juliet())).expect("an answer").expect("an id");
+    let stored = || nodes.node(0).block_on(stores.offline.count(owner)).expect("an answer");
+    phone.close();
+    nodes.settle();
+    ensure(stored() > 0, "the message is in the memory of one node only")?;
+    // Its backup is due.
+    nodes.advance(1);
+    nodes.settle();
+    ensure(stored() > 0, "the message is in the memory of one node only, later")?;
+    let received = message_ids(&laptop);
+    nodes.settle();
+    ensure(received == ["1"] && stored() == 0, &format!("received {received:?}, {} are stored", stored()))
 }

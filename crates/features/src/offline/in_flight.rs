@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use store::{AddressId, StoredMessage};
 use throng_core::session::ToRewrite;
-use throng_core::{Node, Session, SharedStanza};
+use throng_core::{Node, Receipts, Session, SharedStanza};
 
 /// Messages that were put into a session's queue and have not been removed from the store.
 pub(super) struct InFlightBatch {
@@ -63,13 +63,34 @@ pub(super) async fn enqueue_page(
             skipped: Vec::new(),
         }
     });
+    let mut copies = Receipts::default();
+    let outcome = enqueue_messages(node, session, messages, in_flight, &mut copies, &on_full).await;
+    if !copies.is_empty() {
+        // The rows of these messages are about to be removed, and sessions may have them in memory only.
+        on_full();
+        for copy in &copies.0 {
+            let _ = std::future::poll_fn(|cx| copy.receipt.poll_outcome(cx)).await;
+        }
+    }
+    outcome
+}
+
+/// Puts messages into the queue, except copies that sessions have from another node, which are safe when `copies` are fulfilled.
+async fn enqueue_messages(
+    node: &Arc<Node>,
+    session: &Arc<Session>,
+    messages: Vec<StoredMessage>,
+    in_flight: &mut InFlightBatch,
+    copies: &mut Receipts,
+    on_full: &impl Fn(),
+) -> PageOutcome {
     for message in messages {
         // Unreadable messages are not delivered, but are removed with the others.
         if let Some(frame) = SharedStanza::from_store(&message.stanza, message.seq) {
             if !accepts_messages(session) {
                 return PageOutcome::Ended;
             }
-            if node.takes_over_copy(&session.account, &frame) {
+            if node.takes_over_copy(&session.account, &frame, copies) {
                 in_flight.fetched_through = message.seq;
                 continue;
             }
