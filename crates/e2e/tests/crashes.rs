@@ -183,14 +183,18 @@ fn read_stored(port: u16, user: &str, last: (u32, u32)) -> Vec<(u32, u32)> {
     numbers
 }
 
+/// For tests that leave everything in the offline store.
+const NO_QUOTA: &str =
+    "[modules.offline]\nmax_messages = 1_000_000\nmax_bytes = 1_000_000_000\nsender_percent = 100\n";
+
 /// A node that is not started yet, and its port.
-fn node_with_accounts(name: &str, users: &[&str]) -> (NodeProcess, u16) {
+fn node_with_accounts(name: &str, users: &[&str], modules: &str) -> (NodeProcess, u16) {
     let [port] = ports::free();
     let node = NodeProcess::new(name);
     node.configure(&format!(
         "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n[auth]\nscram_iterations = 4096\n\
          [limits]\nnew_connections_per_second = 0\nstanzas_per_second = 0\nbytes_per_second = 0\n\
-         [modules.offline]\nmax_messages = 1_000_000\nmax_bytes = 1_000_000_000\nsender_percent = 100\n\
+         {modules}\
          [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'off'\n"
     ));
     for user in users {
@@ -204,11 +208,8 @@ fn kill_at(round: u32) -> u32 {
     20 + 37 * round % 300
 }
 
-#[test]
-fn messages_in_the_queue_of_a_detached_session_survive_a_stop() {
-    const MESSAGES: u32 = 1_000;
-    let (mut node, port) = node_with_accounts("stops", &["romeo", "juliet"]);
-    node.start();
+/// Sends numbered messages to a detached session of juliet until all are acknowledged.
+fn send_to_detached(port: u16, messages: u32) {
     let mut juliet = TextClient::login(port, "juliet");
     juliet.send("<presence/><enable xmlns='urn:xmpp:sm:3' resume='true'/>");
     juliet.read_to("<enabled");
@@ -218,11 +219,18 @@ fn messages_in_the_queue_of_a_detached_session_survive_a_stop() {
     romeo.read_to("<enabled");
     romeo.read_to("/>");
     let message = |n| format!("<message to='juliet@{DOMAIN}' type='chat'><body>0 {n}</body></message>");
-    romeo.send(&(0..MESSAGES).map(message).collect::<String>());
+    romeo.send(&(0..messages).map(message).collect::<String>());
     romeo.send("<r xmlns='urn:xmpp:sm:3'/>");
-    while last_count(&(romeo.read_to("/>") + "/>")).is_none_or(|count| count < MESSAGES) {}
+    while last_count(&(romeo.read_to("/>") + "/>")).is_none_or(|count| count < messages) {}
+}
+
+#[test]
+fn messages_in_the_queue_of_a_detached_session_survive_a_stop() {
+    const MESSAGES: u32 = 1_000;
+    let (mut node, port) = node_with_accounts("stops", &["romeo", "juliet"], NO_QUOTA);
+    node.start();
     // No connection is left whose end the node would wait for.
-    drop(romeo);
+    send_to_detached(port, MESSAGES);
     node.stop_in_order();
     node.start();
     let received = read_stored(port, "juliet", (0, MESSAGES - 1));
@@ -231,8 +239,22 @@ fn messages_in_the_queue_of_a_detached_session_survive_a_stop() {
 }
 
 #[test]
+fn messages_beyond_the_offline_quota_in_the_queue_of_a_detached_session_survive_a_kill() {
+    // By default, one sender may store 500 messages for an offline user.
+    const MESSAGES: u32 = 1_200;
+    let (mut node, port) = node_with_accounts("kill-beyond-quota", &["romeo", "juliet"], "");
+    node.start();
+    send_to_detached(port, MESSAGES);
+    node.kill();
+    node.start();
+    let received = read_stored(port, "juliet", (0, MESSAGES - 1));
+    assert_eq!(received, (0..MESSAGES).map(|n| (0, n)).collect::<Vec<_>>());
+    node.stop();
+}
+
+#[test]
 fn messages_to_offline_users_that_were_acknowledged_survive_twenty_kills_in_order_and_once() {
-    let (mut node, port) = node_with_accounts("crashes", &["romeo", "juliet", "nurse"]);
+    let (mut node, port) = node_with_accounts("crashes", &["romeo", "juliet", "nurse"], NO_QUOTA);
     let mut acknowledged = Vec::new();
     for round in 0..KILLS {
         node.start();
@@ -350,17 +372,24 @@ impl ConnectedClient {
     }
 }
 
-/// Reads stored messages until these are all received.
+/// Reads all stored messages: these must be among them.
 fn read_missing(port: u16, user: &str, mut missing: BTreeSet<(u32, u32)>) {
-    if missing.is_empty() {
-        return;
-    }
+    // A message that arrives follows all that are stored.
+    const LAST: (u32, u32) = (u32::MAX, 0);
     let mut client = TextClient::login(port, user);
-    client.send("<presence/>");
-    while !missing.is_empty() {
+    client.send(&format!(
+        "<presence/><message to='{user}@{DOMAIN}' type='chat'><body>{} {}</body></message>",
+        LAST.0, LAST.1
+    ));
+    loop {
         client.read_to("<body>");
-        missing.remove(&parse_body(&client.read_to("</body>")));
+        let number = parse_body(&client.read_to("</body>"));
+        if number == LAST {
+            break;
+        }
+        missing.remove(&number);
     }
+    assert!(missing.is_empty(), "{user}: acknowledged messages are lost: {missing:?}");
     client.send("</stream:stream>");
     client.read_to("</stream:stream>");
 }
@@ -368,7 +397,7 @@ fn read_missing(port: u16, user: &str, mut missing: BTreeSet<(u32, u32)>) {
 #[test]
 fn messages_to_online_detached_and_slow_users_that_were_acknowledged_survive_twenty_kills() {
     let users = ["romeo", "juliet", "nurse", "tybalt", "benvolio"];
-    let (mut node, port) = node_with_accounts("crashes-connected", &users);
+    let (mut node, port) = node_with_accounts("crashes-connected", &users, "");
     let mut missing: [BTreeSet<(u32, u32)>; 4] = Default::default();
     for round in 0..KILLS {
         node.start();

@@ -473,10 +473,6 @@ fn a_delivery_ends_under_continuous_traffic_from_many() {
     }
 }
 
-//= https://xmpp.org/extensions/xep-0198.html#acking
-//= type=test
-//# A server SHOULD treat unacknowledged stanzas in the same way that it would treat a stanza sent to an unavailable
-//# resource
 #[test]
 fn messages_stay_stored_until_the_kernel_has_taken_them() {
     let bench = OfflineHarness::new();
@@ -501,6 +497,10 @@ fn messages_stay_stored_until_the_kernel_has_taken_them() {
     assert_eq!((bench.receive_bodies(&juliet), bench.stored("juliet")), (vec!["2".to_owned()], 0));
 }
 
+//= https://xmpp.org/extensions/xep-0198.html#acking
+//= type=test
+//# A server SHOULD treat unacknowledged stanzas in the same way that it would treat a stanza sent to an unavailable
+//# resource
 #[test]
 fn unacknowledged_messages_stay_stored_and_are_delivered_again() {
     let bench = OfflineHarness::new();
