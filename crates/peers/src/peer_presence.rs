@@ -5,10 +5,11 @@
 //! approval of a subscription is not shown: its sessions fetch it when their roster has the approval.
 //!
 //! ```text
-//! change   2 number of entries of the sender's blocklist that may cover a recipient, each 2 + n; then the presence. The
-//!          highest bit of the number: the sender's node did not locate the recipients on this node
+//! change   2 number of entries of the sender's blocklist that may cover a recipient, each 2 + n; 4 number of the sender's
+//!          account; then the presence. The highest bit of the number of entries: the sender's node did not locate the
+//!          recipients on this node
 //! probe    2 + n full address of the session that became available, 4 number of its account
-//! answer   2 + n resource that the answer is for; then for each presence 4 + n
+//! answer   2 + n resource that the answer is for; then for each presence 4 number of the account, 4 + n
 //! ```
 //!
 //! All three are retained until the other node has handled them. What its queue refuses becomes due
@@ -62,11 +63,18 @@ fn read_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(text).ok()
 }
 
-fn encode_change(entries: &[&Jid], stanza: &SharedStanza) -> Vec<u8> {
+fn read_id(rest: &mut &[u8]) -> Option<AddressId> {
+    let (octets, after) = rest.split_first_chunk()?;
+    *rest = after;
+    AddressId::new(u32::from_be_bytes(*octets))
+}
+
+fn encode_change(entries: &[&Jid], sender: AddressId, stanza: &SharedStanza) -> Vec<u8> {
     let entries = &entries[..entries.len().min(MAX_ENTRIES.into())];
-    let mut out = Vec::with_capacity(stanza.bytes().len() + 2);
+    let mut out = Vec::with_capacity(stanza.bytes().len() + 6);
     out.extend(u16::try_from(entries.len()).unwrap_or(MAX_ENTRIES).to_be_bytes());
     entries.iter().for_each(|entry| write_text(&mut out, entry.as_str()));
+    out.extend(sender.get().to_be_bytes());
     out.extend(stanza.bytes());
     out
 }
@@ -84,6 +92,8 @@ struct PresenceChange {
     /// The sender's node did not locate the recipients: it may not send them the next change.
     unlocated: bool,
     blocked: Option<Blocklist>,
+    /// The sender's account.
+    sender: AddressId,
     stanza: SharedStanza,
     from: Jid,
 }
@@ -94,10 +104,11 @@ fn decode_change(rest: &[u8]) -> Option<PresenceChange> {
     for _ in 0..u16::from_be_bytes([first & !UNLOCATED, second]) {
         entries.push(JidRef::from_normalised(read_text(&mut rest)?)?.to_jid());
     }
+    let sender = read_id(&mut rest)?;
     let stanza = SharedStanza::read(rest).filter(is_presence_of_session)?;
     let from = stanza.head().from(stanza.bytes()).and_then(|from| Jid::parse(&from).ok())?;
     let unlocated = first & UNLOCATED != 0;
-    Some(PresenceChange { unlocated, blocked: Blocklist::new(&entries), stanza, from })
+    Some(PresenceChange { unlocated, blocked: Blocklist::new(&entries), sender, stanza, from })
 }
 
 /// Whether a session has not changed its presence since it was read.
@@ -240,7 +251,7 @@ impl Peers<'_> {
     ) {
         let octets = match hides {
             true => self.encode_change_of(sender, std::slice::from_ref(contact), stanza),
-            false => encode_change(&[], stanza),
+            false => encode_change(&[], sender.id, stanza),
         };
         let number = Some(contact.id.0).filter(|_| contact.id != AddressId::UNASSIGNED);
         let location = self.cluster.locate(contact.hash, number);
@@ -314,7 +325,7 @@ impl Peers<'_> {
             None => matches!(domains.find(entry.domain()), Domain::Accounts(_)),
         };
         let entries: Vec<&Jid> = blocked.iter().flat_map(|list| list.entries()).filter(may_cover).collect();
-        encode_change(&entries, stanza)
+        encode_change(&entries, sender.id, stanza)
     }
 
     /// Presence from another node for contacts here. False if the octets are none.
@@ -333,7 +344,7 @@ impl Peers<'_> {
     }
 
     fn deliver_change(&self, envelope: &Envelope, change: &PresenceChange) {
-        let PresenceChange { unlocated, blocked, stanza, from } = change;
+        let PresenceChange { unlocated, blocked, sender, stanza, from } = change;
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));
         let leaves = stanza.kind() == StanzaKind::Presence(PresenceType::Unavailable);
         // All resources of the account are withdrawn, those of other nodes, too.
@@ -344,7 +355,7 @@ impl Peers<'_> {
             }
             // Of a subscription that began or ended meanwhile. If it began, the sessions here request the presence when their
             // roster has it.
-            if !leaves && !self.may_see(&account, from.as_ref()) {
+            if !leaves && !self.may_see(&account, from.as_ref(), *sender) {
                 continue;
             }
             let host = account.host();
@@ -388,11 +399,12 @@ impl Peers<'_> {
         })
     }
 
-    /// Whether the roster view of an account, or the account itself, accepts presence of this address. Not for decisions about
-    /// trust: the address is compared by its keyed hash.
-    fn may_see(&self, account: &Account, from: JidRef<'_>) -> bool {
+    /// Whether the roster view of an account, or the account itself, accepts presence of this address, whose account has this
+    /// number.
+    fn may_see(&self, account: &Account, from: JidRef<'_>, sender: AddressId) -> bool {
         let hash = self.routing_table.hash(from);
-        hash == account.hash || account.with(|state| state.may_be_subscribed_to(hash))
+        let subscription = || account.with(|state| state.find(hash, sender));
+        account.jid.as_ref() == from.bare() || subscription().contains(Subscription::TO)
     }
 
     /// An account has lost all resources of a contact. It receives the presence of those that the contact still has: on this
@@ -486,7 +498,7 @@ impl Peers<'_> {
     pub(super) fn on_probe(&self, node: NodeId, envelope: &Envelope) -> bool {
         let mut rest = &envelope.bytes[..];
         let Some(prober) = read_text(&mut rest).and_then(JidRef::from_normalised) else { return false };
-        let id = <[u8; 4]>::try_from(rest).ok().and_then(|octets| AddressId::new(u32::from_be_bytes(octets)));
+        let id = read_id(&mut rest).filter(|_| rest.is_empty());
         let (Some(id), Some(resource)) = (id, prober.resource()) else { return false };
         let hash = self.routing_table.hash(prober);
         let recipient = vec![Recipient::Account(AddressReference { hash, number: id.0 })];
@@ -509,6 +521,7 @@ impl Peers<'_> {
                     octets.clone_from(&first);
                 }
                 let length = u32::try_from(presence.bytes().len()).unwrap_or_default();
+                octets.extend(account.id.get().to_be_bytes());
                 octets.extend(length.to_be_bytes());
                 octets.extend(presence.bytes());
                 sent.push((session, presence));
@@ -543,6 +556,7 @@ impl Peers<'_> {
         let Some(resource) = read_text(&mut rest) else { return false };
         let session = self.accounts_of(envelope).next().and_then(|account| account.session(resource));
         while !rest.is_empty() {
+            let Some(sender) = read_id(&mut rest) else { return false };
             let Some((length, after)) = rest.split_first_chunk() else { return false };
             let length = u32::from_be_bytes(*length) as usize;
             let Some((bytes, after)) = after.split_at_checked(length) else { return false };
@@ -555,7 +569,7 @@ impl Peers<'_> {
             };
             if let Some(session) = session.as_ref().filter(|session| session.is_available())
                 && !session.account.blocks(from.as_ref())
-                && self.may_see(&session.account, from.as_ref())
+                && self.may_see(&session.account, from.as_ref(), sender)
             {
                 self.push(session, presence, ToRewrite::Bare, work);
             }
@@ -572,15 +586,17 @@ mod tests {
     fn a_change_carries_the_blocklist_and_anything_else_is_refused() {
         let stanza = SharedStanza::parse(b"<presence from='a@b/c'/>").unwrap();
         let entries = ["x@y/z", "spam.example"].map(|text| Jid::parse(text).unwrap());
-        let octets = encode_change(&entries.iter().collect::<Vec<_>>(), &stanza);
+        let sender = AddressId::new(7).unwrap();
+        let octets = encode_change(&entries.iter().collect::<Vec<_>>(), sender, &stanza);
         for (octets, unlocated) in [(octets.clone(), false), (mark_unlocated(octets.clone()), true)] {
             let read = decode_change(&octets).unwrap();
             assert_eq!((read.unlocated, read.blocked.unwrap().entries().len()), (unlocated, 2));
             assert_eq!((read.stanza.bytes(), read.from.as_str()), (stanza.bytes(), "a@b/c"));
+            assert_eq!(read.sender, sender);
         }
         assert!((0..octets.len()).all(|length| decode_change(&octets[..length]).is_none()));
-        assert!(decode_change(&encode_change(&[], &stanza)).unwrap().blocked.is_none());
+        assert!(decode_change(&encode_change(&[], sender, &stanza)).unwrap().blocked.is_none());
         let nobody = SharedStanza::parse(b"<presence/>").unwrap();
-        assert!(decode_change(&encode_change(&[], &nobody)).is_none(), "without a sender");
+        assert!(decode_change(&encode_change(&[], sender, &nobody)).is_none(), "without a sender");
     }
 }

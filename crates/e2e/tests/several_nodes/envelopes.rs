@@ -1,4 +1,5 @@
-//! Numbers of envelopes: a stanza costs at most one for each node concerned, and none when nobody elsewhere is.
+//! Numbers of envelopes: a stanza costs at most one for each node concerned, and none when nobody elsewhere is. What a
+//! session sends first and last goes to all nodes.
 
 use store::Subscription;
 use testkit::{NodeClient, TestNodes};
@@ -7,12 +8,13 @@ use throng_e2e::several_nodes::{assert_entries_name_tests, assert_outcome};
 use crate::observed_features;
 
 /// All tests of this file.
-const TESTS: [&str; 5] = [
+const TESTS: [&str; 6] = [
     "envelopes/message-to-one-node",
     "envelopes/message-to-two-nodes",
     "envelopes/message-to-nobody-online",
     "envelopes/message-on-the-same-node",
     "envelopes/presence-to-contacts-on-four-nodes",
+    "envelopes/login-and-logout",
 ];
 
 fn cluster(count: usize, users: &[&str]) -> TestNodes {
@@ -89,6 +91,18 @@ fn a_presence_change_is_one_envelope_for_each_node_with_contacts() {
         contacts.iter().enumerate().map(|(number, name)| online(&nodes, 1 + number % 4, name)).collect();
     let romeo = online(&nodes, 0, "romeo");
     assert_envelopes(TESTS[4], &nodes, &romeo, "<presence><show>away</show></presence>", 4);
+}
+
+/// A probe, and the presence for contacts that the directory does not have yet; at the end `unavailable` for contacts, and for
+/// the account's other resources.
+#[test]
+fn a_login_is_two_envelopes_for_each_node_and_so_is_a_logout() {
+    let nodes = cluster(4, &["romeo", "juliet"]);
+    nodes.node(0).befriend("romeo", "juliet");
+    let _juliet = online(&nodes, 0, "juliet");
+    let romeo = nodes.node(0).connect("romeo", "r");
+    assert_envelopes(TESTS[5], &nodes, &romeo, "<presence/>", 2 * 3);
+    assert_envelopes(TESTS[5], &nodes, &romeo, "<presence type='unavailable'/>", 2 * 3);
 }
 
 #[test]

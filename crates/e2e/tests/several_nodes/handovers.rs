@@ -166,6 +166,31 @@ fn a_recipient_whose_number_differs_is_refused_although_its_hash_is_found() {
     assert_eq!(test.nodes.node(0).node.metrics.cluster_refused.get(), 5);
 }
 
+/// Two addresses can have the same hash.
+#[test]
+fn presence_of_a_sender_whose_number_is_not_that_of_the_contact_is_not_delivered() {
+    let test = Peer::new();
+    test.nodes.node(0).befriend("romeo", "juliet");
+    let romeo = test.online(0, "romeo", "orchard");
+    let romeo_number = romeo.session.account.id.0;
+    let hash = test.nodes.node(0).node.routing_table.hash(romeo.bare());
+    let recipients = || vec![Recipient::Account(AddressReference { hash, number: romeo_number })];
+    let presence = "<presence xmlns='jabber:client' from='juliet@example.com/phone'/>";
+    let length = u32::try_from(presence.len()).expect("a length").to_be_bytes();
+    for (number, received) in [(test.number.get() + 1, 0), (u32::MAX, 0), (test.number.get(), 1)] {
+        let number = number.to_be_bytes();
+        let change = [&[0, 0][..], &number, presence.as_bytes()].concat();
+        let answer = [&[0, 7][..], b"orchard", &number, &length, presence.as_bytes()].concat();
+        for (kind, octets) in [(EnvelopeKind::Engine(2), change), (EnvelopeKind::Engine(4), answer)] {
+            let envelope = Envelope::new(kind, EnvelopeClass::Control, Peer::id(), recipients(), octets);
+            test.peer.deliver(test.nodes.id(0), envelope).expect("accepted");
+            test.nodes.settle();
+            assert_eq!(romeo.recv().len(), received, "{kind:?} {number:?}");
+        }
+    }
+    assert_eq!(test.violations(PeerViolation::Payload), 0);
+}
+
 #[test]
 fn a_user_without_an_account_is_never_found_by_a_number() {
     let test = Peer::new();
