@@ -18,10 +18,12 @@ use feature_api::http_route::{
 use hyper::body::{Body as _, Incoming};
 use net::http::{AllowedOrigins, HttpSettings, RemoteClient};
 use throng_core::Node;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// Bytes per second that a client must send at least, on average: below, connections are held to no purpose.
 const MIN_BYTES_PER_SECOND: u64 = 1024;
+/// Time for a body of any length.
+const MAX_TRANSFER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Request headers that a page of another origin may send.
 const CORS_REQUEST_HEADERS: &str = "Authorization, Content-Type, Range, If-None-Match";
 /// Response headers that a page of another origin may read.
@@ -163,11 +165,13 @@ fn request_body(
     }
     let pause = Duration::from_secs(settings.body_timeout_seconds.into());
     let transfer = Duration::from_secs(length.unwrap_or(0) / MIN_BYTES_PER_SECOND);
+    let deadline = TransferDeadline::new(Instant::now(), pause.saturating_add(transfer));
     let chunks = TimedBody {
         body,
         pause,
         next: Box::pin(sleep(pause)),
-        end: Box::pin(sleep(pause.saturating_add(transfer))),
+        end: Box::pin(sleep_until(deadline.at)),
+        deadline,
         is_waiting: false,
         received,
     };
@@ -203,13 +207,43 @@ impl futures_core::Stream for CountedBody {
     }
 }
 
+/// When a whole body must have arrived. The time in which the handler wants no chunk is added: a slow disk is not the client's
+/// fault.
+struct TransferDeadline {
+    at: Instant,
+    /// When the handler received the last chunk, until it wants the next one.
+    handling_since: Option<Instant>,
+}
+
+impl TransferDeadline {
+    fn new(now: Instant, transfer: Duration) -> TransferDeadline {
+        // The length that a client announces must not overflow the clock.
+        let transfer = transfer.min(MAX_TRANSFER);
+        TransferDeadline { at: now + transfer, handling_since: Some(now) }
+    }
+
+    /// The handler wants a chunk.
+    fn resume(&mut self, now: Instant) {
+        if let Some(since) = self.handling_since.take() {
+            self.at += now.saturating_duration_since(since);
+        }
+    }
+
+    /// The handler has received a chunk.
+    fn pause(&mut self, now: Instant) {
+        self.handling_since = Some(now);
+    }
+}
+
 /// The body of a request, with a deadline for each chunk and for the whole.
 struct TimedBody {
     body: Incoming,
     /// Time for a chunk.
     pause: Duration,
     next: Pin<Box<Sleep>>,
+    /// Follows `deadline` when it elapses.
     end: Pin<Box<Sleep>>,
+    deadline: TransferDeadline,
     /// Whether the handler waits for the next chunk.
     is_waiting: bool,
     received: ByteCounter,
@@ -219,9 +253,14 @@ impl futures_core::Stream for TimedBody {
     type Item = Result<Bytes, HttpBodyError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.deadline.resume(Instant::now());
         loop {
-            if self.end.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Some(Err(HttpBodyError::Timeout)));
+            while self.end.as_mut().poll(cx).is_ready() {
+                let deadline = self.deadline.at;
+                if self.end.deadline() >= deadline {
+                    return Poll::Ready(Some(Err(HttpBodyError::Timeout)));
+                }
+                self.end.as_mut().reset(deadline);
             }
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
@@ -230,6 +269,7 @@ impl futures_core::Stream for TimedBody {
                         continue;
                     };
                     self.is_waiting = false;
+                    self.deadline.pause(Instant::now());
                     self.received.add(&chunk);
                     return Poll::Ready(Some(Ok(chunk)));
                 }
@@ -248,5 +288,26 @@ impl futures_core::Stream for TimedBody {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_in_which_the_handler_stores_a_chunk_is_not_counted_as_the_clients() {
+        let start = Instant::now();
+        let second = |number| start + Duration::from_secs(number);
+        let mut deadline = TransferDeadline::new(start, Duration::from_secs(10));
+        deadline.resume(second(5));
+        assert_eq!(deadline.at, second(15), "it began late");
+        // Polled again while it waits for the client.
+        deadline.resume(second(7));
+        assert_eq!(deadline.at, second(15));
+        deadline.pause(second(8));
+        deadline.resume(second(48));
+        assert_eq!(deadline.at, second(55));
+        assert!(TransferDeadline::new(start, Duration::MAX).at < start + 2 * MAX_TRANSFER);
     }
 }
