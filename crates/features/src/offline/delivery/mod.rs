@@ -31,6 +31,8 @@
 //!
 //! Long because storing and delivering meet under one lock, and each case is decided with the other one in sight.
 
+mod storing;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -38,16 +40,13 @@ use std::task::{Poll, Waker};
 
 use base::lock::{LeafMutex, RankedMutex, rank};
 use jid::{Jid, JidRef};
-use ring::digest;
 use smallvec::SmallVec;
-use stanza::{StanzaCondition, StanzaError, append_child, payload::delay};
-use store::{AddressId, AppendOutcome, OfflineMessage, Page, Quota, QuotaUsage, StoreError};
-use throng_core::receipt::{FailedReceipt, receipt_pair};
-use throng_core::server_error::{store_error, unreadable_stanza};
+use stanza::{StanzaCondition, StanzaError};
+use store::{AddressId, Page, Quota, StoreError};
+use throng_core::receipt::receipt_pair;
 use throng_core::{Account, Node, Receipt, ReceiptIssuer, Session, SharedStanza};
-use xml::{Ns, Writer};
 
-use super::backups::{BackupUse, MessageBackups, StoredRow, consecutive_ranges, ranges_without};
+use super::backups::{MessageBackups, ranges_without};
 use super::in_flight::{
     InFlightBatch, PageOutcome, accepts_messages, enqueue_page, has_queue_space, preferred_resource,
 };
@@ -57,22 +56,8 @@ use super::storage_policy;
 
 /// Messages read and delivered at a time.
 const FETCH_PAGE: u32 = 64;
-/// Recipients with a cached address id.
-const MAX_CACHED_ADDRESSES: usize = 16_384;
 /// Batches of pending messages that are queued after the last page before other tasks have their turn.
 const MAX_DRAIN_ROUNDS: u32 = 16;
-const DAY_MILLIS: u64 = 86_400_000;
-/// Time for which a message may be pending: the deadline of one write. An older one fails without an attempt, so that the
-/// number of pending messages does not decide how long a sender waits for a store that hangs.
-const MAX_PENDING_MILLIS: u64 = 10_000;
-
-/// Why a message was not stored.
-#[derive(Clone)]
-struct StoreRefusal {
-    error: StanzaError,
-    /// The store failed; another attempt may succeed.
-    temporary: bool,
-}
 
 /// Options of the module.
 #[derive(Clone, Copy, Debug)]
@@ -329,215 +314,6 @@ impl OfflineDelivery {
             }
         });
     }
-
-    // Storing.
-
-    async fn store_task(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
-        let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: true };
-        loop {
-            let batch = self.update(&node, &owner, |queue, account, then| {
-                queue.finish_backups(then);
-                if queue.state.delivery != DeliveryPhase::Draining && !queue.pending.is_empty() {
-                    return queue.take_batch();
-                }
-                queue.writes_messages = false;
-                queue.on(QueueEvent::NothingToWrite, then);
-                // A delivery task has stopped while messages were pending, or a resource became available during a
-                // write that failed.
-                if queue.state.delivery == DeliveryPhase::Idle && account.is_some_and(|a| can_deliver(a)) {
-                    queue.on(QueueEvent::DeliveryDue, then);
-                }
-                Vec::new()
-            });
-            // The options of the newest message apply.
-            let Some(rules) = batch.last().map(|queued| queued.message.rules) else { break };
-            let (mut messages, mut stanzas) =
-                (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
-            let now = node.clock.now();
-            for queued in batch {
-                let message = &queued.message;
-                let stanza = if now.since(message.pending_since) > MAX_PENDING_MILLIS {
-                    Err(StoreRefusal { error: storage_busy(), temporary: true })
-                } else {
-                    with_delay(&message.frame, owner.domain(), message.received_at)
-                        .map_err(|error| StoreRefusal { error, temporary: false })
-                };
-                match stanza {
-                    Ok(stanza) => {
-                        stanzas.push(stanza);
-                        messages.push(queued);
-                    }
-                    Err(refusal) => {
-                        self.finish_message(&node, &owner, queued.message, Err(refusal), &mut Vec::new());
-                    }
-                }
-            }
-            if messages.is_empty() {
-                continue;
-            }
-            let backups = messages.iter().all(|queued| queued.message.is_backup);
-            let outcomes = self.store_batch(&node, &owner, stanzas, backups, rules).await;
-            let stored = if backups { &node.metrics.offline_backups } else { &node.metrics.offline_stored };
-            stored.inc_by(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64);
-            if !backups && outcomes.iter().any(Result::is_ok) {
-                self.messages_stored(&node, &owner);
-            }
-            let mut obsolete = Vec::new();
-            for (queued, outcome) in messages.into_iter().zip(outcomes) {
-                self.finish_message(&node, &owner, queued.message, outcome, &mut obsolete);
-            }
-            if !obsolete.is_empty()
-                && let Ok(Some(id)) = self.address_id(&node, &owner).await
-            {
-                self.remove_rows(&node, &owner, id, &obsolete).await;
-            }
-        }
-        std::mem::forget(guard);
-    }
-
-    /// Messages other than backups were stored.
-    fn messages_stored(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid) {
-        self.update(node, owner, |queue, _, then| {
-            let account = node.message_stored(owner.as_ref());
-            if account.is_some_and(|a| can_deliver(&a)) {
-                queue.on(QueueEvent::DeliveryDue, then);
-            }
-        });
-    }
-
-    /// The session that held a message is gone; its backup is delivered as any stored message.
-    pub(super) fn backup_abandoned(self: &Arc<Self>, node: &Arc<Node>, owner: &Jid) {
-        node.metrics.offline_stored.inc();
-        self.messages_stored(node, owner);
-    }
-
-    /// Settles a message that was stored, or not. Adds the number of a backup that is not needed any more to `obsolete`.
-    fn finish_message(
-        self: &Arc<Self>,
-        node: &Arc<Node>,
-        owner: &Jid,
-        mut message: PendingMessage,
-        outcome: Result<StoredRow, StoreRefusal>,
-        obsolete: &mut Vec<u64>,
-    ) {
-        if let Some(issuer) = message.issuer.take() {
-            return issuer.settle(outcome.map(drop).map_err(|refusal| refusal.error));
-        }
-        message.is_backup = false;
-        let frame = &message.frame;
-        match outcome {
-            Ok(row) => {
-                let used = self.backups.add(owner, frame.clone(), row);
-                frame.settle_delivery();
-                match used {
-                    BackupUse::Held => {}
-                    BackupUse::Delivered => obsolete.push(row.number),
-                    BackupUse::Abandoned => self.backup_abandoned(node, owner),
-                }
-            }
-            Err(StoreRefusal { error, temporary }) => {
-                if frame.cancel_backup() {
-                    // No session holds it any more.
-                    node.return_failed(FailedReceipt { stanza: frame.clone(), error });
-                    frame.settle_delivery();
-                } else if !temporary {
-                    // It cannot be stored: the sender's stream must not stop until this client reads.
-                    frame.settle_delivery();
-                } else if let Some(account) = node.routing_table.find(owner.as_ref()) {
-                    // Another attempt follows.
-                    account.sessions().iter().for_each(|session| node.watch_delivery(session));
-                }
-            }
-        }
-    }
-
-    /// Removes the rows of backups whose messages were delivered. After an error they are delivered a second time, with the
-    /// same stanza-id.
-    pub(super) async fn remove_rows(&self, node: &Arc<Node>, owner: &Jid, id: AddressId, numbers: &[u64]) {
-        for (first, last) in consecutive_ranges(numbers) {
-            if let Err(error) = node.stores.offline.remove_range(id, first, last).await {
-                tracing::warn!(%error, "cannot remove delivered messages from offline storage");
-            }
-        }
-        self.backups.remove(owner, numbers);
-    }
-
-    /// Writes messages, all backups or none, and returns one result for each.
-    async fn store_batch(
-        &self,
-        node: &Arc<Node>,
-        owner: &Jid,
-        stanzas: Vec<Vec<u8>>,
-        backups: bool,
-        rules: OfflineRules,
-    ) -> Vec<Result<StoredRow, StoreRefusal>> {
-        let count = stanzas.len();
-        let sizes: Vec<u64> = stanzas.iter().map(|stanza| stanza.len() as u64).collect();
-        let refused = |error: StanzaError| Err(StoreRefusal { error, temporary: false });
-        let failed = |error: StoreError| {
-            let refusal = StoreRefusal { error: store_error(error), temporary: true };
-            vec![Err(refusal); count]
-        };
-        let id = match self.address_id(node, owner).await {
-            Ok(Some(id)) => id,
-            Ok(None) => return vec![refused(StanzaCondition::ServiceUnavailable.into()); count],
-            Err(error) => return failed(error),
-        };
-        let now = node.clock.unix_millis();
-        let expires = (rules.expiry_days > 0).then(|| now + rules.expiry_days * DAY_MILLIS);
-        let messages = stanzas.into_iter().map(|stanza| {
-            let sender = sender_fingerprint(&stanza, owner);
-            OfflineMessage { owner: id, sender, stored_at: now, expires, stanza }
-        });
-        let quota = if backups {
-            let batch = QuotaUsage { messages: count as u64, bytes: sizes.iter().sum() };
-            self.backups.quota(owner, rules.quota, batch)
-        } else {
-            rules.quota
-        };
-        match node.stores.offline.append(messages.collect(), quota).await {
-            Err(error) => failed(error),
-            Ok(appended) => appended
-                .into_iter()
-                .zip(sizes)
-                .map(|(one, bytes)| match one {
-                    AppendOutcome::Stored { seq } => Ok(StoredRow { number: seq, bytes }),
-                    AppendOutcome::Full => {
-                        node.metrics.offline_refused.inc(["full"]);
-                        refused(storage_full())
-                    }
-                    // The sender's share is used up. The error does not tell which limit was reached, because a
-                    // sender could learn from it that the recipient is away, and how long (RFC 6121, section 8.5.2).
-                    AppendOutcome::SenderFull => {
-                        node.metrics.offline_refused.inc(["sender"]);
-                        refused(storage_full())
-                    }
-                    AppendOutcome::NoAccount => refused(StanzaCondition::ServiceUnavailable.into()),
-                })
-                .collect(),
-        }
-    }
-
-    async fn address_id(&self, node: &Arc<Node>, owner: &Jid) -> Result<Option<AddressId>, StoreError> {
-        if let Some(account) = node.routing_table.find(owner.as_ref()) {
-            return Ok(Some(account.id));
-        }
-        if let Some(id) = self.address_ids.lock().get(owner) {
-            return Ok(Some(*id));
-        }
-        let id = node.stores.addresses.find(owner).await?;
-        if let Some(id) = id {
-            let mut cached = self.address_ids.lock();
-            // Rare, and cheaper than tracking the last use.
-            if cached.len() >= MAX_CACHED_ADDRESSES {
-                *cached = HashMap::new();
-            }
-            cached.insert(owner.clone(), id);
-        }
-        Ok(id)
-    }
-
-    // Delivering.
 
     async fn delivery_task(self: Arc<Self>, node: Arc<Node>, owner: Jid) {
         let guard = RecipientGuard { delivery: &self, node: &node, owner: &owner, storing: false };
@@ -959,39 +735,4 @@ fn sender_of(frame: &SharedStanza) -> &str {
     let from = frame.head().raw_from(frame.bytes());
     // Neither localpart nor domain has characters that are escaped in an attribute.
     from.map(|from| from.split_once('/').map_or(from, |(bare, _)| bare)).unwrap_or_default()
-}
-
-/// Error of XEP-0160, section 2, step 3.
-fn storage_full() -> StanzaError {
-    StanzaError::new(StanzaCondition::ServiceUnavailable).text("the recipient's offline storage is full")
-}
-
-/// Sender of a message as a number for the store: a part of a SHA-256, for which a second address cannot be found.
-/// None for the owner's own messages and the server's, which are exempt from the share per sender.
-fn sender_fingerprint(stanza: &[u8], owner: &Jid) -> u64 {
-    let frame = SharedStanza::parse(stanza);
-    let bare = frame.as_ref().map(sender_of).unwrap_or_default();
-    if bare.is_empty() || bare == owner.as_ref().as_str() || bare == owner.domain() {
-        return 0;
-    }
-    let hash = digest::digest(&digest::SHA256, bare.as_bytes());
-    let number = hash.as_ref().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte));
-    (number >> 1).max(1)
-}
-
-/// Adds the time at which the message was stored (XEP-0203, section 3).
-///
-/// # Errors
-///
-/// If it would be unreadable when it is fetched from the store: then it is refused instead of stored.
-fn with_delay(frame: &SharedStanza, domain: &str, now: u64) -> Result<Vec<u8>, StanzaError> {
-    if frame.is_delayed() {
-        return Ok(frame.bytes().to_vec());
-    }
-    let mut child = Vec::with_capacity(96);
-    delay::write(&mut Writer::new(&mut child), domain, now);
-    let mut out = Vec::new();
-    append_child(frame.bytes(), frame.head(), &child, Ns::Delay, &mut out).map_err(unreadable_stanza)?;
-    throng_core::shared_stanza::check(&out).map_err(unreadable_stanza)?;
-    Ok(out)
 }
