@@ -1,4 +1,4 @@
-//! Login: two store queries. The first loads the credentials and is available to anybody; the second loads the
+//! Login (RFC 6120, section 6): two store queries. The first loads the credentials for any client; the second loads the
 //! roster, the blocklist and the number of offline messages, and is available only to authenticated clients. A
 //! proof that arrives with its request is verified in between, so that both are one call ([`prove`]).
 //!

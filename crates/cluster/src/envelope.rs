@@ -40,11 +40,11 @@ use crate::{AddressNumber, AddressReference, EnvelopeKind, NodeId, Recipient};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EnvelopeClass {
-    /// Control and IQ responses: retained until acknowledged.
+    /// Control, IQ responses and presence of the engine: retained until acknowledged.
     Control = 0,
     /// Messages and IQ requests: retained until acknowledged.
     Message = 1,
-    /// Presence: sent once; lost with the connection, never reordered.
+    /// Sent once; lost with the connection, never reordered. The engine sends none: lost presence would stay wrong.
     Presence = 2,
 }
 

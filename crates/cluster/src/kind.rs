@@ -16,8 +16,8 @@ pub enum EnvelopeKind {
     RunChain,
     /// Deliver to the recipients' sessions: their home has run the chain. It must not run again.
     ChainHasRun,
-    /// Sessions of an account that the sender has, for its home: resource, priority, flags. The engine defines the
-    /// octets.
+    /// The sender's sessions of an account, for every other node with sessions of it: resource, priority, flags, time of the
+    /// bind. The engine defines the octets.
     SessionFacts,
     /// Data of the recipients changed in the store: forget or read again what is in memory.
     Invalidation(InvalidationSubject),

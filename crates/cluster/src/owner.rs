@@ -2,8 +2,8 @@
 //!
 //! # Pitfalls
 //!
-//! Nodes that see different members name different owners for a moment. Who owns something may run what tolerates that;
-//! anything else needs a lease.
+//! Nodes that see different members name different owners for a moment. So only work that tolerates two owners may
+//! rely on it; other work needs a lease.
 
 use std::hash::Hasher as _;
 

@@ -90,7 +90,7 @@ pub enum Effect {
         stanza: SharedStanza,
     },
     /// The account's sessions on this node receive the presence of a contact that has approved its subscription. Only for several
-    /// nodes, where the approval and the presence take two ways: what arrives before the approval is not shown. On a
+    /// nodes, where the approval and the presence travel separately: presence that arrives before the approval is not shown. On a
     /// single node the contact sends it ([`Effect::PresenceTo`]).
     FetchPresence {
         /// The subscriber.

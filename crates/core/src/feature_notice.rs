@@ -1,8 +1,8 @@
 //! Notices: short messages of a feature to the same feature on all other nodes of a cluster, for example that a setting of a
 //! domain changed.
 //!
-//! A feature registers a handler with `FeatureBuilder::notice` and sends with [`Node::send_notice`]. A notice arrives once
-//! while both nodes stay members.
+//! A feature registers a handler with `FeatureBuilder::notice` and sends with [`Node::send_notice`]. A notice arrives at
+//! most once: one that does not fit into the queue of a node is lost, and logged.
 //!
 //! # Pitfalls
 //!

@@ -1,5 +1,4 @@
-//! Values of features and of crates above the engine, such as `commands`, found by their type; declarations of such
-//! crates.
+//! Values of a host that features provide, or that crates above the engine such as `commands` keep in it, found by their type.
 
 use std::any::{Any, TypeId};
 

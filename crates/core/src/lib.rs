@@ -1,4 +1,4 @@
-//! The engine: sessions, the routing table, hook points, the IQ table and the declaration types of features.
+//! The engine: sessions, the routing table, the router, hook points and the IQ table.
 //!
 //! RFC 6120, sections 7, 8 and 10; RFC 6121, section 8. It contains no sockets, no SQL and no NATS: connections
 //! are [`session::Outbox`]es and storage is the traits of `store`. It knows no feature: features register

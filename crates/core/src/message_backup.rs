@@ -1,4 +1,4 @@
-//! Backups of messages that are in the queues of sessions: what makes a message safe that its client takes slowly.
+//! Backups of messages in the queues of sessions: they make messages safe whose clients take them slowly.
 //!
 //! A sender with stream management (XEP-0198 1.6.3, section 4) learns that a message was handled when it is *settled*: its
 //! client has acknowledged it, or without stream management the kernel has taken it. A message that is not settled within

@@ -1,5 +1,5 @@
-//! What one feature of a host provides to the engine, to streams, to interfaces or to other features. It is found by its
-//! type in [`crate::Host::extensions`]; a feature provides it with `FeatureBuilder::provide`.
+//! Values that one feature of a host provides to the engine, to streams, to interfaces or to other features. They are found by
+//! their type in [`crate::Host::extensions`]; a feature provides one with `FeatureBuilder::provide`.
 //!
 //! Not implemented: values that several features fill together, such as commands; see
 //! `FeatureBuilder::extension`.

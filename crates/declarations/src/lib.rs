@@ -1,5 +1,6 @@
-//! What a feature declares as plain values: specifications, options, stream features. The engine's
-//! `feature-api/src/feature.rs` is the whole declaration.
+//! Parts of a feature's declaration that are plain values: specifications, options, stream features. The whole declaration is
+//! `Feature` in `feature-api/src/feature.rs`; these parts are separate because the engine reads some of them
+//! and must not know `feature-api`.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

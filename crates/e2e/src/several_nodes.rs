@@ -1,5 +1,4 @@
-//! Conversations, cases and invariants that fail today when they involve several nodes, each with the section of the
-//! design that decides how they will work. The design (`DESIGN.md`) is not part of the repository.
+//! Conversations, cases and invariants that fail when they involve several nodes, each with the reason.
 //!
 //! A test in this list must fail: [`assert_outcome`] refuses an entry whose test passes, so a change of the engine
 //! that makes it pass removes the entry. A test that is not in the list must pass.

@@ -1,7 +1,7 @@
 //! Counters by served domain: sessions, and stanzas from and to its clients.
 //!
-//! They outlive the host: a reload builds a new host with the same counters (`feature-api/src/feature_state.rs`). The first [`MAX_DOMAINS`] domains of a process have separate
-//! counters and the others share one set, because each takes 6 kB.
+//! They outlive the host: a reload builds a new host with the same counters (`feature-api/src/feature_state.rs`). The first
+//! [`MAX_DOMAINS`] domains of a process have separate counters and the others share one set, because each takes 6 kB.
 //!
 //! Not implemented: the other metrics, which count for a node and not for a domain.
 //!

@@ -1,5 +1,6 @@
-//! What a program provides to features: file storage, the public URL, the server secret, password keys, and the
-//! relay of bytestreams. Traits and plain types; the program implements them, and tests have them in memory (`testkit`).
+//! What the program provides to features: file storage with its HTTP bodies, the public URL, the server secret, password
+//! keys, and the relay of bytestreams. Traits and plain types; `server` implements them, and tests have them in memory
+//! (`testkit`). Not environment variables: those are in `server/src/config`.
 //!
 //! Not implemented: how a feature finds them, which is the engine's (`core/src/node_extensions.rs`).
 

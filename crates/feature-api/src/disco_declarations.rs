@@ -1,4 +1,4 @@
-//! Disco information of a host, from the declarations of its features.
+//! Service discovery information of a host (XEP-0030), from the declarations of its features.
 
 use std::sync::Arc;
 

@@ -255,7 +255,7 @@ impl FeatureBuilder<'_> {
         self.parts.stores_offline_messages = true;
     }
 
-    /// Registers what stores backups of messages that clients take slowly; the last feature that registers this counts.
+    /// Registers the store of backups for messages that clients take slowly; it replaces that of an earlier feature.
     pub fn message_backup(&mut self, backup: Arc<dyn throng_core::message_backup::MessageBackup>) {
         self.parts.message_backup = Some(backup);
     }

@@ -1,7 +1,7 @@
-//! Builds a virtual host from its enabled features: chains, IQ table, disco information, services.
+//! Assembly of a virtual host from its enabled features: chains, IQ table, disco information, services.
 //!
-//! Everything that two features cannot both provide, and everything that was declared and not registered or the reverse, is an
-//! error here: a host that is built has no such conflict.
+//! Two features that provide the same part, and any difference between what a feature declares and what it registers, are
+//! errors here, so the engine never meets such a conflict.
 
 use std::collections::BTreeMap;
 

@@ -50,7 +50,7 @@ pub(crate) enum DeliveryMark {
     Multicast,
     /// The sender need not wait for the delivery any more.
     Settled,
-    /// Somebody waits until the delivery is settled.
+    /// A task waits until the delivery is settled.
     Awaited,
     /// A client has acknowledged the message, or the kernel has taken it.
     Confirmed,
@@ -113,7 +113,7 @@ impl DeliveryState {
         self.is_set(TRACKED)
     }
 
-    /// Whether somebody may wait for the delivery, which is not settled.
+    /// Whether the delivery is tracked and not settled, so that a task may wait for it.
     pub(crate) const fn is_unsettled(self) -> bool {
         self.is_set(TRACKED) && !self.is_set(SETTLED)
     }

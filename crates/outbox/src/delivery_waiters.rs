@@ -65,7 +65,7 @@ impl AwaitedDelivery {
         AwaitedDelivery { message: message.clone(), id: AtomicU32::new(0) }
     }
 
-    /// Ready when the delivery is settled; until then the task is registered to be woken, instead of an earlier one.
+    /// Ready when the delivery is settled; until then, registers the task to be woken, in place of an earlier one.
     pub fn poll_settled(&self, cx: &Context<'_>) -> Poll<()> {
         let state = self.message.delivery_state();
         if state.load().has(DeliveryMark::Settled) {

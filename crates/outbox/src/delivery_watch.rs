@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use base::clock::Millis;
 use base::lock::LeafMutex;
 
-/// Time after which a message that is not settled gets a backup. It has one before twice this time, if the store is fast.
+/// Milliseconds after which a message that is not settled gets a backup. With a fast store, it has one before twice this time.
 pub const OVERDUE_MILLIS: u64 = 100;
 /// Capacity that is retained while nothing is watched.
 const RETAINED_CAPACITY: usize = 1024;

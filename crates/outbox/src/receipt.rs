@@ -82,7 +82,7 @@ impl Receipt {
         Receipt(ReceiptKind::Delivery(AwaitedDelivery::new(stanza)))
     }
 
-    /// The outcome. While there is none, the task is registered to be woken, instead of an earlier one.
+    /// The outcome. While there is none, registers the task to be woken, in place of an earlier one.
     pub fn poll_outcome(&self, cx: &mut Context<'_>) -> Poll<ReceiptOutcome> {
         let issued = match &self.0 {
             ReceiptKind::Issued(issued) => issued,

@@ -37,13 +37,13 @@ impl WrittenMessages {
 }
 
 impl Outbox {
-    /// A tracked message was queued. True if nobody watches the outbox: the caller must call [`Outbox::take_overdue`] later.
+    /// A tracked message was queued. True if the outbox was not watched: the caller must call [`Outbox::take_overdue`] later.
     pub fn start_watch(&self) -> bool {
         !std::mem::replace(&mut self.inner.lock().is_watched, true)
     }
 
     /// Tracked messages, in order, that have not been settled for `age` milliseconds; a backup of them must be stored. True
-    /// if later ones are unsettled, so that the caller must watch on.
+    /// if later ones are unsettled, so that the caller must check again.
     pub fn take_overdue(&self, now: Millis, age: u64) -> (Vec<SharedStanza>, bool) {
         let mut inner = self.inner.lock();
         let mut overdue = Vec::new();

@@ -9,11 +9,11 @@
 //! stream takes the new way only once everything on the old one has ended: otherwise it could overtake a stanza that
 //! returns from the old home.
 //!
-//! A message that is being stored is on a way, too: that of this node. It must be in the store before a later one is handed to
+//! A message that is being stored is on a way, too, which leads to this node. It must be in the store before a later one is handed to
 //! the node where its recipient has logged in meanwhile.
 //!
-//! Not implemented: the order of stanzas that do not come from a client's stream when a home moves. Waiting in a lane could
-//! wait for itself: what ends the old way may have to pass the same lane.
+//! Not implemented: the order of stanzas that do not come from a client's stream when a home moves. A stanza that waited in a
+//! lane could wait for itself, because the stanza that ends the old way may have to pass the same lane.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -32,8 +32,8 @@ use throng_core::router::lanes::LaneCompletion;
 use super::remote::PeerState;
 use crate::Peers;
 
-/// Octets of presence for one node that have not ended: half of the queue, so that presence never takes the room of messages.
-/// What does not fit is due (`presence_resync.rs`).
+/// Octets of presence that one node has not settled: half of the queue, so that presence never takes the room of messages.
+/// Further presence becomes due (`presence_resync.rs`).
 const MAX_PRESENCE_OCTETS: usize = 2 << 20;
 
 /// What must happen when a hand-over ends.
@@ -226,7 +226,7 @@ impl Handovers {
         OpenHandover { issuer: Some(issuer), way, presence: 0 }
     }
 
-    /// A node is gone. Every ticket has ended before; a receipt that is left fails, because nothing else would end it.
+    /// A node has left. Every ticket has ended before; a receipt that is left fails, because nothing else would settle it.
     pub(super) fn forget_node(&self, node: NodeId) {
         let mut woken = Vec::new();
         let mut guard = self.0.lock();

@@ -1,7 +1,7 @@
-//! Invalidations: what changes an account on one node reaches the nodes that have its sessions, or a login of it in
-//! progress.
+//! Invalidations: a node that changes an account in the store reports it to all others, which may have sessions or logins of
+//! that account.
 //!
-//! A node that writes sends the subject to all others; each reads again what it holds in memory. A login that read the
+//! The report has the subject, and each node reads again what it holds in memory. A login that read the
 //! account before sees the changed epoch ([`throng_core::Node::epoch`]), as if the write had been made on its own node.
 //!
 //! What does not fit into the queue of a node becomes due (`presence_resync.rs`). When a node is lost, the others read the
@@ -90,7 +90,7 @@ impl Peers<'_> {
             self.change_is_due(refused.node, account.bare().to_jid(), kind);
         } else {
             let kind = kind.as_str();
-            tracing::warn!(%account, kind, %refused, "a node does not learn that an account changed");
+            tracing::warn!(%account, kind, %refused, "an account change could not be reported to a node");
         }
     }
 

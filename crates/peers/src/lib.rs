@@ -11,7 +11,10 @@
 //! * `presence_resync`, `lost_peers`: nodes that were cut off, and nodes that are gone.
 //! * `invalidation`: changes of accounts; `node_queries`: numbers of all nodes; `notices`: messages of features.
 //!
-//! Not implemented: a second implementation for tests; they build nodes over the memory bus (`testkit`).
+//! RFC 6121, sections 4 and 8, for accounts with sessions on several nodes. Tests build nodes over the memory bus (`testkit`).
+//!
+//! Not implemented: resumption of a stream on another node; lists of sessions of all nodes; sending pushes and notices again
+//! that did not fit into the queue of a node.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

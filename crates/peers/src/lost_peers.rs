@@ -1,4 +1,5 @@
-//! Nodes that are gone: their sessions end, so contacts and other resources are sent `unavailable` for them.
+//! Nodes that have left or are lost: their sessions end, so contacts and other resources are sent `unavailable` for them
+//! (RFC 6121, section 4.5).
 //!
 //! The claims of the node name accounts, not resources, so contacts are sent `unavailable` from the bare address, and then
 //! the presence of the resources that are left.
@@ -48,7 +49,7 @@ impl EndedSubscriptions {
         ended.push_back(subscription);
     }
 
-    /// Those to one of these contacts, which are sorted.
+    /// Ended subscriptions to one of these contacts, which must be sorted.
     fn of(&self, lost: &[(u64, AddressId)], now: u32) -> Vec<((u64, AddressId), Arc<Account>)> {
         let ended = self.0.lock();
         let recent = ended.iter().filter(|ended| now.saturating_sub(ended.at) < REMEMBERED_SECONDS);
@@ -61,7 +62,7 @@ impl EndedSubscriptions {
 type Subscribers = BTreeMap<AddressId, (Contact, Vec<Arc<Account>>)>;
 
 impl Peers<'_> {
-    /// A node is gone that had these claims.
+    /// A node with these claims has left.
     pub(super) fn on_peer_left(&self, node: NodeId, claims: &[Claim]) {
         self.peers.forget_node(node);
         self.forget_sessions_of(node, claims);

@@ -8,8 +8,8 @@
 //!
 //! On one node nothing is recorded, nor for accounts with sessions on one node.
 //!
-//! Not implemented: messages without a stanza-id, because the option of `stanza_id` is off; an account whose last session here
-//! has ended, so that its next session receives again what was stored for a session on another node.
+//! Not implemented: messages without a stanza-id (`assign_ids` of `[modules.stanza_id]` is off); accounts whose last session
+//! here has ended: the next session receives again what was stored for a session on another node.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Questions to all nodes whose answers are numbers: how many users are online, how many sessions were ended.
+//! Queries to all nodes that are answered with a number: how many users are online, how many sessions were ended.
 //!
 //! ```text
 //! question   8 its number, 1 kind, then

@@ -1,4 +1,4 @@
-//! Multicasts of other nodes: each recipient here, and recipients that returned.
+//! Multicasts from other nodes: delivery to each recipient here, and recipients that were returned.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ struct SettlementShare {
 }
 
 impl LaneCompletion for SettlementShare {
-    /// Nobody waits for the messages of a multicast.
+    /// No sender waits for the messages of a multicast.
     fn tracks_delivery(&self) -> bool {
         false
     }

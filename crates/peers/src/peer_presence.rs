@@ -1,8 +1,9 @@
-//! Presence between nodes: changes, probes and answers, one envelope for each node with contacts.
+//! Presence between nodes (RFC 6121, sections 4.2 to 4.5): changes, probes and answers, one envelope for each node with
+//! contacts.
 //!
 //! Contacts are recipients by number: the sender has the numbers from its roster, and needs no address. The receiver has
-//! the addresses, so what is decided by them (blocklists, the contact's roster) is decided there. What arrives before the
-//! approval of a subscription is not shown: its sessions fetch it when their roster has the approval.
+//! the addresses, so it applies blocklists and the contact's roster. Presence that arrives before the approval of a
+//! subscription is not shown: the sessions of the subscriber fetch it when their roster has the approval.
 //!
 //! ```text
 //! change   2 number of entries of the sender's blocklist that may cover a recipient, each 2 + n; 4 number of the sender's

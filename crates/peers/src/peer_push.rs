@@ -12,7 +12,7 @@
 //!
 //! # Pitfalls
 //!
-//! Nobody handles what does not fit into a queue: a push is a copy.
+//! A push that does not fit into a queue is lost, because it is a copy; only presence is sent again.
 
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
-//! Session facts: the nodes that have sessions of one account report these sessions to one another.
+//! Session reports: the nodes that have sessions of one account report these sessions to one another.
 //!
-//! The home of the account decides by them for all nodes. All of these nodes hold them, and not the home only, so that
-//! nothing has to move with the home. A report is complete: it replaces the one before. A node that receives the first
-//! report of another one answers with its own; a home that has none uses what the other node's claim says, and asks with
-//! a report.
+//! The home of the account decides by them for all nodes. Every one of these nodes keeps the reports, so nothing moves when
+//! the home changes. A report is complete: it replaces the one before. A node that receives the first report of another one
+//! answers with its own. A home without a report uses the other node's claim, and requests a report by sending its own.
 //!
 //! ```text
 //! octets  field           all numbers big-endian; for each session
@@ -19,11 +18,11 @@
 //!
 //! # Pitfalls
 //!
-//! Reports are sent under the account's lock: the last one is right. One that does not fit into the queue of a node is sent
+//! Reports are sent under the account's lock, so the last one is current. One that does not fit into the queue of a node is sent
 //! again when there is room (`presence_resync.rs`).
 //!
-//! A client that comes back to another node at once loses its session if the clock of that node is behind. Clocks must agree
-//! within the time of a reconnection.
+//! A client that reconnects to another node at once loses its new session if the clock of that node is behind. Clocks must
+//! differ by less than the time of a reconnection.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Presence of an account for one address: after a change of a subscription or of the blocklist, and as the answer to a
-//! probe.
+//! Presence of an account for one contact, from all nodes: after a change of a subscription or of the blocklist (RFC 6121,
+//! section 3; XEP-0191, sections 3.3 and 3.4).
 //!
-//! On several nodes, presence for a local contact takes the way of broadcasts, directly to the nodes, because a stanza that
-//! passes the contact's home could arrive after a later broadcast. Each node sends for its own sessions: it compares the
-//! roster before and after a reload, or is requested to.
+//! Presence for a local contact goes directly to each node, like a broadcast: through the contact's home it could arrive after
+//! a later broadcast. Each node sends for its own sessions: when it finds the change by comparing the roster before and after a
+//! reload, or when another node requests it.
 //!
 //! ```text
 //! 1        0 `unavailable`, 1 the last presence

@@ -1,9 +1,9 @@
-//! What another node must receive again: presence after it was cut off, and presence, session reports and changes of accounts
+//! Resynchronisation of another node: presence after it was cut off, and presence, session reports and changes of accounts
 //! after its queue was full.
 //!
-//! What is due is the state of an account and not a sequence of stanzas, so an account is due at most once for each node.
-//! It is sent account by account, as far as the queue of the other node has room: changes of accounts first, because sessions
-//! may have to end. It is continued when that node has handled some of it, and once a second.
+//! The state of an account is due, not a sequence of stanzas, so an account is due at most once for each node. Accounts are
+//! sent one by one until the queue to that node is full: changes of accounts first, because sessions may have to end. Sending
+//! continues when that node has handled some of them, and once a second.
 //!
 //! A node that was cut off has also missed what changed accounts meanwhile: accounts that are connected here are read
 //! again before their presence is sent, since their rosters decide who receives it.
@@ -119,7 +119,7 @@ impl DuePresence {
         self.0.lock().keys().copied().collect()
     }
 
-    /// Whether the caller must begin to send. If somebody sends already, it tries again.
+    /// Whether the caller must start a task. A task that is running tries again instead.
     fn begin(&self, node: NodeId) -> bool {
         match self.0.lock().get_mut(&node) {
             Some(due) if due.running => {
@@ -311,11 +311,11 @@ impl Peers<'_> {
                     node.rejoin_account(account, from, &claims, was_lost).await;
                     yield_now().await;
                 }
-                // The others do not wait for the last one.
+                // One shard at a time: contacts of earlier accounts do not wait for the last one.
                 node.send_due_presence(from);
             }
         };
-        self.spawner.spawn("return of a node", Box::pin(task));
+        self.spawner.spawn("rejoin of a node", Box::pin(task));
     }
 
     async fn rejoin_account(&self, account: &Arc<Account>, from: NodeId, claims: &[Claim], was_lost: bool) {

@@ -1,7 +1,8 @@
-//! Stanzas between nodes: to the home of an account, from there to other nodes with sessions of it, and back.
+//! Stanzas between nodes: to the home of an account, from there to other nodes with sessions of it, and back. RFC 6121,
+//! section 8.5, applied by the home.
 //!
 //! The incoming chain of an account runs on its home, the node with the oldest claim. Any other node sends it what it has
-//! for the account ([`EnvelopeKind::RunChain`]), also if it has sessions of the account itself. The home decides for all
+//! for the account ([`EnvelopeKind::RunChain`]), even if it has sessions of the account itself. The home decides for all
 //! sessions, by what their nodes have reported (`peer_sessions.rs`), and sends one envelope to each further node
 //! ([`EnvelopeKind::ChainHasRun`]). Without a claim anywhere, the node where the stanza came in acts as the home.
 //!
@@ -204,7 +205,7 @@ impl Peers<'_> {
                 RefusalReason::TooLarge if answered => {
                     return HomeDecision::Refused(StanzaCondition::PolicyViolation);
                 }
-                // It is gone, or nobody would answer.
+                // The home is gone, or the stanza needs no answer: this node acts as the home.
                 _ => {}
             }
         }
@@ -236,7 +237,7 @@ impl Peers<'_> {
         let envelope = Envelope::new(kind, envelope_class(stanza), own, vec![recipient], stanza.bytes());
         let mut envelope = envelope.with_delivery_tracking(work.tracks_delivery && !copy);
         envelope.header.hops += hops;
-        // Somebody else has it safe if it is a copy.
+        // Of a copy, another node is responsible for the receipt.
         let needs_receipt = !copy && work.origin.awaits_receipts() && needs_receipt(stanza);
         match self.hand_over(node, envelope, None, needs_receipt) {
             Ok(receipt) => {
@@ -457,7 +458,7 @@ impl Peers<'_> {
     fn receive_report(&self, from: NodeId, envelope: &Envelope) -> bool {
         let mut work = RoutingWork::default();
         let recipients = || envelope.recipients.iter().filter_map(|recipient| self.find_account(recipient));
-        // Each recipient of these would keep a copy.
+        // These have one recipient: each would keep a copy of the bytes.
         let single = matches!(envelope.header.kind, EnvelopeKind::SessionFacts | PUSH | PRESENCE_REQUEST);
         if single && envelope.recipients.len() != 1 {
             return false;
@@ -506,7 +507,7 @@ impl Peers<'_> {
     }
 }
 
-/// Tells the sender's node the result. What it can no longer learn, this node handles.
+/// Reports the result to the sender's node. If that node is gone, this one handles the refused recipients.
 pub(super) fn settle(node: &Peers<'_>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
     let ticket = envelope.ticket();
     if !ticket.has_receipt() || node.cluster.settle(from, ticket, result.clone()) {

@@ -1,4 +1,5 @@
-//! Implementation of the engine's interface to other nodes, and the view of a node with which this crate works.
+//! [`PeerRouter`], the implementation of the engine's [`PeerRouting`], and the handle of a node and its peer state that the
+//! other files extend. Each method only forwards to the file of its subject.
 
 use std::any::Any;
 use std::ops::Deref;
@@ -22,7 +23,7 @@ use throng_core::shared_stanza::SharedStanza;
 use super::message_copies;
 use super::remote::{PeerState, settle};
 
-/// Connects a node with the other nodes. Of no use to a second node.
+/// Connects a node with the other nodes. It has state of that node, so each node needs one of its own.
 #[derive(Default)]
 pub struct PeerRouter(Arc<PeerState>);
 

@@ -1,4 +1,6 @@
-//! Bounded queues by key, each emptied by one owner at a time, and serial tasks over them.
+//! Bounded queues by key, each emptied by one owner at a time, and serial tasks (actors) over them.
+//!
+//! Not implemented: the outgoing queue of a connection, which is in `outbox`; priorities and deadlines of items.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

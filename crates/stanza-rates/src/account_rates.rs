@@ -1,6 +1,6 @@
-//! What the sessions of each account have spent when they ended or lost their connection: RFC 6120, section 13.12.
+//! Rates that the sessions of each account had spent when they ended or lost their connection: RFC 6120, section 13.12.
 //!
-//! See `session_rates` for the reason.
+//! The reason is in `session_rates.rs`: a reconnect must not refill a bucket.
 
 use std::hash::{BuildHasher, RandomState};
 

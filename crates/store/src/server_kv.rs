@@ -30,7 +30,7 @@ pub const MAX_VALUE_BYTES: usize = 65_536;
 /// Rejects a key or value above its limit; every backend calls it first.
 pub fn check_sizes(key: &str, value: &[u8]) -> Result<(), crate::StoreError> {
     if key.len() > MAX_KEY_BYTES || value.len() > MAX_VALUE_BYTES {
-        return Err(crate::StoreError::new(crate::StoreErrorKind::TooLarge, "the setting is too large"));
+        return Err(crate::StoreError::new(crate::StoreErrorKind::TooLarge, "the value is too large"));
     }
     Ok(())
 }

@@ -656,7 +656,7 @@ fn take_element(
 /// Whether a stanza must be held, and until when.
 ///
 /// An answer that the server itself takes may overtake others: an earlier stanza may wait for it, and it concerns nobody
-/// else. So may a ping with stream management; without it, a client takes any answer of the server as a proof that the
+/// else. So may a ping with stream management; without it, a client treats any answer of the server as proof that the
 /// server handled what came before.
 fn must_hold(rule: HoldRule, session: &Session, bytes: &[u8], head: &Head) -> Option<StanzaTurn> {
     if rule == HoldRule::None {

@@ -1,8 +1,9 @@
-//! Presence of an account's sessions for one address: after a change of a subscription or of the blocklist. See
-//! [`Effect::PresenceTo`].
+//! Presence of an account's sessions for one address, after a change of a subscription or of the blocklist
+//! ([`Effect::PresenceTo`]; RFC 6121, section 3), and the replacement of a roster view, which causes it. Directed presence
+//! (section 4.6) is something else: the client sends it.
 //!
-//! On several nodes, presence for a local contact takes the way of broadcasts, directly to the nodes, because a stanza that
-//! passes the contact's home could arrive after a later broadcast.
+//! On several nodes, presence for a local contact goes directly to each node, like a broadcast: through the contact's home it
+//! could arrive after a later broadcast.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! A lane exists while a stanza of it is being handled. It is bounded in bytes, and so are all lanes together. A source
 //! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from its
 //! stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which bounds
-//! them; their presence is dropped by a full lane. Later stanzas do not wait for the receipts of earlier ones, so that the store
+//! them; an envelope that is not retained ([`EnvelopeClass::Presence`]) is dropped by a full lane. Later stanzas do not wait for the receipts of earlier ones, so that the store
 //! writes many at once; a stanza counts for the bounds until its receipts are settled. Those of other nodes do not count: they
 //! could depend on a stanza that must pass the same lane.
 //!

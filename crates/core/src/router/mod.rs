@@ -48,13 +48,13 @@ pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
 pub use peers::{HandedOver, HomeDecision, OnlineFilter, PeerRouting};
 
-/// What a stanza comes from.
+/// Where a stanza comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StanzaOrigin {
-    /// The engine, a feature, a service or a component: nobody counts what is safe.
+    /// The engine, a feature, a service or a component: no sender waits until it is safe.
     #[default]
     Engine,
-    /// A client's stream, which counts what is safe. Its next stanza may wait for this one.
+    /// A client's stream, which counts the safe stanzas (XEP-0198). Its next stanza may wait for this one.
     Stream,
     /// Another node, which waits until the stanza is safe.
     Peer,
@@ -114,7 +114,7 @@ impl RoutingWork {
     }
 }
 
-/// What is left of a stanza when it was routed.
+/// Result of routing a stanza: what is still to be done for it.
 pub enum RoutingOutcome {
     /// Nothing.
     Done,

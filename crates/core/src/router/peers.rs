@@ -1,8 +1,8 @@
-//! Interface to what connects the nodes of a cluster (crate `throng-peers`): the home of an account, stanzas and presence for
-//! other nodes, reports of changes.
+//! [`PeerRouting`], the engine's interface to the crate `throng-peers`, which connects the nodes of a cluster: the home of an
+//! account, stanzas and presence for other nodes, reports of changes.
 //!
-//! A node without other nodes never calls it ([`Node::peers`]), so one node pays a comparison and several pay a virtual
-//! call.
+//! A node that never has others does not call it on the path of a stanza ([`Node::peers`]): that costs a comparison on one node,
+//! and a virtual call on several.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -271,7 +271,8 @@ pub fn number(account: &Account) -> Option<AddressNumber> {
     (account.id != AddressId::UNASSIGNED).then_some(account.id.0)
 }
 
-/// Presence is state that nobody repeats: lost presence would stay wrong until the next change, so it is retained as well.
+/// Class of the envelope for a stanza. Presence is retained as well: if it were lost, contacts would show a wrong state until
+/// the next change.
 pub fn envelope_class(stanza: &SharedStanza) -> EnvelopeClass {
     match stanza.class() {
         QueueClass::Control | QueueClass::Presence => EnvelopeClass::Control,

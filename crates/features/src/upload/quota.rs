@@ -1,7 +1,7 @@
 //! Slots that are not used yet, and the bytes that files and slots occupy.
 //!
 //! A slot occupies its size from the request on, so that no quota is exceeded by files that arrive together. It is kept
-//! until its deadline, also when its file has arrived: that limits the slots that a user requests in a time.
+//! until its deadline, even after its file has arrived, which limits the rate of a user's requests.
 //!
 //! A file counts as the blocks that it occupies on a disk, and a user has a limited number of files. Otherwise many files of
 //! one byte would fill the disk, its inodes, or the list of a folder, while the quota is nearly unused.

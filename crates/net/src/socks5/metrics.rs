@@ -1,7 +1,7 @@
 //! Metrics of the proxy: outcomes and counts.
 
-/// Result of a connection or bytestream: the label `outcome` in the metrics. A connection counts until the activation,
-/// then both are one bytestream.
+/// Result of a connection or bytestream: the label `outcome` in the metrics. Each connection counts until the
+/// activation; then both count as one bytestream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Socks5Outcome {
     /// Both parties closed their direction.

@@ -99,7 +99,7 @@ struct PollBudget<'a> {
     now: Millis,
     /// Bytes written.
     moved: usize,
-    /// Milliseconds until a rate permits to read bytes that have arrived; `u64::MAX` if no rate delays.
+    /// Milliseconds until a rate permits reading bytes that have arrived; `u64::MAX` if no rate delays.
     paused: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The public URL of the HTTP listeners, if the configuration has none.
+//! The public URL of the HTTP listeners if `[http] public_url` is not set.
 
 use std::net::{IpAddr, SocketAddr};
 
