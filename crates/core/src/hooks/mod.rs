@@ -2,7 +2,7 @@
 //!
 //! A feature registers a handler for a [`Point`] in a [`Phase`] with an [`Interest`]. There are no priorities:
 //! within a phase, the position in the feature registry decides. Chains are built once for each host and
-//! frozen; a handler that is not interested costs two ANDs.
+//! frozen; a handler that is not interested costs two ANDs. The crate `hook-chain` runs them.
 //!
 //! # Pitfalls
 //!
@@ -10,73 +10,33 @@
 //! later stanza of the sender is handled until it completes, which preserves the order between two addresses. A handler
 //! that only writes does not wait: it attaches a [`crate::Receipt`] with [`Effects::receipt`].
 
-mod chain;
-mod deferred;
-mod interest;
-mod phase;
 pub mod point;
-
-use base::spawn::BoxFuture;
-use stanza::StanzaError;
 
 use crate::effect::Effects;
 
-pub use chain::{Chain, ChainResult, Handler, HandlerEntry};
-pub use deferred::DeferredDecision;
-pub use interest::{Interest, InterestProbe};
-pub use phase::{OnFailure, Phase};
+pub use hook_chain::{
+    Chain, Handler, HandlerEntry, Interest, InterestProbe, OnFailure, Phase, Point, StopReason,
+};
 pub use point::{
     Available, AvailableCtx, Closing, ClosingCtx, Created, CreatedCtx, Deliver, DeliverCtx, Delivered,
-    DeliveredCtx, Incoming, IncomingCtx, Opened, OpenedCtx, Outgoing, OutgoingCtx, Point, Removed,
-    RemovedCtx, Undelivered, UndeliveredCtx,
+    DeliveredCtx, Incoming, IncomingCtx, Opened, OpenedCtx, Outgoing, OutgoingCtx, Removed, RemovedCtx,
+    Undelivered, UndeliveredCtx,
 };
 
 /// Decision of a handler about the stanza.
-pub enum Flow {
-    /// Continue with the next handler.
-    Next,
-    /// Stop the chain.
-    Stop(StopReason),
-    /// The decision is deferred. The chain continues after this handler when the future completes.
-    Wait(DeferredOutcome),
-}
-
-/// Why a chain was stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StopReason {
-    /// The handler consumed the stanza.
-    Consumed,
-    /// The sender receives this error.
-    Refused(StanzaError),
-}
+pub type Flow = hook_chain::HandlerDecision<Effects>;
 
 /// A deferred decision. It owns all its data.
-pub type DeferredOutcome = BoxFuture<'static, HandlerOutcome>;
+pub type DeferredOutcome = hook_chain::DecisionFuture<Effects>;
 
-/// Result of a deferred decision. A future that waits again is a bug of the handler and counts as `Next`.
-pub struct HandlerOutcome {
-    /// `Next` or `Stop`.
-    pub flow: Flow,
-    /// Effects to perform.
-    pub effects: Effects,
-}
+/// Result of a deferred decision.
+pub type HandlerOutcome = hook_chain::DecisionWithEffects<Effects>;
 
-impl HandlerOutcome {
-    /// The handler consumed the stanza.
-    pub fn consumed(effects: Effects) -> HandlerOutcome {
-        HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects }
-    }
+/// A decision that a handler has deferred.
+pub type DeferredDecision = hook_chain::GuardedDecision<Effects>;
 
-    /// The sender receives an error.
-    pub fn refused(error: impl Into<StanzaError>) -> HandlerOutcome {
-        HandlerOutcome { flow: Flow::Stop(StopReason::Refused(error.into())), effects: Effects::default() }
-    }
-
-    /// The chain continues.
-    pub fn next() -> HandlerOutcome {
-        HandlerOutcome { flow: Flow::Next, effects: Effects::default() }
-    }
-}
+/// Result of running a chain.
+pub type ChainResult = hook_chain::ChainRunResult<Effects>;
 
 /// All chains of a host, one field for each point: no look-up, no strings.
 #[derive(Default)]

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use base::TimeOrderedId;
+use hook_chain::Point;
 use jid::JidRef;
 use stanza::Head;
 
@@ -16,20 +17,13 @@ use crate::node::Node;
 use crate::session::{Session, Urgency};
 use crate::shared_stanza::SharedStanza;
 
-/// A place at which features can register handlers.
-pub trait Point: 'static {
-    /// Context passed to a handler.
-    type Ctx<'a>;
-    /// The name, as in the golden file.
-    const NAME: &'static str;
-}
-
 macro_rules! points {
     ($($(#[$doc:meta])* $name:ident = $text:literal => $ctx:ident;)*) => {$(
         $(#[$doc])*
         pub enum $name {}
         impl Point for $name {
             type Ctx<'a> = $ctx<'a>;
+            type Effects = Effects;
             const NAME: &'static str = $text;
         }
     )*};

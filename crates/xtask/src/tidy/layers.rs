@@ -46,6 +46,7 @@ const ENGINE_PARTS: &[&str] = &[
     "environment",
     "limits",
     "queues",
+    "hook-chain",
     "outbox",
     "stanza-rates",
     "engine-metrics",
@@ -84,6 +85,7 @@ const LAYER_RULES: &[LayerRule] = &[
     },
     LayerRule { name: "tls-records", layer: 2, uses: &[], never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES] },
     LayerRule { name: "queues", layer: 3, uses: &["base"], never: NEVER_IN_ENGINE },
+    LayerRule { name: "hook-chain", layer: 3, uses: &["base", "stanza"], never: NEVER_IN_ENGINE },
     LayerRule {
         name: "outbox",
         layer: 3,

@@ -3,28 +3,28 @@
 use base::spawn::catch_unwind;
 use stanza::StanzaCondition;
 
-use super::{DeferredOutcome, HandlerOutcome, OnFailure};
+use crate::{DecisionFuture, DecisionWithEffects, OnFailure};
 
 /// A decision that a handler has deferred.
-pub struct DeferredDecision {
-    later: DeferredOutcome,
+pub struct GuardedDecision<E> {
+    later: DecisionFuture<E>,
     owner: &'static str,
     point: &'static str,
     on_failure: OnFailure,
 }
 
-impl DeferredDecision {
+impl<E: Default> GuardedDecision<E> {
     /// `owner` and `point` are for the log.
-    pub(crate) fn new(
-        later: DeferredOutcome,
+    pub fn new(
+        later: DecisionFuture<E>,
         (owner, point): (&'static str, &'static str),
         on_failure: OnFailure,
-    ) -> DeferredDecision {
-        DeferredDecision { later, owner, point, on_failure }
+    ) -> GuardedDecision<E> {
+        GuardedDecision { later, owner, point, on_failure }
     }
 
     /// Waits for the decision. If the future panics, which is logged, the outcome is that of the handler's phase.
-    pub async fn outcome(self) -> HandlerOutcome {
+    pub async fn outcome(self) -> DecisionWithEffects<E> {
         match catch_unwind(self.later).await {
             Some(outcome) => outcome,
             None => {
@@ -34,8 +34,8 @@ impl DeferredDecision {
                     "a handler panicked after it had waited"
                 );
                 match self.on_failure {
-                    OnFailure::Closed => HandlerOutcome::refused(StanzaCondition::InternalServerError),
-                    OnFailure::Open => HandlerOutcome::next(),
+                    OnFailure::Closed => DecisionWithEffects::refused(StanzaCondition::InternalServerError),
+                    OnFailure::Open => DecisionWithEffects::next(),
                 }
             }
         }
