@@ -1,15 +1,12 @@
-//! Delivery to local accounts: RFC 6121, section 8.5, by the decisions of [`super::rules`].
-//!
-//! Long because delivery, refusal by a queue and redelivery call each other.
+//! Stanzas for local accounts: the `incoming` chain, and the sessions that receive them (RFC 6121, section 8.5) by the
+//! decisions of [`super::rules`]. `session_delivery` puts them into queues; `undelivered` handles what no session accepts.
 
 use std::sync::Arc;
 
-use arc_swap::Guard;
 use base::spawn::BoxFuture;
-use cluster::{Envelope, NodeId};
+use cluster::Envelope;
 use jid::JidRef;
-use outbox::{QUEUE_FULL_CONDITION, is_iq_response};
-use smallvec::SmallVec;
+use outbox::is_iq_response;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 use store::Subscription;
 
@@ -17,36 +14,31 @@ use super::iq_dispatch::RoutedIq;
 use super::peers::HomeDecision;
 use super::rules::{self, AddressForm, DeliveryAction, ResourceSummary};
 use super::{ChainPosition, Continuation, ResumedChain, RoutingWork};
-use crate::account::{Account, PeerSession};
+use crate::account::Account;
 use crate::effect::Effects;
-use crate::hooks::{
-    ChainResult, DeliverCtx, DeliveredCtx, IncomingCtx, InterestProbe, StopReason, UndeliveredCtx,
-};
+use crate::hooks::{ChainResult, IncomingCtx, InterestProbe};
 use crate::host::Host;
 use crate::iq::IqTarget;
 use crate::metrics::RouteOutcome;
 use crate::node::Node;
-use crate::provided::AddDelay;
-use crate::receipt::{AttachedReceipt, Receipt};
-use crate::session::stream_management::UndeliveredStanza;
-use crate::session::{AdmissionContext, PushOutcome, QueuedStanza, Session, ToRewrite, Urgency, flags};
+use crate::session::{QueuedStanza, Session, ToRewrite};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
 /// A recipient on this node.
 #[derive(Clone, Copy)]
-struct LocalRecipient<'a> {
+pub(super) struct LocalRecipient<'a> {
     /// Its host, loaded once for the stanza.
-    host: &'a Arc<Host>,
+    pub(super) host: &'a Arc<Host>,
     /// The account, if one of its resources is connected here.
-    account: Option<&'a Arc<Account>>,
+    pub(super) account: Option<&'a Arc<Account>>,
     /// A resource that does not receive the stanza.
-    except: Option<&'a Arc<Session>>,
-    scope: DeliveryScope,
+    pub(super) except: Option<&'a Arc<Session>>,
+    pub(super) scope: DeliveryScope,
 }
 
 /// Which of an account's sessions may receive a stanza.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum DeliveryScope {
+pub(super) enum DeliveryScope {
     /// All: this node acts as the home. The number is that of the envelopes that have carried the stanza.
     AllNodes(u8),
     /// Those here: another node is the home, which has run the chain and runs the `delivered` chain.
@@ -57,20 +49,12 @@ enum DeliveryScope {
 
 impl LocalRecipient<'_> {
     /// Envelopes that have carried the stanza, if it may go to further nodes.
-    fn hops(&self) -> Option<u8> {
+    pub(super) fn hops(&self) -> Option<u8> {
         match self.scope {
             DeliveryScope::AllNodes(hops) => Some(hops).filter(|hops| *hops < Envelope::MAX_HOPS),
             DeliveryScope::Here | DeliveryScope::Copy => None,
         }
     }
-}
-
-/// A stanza that a queue rejected.
-pub struct RejectedPush {
-    /// The stanza.
-    pub item: QueuedStanza,
-    /// The queue had no room; otherwise the connection is closed.
-    pub full: bool,
 }
 
 impl Node {
@@ -249,7 +233,7 @@ impl Node {
     }
 
     /// Delivers to the resources of an account, which is that of `recipient`.
-    fn deliver(
+    pub(super) fn deliver(
         self: &Arc<Self>,
         recipient: LocalRecipient<'_>,
         account: &Arc<Account>,
@@ -357,215 +341,7 @@ impl Node {
         }))
     }
 
-    /// Sends a stanza to the node of the resource in `to`.
-    fn deliver_to_exact_peer(
-        self: &Arc<Self>,
-        recipient: LocalRecipient<'_>,
-        node: NodeId,
-        stanza: SharedStanza,
-        from: JidRef<'_>,
-        to: JidRef<'_>,
-        work: &mut RoutingWork,
-    ) {
-        let Some(account) = recipient.account else { return };
-        let hops = recipient.hops().unwrap_or_default();
-        let delivered = self.peers().is_some_and(|peers| {
-            peers.deliver_to_peer(self, node, account, &stanza, to, (hops, false), work)
-        });
-        if !delivered {
-            return self.undelivered(stanza, from, to, 0, work);
-        }
-        if copy_for_delivered_chain(recipient.host, account, &stanza, work).is_some() {
-            let resource = to.resource().unwrap_or_default().into();
-            self.run_delivered(recipient, &stanza, from, to, (&[], &[resource]), work);
-        }
-    }
-
-    /// Delivers to one resource.
-    fn deliver_to(
-        self: &Arc<Self>,
-        recipient: LocalRecipient<'_>,
-        session: &Arc<Session>,
-        stanza: SharedStanza,
-        from: JidRef<'_>,
-        to: JidRef<'_>,
-        work: &mut RoutingWork,
-    ) {
-        let recipient = LocalRecipient { account: Some(&session.account), ..recipient };
-        let LocalRecipient { host, scope, .. } = recipient;
-        let watched = match scope {
-            DeliveryScope::AllNodes(_) => copy_for_delivered_chain(host, &session.account, &stanza, work),
-            DeliveryScope::Here | DeliveryScope::Copy => None,
-        };
-        let tracked = self.track_delivery(host, session, &stanza, work).then(|| stanza.clone());
-        let item = QueuedStanza::new(stanza, ToRewrite::None);
-        let RejectedPush { item, full } = match self.push_item_with_host(host, session, item, false) {
-            Ok(()) => {
-                if let Some(stanza) = tracked {
-                    self.await_delivery(std::slice::from_ref(session), stanza, work);
-                }
-                if let Some(stanza) = watched {
-                    let taken: (&[Arc<Session>], &[Box<str>]) = (std::slice::from_ref(session), &[]);
-                    self.run_delivered(recipient, &stanza, from, to, taken, work);
-                }
-                return;
-            }
-            Err(back) => back,
-        };
-        match item.stanza.kind() {
-            StanzaKind::Message(_) if self.has_connected_alternative(session) => {
-                // Another resource is connected, so the message does not wait for this one to resume.
-                let account = &session.account;
-                let recipient = LocalRecipient { except: Some(session), ..recipient };
-                self.deliver(recipient, account, item.stanza, from, to.bare(), work);
-            }
-            StanzaKind::Message(_) if scope == DeliveryScope::Copy => {
-                self.forget_copy(&session.account, &item.stanza);
-            }
-            StanzaKind::Message(_) => self.undelivered(item.stanza, from, to, 0, work),
-            // RFC 6120, section 8.2.3: a request must be answered.
-            kind if kind.is_request() => {
-                let condition = if full { QUEUE_FULL_CONDITION } else { StanzaCondition::ServiceUnavailable };
-                self.bounce(&item.stanza, from, to, &StanzaError::new(condition), work);
-            }
-            _ => {}
-        }
-    }
-
-    /// Tracks the delivery of a message to this session, if its sender must learn when it is safe. Must be called before the
-    /// message is queued.
-    fn track_delivery(
-        &self,
-        host: &Host,
-        session: &Session,
-        stanza: &SharedStanza,
-        work: &RoutingWork,
-    ) -> bool {
-        work.tracks_delivery
-            && is_stored_offline(stanza.kind())
-            && host.message_backup.is_some()
-            && !session.flags.has(flags::EPHEMERAL)
-            && stanza.track_delivery(self.clock.now())
-    }
-
-    /// A tracked message is in the queues of these sessions: it is safe when one of them has delivered it.
-    fn await_delivery(&self, sessions: &[Arc<Session>], stanza: SharedStanza, work: &mut RoutingWork) {
-        for session in sessions {
-            self.watch_delivery(session);
-        }
-        let receipt = Receipt::of_delivery(&stanza);
-        work.receipts.0.push(AttachedReceipt { stanza, receipt });
-    }
-
-    /// Whether a session is detached while another resource of its account accepts messages.
-    fn has_connected_alternative(&self, session: &Arc<Session>) -> bool {
-        session.outbox.is_detached()
-            && session.account.sessions().iter().any(|other| {
-                !Arc::ptr_eq(other, session)
-                    && !other.is_ended()
-                    && !other.outbox.is_detached()
-                    && other.priority().is_some_and(|priority| priority >= 0)
-            })
-    }
-
-    /// Runs the `delivered` chain for the sessions in `taken`, here and by resource on other nodes.
-    fn run_delivered(
-        self: &Arc<Self>,
-        recipient: LocalRecipient<'_>,
-        stanza: &SharedStanza,
-        from: JidRef<'_>,
-        to: JidRef<'_>,
-        (taken, taken_by_peers): (&[Arc<Session>], &[Box<str>]),
-        work: &mut RoutingWork,
-    ) {
-        let LocalRecipient { host, account: Some(account), .. } = recipient else { return };
-        let probe = InterestProbe::of(stanza.head(), account.flags.get());
-        let mut ctx = DeliveredCtx {
-            node: self,
-            account,
-            stanza,
-            from,
-            to,
-            accepted_by: taken,
-            accepted_by_peers: taken_by_peers,
-            effects: &mut work.effects,
-        };
-        if let ChainResult::Wait { .. } = host.hooks.delivered.run(&mut ctx, &probe, 0) {
-            // The stanza is already delivered, so a deferred outcome has no effect.
-            tracing::error!("skipped a delivery handler that waits for the store");
-        }
-    }
-
-    /// Puts a message into the queue of every resource with non-negative priority; returns those that accepted
-    /// it.
-    pub fn deliver_to_non_negative(
-        self: &Arc<Self>,
-        account: &Account,
-        stanza: &SharedStanza,
-        except: Option<&Arc<Session>>,
-    ) -> SmallVec<[Arc<Session>; 1]> {
-        self.deliver_to_non_negative_with_host(&account.host(), account, stanza, except)
-    }
-
-    fn deliver_to_non_negative_with_host(
-        self: &Arc<Self>,
-        host: &Arc<Host>,
-        account: &Account,
-        stanza: &SharedStanza,
-        except: Option<&Arc<Session>>,
-    ) -> SmallVec<[Arc<Session>; 1]> {
-        let mut sessions = account.sessions();
-        sessions
-            .retain(|s| s.priority().is_some_and(|p| p >= 0) && !except.is_some_and(|e| Arc::ptr_eq(e, s)));
-        if sessions.len() > 1 {
-            stanza.add_recipients(sessions.len());
-        }
-        sessions.retain(|session| {
-            let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
-            let taken = self.push_item_with_host(host, session, item, false).is_ok();
-            taken || {
-                stanza.release_copy();
-                false
-            }
-        });
-        sessions
-    }
-
-    /// Like [`Node::deliver_to_non_negative`], but only if `first` accepts the message: otherwise none does. Runs only the
-    /// `deliver` chain: for messages that were on their way to the store.
-    pub fn deliver_if_first_accepts(
-        self: &Arc<Self>,
-        account: &Account,
-        stanza: &SharedStanza,
-        first: &Arc<Session>,
-    ) -> SmallVec<[Arc<Session>; 1]> {
-        let mut others = account.sessions();
-        others.retain(|s| s.priority().is_some_and(|p| p >= 0) && !Arc::ptr_eq(first, s));
-        if !others.is_empty() {
-            stanza.add_recipients(others.len() + 1);
-        }
-        // `first` bypasses budgets, because `Outbox::has_room_for` has found room for the whole batch: storing
-        // a part of it would change the order.
-        let push = |session: &Arc<Session>| {
-            let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
-            let taken = self.push_item(session, item, Arc::ptr_eq(session, first)).is_ok();
-            taken || {
-                stanza.release_copy();
-                false
-            }
-        };
-        if !push(first) {
-            for _ in &others {
-                stanza.release_copy();
-            }
-            return SmallVec::new();
-        }
-        others.retain(|session| push(session));
-        others.push(first.clone());
-        others
-    }
-
-    fn apply_delivery_action(
+    pub(super) fn apply_delivery_action(
         self: &Arc<Self>,
         recipient: LocalRecipient<'_>,
         action: DeliveryAction,
@@ -630,335 +406,10 @@ impl Node {
             _ => {}
         }
     }
-
-    /// Sends a stanza to the other nodes with sessions that receive what is sent to the bare address: messages to those of
-    /// non-negative priority, presence to the available ones. Returns the resources; `taken`: other sessions have it.
-    fn deliver_to_peers(
-        self: &Arc<Self>,
-        recipient: LocalRecipient<'_>,
-        account: &Account,
-        stanza: &SharedStanza,
-        to: JidRef<'_>,
-        mut taken: bool,
-        work: &mut RoutingWork,
-    ) -> SmallVec<[Box<str>; 1]> {
-        let mut resources = SmallVec::new();
-        let (Some(routing), Some(hops)) = (self.peers(), recipient.hops()) else { return resources };
-        let peers = account.with(|state| state.peers().to_vec());
-        let presence = stanza.class() == QueueClass::Presence;
-        for peer in peers {
-            let receives =
-                |session: &&PeerSession| session.priority.is_some_and(|priority| presence || priority >= 0);
-            let mut receivers = peer.sessions.iter().filter(receives).peekable();
-            if receivers.peek().is_some()
-                && routing.deliver_to_peer(self, peer.node, account, stanza, to, (hops, taken), work)
-            {
-                taken = true;
-                resources.extend(receivers.map(|session| session.resource.clone()));
-            }
-        }
-        resources
-    }
-
-    /// Runs the `undelivered` chain for a message that no resource accepted, then bounces it.
-    pub(crate) fn undelivered(
-        self: &Arc<Self>,
-        stanza: SharedStanza,
-        from: JidRef<'_>,
-        to: JidRef<'_>,
-        at: usize,
-        work: &mut RoutingWork,
-    ) {
-        self.undelivered_with_host(None, stanza, from, to, at, work);
-    }
-
-    /// Like [`Node::undelivered`], with the host with which the chain started.
-    pub(super) fn undelivered_with_host(
-        self: &Arc<Self>,
-        host: Option<Arc<Host>>,
-        stanza: SharedStanza,
-        from: JidRef<'_>,
-        to: JidRef<'_>,
-        at: usize,
-        work: &mut RoutingWork,
-    ) {
-        let account = self.routing_table.find(to);
-        if at == 0 {
-            self.metrics.routed(stanza.kind(), RouteOutcome::Undelivered);
-            // What is stored must be delivered to the sessions here.
-            if let Some(account) = &account {
-                self.forget_copy(account, &stanza);
-            }
-        }
-        let host = match (host, &account) {
-            (Some(host), _) => host,
-            (None, Some(account)) => Guard::into_inner(account.host()),
-            (None, None) => match self.host(to.domain()) {
-                Some(host) => host,
-                None => return,
-            },
-        };
-        let flags = account.as_ref().map_or(0, |a| a.flags.get());
-        let probe = InterestProbe::of(stanza.head(), flags);
-        let mut ctx = UndeliveredCtx {
-            node: self,
-            host: &host,
-            account: account.as_ref(),
-            stanza: &stanza,
-            from,
-            to,
-            tracks_delivery: work.tracks_delivery,
-            redelivery: work.redelivery,
-            effects: &mut work.effects,
-        };
-        match host.hooks.undelivered.run(&mut ctx, &probe, at) {
-            ChainResult::Done => {
-                let error = StanzaError::new(StanzaCondition::ServiceUnavailable);
-                self.bounce(&stanza, from, to, &error, work);
-            }
-            ChainResult::Stopped(verdict) => self.apply_stop(&stanza, from, to, verdict, work),
-            ChainResult::Wait { next, later } => {
-                let (from, to) = (from.to_jid(), to.to_jid());
-                work.pending.push(Box::pin(async move {
-                    let outcome = later.outcome().await;
-                    let position = ChainPosition { host, index: next };
-                    let then = Continuation::Undelivered { stanza, from, to, position, flow: outcome.flow };
-                    ResumedChain { effects: outcome.effects, continuation: then }
-                }));
-            }
-        }
-    }
-
-    /// Puts a stanza into a queue; returns it if the queue is full or the connection is closed.
-    pub(crate) fn try_push(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        item: QueuedStanza,
-    ) -> Result<(), RejectedPush> {
-        self.push_item(session, item, false)
-    }
-
-    /// Like [`Node::try_push`]; `forced` bypasses shares and budgets, but not the limits of the queue.
-    pub(super) fn push_item(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        item: QueuedStanza,
-        forced: bool,
-    ) -> Result<(), RejectedPush> {
-        self.push_item_with_host(&session.account.host(), session, item, forced)
-    }
-
-    /// Like [`Node::push_item`], with the session's host, which is loaded once for several sessions.
-    pub fn push_item_with_host(
-        self: &Arc<Self>,
-        host: &Arc<Host>,
-        session: &Arc<Session>,
-        item: QueuedStanza,
-        forced: bool,
-    ) -> Result<(), RejectedPush> {
-        let chain = &host.hooks.deliver;
-        let kind = item.stanza.kind();
-        let mut urgency = if session.flags.has(flags::BATCHES_PRESENCE)
-            && self.presence_batcher.should_delay(session.bare().as_str(), &item.stanza)
-        {
-            Urgency::Soon
-        } else {
-            Urgency::Now
-        };
-        if chain.may_want(kind) {
-            let probe =
-                InterestProbe::of(item.stanza.head(), session.flags.get() | session.account.flags.get());
-            let mut ctx = DeliverCtx { node: self, session, stanza: &item.stanza, urgency: &mut urgency };
-            match chain.run(&mut ctx, &probe, 0) {
-                // Handlers of `deliver` must not defer; one that does is skipped.
-                ChainResult::Done | ChainResult::Wait { .. } => {}
-                ChainResult::Stopped(StopReason::Consumed | StopReason::Refused(_)) => {
-                    item.stanza.settle_delivery();
-                    return Ok(());
-                }
-            }
-        }
-        let limits = self.limits().outbox();
-        let room = AdmissionContext {
-            limits: &limits,
-            backlog: Some((&self.backlog, session.bare())),
-            bypass_budgets: forced,
-        };
-        let class = item.stanza.class();
-        let item = self.mark_unsubscribed(session, item);
-        match session.outbox.push_accounted(item.clone(), urgency, &room) {
-            PushOutcome::Queued => {}
-            PushOutcome::StartedDelay(token) => {
-                self.presence_batcher.schedule(&session.outbox, token, self.clock.now())
-            }
-            PushOutcome::DroppedOlder(count) => {
-                let reason = if class == QueueClass::Control { "unsolicited" } else { "queue-full" };
-                let class = class.as_str();
-                self.metrics.stanzas_dropped.add([class, reason], u64::from(count));
-                self.metrics.session_queue_full.inc([class]);
-            }
-            PushOutcome::LimitReached(full) => {
-                let name = class.as_str();
-                self.metrics.session_queue_full.inc([name]);
-                self.metrics.stanzas_refused.inc([name, full.as_str()]);
-                if class == QueueClass::Message || kind.is_request() {
-                    return Err(RejectedPush { item, full: true });
-                }
-                // Presence, subscription requests (which are stored) and responses: the sender receives no
-                // error.
-                let unsolicited = is_iq_response(kind) && !item.stanza.is_requested();
-                let reason = if unsolicited { "unsolicited" } else { "queue-full" };
-                self.metrics.stanzas_dropped.inc([name, reason]);
-                return Ok(());
-            }
-            PushOutcome::Closed => return Err(RejectedPush { item, full: false }),
-        }
-        self.metrics.stanza_out(kind);
-        host.domain_counters.stanza_out(kind);
-        Ok(())
-    }
-
-    /// Handles a stanza that a session will not receive: messages are rerouted, requests are answered with an
-    /// error, the rest is dropped.
-    pub(crate) fn reroute_undelivered(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        left: UndeliveredStanza,
-        work: &mut RoutingWork,
-    ) {
-        let left = with_address_of_multicast(session, left);
-        let stanza = &left.item.stanza;
-        let wanted = stanza.class() == QueueClass::Message || stanza.kind().is_request();
-        // A stanza whose `to` is inserted at writing was made for this session, or for each of many: it is not
-        // rerouted.
-        if !wanted || left.item.to_rewrite != ToRewrite::None {
-            self.metrics.stanzas_dropped.inc([stanza.class().as_str(), "session-gone"]);
-            return;
-        }
-        if stanza.is_stored() {
-            return keep_stored_before_later(session);
-        }
-        // Unless another session has the message or will reroute it.
-        if stanza.release_copy() {
-            if !self.forget_copy(&session.account, stanza) {
-                return;
-            }
-            if self.abandon_to_backup(&session.account, stanza) {
-                return keep_stored_before_later(session);
-            }
-            work.redelivery = true;
-            self.redeliver(session, left, work);
-            work.redelivery = false;
-        }
-    }
-
-    fn redeliver(self: &Arc<Self>, session: &Arc<Session>, left: UndeliveredStanza, work: &mut RoutingWork) {
-        let UndeliveredStanza { item: QueuedStanza { mut stanza, .. }, sent_at: sent } = left;
-        let (account, bytes) = (&session.account, stanza.bytes());
-        let host = &account.host();
-        let scope = DeliveryScope::AllNodes(0);
-        let recipient = LocalRecipient { host, account: Some(account), except: Some(session), scope };
-        let from = stanza.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
-        let Some(from) = from else { return };
-        let to = stanza.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
-        let to = to.unwrap_or_else(|| account.jid.clone());
-        let (from, to) = (from.as_ref(), to.as_ref());
-        // Queued stanzas of a session that was never resumed also get a delay stamp, with the current time,
-        // because the queueing time is not recorded.
-        let sent = sent.or_else(|| session.flags.has(flags::STREAM_MANAGEMENT).then(|| self.seconds()));
-        if let Some(sent) = sent.filter(|_| stanza.class() == QueueClass::Message)
-            && let Some(AddDelay(add_delay)) = host.extensions.get::<AddDelay>()
-        {
-            let ago = u64::from(self.seconds().saturating_sub(sent)) * 1000;
-            stanza = add_delay(&stanza, host.domain(), self.clock.unix_millis().saturating_sub(ago))
-                .unwrap_or(stanza);
-        }
-        self.deliver_without_resource(recipient, account, stanza, from, to, work);
-    }
-
-    /// Delivers a stanza whose recipient's chain has run, and which returned from another node.
-    pub fn deliver_returned(
-        self: &Arc<Self>,
-        stanza: SharedStanza,
-        from: JidRef<'_>,
-        to: JidRef<'_>,
-        hops: u8,
-        work: &mut RoutingWork,
-    ) {
-        let Some(account) = self.routing_table.find(to) else {
-            return self.undelivered(stanza, from, to, 0, work);
-        };
-        let (host, scope) = (&account.host(), DeliveryScope::AllNodes(hops));
-        let recipient = LocalRecipient { host, account: Some(&account), except: None, scope };
-        work.redelivery = true;
-        self.deliver_without_resource(recipient, &account, stanza, from, to, work);
-        work.redelivery = false;
-    }
-
-    /// Delivers a stanza whose recipient's chain has run, as if the resource in `to` were gone.
-    fn deliver_without_resource(
-        self: &Arc<Self>,
-        recipient: LocalRecipient<'_>,
-        account: &Arc<Account>,
-        stanza: SharedStanza,
-        from: JidRef<'_>,
-        to: JidRef<'_>,
-        work: &mut RoutingWork,
-    ) {
-        let kind = stanza.kind();
-        match rules::decide(kind, address_form(to), ResourceSummary::default()) {
-            DeliveryAction::Undelivered => {
-                let ended = |s: &Arc<Session>| {
-                    s.is_ended() || recipient.except.is_some_and(|except| Arc::ptr_eq(except, s))
-                };
-                let others = account
-                    .with(|state| !state.peers().is_empty() || state.sessions.iter().any(|s| !ended(s)));
-                if others {
-                    // The recipient's chain has run: a second run would add a stanza-id and copies again.
-                    self.deliver(recipient, account, stanza, from, to.bare(), work);
-                } else {
-                    self.undelivered(stanza, from, to, 0, work);
-                }
-            }
-            // The rules bounce a normal message to the full address of an absent resource; this one was
-            // accepted for a resource, so it is preserved.
-            DeliveryAction::Bounce(_) if kind == StanzaKind::Message(MessageType::Normal) => {
-                self.undelivered(stanza, from, to, 0, work);
-            }
-            action => self.apply_delivery_action(recipient, action, stanza, from, to, work),
-        }
-    }
-}
-
-/// The store has a message that this session held: later messages must not overtake it.
-fn keep_stored_before_later(session: &Arc<Session>) {
-    session.account.with(|state| {
-        let others = state
-            .sessions
-            .iter()
-            .any(|s| !Arc::ptr_eq(s, session) && !s.is_ended() && s.priority().is_some_and(|p| p >= 0));
-        state.may_have_offline_messages = true;
-        state.flushing |= others;
-    });
-}
-
-/// A message of a multicast gets the address that would have been written: it was sent to this recipient, not copied.
-fn with_address_of_multicast(session: &Session, mut left: UndeliveredStanza) -> UndeliveredStanza {
-    let to = match left.item.to_rewrite {
-        ToRewrite::None => return left,
-        ToRewrite::Bare => session.bare(),
-        ToRewrite::Full => session.full(),
-    };
-    if left.item.stanza.is_multicast()
-        && let Some(stanza) = left.item.stanza.with_to(Some(to))
-    {
-        left.item = QueuedStanza::new(stanza, ToRewrite::None);
-    }
-    left
 }
 
 /// Copy of the stanza for the `delivered` chain, if a handler wants it.
-fn copy_for_delivered_chain(
+pub(super) fn copy_for_delivered_chain(
     host: &Host,
     account: &Account,
     stanza: &SharedStanza,

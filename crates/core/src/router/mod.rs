@@ -22,6 +22,8 @@ mod receipts;
 pub mod routing_table;
 pub mod rules;
 mod service_dispatch;
+mod session_delivery;
+mod undelivered;
 
 use std::sync::Arc;
 
