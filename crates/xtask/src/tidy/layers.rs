@@ -335,7 +335,7 @@ mod tests {
                 let below = super::layer_rule(used).unwrap();
                 // Exceptions: the crates of layer 0 that others of layer 0 use, and the test crates among themselves.
                 let values = row.layer == 0 && matches!(*used, "base" | "jid" | "xml");
-                let tests = row.layer == 9 && *used == "testkit";
+                let tests = row.layer == below.layer && *used == "testkit";
                 assert!(below.layer < row.layer || values || tests, "{} uses {used}", row.name);
             }
         }
@@ -359,12 +359,8 @@ mod tests {
     #[test]
     fn a_forbidden_edge_is_refused() {
         let found = messages(&["throng-core: throng-net", "throng-net:"]);
-        assert_eq!(
-            found,
-            [
-                "throng-core: must not use net; the table allows it base, jid, xml, stanza, store, cluster, declarations, environment, queues, outbox, stanza-rates, engine-metrics"
-            ]
-        );
+        let allowed = ENGINE_PARTS.join(", ");
+        assert_eq!(found, [format!("throng-core: must not use net; the table allows it {allowed}")]);
         assert!(messages(&["throng-features: throng-muc", "throng-muc:"])[0].contains("must not use muc"));
         assert!(messages(&["throng-loadgen: throng-base", "throng-base:"])[0].contains("must not use base"));
         assert!(messages(&["throng-xml: throng-base", "throng-base:"])[0].contains("none of our crates"));
