@@ -21,6 +21,9 @@ use crate::shared_stanza::SharedStanza;
 
 pub use outbox::OVERDUE_MILLIS;
 
+/// Sessions that are checked before other tasks run.
+pub const CHECKS_PER_PASS: usize = 256;
+
 /// Stores backups of messages: a feature with offline storage.
 pub trait MessageBackup: Send + Sync {
     /// Stores backups of messages that a session of this account holds, in this order, and settles the messages. Each
@@ -42,24 +45,25 @@ impl Node {
         }
     }
 
-    /// Backs up the overdue messages of the sessions whose check is due. Must be called when [`outbox::DeliveryWatch::poll_due`]
-    /// says so.
-    pub fn back_up_overdue(self: &Arc<Self>) {
+    /// Backs up the overdue messages of sessions whose check is due, at most [`CHECKS_PER_PASS`]. Must be called when
+    /// [`outbox::DeliveryWatch::poll_due`] says so. True if more are due: the caller must yield and call it again.
+    pub fn back_up_overdue(self: &Arc<Self>) -> bool {
         let now = self.clock.now();
-        while let Some(session) = self.delivery_watch.next_due(now) {
+        for _ in 0..CHECKS_PER_PASS {
+            let Some(session) = self.delivery_watch.next_due(now) else { return false };
             let (overdue, watches_on) = session.outbox.take_overdue(now, OVERDUE_MILLIS);
             if watches_on {
                 self.delivery_watch.add(session.clone(), now);
             }
             self.back_up(&session, overdue);
         }
+        true
     }
 
     /// Backs up all unsettled messages of an account's sessions: a message that is about to be stored must follow them.
     pub fn back_up_unsettled(self: &Arc<Self>, account: &Account) {
-        let now = self.clock.now();
         for session in account.sessions() {
-            let (unsettled, _) = session.outbox.take_overdue(now, 0);
+            let unsettled = session.outbox.take_unsettled();
             self.back_up(&session, unsettled);
         }
     }

@@ -32,6 +32,7 @@ use super::delay_generation::{DelayGeneration, DelayToken};
 use super::ended_streams::ResumptionRecord;
 use super::signals::{OutboxSignals, Signal};
 use super::stream_management::{StreamManagement, UndeliveredStanza};
+use super::unsettled::UnflushedMessages;
 use crate::limits::OutboxLimits;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -181,7 +182,7 @@ pub(super) struct Rare {
     /// The entry of the connection's buffer.
     unsent: Option<UnsentEntry>,
     /// Messages that were dequeued without stream management and that the kernel has not taken.
-    pub(super) unflushed: Vec<SharedStanza>,
+    pub(super) unflushed: UnflushedMessages,
     /// Messages that were delivered and may have a backup.
     pub(super) confirmed_backups: Vec<SharedStanza>,
     /// What is left of a stream that could be resumed, when the outbox is closed.

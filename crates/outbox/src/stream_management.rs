@@ -17,6 +17,8 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
+use stanza::{MessageType, StanzaKind};
+
 use super::ack_request::{AckEvent, AckRequest};
 use super::backlog::{AdmissionContext, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
 use super::ended_streams::ResumptionRecord;
@@ -554,23 +556,32 @@ impl Outbox {
         }
     }
 
-    /// Dequeues what the peer may still read before the close: everything except messages, which are rerouted.
-    pub fn take_non_messages(&self, into: &mut QueuedBatch) {
+    /// Dequeues what the peer may still read before the close: everything except messages, which are rerouted, but errors,
+    /// which are not. It stops before `bytes` are exceeded; at least one stanza is dequeued. True if more can be.
+    pub fn take_non_messages(&self, into: &mut QueuedBatch, bytes: u32) -> bool {
         let mut inner = self.inner.lock();
-        let Inner { queue, bytes, rare, .. } = &mut *inner;
+        let Inner { queue, bytes: counts, rare, .. } = &mut *inner;
         let entry = rare.as_deref().and_then(|rare| rare.backlog_entry.as_ref());
+        let (mut sum, mut more) = (0_u32, false);
         queue.retain(|item| {
             let class = item.stanza.class();
-            if class == QueueClass::Message {
+            if class == QueueClass::Message && item.stanza.kind() != StanzaKind::Message(MessageType::Error) {
                 return true;
             }
-            bytes[class.index()] -= item.size();
+            let size = item.size();
+            more |= sum > 0 && sum.saturating_add(size) > bytes;
+            if more {
+                return true;
+            }
+            sum = sum.saturating_add(size);
+            counts[class.index()] -= size;
             if let Some(entry) = entry {
                 entry.sub(item);
             }
             into.push(item.clone());
             false
         });
+        more
     }
 }
 

@@ -9,6 +9,8 @@
 //! [`Outbox::take_confirmed_backups`] must be called after each acknowledgement and each flush that followed a stall:
 //! nothing else removes the backups of messages that were delivered late.
 
+use std::collections::VecDeque;
+
 use base::clock::Millis;
 use smallvec::SmallVec;
 
@@ -16,23 +18,73 @@ use super::outbox::{Inner, Outbox, QueuedStanza, ToRewrite, notify_tracker};
 use super::stream_management::UndeliveredStanza;
 use crate::shared_stanza::SharedStanza;
 
-/// Tracked and stored messages that were dequeued without stream management and written to the output; a few need no
-/// allocation.
+/// Stanzas that were dequeued without stream management and written to the output: the tracked and stored messages among
+/// them; a few need no allocation.
 #[derive(Debug, Default)]
-pub struct WrittenMessages(SmallVec<[SharedStanza; 8]>);
+pub struct WrittenMessages {
+    messages: SmallVec<[WrittenMessage; 8]>,
+    /// Bytes of all stanzas, without what was added while writing.
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct WrittenMessage {
+    stanza: SharedStanza,
+    to_rewrite: ToRewrite,
+    /// Bytes that were written up to the end of the message.
+    end: u64,
+}
 
 impl WrittenMessages {
     /// The stanza was written to the output.
     #[inline]
-    pub fn add(&mut self, stanza: &SharedStanza) {
+    pub fn add(&mut self, item: &QueuedStanza) {
+        let stanza = &item.stanza;
+        self.bytes += stanza.bytes().len() as u64;
         if stanza.is_stored() || stanza.is_delivery_tracked() && !stanza.is_delivery_confirmed() {
-            self.0.push(stanza.clone());
+            let (stanza, to_rewrite) = (stanza.clone(), item.to_rewrite);
+            self.messages.push(WrittenMessage { stanza, to_rewrite, end: self.bytes });
         }
     }
 
     /// Whether no tracked or stored message was written.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.messages.is_empty()
+    }
+}
+
+/// Tracked and stored messages that were written and that the kernel has not taken, in order.
+#[derive(Default)]
+pub(super) struct UnflushedMessages {
+    messages: VecDeque<WrittenMessage>,
+    /// Bytes that were written since the first of them, at least.
+    written_bytes: u64,
+}
+
+impl UnflushedMessages {
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    fn stanzas(&self) -> impl Iterator<Item = &SharedStanza> {
+        self.messages.iter().map(|message| &message.stanza)
+    }
+
+    fn append(&mut self, written: &mut WrittenMessages) {
+        let before = self.written_bytes;
+        self.written_bytes += std::mem::take(&mut written.bytes);
+        self.messages.extend(written.messages.drain(..).map(|mut message| {
+            message.end += before;
+            message
+        }));
+    }
+
+    /// Removes the messages before the last `unsent` bytes of the output. The output may be larger than what was written,
+    /// by encryption and framing: a message is removed late then, never early.
+    fn take_sent(&mut self, unsent: usize) -> Vec<SharedStanza> {
+        let sent_bytes = self.written_bytes.saturating_sub(unsent as u64);
+        let count = self.messages.partition_point(|message| message.end <= sent_bytes);
+        self.messages.drain(..count).map(|message| message.stanza).collect()
     }
 }
 
@@ -43,13 +95,10 @@ impl Outbox {
     }
 
     /// Tracked messages, in order, that have not been settled for `age` milliseconds; a backup of them must be stored. True
-    /// if later ones are unsettled, so that the caller must check again.
+    /// if later ones are unsettled, so that the caller must check again. Only for the caller that watches the outbox.
     pub fn take_overdue(&self, now: Millis, age: u64) -> (Vec<SharedStanza>, bool) {
         let mut inner = self.inner.lock();
         let mut overdue = Vec::new();
-        if !inner.is_watched {
-            return (overdue, false);
-        }
         let mut watches_on = false;
         for stanza in inner.held_stanzas() {
             match stanza.unsettled_millis(now) {
@@ -63,6 +112,16 @@ impl Outbox {
         (overdue, watches_on)
     }
 
+    /// All tracked messages, in order, that have not been settled; a backup of them must be stored. The outbox is watched as
+    /// before: a second watch of one outbox would be one more for each call.
+    pub fn take_unsettled(&self) -> Vec<SharedStanza> {
+        let inner = self.inner.lock();
+        if !inner.is_watched {
+            return Vec::new();
+        }
+        inner.held_stanzas().filter(|stanza| stanza.begin_backup()).cloned().collect()
+    }
+
     /// The first stanza that the outbox holds and `matches` accepts.
     pub fn find_held(&self, matches: impl Fn(&SharedStanza) -> bool) -> Option<SharedStanza> {
         self.inner.lock().held_stanzas().find(|stanza| matches(stanza)).cloned()
@@ -70,28 +129,45 @@ impl Outbox {
 
     /// The kernel has taken these messages. True if some of them may have backups.
     pub fn confirm_flushed(&self, written: &mut WrittenMessages) -> bool {
+        written.bytes = 0;
         if written.is_empty() {
             return false;
         }
-        let has_backups = self.confirm_written(written.0.iter());
-        written.0.clear();
+        let has_backups = self.confirm_written(written.messages.iter().map(|message| &message.stanza));
+        written.messages.clear();
         has_backups
     }
 
     /// The kernel has taken all messages that were written.
     pub fn confirm_unflushed(&self) {
-        let mut inner = self.inner.lock();
-        let unflushed = inner.rare.as_deref_mut().map(|rare| std::mem::take(&mut rare.unflushed));
-        inner.drop_empty_rare();
-        drop(inner);
-        self.confirm_written(unflushed.iter().flatten());
+        self.confirm_sent(0);
     }
 
-    /// The kernel has not taken these messages; they are kept until [`Outbox::confirm_unflushed`].
-    pub fn retain_unflushed(&self, written: &mut WrittenMessages) {
-        if !written.is_empty() {
-            self.inner.lock().rare().unflushed.extend(written.0.drain(..));
+    /// The kernel has taken all messages that were written, except for the last `unsent` bytes of the output.
+    pub fn confirm_sent(&self, unsent: usize) {
+        let mut inner = self.inner.lock();
+        let Some(rare) = inner.rare.as_deref_mut() else { return };
+        let sent = rare.unflushed.take_sent(unsent);
+        inner.drop_empty_rare();
+        drop(inner);
+        self.confirm_written(sent.iter());
+    }
+
+    /// The kernel has not taken these messages; they are kept until [`Outbox::confirm_sent`]. True if one of them is
+    /// unsettled: no list had it since it was dequeued, so the caller must make sure that the outbox is watched.
+    pub fn retain_unflushed(&self, written: &mut WrittenMessages) -> bool {
+        if written.bytes == 0 {
+            return false;
         }
+        let mut inner = self.inner.lock();
+        if !written.is_empty() || inner.rare.as_deref().is_some_and(|rare| !rare.unflushed.is_empty()) {
+            let is_unsettled = |message: &WrittenMessage| message.stanza.is_delivery_unsettled();
+            let must_be_watched = written.messages.iter().any(is_unsettled);
+            inner.rare().unflushed.append(written);
+            return must_be_watched;
+        }
+        written.bytes = 0;
+        false
     }
 
     pub(super) fn confirm_written<'a>(&self, messages: impl Iterator<Item = &'a SharedStanza>) -> bool {
@@ -130,7 +206,7 @@ impl Inner {
     /// All stanzas that the outbox holds, in order.
     fn held_stanzas(&self) -> impl Iterator<Item = &SharedStanza> {
         let unacked = self.management.as_deref().into_iter().flat_map(|ack| ack.unacked());
-        let unflushed = self.rare.as_deref().into_iter().flat_map(|rare| &rare.unflushed);
+        let unflushed = self.rare.as_deref().into_iter().flat_map(|rare| rare.unflushed.stanzas());
         unacked.chain(unflushed).chain(self.queue.iter().map(|item| &item.stanza))
     }
 
@@ -142,10 +218,12 @@ impl Inner {
 
     /// Messages that were written and that the kernel may not have taken.
     pub(super) fn take_unflushed_undelivered(&mut self) -> Vec<UndeliveredStanza> {
-        let unflushed = self.rare.as_deref_mut().map(|rare| std::mem::take(&mut rare.unflushed));
+        let unflushed = self.rare.as_deref_mut().map(|rare| std::mem::take(&mut rare.unflushed.messages));
         self.drop_empty_rare();
-        let undelivered =
-            |stanza| UndeliveredStanza { item: QueuedStanza::new(stanza, ToRewrite::None), sent_at: None };
+        let undelivered = |message: WrittenMessage| UndeliveredStanza {
+            item: QueuedStanza::new(message.stanza, message.to_rewrite),
+            sent_at: None,
+        };
         unflushed.into_iter().flatten().map(undelivered).collect()
     }
 }
@@ -172,7 +250,7 @@ mod tests {
     fn write(outbox: &Outbox) -> WrittenMessages {
         let (mut batch, mut written) = (QueuedBatch::new(), WrittenMessages::default());
         outbox.dequeue(&mut Context::from_waker(Waker::noop()), &mut batch, u32::MAX, 0);
-        batch.iter().for_each(|item| written.add(&item.stanza));
+        batch.iter().for_each(|item| written.add(item));
         written
     }
 
@@ -213,6 +291,74 @@ mod tests {
         outbox.confirm_unflushed();
         assert_eq!(settled(&messages), [true, true]);
         assert!(outbox.inner.lock().rare.is_none(), "no memory is left");
+    }
+
+    fn unflushed(outbox: &Outbox) -> usize {
+        outbox.inner.lock().rare.as_deref().map_or(0, |rare| rare.unflushed.messages.len())
+    }
+
+    #[test]
+    fn messages_are_confirmed_in_order_as_the_kernel_takes_them_although_the_output_is_never_empty() {
+        let outbox = Outbox::new();
+        let untracked = "<message><body>x</body></message>".len();
+        let messages = [push(&outbox, 0), push(&outbox, 0)];
+        outbox.retain_unflushed(&mut write(&outbox));
+        for (unsent, expect) in [
+            (3 * untracked, [false, false]),
+            (2 * untracked, [false, false]),
+            (untracked + 1, [false, false]),
+            (untracked, [true, false]),
+        ] {
+            outbox.confirm_sent(unsent);
+            assert_eq!(settled(&messages), expect, "{unsent}");
+        }
+        // Stanzas that nobody waits for follow.
+        for expect in [false, true] {
+            let stanza = SharedStanza::parse(b"<message><body>x</body></message>").unwrap();
+            let item = QueuedStanza::new(stanza, ToRewrite::None);
+            outbox.push(item, Urgency::Now, &OutboxLimits::default());
+            outbox.retain_unflushed(&mut write(&outbox));
+            outbox.confirm_sent(2 * untracked);
+            assert_eq!(settled(&messages), [true, expect]);
+        }
+        assert!(outbox.inner.lock().rare.is_none(), "no memory is left");
+    }
+
+    #[test]
+    fn what_is_kept_for_a_reader_that_is_always_slow_is_bounded_by_its_output() {
+        const UNSENT: usize = 3000;
+        let outbox = Outbox::new();
+        for _ in 0..10_000 {
+            let message = push(&outbox, 0);
+            outbox.retain_unflushed(&mut write(&outbox));
+            outbox.confirm_sent(UNSENT);
+            assert!(unflushed(&outbox) * message.bytes().len() <= UNSENT + message.bytes().len());
+        }
+        assert!(outbox.close_and_drain().len() < 100, "the others are not rerouted");
+    }
+
+    #[test]
+    fn an_outbox_is_watched_again_if_a_check_did_not_see_the_message_that_was_being_written() {
+        let outbox = Outbox::new();
+        push(&outbox, 0);
+        let mut written = write(&outbox);
+        assert!(matches!(outbox.take_overdue(Millis(100), LIMIT), (overdue, false) if overdue.is_empty()));
+        assert!(outbox.retain_unflushed(&mut written) && outbox.start_watch());
+        assert_eq!(outbox.take_overdue(Millis(200), LIMIT).0.len(), 1);
+        assert!(!outbox.retain_unflushed(&mut WrittenMessages::default()));
+    }
+
+    #[test]
+    fn storing_messages_that_follow_adds_no_watch_of_the_same_outbox() {
+        let outbox = Outbox::new();
+        assert_eq!(outbox.take_unsettled().len(), 0);
+        for _ in 0..3 {
+            push(&outbox, 0);
+            assert_eq!(outbox.take_unsettled().len(), 1);
+            assert!(!outbox.start_watch(), "its check is still due");
+        }
+        assert!(matches!(outbox.take_overdue(Millis(100), LIMIT), (overdue, false) if overdue.is_empty()));
+        assert!(outbox.start_watch());
     }
 
     #[test]

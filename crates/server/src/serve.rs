@@ -286,7 +286,9 @@ async fn back_up_overdue_messages(node: Arc<Node>) {
         let due = std::future::poll_fn(|cx| node.delivery_watch.poll_due(cx)).await;
         let wait = Duration::from_millis(due.since(node.clock.now())).max(GRAIN);
         tokio::time::sleep(wait).await;
-        node.back_up_overdue();
+        while node.back_up_overdue() {
+            tokio::task::yield_now().await;
+        }
     }
 }
 

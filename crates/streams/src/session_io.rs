@@ -171,9 +171,13 @@ impl C2sConnection {
     /// The input has ended. The result, if it takes effect at once.
     fn end_input(&mut self, end: PhaseOutcome, now: u32) -> Option<PhaseOutcome> {
         let Some(unfinished) = &mut self.unfinished else { return Some(end) };
-        unfinished.end_input(end);
-        if unfinished.is_closing() {
-            self.outbox.set_deadline(now.saturating_add(CLIENT_CLOSE_SECONDS));
+        let seconds = match end {
+            PhaseOutcome::EndStream(None) => CLIENT_CLOSE_SECONDS,
+            _ => SERVER_CLOSE_SECONDS,
+        };
+        unfinished.end_input(end, now.saturating_add(seconds));
+        if let Some(limit) = unfinished.closing_deadline() {
+            self.outbox.set_deadline(limit);
         }
         None
     }
@@ -186,9 +190,10 @@ impl C2sConnection {
             // A client that does not read gets no count either, nor does one whose session has ended.
             Some(unfinished) if self.outbox.management_terms().is_some() && self.write_stalled_since == 0 => {
                 let limit = now.saturating_add(SERVER_CLOSE_SECONDS);
-                self.outbox.set_deadline(self.outbox.deadline().min(limit));
+                let closes = unfinished.close(error, limit);
+                self.outbox.set_deadline(unfinished.closing_deadline().unwrap_or(limit));
                 // It may be finished already.
-                if unfinished.close(error) { PhaseOutcome::Again } else { PhaseOutcome::Sleep }
+                if closes { PhaseOutcome::Again } else { PhaseOutcome::Sleep }
             }
             _ => PhaseOutcome::EndStream(error),
         }
@@ -199,8 +204,17 @@ impl C2sConnection {
         self.unfinished.as_ref().is_some_and(|unfinished| unfinished.is_closing())
     }
 
-    /// Sets the deadline for input, or for a requested acknowledgement if that is due earlier.
+    /// Second at which a stream that is being closed ends although receipts are outstanding.
+    fn closing_deadline(&self) -> Option<u32> {
+        self.unfinished.as_ref()?.closing_deadline()
+    }
+
+    /// Sets the deadline for input, or for a requested acknowledgement if that is due earlier. A stream that is being closed
+    /// keeps the deadline for that.
     fn reset_idle_deadline(&self, session: &Session, now: u32) {
+        if let Some(limit) = self.closing_deadline() {
+            return self.outbox.set_deadline(limit);
+        }
         let limits = self.context.node.limits();
         let mut deadline = now.saturating_add(limits.idle_ping_seconds);
         if session.flags.has(flags::STREAM_MANAGEMENT) {
@@ -372,10 +386,14 @@ impl C2sConnection {
             let taken = if !self.stream.accepts_output() {
                 // No request of the client is open for output; stanzas stay in the outbox under its guarantees.
                 DequeueOutcome { closing: self.outbox.register_waker(cx), more: false, request_ack: false }
-            } else if self.stream.unsent() < OUTPUT_TARGET_BYTES {
-                self.refill_output(session, now, &mut written, cx, scratch)
-            } else {
+            } else if self.stream.unsent() >= OUTPUT_TARGET_BYTES {
                 DequeueOutcome { closing: self.outbox.register_waker(cx), more: true, request_ack: false }
+            } else if self.is_closing() {
+                let closing = self.outbox.register_waker(cx);
+                let more = self.write_non_messages(session, OUTPUT_TARGET_BYTES as u32, scratch);
+                DequeueOutcome { closing, more, request_ack: false }
+            } else {
+                self.refill_output(session, now, &mut written, cx, scratch)
             };
             let before = self.stream.unsent();
             match self.stream.poll_flush(cx, scratch) {
@@ -398,19 +416,22 @@ impl C2sConnection {
                     }
                 }
                 Poll::Ready(Err(error)) => {
-                    self.outbox.retain_unflushed(&mut written);
+                    self.retain_unflushed(session, &mut written);
                     return self.on_transport_error(error);
                 }
                 Poll::Pending => {
                     if self.write_stalled_since != 0 || self.stream.unsent() > OUTPUT_TARGET_BYTES {
                         self.count_unsent(session);
                     }
-                    self.outbox.retain_unflushed(&mut written);
+                    self.retain_unflushed(session, &mut written);
+                    self.confirm_sent(session);
                     // Each byte that the peer accepts restarts the timeout, because the peer is slow but connected.
                     if self.write_stalled_since == 0 || self.stream.unsent() < before {
                         self.write_stalled_since = now.max(1);
                         let timeout_seconds = self.context.node.limits().write_stall_timeout_seconds;
-                        self.outbox.set_deadline(now.saturating_add(timeout_seconds));
+                        let stall = now.saturating_add(timeout_seconds);
+                        self.outbox
+                            .set_deadline(self.closing_deadline().map_or(stall, |limit| limit.min(stall)));
                     }
                 }
             }
@@ -418,6 +439,19 @@ impl C2sConnection {
         }
         cx.waker().wake_by_ref();
         PhaseOutcome::Sleep
+    }
+
+    /// Keeps the messages that the kernel has not taken, for when it has or the session ends.
+    fn retain_unflushed(&self, session: &Arc<Session>, written: &mut WrittenMessages) {
+        if self.outbox.retain_unflushed(written) {
+            self.context.node.watch_delivery(session);
+        }
+    }
+
+    /// Confirms the messages that the kernel has taken, after a flush that was not complete.
+    fn confirm_sent(&self, session: &Session) {
+        self.outbox.confirm_sent(self.stream.unsent());
+        self.context.node.remove_delivered_backups(session);
     }
 
     /// Counts in the backlog what waits in the buffer above the usual amount: a stanza may be much larger than that.
@@ -442,7 +476,7 @@ impl C2sConnection {
             for item in batch.drain(..) {
                 write_item(&mut self.stream, session, &item, scratch);
                 if !managed {
-                    written.add(&item.stanza);
+                    written.add(&item);
                 }
             }
             if batch.spilled() {
@@ -460,37 +494,57 @@ impl C2sConnection {
         })
     }
 
+    /// Writes queued stanzas other than messages, up to this size. True if more are left.
+    fn write_non_messages(&mut self, session: &Session, bytes: u32, scratch: &mut Scratch) -> bool {
+        let mut batch = QueuedBatch::new();
+        let more = self.outbox.take_non_messages(&mut batch, bytes);
+        for item in &batch {
+            write_item(&mut self.stream, session, item, scratch);
+        }
+        more
+    }
+
     /// Writes queued stanzas before the stream ends (RFC 6120, section 4.4): replies to what the client sent before its
     /// closing tag, and stanzas before an error. A peer that may be dead gets none; they are rerouted. A peer with
-    /// stream management gets no messages: it will not acknowledge them, so they would be delivered twice.
+    /// stream management gets no messages: it will not acknowledge them, so they would be delivered twice. Nor does one
+    /// whose stream has waited for receipts: it may be gone.
     pub(crate) fn send_final_stanzas(
         &mut self,
-        session: &Session,
+        session: &Arc<Session>,
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) {
-        if session.flags.has(flags::STREAM_MANAGEMENT) {
-            let mut answers = QueuedBatch::new();
-            self.outbox.take_non_messages(&mut answers);
-            for item in answers.iter().filter(|_| self.write_stalled_since == 0 && !self.ping_sent) {
-                write_item(&mut self.stream, session, item, scratch);
+        let may_read = self.write_stalled_since == 0 && !self.ping_sent;
+        if session.flags.has(flags::STREAM_MANAGEMENT) || self.unfinished.is_some() {
+            if may_read {
+                self.write_non_messages(session, u32::MAX, scratch);
             }
             return;
         }
         let now = self.context.node.seconds();
         let mut written = WrittenMessages::default();
-        while self.write_stalled_since == 0
-            && !self.ping_sent
-            && self.stream.unsent() < OUTPUT_TARGET_BYTES
-            && self.stream.accepts_output()
-        {
+        while may_read && self.stream.unsent() < OUTPUT_TARGET_BYTES && self.stream.accepts_output() {
             let more = self.refill_output(session, now, &mut written, cx, scratch).more;
             // Without messages there is nothing to confirm, and a flush would answer a BOSH request before the end.
-            let flushed = (more || !written.is_empty())
-                && matches!(self.stream.poll_flush(cx, scratch), Poll::Ready(Ok(())));
-            // The rest is flushed while the stream closes, and counts as delivered.
-            self.outbox.confirm_flushed(&mut written);
-            if !more || !flushed {
+            if !more && written.is_empty() {
+                break;
+            }
+            match self.stream.poll_flush(cx, scratch) {
+                Poll::Ready(Ok(())) => {
+                    self.outbox.confirm_flushed(&mut written);
+                }
+                // The rest is flushed while the stream closes, if the peer reads it in time; so it is rerouted, too.
+                Poll::Pending => {
+                    self.outbox.retain_unflushed(&mut written);
+                    self.outbox.confirm_sent(self.stream.unsent());
+                    break;
+                }
+                Poll::Ready(Err(_)) => {
+                    self.outbox.retain_unflushed(&mut written);
+                    break;
+                }
+            }
+            if !more {
                 break;
             }
         }
@@ -501,6 +555,10 @@ impl C2sConnection {
     fn on_deadline(&mut self, session: &Arc<Session>, now: u32) -> Option<PhaseOutcome> {
         if !self.outbox.deadline_elapsed() {
             return None;
+        }
+        if self.closing_deadline().is_some_and(|limit| limit <= now) {
+            tracing::warn!(jid = %session.jid, "a stream ends before all of its stanzas are safe");
+            return self.unfinished.as_mut()?.give_up_closing();
         }
         let limits = self.context.node.limits();
         if self.write_stalled_since != 0 {
@@ -515,15 +573,9 @@ impl C2sConnection {
         if now < self.outbox.deadline() {
             return None;
         }
-        if let Some(unfinished) = &mut self.unfinished {
-            if let Some(end) = unfinished.give_up_closing() {
-                tracing::warn!(jid = %session.jid, "a stream ends before all of its stanzas are safe");
-                return Some(end);
-            }
-            // Nothing is read, so silence means nothing.
-            if unfinished.is_input_paused() {
-                return None;
-            }
+        // Nothing is read, so silence means nothing.
+        if self.unfinished.as_ref().is_some_and(|unfinished| unfinished.is_input_paused()) {
+            return None;
         }
         // Nothing is read here either.
         if self.throttled_until != 0 {

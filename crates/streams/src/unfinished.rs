@@ -64,6 +64,8 @@ pub(crate) struct UnfinishedStanzas {
     held_bytes: usize,
     /// How the input ended.
     end: Option<PhaseOutcome>,
+    /// Second until which a stream that is being closed waits for receipts.
+    closing_deadline: u32,
     /// The client knows a count that is too low: it is sent each count up to this position.
     announce_through: Option<StanzaPosition>,
     /// The stream was not read because too much of it is unfinished.
@@ -213,25 +215,35 @@ impl UnfinishedStanzas {
         Some((position, bytes))
     }
 
-    /// The input has ended, and nothing more is read. The stanzas before the end are handled first.
-    pub(crate) fn end_input(&mut self, end: PhaseOutcome) {
-        self.end.get_or_insert(end);
+    /// The input has ended, and nothing more is read. The stanzas before the end are handled first. If the stream is closed
+    /// cleanly, it waits for receipts until this second.
+    pub(crate) fn end_input(&mut self, end: PhaseOutcome, deadline: u32) {
+        if self.end.is_none() {
+            (self.end, self.closing_deadline) = (Some(end), deadline);
+        }
     }
 
     /// The server closes the stream. Stanzas that were not handled are not counted, so they are forgotten; the count of the
-    /// others must be right, because the client sends the rest again. False if the stream is being closed already.
-    pub(crate) fn close(&mut self, error: Option<StreamError>) -> bool {
+    /// others must be right, because the client sends the rest again. It waits for receipts until this second. False if the
+    /// stream is being closed already.
+    pub(crate) fn close(&mut self, error: Option<StreamError>, deadline: u32) -> bool {
         if self.is_closing() {
+            self.closing_deadline = self.closing_deadline.min(deadline);
             return false;
         }
         self.forget_held();
-        self.end = Some(PhaseOutcome::EndStream(error));
+        (self.end, self.closing_deadline) = (Some(PhaseOutcome::EndStream(error)), deadline);
         true
     }
 
     /// Whether the stream is being closed cleanly, by the client or the server: its session must not be resumed.
     pub(crate) fn is_closing(&self) -> bool {
         matches!(self.end, Some(PhaseOutcome::EndStream(_)))
+    }
+
+    /// Second at which a stream that is being closed ends in any case.
+    pub(crate) fn closing_deadline(&self) -> Option<u32> {
+        self.is_closing().then_some(self.closing_deadline)
     }
 
     /// How a stream that is being closed ends if it cannot wait any longer.

@@ -8,18 +8,21 @@ use std::sync::Arc;
 
 use feature_api::feature::{Feature, FeatureBuilder};
 use sasl::Mechanism;
-use stanza::{StanzaKindSet, StreamCondition};
+use stanza::{StanzaCondition, StanzaError, StanzaKindSet, StreamCondition};
 use testkit::server::{PASSWORD, StreamClient, TestServer, TestServerConfig, run_until_idle};
-use throng_core::Session;
 use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, StopReason};
 use throng_core::receipt::{ReceiptIssuer, receipt_pair};
-use throng_core::session::StreamManagementConfig;
 use throng_core::session::outstanding::MAX_OUTSTANDING_STANZAS;
+use throng_core::session::{StreamManagementConfig, ToRewrite};
+use throng_core::{Session, SharedStanza};
 
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 /// A message with a receipt, which the test settles.
 const UNSAFE: &str = "<message to='romeo@example.com' type='chat'><body>unsafe</body></message>";
 const TO_JULIET: &str = "<message to='juliet@example.com/balcony' type='headline'><body>x</body></message>";
+
+/// A stanza that ends the stream (RFC 6120, section 8.1.2.1).
+const FORGED: &str = "<message from='romeo@example.com' to='juliet@example.com'/>";
 
 static FEATURE: Feature = Feature {
     name: "receipts",
@@ -86,12 +89,13 @@ fn not_found(h: u32) -> String {
 #[tokio::test]
 async fn section_7_a_stream_that_its_client_has_closed_is_not_resumable_if_its_connection_breaks() {
     let (server, mut juliet, id) = start().await;
-    let mut romeo = server.login("romeo", "orchard").await;
     juliet.send(format!("{UNSAFE}</stream:stream>")).await;
     run_until_idle().await;
     drop(juliet);
     // Writing to her fails.
-    romeo.send(TO_JULIET.repeat(2)).await;
+    let bound = session(&server).expect("a session");
+    let response = SharedStanza::parse(b"<iq type='result' id='1'/>").unwrap();
+    assert!(server.node.enqueue(&bound, response, ToRewrite::None));
     run_until_idle().await;
     assert!(session(&server).is_none(), "she is offline");
     settle_all().await;
@@ -131,14 +135,14 @@ async fn a_stream_that_the_server_closes_ends_with_a_count_that_includes_what_be
 
 #[tokio::test]
 async fn a_stream_does_not_wait_long_for_receipts_when_it_is_closed() {
-    for (by_client, seconds) in [(false, 3), (true, 15)] {
+    for (end, seconds) in [("", 3), ("</stream:stream>", 15), (FORGED, 3)] {
         let (server, mut juliet, id) = start().await;
         juliet.send(UNSAFE.repeat(2)).await;
         run_until_idle().await;
-        if by_client {
-            juliet.send("</stream:stream>").await;
-        } else {
+        if end.is_empty() {
             server.node.outboxes.close_all(&StreamCondition::SystemShutdown.into());
+        } else {
+            juliet.send(end).await;
         }
         run_until_idle().await;
         server.advance(seconds - 1).await;
@@ -193,4 +197,67 @@ async fn a_client_whose_stream_is_not_read_is_not_disconnected_for_its_silence()
     run_until_idle().await;
     server.advance(limits.ping_timeout_seconds).await;
     assert!(bound.outbox.is_detached());
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_while_its_input_is_paused_does_not_wait_longer_for_receipts() {
+    let (server, mut juliet, _) = start().await;
+    juliet.send(UNSAFE.repeat(MAX_OUTSTANDING_STANZAS)).await;
+    // Held, and more than may be held.
+    juliet.send(format!("{FORGED}{}", TO_JULIET.repeat(1000))).await;
+    run_until_idle().await;
+    let first = ISSUERS.with_borrow_mut(|issuers| issuers.remove(0));
+    first.settle(Ok(()));
+    run_until_idle().await;
+    server.advance(2).await;
+    assert!(session(&server).is_some());
+    server.advance(1).await;
+    let text = juliet.read_to_end().await;
+    assert!(text.contains("h='1'") && text.contains("<invalid-from "), "{text}");
+    assert!(session(&server).is_none());
+    settle_all().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_closed_and_not_read_does_not_wait_longer_for_receipts() {
+    let (server, ..) = start().await;
+    let mut juliet = server.connect_with(1024);
+    juliet.login("juliet", "balcony").await;
+    juliet.send(format!("{UNSAFE}</stream:stream>")).await;
+    run_until_idle().await;
+    let bound = session(&server).expect("a session");
+    let response = format!("<iq type='result' id='1'><x>{}</x></iq>", "x".repeat(4000));
+    assert!(server.node.enqueue(&bound, SharedStanza::parse(response.as_bytes()).unwrap(), ToRewrite::None));
+    run_until_idle().await;
+    server.advance(14).await;
+    assert!(session(&server).is_some());
+    server.advance(1).await;
+    assert!(session(&server).is_none());
+    settle_all().await;
+}
+
+#[tokio::test]
+async fn a_client_that_has_closed_its_stream_gets_errors_and_no_messages_while_it_waits_for_receipts() {
+    let (server, ..) = start().await;
+    for managed in [false, true] {
+        let mut romeo = server.login("romeo", "orchard").await;
+        let mut juliet = server.login("juliet", "balcony").await;
+        if managed {
+            juliet.send(format!("<enable {NS}/>")).await;
+            juliet.element().await;
+        }
+        juliet.send(format!("{}</stream:stream>", UNSAFE.repeat(2))).await;
+        run_until_idle().await;
+        let late = "<message to='juliet@example.com/balcony' type='chat' id='1'><body>late</body></message>";
+        romeo.send(late).await;
+        run_until_idle().await;
+        assert_eq!(romeo.try_receive().await, None, "her session is there");
+        let first = ISSUERS.with_borrow_mut(|issuers| issuers.remove(0));
+        first.settle(Err(StanzaError::new(StanzaCondition::ResourceConstraint)));
+        settle_all().await;
+        let text = juliet.read_to_end().await;
+        assert!(text.contains("<resource-constraint ") && !text.contains("late"), "{text}");
+        let returned = romeo.element().await;
+        assert_eq!(returned.attr("type").as_deref(), Some("error"), "it is rerouted, and nothing stores it");
+    }
 }

@@ -7,10 +7,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use feature_api::feature::{Feature, FeatureBuilder};
-use testkit::server::{StreamClient, TestServer, TestServerConfig, run_until_idle};
-use throng_core::message_backup::MessageBackup;
-use throng_core::session::StreamManagementConfig;
-use throng_core::{Account, Node, SharedStanza};
+use testkit::server::{
+    PIPE_BYTES, ReceivedEvent, StreamClient, TestServer, TestServerConfig, run_until_idle,
+};
+use throng_core::message_backup::{CHECKS_PER_PASS, MessageBackup};
+use throng_core::session::{StreamManagementConfig, ToRewrite};
+use throng_core::{Account, Node, NodeLimits, Session, SharedStanza};
 
 const NS: &str = "xmlns='urn:xmpp:sm:3'";
 const MESSAGE: &str = "<message to='juliet@example.com/balcony' type='chat'><body>x</body></message>";
@@ -29,6 +31,8 @@ static SM: Feature = Feature {
 thread_local! {
     /// Backups that were stored, and removed.
     static BACKUPS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    /// Messages that no session holds any more.
+    static ABANDONED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Stores at once, and counts.
@@ -46,7 +50,9 @@ impl MessageBackup for CountingBackup {
         BACKUPS.set((stored, removed + messages.len()));
     }
 
-    fn abandon_backup(&self, _: &Arc<Node>, _: &Arc<Account>, _: &SharedStanza) {}
+    fn abandon_backup(&self, _: &Arc<Node>, _: &Arc<Account>, _: &SharedStanza) {
+        ABANDONED.set(ABANDONED.get() + 1);
+    }
 }
 
 async fn enable(client: &mut StreamClient) {
@@ -56,13 +62,21 @@ async fn enable(client: &mut StreamClient) {
 
 /// A sender with stream management, and a recipient with or without.
 async fn start(managed: bool) -> (TestServer, StreamClient, StreamClient) {
+    start_with(managed, PIPE_BYTES).await
+}
+
+/// As [`start`], with a connection to the recipient that takes this many bytes which are not read.
+async fn start_with(managed: bool, capacity: usize) -> (TestServer, StreamClient, StreamClient) {
     BACKUPS.set((0, 0));
-    let server = TestServerConfig { features: vec![&SM], ..TestServerConfig::default() }.start();
+    ABANDONED.set(0);
+    let limits = NodeLimits { sessions_per_account: 1000, ..NodeLimits::default() };
+    let server = TestServerConfig { features: vec![&SM], limits, ..TestServerConfig::default() }.start();
     server.create_user("juliet").await;
     server.create_user("romeo").await;
     let mut romeo = server.login("romeo", "orchard").await;
     enable(&mut romeo).await;
-    let mut juliet = server.login("juliet", "balcony").await;
+    let mut juliet = server.connect_with(capacity);
+    juliet.login("juliet", "balcony").await;
     if managed {
         enable(&mut juliet).await;
     }
@@ -136,4 +150,99 @@ async fn a_stream_that_is_closed_in_order_learns_the_final_count() {
     assert_eq!(romeo.try_receive().await, None, "it waits for the receipt");
     juliet.send(format!("<a {NS} h='1'/>")).await;
     romeo.expect(&format!("<a {NS} h='1'/>")).await;
+}
+
+fn session(server: &TestServer, resource: &str) -> Option<Arc<Session>> {
+    server.node.routing_table.find(server.address("juliet").as_ref())?.session(resource)
+}
+
+/// Stanzas that an outbox holds: in its queue, and what the kernel has not taken.
+fn held(session: &Session) -> usize {
+    let count = Cell::new(0);
+    session.outbox.find_held(|_| {
+        count.set(count.get() + 1);
+        false
+    });
+    count.get()
+}
+
+/// Identifiers of the stanzas that were received.
+async fn received_ids(client: &mut StreamClient) -> Vec<usize> {
+    let mut ids = Vec::new();
+    while let Some(ReceivedEvent::Element(element)) = client.try_receive().await {
+        ids.extend(element.attr("id").map(|id| id.parse::<usize>().unwrap()));
+    }
+    ids
+}
+
+#[tokio::test]
+async fn what_a_client_that_always_reads_slowly_has_read_is_safe_and_is_not_delivered_again() {
+    const AHEAD: usize = 150;
+    let (server, mut romeo, mut juliet) = start_with(false, 1024).await;
+    let bound = session(&server, "balcony").unwrap();
+    let body = "x".repeat(200);
+    let mut read = 0;
+    for id in 0..10 * AHEAD {
+        let message =
+            format!("<message to='juliet@example.com/balcony' id='{id}'><body>{body}</body></message>");
+        romeo.send(message).await;
+        run_until_idle().await;
+        if id >= AHEAD {
+            assert_eq!(juliet.element().await.attr("id"), Some(read.to_string()));
+            read += 1;
+        }
+        assert!(held(&bound) <= AHEAD + 1, "{} messages are held after {id}", held(&bound));
+    }
+    drop(juliet);
+    run_until_idle().await;
+    let returned = received_ids(&mut romeo).await;
+    // What was read or is in the pipe is not among them.
+    assert!(returned.len() > 10 && returned.iter().all(|id| *id >= read), "{read} {returned:?}");
+}
+
+#[tokio::test]
+async fn messages_that_the_kernel_has_not_taken_when_a_stream_ends_are_left_to_their_backups() {
+    for broken in [false, true] {
+        let (server, _romeo, mut juliet) = start_with(false, 1024).await;
+        let bound = session(&server, "balcony").unwrap();
+        juliet.send("</stream:stream>").await;
+        // In the same poll.
+        for _ in 0..10 {
+            let from = "from='romeo@example.com/orchard' to='juliet@example.com/balcony'";
+            let text = format!("<message {from}><body>{}</body></message>", "x".repeat(300));
+            let message = SharedStanza::parse(text.as_bytes()).unwrap();
+            assert!(message.track_delivery(server.node.clock.now()) && message.begin_backup());
+            assert!(server.node.enqueue(&bound, message, ToRewrite::None));
+        }
+        if broken {
+            drop(juliet);
+        }
+        run_until_idle().await;
+        assert!(session(&server, "balcony").is_none());
+        let (removed, abandoned) = (BACKUPS.get().1, ABANDONED.get());
+        assert_eq!(removed + abandoned, 10);
+        assert!(removed <= if broken { 0 } else { 2 }, "{removed} are lost");
+    }
+}
+
+#[tokio::test]
+async fn a_pass_checks_a_bounded_number_of_sessions() {
+    let (server, ..) = start(false).await;
+    let mut clients = Vec::new();
+    for n in 0..CHECKS_PER_PASS + 10 {
+        let mut client = server.login("juliet", &n.to_string()).await;
+        enable(&mut client).await;
+        let bound = session(&server, &n.to_string()).unwrap();
+        let message = SharedStanza::parse(MESSAGE.as_bytes()).unwrap();
+        assert!(message.track_delivery(server.node.clock.now()));
+        assert!(server.node.enqueue(&bound, message, ToRewrite::None));
+        server.node.watch_delivery(&bound);
+        clients.push(client);
+    }
+    run_until_idle().await;
+    server.advance(1).await;
+    assert!(server.node.back_up_overdue());
+    assert_eq!(BACKUPS.get(), (CHECKS_PER_PASS, 0));
+    assert!(!server.node.back_up_overdue());
+    assert_eq!(BACKUPS.get(), (CHECKS_PER_PASS + 10, 0));
 }

@@ -172,7 +172,7 @@ impl TestNodes {
             self.clock.advance(1000);
             for node in self.nodes.iter().flatten() {
                 node.node.sweep();
-                node.node.back_up_overdue();
+                while node.node.back_up_overdue() {}
             }
         }
     }
