@@ -7,9 +7,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use feature_api::feature::{Feature, FeatureBuilder};
+use stanza::StanzaKindSet;
 use testkit::server::{
     PIPE_BYTES, ReceivedEvent, StreamClient, TestServer, TestServerConfig, run_until_idle,
 };
+use throng_core::hooks::{DeliverCtx, Flow, Interest, Phase, StopReason};
 use throng_core::message_backup::{CHECKS_PER_PASS, MessageBackup};
 use throng_core::session::{StreamManagementConfig, ToRewrite};
 use throng_core::{Account, Node, NodeLimits, Session, SharedStanza};
@@ -24,6 +26,14 @@ static SM: Feature = Feature {
             StreamManagementConfig { resume_seconds: 0, unacked_bytes: 20_000, location: String::new() };
         builder.provide(management);
         builder.message_backup(Arc::new(CountingBackup));
+        builder.deliver(
+            Phase::Notify,
+            Interest::kinds(StanzaKindSet::MESSAGES),
+            |ctx: &mut DeliverCtx<'_>| match ctx.session.resource() {
+                "consumer" => Flow::Stop(StopReason::Consumed),
+                _ => Flow::Next,
+            },
+        );
     },
     ..Feature::EMPTY
 };
@@ -223,6 +233,25 @@ async fn messages_that_the_kernel_has_not_taken_when_a_stream_ends_are_left_to_t
         assert_eq!(removed + abandoned, 10);
         assert!(removed <= if broken { 0 } else { 2 }, "{removed} are lost");
     }
+}
+
+#[tokio::test]
+async fn a_message_that_a_handler_consumes_for_one_resource_is_not_safe_before_another_has_it() {
+    let (server, mut romeo, mut juliet) = start(true).await;
+    let _consumer = server.login("juliet", "consumer").await;
+    for resource in ["consumer", "balcony"] {
+        let bound = session(&server, resource).unwrap();
+        bound.set_available(SharedStanza::parse(b"<presence/>").unwrap(), 0);
+    }
+    romeo
+        .send(format!("<message to='juliet@example.com' type='chat'><body>x</body></message><r {NS}/>"))
+        .await;
+    romeo.expect(&format!("<a {NS} h='0'/>")).await;
+    expect_message(&mut juliet, true).await;
+    run_until_idle().await;
+    assert_eq!(romeo.try_receive().await, None);
+    juliet.send(format!("<a {NS} h='1'/>")).await;
+    romeo.expect(&format!("<a {NS} h='1'/>")).await;
 }
 
 #[tokio::test]
