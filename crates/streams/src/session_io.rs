@@ -45,6 +45,9 @@ const CLIENT_CLOSE_SECONDS: u32 = 15;
 /// Seconds for which a stream that the server closes waits for receipts: less than a planned shutdown takes.
 const SERVER_CLOSE_SECONDS: u32 = 3;
 
+/// Presence of a client that has closed its stream.
+const UNAVAILABLE: &[u8] = b"<presence xmlns='jabber:client' type='unavailable'/>";
+
 thread_local! {
     static BATCH: RefCell<QueuedBatch> = RefCell::new(QueuedBatch::new());
 }
@@ -169,8 +172,12 @@ impl C2sConnection {
     }
 
     /// The input has ended. The result, if it takes effect at once.
-    fn end_input(&mut self, end: PhaseOutcome, now: u32) -> Option<PhaseOutcome> {
+    fn end_input(&mut self, session: &Session, end: PhaseOutcome, now: u32) -> Option<PhaseOutcome> {
         let Some(unfinished) = &mut self.unfinished else { return Some(end) };
+        if matches!(end, PhaseOutcome::EndStream(_)) && session.is_available() {
+            // RFC 6121, section 4.5.2: contacts must not wait for the receipts.
+            unfinished.hold(UNAVAILABLE, StanzaTurn::AfterHandling, false);
+        }
         let seconds = match end {
             PhaseOutcome::EndStream(None) => CLIENT_CLOSE_SECONDS,
             _ => SERVER_CLOSE_SECONDS,
@@ -274,7 +281,7 @@ impl C2sConnection {
                     Poll::Pending => return None,
                     Poll::Ready(Err(error)) => {
                         let end = self.on_transport_error(error);
-                        match self.end_input(end, now) {
+                        match self.end_input(session, end, now) {
                             None => continue,
                             end => return end,
                         }
@@ -343,7 +350,7 @@ impl C2sConnection {
                     unfinished.forget_from(position);
                 }
             }
-            if let Some(end) = self.end_input(end, now) {
+            if let Some(end) = self.end_input(session, end, now) {
                 return Some(end);
             }
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use feature_api::feature::{Feature, FeatureBuilder};
 use sasl::Mechanism;
-use stanza::{StanzaCondition, StanzaError, StanzaKindSet, StreamCondition};
+use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind, StanzaKindSet, StreamCondition};
 use testkit::server::{PASSWORD, StreamClient, TestServer, TestServerConfig, run_until_idle};
 use throng_core::hooks::{Flow, Interest, OutgoingCtx, Phase, StopReason};
 use throng_core::receipt::{ReceiptIssuer, receipt_pair};
@@ -42,11 +42,20 @@ static FEATURE: Feature = Feature {
                 Flow::Stop(StopReason::Consumed)
             },
         );
+        builder.outgoing(
+            Phase::Archive,
+            Interest::kinds(StanzaKindSet::PRESENCE),
+            |ctx: &mut OutgoingCtx<'_>| {
+                PRESENCE.with_borrow_mut(|presence| presence.push(ctx.stanza.kind()));
+                Flow::Next
+            },
+        );
     },
     ..Feature::EMPTY
 };
 
 thread_local! {
+    static PRESENCE: RefCell<Vec<StanzaKind>> = const { RefCell::new(Vec::new()) };
     static ISSUERS: RefCell<Vec<ReceiptIssuer>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -259,5 +268,23 @@ async fn a_client_that_has_closed_its_stream_gets_errors_and_no_messages_while_i
         assert!(text.contains("<resource-constraint ") && !text.contains("late"), "{text}");
         let returned = romeo.element().await;
         assert_eq!(returned.attr("type").as_deref(), Some("error"), "it is rerouted, and nothing stores it");
+    }
+}
+
+#[tokio::test]
+async fn rfc_6121_section_4_5_2_a_client_that_closes_its_stream_is_unavailable_before_its_receipts_are_fulfilled()
+ {
+    for end in ["</stream:stream>", FORGED] {
+        let (server, mut juliet, _) = start().await;
+        PRESENCE.take();
+        let bound = session(&server).expect("a session");
+        bound.set_available(SharedStanza::parse(b"<presence/>").unwrap(), 0);
+        juliet.send(format!("{UNSAFE}{end}")).await;
+        run_until_idle().await;
+        assert_eq!(PRESENCE.take(), [StanzaKind::Presence(PresenceType::Unavailable)]);
+        assert!(session(&server).is_some());
+        settle_all().await;
+        let text = juliet.read_to_end().await;
+        assert!(text.contains("h='1'") && text.ends_with("</stream:stream>"), "{text}");
     }
 }

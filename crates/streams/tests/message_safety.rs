@@ -252,6 +252,12 @@ async fn a_message_that_a_handler_consumes_for_one_resource_is_not_safe_before_a
     assert_eq!(romeo.try_receive().await, None);
     juliet.send(format!("<a {NS} h='1'/>")).await;
     romeo.expect(&format!("<a {NS} h='1'/>")).await;
+    // The handler consumes it, and the other resource does not accept it.
+    session(&server, "balcony").unwrap().outbox.close_and_drain();
+    romeo
+        .send(format!("<message to='juliet@example.com' type='chat'><body>x</body></message><r {NS}/>"))
+        .await;
+    romeo.expect(&format!("<a {NS} h='2'/>")).await;
 }
 
 #[tokio::test]
