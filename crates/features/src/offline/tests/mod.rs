@@ -484,7 +484,7 @@ fn messages_stay_stored_until_the_kernel_has_taken_them() {
     let (mut batch, mut written) = (QueuedBatch::new(), WrittenMessages::default());
     let mut cx = Context::from_waker(Waker::noop());
     assert!(juliet.outbox.dequeue(&mut cx, &mut batch, 1, 0).more);
-    batch.iter().for_each(|item| written.add(&item.stanza));
+    batch.iter().for_each(|item| written.add(item));
     bench.run_until_idle();
     assert_eq!(bench.stored("juliet"), 2, "the first one is in the buffer of the connection");
     juliet.outbox.confirm_flushed(&mut written);
