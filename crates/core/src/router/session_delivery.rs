@@ -195,15 +195,29 @@ impl Node {
         if sessions.len() > 1 {
             stanza.add_recipients(sessions.len());
         }
+        self.push_to_each(host, &mut sessions, stanza, false);
+        sessions
+    }
+
+    /// Keeps the sessions that accept the message. `taken`: another session has accepted it.
+    fn push_to_each(
+        self: &Arc<Self>,
+        host: &Arc<Host>,
+        sessions: &mut SmallVec<[Arc<Session>; 1]>,
+        stanza: &SharedStanza,
+        taken: bool,
+    ) {
+        let mut unheld = false;
         sessions.retain(|session| {
             let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
-            let taken = self.push_item_with_host(host, session, item, false).is_ok();
-            taken || {
-                stanza.release_copy();
-                false
-            }
+            let accepted = self.push_item_with_host(host, session, item, false).is_ok();
+            unheld |= !accepted && stanza.release_copy();
+            accepted
         });
-        sessions
+        if unheld && (taken || !sessions.is_empty()) {
+            // A handler has consumed it for those that accepted it.
+            stanza.settle_delivery();
+        }
     }
 
     /// Like [`Node::deliver_to_non_negative`], but only if `first` accepts the message: otherwise none does. Runs only the
@@ -221,21 +235,14 @@ impl Node {
         }
         // `first` bypasses budgets, because `Outbox::has_room_for` has found room for the whole batch: storing
         // a part of it would change the order.
-        let push = |session: &Arc<Session>| {
-            let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
-            let taken = self.push_item(session, item, Arc::ptr_eq(session, first)).is_ok();
-            taken || {
-                stanza.release_copy();
-                false
-            }
-        };
-        if !push(first) {
-            for _ in &others {
+        let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
+        if self.push_item(first, item, true).is_err() {
+            for _ in 0..=others.len() {
                 stanza.release_copy();
             }
             return SmallVec::new();
         }
-        others.retain(|session| push(session));
+        self.push_to_each(&account.host(), &mut others, stanza, true);
         others.push(first.clone());
         others
     }
@@ -313,7 +320,10 @@ impl Node {
                 // Handlers of `deliver` must not defer; one that does is skipped.
                 ChainResult::Done | ChainResult::Wait { .. } => {}
                 ChainResult::Stopped(StopReason::Consumed | StopReason::Refused(_)) => {
-                    item.stanza.settle_delivery();
+                    // Another session that shares the message may still lose it.
+                    if item.stanza.release_copy() {
+                        item.stanza.settle_delivery();
+                    }
                     return Ok(());
                 }
             }
