@@ -87,8 +87,8 @@ impl AccountViews for StoreBackedViews {
         Box::pin(async move { self.on(node).refresh_account(account).await })
     }
 
-    fn reload_blocklist(&self, node: &Arc<Node>, owner: JidRef<'_>) {
-        self.on(node).reload_blocklist(owner);
+    fn reload_blocklist<'a>(&'a self, node: &'a Arc<Node>, account: &'a Arc<Account>) -> BoxFuture<'a, ()> {
+        Box::pin(async move { self.on(node).reload_blocklist(account).await })
     }
 
     fn forget_blocklist(&self, owner: JidRef<'_>) {

@@ -165,27 +165,17 @@ impl Views<'_> {
         Ok(())
     }
 
-    /// Another node has changed the list of an account. The sessions of an account whose list cannot be read end: they
-    /// must not receive what the user has blocked.
-    pub(crate) fn reload_blocklist(&self, owner: JidRef<'_>) {
-        let seen = self.state.blocklists.record_change(owner);
-        self.advance_roster_epoch(owner);
-        let Some(account) = self.routing_table.find(owner) else { return };
-        let views = self.owned();
-        self.spawner.spawn(
-            "blocklist",
-            Box::pin(async move {
-                let node = views.view();
-                let before = account.blocked();
-                if let Err(error) = node.set_blocklist(&account, None, seen).await {
-                    tracing::warn!(account = %account.jid, %error, "cannot read a blocklist again; ending its sessions");
-                    node.end_sessions(account.jid.as_ref(), &ServerError::from(error).stream());
-                    return;
-                }
-                let lists = (before, account.blocked());
-                node.exchange_presence_after_block(&account, lists, true).await;
-            }),
-        );
+    /// Another node has changed the list of a connected account. If it cannot be read, the sessions of the account end: they must
+    /// not receive what the user has blocked.
+    pub(crate) async fn reload_blocklist(&self, account: &Arc<Account>) {
+        let before = account.blocked();
+        if let Err(error) = self.reread_blocklist(account).await {
+            tracing::warn!(account = %account.jid, %error, "cannot read a blocklist again; ending its sessions");
+            self.end_sessions(account.jid.as_ref(), &ServerError::from(error).stream());
+            return;
+        }
+        let lists = (before, account.blocked());
+        self.exchange_presence_after_block(account, lists, true).await;
     }
 
     /// Reads the list of a connected account again, after changes may have been missed.

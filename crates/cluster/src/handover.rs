@@ -68,17 +68,23 @@ pub enum PeerViolation {
     Kind,
     /// Contents that do not fit the kind: no stanza, or one that is not addressed to the recipients.
     Payload,
+    /// More questions than this node keeps.
+    Rate,
+    /// Envelopes that are not settled in time.
+    Unsettled,
 }
 
 impl PeerViolation {
     /// All violations.
-    pub const ALL: [PeerViolation; 6] = [
+    pub const ALL: [PeerViolation; 8] = [
         PeerViolation::Envelope,
         PeerViolation::Header,
         PeerViolation::Receipt,
         PeerViolation::Claim,
         PeerViolation::Kind,
         PeerViolation::Payload,
+        PeerViolation::Rate,
+        PeerViolation::Unsettled,
     ];
 
     /// The word in metrics and logs.
@@ -90,6 +96,8 @@ impl PeerViolation {
             PeerViolation::Claim => "claim",
             PeerViolation::Kind => "kind",
             PeerViolation::Payload => "payload",
+            PeerViolation::Rate => "rate",
+            PeerViolation::Unsettled => "unsettled",
         }
     }
 }

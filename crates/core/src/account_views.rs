@@ -34,11 +34,11 @@ pub trait AccountViews: Send + Sync {
         account: &'a Arc<Account>,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Another node has changed the list of an account. The sessions of an account whose list cannot be read end: they
+    /// Another node has changed the list of a connected account. If it cannot be read, the sessions of the account end: they
     /// must not receive what the user has blocked.
-    fn reload_blocklist(&self, node: &Arc<Node>, owner: JidRef<'_>);
+    fn reload_blocklist<'a>(&'a self, node: &'a Arc<Node>, account: &'a Arc<Account>) -> BoxFuture<'a, ()>;
 
-    /// Removes the list of a removed account; another account of its name starts with an empty list.
+    /// Forgets the list of an account that was removed, or whose list another node has changed.
     fn forget_blocklist(&self, owner: JidRef<'_>);
 
     /// Whether the account `owner` has blocked this address; `None` if the store must be queried.

@@ -9,6 +9,10 @@
 //! stream takes the new way only once everything on the old one has ended: otherwise it could overtake a stanza that
 //! returns from the old home.
 //!
+//! A node that does not settle a hand-over within [`MAX_OPEN_SECONDS`], although it stays a member, fails its receipt, and later
+//! stanzas take the new way: it must not stop the streams of clients. If such a hand-over returns after its sender received the
+//! error, it is dropped.
+//!
 //! A message that is being stored is on a way, too, which leads to this node. It must be in the store before a later one is handed to
 //! the node where its recipient has logged in meanwhile.
 //!
@@ -17,15 +21,17 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
-use cluster::{Envelope, NodeId, RefusalReason, RefusedEnvelope, Ticket};
+use cluster::{Envelope, NodeId, PeerViolation, RefusalReason, RefusedEnvelope, Ticket};
 use hashbrown::HashMap;
 use jid::Jid;
 use smallvec::SmallVec;
+use stanza::{StanzaCondition, StanzaError};
 use throng_core::receipt::{AttachedReceipt, Receipt, ReceiptIssuer, receipt_pair};
 use throng_core::router::lanes::LaneCompletion;
 
@@ -36,6 +42,10 @@ use crate::Peers;
 /// Further presence becomes due (`presence_resync.rs`).
 const MAX_PRESENCE_OCTETS: usize = 2 << 20;
 
+/// Seconds after which a hand-over that its node has not settled is given up: longer than the detection of a lost node, and than
+/// a message waits for the store.
+const MAX_OPEN_SECONDS: u32 = 30;
+
 /// What must happen when a hand-over ends.
 #[derive(Debug, Default)]
 struct OpenHandover {
@@ -45,6 +55,10 @@ struct OpenHandover {
     way: Option<u64>,
     /// Its octets, if it is presence.
     presence: usize,
+    /// Second of the node's clock at which it was sent.
+    sent_at: u32,
+    /// It was given up, and its sender has received an error.
+    failed: bool,
 }
 
 /// Hand-overs to one node.
@@ -53,6 +67,8 @@ struct NodeHandovers {
     open: BTreeMap<Ticket, OpenHandover>,
     /// Everything up to this ticket has ended.
     ended: Option<Ticket>,
+    /// Those up to this ticket that are still open were given up.
+    given_up: Option<Ticket>,
     /// Envelopes that are being sent: `open` may not have them yet.
     sending: usize,
     /// Receipts of envelopes that returned meanwhile.
@@ -131,6 +147,7 @@ impl Handovers {
         way: Option<u64>,
         ticket: Option<Ticket>,
         needs_receipt: bool,
+        now: u32,
     ) -> Option<Receipt> {
         let mut woken = Vec::new();
         let mut guard = self.0.lock();
@@ -147,7 +164,7 @@ impl Handovers {
             Some(_) if returned.is_some() => returned.filter(|_| needs_receipt),
             Some(ticket) if at.ended < Some(ticket) => {
                 let (issuer, receipt) = needs_receipt.then(receipt_pair).unzip();
-                at.open.insert(ticket, OpenHandover { issuer, way, presence: 0 });
+                at.open.insert(ticket, OpenHandover { issuer, way, sent_at: now, ..OpenHandover::default() });
                 receipt
             }
             _ => {
@@ -223,7 +240,7 @@ impl Handovers {
         }
         let (issuer, receipt) = receipt_pair();
         at.returned.insert(ticket, receipt);
-        OpenHandover { issuer: Some(issuer), way, presence: 0 }
+        OpenHandover { issuer: Some(issuer), way, ..OpenHandover::default() }
     }
 
     /// A node has left. Every ticket has ended before; a receipt that is left fails, because nothing else would settle it.
@@ -234,6 +251,7 @@ impl Handovers {
         let Some(at) = state.nodes.get_mut(&node) else { return };
         let open = std::mem::take(&mut at.open);
         at.presence -= open.values().map(|handover| handover.presence).sum::<usize>();
+        at.given_up = None;
         if at.sending == 0 {
             state.nodes.remove(&node);
         }
@@ -243,6 +261,39 @@ impl Handovers {
         drop(guard);
         drop(open);
         woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Gives up what was not settled in time. Returns the nodes that did not, with the number of hand-overs.
+    fn give_up_overdue(&self, now: u32) -> Vec<(NodeId, u64)> {
+        let (mut woken, mut failed, mut slow) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ways = Vec::new();
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        for (node, at) in &mut state.nodes {
+            let mut count = 0;
+            let from = at.given_up.map_or(Bound::Unbounded, Bound::Excluded);
+            for (ticket, open) in at.open.range_mut((from, Bound::Unbounded)) {
+                if now.saturating_sub(open.sent_at) < MAX_OPEN_SECONDS && open.presence == 0 {
+                    break;
+                }
+                at.given_up = Some(*ticket);
+                let (issuer, way) = (open.issuer.take(), open.way.take());
+                count += u64::from(issuer.is_some() || way.is_some());
+                open.failed = issuer.is_some();
+                failed.extend(issuer);
+                ways.extend(way.map(|way| (way, *node)));
+            }
+            slow.extend((count > 0).then_some((*node, count)));
+        }
+        for (way, node) in ways {
+            state.close_way(Some(way), node, &mut woken);
+        }
+        drop(guard);
+        for issuer in failed {
+            issuer.settle(Err(StanzaError::new(StanzaCondition::ResourceConstraint)));
+        }
+        woken.into_iter().for_each(Waker::wake);
+        slow
     }
 
     fn open_way(&self, way: u64, node: NodeId) {
@@ -331,7 +382,8 @@ impl Peers<'_> {
         let handovers = &self.peers.handovers;
         handovers.begin(node, way);
         let sent = self.cluster.deliver(node, envelope);
-        let receipt = handovers.sent(node, way, sent.as_ref().ok().copied(), needs_receipt);
+        let ticket = sent.as_ref().ok().copied();
+        let receipt = handovers.sent(node, way, ticket, needs_receipt, self.seconds());
         sent.map(|_| receipt)
     }
 
@@ -374,23 +426,33 @@ impl Peers<'_> {
         AttachedReceipt { stanza, receipt }
     }
 
-    /// An envelope has returned from the node to which this one sent it.
+    /// Gives up what other nodes did not settle in time. Called by the sweep.
+    pub(super) fn give_up_overdue_handovers(&self, now: u32) {
+        for (node, count) in self.peers.handovers.give_up_overdue(now) {
+            self.note_violations(node, PeerViolation::Unsettled, count);
+        }
+    }
+
+    /// An envelope has returned from the node to which this one sent it. `None` if it was given up, and its sender has received
+    /// an error.
     pub(super) fn returned_handover(
         &self,
         by: NodeId,
         envelope: &Envelope,
         way: Option<u64>,
-    ) -> ReturnedHandover {
+    ) -> Option<ReturnedHandover> {
         let open = self.peers.handovers.returned(by, envelope.ticket(), way);
+        if open.failed {
+            return None;
+        }
         let tracks_delivery = envelope.header.tracks_delivery;
-        ReturnedHandover { peers: self.peers.clone(), by, open, tracks_delivery }
+        Some(ReturnedHandover { peers: self.peers.clone(), by, open, tracks_delivery })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stanza::{StanzaCondition, StanzaError};
     use throng_core::receipt::ReceiptOutcome;
 
     const WAY: u64 = 7;
@@ -409,7 +471,7 @@ mod tests {
 
     fn send(handovers: &Handovers, to: NodeId, sequence: u64) -> Option<Receipt> {
         handovers.begin(to, Some(WAY));
-        handovers.sent(to, Some(WAY), Some(ticket(sequence)), true)
+        handovers.sent(to, Some(WAY), Some(ticket(sequence)), true, 0)
     }
 
     #[test]
@@ -431,7 +493,7 @@ mod tests {
         let (handovers, a) = (Handovers::default(), node("a"));
         handovers.begin(a, Some(WAY));
         handovers.end(a, ticket(4));
-        assert!(handovers.sent(a, Some(WAY), Some(ticket(4)), true).is_none());
+        assert!(handovers.sent(a, Some(WAY), Some(ticket(4)), true, 0).is_none());
         assert!(handovers.0.lock().ways.is_empty());
     }
 
@@ -441,7 +503,7 @@ mod tests {
         handovers.begin(a, Some(WAY));
         let open = handovers.returned(a, ticket(4), Some(WAY));
         handovers.end(a, ticket(4));
-        let receipt = handovers.sent(a, Some(WAY), Some(ticket(4)), true).expect("it is being handled");
+        let receipt = handovers.sent(a, Some(WAY), Some(ticket(4)), true, 0).expect("it is being handled");
         assert_eq!(poll(&receipt), Poll::Pending);
         assert!(handovers.uses_other_way(WAY, node("b")), "later stanzas must follow it");
         open.issuer.unwrap().settle(Ok(()));
@@ -457,7 +519,7 @@ mod tests {
         for sequence in 0..100 {
             drop(handovers.returned(a, ticket(sequence), None));
         }
-        assert!(handovers.sent(a, None, None, true).is_none());
+        assert!(handovers.sent(a, None, None, true, 0).is_none());
         assert!(handovers.0.lock().nodes[&a].returned.is_empty());
         assert!(handovers.returned(a, ticket(200), Some(WAY)).issuer.is_none());
     }
@@ -502,6 +564,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_node_does_not_settle_in_time_fails_and_does_not_stop_its_way() {
+        let (handovers, [a, b]) = (Handovers::default(), ["a", "b"].map(node));
+        let old = send(&handovers, a, 1).unwrap();
+        handovers.begin(a, Some(WAY));
+        let late = handovers.sent(a, Some(WAY), Some(ticket(2)), true, 10).unwrap();
+        handovers.begin_presence(a, 100);
+        handovers.presence_sent(a, 100, Some(ticket(3)));
+        assert!(handovers.give_up_overdue(MAX_OPEN_SECONDS - 1).is_empty());
+        assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS), [(a, 1)]);
+        let error = StanzaError::new(StanzaCondition::ResourceConstraint);
+        assert_eq!((poll(&old), poll(&late)), (Poll::Ready(Err(error)), Poll::Pending));
+        assert!(handovers.uses_other_way(WAY, b), "the later one");
+        assert!(handovers.returned(a, ticket(1), Some(WAY)).failed, "its sender has the error");
+        assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS + 10), [(a, 1)]);
+        assert!(!handovers.uses_other_way(WAY, b) && handovers.give_up_overdue(u32::MAX).is_empty());
+        handovers.end(a, ticket(3));
+        assert_eq!(handovers.0.lock().nodes[&a].presence, 0);
+        let next = send(&handovers, a, 4).unwrap();
+        handovers.end(a, ticket(4));
+        assert_eq!(poll(&next), Poll::Ready(Ok(())));
+    }
+
+    #[test]
     fn receipts_of_a_node_that_left_without_ending_them_fail() {
         let (handovers, a) = (Handovers::default(), node("a"));
         let receipt = send(&handovers, a, 1).unwrap();
@@ -516,7 +601,7 @@ mod tests {
     fn an_envelope_that_was_not_accepted_leaves_nothing() {
         let (handovers, a) = (Handovers::default(), node("a"));
         handovers.begin(a, Some(WAY));
-        assert!(handovers.sent(a, Some(WAY), None, true).is_none());
+        assert!(handovers.sent(a, Some(WAY), None, true, 0).is_none());
         let state = handovers.0.lock();
         assert!(state.ways.is_empty() && state.nodes[&a].open.is_empty());
     }

@@ -29,6 +29,7 @@ use throng_core::router::LifecycleEvent;
 use throng_core::router::peers::number;
 use throng_core::session::Session;
 
+use super::remote::PeerState;
 use crate::Peers;
 
 /// The store has a message for the recipient: a session that becomes available must read it.
@@ -61,6 +62,52 @@ impl RecentlyStored {
         let stored = self.0.lock();
         let (owner, at) = stored.get(&hash)?;
         (now.saturating_sub(*at) < REMEMBERED_SECONDS).then(|| owner.clone())
+    }
+}
+
+/// Accounts that are being read because another node changed them, and whether one changed again since its read began. So one
+/// read of an account runs at a time, however many changes a node reports.
+#[derive(Default)]
+pub(super) struct AccountReads(LeafMutex<HashMap<(Jid, InvalidationSubject), bool>>);
+
+/// The only read of an account for a subject; dropping it permits another one.
+struct AccountRead {
+    peers: Arc<PeerState>,
+    key: (Jid, InvalidationSubject),
+    ended: bool,
+}
+
+impl AccountRead {
+    /// `None` if one is running: it is repeated.
+    fn begin(peers: &Arc<PeerState>, jid: Jid, subject: InvalidationSubject) -> Option<AccountRead> {
+        let key = (jid, subject);
+        let mut reads = peers.reads.0.lock();
+        if let Some(again) = reads.get_mut(&key) {
+            *again = true;
+            return None;
+        }
+        reads.insert(key.clone(), false);
+        drop(reads);
+        Some(AccountRead { peers: peers.clone(), key, ended: false })
+    }
+
+    /// A read is over. Whether the account must be read again.
+    fn repeats(&mut self) -> bool {
+        let mut reads = self.peers.reads.0.lock();
+        let repeats = reads.get_mut(&self.key).is_some_and(std::mem::take);
+        if !repeats {
+            reads.remove(&self.key);
+            self.ended = true;
+        }
+        repeats
+    }
+}
+
+impl Drop for AccountRead {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.peers.reads.0.lock().remove(&self.key);
+        }
     }
 }
 
@@ -168,9 +215,16 @@ impl Peers<'_> {
                     self.account_views().reload_roster(self, account);
                 }
             }
-            InvalidationSubject::Blocklist => self.account_views().reload_blocklist(self, jid),
+            InvalidationSubject::Blocklist => {
+                self.account_views().forget_blocklist(jid);
+                self.advance_roster_epoch(jid);
+                self.read_account(jid, subject);
+            }
             // It may be enabled again when this arrives.
-            InvalidationSubject::Disabled => self.check_account(jid),
+            InvalidationSubject::Disabled => {
+                self.advance_roster_epoch(jid);
+                self.read_account(jid, subject);
+            }
             InvalidationSubject::Deleted => {
                 self.end_sessions_here(jid, "the account was removed");
                 self.account_views().forget_blocklist(jid);
@@ -178,16 +232,26 @@ impl Peers<'_> {
         }
     }
 
-    /// Reads an account again, which ends its sessions if it is disabled or cannot be read.
-    fn check_account(&self, jid: JidRef<'_>) {
-        self.advance_roster_epoch(jid);
+    /// Reads a connected account again, or its blocklist. Its sessions end if it is disabled or cannot be read.
+    fn read_account(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         let Some(account) = self.routing_table.find(jid) else { return };
+        let Some(mut read) = AccountRead::begin(self.peers, account.jid.clone(), subject) else { return };
         let node = self.owned();
         let task = async move {
             let node = node.view();
-            if let Err(error) = node.account_views().refresh_account(&node, &account).await {
-                tracing::warn!(account = %account.jid, %error, "cannot read an account that changed");
-                node.end_sessions_here(account.jid.as_ref(), "the account may be disabled");
+            loop {
+                // The sessions may have ended, and others begun.
+                if let Some(account) = node.routing_table.find(read.key.0.as_ref()) {
+                    if subject == InvalidationSubject::Blocklist {
+                        node.account_views().reload_blocklist(&node, &account).await;
+                    } else if let Err(error) = node.account_views().refresh_account(&node, &account).await {
+                        tracing::warn!(account = %account.jid, %error, "cannot read an account that changed");
+                        node.end_sessions_here(account.jid.as_ref(), "the account may be disabled");
+                    }
+                }
+                if !read.repeats() {
+                    return;
+                }
             }
         };
         self.spawner.spawn("account recheck", Box::pin(task));
@@ -197,6 +261,19 @@ impl Peers<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_read_of_an_account_runs_at_a_time_and_covers_later_changes() {
+        let (peers, juliet) = (Arc::<PeerState>::default(), Jid::parse("juliet@example.com").unwrap());
+        let begin = |subject| AccountRead::begin(&peers, juliet.clone(), subject);
+        let mut read = begin(InvalidationSubject::Disabled).expect("the first");
+        assert!((0..100).all(|_| begin(InvalidationSubject::Disabled).is_none()));
+        assert!(begin(InvalidationSubject::Blocklist).is_some(), "another subject");
+        assert!(read.repeats() && !read.repeats());
+        drop(read);
+        drop(begin(InvalidationSubject::Disabled).expect("the next"));
+        assert!(peers.reads.0.lock().is_empty(), "also if a read does not end");
+    }
 
     #[test]
     fn recipients_of_stored_messages_are_remembered_for_a_while_and_bounded() {

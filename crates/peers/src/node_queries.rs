@@ -7,22 +7,25 @@
 //! answer     8 the number of the question, 8 the result
 //! ```
 //!
-//! A node that does not answer within [`TIMEOUT_SECONDS`], or is gone, counts as 0.
+//! A node that does not answer within [`TIMEOUT_SECONDS`], or is gone, counts as 0. The questions of one node are answered one
+//! at a time, because each may be a pass over all accounts.
 //!
 //! Not implemented: lists, such as the online users page by page.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use base::lock::LeafMutex;
 use base::spawn::yield_now;
-use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId};
+use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId, PeerViolation};
 use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 use stanza::{StreamCondition, StreamError};
 use throng_core::router::OnlineFilter;
 
+use super::remote::PeerState;
 use crate::Peers;
 
 /// A question.
@@ -31,6 +34,8 @@ pub(super) const QUESTION: EnvelopeKind = EnvelopeKind::Engine(9);
 pub(super) const ANSWER: EnvelopeKind = EnvelopeKind::Engine(10);
 
 const TIMEOUT_SECONDS: u32 = 5;
+/// Maximum number of questions of one node that wait for an answer.
+const MAX_WAITING: usize = 64;
 const KIND_COUNT: u8 = 0;
 const KIND_END: u8 = 1;
 
@@ -155,12 +160,78 @@ impl NodeQuestions {
     }
 }
 
+/// The answers of all nodes to a question. Dropping it ends the question: the command that asked may be aborted.
+struct Answers {
+    peers: Arc<PeerState>,
+    id: u64,
+}
+
+impl Answers {
+    async fn sum(self) -> u64 {
+        self.peers.questions.result(self.id).await
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.peers.questions.0.lock().open.remove(&self.id);
+    }
+}
+
+/// Questions of other nodes that are not answered yet. A node has an entry while its questions are being answered.
+#[derive(Default)]
+pub(super) struct ReceivedQuestions(LeafMutex<BTreeMap<NodeId, VecDeque<(u64, Question)>>>);
+
+/// Answers the questions of a node; dropping it permits another one to begin.
+struct Answering {
+    peers: Arc<PeerState>,
+    node: NodeId,
+    ended: bool,
+}
+
+impl Answering {
+    /// Adds a question. `None` if the others of its node are being answered. Fails if too many wait.
+    fn begin(
+        peers: &Arc<PeerState>,
+        node: NodeId,
+        question: (u64, Question),
+    ) -> Result<Option<Answering>, PeerViolation> {
+        let mut nodes = peers.received_questions.0.lock();
+        let begins = !nodes.contains_key(&node);
+        let waiting = nodes.entry(node).or_default();
+        if waiting.len() >= MAX_WAITING {
+            return Err(PeerViolation::Rate);
+        }
+        waiting.push_back(question);
+        drop(nodes);
+        Ok(begins.then(|| Answering { peers: peers.clone(), node, ended: false }))
+    }
+
+    fn next(&mut self) -> Option<(u64, Question)> {
+        let mut nodes = self.peers.received_questions.0.lock();
+        let next = nodes.get_mut(&self.node).and_then(VecDeque::pop_front);
+        if next.is_none() {
+            nodes.remove(&self.node);
+            self.ended = true;
+        }
+        next
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.peers.received_questions.0.lock().remove(&self.node);
+        }
+    }
+}
+
 impl Peers<'_> {
     /// Counts the online users of a domain on all nodes.
     pub(super) async fn count_online_users(&self, domain: &str, filter: OnlineFilter) -> u64 {
         let elsewhere = self.ask_all(&Question::CountOnline(filter, domain.into()));
         let here = self.count_online_users_here(domain, filter).await;
-        here + self.wait_for_answers(elsewhere).await
+        here.saturating_add(Self::sum_of(elsewhere).await)
     }
 
     /// Ends the session with this address, or all sessions of a bare address, on all nodes with `policy-violation`; returns
@@ -168,7 +239,7 @@ impl Peers<'_> {
     pub(super) async fn end_sessions_everywhere(&self, jid: &Jid, text: &'static str) -> u64 {
         let elsewhere = self.ask_all(&Question::EndSessions(jid.clone(), text.into()));
         let here = self.end_sessions_with_text(jid.as_ref(), text);
-        here + self.wait_for_answers(elsewhere).await
+        here.saturating_add(Self::sum_of(elsewhere).await)
     }
 
     fn end_sessions_with_text(&self, jid: JidRef<'_>, text: &str) -> u64 {
@@ -194,7 +265,7 @@ impl Peers<'_> {
     }
 
     /// `None` if there are no other nodes.
-    fn ask_all(&self, question: &Question) -> Option<u64> {
+    fn ask_all(&self, question: &Question) -> Option<Answers> {
         let own = self.cluster.node();
         let others: BTreeSet<NodeId> = self
             .cluster
@@ -216,12 +287,12 @@ impl Peers<'_> {
                 self.peers.questions.answered(id, node, 0);
             }
         }
-        Some(id)
+        Some(Answers { peers: self.peers.clone(), id })
     }
 
-    async fn wait_for_answers(&self, question: Option<u64>) -> u64 {
-        match question {
-            Some(id) => self.peers.questions.result(id).await,
+    async fn sum_of(answers: Option<Answers>) -> u64 {
+        match answers {
+            Some(answers) => answers.sum().await,
             None => 0,
         }
     }
@@ -233,19 +304,32 @@ impl Peers<'_> {
 
     /// Another node has a question. False if the octets are none.
     pub(super) fn on_question(&self, from: NodeId, octets: &[u8]) -> bool {
-        let Some((id, question)) = Question::decode(octets) else { return false };
+        let Some(question) = Question::decode(octets) else { return false };
+        let mut answering = match Answering::begin(self.peers, from, question) {
+            Ok(Some(answering)) => answering,
+            Ok(None) => return true,
+            Err(violation) => {
+                self.note_violation(from, violation);
+                return true;
+            }
+        };
         let node = self.owned();
         let task = async move {
             let node = node.view();
-            let result = match question {
-                Question::CountOnline(filter, domain) => node.count_online_users_here(&domain, filter).await,
-                Question::EndSessions(jid, text) => node.end_sessions_with_text(jid.as_ref(), &text),
-            };
-            let octets = [id.to_be_bytes(), result.to_be_bytes()].concat();
-            let own = node.cluster.node();
-            let answer = Envelope::new(ANSWER, EnvelopeClass::Control, own, Vec::new(), octets);
-            if let Err(refused) = node.cluster.deliver(from, answer) {
-                tracing::warn!(%refused, "a question of another node was not answered");
+            while let Some((id, question)) = answering.next() {
+                let result = match question {
+                    Question::CountOnline(filter, domain) => {
+                        node.count_online_users_here(&domain, filter).await
+                    }
+                    Question::EndSessions(jid, text) => node.end_sessions_with_text(jid.as_ref(), &text),
+                };
+                let octets = [id.to_be_bytes(), result.to_be_bytes()].concat();
+                let own = node.cluster.node();
+                let answer = Envelope::new(ANSWER, EnvelopeClass::Control, own, Vec::new(), octets);
+                if let Err(refused) = node.cluster.deliver(from, answer) {
+                    tracing::warn!(%refused, "a question of another node was not answered");
+                }
+                yield_now().await;
             }
         };
         self.spawner.spawn("question of another node", Box::pin(task));
@@ -281,6 +365,33 @@ mod tests {
             assert!(Question::decode(&undefined).is_none());
         }
         assert!(Question::decode(&[0, 0, 0, 0, 0, 0, 0, 1, 0, 3]).is_none(), "no such filter");
+    }
+
+    #[test]
+    fn questions_of_one_node_are_answered_in_order_and_bounded() {
+        let peers = Arc::<PeerState>::default();
+        let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
+        let add = |node, id| {
+            let question = Question::CountOnline(OnlineFilter::All, "example.com".into());
+            Answering::begin(&peers, node, (id, question))
+        };
+        let mut first = add(a, 0).unwrap().expect("nothing is being answered");
+        assert_eq!(first.next().map(|(id, _)| id), Some(0));
+        assert!((1..=MAX_WAITING as u64).all(|id| add(a, id).unwrap().is_none()), "one task for each node");
+        assert_eq!(add(a, 100).err(), Some(PeerViolation::Rate));
+        assert!(add(b, 1).unwrap().is_some(), "another node");
+        let ids: Vec<u64> = std::iter::from_fn(|| first.next()).map(|(id, _)| id).collect();
+        assert_eq!(ids, Vec::from_iter(1..=MAX_WAITING as u64));
+        drop(add(a, 1).unwrap().expect("the next"));
+        assert!(peers.received_questions.0.lock().is_empty(), "also if the task does not end");
+    }
+
+    #[test]
+    fn a_question_whose_asker_is_gone_leaves_nothing() {
+        let peers = Arc::<PeerState>::default();
+        let id = peers.questions.begin([NodeId::new("a").unwrap()].into(), 10);
+        drop(Answers { peers: peers.clone(), id }.sum());
+        assert!(peers.questions.0.lock().open.is_empty());
     }
 
     #[test]

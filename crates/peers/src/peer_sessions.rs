@@ -23,6 +23,7 @@
 //!
 //! A client that reconnects to another node at once loses its new session if the clock of that node is behind. Clocks must
 //! differ by less than the time of a reconnection.
+//! A report from a node whose clock is more than five minutes ahead is refused.
 
 use std::sync::Arc;
 
@@ -41,6 +42,9 @@ use crate::Peers;
 const MAX_SESSIONS: usize = 1024;
 /// Maximum octets of a report: nodes keep it for each account that they share.
 const MAX_BYTES: usize = 128 << 10;
+/// Milliseconds by which the clock of another node may be ahead. A session bound later than that would end every other one with its
+/// address, also those that are bound after it.
+const MAX_CLOCK_DIFFERENCE: u64 = 5 * 60 * 1000;
 const AVAILABLE: u8 = 1;
 
 /// A report.
@@ -167,6 +171,10 @@ impl Peers<'_> {
     /// Another node has reported its sessions of an account. False if the octets are no report.
     pub(super) fn on_session_report(&self, from: NodeId, account: &Arc<Account>, octets: &[u8]) -> bool {
         let Some(SessionReport { sessions }) = SessionReport::decode(octets) else { return false };
+        let latest = self.clock.unix_millis().saturating_add(MAX_CLOCK_DIFFERENCE);
+        if sessions.iter().any(|session| session.bound_at > latest) {
+            return false;
+        }
         let own = self.cluster.node();
         // Every correct node claims an address before it reports sessions of it.
         if !self.cluster.locate(account.hash, number(account)).contains(own, from) && !sessions.is_empty() {

@@ -42,9 +42,9 @@ use throng_core::shared_stanza::{QueueClass, SharedStanza};
 use throng_core::{Node, StanzaSource};
 
 use super::handovers::{Handovers, ReturnedHandover};
-use super::invalidation::{MESSAGE_STORED, RecentlyStored};
+use super::invalidation::{AccountReads, MESSAGE_STORED, RecentlyStored};
 use super::lost_peers::EndedSubscriptions;
-use super::node_queries::{ANSWER, NodeQuestions, QUESTION};
+use super::node_queries::{ANSWER, NodeQuestions, QUESTION, ReceivedQuestions};
 use super::notices::NOTICE;
 use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
 use super::peer_push::PUSH;
@@ -90,10 +90,14 @@ pub(super) struct PeerState {
     pub(super) account_reading: AccountReading,
     /// Subscriptions that ended a moment ago.
     pub(super) ended_subscriptions: EndedSubscriptions,
+    /// Accounts that are being read because another node changed them.
+    pub(super) reads: AccountReads,
     /// Recipients of messages that were stored here.
     pub(super) stored: RecentlyStored,
     /// What other nodes were asked.
     pub(super) questions: NodeQuestions,
+    /// What other nodes have asked.
+    pub(super) received_questions: ReceivedQuestions,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
     pub(super) lost: LeafMutex<BTreeSet<NodeId>>,
 }
@@ -259,7 +263,7 @@ impl Peers<'_> {
             }
             _ => None,
         };
-        let handover = self.returned_handover(by, envelope, way);
+        let Some(handover) = self.returned_handover(by, envelope, way) else { return };
         self.handle_returned(by, envelope, Some(handover));
     }
 
@@ -500,9 +504,13 @@ impl Peers<'_> {
     }
 
     pub(super) fn note_violation(&self, from: NodeId, violation: PeerViolation) {
-        self.metrics.cluster_violations.inc([violation.as_str()]);
+        self.note_violations(from, violation, 1);
+    }
+
+    pub(super) fn note_violations(&self, from: NodeId, violation: PeerViolation, count: u64) {
+        self.metrics.cluster_violations.add([violation.as_str()], count);
         if self.peers.is_first(from, violation) {
-            tracing::error!(node = %from, %violation, "a node sent what no correct node sends; further ones are counted only");
+            tracing::error!(node = %from, %violation, "a node does what no correct node does; further cases are counted only");
         }
     }
 }

@@ -269,5 +269,6 @@ impl PeerRouting for PeerRouter {
         let peers = self.on(node);
         peers.send_all_due();
         peers.expire_node_questions(now);
+        peers.give_up_overdue_handovers(now);
     }
 }

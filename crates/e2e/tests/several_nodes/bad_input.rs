@@ -142,3 +142,56 @@ fn a_receipt_for_what_was_never_sent_acknowledges_no_message() {
     test.nodes.settle();
     assert_eq!((test.violations(PeerViolation::Receipt), romeo.sent() - romeo.handled()), (3, 1));
 }
+
+/// It stays a member, so no detection of failures ends what it has received.
+#[test]
+fn a_node_that_settles_nothing_does_not_stop_the_streams_of_clients() {
+    let test = Peer::new();
+    test.claim(1);
+    let romeo = test.online(0, "romeo", "orchard");
+    romeo.send(&chat("1"));
+    let juliet = test.online(1, "juliet", "balcony");
+    test.release();
+    test.settle_reports();
+    romeo.send(&chat("2"));
+    test.nodes.settle();
+    assert!(messages(&juliet).is_empty() && messages(&romeo).is_empty());
+    test.nodes.advance(30);
+    test.nodes.settle();
+    let errors = messages(&romeo);
+    assert!(
+        errors.len() == 1 && errors[0].contains(" id='1'") && errors[0].contains("type='error'"),
+        "{errors:?}"
+    );
+    test.nodes.settle();
+    let received = messages(&juliet);
+    assert!(received.len() == 1 && received[0].contains(" id='2'"), "{received:?}");
+    test.nodes.settle();
+    assert_eq!((romeo.handled(), test.violations(PeerViolation::Unsettled)), (romeo.sent(), 1));
+    // Its sender has the error.
+    let late = test.received()[0].ticket();
+    assert!(test.peer.settle(test.nodes.id(0), late, HandoverResult::Refused));
+    test.nodes.settle();
+    assert!(messages(&juliet).is_empty());
+}
+
+#[test]
+fn a_report_of_a_session_that_is_bound_in_the_future_ends_no_session() {
+    let test = Peer::new();
+    let juliet = test.online(0, "juliet", "balcony");
+    test.claim(u64::MAX);
+    let report = |bound_at: u64| {
+        let octets = [&[0, 7][..], b"balcony", &[1, 0], &[0; 8], &bound_at.to_be_bytes()].concat();
+        let kind = EnvelopeKind::SessionFacts;
+        let envelope = Envelope::new(kind, EnvelopeClass::Control, Peer::id(), juliets_address(), octets);
+        test.peer.deliver(test.nodes.id(0), envelope).expect("accepted");
+        test.nodes.settle();
+        (juliet.session.is_ended(), test.violations(PeerViolation::Payload))
+    };
+    assert_eq!(report(u64::MAX), (false, 1));
+    let again = test.online(0, "juliet", "balcony");
+    assert!(!again.session.is_ended() && juliet.session.is_ended());
+    // Two clocks need not agree.
+    assert_eq!(report(test.nodes.node(0).node.clock.unix_millis() + 1000), (true, 1));
+    assert!(again.session.is_ended());
+}
