@@ -362,6 +362,13 @@ impl Node {
             || self.cluster.locate(account.hash, number(account)).home(own).is_none_or(|home| home == own)
     }
 
+    /// Whether a bare address has a session on any node.
+    pub fn is_online(&self, jid: JidRef<'_>) -> bool {
+        self.routing_table.find(jid).is_some()
+            || !self.is_single()
+                && !self.cluster.locate(self.routing_table.hash(jid), None).claims().is_empty()
+    }
+
     /// Counts the online users of a domain on all nodes.
     pub async fn count_online_users(self: &Arc<Self>, domain: &str, filter: OnlineFilter) -> u64 {
         self.peer_routing().count_online_users(self, domain, filter).await

@@ -100,7 +100,7 @@ fn each_user_sees_the_message_of_the_day_once_on_whichever_node() {
     let tybalt = online(&nodes, 1, "tybalt", "a");
     assert_eq!(headlines(&tybalt, "Rose"), 1, "the other nodes know the new text");
     run(&nodes, &bard, "delete-motd", "motd", "");
-    nodes.advance(1);
+    // In the same millisecond, as if by a node whose clock is behind.
     run(&nodes, &bard, "set-motd", "motd", "Swan");
     assert_eq!(headlines(&tybalt, "Swan"), 1, "a new message is sent to everyone");
     run(&nodes, &bard, "delete-motd", "motd", "");
@@ -123,4 +123,53 @@ fn a_node_that_was_cut_off_sends_the_message_of_the_day_when_it_returns() {
     }
     nodes.settle();
     assert_eq!(headlines(&romeo, "Globe"), 1);
+}
+
+#[test]
+fn a_node_that_was_cut_off_does_not_send_a_message_of_the_day_that_was_set_quietly() {
+    let (nodes, bard) = cluster(&["romeo", "juliet"]);
+    let romeo = online(&nodes, 1, "romeo", "a");
+    for other in [0, 2] {
+        nodes.cut(1, other);
+    }
+    nodes.settle();
+    run(&nodes, &bard, "edit-motd", "motd", "Globe");
+    for other in [0, 2] {
+        nodes.heal(1, other);
+    }
+    nodes.settle();
+    assert_eq!(headlines(&romeo, "Globe"), 0);
+    let juliet = online(&nodes, 1, "juliet", "a");
+    assert_eq!(headlines(&juliet, "Globe"), 1, "who becomes available receives it");
+}
+
+/// XEP-0133, section 4.24: it is sent immediately to users who are online.
+#[test]
+fn the_message_of_the_day_reaches_the_preferred_session_of_a_user_on_whichever_node() {
+    for (priorities, receives) in
+        [([None, Some(5)], 1), ([Some(-1), Some(0)], 1), ([Some(1), Some(5)], 1), ([Some(5), Some(1)], 0)]
+    {
+        let (nodes, bard) = cluster(&["juliet"]);
+        let sessions = [(1, 0), (2, 1)].map(|(node, at): (usize, usize)| {
+            let client = nodes.node(node).connect("juliet", ["a", "b"][at]);
+            if let Some(priority) = priorities[at] {
+                client.send(&format!("<presence><priority>{priority}</priority></presence>"));
+            }
+            nodes.settle();
+            client
+        });
+        run(&nodes, &bard, "set-motd", "motd", "Globe");
+        let received = sessions.each_ref().map(|session| headlines(session, "Globe"));
+        assert_eq!((received.iter().sum::<usize>(), received[receives]), (1, 1), "{priorities:?}");
+    }
+}
+
+#[test]
+fn a_user_who_is_online_on_another_node_is_seen_now() {
+    let (nodes, bard) = cluster(&["romeo", "juliet"]);
+    let _romeo = online(&nodes, 2, "romeo", "a");
+    for (user, seen) in [("romeo", true), ("juliet", false)] {
+        let answer = run(&nodes, &bard, "get-user-lastlogin", "accountjids", &format!("{user}@example.com"));
+        assert_eq!(!answer.contains("never"), seen, "{answer}");
+    }
 }

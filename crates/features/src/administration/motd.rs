@@ -6,15 +6,16 @@
 //! its message, so the chunks of an older message count as empty and need no clearing. Chunks are written
 //! asynchronously: after `kill -9` the most recent recipients see the message again.
 //!
-//! Of several nodes, the one that changes the message tells the others, which read it again and send it to the users whose
-//! home they are. Each adds its bits to the stored chunk, and reads that chunk before it sends the message to a user who
+//! Of several nodes, the one that changes the message notifies the others, which read it again. The node whose session of a user
+//! has the highest priority sends it to this user. Each adds its bits to the stored chunk, and reads that chunk before it sends the message to a user who
 //! becomes available and has no bit here.
 //!
 //! # Pitfalls
 //!
 //! While there is no message, becoming available must cost one load; see [`DomainMotd::status`].
 //!
-//! A user who becomes available on two nodes within the time of a write may see the message twice.
+//! A user who becomes available on two nodes within the time of a write may see the message twice. One whose sessions change
+//! their priorities while it is sent may see it twice, or at the next `available`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,16 +36,24 @@ use throng_core::{Account, Effect, Effects, Host, Node, Session, SharedStanza};
 use super::announce::{accepts_headline, count_online, for_each_online, headline};
 use super::{FORM_TYPE, node};
 
-/// The notice that the message has changed; see [`ChangeNotice`].
+/// The notice that the message has changed; see [`MotdChange`].
 const NOTICE: &str = "motd";
 
 /// Content of the notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChangeNotice {
+enum MotdChange {
     /// Nothing is sent now.
     Quiet = 0,
     /// Online users must receive it.
     Announced = 1,
+}
+
+/// Reads of the message because of notices. One runs at a time, however many notices a node sends.
+#[derive(Default)]
+struct NoticedReads {
+    running: bool,
+    /// Another read is due. The content of its notices; `None` if some may have been missed.
+    due: Option<Option<MotdChange>>,
 }
 
 /// Attempts to add bits to a chunk that other nodes write as well.
@@ -117,6 +126,9 @@ struct MotdState {
     writing: bool,
     /// Changes by commands on this node: what was read before one must not replace it.
     changes: u64,
+    /// When the last message was set, also if it was deleted: a later one must have a later time, although the clocks of the
+    /// nodes differ.
+    last_set_at: u64,
 }
 
 /// Message of the day of a domain.
@@ -125,6 +137,7 @@ struct DomainMotd {
     /// One of the three constants above.
     status: AtomicU8,
     state: LeafMutex<MotdState>,
+    reads: LeafMutex<NoticedReads>,
 }
 
 pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
@@ -176,6 +189,11 @@ impl DomainMotd {
         format!("motd:{domain}")
     }
 
+    /// The setting with the time of a message that was set without sending it to online users.
+    fn quiet_key(domain: &str) -> String {
+        format!("motd-quiet:{domain}")
+    }
+
     fn chunk_key(domain: &str, piece: u32) -> String {
         format!("motd-seen:{domain}:{piece}")
     }
@@ -192,7 +210,9 @@ impl DomainMotd {
     async fn read(&self, node: &Arc<Node>, domain: &str) -> Result<(), StoreError> {
         let changes = self.state.lock().changes;
         let settings = &node.stores.server_kv;
-        let motd = settings.get(&Self::key(domain)).await?.and_then(|bytes| Motd::decode(&bytes, domain));
+        let stored = settings.get(&Self::key(domain)).await?.unwrap_or_default();
+        let last_set_at = stored.first_chunk().map_or(0, |at| u64::from_be_bytes(*at));
+        let motd = Motd::decode(&stored, domain);
         let mut seen = BTreeMap::new();
         if let Some(motd) = &motd {
             let mut number = 0;
@@ -208,6 +228,7 @@ impl DomainMotd {
             return Ok(());
         }
         self.status.store(if motd.is_some() { PRESENT } else { ABSENT }, Ordering::Relaxed);
+        state.last_set_at = state.last_set_at.max(last_set_at);
         let set_at = |motd: &Option<Motd>| motd.as_ref().map(|motd| motd.set_at);
         // Another task may have sent the message meanwhile.
         if set_at(&state.motd) == set_at(&motd) {
@@ -239,24 +260,51 @@ impl DomainMotd {
 
     /// Another node has changed the message, or may have.
     fn on_notice(self: Arc<Self>, ctx: &NoticeCtx<'_>) {
-        let announced = ctx.content != Some(&[ChangeNotice::Quiet as u8]);
-        if ctx.content.is_none() && self.status.load(Ordering::Relaxed) == NOT_LOADED {
+        let change = match ctx.content {
+            None if self.status.load(Ordering::Relaxed) == NOT_LOADED => return,
+            None => None,
+            Some(content) if content == [MotdChange::Quiet as u8] => Some(MotdChange::Quiet),
+            Some(_) => Some(MotdChange::Announced),
+        };
+        if !self.reads.lock().begin(change) {
             return;
         }
         let (node, domain) = (ctx.node.clone(), ctx.host.domain().to_owned());
         let task = async move {
-            let set_at = |motds: &DomainMotd| motds.state.lock().motd.as_ref().map(|motd| motd.set_at);
-            let before = set_at(&self);
-            if let Err(error) = self.read(&node, &domain).await {
-                tracing::warn!(%error, "cannot read the message of the day");
-            } else if announced && set_at(&self) != before {
-                self.send_to_online(&node, &domain).await;
+            let mut permit = NoticedReadPermit { motds: self, ended: false };
+            while let Some(change) = permit.next() {
+                if let Err(error) = permit.motds.read_after_notice(&node, &domain, change).await {
+                    tracing::warn!(%error, "cannot read the message of the day");
+                }
             }
         };
         ctx.node.spawner.spawn("message of the day", Box::pin(task));
     }
 
-    /// Sends the message to online users whose home this node is.
+    async fn read_after_notice(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        domain: &str,
+        change: Option<MotdChange>,
+    ) -> Result<(), StoreError> {
+        let set_at = || self.state.lock().motd.as_ref().map(|motd| motd.set_at);
+        let before = set_at();
+        self.read(node, domain).await?;
+        let Some(set_at) = set_at().filter(|at| Some(*at) != before) else { return Ok(()) };
+        let announced = match change {
+            Some(change) => change == MotdChange::Announced,
+            None => {
+                let quiet = node.stores.server_kv.get(&Self::quiet_key(domain)).await?;
+                quiet.as_deref() != Some(&set_at.to_be_bytes())
+            }
+        };
+        if announced {
+            self.send_to_online(node, domain).await;
+        }
+        Ok(())
+    }
+
+    /// Sends the message to online users whose preferred session is here.
     async fn send_to_online(self: &Arc<Self>, node: &Arc<Node>, domain: &str) {
         let Some(motd) = self.state.lock().motd.clone() else { return };
         for_each_online(node, domain, |account| self.send_to_preferred(node, account, &motd)).await;
@@ -264,7 +312,7 @@ impl DomainMotd {
     }
 
     /// The other nodes must read the message again.
-    fn report_change(call: &CommandCall, change: ChangeNotice) {
+    fn report_change(call: &CommandCall, change: MotdChange) {
         call.node.send_notice(&call.host, NOTICE, &[change as u8]);
     }
 
@@ -369,16 +417,16 @@ impl DomainMotd {
     async fn set(self: Arc<Self>, call: CommandCall) -> Result<CommandOutput, CommandError> {
         let domain = call.host.domain().to_owned();
         self.load(&call.node, &domain).await?;
-        let before = self.state.lock().motd.as_ref().map_or(0, |motd| motd.set_at);
-        let at = call.node.clock.unix_millis().max(before + 1);
+        let at = self.next_time(&call);
         let motd = Motd::new(at, &domain, &call.input.lines(&TEXT).join("\n"))?;
         call.node.stores.server_kv.put(&Self::key(&domain), &motd.encode()).await?;
         {
             let mut state = self.state.lock();
-            *state = MotdState { motd: Some(motd), seen: BTreeMap::new(), ..state.changed() };
+            *state =
+                MotdState { motd: Some(motd), seen: BTreeMap::new(), last_set_at: at, ..state.changed() };
             self.status.store(PRESENT, Ordering::Relaxed);
         }
-        Self::report_change(&call, ChangeNotice::Announced);
+        Self::report_change(&call, MotdChange::Announced);
         let online = count_online(&call).await;
         let (node, motds) = (call.node.clone(), self.clone());
         let task = async move { motds.send_to_online(&node, &domain).await };
@@ -386,12 +434,18 @@ impl DomainMotd {
         Ok(CommandOutput::with_note(format!("it is being sent to {}", super::pluralize(online, "user"))))
     }
 
-    /// Sends a message to the resource of highest priority, if it is still current and unseen.
+    /// A time after that of every earlier message.
+    fn next_time(&self, call: &CommandCall) -> u64 {
+        let last = self.state.lock().last_set_at;
+        call.node.clock.unix_millis().max(last.saturating_add(1))
+    }
+
+    /// Sends a message to the resource of highest priority, if it is on this node and the message still current and unseen.
     fn send_to_preferred(&self, node: &Arc<Node>, account: &Arc<Account>, motd: &Motd) {
         let best =
             account.sessions().into_iter().filter(|s| accepts_headline(s)).max_by_key(|s| s.priority());
         let Some(session) = best.filter(|s| !s.flags.has(flags::EPHEMERAL)) else { return };
-        if !node.is_home_of(account) {
+        if is_preferred_elsewhere(node, account, &session) {
             return;
         }
         let mut state = self.state.lock();
@@ -408,35 +462,41 @@ impl DomainMotd {
         self.load(&call.node, domain).await?;
         // Without an earlier message nobody has seen it: it stays unseen for users who become available.
         let before = self.state.lock().motd.as_ref().map(|motd| motd.set_at);
-        let at = before.unwrap_or_else(|| call.node.clock.unix_millis());
+        let at = before.unwrap_or_else(|| self.next_time(&call));
         let motd = Motd::new(at, domain, &call.input.lines(&TEXT).join("\n"))?;
+        if before.is_none() {
+            // For nodes that miss the notice.
+            call.node.stores.server_kv.put(&Self::quiet_key(domain), &at.to_be_bytes()).await?;
+        }
         call.node.stores.server_kv.put(&Self::key(domain), &motd.encode()).await?;
         {
             let mut state = self.state.lock();
             if state.motd.as_ref().map(|now| now.set_at) == before {
-                *state =
-                    MotdState { motd: Some(motd), seen: std::mem::take(&mut state.seen), ..state.changed() };
+                let seen = std::mem::take(&mut state.seen);
+                *state = MotdState { motd: Some(motd), seen, last_set_at: at, ..state.changed() };
                 self.status.store(PRESENT, Ordering::Relaxed);
             }
         }
-        Self::report_change(&call, ChangeNotice::Quiet);
+        Self::report_change(&call, MotdChange::Quiet);
         Ok(CommandOutput::with_note("the message of the day was changed"))
     }
 
     async fn delete(self: Arc<Self>, call: CommandCall) -> Result<CommandOutput, CommandError> {
         let domain = call.host.domain();
         self.load(&call.node, domain).await?;
-        if self.state.lock().motd.is_none() {
+        let set_at = self.state.lock().motd.as_ref().map(|motd| motd.set_at);
+        let Some(set_at) = set_at else {
             // The requested state already holds: not an error (section 4.26).
             return Ok(CommandOutput::with_note("there is no message of the day"));
-        }
-        call.node.stores.server_kv.put(&Self::key(domain), &[]).await?;
+        };
+        // The time stays, for the next message.
+        call.node.stores.server_kv.put(&Self::key(domain), &set_at.to_be_bytes()).await?;
         {
             let mut state = self.state.lock();
             *state = state.changed();
             self.status.store(ABSENT, Ordering::Relaxed);
         }
-        Self::report_change(&call, ChangeNotice::Quiet);
+        Self::report_change(&call, MotdChange::Quiet);
         Ok(CommandOutput::with_note("the message of the day was removed"))
     }
 
@@ -452,6 +512,57 @@ impl DomainMotd {
     }
 }
 
+/// Whether a session on another node is preferred to this one, which is the best of the account here. Nodes that know of each other
+/// decide the same.
+fn is_preferred_elsewhere(node: &Node, account: &Account, best: &Session) -> bool {
+    let here = (best.priority(), node.cluster.node());
+    account.with(|state| {
+        let mut elsewhere = state.peers().iter().flat_map(|peer| {
+            peer.sessions
+                .iter()
+                .map(move |session| (session.priority.filter(|priority| *priority >= 0), peer.node))
+        });
+        elsewhere.any(|there| there > here)
+    })
+}
+
+impl NoticedReads {
+    /// Whether the caller must begin to read.
+    fn begin(&mut self, change: Option<MotdChange>) -> bool {
+        // What is announced must be sent, and what may have been missed must be found.
+        self.due = Some(match self.due {
+            Some(Some(MotdChange::Announced)) => Some(MotdChange::Announced),
+            Some(None) if change != Some(MotdChange::Announced) => None,
+            _ => change,
+        });
+        !std::mem::replace(&mut self.running, true)
+    }
+}
+
+/// The task that reads because of notices; dropping it permits another one.
+struct NoticedReadPermit {
+    motds: Arc<DomainMotd>,
+    ended: bool,
+}
+
+impl NoticedReadPermit {
+    fn next(&mut self) -> Option<Option<MotdChange>> {
+        let mut reads = self.motds.reads.lock();
+        let due = reads.due.take();
+        reads.running = due.is_some();
+        self.ended = due.is_none();
+        due
+    }
+}
+
+impl Drop for NoticedReadPermit {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.motds.reads.lock().running = false;
+        }
+    }
+}
+
 impl Motd {
     fn new(at: u64, domain: &str, text: &str) -> Result<Motd, CommandError> {
         let frame = headline(domain, "Message of the day", text).ok_or_else(CommandError::internal)?;
@@ -464,7 +575,9 @@ impl Motd {
 
     fn decode(bytes: &[u8], domain: &str) -> Option<Motd> {
         let (at, text) = bytes.split_first_chunk::<8>()?;
-        Motd::new(u64::from_be_bytes(*at), domain, std::str::from_utf8(text).ok()?).ok()
+        // Without a text: it was deleted.
+        let text = std::str::from_utf8(text).ok().filter(|text| !text.is_empty())?;
+        Motd::new(u64::from_be_bytes(*at), domain, text).ok()
     }
 }
 
@@ -481,7 +594,8 @@ impl SeenChunk {
 impl MotdState {
     /// The state without its message.
     fn rest(&self) -> MotdState {
-        MotdState { writing: self.writing, changes: self.changes, ..MotdState::default() }
+        let MotdState { writing, changes, last_set_at, .. } = *self;
+        MotdState { writing, changes, last_set_at, ..MotdState::default() }
     }
 
     /// The same after a change by a command of this node.
@@ -526,5 +640,24 @@ mod tests {
         }
         assert_eq!(state.seen.len(), 3);
         assert!(state.seen.values().all(|piece| piece.dirty && piece.bits.len() <= 32_768));
+    }
+
+    #[test]
+    fn notices_that_arrive_during_a_read_cause_one_more_that_covers_them() {
+        let motds = Arc::new(DomainMotd::default());
+        let announced = Some(MotdChange::Announced);
+        assert!(motds.reads.lock().begin(Some(MotdChange::Quiet)));
+        let mut permit = NoticedReadPermit { motds: motds.clone(), ended: false };
+        assert_eq!(permit.next(), Some(Some(MotdChange::Quiet)));
+        for change in [Some(MotdChange::Quiet), announced, None, Some(MotdChange::Quiet)] {
+            assert!(!motds.reads.lock().begin(change), "one at a time");
+        }
+        assert_eq!((permit.next(), permit.next()), (Some(announced), None));
+        assert!(motds.reads.lock().begin(None));
+        drop(permit);
+        assert!(!motds.reads.lock().begin(Some(MotdChange::Quiet)), "the next one is running");
+        drop(NoticedReadPermit { motds: motds.clone(), ended: false });
+        assert!(motds.reads.lock().begin(None), "also if the task does not end");
+        assert_eq!(motds.reads.lock().due, Some(None));
     }
 }

@@ -5,6 +5,8 @@
 //! # Pitfalls
 //!
 //! An account may be removed between the check and its change; that counts as success.
+//!
+//! Not implemented: the resources of a user who has sessions on other nodes only (section 4.10).
 
 use feature_api::feature::FeatureBuilder;
 use jid::Jid;
@@ -339,9 +341,9 @@ async fn last_login(call: CommandCall) -> Result<CommandOutput, CommandError> {
     check_accounts_exist(&call, jids).await?;
     let mut times = Vec::with_capacity(jids.len());
     for jid in jids {
-        let at = match call.node.routing_table.find(jid.as_ref()) {
-            Some(_) => Some(call.node.clock.unix_millis()),
-            None => {
+        let at = match call.node.is_online(jid.as_ref()) {
+            true => Some(call.node.clock.unix_millis()),
+            false => {
                 call.node.stores.last_seen.get(jid.as_ref()).await?.map(|seen| seen.at.saturating_mul(1000))
             }
         };
@@ -363,8 +365,14 @@ async fn statistics(call: CommandCall) -> Result<CommandOutput, CommandError> {
     };
     let contacts = contacts.iter().filter(|item| item.subscription.contains(Subscription::IN_ROSTER)).count();
     let waiting = stores.offline.count(found.id).await?;
-    let sessions = call.node.routing_table.find(jid.as_ref()).map(|a| a.sessions()).unwrap_or_default();
-    let resources = sessions.iter().map(|s| s.resource().to_owned()).collect();
+    let account = call.node.routing_table.find(jid.as_ref());
+    let resources = account.map_or_else(Vec::new, |account| {
+        account.with(|state| {
+            let here = state.sessions.iter().map(|session| session.resource());
+            let elsewhere = state.peers().iter().filter(|peer| peer.reported).flat_map(|peer| &peer.sessions);
+            here.chain(elsewhere.map(|session| &*session.resource)).map(str::to_owned).collect()
+        })
+    });
     Ok(CommandOutput::done()
         .with(&ROSTER_SIZE, OutputValue::Int(contacts as u64))
         .with(&RESOURCES, OutputValue::Texts(resources))
