@@ -10,6 +10,8 @@
 //! has the highest priority sends it to this user. Each adds its bits to the stored chunk, and reads that chunk before it sends the message to a user who
 //! becomes available and has no bit here.
 //!
+//! Long because commands, notices and logins share one state and its bits.
+//!
 //! # Pitfalls
 //!
 //! While there is no message, becoming available must cost one load; see [`DomainMotd::status`].

@@ -2,11 +2,11 @@
 //!
 //! Several accounts are all checked before the first is changed, so that a wrong address has no effect.
 //!
+//! Not implemented: the resources of a user who has sessions on other nodes only (section 4.10).
+//!
 //! # Pitfalls
 //!
 //! An account may be removed between the check and its change; that counts as success.
-//!
-//! Not implemented: the resources of a user who has sessions on other nodes only (section 4.10).
 
 use feature_api::feature::FeatureBuilder;
 use jid::Jid;
