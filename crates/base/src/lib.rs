@@ -1,4 +1,5 @@
-//! Foundations of every other crate: time, tasks, random and time-ordered ids, secrets, token buckets and counters.
+//! Foundations of every other crate: time, tasks, random and time-ordered ids, secrets, token buckets, counters and values
+//! found by their type.
 //!
 //! Nothing here depends on XMPP or on a runtime: time and tasks are traits ([`clock::Clock`], [`spawn::Spawner`]) that
 //! programs implement and tests replace.
@@ -8,6 +9,8 @@
 pub mod bytestream;
 pub mod clock;
 pub mod count;
+pub mod extensions;
+pub mod host_extension;
 pub mod id;
 pub mod lock;
 pub mod network;
@@ -20,6 +23,8 @@ pub mod token_bucket;
 
 pub use bytestream::{ActivationRefusal, BytestreamLimits};
 pub use clock::{Clock, ManualClock, Millis, SystemClock};
+pub use extensions::{Extension, Extensions};
+pub use host_extension::{HostExtensions, Provided};
 pub use network::{network, network_number};
 pub use secret::Secret;
 pub use spawn::{BoxFuture, Spawner};

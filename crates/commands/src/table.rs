@@ -4,11 +4,11 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::HostExtensions;
 use feature_api::HostError;
 use feature_api::feature::FeatureDeclaration;
 use feature_api::feature::{Feature, FeatureBuilder};
 use throng_core::Host;
-use throng_core::host_extension::HostExtensions;
 
 use super::{Command, CommandHandler, CurrentValuesReader};
 

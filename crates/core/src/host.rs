@@ -11,12 +11,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base::HostExtensions;
 use declarations::{FeatureOptions, StreamFeatures};
 use jid::Jid;
 
 use crate::domain_counters::DomainCounters;
 use crate::hooks::Hooks;
-use crate::host_extension::HostExtensions;
 use crate::iq::IqTable;
 use crate::message_backup::MessageBackup;
 use crate::metrics::Metrics;

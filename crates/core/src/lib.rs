@@ -25,7 +25,6 @@ pub mod effect;
 pub mod feature_notice;
 pub mod hooks;
 pub mod host;
-pub mod host_extension;
 pub mod iq;
 pub mod message_backup;
 pub mod multicast;

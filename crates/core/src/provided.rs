@@ -4,16 +4,10 @@
 //! Not implemented: values that several features fill together, such as commands; see
 //! `FeatureBuilder::extension`.
 
-use std::any::Any;
+use base::Provided;
 
-use crate::session::{Session, StreamManagementConfig};
+use crate::session::Session;
 use crate::shared_stanza::SharedStanza;
-
-/// A value that at most one feature of a host provides.
-pub trait Provided: Any + Send + Sync {
-    /// What it is, for the error when two features provide it: a noun with its article.
-    const NAME: &'static str;
-}
 
 /// Builds the keep-alive ping for an idle client.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +32,4 @@ impl Provided for ClientSoftware {
 
 impl Provided for AddDelay {
     const NAME: &'static str = "the delay of messages";
-}
-
-/// Without it, streams do not offer stream management.
-impl Provided for StreamManagementConfig {
-    const NAME: &'static str = "stream management";
 }

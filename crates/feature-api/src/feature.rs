@@ -6,16 +6,15 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use base::{HostExtensions, Provided};
 use declarations::StreamFeature;
 use throng_core::feature_notice::{NoticeHandler, NoticeHandlers};
 use throng_core::hooks::{
     Available, Closing, Created, Deliver, Delivered, Handler, HandlerEntry, Incoming, Interest, Opened,
     Outgoing, Phase, Point, Removed, Undelivered,
 };
-use throng_core::host_extension::HostExtensions;
 use throng_core::iq::{IqHandler, IqKey};
 use throng_core::limits::NodeLimits;
-use throng_core::provided::Provided;
 use throng_core::service::ServiceHandler;
 use xml::Ns;
 

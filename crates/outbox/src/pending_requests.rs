@@ -24,6 +24,8 @@ const LENGTHS: usize = 4;
 #[derive(Debug, Default)]
 pub struct PendingRequests(Vec<u8>);
 
+impl base::Extension for PendingRequests {}
+
 struct PendingRequest<'a> {
     peer: &'a [u8],
     id: &'a [u8],

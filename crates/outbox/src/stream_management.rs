@@ -49,6 +49,11 @@ pub struct StreamManagementConfig {
     pub location: String,
 }
 
+/// Without it, streams do not offer stream management.
+impl base::Provided for StreamManagementConfig {
+    const NAME: &'static str = "stream management";
+}
+
 /// Terms of one stream, fixed when stream management was enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamManagementTerms {

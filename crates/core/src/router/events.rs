@@ -16,6 +16,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use base::Extension;
 use jid::Jid;
 use stanza::StanzaKind;
 use store::RosterItem;
@@ -25,7 +26,6 @@ use crate::effect::{Effect, Effects};
 use crate::hooks::{AvailableCtx, ClosingCtx, CreatedCtx, OpenedCtx, RemovedCtx};
 use crate::host::Host;
 use crate::node::Node;
-use crate::session::extensions::Extension;
 use crate::session::{Session, flags};
 
 /// An event with everything that its handlers need, owned, so that it outlives a handler that waits.

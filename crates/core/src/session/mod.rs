@@ -3,7 +3,6 @@
 //! `tests/sizes.rs` limits the size of a session, and unused features add nothing to it: the state of a feature
 //! is one bit in [`Flags`] or a boxed extension that is absent until used.
 
-pub mod extensions;
 pub mod flags;
 mod pending_requests;
 pub mod rates;
@@ -17,7 +16,7 @@ use jid::{Jid, JidRef};
 use crate::account::Account;
 use crate::shared_stanza::SharedStanza;
 
-pub use extensions::{Extension, Extensions};
+pub use base::{Extension, Extensions};
 pub use flags::Flags;
 pub use outbox::{
     AdmissionContext, Backlog, DelayToken, DeliveryProgress, DequeueOutcome, ExceededLimit, Outbox,

@@ -3,9 +3,7 @@
 use jid::JidRef;
 use outbox::PendingRequests;
 
-use super::{Extension, Session};
-
-impl Extension for PendingRequests {}
+use super::Session;
 
 impl Session {
     /// Records a request of the client.

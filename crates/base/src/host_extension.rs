@@ -2,7 +2,11 @@
 
 use std::any::{Any, TypeId};
 
-use crate::provided::Provided;
+/// A value that at most one feature of a host provides.
+pub trait Provided: Any + Send + Sync {
+    /// What it is, for the error when two features provide it: a noun with its article.
+    const NAME: &'static str;
+}
 
 /// Values of a host by type.
 #[derive(Default)]
