@@ -70,7 +70,7 @@ pub enum PeerViolation {
     Payload,
     /// More questions than this node keeps.
     Rate,
-    /// Envelopes that are not settled in time.
+    /// Envelopes that are not settled in time. A correct node whose store fails does this, too.
     Unsettled,
 }
 

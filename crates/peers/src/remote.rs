@@ -504,13 +504,22 @@ impl Peers<'_> {
     }
 
     pub(super) fn note_violation(&self, from: NodeId, violation: PeerViolation) {
-        self.note_violations(from, violation, 1);
+        self.count_violations(from, violation, 1, |from| {
+            tracing::error!(node = %from, %violation, "a node does what no correct node does; further cases are counted only");
+        });
     }
 
-    pub(super) fn note_violations(&self, from: NodeId, violation: PeerViolation, count: u64) {
+    /// Counts violations of a node; `log` is called for the first one of this kind.
+    pub(super) fn count_violations(
+        &self,
+        from: NodeId,
+        violation: PeerViolation,
+        count: u64,
+        log: impl FnOnce(NodeId),
+    ) {
         self.metrics.cluster_violations.add([violation.as_str()], count);
         if self.peers.is_first(from, violation) {
-            tracing::error!(node = %from, %violation, "a node does what no correct node does; further cases are counted only");
+            log(from);
         }
     }
 }

@@ -85,7 +85,7 @@ fn on_notice(ctx: &NoticeCtx<'_>) {
     ctx.node.spawner.spawn("announcement", Box::pin(task));
 }
 
-/// The number of online users who receive what is sent to all of them.
+/// The number of users with a session on any node, also if no resource of theirs receives headlines.
 pub(super) async fn count_online(call: &CommandCall) -> usize {
     let online = call.node.count_online_users(call.host.domain(), OnlineFilter::All).await;
     usize::try_from(online).unwrap_or(usize::MAX)

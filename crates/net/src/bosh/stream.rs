@@ -4,7 +4,8 @@
 //! output queued ([`Stream::accepts_output`]): queued stanzas of a client that does not return are rerouted, those in a
 //! response are lost with it.
 //!
-//! Not implemented: STARTTLS (XEP-0206, section 2: encryption is up to HTTP).
+//! Not implemented: STARTTLS (XEP-0206, section 2: encryption is up to HTTP); reporting which responses the client has
+//! (section 9), so a flush is complete when the output is in a response, which the client may never fetch.
 //!
 //! # Pitfalls
 //!
