@@ -695,7 +695,7 @@ pub(super) type OutboxGuard<'a> = RankedMutexGuard<'a, Inner, { rank::OUTBOX }>;
 /// Reports progress to the tracker of stored messages.
 pub(super) fn notify_tracker(mut inner: OutboxGuard<'_>, stored: Option<u64>) {
     let Some(tracker) = inner.tracker() else { return };
-    tracker.delivered_through = stored.unwrap_or(tracker.delivered_through);
+    tracker.delivered_through = tracker.delivered_through.max(stored.unwrap_or_default());
     let waker = tracker.waker.take();
     drop(inner);
     if let Some(waker) = waker {

@@ -390,6 +390,23 @@ mod tests {
     }
 
     #[test]
+    fn the_progress_of_stored_messages_never_decreases_when_a_slow_client_reads_again() {
+        let outbox = Outbox::new();
+        outbox.track_stored();
+        let write_stored = |number| {
+            let stanza = SharedStanza::from_store(b"<message><body>x</body></message>", number).unwrap();
+            let item = QueuedStanza::new(stanza, ToRewrite::None);
+            outbox.push(item, Urgency::Now, &OutboxLimits::default());
+            write(&outbox)
+        };
+        outbox.retain_unflushed(&mut write_stored(7));
+        outbox.confirm_flushed(&mut write_stored(8));
+        assert_eq!(outbox.delivery_progress(None).delivered_through, 8);
+        outbox.confirm_unflushed();
+        assert_eq!(outbox.delivery_progress(None).delivered_through, 8);
+    }
+
+    #[test]
     fn messages_are_overdue_after_the_limit_in_order_wherever_they_are_and_once() {
         for outbox in [Outbox::new(), managed()] {
             let mut messages = vec![push(&outbox, 0)];

@@ -406,13 +406,16 @@ impl C2sConnection {
             match self.stream.poll_flush(cx, scratch) {
                 Poll::Ready(Ok(())) => {
                     self.context.node.record_delivery(&self.outbox);
-                    if self.outbox.confirm_flushed(&mut written) {
+                    let was_stalled = std::mem::take(&mut self.write_stalled_since) != 0;
+                    if was_stalled {
+                        // Messages are confirmed in the order in which they were written.
+                        self.outbox.confirm_unflushed();
+                    }
+                    if self.outbox.confirm_flushed(&mut written) || was_stalled {
                         self.context.node.remove_delivered_backups(session);
                     }
-                    if std::mem::take(&mut self.write_stalled_since) != 0 {
+                    if was_stalled {
                         self.count_unsent(session);
-                        self.outbox.confirm_unflushed();
-                        self.context.node.remove_delivered_backups(session);
                         self.outbox.restart_ack_timer(now);
                         self.reset_idle_deadline(session, now);
                         // There is room again: write what was queued meanwhile and resume reading.
