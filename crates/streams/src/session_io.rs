@@ -174,8 +174,11 @@ impl C2sConnection {
     /// The input has ended. The result, if it takes effect at once.
     fn end_input(&mut self, session: &Session, end: PhaseOutcome, now: u32) -> Option<PhaseOutcome> {
         let Some(unfinished) = &mut self.unfinished else { return Some(end) };
-        if matches!(end, PhaseOutcome::EndStream(_)) && session.is_available() {
-            // RFC 6121, section 4.5.2: contacts must not wait for the receipts.
+        if matches!(end, PhaseOutcome::EndStream(_))
+            && !unfinished.has_been_closing()
+            && session.is_available()
+        {
+            // RFC 6121, section 4.5.2: contacts must not wait for the receipts. Once, because this presence may be what fails.
             unfinished.hold(UNAVAILABLE, StanzaTurn::AfterHandling, false);
         }
         let seconds = match end {

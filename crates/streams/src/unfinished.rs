@@ -64,8 +64,9 @@ pub(crate) struct UnfinishedStanzas {
     held_bytes: usize,
     /// How the input ended.
     end: Option<PhaseOutcome>,
-    /// Second until which a stream that is being closed waits for receipts.
-    closing_deadline: u32,
+    /// Second until which a stream that is being closed waits for receipts. It stays if a stanza fails
+    /// meanwhile: the stream then ends because of that, and no later.
+    closing_deadline: Option<u32>,
     /// The client knows a count that is too low: it is sent each count up to this position.
     announce_through: Option<StanzaPosition>,
     /// The stream was not read because too much of it is unfinished.
@@ -92,7 +93,7 @@ impl UnfinishedStanzas {
     /// Keeps an empty one for another connection.
     pub(crate) fn recycle(mut self: Box<Self>) {
         debug_assert!(self.is_empty() && self.handling.is_none() && self.held.is_empty());
-        (self.announce_through, self.input_paused) = (None, false);
+        (self.closing_deadline, self.announce_through, self.input_paused) = (None, None, false);
         self.outstanding.shrink_to(RETAINED_STANZAS);
         self.held.shrink_to(RETAINED_STANZAS);
         SPARE.with_borrow_mut(|spare| {
@@ -216,23 +217,35 @@ impl UnfinishedStanzas {
     }
 
     /// The input has ended, and nothing more is read. The stanzas before the end are handled first. If the stream is closed
-    /// cleanly, it waits for receipts until this second.
+    /// cleanly, it waits for receipts until this second, or until that of an earlier call, if it comes first.
     pub(crate) fn end_input(&mut self, end: PhaseOutcome, deadline: u32) {
         if self.end.is_none() {
-            (self.end, self.closing_deadline) = (Some(end), deadline);
+            if matches!(end, PhaseOutcome::EndStream(_)) {
+                self.limit_closing(deadline);
+            }
+            self.end = Some(end);
         }
+    }
+
+    fn limit_closing(&mut self, deadline: u32) {
+        self.closing_deadline = Some(self.closing_deadline.map_or(deadline, |limit| limit.min(deadline)));
+    }
+
+    /// Whether the stream is being closed cleanly, or was before a stanza failed.
+    pub(crate) fn has_been_closing(&self) -> bool {
+        self.closing_deadline.is_some()
     }
 
     /// The server closes the stream. Stanzas that were not handled are not counted, so they are forgotten; the count of the
     /// others must be right, because the client sends the rest again. It waits for receipts until this second. False if the
     /// stream is being closed already.
     pub(crate) fn close(&mut self, error: Option<StreamError>, deadline: u32) -> bool {
+        self.limit_closing(deadline);
         if self.is_closing() {
-            self.closing_deadline = self.closing_deadline.min(deadline);
             return false;
         }
         self.forget_held();
-        (self.end, self.closing_deadline) = (Some(PhaseOutcome::EndStream(error)), deadline);
+        self.end = Some(PhaseOutcome::EndStream(error));
         true
     }
 
@@ -243,7 +256,7 @@ impl UnfinishedStanzas {
 
     /// Second at which a stream that is being closed ends in any case.
     pub(crate) fn closing_deadline(&self) -> Option<u32> {
-        self.is_closing().then_some(self.closing_deadline)
+        self.closing_deadline.filter(|_| self.is_closing())
     }
 
     /// How a stream that is being closed ends if it cannot wait any longer.

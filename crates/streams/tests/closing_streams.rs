@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use feature_api::feature::{Feature, FeatureBuilder};
@@ -47,6 +47,9 @@ static FEATURE: Feature = Feature {
             Interest::kinds(StanzaKindSet::PRESENCE),
             |ctx: &mut OutgoingCtx<'_>| {
                 PRESENCE.with_borrow_mut(|presence| presence.push(ctx.stanza.kind()));
+                if PRESENCE_PANICS.get() {
+                    std::panic::panic_any(PanicsWhenDropped);
+                }
                 Flow::Next
             },
         );
@@ -55,8 +58,18 @@ static FEATURE: Feature = Feature {
 };
 
 thread_local! {
+    static PRESENCE_PANICS: Cell<bool> = const { Cell::new(false) };
     static PRESENCE: RefCell<Vec<StanzaKind>> = const { RefCell::new(Vec::new()) };
     static ISSUERS: RefCell<Vec<ReceiptIssuer>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Payload of a panic that the chain does not catch.
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("a test");
+    }
 }
 
 /// Fulfils the open receipts.
@@ -286,5 +299,25 @@ async fn rfc_6121_section_4_5_2_a_client_that_closes_its_stream_is_unavailable_b
         settle_all().await;
         let text = juliet.read_to_end().await;
         assert!(text.contains("h='1'") && text.ends_with("</stream:stream>"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_closing_stream_ends_in_time_with_an_error_if_its_unavailable_presence_causes_a_panic() {
+    for end in ["</stream:stream>", FORGED] {
+        let (server, mut juliet, _) = start().await;
+        PRESENCE.take();
+        let bound = session(&server).expect("a session");
+        bound.set_available(SharedStanza::parse(b"<presence/>").unwrap(), 0);
+        PRESENCE_PANICS.set(true);
+        juliet.send(format!("{UNSAFE}{end}")).await;
+        run_until_idle().await;
+        assert_eq!(PRESENCE.take(), [StanzaKind::Presence(PresenceType::Unavailable)], "once");
+        server.advance(3).await;
+        PRESENCE_PANICS.set(false);
+        let text = juliet.read_to_end().await;
+        assert!(text.contains("<internal-server-error ") && text.ends_with("</stream:stream>"), "{text}");
+        assert!(session(&server).is_none());
+        settle_all().await;
     }
 }
