@@ -588,7 +588,12 @@ impl BoshState {
         now: Millis,
         wakes: &mut WakeList,
     ) -> bool {
-        if !self.is_open() || !self.answer_broken(agreed, now, wakes) {
+        if !self.is_open() {
+            return false;
+        }
+        if !self.answer_broken(agreed, now, wakes) {
+            // The connection has broken since the stream found it; the next request must wake the stream.
+            self.output_blocked = true;
             return false;
         }
         let Some(held) = self.held.first() else { return false };
@@ -657,4 +662,55 @@ impl BoshState {
 /// Whether an id may begin a session: further ids must follow.
 pub(super) fn is_valid_first_rid(rid: u64) -> bool {
     rid < MAX_RID
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::task::Wake;
+
+    const NOW: Millis = Millis(0);
+
+    struct WokenFlag(AtomicBool);
+
+    impl Wake for WokenFlag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
+    /// The connection is served by another thread than the stream, so it can break between the check and the output.
+    #[test]
+    fn a_request_wakes_the_stream_whose_output_found_only_a_broken_connection() {
+        let agreed = SessionParams {
+            sid: 1,
+            wait: 60,
+            hold: 1,
+            requests: 2,
+            inactivity: 60,
+            polling: 0,
+            max_pause_seconds: 0,
+            version: None,
+            acks: false,
+            secure: false,
+            max_unread_bytes: 1000,
+            content_type: None,
+            to: None,
+        };
+        let mut state = BoshState::new(1, Vec::new(), None, TokenBucket::unlimited(), NOW);
+        let flag = Arc::new(WokenFlag(AtomicBool::new(false)));
+        assert!(state.has_waiting_request(Some(&Waker::from(flag.clone()))));
+        state.request_dropped(0, NOW);
+        let delivered =
+            state.deliver(&agreed, &ExtractedElements::default(), b"<a/>", NOW, &mut WakeList::default());
+        assert!(!delivered);
+        let body = b"<body rid='2' sid='00000000000000000000000000000001' xmlns='http://jabber.org/protocol/httpbind'/>";
+        let Ok(request) = BoshRequest::read(body, &xml::Limits::CEILING, 1000) else { panic!("a request") };
+        let mut wakes = WakeList::default();
+        state.request(&agreed, request, NOW, &mut wakes);
+        wakes.wake();
+        assert!(flag.0.load(Relaxed));
+    }
 }
