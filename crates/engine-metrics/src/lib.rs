@@ -341,7 +341,7 @@ impl Metrics {
             ),
             (
                 "throng_cluster_violations",
-                "Input of other nodes that no correct node sends; it was refused or ignored",
+                "Input of other nodes that no correct node sends, which was refused or ignored, and envelopes that they did not settle in time (unsettled)",
                 &self.cluster_violations,
             ),
             (
