@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::bit_field::BitField64;
 
 /// Number of sessions that share the message, if there are several.
-const RECIPIENTS: BitField64 = BitField64::lowest(32);
+const RECIPIENTS: BitField64 = BitField64::lowest(31);
 /// Millisecond of the node's clock since which the delivery is tracked, modulo 2^20 (17 minutes).
 const TRACKED_SINCE: BitField64 = RECIPIENTS.then(20);
 const TRACKED: BitField64 = TRACKED_SINCE.then(1);
@@ -27,7 +27,8 @@ const SERVER_ANSWER: BitField64 = MULTICAST.then(1);
 const REQUESTED: BitField64 = SERVER_ANSWER.then(1);
 const DELAYED: BitField64 = REQUESTED.then(1);
 const DELIVERED: BitField64 = DELAYED.then(1);
-const STORED: BitField64 = DELIVERED.then(1);
+const NODE_COPY: BitField64 = DELIVERED.then(1);
+const STORED: BitField64 = NODE_COPY.then(1);
 /// All bits below [`STORED`], in a stored message.
 const STORE_NUMBER: BitField64 = BitField64::lowest(63);
 
@@ -54,6 +55,8 @@ pub(crate) enum DeliveryMark {
     Awaited,
     /// A client has acknowledged the message, or the kernel has taken it.
     Confirmed,
+    /// A copy of a message for which another node answers.
+    NodeCopy,
 }
 
 impl DeliveryMark {
@@ -67,6 +70,7 @@ impl DeliveryMark {
             DeliveryMark::Settled => SETTLED,
             DeliveryMark::Awaited => AWAITED,
             DeliveryMark::Confirmed => CONFIRMED,
+            DeliveryMark::NodeCopy => NODE_COPY,
         }
     }
 }
@@ -214,7 +218,7 @@ impl AtomicDeliveryState {
 mod tests {
     use super::*;
 
-    const MARKS: [DeliveryMark; 8] = [
+    const MARKS: [DeliveryMark; 9] = [
         DeliveryMark::Delivered,
         DeliveryMark::Delayed,
         DeliveryMark::Requested,
@@ -223,12 +227,13 @@ mod tests {
         DeliveryMark::Settled,
         DeliveryMark::Awaited,
         DeliveryMark::Confirmed,
+        DeliveryMark::NodeCopy,
     ];
 
     #[test]
     fn each_mark_and_the_recipient_count_are_independent() {
         for set in MARKS {
-            for sessions in [0, 1, 2, u32::MAX as usize] {
+            for sessions in [0, 1, 2, i32::MAX as usize] {
                 let state = AtomicDeliveryState::new(DeliveryState::NEW);
                 state.add_recipients(sessions);
                 state.set(set);

@@ -182,6 +182,18 @@ impl SharedStanza {
         self.delivery_state().load().has(DeliveryMark::Multicast)
     }
 
+    /// Marks a copy of a message for which another node answers. Although nobody waits for its delivery, it is kept until the
+    /// kernel has taken it, so that it is not lost if this node must answer for it later. Must be called before it is queued.
+    pub fn mark_node_copy(&self) {
+        self.delivery_state().set(DeliveryMark::NodeCopy);
+    }
+
+    /// Whether another node answered for the message when it was queued.
+    #[inline]
+    pub fn is_node_copy(&self) -> bool {
+        self.delivery_state().load().has(DeliveryMark::NodeCopy)
+    }
+
     /// A copy with this `to`, or without one. `None` if its start tag would become too long.
     pub fn with_to(&self, to: Option<jid::JidRef<'_>>) -> Option<SharedStanza> {
         let from = self.head().from(self.bytes());

@@ -19,7 +19,7 @@ use super::stream_management::UndeliveredStanza;
 use crate::shared_stanza::SharedStanza;
 
 /// Stanzas that were dequeued without stream management and written to the output: the tracked and stored messages among
-/// them; a few need no allocation.
+/// them, and copies for which another node answers; a few need no allocation.
 #[derive(Debug, Default)]
 pub struct WrittenMessages {
     messages: SmallVec<[WrittenMessage; 8]>,
@@ -41,7 +41,8 @@ impl WrittenMessages {
     pub fn add(&mut self, item: &QueuedStanza) {
         let stanza = &item.stanza;
         self.bytes += stanza.bytes().len() as u64;
-        if stanza.is_stored() || stanza.is_delivery_tracked() && !stanza.is_delivery_confirmed() {
+        let is_tracked = stanza.is_delivery_tracked() && !stanza.is_delivery_confirmed();
+        if is_tracked || stanza.is_stored() || stanza.is_node_copy() {
             let (stanza, to_rewrite) = (stanza.clone(), item.to_rewrite);
             self.messages.push(WrittenMessage { stanza, to_rewrite, end: self.bytes });
         }
@@ -496,6 +497,23 @@ mod tests {
         assert_eq!(settled(std::slice::from_ref(&message)), [true]);
         let left = slow.close_and_drain();
         assert!(left.len() == 1 && !left[0].item.stanza.release_copy());
+    }
+
+    #[test]
+    fn a_copy_for_which_another_node_answers_is_held_until_the_kernel_has_taken_it() {
+        for is_flushed in [true, false] {
+            let outbox = Outbox::new();
+            let copy = SharedStanza::parse(b"<message><body>x</body></message>").unwrap();
+            copy.mark_node_copy();
+            let item = QueuedStanza::new(copy.clone(), ToRewrite::None);
+            outbox.push(item, Urgency::Now, &OutboxLimits::default());
+            assert!(!outbox.retain_unflushed(&mut write(&outbox)), "nobody waits for it");
+            assert!(outbox.find_held(|held| held.is_same(&copy)).is_some());
+            if is_flushed {
+                outbox.confirm_unflushed();
+            }
+            assert_eq!(outbox.close_and_drain().len(), usize::from(!is_flushed));
+        }
     }
 
     #[test]

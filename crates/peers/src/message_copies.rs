@@ -12,12 +12,13 @@
 //! here has ended: the next session receives again what was stored for a session on another node.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use base::TimeOrderedId;
 use jid::JidRef;
 use throng_core::account::Account;
 use throng_core::receipt::{AttachedReceipt, Receipt};
-use throng_core::session::Extension;
+use throng_core::session::{Extension, Session};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 use xml::Ns;
 
@@ -149,20 +150,25 @@ impl Peers<'_> {
         (recorded, receipt)
     }
 
-    /// Tracks the delivery of a message that may be in the queue of a session, so that it gets a backup.
+    /// Tracks the delivery of a message that may be in the queues of sessions, so that it gets a backup.
     fn track_held(&self, account: &Account, id: &StanzaIdText) -> Option<AttachedReceipt> {
         account.host().message_backup.as_ref()?;
-        for session in account.sessions() {
+        let sessions = account.sessions();
+        for session in &sessions {
             let Some(held) = session.outbox.find_held(|stanza| contains(stanza, id)) else { continue };
             if !held.track_delivery(self.clock.now()) {
                 continue;
             }
-            if session.outbox.find_held(|stanza| stanza.is_same(&held)).is_none() {
+            let holds =
+                |session: &&Arc<Session>| session.outbox.find_held(|stanza| stanza.is_same(&held)).is_some();
+            let mut holders = sessions.iter().filter(holds).peekable();
+            if holders.peek().is_none() {
                 // It was written before its delivery was tracked.
                 held.settle_delivery();
                 continue;
             }
-            self.watch_delivery(&session);
+            // Any of them may be the last one that holds it.
+            holders.for_each(|session| self.watch_delivery(session));
             let receipt = Receipt::of_delivery(&held);
             return Some(AttachedReceipt { stanza: held, receipt });
         }

@@ -202,6 +202,9 @@ impl Node {
                     return true;
                 }
                 peers.record_copy(account, &stanza, !copy);
+                if copy && is_stored_offline(stanza.kind()) {
+                    stanza.mark_node_copy();
+                }
             }
             self.deliver(recipient, account, stanza, from, to, work);
         }

@@ -2,10 +2,13 @@
 //!
 //! Each runs on one node, where it must pass, on two and on three. A node's number wraps around.
 
+use std::task::{Context, Waker};
+
 use jid::Jid;
 use store::Subscription;
 use testkit::{NodeClient, TestNodes};
 use throng_commands::account_admin;
+use throng_core::session::{QueuedBatch, WrittenMessages};
 use throng_e2e::several_nodes::{assert_entries_name_tests, assert_outcome};
 
 use crate::chain_observer::{SLOW, take_runs};
@@ -49,6 +52,7 @@ cases! {
     what_two_sessions_leave_unread_is_stored_once,
     what_the_second_session_leaves_unread_is_delivered_by_the_first_only,
     what_one_session_leaves_in_the_store_stays_there_until_another_one_has_it,
+    what_is_in_the_output_of_one_session_stays_in_the_store_until_the_kernel_has_taken_it,
 }
 
 type CaseFn = fn(&TestNodes) -> Result<(), String>;
@@ -305,4 +309,36 @@ fn what_one_session_leaves_in_the_store_stays_there_until_another_one_has_it(
     let received = message_ids(&laptop);
     nodes.settle();
     ensure(received == ["1"] && stored() == 0, &format!("received {received:?}, {} are stored", stored()))
+}
+
+/// A connection that breaks takes what is in its output with it.
+fn what_is_in_the_output_of_one_session_stays_in_the_store_until_the_kernel_has_taken_it(
+    nodes: &TestNodes,
+) -> Result<(), String> {
+    for laptop_ends_first in [false, true] {
+        let [romeo, phone, laptop] = two_sessions(nodes);
+        let (mut batch, mut written) = (QueuedBatch::new(), WrittenMessages::default());
+        let outbox = &laptop.session.outbox;
+        outbox.dequeue(&mut Context::from_waker(Waker::noop()), &mut batch, u32::MAX, 0);
+        batch.drain(..).for_each(|item| written.add(&item));
+        outbox.retain_unflushed(&mut written);
+        nodes.advance(1);
+        nodes.settle();
+        ensure(romeo.handled() == romeo.sent(), "the message has no backup")?;
+        // Its node keeps a session of the account, and so what it knows of the message.
+        let tablet = online(nodes, 1, "juliet", "tablet");
+        let sessions = if laptop_ends_first { [&laptop, &phone] } else { [&phone, &laptop] };
+        for session in sessions {
+            session.close();
+            nodes.settle();
+            nodes.advance(1);
+            nodes.settle();
+        }
+        let received = message_ids(&tablet);
+        tablet.close();
+        romeo.close();
+        nodes.settle();
+        ensure(received == ["1"], &format!("received {received:?}, {laptop_ends_first}"))?;
+    }
+    Ok(())
 }

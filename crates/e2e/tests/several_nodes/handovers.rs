@@ -655,6 +655,30 @@ fn a_copy_that_arrives_while_stored_messages_are_being_delivered_is_not_stored()
     }
 }
 
+/// Otherwise nothing that this node sends the other one after it would count as handled.
+#[test]
+fn a_copy_that_another_session_still_has_is_safe_soon_when_one_session_ends() {
+    const COPY: EnvelopeKind = EnvelopeKind::Engine(0);
+    let test = Peer::new();
+    let first = test.online(0, "juliet", "balcony");
+    let _second = test.online(0, "juliet", "garden");
+    first.recv();
+    let id = "x".repeat(base::TimeOrderedId::CHARS);
+    let stanza_id = format!("</body><stanza-id xmlns='urn:xmpp:sid:0' id='{id}' by='{JULIET}'/>");
+    let message = handed_over("1").replace("</body>", &stanza_id);
+    let send = |kind, tracked| {
+        let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
+        test.send_tracked(kind, recipients, &message, tracked)
+    };
+    send(COPY, false);
+    let ticket = send(EnvelopeKind::ChainHasRun, true);
+    assert!(test.inbox.receipt(test.nodes.id(0)) < Some(ticket), "it is in their queues only");
+    first.close();
+    test.nodes.advance(1);
+    test.nodes.settle();
+    assert!(test.inbox.receipt(test.nodes.id(0)) >= Some(ticket), "it has a backup");
+}
+
 #[test]
 fn contacts_and_other_resources_on_a_lost_node_become_unavailable() {
     let test = Peer::new();
