@@ -372,10 +372,11 @@ impl ConnectedClient {
     }
 }
 
-/// Reads all stored messages: these must be among them.
+/// Reads all stored messages: these must be among them. They arrive in order, and each once.
 fn read_missing(port: u16, user: &str, mut missing: BTreeSet<(u32, u32)>) {
     // A message that arrives follows all that are stored.
     const LAST: (u32, u32) = (u32::MAX, 0);
+    let mut last = None;
     let mut client = TextClient::login(port, user);
     client.send(&format!(
         "<presence/><message to='{user}@{DOMAIN}' type='chat'><body>{} {}</body></message>",
@@ -387,6 +388,8 @@ fn read_missing(port: u16, user: &str, mut missing: BTreeSet<(u32, u32)>) {
         if number == LAST {
             break;
         }
+        assert!(last < Some(number), "{user}: not in order, or twice: {number:?} after {last:?}");
+        last = Some(number);
         missing.remove(&number);
     }
     assert!(missing.is_empty(), "{user}: acknowledged messages are lost: {missing:?}");
