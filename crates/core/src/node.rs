@@ -151,12 +151,8 @@ impl Node {
             peers: parts.peers,
             account_views: parts.account_views,
             lanes: RecipientLanes::default(),
-            // Their sources bound them.
-            presence_jobs: KeyedQueues::new(KeyedQueueLimits {
-                bytes_per_key: 0,
-                bytes: 0,
-                forced_bytes: usize::MAX,
-            }),
+            // The streams of the senders bound the broadcasts, which are forced; one to 50 000 contacts takes about 1 MiB.
+            presence_jobs: KeyedQueues::new(KeyedQueueLimits::without_forced_bound(4 << 20, 64 << 20)),
             epochs: Box::new([const { AtomicU32::new(0) }; 256]),
             ended_streams: EndedStreams::default(),
             account_rates: AccountRates::default(),

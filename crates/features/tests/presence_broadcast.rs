@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 
 use store::Subscription;
@@ -258,4 +259,24 @@ fn a_session_that_moves_to_another_node_is_available_after_it_was_unavailable() 
         assert!(received.contains(&"unavailable".to_owned()), "{}: {received:?}", contact.full());
         assert_eq!(received.last().map(String::as_str), Some("2"), "{}: {received:?}", contact.full());
     }
+}
+
+#[test]
+fn presence_of_other_nodes_that_waits_for_a_broadcast_is_bounded_and_none_is_lost() {
+    let engine = TestNode::new(ALL);
+    let contacts = contacts(&engine, LARGE);
+    let juliet = engine.connect("juliet", "balcony");
+    broadcast(&engine.node, &juliet.session, "1");
+    let delivered = Arc::new(AtomicUsize::new(0));
+    for _ in 0..100 {
+        let delivered = delivered.clone();
+        engine.node.after_broadcasts(juliet.session.account.hash, 1024 * 1024, move || {
+            delivered.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    assert!(!is_reached(contacts.last().unwrap()), "the broadcast is in progress");
+    assert_eq!(delivered.load(Ordering::Relaxed), 97, "three waited");
+    engine.run_tasks();
+    assert_eq!(delivered.load(Ordering::Relaxed), 100);
+    assert_received(&contacts, &["1"]);
 }

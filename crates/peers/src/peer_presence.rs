@@ -336,8 +336,12 @@ impl Peers<'_> {
         if self.is_broadcasting(hash) {
             // The session of an address may have moved: its `unavailable` from here must not follow what it sent there.
             let (node, envelope, size) = (self.owned(), envelope.clone(), envelope.encoded_len());
-            let deliver = move || node.view().deliver_change(&envelope, &change);
-            self.after_broadcasts(hash, size, deliver);
+            self.after_broadcasts(hash, size, move || {
+                // Decoded again, because a decoded blocklist is much larger than its octets.
+                if let Some(change) = decode_change(&envelope.bytes) {
+                    node.view().deliver_change(&envelope, &change);
+                }
+            });
         } else {
             self.deliver_change(envelope, &change);
         }

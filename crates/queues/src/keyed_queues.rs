@@ -40,6 +40,13 @@ pub struct KeyedQueueLimits {
     pub forced_bytes: usize,
 }
 
+impl KeyedQueueLimits {
+    /// Limits of the items that are not forced; something else bounds the forced ones.
+    pub fn without_forced_bound(bytes_per_key: usize, bytes: usize) -> KeyedQueueLimits {
+        KeyedQueueLimits { bytes_per_key, bytes, forced_bytes: usize::MAX }
+    }
+}
+
 /// Result of [`KeyedQueues::push`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum KeyedPushOutcome<T> {

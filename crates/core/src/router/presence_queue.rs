@@ -12,7 +12,8 @@
 //!   removed or blocked since have not received it, because the session was no longer available.
 //!
 //! A task of its own handles the chunks, so that the end of the sender's stream does not end them. The sender's next stanza waits.
-//! That bounds the queues: each stream and each event of a session adds at most one broadcast.
+//! That bounds the broadcasts: each stream and each event of a session adds at most one. Presence from another node has bounds in
+//! bytes; above them it does not wait, so that the node that sends it does.
 //!
 //! Not implemented: chunks for contacts on other nodes. Their envelopes are sent at once, because a node releases its claim to
 //! an address after them; a contact costs a look-up in the directory and 16 bytes.
@@ -180,7 +181,12 @@ impl Node {
             _end: issuer,
         };
         let size = stanza.bytes().len().saturating_add(size_of_val(contacts));
-        self.enter_presence_queue(account.hash, Box::new(move |node: &Arc<Node>| broadcast.step(node)), size);
+        self.enter_presence_queue(
+            account.hash,
+            Box::new(move |node: &Arc<Node>| broadcast.step(node)),
+            size,
+            true,
+        );
         work.pending.push(Box::pin(async move {
             // The issuer is dropped at the end, which is no failure here.
             let _ = poll_fn(|cx| end.poll_outcome(cx)).await;
@@ -188,10 +194,16 @@ impl Node {
         }));
     }
 
-    fn enter_presence_queue(self: &Arc<Self>, key: u64, job: PresenceJob, size: usize) {
-        let size = size.saturating_add(JOB_OVERHEAD);
-        if let KeyedPushOutcome::Owner(first) = self.presence_jobs.push_forced(key, job, size) {
-            PresenceQueue { node: self.clone(), key, ended: false }.begin(first);
+    fn enter_presence_queue(self: &Arc<Self>, key: u64, job: PresenceJob, size: usize, forced: bool) {
+        let (jobs, size) = (&self.presence_jobs, size.saturating_add(JOB_OVERHEAD));
+        let entered = if forced { jobs.push_forced(key, job, size) } else { jobs.push(key, job, size) };
+        match entered {
+            KeyedPushOutcome::Owner(job) => {
+                PresenceQueue { node: self.clone(), key, ended: false }.begin(job)
+            }
+            // The order is not kept for a node that sends more than a correct one.
+            KeyedPushOutcome::Full(mut job) => _ = job(self),
+            KeyedPushOutcome::Queued => {}
         }
     }
 
@@ -201,7 +213,7 @@ impl Node {
     }
 
     /// Calls `deliver` when the broadcasts of the account with this hash that are in progress have ended. `size`: bytes that it
-    /// holds.
+    /// holds; if too many wait, it is called at once.
     pub fn after_broadcasts(
         self: &Arc<Self>,
         hash: u64,
@@ -215,6 +227,6 @@ impl Node {
             }
             ControlFlow::Break(())
         };
-        self.enter_presence_queue(hash, Box::new(job), size);
+        self.enter_presence_queue(hash, Box::new(job), size, false);
     }
 }
