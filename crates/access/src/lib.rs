@@ -1,5 +1,6 @@
-//! Access to accounts, which interfaces share: the queries of a login, the throttle of failed logins, the log of logins and ended sessions, and
-//! information about the connections of sessions; the views of accounts that follow the store.
+//! What streams and the API share about accounts: the queries of a login, the throttle of failed logins, the log of logins and
+//! ended sessions, information about the connections of sessions, and the views of accounts (rosters, blocklists), which are read
+//! again when the store changes.
 //!
 //! Not implemented: the mechanisms, which are in `sasl`, and their negotiation, which is in `streams` and `api`.
 

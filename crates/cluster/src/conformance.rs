@@ -509,7 +509,7 @@ fn broadcasts_reach_the_others(lab: &dyn TestCluster) {
 fn every_field_arrives_unchanged(lab: &dyn TestCluster) {
     let seats = attach_recorders(lab);
     let ids = base::TimeOrderedIdGenerator::new("test", 1);
-    let kinds = [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun, EnvelopeKind::SessionFacts]
+    let kinds = [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun, EnvelopeKind::SessionReport]
         .into_iter()
         .chain(InvalidationSubject::ALL.map(EnvelopeKind::Invalidation))
         .chain([EnvelopeKind::Engine(0), EnvelopeKind::Engine(EnvelopeKind::MAX_ENGINE)]);

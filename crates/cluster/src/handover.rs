@@ -68,7 +68,7 @@ pub enum PeerViolation {
     Kind,
     /// Contents that do not fit the kind: no stanza, or one that is not addressed to the recipients.
     Payload,
-    /// More questions than this node keeps.
+    /// More queries than this node keeps of one other.
     Rate,
     /// Envelopes that are not settled in time. A correct node whose store fails does this, too.
     Unsettled,

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | 1 | run the chain |
 //! | 2 | the chain has run |
-//! | 3 | session facts |
+//! | 3 | session report |
 //! | 16, 17, 18, 20, 21 | invalidation, one for each subject |
 //! | 128 to 255 | kinds of the engine |
 
@@ -18,7 +18,7 @@ pub enum EnvelopeKind {
     ChainHasRun,
     /// The sender's sessions of an account, for every other node with sessions of it: resource, priority, flags, time of the
     /// bind. The engine defines the octets.
-    SessionFacts,
+    SessionReport,
     /// Data of the recipients changed in the store: forget or read again what is in memory.
     Invalidation(InvalidationSubject),
     /// A kind that the engine defines: 0 to [`EnvelopeKind::MAX_ENGINE`].
@@ -71,7 +71,7 @@ impl EnvelopeKind {
         match self {
             EnvelopeKind::RunChain => "run chain",
             EnvelopeKind::ChainHasRun => "chain has run",
-            EnvelopeKind::SessionFacts => "session facts",
+            EnvelopeKind::SessionReport => "session report",
             EnvelopeKind::Invalidation(subject) => subject.as_str(),
             EnvelopeKind::Engine(_) => "engine",
         }
@@ -85,7 +85,7 @@ impl EnvelopeKind {
         match self {
             EnvelopeKind::RunChain => Some(1),
             EnvelopeKind::ChainHasRun => Some(2),
-            EnvelopeKind::SessionFacts => Some(3),
+            EnvelopeKind::SessionReport => Some(3),
             EnvelopeKind::Invalidation(subject) => Some(subject as u8),
             EnvelopeKind::Engine(number) => ENGINE.checked_add(number),
         }
@@ -96,7 +96,7 @@ impl EnvelopeKind {
         match byte {
             1 => Some(EnvelopeKind::RunChain),
             2 => Some(EnvelopeKind::ChainHasRun),
-            3 => Some(EnvelopeKind::SessionFacts),
+            3 => Some(EnvelopeKind::SessionReport),
             ENGINE..=u8::MAX => Some(EnvelopeKind::Engine(byte - ENGINE)),
             _ => InvalidationSubject::ALL
                 .into_iter()

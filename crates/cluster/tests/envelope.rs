@@ -82,7 +82,7 @@ fn the_encoding_of_version_3_never_changes() {
 #[test]
 fn the_octet_of_each_kind_never_changes() {
     let subjects = InvalidationSubject::ALL.map(EnvelopeKind::Invalidation);
-    let kinds = [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun, EnvelopeKind::SessionFacts];
+    let kinds = [EnvelopeKind::RunChain, EnvelopeKind::ChainHasRun, EnvelopeKind::SessionReport];
     let octets = |kinds: &[EnvelopeKind]| kinds.iter().filter_map(|kind| kind.to_byte()).collect::<Vec<_>>();
     assert_eq!(octets(&kinds), [1, 2, 3]);
     assert_eq!(octets(&subjects), [16, 17, 18, 20, 21]);

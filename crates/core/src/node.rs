@@ -383,7 +383,7 @@ impl Node {
 
     /// Performs effects that do not belong to a stanza of a session.
     pub fn perform(self: &Arc<Self>, effects: Effects) {
-        self.run_effects_spawned(RoutingWork { effects, ..RoutingWork::default() });
+        self.perform_effects_spawned(RoutingWork { effects, ..RoutingWork::default() });
     }
 
     /// Like [`Node::perform`], for a source whose effects have an order, such as a serial task: it must await the returned
@@ -393,7 +393,7 @@ impl Node {
         self: &Arc<Self>,
         effects: Effects,
     ) -> Option<base::spawn::BoxFuture<'static, ()>> {
-        self.run_effects(RoutingWork { effects, ..RoutingWork::default() }).into_future(self)
+        self.perform_effects(RoutingWork { effects, ..RoutingWork::default() }).into_future(self)
     }
 }
 

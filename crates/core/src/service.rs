@@ -1,8 +1,8 @@
 //! Services: addresses of their own that features provide, such as `proxy.example.com`.
 //!
-//! A feature declares a `ServiceSpec` and registers handlers; the engine does the rest. The service has an IQ table
-//! with its own errors, answers service discovery, limits the rate of each sender, is counted in the metrics, and is an item
-//! of its domain. Its address and the rate are options of the module, and follow a reload.
+//! A feature declares a `ServiceSpec` and registers handlers; the engine and `feature-api` do the rest. The service has an IQ
+//! table with its own errors, answers service discovery, limits the rate of each sender, is counted in the metrics, and is an
+//! item of its domain. Its address and the rate are options of the module, and follow a reload.
 //!
 //! Requests address the *service* (its domain), an *item* (`item@service`) or an *item's resource*
 //! (`item@service/resource`); see [`crate::iq::IqTarget`]. A feature without a service may register requests to the

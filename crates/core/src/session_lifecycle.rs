@@ -216,7 +216,7 @@ impl Node {
                 self.announce_readiness(account);
             }
         });
-        self.run_effects_spawned(work);
+        self.perform_effects_spawned(work);
         // After `unavailable`: if this node is lost before other nodes receive that, they send it for its claims.
         // Claims are counted, so another session may have begun.
         if was_last && let Some(peers) = self.peers() {
@@ -257,7 +257,7 @@ impl Node {
             let replaced = rerouted.iter().filter(|message| !message.is_backed_up() && !message.is_shared());
             replaced.for_each(SharedStanza::settle_delivery);
         };
-        match self.run_effects(work).into_future(self) {
+        match self.perform_effects(work).into_future(self) {
             None => settle(rerouted),
             Some(rest) if rerouted.is_empty() => self.spawner.spawn("routing", rest),
             Some(rest) => self.spawner.spawn(

@@ -32,7 +32,7 @@ struct ByKind {
 
 /// Kind of a stanza and where it was routed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByWay {
+struct ByOutcome {
     kind: &'static str,
     outcome: &'static str,
 }
@@ -148,8 +148,8 @@ impl Metrics {
     pub fn new(registry: &mut Registry) -> Metrics {
         let stanzas = Family::<ByKind, StripedCounter>::default();
         let handle = |direction| KINDS.map(|kind| stanzas.get_or_create_owned(&ByKind { kind, direction }));
-        let routed = Family::<ByWay, StripedCounter>::default();
-        let by_kind = |outcome| KINDS.map(|kind| routed.get_or_create_owned(&ByWay { kind, outcome }));
+        let routed = Family::<ByOutcome, StripedCounter>::default();
+        let by_kind = |outcome| KINDS.map(|kind| routed.get_or_create_owned(&ByOutcome { kind, outcome }));
         let micros = || Arc::new(Histogram::new(LATENCY_BUCKETS_MICROS));
         let sizes = || Arc::new(Histogram::new(SIZE_BUCKETS));
         let metrics = Metrics {
@@ -215,7 +215,7 @@ impl Metrics {
             routed,
         );
         metrics.register_counters(registry);
-        metrics.register_tallies(registry);
+        metrics.register_families(registry);
         metrics.register_histograms(registry);
         metrics
     }
@@ -267,7 +267,7 @@ impl Metrics {
         }
     }
 
-    fn register_tallies(&self, registry: &mut Registry) {
+    fn register_families(&self, registry: &mut Registry) {
         registry.register(
             "throng_sessions_connected",
             "Connected sessions by transport; the other sessions are detached and can be resumed",

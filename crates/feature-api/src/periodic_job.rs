@@ -1,7 +1,7 @@
 //! Periodic jobs of features, such as the removal of expired files.
 //!
 //! A feature declares a [`PeriodicJobSpec`] and registers a handler with
-//! `FeatureBuilder::periodic_job`; the engine runs it for each domain, with the clock of the node: first
+//! `FeatureBuilder::periodic_job`; `PeriodicJobs` runs it for each domain, with the clock of the node: first
 //! at the start, then an interval after each end. Runs of one job never overlap, and a job that fails or panics runs again
 //! after the interval.
 //!

@@ -1,6 +1,7 @@
 //! Chains of handlers: their order in phases, the stanzas in which each is interested, deferred decisions, and handlers that panic.
 //!
-//! Not implemented: the hook points and the contexts of their handlers, which are the engine's (`core/src/hooks/point.rs`).
+//! Not implemented: the hook points and the contexts of their handlers, which are the engine's (`core/src/hooks/point.rs`). There
+//! the types below have shorter names: `Flow`, `DeferredOutcome`, `HandlerOutcome`, `DeferredDecision`, `ChainResult`.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 

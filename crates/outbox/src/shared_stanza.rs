@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use base::clock::Millis;
+use jid::Jid;
 use stanza::{Element, Head, StanzaKind};
 use triomphe::ThinArc;
 use xml::{NamespaceContext, Ns};
@@ -353,6 +354,16 @@ impl SharedStanza {
     #[inline]
     pub fn head(&self) -> &Head {
         &self.0.header.header.head
+    }
+
+    /// The sender's address, if the stanza has one that is valid.
+    pub fn sender(&self) -> Option<Jid> {
+        self.head().from(self.bytes()).and_then(|from| Jid::parse(&from).ok())
+    }
+
+    /// The recipient's address, if the stanza has one that is valid.
+    pub fn recipient(&self) -> Option<Jid> {
+        self.head().to(self.bytes()).and_then(|to| Jid::parse(&to).ok())
     }
 
     /// The stanza.

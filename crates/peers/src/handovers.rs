@@ -5,19 +5,19 @@
 //! handled here. Either can happen before the thread that sent the envelope knows its ticket. While such a thread is at
 //! work, returns of unknown tickets are remembered for it.
 //!
-//! The *way* of an address is the node to which its stanzas are handed over. When the home moves, a stanza from a client's
-//! stream takes the new way only once everything on the old one has ended: otherwise it could overtake a stanza that
+//! The *path* of an address is the node to which its stanzas are handed over. When the home moves, a stanza from a client's
+//! stream takes the new path only once everything on the old one has ended: otherwise it could overtake a stanza that
 //! returns from the old home.
 //!
 //! A node that does not settle a hand-over within [`MAX_OPEN_SECONDS`], although it stays a member, fails its receipt, and later
-//! stanzas take the new way: it must not stop the streams of clients. If such a hand-over returns after its sender received the
+//! stanzas take the new path: it must not stop the streams of clients. If such a hand-over returns after its sender received the
 //! error, it is dropped.
 //!
-//! A message that is being stored is on a way, too, which leads to this node. It must be in the store before a later one is handed to
+//! A message that is being stored is on a path, too, which leads to this node. It must be in the store before a later one is handed to
 //! the node where its recipient has logged in meanwhile.
 //!
 //! Not implemented: the order of stanzas that do not come from a client's stream when a home moves. A stanza that waited in a
-//! lane could wait for itself, because the stanza that ends the old way may have to pass the same lane.
+//! lane could wait for itself, because the stanza that ends the old path may have to pass the same lane.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -29,14 +29,13 @@ use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
 use cluster::{Envelope, NodeId, PeerViolation, RefusalReason, RefusedEnvelope, Ticket};
 use hashbrown::HashMap;
-use jid::Jid;
 use smallvec::SmallVec;
 use stanza::{StanzaCondition, StanzaError};
 use throng_core::receipt::{AttachedReceipt, Receipt, ReceiptIssuer, receipt_pair};
 use throng_core::router::lanes::LaneCompletion;
 
-use super::remote::PeerState;
-use crate::Peers;
+use super::home::PeerState;
+use crate::ClusteredNode;
 
 /// Octets of presence that one node has not settled: half of the queue, so that presence never takes the room of messages.
 /// Further presence becomes due (`presence_resync.rs`).
@@ -51,8 +50,8 @@ const MAX_OPEN_SECONDS: u32 = 30;
 struct OpenHandover {
     /// The receipt of the sender's stanza.
     issuer: Option<ReceiptIssuer>,
-    /// Hash of the address whose way it uses.
-    way: Option<u64>,
+    /// Hash of the address whose path it uses.
+    path: Option<u64>,
     /// Its octets, if it is presence.
     presence: usize,
     /// Second of the node's clock at which it was sent.
@@ -79,12 +78,12 @@ struct NodeHandovers {
 
 /// Hand-overs for one address, with their number for each node.
 #[derive(Default)]
-struct AddressWays {
+struct AddressPaths {
     nodes: SmallVec<[(NodeId, u32); 1]>,
     waiting: Vec<Waker>,
 }
 
-impl AddressWays {
+impl AddressPaths {
     fn has_other(&self, home: NodeId) -> bool {
         self.nodes.iter().any(|(node, _)| *node != home)
     }
@@ -94,12 +93,12 @@ impl AddressWays {
 struct HandoverState {
     nodes: BTreeMap<NodeId, NodeHandovers>,
     /// By hash: two addresses with one hash wait for each other, which is harmless.
-    ways: HashMap<u64, AddressWays>,
+    paths: HashMap<u64, AddressPaths>,
 }
 
 impl HandoverState {
-    fn open_way(&mut self, way: u64, node: NodeId) {
-        let nodes = &mut self.ways.entry(way).or_default().nodes;
+    fn open_path(&mut self, path: u64, node: NodeId) {
+        let nodes = &mut self.paths.entry(path).or_default().nodes;
         match nodes.iter_mut().find(|(other, _)| *other == node) {
             Some((_, count)) => *count = count.saturating_add(1),
             None => nodes.push((node, 1)),
@@ -107,20 +106,20 @@ impl HandoverState {
     }
 
     /// Ends one hand-over of an address. Those that wait for it must be woken after the lock is released.
-    fn close_way(&mut self, way: Option<u64>, node: NodeId, woken: &mut Vec<Waker>) {
-        let Some(way) = way else { return };
-        let Some(ways) = self.ways.get_mut(&way) else { return };
-        let Some(at) = ways.nodes.iter().position(|(other, _)| *other == node) else { return };
-        ways.nodes[at].1 -= 1;
-        if ways.nodes[at].1 > 0 {
+    fn close_path(&mut self, path: Option<u64>, node: NodeId, woken: &mut Vec<Waker>) {
+        let Some(path) = path else { return };
+        let Some(paths) = self.paths.get_mut(&path) else { return };
+        let Some(at) = paths.nodes.iter().position(|(other, _)| *other == node) else { return };
+        paths.nodes[at].1 -= 1;
+        if paths.nodes[at].1 > 0 {
             return;
         }
-        ways.nodes.swap_remove(at);
-        woken.append(&mut ways.waiting);
-        if ways.nodes.is_empty() {
-            self.ways.remove(&way);
-            if self.ways.is_empty() {
-                self.ways = HashMap::new();
+        paths.nodes.swap_remove(at);
+        woken.append(&mut paths.waiting);
+        if paths.nodes.is_empty() {
+            self.paths.remove(&path);
+            if self.paths.is_empty() {
+                self.paths = HashMap::new();
             }
         }
     }
@@ -132,11 +131,11 @@ pub(super) struct Handovers(LeafMutex<HandoverState>);
 
 impl Handovers {
     /// An envelope is about to be sent.
-    fn begin(&self, node: NodeId, way: Option<u64>) {
+    fn begin(&self, node: NodeId, path: Option<u64>) {
         let mut state = self.0.lock();
         state.nodes.entry(node).or_default().sending += 1;
-        if let Some(way) = way {
-            state.open_way(way, node);
+        if let Some(path) = path {
+            state.open_path(path, node);
         }
     }
 
@@ -144,7 +143,7 @@ impl Handovers {
     fn sent(
         &self,
         node: NodeId,
-        way: Option<u64>,
+        path: Option<u64>,
         ticket: Option<Ticket>,
         needs_receipt: bool,
         now: u32,
@@ -160,15 +159,16 @@ impl Handovers {
             at.returned = BTreeMap::new();
         }
         let receipt = match ticket {
-            // Its way ends when it was handled here.
+            // Its path ends when it was handled here.
             Some(_) if returned.is_some() => returned.filter(|_| needs_receipt),
             Some(ticket) if at.ended < Some(ticket) => {
                 let (issuer, receipt) = needs_receipt.then(receipt_pair).unzip();
-                at.open.insert(ticket, OpenHandover { issuer, way, sent_at: now, ..OpenHandover::default() });
+                at.open
+                    .insert(ticket, OpenHandover { issuer, path, sent_at: now, ..OpenHandover::default() });
                 receipt
             }
             _ => {
-                state.close_way(way, node, &mut woken);
+                state.close_path(path, node, &mut woken);
                 None
             }
         };
@@ -218,7 +218,7 @@ impl Handovers {
         at.ended = at.ended.max(Some(up_to));
         at.presence -= ended.values().map(|handover| handover.presence).sum::<usize>();
         for handover in ended.values() {
-            state.close_way(handover.way, node, &mut woken);
+            state.close_path(handover.path, node, &mut woken);
         }
         drop(guard);
         for issuer in ended.into_values().filter_map(|handover| handover.issuer) {
@@ -227,8 +227,8 @@ impl Handovers {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// An envelope has returned. `way`: that of its stanza.
-    fn returned(&self, by: NodeId, ticket: Ticket, way: Option<u64>) -> OpenHandover {
+    /// An envelope has returned. `path`: that of its stanza.
+    fn returned(&self, by: NodeId, ticket: Ticket, path: Option<u64>) -> OpenHandover {
         let mut state = self.0.lock();
         let Some(at) = state.nodes.get_mut(&by) else { return OpenHandover::default() };
         if let Some(open) = at.open.remove(&ticket) {
@@ -240,7 +240,7 @@ impl Handovers {
         }
         let (issuer, receipt) = receipt_pair();
         at.returned.insert(ticket, receipt);
-        OpenHandover { issuer: Some(issuer), way, ..OpenHandover::default() }
+        OpenHandover { issuer: Some(issuer), path, ..OpenHandover::default() }
     }
 
     /// A node has left. Every ticket has ended before; a receipt that is left fails, because nothing else would settle it.
@@ -256,7 +256,7 @@ impl Handovers {
             state.nodes.remove(&node);
         }
         for handover in open.values() {
-            state.close_way(handover.way, node, &mut woken);
+            state.close_path(handover.path, node, &mut woken);
         }
         drop(guard);
         drop(open);
@@ -266,7 +266,7 @@ impl Handovers {
     /// Gives up what was not settled in time. Returns the nodes that did not, with the number of hand-overs.
     fn give_up_overdue(&self, now: u32) -> Vec<(NodeId, u64)> {
         let (mut woken, mut failed, mut slow) = (Vec::new(), Vec::new(), Vec::new());
-        let mut ways = Vec::new();
+        let mut paths = Vec::new();
         let mut guard = self.0.lock();
         let state = &mut *guard;
         for (node, at) in &mut state.nodes {
@@ -277,16 +277,16 @@ impl Handovers {
                     break;
                 }
                 at.given_up = Some(*ticket);
-                let (issuer, way) = (open.issuer.take(), open.way.take());
-                count += u64::from(issuer.is_some() || way.is_some());
+                let (issuer, path) = (open.issuer.take(), open.path.take());
+                count += u64::from(issuer.is_some() || path.is_some());
                 open.failed = issuer.is_some();
                 failed.extend(issuer);
-                ways.extend(way.map(|way| (way, *node)));
+                paths.extend(path.map(|path| (path, *node)));
             }
             slow.extend((count > 0).then_some((*node, count)));
         }
-        for (way, node) in ways {
-            state.close_way(Some(way), node, &mut woken);
+        for (path, node) in paths {
+            state.close_path(Some(path), node, &mut woken);
         }
         drop(guard);
         for issuer in failed {
@@ -296,29 +296,29 @@ impl Handovers {
         slow
     }
 
-    fn open_way(&self, way: u64, node: NodeId) {
-        self.0.lock().open_way(way, node);
+    fn open_path(&self, path: u64, node: NodeId) {
+        self.0.lock().open_path(path, node);
     }
 
-    fn close_way(&self, way: u64, node: NodeId) {
+    fn close_path(&self, path: u64, node: NodeId) {
         let mut woken = Vec::new();
-        self.0.lock().close_way(Some(way), node, &mut woken);
+        self.0.lock().close_path(Some(path), node, &mut woken);
         woken.into_iter().for_each(Waker::wake);
     }
 
     /// Whether hand-overs of this address to other nodes than `home` are outstanding.
-    fn uses_other_way(&self, way: u64, home: NodeId) -> bool {
-        self.0.lock().ways.get(&way).is_some_and(|ways| ways.has_other(home))
+    fn uses_other_path(&self, path: u64, home: NodeId) -> bool {
+        self.0.lock().paths.get(&path).is_some_and(|paths| paths.has_other(home))
     }
 
     /// Ready when all hand-overs of this address to other nodes than `home` have ended.
-    fn poll_old_way(&self, way: u64, home: NodeId, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_old_path(&self, path: u64, home: NodeId, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.0.lock();
-        let Some(ways) = state.ways.get_mut(&way).filter(|ways| ways.has_other(home)) else {
+        let Some(paths) = state.paths.get_mut(&path).filter(|paths| paths.has_other(home)) else {
             return Poll::Ready(());
         };
-        if !ways.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-            ways.waiting.push(cx.waker().clone());
+        if !paths.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            paths.waiting.push(cx.waker().clone());
         }
         Poll::Pending
     }
@@ -326,7 +326,7 @@ impl Handovers {
 
 /// A hand-over that has returned and is being handled here. Dropped before it is settled, it fails the receipt.
 pub(super) struct ReturnedHandover {
-    peers: Arc<PeerState>,
+    state: Arc<PeerState>,
     by: NodeId,
     open: OpenHandover,
     /// The sender's stream waits until the message is safe.
@@ -334,15 +334,15 @@ pub(super) struct ReturnedHandover {
 }
 
 impl ReturnedHandover {
-    fn close_way(&mut self) {
-        if let Some(way) = self.open.way.take() {
-            self.peers.handovers.close_way(way, self.by);
+    fn close_path(&mut self) {
+        if let Some(path) = self.open.path.take() {
+            self.state.handovers.close_path(path, self.by);
         }
     }
 
     /// The stanza is safe, or its sender has received an error.
     pub(super) fn settle(mut self) {
-        self.close_way();
+        self.close_path();
         if let Some(issuer) = self.open.issuer.take() {
             issuer.settle(Ok(()));
         }
@@ -355,7 +355,7 @@ impl LaneCompletion for ReturnedHandover {
     }
 
     fn routed(&mut self) {
-        self.close_way();
+        self.close_path();
     }
 
     fn complete(self: Box<Self>) {
@@ -365,61 +365,60 @@ impl LaneCompletion for ReturnedHandover {
 
 impl Drop for ReturnedHandover {
     fn drop(&mut self) {
-        self.close_way();
+        self.close_path();
     }
 }
 
-impl Peers<'_> {
-    /// Sends a stanza to another node. `way`: the hash of its recipient, if its chain has not begun. Returns its receipt,
+impl ClusteredNode<'_> {
+    /// Sends a stanza to another node. `path`: the hash of its recipient, if its chain has not begun. Returns its receipt,
     /// if it needs one and has not ended already.
     pub(super) fn hand_over(
         &self,
         node: NodeId,
         envelope: Envelope,
-        way: Option<u64>,
+        path: Option<u64>,
         needs_receipt: bool,
     ) -> Result<Option<Receipt>, Box<RefusedEnvelope>> {
-        let handovers = &self.peers.handovers;
-        handovers.begin(node, way);
+        let handovers = &self.state.handovers;
+        handovers.begin(node, path);
         let sent = self.cluster.deliver(node, envelope);
         let ticket = sent.as_ref().ok().copied();
-        let receipt = handovers.sent(node, way, ticket, needs_receipt, self.seconds());
+        let receipt = handovers.sent(node, path, ticket, needs_receipt, self.seconds());
         sent.map(|_| receipt)
     }
 
     /// Sends presence to another node.
     pub(super) fn hand_over_presence(&self, node: NodeId, envelope: Envelope) -> Result<(), RefusalReason> {
         let octets = envelope.encoded_len();
-        if !self.peers.handovers.begin_presence(node, octets) {
+        if !self.state.handovers.begin_presence(node, octets) {
             return Err(RefusalReason::QueueFull);
         }
         let sent = self.cluster.deliver(node, envelope);
-        self.peers.handovers.presence_sent(node, octets, sent.as_ref().ok().copied());
+        self.state.handovers.presence_sent(node, octets, sent.as_ref().ok().copied());
         sent.map(drop).map_err(|refused| refused.reason)
     }
 
     /// What a stanza must wait for before it may go to `home`, if its recipient was elsewhere before.
-    pub(super) fn wait_for_old_way(&self, way: u64, home: NodeId) -> Option<BoxFuture<'static, ()>> {
-        if !self.peers.handovers.uses_other_way(way, home) {
+    pub(super) fn wait_for_old_path(&self, path: u64, home: NodeId) -> Option<BoxFuture<'static, ()>> {
+        if !self.state.handovers.uses_other_path(path, home) {
             return None;
         }
-        let peers = self.peers.clone();
-        Some(Box::pin(poll_fn(move |cx| peers.handovers.poll_old_way(way, home, cx))))
+        let state = self.state.clone();
+        Some(Box::pin(poll_fn(move |cx| state.handovers.poll_old_path(path, home, cx))))
     }
 
     /// The receipt of a message that this node writes: until then, later ones for its recipient must not go to another node.
-    pub(super) fn hold_way(&self, attached: AttachedReceipt) -> AttachedReceipt {
+    pub(super) fn hold_path(&self, attached: AttachedReceipt) -> AttachedReceipt {
         let AttachedReceipt { stanza, receipt: written } = attached;
-        let to = stanza.head().to(stanza.bytes()).and_then(|to| Jid::parse(&to).ok());
-        let Some(way) = to.map(|to| self.routing_table.hash(to.as_ref())) else {
+        let Some(path) = stanza.recipient().map(|to| self.routing_table.hash(to.as_ref())) else {
             return AttachedReceipt { stanza, receipt: written };
         };
         let (issuer, receipt) = receipt_pair();
-        let (peers, own) = (self.peers.clone(), self.cluster.node());
-        self.peers.handovers.open_way(way, own);
+        let (state, own) = (self.state.clone(), self.cluster.node());
+        self.state.handovers.open_path(path, own);
         let task = async move {
             let outcome = poll_fn(|cx| written.poll_outcome(cx)).await;
-            peers.handovers.close_way(way, own);
+            state.handovers.close_path(path, own);
             issuer.settle(outcome);
         };
         self.spawner.spawn("receipt", Box::pin(task));
@@ -428,7 +427,7 @@ impl Peers<'_> {
 
     /// Gives up what other nodes did not settle in time. Called by the sweep.
     pub(super) fn give_up_overdue_handovers(&self, now: u32) {
-        for (node, count) in self.peers.handovers.give_up_overdue(now) {
+        for (node, count) in self.state.handovers.give_up_overdue(now) {
             // A correct node may be slow, too: its store may fail for this time.
             self.count_violations(node, PeerViolation::Unsettled, count, |node| {
                 tracing::warn!(%node, "a node has not settled envelopes in time, so they failed; further cases are counted only");
@@ -442,14 +441,14 @@ impl Peers<'_> {
         &self,
         by: NodeId,
         envelope: &Envelope,
-        way: Option<u64>,
+        path: Option<u64>,
     ) -> Option<ReturnedHandover> {
-        let open = self.peers.handovers.returned(by, envelope.ticket(), way);
+        let open = self.state.handovers.returned(by, envelope.ticket(), path);
         if open.failed {
             return None;
         }
         let tracks_delivery = envelope.header.tracks_delivery;
-        Some(ReturnedHandover { peers: self.peers.clone(), by, open, tracks_delivery })
+        Some(ReturnedHandover { state: self.state.clone(), by, open, tracks_delivery })
     }
 }
 
@@ -458,7 +457,7 @@ mod tests {
     use super::*;
     use throng_core::receipt::ReceiptOutcome;
 
-    const WAY: u64 = 7;
+    const PATH: u64 = 7;
 
     fn node(name: &str) -> NodeId {
         NodeId::new(name).unwrap()
@@ -473,8 +472,8 @@ mod tests {
     }
 
     fn send(handovers: &Handovers, to: NodeId, sequence: u64) -> Option<Receipt> {
-        handovers.begin(to, Some(WAY));
-        handovers.sent(to, Some(WAY), Some(ticket(sequence)), true, 0)
+        handovers.begin(to, Some(PATH));
+        handovers.sent(to, Some(PATH), Some(ticket(sequence)), true, 0)
     }
 
     #[test]
@@ -485,34 +484,34 @@ mod tests {
         handovers.end(a, ticket(5));
         let outcomes: Vec<_> = receipts.iter().map(poll).collect();
         assert_eq!(outcomes, [Poll::Ready(Ok(())), Poll::Ready(Ok(())), Poll::Pending]);
-        assert!(handovers.uses_other_way(WAY, node("b")));
+        assert!(handovers.uses_other_path(PATH, node("b")));
         handovers.end(a, ticket(100));
         assert_eq!(poll(&receipts[2]), Poll::Ready(Ok(())));
-        assert!(handovers.0.lock().ways.is_empty());
+        assert!(handovers.0.lock().paths.is_empty());
     }
 
     #[test]
     fn a_hand_over_that_ends_before_its_ticket_is_known_needs_no_receipt() {
         let (handovers, a) = (Handovers::default(), node("a"));
-        handovers.begin(a, Some(WAY));
+        handovers.begin(a, Some(PATH));
         handovers.end(a, ticket(4));
-        assert!(handovers.sent(a, Some(WAY), Some(ticket(4)), true, 0).is_none());
-        assert!(handovers.0.lock().ways.is_empty());
+        assert!(handovers.sent(a, Some(PATH), Some(ticket(4)), true, 0).is_none());
+        assert!(handovers.0.lock().paths.is_empty());
     }
 
     #[test]
     fn one_that_returns_before_its_ticket_is_known_is_safe_when_it_was_handled() {
         let (handovers, a) = (Handovers::default(), node("a"));
-        handovers.begin(a, Some(WAY));
-        let open = handovers.returned(a, ticket(4), Some(WAY));
+        handovers.begin(a, Some(PATH));
+        let open = handovers.returned(a, ticket(4), Some(PATH));
         handovers.end(a, ticket(4));
-        let receipt = handovers.sent(a, Some(WAY), Some(ticket(4)), true, 0).expect("it is being handled");
+        let receipt = handovers.sent(a, Some(PATH), Some(ticket(4)), true, 0).expect("it is being handled");
         assert_eq!(poll(&receipt), Poll::Pending);
-        assert!(handovers.uses_other_way(WAY, node("b")), "later stanzas must follow it");
+        assert!(handovers.uses_other_path(PATH, node("b")), "later stanzas must follow it");
         open.issuer.unwrap().settle(Ok(()));
-        handovers.close_way(open.way.unwrap(), a);
+        handovers.close_path(open.path.unwrap(), a);
         assert_eq!(poll(&receipt), Poll::Ready(Ok(())));
-        assert!(handovers.0.lock().ways.is_empty());
+        assert!(handovers.0.lock().paths.is_empty());
     }
 
     #[test]
@@ -524,24 +523,24 @@ mod tests {
         }
         assert!(handovers.sent(a, None, None, true, 0).is_none());
         assert!(handovers.0.lock().nodes[&a].returned.is_empty());
-        assert!(handovers.returned(a, ticket(200), Some(WAY)).issuer.is_none());
+        assert!(handovers.returned(a, ticket(200), Some(PATH)).issuer.is_none());
     }
 
     #[test]
-    fn a_stanza_waits_until_everything_on_the_old_way_has_ended() {
+    fn a_stanza_waits_until_everything_on_the_old_path_has_ended() {
         let (handovers, [a, b]) = (Handovers::default(), ["a", "b"].map(node));
         let mut cx = Context::from_waker(Waker::noop());
         let _receipts = [1, 2].map(|n| send(&handovers, a, n));
-        assert!(!handovers.uses_other_way(WAY, a) && handovers.uses_other_way(WAY, b));
-        assert!(!handovers.uses_other_way(WAY + 1, b), "another address");
-        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending());
+        assert!(!handovers.uses_other_path(PATH, a) && handovers.uses_other_path(PATH, b));
+        assert!(!handovers.uses_other_path(PATH + 1, b), "another address");
+        assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending());
         handovers.end(a, ticket(1));
-        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending());
-        let returned = handovers.returned(a, ticket(2), Some(WAY));
+        assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending());
+        let returned = handovers.returned(a, ticket(2), Some(PATH));
         handovers.end(a, ticket(2));
-        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_pending(), "it is being handled");
-        handovers.close_way(returned.way.unwrap(), a);
-        assert!(handovers.poll_old_way(WAY, b, &mut cx).is_ready());
+        assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending(), "it is being handled");
+        handovers.close_path(returned.path.unwrap(), a);
+        assert!(handovers.poll_old_path(PATH, b, &mut cx).is_ready());
     }
 
     #[test]
@@ -570,18 +569,18 @@ mod tests {
     fn what_a_node_does_not_settle_in_time_fails_and_does_not_stop_its_way() {
         let (handovers, [a, b]) = (Handovers::default(), ["a", "b"].map(node));
         let old = send(&handovers, a, 1).unwrap();
-        handovers.begin(a, Some(WAY));
-        let late = handovers.sent(a, Some(WAY), Some(ticket(2)), true, 10).unwrap();
+        handovers.begin(a, Some(PATH));
+        let late = handovers.sent(a, Some(PATH), Some(ticket(2)), true, 10).unwrap();
         handovers.begin_presence(a, 100);
         handovers.presence_sent(a, 100, Some(ticket(3)));
         assert!(handovers.give_up_overdue(MAX_OPEN_SECONDS - 1).is_empty());
         assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS), [(a, 1)]);
         let error = StanzaError::new(StanzaCondition::ResourceConstraint);
         assert_eq!((poll(&old), poll(&late)), (Poll::Ready(Err(error)), Poll::Pending));
-        assert!(handovers.uses_other_way(WAY, b), "the later one");
-        assert!(handovers.returned(a, ticket(1), Some(WAY)).failed, "its sender has the error");
+        assert!(handovers.uses_other_path(PATH, b), "the later one");
+        assert!(handovers.returned(a, ticket(1), Some(PATH)).failed, "its sender has the error");
         assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS + 10), [(a, 1)]);
-        assert!(!handovers.uses_other_way(WAY, b) && handovers.give_up_overdue(u32::MAX).is_empty());
+        assert!(!handovers.uses_other_path(PATH, b) && handovers.give_up_overdue(u32::MAX).is_empty());
         handovers.end(a, ticket(3));
         assert_eq!(handovers.0.lock().nodes[&a].presence, 0);
         let next = send(&handovers, a, 4).unwrap();
@@ -597,15 +596,15 @@ mod tests {
         let error = StanzaError::new(StanzaCondition::InternalServerError);
         assert_eq!(poll(&receipt), Poll::Ready(Err(error)));
         let state = handovers.0.lock();
-        assert!(state.nodes.is_empty() && state.ways.is_empty());
+        assert!(state.nodes.is_empty() && state.paths.is_empty());
     }
 
     #[test]
     fn an_envelope_that_was_not_accepted_leaves_nothing() {
         let (handovers, a) = (Handovers::default(), node("a"));
-        handovers.begin(a, Some(WAY));
-        assert!(handovers.sent(a, Some(WAY), None, true, 0).is_none());
+        handovers.begin(a, Some(PATH));
+        assert!(handovers.sent(a, Some(PATH), None, true, 0).is_none());
         let state = handovers.0.lock();
-        assert!(state.ways.is_empty() && state.nodes[&a].open.is_empty());
+        assert!(state.paths.is_empty() && state.nodes[&a].open.is_empty());
     }
 }

@@ -26,14 +26,12 @@ use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 use throng_core::account::Account;
 use throng_core::router::LifecycleEvent;
-use throng_core::router::peers::number;
+use throng_core::router::peer_routing::address_number;
 use throng_core::session::Session;
 
-use super::remote::PeerState;
-use crate::Peers;
-
-/// The store has a message for the recipient: a session that becomes available must read it.
-pub(super) const MESSAGE_STORED: EnvelopeKind = EnvelopeKind::Engine(6);
+use super::home::PeerState;
+use crate::ClusteredNode;
+use crate::envelope_kinds::MESSAGE_STORED;
 
 /// Seconds for which a stored message is remembered: claims of logins that its node did not know of arrive within them.
 const REMEMBERED_SECONDS: u32 = 60;
@@ -72,28 +70,28 @@ pub(super) struct AccountReads(LeafMutex<HashMap<(Jid, InvalidationSubject), boo
 
 /// The only read of an account for a subject; dropping it permits another one.
 struct AccountRead {
-    peers: Arc<PeerState>,
+    state: Arc<PeerState>,
     key: (Jid, InvalidationSubject),
     ended: bool,
 }
 
 impl AccountRead {
     /// `None` if one is running: it is repeated.
-    fn begin(peers: &Arc<PeerState>, jid: Jid, subject: InvalidationSubject) -> Option<AccountRead> {
+    fn begin(state: &Arc<PeerState>, jid: Jid, subject: InvalidationSubject) -> Option<AccountRead> {
         let key = (jid, subject);
-        let mut reads = peers.reads.0.lock();
+        let mut reads = state.reads.0.lock();
         if let Some(again) = reads.get_mut(&key) {
             *again = true;
             return None;
         }
         reads.insert(key.clone(), false);
         drop(reads);
-        Some(AccountRead { peers: peers.clone(), key, ended: false })
+        Some(AccountRead { state: state.clone(), key, ended: false })
     }
 
     /// A read is over. Whether the account must be read again.
     fn repeats(&mut self) -> bool {
-        let mut reads = self.peers.reads.0.lock();
+        let mut reads = self.state.reads.0.lock();
         let repeats = reads.get_mut(&self.key).is_some_and(std::mem::take);
         if !repeats {
             reads.remove(&self.key);
@@ -106,15 +104,15 @@ impl AccountRead {
 impl Drop for AccountRead {
     fn drop(&mut self) {
         if !self.ended {
-            self.peers.reads.0.lock().remove(&self.key);
+            self.state.reads.0.lock().remove(&self.key);
         }
     }
 }
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// A node has claimed an address for whose account this one may just have stored a message.
     pub(super) fn report_recently_stored(&self, to: NodeId, hash: u64) {
-        let Some(owner) = self.peers.stored.find(hash, self.seconds()) else { return };
+        let Some(owner) = self.state.stored.find(hash, self.seconds()) else { return };
         let sent = self.send_change_of_account(to, owner.clone(), MESSAGE_STORED);
         if sent == Err(RefusalReason::QueueFull) {
             self.change_is_due(to, owner, MESSAGE_STORED);
@@ -136,7 +134,7 @@ impl Peers<'_> {
         if refused.reason == RefusalReason::QueueFull {
             self.change_is_due(refused.node, account.bare().to_jid(), kind);
         } else {
-            let kind = kind.as_str();
+            let kind = crate::envelope_kinds::name(kind);
             tracing::warn!(%account, kind, %refused, "an account change could not be reported to a node");
         }
     }
@@ -159,7 +157,7 @@ impl Peers<'_> {
         let own = self.cluster.node();
         let hash = self.routing_table.hash(owner);
         // Before the directory is read: a claim that arrives later finds it.
-        self.peers.stored.note(hash, owner, self.seconds());
+        self.state.stored.note(hash, owner, self.seconds());
         let location = self.cluster.locate(hash, None);
         for node in location.other_nodes(own) {
             let recipients = vec![Recipient::Address(owner.bare().to_jid())];
@@ -185,7 +183,7 @@ impl Peers<'_> {
         }
         let host = Guard::into_inner(account.host());
         let own = self.cluster.node();
-        let home = match self.cluster.locate(account.hash, number(account)) {
+        let home = match self.cluster.locate(account.hash, address_number(account)) {
             AddressLocation::Here => Some(own),
             elsewhere => elsewhere.claims().iter().map(|at| at.node).find(|node| Some(*node) != gone),
         };
@@ -235,7 +233,7 @@ impl Peers<'_> {
     /// Reads a connected account again, or its blocklist. Its sessions end if it is disabled or cannot be read.
     fn read_account(&self, jid: JidRef<'_>, subject: InvalidationSubject) {
         let Some(account) = self.routing_table.find(jid) else { return };
-        let Some(mut read) = AccountRead::begin(self.peers, account.jid.clone(), subject) else { return };
+        let Some(mut read) = AccountRead::begin(self.state, account.jid.clone(), subject) else { return };
         let node = self.owned();
         let task = async move {
             let node = node.view();
@@ -264,15 +262,15 @@ mod tests {
 
     #[test]
     fn one_read_of_an_account_runs_at_a_time_and_covers_later_changes() {
-        let (peers, juliet) = (Arc::<PeerState>::default(), Jid::parse("juliet@example.com").unwrap());
-        let begin = |subject| AccountRead::begin(&peers, juliet.clone(), subject);
+        let (state, juliet) = (Arc::<PeerState>::default(), Jid::parse("juliet@example.com").unwrap());
+        let begin = |subject| AccountRead::begin(&state, juliet.clone(), subject);
         let mut read = begin(InvalidationSubject::Disabled).expect("the first");
         assert!((0..100).all(|_| begin(InvalidationSubject::Disabled).is_none()));
         assert!(begin(InvalidationSubject::Blocklist).is_some(), "another subject");
         assert!(read.repeats() && !read.repeats());
         drop(read);
         drop(begin(InvalidationSubject::Disabled).expect("the next"));
-        assert!(peers.reads.0.lock().is_empty(), "also if a read does not end");
+        assert!(state.reads.0.lock().is_empty(), "also if a read does not end");
     }
 
     #[test]

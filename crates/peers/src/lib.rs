@@ -1,10 +1,11 @@
-//! Routing between the nodes of a cluster: homes of accounts, stanzas and presence for other nodes, reports of changes.
+//! Routing between the nodes of a cluster: homes of accounts, stanzas and presence for other nodes, reports of sessions and of
+//! changed accounts.
 //!
 //! The engine calls it through [`throng_core::router::PeerRouting`], and the cluster through [`ClusterInbox`]. It decides
 //! where a stanza for an account is handled, and sends what other nodes need; chains and delivery on this node are the
 //! engine's.
 //!
-//! * `remote`: stanzas to the home of an account, to further nodes, and back; `handovers`: their receipts and their order.
+//! * `home`: stanzas to the home of an account, to further nodes, and back; `handovers`: their receipts and their order.
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
 //! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
 //! * `message_copies`: messages that sessions on several nodes have.
@@ -18,7 +19,9 @@
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
+mod envelope_kinds;
 mod handovers;
+mod home;
 mod invalidation;
 mod lost_peers;
 mod message_copies;
@@ -30,10 +33,9 @@ mod peer_push;
 mod peer_sessions;
 mod presence_of_account;
 mod presence_resync;
-mod remote;
 mod routing;
 
-use routing::{OwnedPeers, Peers};
+use routing::{ClusteredNode, OwnedClusteredNode};
 
-pub use remote::ClusterInbox;
+pub use home::ClusterInbox;
 pub use routing::PeerRouter;

@@ -17,7 +17,7 @@ use throng_core::session::ToRewrite;
 use throng_core::shared_stanza::SharedStanza;
 
 use super::peer_presence::{own_contact, unavailable};
-use crate::Peers;
+use crate::ClusteredNode;
 
 /// Seconds for which the end of a subscription is remembered: longer than the detection of a lost node.
 const REMEMBERED_SECONDS: u32 = 60;
@@ -61,10 +61,10 @@ impl EndedSubscriptions {
 /// Accounts with a session here by a contact to whose presence they are subscribed.
 type Subscribers = BTreeMap<AddressId, (Contact, Vec<Arc<Account>>)>;
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// A node with these claims has left.
     pub(super) fn on_peer_left(&self, node: NodeId, claims: &[Claim]) {
-        self.peers.forget_node(node);
+        self.state.forget_node(node);
         self.forget_sessions_of(node, claims);
         let mut lost: Vec<(u64, AddressId)> = claims
             .iter()
@@ -154,7 +154,7 @@ impl Peers<'_> {
 
     pub(super) fn note_ended_subscription(&self, account: &Arc<Account>, contact: (u64, AddressId)) {
         let account = Arc::downgrade(account);
-        self.peers.ended_subscriptions.note(EndedSubscription { account, contact, at: self.seconds() });
+        self.state.ended_subscriptions.note(EndedSubscription { account, contact, at: self.seconds() });
     }
 
     pub(super) fn send_to_available(&self, account: &Account, stanza: &SharedStanza) {
@@ -191,7 +191,7 @@ impl Peers<'_> {
             }
         }
         // After the rosters: a subscription that ends meanwhile is found here.
-        for ((hash, id), account) in self.peers.ended_subscriptions.of(lost, self.seconds()) {
+        for ((hash, id), account) in self.state.ended_subscriptions.of(lost, self.seconds()) {
             let contact = Contact { hash, id, subscription: Subscription::NONE, is_foreign: false };
             found.entry(id).or_insert_with(|| (contact, Vec::new())).1.push(account);
         }

@@ -22,7 +22,7 @@ use throng_core::session::{Extension, Session};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 use xml::Ns;
 
-use super::Peers;
+use super::ClusteredNode;
 
 /// Messages of one account that are remembered. An older one may be delivered twice.
 const MAX_MESSAGES: usize = 64;
@@ -108,9 +108,9 @@ fn has_copies(account: &Account) -> bool {
     account.with(|state| state.extension::<MessageCopies>().is_some())
 }
 
-impl Peers<'_> {
-    /// See [`throng_core::router::PeerRouting::find_copy`].
-    pub(super) fn find_copy(
+impl ClusteredNode<'_> {
+    /// See [`throng_core::router::PeerRouting::recognise_copy`].
+    pub(super) fn recognise_copy(
         &self,
         account: &Account,
         stanza: &SharedStanza,
@@ -120,21 +120,21 @@ impl Peers<'_> {
             return (false, None);
         }
         match stanza_id(stanza, account.jid.as_ref()) {
-            Some(id) => self.find_copy_by_text(account, &id, responsible),
+            Some(id) => self.recognise_copy_by_text(account, &id, responsible),
             None => (false, None),
         }
     }
 
-    /// See [`throng_core::router::PeerRouting::find_copy_with_id`].
-    pub(super) fn find_copy_with_id(
+    /// See [`throng_core::router::PeerRouting::recognise_copy_with_id`].
+    pub(super) fn recognise_copy_with_id(
         &self,
         account: &Account,
         id: TimeOrderedId,
     ) -> (bool, Option<AttachedReceipt>) {
-        self.find_copy_by_text(account, &id.to_text(), true)
+        self.recognise_copy_by_text(account, &id.to_text(), true)
     }
 
-    fn find_copy_by_text(
+    fn recognise_copy_by_text(
         &self,
         account: &Account,
         id: &StanzaIdText,

@@ -7,18 +7,16 @@
 //!
 //! Not implemented: sending again what does not fit into the queue of a node, which is logged.
 
-use cluster::{Envelope, EnvelopeClass, EnvelopeKind, Recipient};
+use cluster::{Envelope, EnvelopeClass, Recipient};
 use throng_core::host::Host;
 
-use super::Peers;
-
-/// A notice.
-pub(super) const NOTICE: EnvelopeKind = EnvelopeKind::Engine(11);
+use super::ClusteredNode;
+use crate::envelope_kinds::NOTICE;
 
 /// Maximum length of the content in bytes: text of 32 KiB, each byte of which is escaped.
 const MAX_CONTENT_BYTES: usize = 256 << 10;
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// Sends a notice to all other nodes.
     pub(super) fn send_notice(&self, host: &Host, name: &'static str, content: &[u8]) {
         let length = u8::try_from(name.len()).ok().filter(|_| content.len() <= MAX_CONTENT_BYTES);

@@ -11,12 +11,12 @@ use throng_core::router::multicast::LocalOutcome;
 use throng_core::router::{HandedOver, RoutingWork};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
-use super::remote::{read_stanza, settle};
-use crate::{OwnedPeers, Peers};
+use super::home::{read_stanza, settle};
+use crate::{ClusteredNode, OwnedClusteredNode};
 
 /// The settlement of an envelope whose recipients are handled in several lanes; it is sent when this is dropped.
 struct PendingSettlement {
-    node: OwnedPeers,
+    node: OwnedClusteredNode,
     from: NodeId,
     envelope: Envelope,
     /// Positions of the recipients that this node does not have.
@@ -24,7 +24,7 @@ struct PendingSettlement {
 }
 
 impl PendingSettlement {
-    fn new(node: OwnedPeers, from: NodeId, envelope: Envelope) -> PendingSettlement {
+    fn new(node: OwnedClusteredNode, from: NodeId, envelope: Envelope) -> PendingSettlement {
         PendingSettlement { node, from, envelope, refused: LeafMutex::default() }
     }
 
@@ -71,7 +71,7 @@ impl Drop for SettlementShare {
     }
 }
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// A multicast of another node for recipients here.
     pub(super) fn receive_multicast(&self, from: NodeId, envelope: Envelope) {
         let read = read_stanza(&envelope).filter(|(stanza, _)| stanza.head().to(stanza.bytes()).is_none());
@@ -117,14 +117,14 @@ impl Peers<'_> {
                     let completion = reliable.then(share);
                     let (from, to) = (sender.clone(), to.to_jid());
                     let stanza = LaneStanza { stanza, from, to, stage, completion };
-                    self.enter_lane_forced(StanzaSource::Node, stanza, reliable);
+                    self.enter_lane_now(StanzaSource::Node, stanza, reliable);
                 }
                 LocalOutcome::Undelivered(condition) => {
                     work.effects.0.extend(self.undelivered_report(&stanza, sender.as_ref(), to, condition));
                 }
             }
         }
-        self.run_effects_spawned(work);
+        self.perform_effects_spawned(work);
     }
 
     /// A recipient of a multicast that the other node did not take: this node acts as its home.
@@ -140,6 +140,6 @@ impl Peers<'_> {
         let stage = LaneStage::BeforeChain(HandedOver::of(envelope, Some(by)));
         let stanza = LaneStanza { stanza, from: from.clone(), to, stage, completion: None };
         let reliable = envelope.header.class != EnvelopeClass::Presence;
-        self.enter_lane_forced(StanzaSource::Node, stanza, reliable);
+        self.enter_lane_now(StanzaSource::Node, stanza, reliable);
     }
 }

@@ -27,18 +27,12 @@ use throng_core::account::{Account, Contact};
 use throng_core::blocklist::Blocklist;
 use throng_core::domains::Domain;
 use throng_core::router::RoutingWork;
-use throng_core::router::peers::number;
+use throng_core::router::peer_routing::address_number;
 use throng_core::session::{QueuedStanza, Session, ToRewrite};
 use throng_core::shared_stanza::SharedStanza;
 
-use crate::Peers;
-
-/// Presence for contacts.
-pub(super) const PRESENCE: EnvelopeKind = EnvelopeKind::Engine(2);
-/// A session became available: the presence of its contacts is wanted.
-pub(super) const PROBE: EnvelopeKind = EnvelopeKind::Engine(3);
-/// That presence.
-pub(super) const PROBE_ANSWER: EnvelopeKind = EnvelopeKind::Engine(4);
+use crate::ClusteredNode;
+use crate::envelope_kinds::{PRESENCE, PROBE, PROBE_ANSWER};
 
 /// Octets after which an answer continues in a further envelope.
 const ANSWER_BYTES: usize = 128 << 10;
@@ -107,7 +101,7 @@ fn decode_change(rest: &[u8]) -> Option<PresenceChange> {
     }
     let sender = read_id(&mut rest)?;
     let stanza = SharedStanza::read(rest).filter(is_presence_of_session)?;
-    let from = stanza.head().from(stanza.bytes()).and_then(|from| Jid::parse(&from).ok())?;
+    let from = stanza.sender()?;
     let unlocated = first & UNLOCATED != 0;
     Some(PresenceChange { unlocated, blocked: Blocklist::new(&entries), sender, stanza, from })
 }
@@ -143,7 +137,7 @@ fn may_be_here(contact: &Contact) -> bool {
 }
 
 fn encode_probe(session: &Session) -> Option<Vec<u8>> {
-    let own_number = number(&session.account)?;
+    let own_number = address_number(&session.account)?;
     let mut octets = Vec::new();
     write_text(&mut octets, session.jid.as_str());
     octets.extend(own_number.get().to_be_bytes());
@@ -157,7 +151,7 @@ pub(super) fn unavailable(from: JidRef<'_>) -> Option<SharedStanza> {
     })
 }
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// The nodes on which contacts have sessions, with these contacts as recipients.
     fn group_by_node<'a>(&self, contacts: impl Iterator<Item = &'a Contact>) -> Grouped {
         let own = self.cluster.node();
@@ -263,7 +257,7 @@ impl Peers<'_> {
         self.send_octets(sender, &mark_unlocated(octets), others);
     }
 
-    /// As [`Peers::send_to_contact_elsewhere`], for an address whose number is not known.
+    /// As [`ClusteredNode::send_to_contact_elsewhere`], for an address whose number is not known.
     pub(super) fn send_to_address_elsewhere(
         &self,
         sender: &Arc<Account>,
@@ -438,15 +432,8 @@ impl Peers<'_> {
     }
 
     /// The recipients of an envelope that have sessions here.
-    fn accounts_of(&self, envelope: &Envelope) -> impl Iterator<Item = Arc<Account>> {
-        envelope.recipients.iter().filter_map(|recipient| match recipient {
-            Recipient::Account(reference) => {
-                let id = Some(AddressId(reference.number)).filter(|id| *id != AddressId::UNASSIGNED)?;
-                self.routing_table.find_by_id(reference.hash, id)
-            }
-            Recipient::Address(jid) => self.routing_table.find(jid.as_ref()),
-            Recipient::Session(..) => None,
-        })
+    pub(super) fn accounts_of(&self, envelope: &Envelope) -> impl Iterator<Item = Arc<Account>> {
+        envelope.recipients.iter().filter_map(|recipient| self.find_account(recipient))
     }
 
     /// Requests the presence of contacts and of the account's other resources on other nodes, for a session that became
@@ -490,7 +477,7 @@ impl Peers<'_> {
         }
     }
 
-    /// As [`Peers::probe_peers`], on one node.
+    /// As [`ClusteredNode::probe_peers`], on one node.
     pub(super) fn probe_on(&self, session: &Session, node: NodeId) -> Result<(), RefusalReason> {
         let Some(octets) = encode_probe(session) else { return Ok(()) };
         match self.group_by_node(contacts_to_probe(session).iter()).remove(&node) {
@@ -569,9 +556,7 @@ impl Peers<'_> {
             let Some(presence) = SharedStanza::read(bytes).filter(is_presence_of_session) else {
                 return false;
             };
-            let Some(from) = presence.head().from(bytes).and_then(|from| Jid::parse(&from).ok()) else {
-                return false;
-            };
+            let Some(from) = presence.sender() else { return false };
             if let Some(session) = session.as_ref().filter(|session| session.is_available())
                 && !session.account.blocks(from.as_ref())
                 && self.may_see(&session.account, from.as_ref(), sender)

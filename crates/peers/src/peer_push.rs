@@ -16,20 +16,18 @@
 
 use std::sync::Arc;
 
-use cluster::{Envelope, EnvelopeClass, EnvelopeKind, NodeId};
+use cluster::{Envelope, EnvelopeClass, NodeId};
 use stanza::{PresenceType, StanzaKind};
 use throng_core::account::Account;
 use throng_core::router::RoutingWork;
-use throng_core::router::peers::number;
+use throng_core::router::peer_routing::address_number;
 use throng_core::router::push::PushSelection;
 use throng_core::session::ToRewrite;
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
-use super::remote::account_recipient;
-use crate::Peers;
-
-/// A push to sessions of the recipients.
-pub(super) const PUSH: EnvelopeKind = EnvelopeKind::Engine(1);
+use super::home::account_recipient;
+use crate::ClusteredNode;
+use crate::envelope_kinds::PUSH;
 
 fn options(selection: PushSelection) -> u8 {
     let to = match selection.to {
@@ -87,7 +85,7 @@ fn decode(input: &[u8]) -> Option<(PushSelection, Vec<&str>, SharedStanza)> {
     Some((selection, except, SharedStanza::read(rest)?))
 }
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// Pushes a stanza to the selected sessions of an account on other nodes, except some resources.
     pub(super) fn push_to_peers<'a>(
         &self,
@@ -101,7 +99,7 @@ impl Peers<'_> {
             // As for contacts: a resource there may have received presence, and its node may not be in the directory yet.
             self.cluster.members().into_iter().map(|at| at.node).filter(|node| *node != own).collect()
         } else {
-            self.cluster.locate(account.hash, number(account)).other_nodes(own).collect()
+            self.cluster.locate(account.hash, address_number(account)).other_nodes(own).collect()
         };
         if others.is_empty() {
             return;

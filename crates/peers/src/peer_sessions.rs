@@ -32,11 +32,11 @@ use jid::JidRef;
 use store::{AddressId, Subscription};
 use throng_core::account::{Account, AccountState, PeerSession, PeerSessions};
 use throng_core::effect::{Effect, Effects};
-use throng_core::router::peers::number;
+use throng_core::router::peer_routing::address_number;
 use throng_core::session::Session;
 
-use super::remote::account_recipient;
-use crate::Peers;
+use super::home::account_recipient;
+use crate::ClusteredNode;
 
 /// Maximum number of sessions in a report.
 const MAX_SESSIONS: usize = 1024;
@@ -119,12 +119,12 @@ fn available_resources(peer: &PeerSessions) -> Vec<Box<str>> {
     peer.sessions.iter().filter_map(available).collect()
 }
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// Reports the sessions of an account to the other nodes that have sessions of it. Must be called after a change of
     /// their number, of an availability, of a priority, or of [`throng_core::session::flags::CARBONS`].
     pub(super) fn report_sessions(&self, account: &Account) {
         let own = self.cluster.node();
-        let location = self.cluster.locate(account.hash, number(account));
+        let location = self.cluster.locate(account.hash, address_number(account));
         account.with(|state| {
             for node in location.other_nodes(own) {
                 self.report_to(node, account, state);
@@ -155,7 +155,7 @@ impl Peers<'_> {
         let octets = SessionReport::of(state).encode();
         let recipients = vec![account_recipient(account)];
         let envelope = Envelope::new(
-            EnvelopeKind::SessionFacts,
+            EnvelopeKind::SessionReport,
             EnvelopeClass::Control,
             self.cluster.node(),
             recipients,
@@ -177,7 +177,9 @@ impl Peers<'_> {
         }
         let own = self.cluster.node();
         // Every correct node claims an address before it reports sessions of it.
-        if !self.cluster.locate(account.hash, number(account)).contains(own, from) && !sessions.is_empty() {
+        if !self.cluster.locate(account.hash, address_number(account)).contains(own, from)
+            && !sessions.is_empty()
+        {
             return true;
         }
         let last_ended = sessions.is_empty();

@@ -13,20 +13,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster::{Envelope, EnvelopeClass, EnvelopeKind};
+use cluster::{Envelope, EnvelopeClass};
 use jid::{Jid, JidRef};
 use store::{AddressId, Subscription};
 use throng_core::account::{Account, Contact};
 use throng_core::blocklist::Blocklist;
 use throng_core::router::RoutingWork;
-use throng_core::router::peers::number;
+use throng_core::router::peer_routing::address_number;
 
+use super::home::account_recipient;
 use super::peer_presence::unavailable;
-use super::remote::account_recipient;
-use crate::Peers;
-
-/// The presence of an account's sessions must be sent to an address.
-pub(super) const PRESENCE_REQUEST: EnvelopeKind = EnvelopeKind::Engine(8);
+use crate::ClusteredNode;
+use crate::envelope_kinds::PRESENCE_REQUEST;
 
 fn encode(to: JidRef<'_>, available: bool) -> Vec<u8> {
     let mut octets = vec![u8::from(available)];
@@ -48,7 +46,7 @@ fn changed_entries(before: Option<&Blocklist>, after: Option<&Blocklist>) -> Vec
     entries(before).symmetric_difference(&entries(after)).cloned().collect()
 }
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// What a contact may see again is not sent to its sessions here: they fetch it when its roster has the approval.
     pub(super) fn send_presence_to_contact(&self, account: &Arc<Account>, to: JidRef<'_>, available: bool) {
         let here = self.routing_table.find(to).filter(|_| !available);
@@ -184,7 +182,7 @@ impl Peers<'_> {
         let recipients = vec![account_recipient(account)];
         let octets = encode(to, available);
         let envelope = Envelope::new(PRESENCE_REQUEST, EnvelopeClass::Control, own, recipients, octets);
-        for node in self.cluster.locate(account.hash, number(account)).other_nodes(own) {
+        for node in self.cluster.locate(account.hash, address_number(account)).other_nodes(own) {
             if let Err(refused) = self.cluster.deliver(node, envelope.clone()) {
                 tracing::debug!(account = %account.jid, %refused, "presence of other resources was not requested");
             }

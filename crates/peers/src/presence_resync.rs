@@ -21,7 +21,7 @@ use store::{AddressId, Subscription};
 use throng_core::account::Account;
 use throng_core::session::Session;
 
-use crate::Peers;
+use crate::ClusteredNode;
 
 /// What is due for a node.
 enum DueItem {
@@ -181,50 +181,50 @@ impl DuePresence {
     }
 }
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// Contacts on `node` did not receive presence of this account: they receive all of it as soon as there is room.
     pub(super) fn presence_is_due(&self, node: NodeId, account: &Arc<Account>) {
-        self.peers.due_presence.add(node, account, true);
+        self.state.due_presence.add(node, account, true);
     }
 
     /// `node` did not receive the probe of this session.
     pub(super) fn probe_is_due(&self, node: NodeId, session: &Arc<Session>) {
-        self.peers.due_presence.add_prober(node, Arc::downgrade(session));
+        self.state.due_presence.add_prober(node, Arc::downgrade(session));
     }
 
     /// `node` did not receive the report of this account's sessions.
     pub(super) fn report_is_due(&self, node: NodeId, account: &Jid) {
-        self.peers.due_presence.add_report(node, account.clone());
+        self.state.due_presence.add_report(node, account.clone());
     }
 
     /// `node` did not receive that this account changed in the store.
     pub(super) fn change_is_due(&self, node: NodeId, account: Jid, kind: EnvelopeKind) {
-        self.peers.due_presence.add_change(node, account, kind);
+        self.state.due_presence.add_change(node, account, kind);
     }
 
     /// Sends what is due for all nodes. Called by the sweep.
     pub(super) fn send_all_due(&self) {
-        self.peers.due_presence.nodes().into_iter().for_each(|node| self.send_due_presence(node));
+        self.state.due_presence.nodes().into_iter().for_each(|node| self.send_due_presence(node));
     }
 
     /// Sends what is due for a node, if anything.
     pub(super) fn send_due_presence(&self, to: NodeId) {
-        if !self.peers.due_presence.begin(to) {
+        if !self.state.due_presence.begin(to) {
             return;
         }
         let node = self.owned();
         let task = async move {
             let node = node.view();
-            while let Some(item) = node.peers.due_presence.next(to) {
+            while let Some(item) = node.state.due_presence.next(to) {
                 match node.send_due_item(to, &item) {
                     Ok(()) => {}
                     Err(RefusalReason::QueueFull) => {
-                        if !node.peers.due_presence.put_back(to, item) {
+                        if !node.state.due_presence.put_back(to, item) {
                             return;
                         }
                     }
                     Err(RefusalReason::UnknownNode | RefusalReason::OwnNode) => {
-                        return node.peers.due_presence.forget_node(to);
+                        return node.state.due_presence.forget_node(to);
                     }
                     Err(reason @ (RefusalReason::TooLarge | RefusalReason::Undefined)) => {
                         tracing::debug!(node = %to, %reason, "presence cannot be sent");
@@ -258,7 +258,7 @@ impl Peers<'_> {
     /// here are read again. A login in progress reads its account again, too.
     pub(super) fn read_accounts_again(&self) {
         self.advance_all_roster_epochs();
-        if !self.peers.account_reading.begin() {
+        if !self.state.account_reading.begin() {
             return;
         }
         let node = self.owned();
@@ -266,7 +266,7 @@ impl Peers<'_> {
             let node = node.view();
             loop {
                 node.read_all_accounts().await;
-                if !node.peers.account_reading.repeats() {
+                if !node.state.account_reading.repeats() {
                     return;
                 }
             }
@@ -290,7 +290,7 @@ impl Peers<'_> {
     /// A node has joined with these claims. If it was considered lost before, both sides have withdrawn presence, and
     /// neither has seen what the other one changed.
     pub(super) fn on_joined_with(&self, from: NodeId, mut claims: Vec<Claim>) {
-        let was_lost = self.peers.lost.lock().remove(&from);
+        let was_lost = self.state.lost.lock().remove(&from);
         for claim in &claims {
             self.report_recently_stored(from, claim.address);
         }
@@ -337,7 +337,7 @@ impl Peers<'_> {
                 })
             });
         if concerned {
-            self.peers.due_presence.add(from, account, false);
+            self.state.due_presence.add(from, account, false);
         }
     }
 }

@@ -14,14 +14,14 @@ use throng_core::Node;
 use throng_core::account::{Account, Contact};
 use throng_core::host::Host;
 use throng_core::receipt::AttachedReceipt;
-use throng_core::router::peers::BlocklistPair;
+use throng_core::router::peer_routing::BlocklistPair;
 use throng_core::router::push::PushSelection;
 use throng_core::router::{HandedOver, HomeDecision, OnlineFilter, PeerRouting, RoutingWork};
 use throng_core::session::Session;
 use throng_core::shared_stanza::SharedStanza;
 
+use super::home::{PeerState, settle};
 use super::message_copies;
-use super::remote::{PeerState, settle};
 
 /// Connects a node with the other nodes. It has state of that node, so each node needs one of its own.
 #[derive(Default)]
@@ -29,37 +29,37 @@ pub struct PeerRouter(Arc<PeerState>);
 
 /// A node and what it remembers about other nodes.
 #[derive(Clone, Copy)]
-pub(crate) struct Peers<'a> {
+pub(crate) struct ClusteredNode<'a> {
     node: &'a Arc<Node>,
-    pub(crate) peers: &'a Arc<PeerState>,
+    pub(crate) state: &'a Arc<PeerState>,
 }
 
-/// As [`Peers`], for tasks.
+/// As [`ClusteredNode`], for tasks.
 #[derive(Clone)]
-pub(crate) struct OwnedPeers {
+pub(crate) struct OwnedClusteredNode {
     node: Arc<Node>,
-    peers: Arc<PeerState>,
+    state: Arc<PeerState>,
 }
 
-impl<'a> Peers<'a> {
+impl<'a> ClusteredNode<'a> {
     /// `None` if the node was built with other routing.
-    pub(crate) fn of(node: &'a Arc<Node>) -> Option<Peers<'a>> {
+    pub(crate) fn of(node: &'a Arc<Node>) -> Option<ClusteredNode<'a>> {
         let router: &PeerRouter = (node.peer_routing() as &dyn Any).downcast_ref()?;
         Some(router.on(node))
     }
 
-    pub(crate) fn owned(&self) -> OwnedPeers {
-        OwnedPeers { node: self.node.clone(), peers: self.peers.clone() }
+    pub(crate) fn owned(&self) -> OwnedClusteredNode {
+        OwnedClusteredNode { node: self.node.clone(), state: self.state.clone() }
     }
 }
 
-impl OwnedPeers {
-    pub(crate) fn view(&self) -> Peers<'_> {
-        Peers { node: &self.node, peers: &self.peers }
+impl OwnedClusteredNode {
+    pub(crate) fn view(&self) -> ClusteredNode<'_> {
+        ClusteredNode { node: &self.node, state: &self.state }
     }
 }
 
-impl Deref for Peers<'_> {
+impl Deref for ClusteredNode<'_> {
     type Target = Arc<Node>;
 
     fn deref(&self) -> &Arc<Node> {
@@ -68,8 +68,8 @@ impl Deref for Peers<'_> {
 }
 
 impl PeerRouter {
-    fn on<'a>(&'a self, node: &'a Arc<Node>) -> Peers<'a> {
-        Peers { node, peers: &self.0 }
+    fn on<'a>(&'a self, node: &'a Arc<Node>) -> ClusteredNode<'a> {
+        ClusteredNode { node, state: &self.0 }
     }
 }
 
@@ -109,14 +109,15 @@ impl PeerRouting for PeerRouter {
         account: &Account,
         stanza: &SharedStanza,
         to: JidRef<'_>,
-        hops_and_copy: (u8, bool),
+        hops: u8,
+        is_copy: bool,
         work: &mut RoutingWork,
     ) -> bool {
-        self.on(node).deliver_to_peer(peer, account, stanza, to, hops_and_copy, work)
+        self.on(node).deliver_to_peer(peer, account, stanza, to, hops, is_copy, work)
     }
 
-    fn hold_way(&self, node: &Arc<Node>, attached: AttachedReceipt) -> AttachedReceipt {
-        self.on(node).hold_way(attached)
+    fn hold_path(&self, node: &Arc<Node>, attached: AttachedReceipt) -> AttachedReceipt {
+        self.on(node).hold_path(attached)
     }
 
     fn receive_stanza(
@@ -202,8 +203,8 @@ impl PeerRouting for PeerRouter {
         change: BlocklistPair,
         everywhere: bool,
     ) -> BoxFuture<'a, ()> {
-        let peers = self.on(node);
-        Box::pin(async move { peers.exchange_presence_after_block(account, change, everywhere).await })
+        let node = self.on(node);
+        Box::pin(async move { node.exchange_presence_after_block(account, change, everywhere).await })
     }
 
     fn record_copy(&self, account: &Account, stanza: &SharedStanza, responsible: bool) {
@@ -214,23 +215,23 @@ impl PeerRouting for PeerRouter {
         message_copies::forget_copy(account, stanza)
     }
 
-    fn find_copy(
+    fn recognise_copy(
         &self,
         node: &Arc<Node>,
         account: &Account,
         stanza: &SharedStanza,
         responsible: bool,
     ) -> (bool, Option<AttachedReceipt>) {
-        self.on(node).find_copy(account, stanza, responsible)
+        self.on(node).recognise_copy(account, stanza, responsible)
     }
 
-    fn find_copy_with_id(
+    fn recognise_copy_with_id(
         &self,
         node: &Arc<Node>,
         account: &Account,
         id: TimeOrderedId,
     ) -> (bool, Option<AttachedReceipt>) {
-        self.on(node).find_copy_with_id(account, id)
+        self.on(node).recognise_copy_with_id(account, id)
     }
 
     fn invalidate(&self, node: &Arc<Node>, jid: JidRef<'_>, subject: InvalidationSubject) {
@@ -251,8 +252,8 @@ impl PeerRouting for PeerRouter {
         domain: &'a str,
         filter: OnlineFilter,
     ) -> BoxFuture<'a, u64> {
-        let peers = self.on(node);
-        Box::pin(async move { peers.count_online_users(domain, filter).await })
+        let node = self.on(node);
+        Box::pin(async move { node.count_online_users(domain, filter).await })
     }
 
     fn end_sessions_everywhere<'a>(
@@ -261,14 +262,14 @@ impl PeerRouting for PeerRouter {
         jid: &'a Jid,
         text: &'static str,
     ) -> BoxFuture<'a, u64> {
-        let peers = self.on(node);
-        Box::pin(async move { peers.end_sessions_everywhere(jid, text).await })
+        let node = self.on(node);
+        Box::pin(async move { node.end_sessions_everywhere(jid, text).await })
     }
 
     fn sweep(&self, node: &Arc<Node>, now: u32) {
-        let peers = self.on(node);
-        peers.send_all_due();
-        peers.expire_node_questions(now);
-        peers.give_up_overdue_handovers(now);
+        let node = self.on(node);
+        node.send_all_due();
+        node.expire_node_queries(now);
+        node.give_up_overdue_handovers(now);
     }
 }

@@ -23,6 +23,8 @@ pub use point::{
     Undelivered, UndeliveredCtx,
 };
 
+// The crate `hook-chain` has these types for any effects; handlers use them under these names.
+
 /// Decision of a handler about the stanza.
 pub type Flow = hook_chain::HandlerDecision<Effects>;
 

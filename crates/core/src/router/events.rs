@@ -111,7 +111,7 @@ impl Drop for WaitingEvent {
         {
             let mut work = RoutingWork::of(StanzaOrigin::Event);
             self.node.resume_event(event, ChainPosition { host, index: 0 }, &mut work);
-            self.node.run_effects_spawned(work);
+            self.node.perform_effects_spawned(work);
         }
     }
 }
@@ -197,7 +197,7 @@ impl Node {
     pub fn run_event_spawned(self: &Arc<Self>, event: LifecycleEvent, host: Arc<Host>) {
         let mut work = RoutingWork::of(StanzaOrigin::Event);
         self.run_event(event, host, &mut work);
-        self.run_effects_spawned(work);
+        self.perform_effects_spawned(work);
     }
 
     /// Continues an event after a handler that has waited.

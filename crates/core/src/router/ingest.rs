@@ -54,7 +54,7 @@ impl Node {
         if let Err(fatal) = self.ingest_stanza(&host, session, bytes, head, &mut work) {
             return IngestOutcome::Fatal(fatal);
         }
-        match self.run_effects(work) {
+        match self.perform_effects(work) {
             RoutingOutcome::Done => IngestOutcome::Done,
             RoutingOutcome::AwaitsReceipts(receipts) => IngestOutcome::AwaitsReceipts(receipts),
             RoutingOutcome::Wait(rest) => IngestOutcome::Wait(rest),
@@ -71,7 +71,7 @@ impl Node {
     ) {
         let mut work = RoutingWork::default();
         self.bounce_to_session(session, bytes, head, None, error, &mut work);
-        self.run_effects_spawned(work);
+        self.perform_effects_spawned(work);
     }
 
     fn ingest_stanza(

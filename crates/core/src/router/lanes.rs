@@ -4,9 +4,11 @@
 //! A lane exists while a stanza of it is being handled. It is bounded in bytes, and so are all lanes together. A source
 //! whose stanza finds a full lane is held back: it waits before it sends its next stanza, or reads the next one from its
 //! stream. Other lanes go on. Stanzas of other nodes are kept by the sender's node until they are settled, which bounds
-//! them; an envelope that is not retained ([`EnvelopeClass::Presence`]) is dropped by a full lane. Later stanzas do not wait for the receipts of earlier ones, so that the store
-//! writes many at once; a stanza counts for the bounds until its receipts are settled. Those of other nodes do not count: they
-//! could depend on a stanza that must pass the same lane.
+//! them; an envelope that is not retained ([`EnvelopeClass::Presence`]) is dropped by a full lane.
+//!
+//! Later stanzas do not wait for the receipts of earlier ones, so that the store writes many at once; a stanza counts for the
+//! bounds until its receipts are settled. Those of other nodes do not count: they could depend on a stanza that must pass the
+//! same lane.
 //!
 //! What a stanza of a lane causes enters lanes without waiting for room, because that room could be its own. The stanzas that
 //! are handled bound it.
@@ -253,7 +255,7 @@ impl Node {
 
     /// Like [`Node::enter_lane`], for a stanza of another node, or one that a stanza of a lane has caused. `reliable`: something
     /// else bounds it; any other is dropped by a full lane.
-    pub fn enter_lane_forced(self: &Arc<Self>, source: StanzaSource, stanza: LaneStanza, reliable: bool) {
+    pub fn enter_lane_now(self: &Arc<Self>, source: StanzaSource, stanza: LaneStanza, reliable: bool) {
         let (key, size) = self.lane_of(&stanza);
         self.force_into_lane(source, key, LaneItem::Stanza(stanza), size, reliable);
     }
@@ -365,7 +367,7 @@ impl Node {
                 self.deliver_returned(stanza, from.as_ref(), to.as_ref(), hops, &mut work);
             }
         }
-        match self.run_effects(work) {
+        match self.perform_effects(work) {
             RoutingOutcome::Done => self.complete_lane_stanza(completion, Receipts::default()),
             RoutingOutcome::AwaitsReceipts(receipts) => self.complete_lane_stanza(completion, receipts),
             RoutingOutcome::Wait(rest) => {

@@ -11,7 +11,7 @@ use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 use store::Subscription;
 
 use super::iq_dispatch::RoutedIq;
-use super::peers::HomeDecision;
+use super::peer_routing::HomeDecision;
 use super::rules::{self, AddressForm, DeliveryAction, ResourceSummary};
 use super::{ChainPosition, Continuation, ResumedChain, RoutingWork};
 use crate::account::Account;
@@ -90,11 +90,11 @@ impl Node {
                     self.metrics.routed(stanza.kind(), RouteOutcome::Node);
                     return work.attach(stanza, receipt);
                 }
-                HomeDecision::Wait(old_way) => {
+                HomeDecision::Wait(old_path) => {
                     let continuation =
-                        Continuation::OnNewWay { stanza, from: from.to_jid(), to: to.to_jid() };
+                        Continuation::OnNewPath { stanza, from: from.to_jid(), to: to.to_jid() };
                     work.pending.push(Box::pin(async move {
-                        old_way.await;
+                        old_path.await;
                         ResumedChain { effects: Effects::default(), continuation }
                     }));
                     return;
@@ -110,7 +110,7 @@ impl Node {
             && let Some(peers) = self.peers()
             && let Some(account) = &account
             && let Some(id) = handed_over.and_then(|handed_over| handed_over.stanza_id)
-            && work.attach_to_copy(peers.find_copy_with_id(self, account, id))
+            && work.attach_to_copy(peers.recognise_copy_with_id(self, account, id))
         {
             return;
         }
@@ -198,7 +198,7 @@ impl Node {
         });
         if takes {
             if let Some(peers) = self.peers() {
-                if work.attach_to_copy(peers.find_copy(self, account, &stanza, !copy)) {
+                if work.attach_to_copy(peers.recognise_copy(self, account, &stanza, !copy)) {
                     return true;
                 }
                 peers.record_copy(account, &stanza, !copy);

@@ -6,17 +6,17 @@
 //! Deferred work is collected as futures and returned to the caller, which awaits them before it handles the next
 //! stanza of the same sender. Receipts are collected, too; later stanzas do not wait for them.
 
-mod directed_presence;
 mod events;
 mod ingest;
 mod iq_dispatch;
 pub mod lanes;
 mod local;
 pub mod multicast;
-pub mod peers;
+pub mod peer_routing;
 mod perform;
 pub mod presence_broadcast;
 mod presence_queue;
+mod presence_to_address;
 pub mod push;
 mod receipts;
 pub mod routing_table;
@@ -48,7 +48,7 @@ pub use events::LifecycleEvent;
 pub(crate) use events::WaitingEvent;
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
-pub use peers::{HandedOver, HomeDecision, OnlineFilter, PeerRouting};
+pub use peer_routing::{HandedOver, HomeDecision, OnlineFilter, PeerRouting};
 
 /// Where a stanza comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,8 +169,8 @@ pub(crate) enum Continuation {
         handed_over: Option<HandedOver>,
         flow: Flow,
     },
-    /// Everything on the old way of its recipient has ended.
-    OnNewWay {
+    /// Everything on the old path of its recipient has ended (`peers/src/handovers.rs`).
+    OnNewPath {
         stanza: SharedStanza,
         from: Jid,
         to: Jid,

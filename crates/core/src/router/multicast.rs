@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use stanza::{MessageType, StanzaCondition, StanzaError, StanzaKind};
 
 use super::local::{address_form, is_stored_offline};
-use super::peers::{envelope_class, number};
+use super::peer_routing::{address_number, envelope_class};
 use super::rules::{self, DeliveryAction, ResourceSummary};
 use super::{Continuation, ResumedChain, RoutingWork, build_error_reply};
 use crate::account::Account;
@@ -119,7 +119,7 @@ impl MulticastRun {
         }
         let account = node.routing_table.find_with_hash(hash, to);
         if !node.is_single() {
-            let location = node.cluster.locate(hash, account.as_deref().and_then(number));
+            let location = node.cluster.locate(hash, account.as_deref().and_then(address_number));
             let own = node.cluster.node();
             if let Some(home) = location.home(own).filter(|home| *home != own) {
                 self.by_node.entry(home).or_default().push(self.next);

@@ -15,7 +15,7 @@ use crate::session::ToRewrite;
 
 impl Node {
     /// Performs all effects; deferred work is returned as one future.
-    pub fn run_effects(self: &Arc<Self>, mut work: RoutingWork) -> RoutingOutcome {
+    pub fn perform_effects(self: &Arc<Self>, mut work: RoutingWork) -> RoutingOutcome {
         self.perform_now(&mut work);
         if work.pending.is_empty() {
             return match work.receipts {
@@ -53,10 +53,10 @@ impl Node {
         }))
     }
 
-    /// Like [`Node::run_effects`], for work that no session awaits; deferred work is spawned.
-    pub fn run_effects_spawned(self: &Arc<Self>, work: RoutingWork) {
+    /// Like [`Node::perform_effects`], for work that no session awaits; deferred work is spawned.
+    pub fn perform_effects_spawned(self: &Arc<Self>, work: RoutingWork) {
         let name = if work.origin == StanzaOrigin::Event { "event" } else { "routing" };
-        if let Some(rest) = self.run_effects(work).into_future(self) {
+        if let Some(rest) = self.perform_effects(work).into_future(self) {
             self.spawner.spawn(name, rest);
         }
     }
@@ -89,7 +89,7 @@ impl Node {
             Effect::Route { stanza, from, to } => self.route(stanza, from.as_ref(), to.as_ref(), work),
             Effect::RouteInLane { source, stanza, from, to } if work.origin.is_in_lane() => {
                 let (stage, completion) = (LaneStage::Unrouted, None);
-                self.enter_lane_forced(source, LaneStanza { stanza, from, to, stage, completion }, true);
+                self.enter_lane_now(source, LaneStanza { stanza, from, to, stage, completion }, true);
             }
             Effect::RouteInLane { source, stanza, from, to } => {
                 if let Some(room) = self.route_in_lane(source, stanza, from.as_ref(), to.as_ref()) {
@@ -135,7 +135,7 @@ impl Node {
             Effect::Receipt(attached) => {
                 let peers = self.peers().filter(|_| work.origin == StanzaOrigin::Stream);
                 let attached = match peers {
-                    Some(peers) => peers.hold_way(self, attached),
+                    Some(peers) => peers.hold_path(self, attached),
                     None => attached,
                 };
                 work.receipts.0.push(attached);
@@ -177,7 +177,7 @@ impl Node {
                     );
                 }
             },
-            Continuation::OnNewWay { stanza, from, to } => {
+            Continuation::OnNewPath { stanza, from, to } => {
                 self.incoming(stanza, from.as_ref(), to.as_ref(), 0, work);
             }
             Continuation::Undelivered { stanza, from, to, position, flow } => match flow {

@@ -71,8 +71,7 @@ impl Node {
         let node = self.clone();
         Box::pin(async move {
             let mut effects = Effects::default();
-            let from = stanza.head().from(stanza.bytes()).and_then(|from| Jid::parse(&from).ok());
-            match (node.stores.addresses.resolve(&contacts).await, from) {
+            match (node.stores.addresses.resolve(&contacts).await, stanza.sender()) {
                 (Ok(found), Some(from)) => {
                     let blocked = account.blocked();
                     let visible =

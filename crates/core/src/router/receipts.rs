@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use base::spawn::BoxFuture;
-use jid::Jid;
 
 use super::RoutingWork;
 use crate::hooks::StopReason;
@@ -15,14 +14,12 @@ impl Node {
     /// Sends the error of a failed receipt to the sender of the stanza.
     pub fn return_failed(self: &Arc<Self>, failed: FailedReceipt) {
         let FailedReceipt { stanza, error } = failed;
-        let (head, bytes) = (stanza.head(), stanza.bytes());
-        let address = |text: Option<std::borrow::Cow<'_, str>>| text.and_then(|text| Jid::parse(&text).ok());
-        let Some(from) = address(head.from(bytes)) else { return };
+        let Some(from) = stanza.sender() else { return };
         // Without `to`, the recipient is the sender's own account (RFC 6120, section 10.3.1).
-        let to = address(head.to(bytes)).unwrap_or_else(|| from.as_ref().bare().to_jid());
+        let to = stanza.recipient().unwrap_or_else(|| from.as_ref().bare().to_jid());
         let mut work = RoutingWork::default();
         self.apply_stop(&stanza, from.as_ref(), to.as_ref(), StopReason::Refused(error), &mut work);
-        self.run_effects_spawned(work);
+        self.perform_effects_spawned(work);
     }
 
     /// Waits until all receipts have an outcome, and sends the errors of those that failed: for stanzas that do not come

@@ -39,9 +39,9 @@ impl Node {
     ) {
         let Some(account) = recipient.account else { return };
         let hops = recipient.hops().unwrap_or_default();
-        let delivered = self.peers().is_some_and(|peers| {
-            peers.deliver_to_peer(self, node, account, &stanza, to, (hops, false), work)
-        });
+        let delivered = self
+            .peers()
+            .is_some_and(|peers| peers.deliver_to_peer(self, node, account, &stanza, to, hops, false, work));
         if !delivered {
             return self.undelivered(stanza, from, to, 0, work);
         }
@@ -267,7 +267,7 @@ impl Node {
                 |session: &&PeerSession| session.priority.is_some_and(|priority| presence || priority >= 0);
             let mut receivers = peer.sessions.iter().filter(receives).peekable();
             if receivers.peek().is_some()
-                && routing.deliver_to_peer(self, peer.node, account, stanza, to, (hops, taken), work)
+                && routing.deliver_to_peer(self, peer.node, account, stanza, to, hops, taken, work)
             {
                 taken = true;
                 resources.extend(receivers.map(|session| session.resource.clone()));
@@ -285,14 +285,14 @@ impl Node {
         self.push_item(session, item, false)
     }
 
-    /// Like [`Node::try_push`]; `forced` bypasses shares and budgets, but not the limits of the queue.
+    /// Like [`Node::try_push`]; with `bypass_budgets`, shares and budgets do not apply, but the limits of the queue do.
     pub(super) fn push_item(
         self: &Arc<Self>,
         session: &Arc<Session>,
         item: QueuedStanza,
-        forced: bool,
+        bypass_budgets: bool,
     ) -> Result<(), RejectedPush> {
-        self.push_item_with_host(&session.account.host(), session, item, forced)
+        self.push_item_with_host(&session.account.host(), session, item, bypass_budgets)
     }
 
     /// Like [`Node::push_item`], with the session's host, which is loaded once for several sessions.
@@ -301,7 +301,7 @@ impl Node {
         host: &Arc<Host>,
         session: &Arc<Session>,
         item: QueuedStanza,
-        forced: bool,
+        bypass_budgets: bool,
     ) -> Result<(), RejectedPush> {
         let chain = &host.hooks.deliver;
         let kind = item.stanza.kind();
@@ -332,7 +332,7 @@ impl Node {
         let room = AdmissionContext {
             limits: &limits,
             backlog: Some((&self.backlog, session.bare())),
-            bypass_budgets: forced,
+            bypass_budgets,
         };
         let class = item.stanza.class();
         let item = self.mark_unsubscribed(session, item);

@@ -126,14 +126,12 @@ impl Node {
 
     fn redeliver(self: &Arc<Self>, session: &Arc<Session>, left: UndeliveredStanza, work: &mut RoutingWork) {
         let UndeliveredStanza { item: QueuedStanza { mut stanza, .. }, sent_at: sent } = left;
-        let (account, bytes) = (&session.account, stanza.bytes());
+        let account = &session.account;
         let host = &account.host();
         let scope = DeliveryScope::AllNodes(0);
         let recipient = LocalRecipient { host, account: Some(account), except: Some(session), scope };
-        let from = stanza.head().from(bytes).and_then(|f| jid::Jid::parse(&f).ok());
-        let Some(from) = from else { return };
-        let to = stanza.head().to(bytes).and_then(|t| jid::Jid::parse(&t).ok());
-        let to = to.unwrap_or_else(|| account.jid.clone());
+        let Some(from) = stanza.sender() else { return };
+        let to = stanza.recipient().unwrap_or_else(|| account.jid.clone());
         let (from, to) = (from.as_ref(), to.as_ref());
         // Queued stanzas of a session that was never resumed also get a delay stamp, with the current time,
         // because the queueing time is not recorded.

@@ -182,7 +182,7 @@ fn a_report_of_a_session_that_is_bound_in_the_future_ends_no_session() {
     test.claim(u64::MAX);
     let report = |bound_at: u64| {
         let octets = [&[0, 7][..], b"balcony", &[1, 0], &[0; 8], &bound_at.to_be_bytes()].concat();
-        let kind = EnvelopeKind::SessionFacts;
+        let kind = EnvelopeKind::SessionReport;
         let envelope = Envelope::new(kind, EnvelopeClass::Control, Peer::id(), juliets_address(), octets);
         test.peer.deliver(test.nodes.id(0), envelope).expect("accepted");
         test.nodes.settle();

@@ -299,7 +299,7 @@ fn a_message_for_a_resource_elsewhere_counts_as_handled_when_the_last_node_has_i
     let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
     let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
     let report =
-        Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);
+        Envelope::new(EnvelopeKind::SessionReport, EnvelopeClass::Control, Peer::id(), recipients, phone);
     test.peer.deliver(test.nodes.id(1), report).expect("accepted");
     test.nodes.settle();
     let romeo = test.online(0, "romeo", "orchard");
@@ -463,7 +463,7 @@ fn reports_and_stanzas_for_several_accounts_are_refused() {
         || [test.number.get(), romeo.0.get()].map(|n| Recipient::Account(test.reference(n))).to_vec();
     let report = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
     let report = String::from_utf8(report).expect("ASCII");
-    test.send(EnvelopeKind::SessionFacts, recipients(), &report);
+    test.send(EnvelopeKind::SessionReport, recipients(), &report);
     test.send(EnvelopeKind::ChainHasRun, recipients(), &handed_over("1"));
     assert_eq!(test.violations(PeerViolation::Payload), 2);
     assert!(messages(&juliet).is_empty());
@@ -477,10 +477,10 @@ fn a_report_of_a_node_without_a_claim_is_ignored() {
     let report = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
     let report = String::from_utf8(report).expect("ASCII");
     let recipients = || vec![Recipient::Account(test.reference(test.number.get()))];
-    test.send(EnvelopeKind::SessionFacts, recipients(), &report);
+    test.send(EnvelopeKind::SessionReport, recipients(), &report);
     assert!(juliet.session.account.with(|state| state.peers().is_empty()));
     test.claim(u64::MAX);
-    test.send(EnvelopeKind::SessionFacts, recipients(), &report);
+    test.send(EnvelopeKind::SessionReport, recipients(), &report);
     assert!(juliet.session.account.with(|state| state.peers().iter().any(|peer| peer.reported)));
 }
 
@@ -494,7 +494,7 @@ fn the_newer_of_two_sessions_with_one_full_address_stays() {
         test.claim(u64::MAX);
         let report = [&[0, 7][..], b"balcony", &[1, 0], &[0; 8], &bound_at.to_be_bytes()].concat();
         let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
-        let (kind, class) = (EnvelopeKind::SessionFacts, EnvelopeClass::Control);
+        let (kind, class) = (EnvelopeKind::SessionReport, EnvelopeClass::Control);
         let report = Envelope::new(kind, class, Peer::id(), recipients, report);
         test.peer.deliver(test.nodes.id(0), report).expect("accepted");
         test.nodes.settle();
@@ -594,7 +594,7 @@ fn a_message_that_returns_from_a_resource_elsewhere_is_stored_for_its_recipient(
     let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
     let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
     let report =
-        Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);
+        Envelope::new(EnvelopeKind::SessionReport, EnvelopeClass::Control, Peer::id(), recipients, phone);
     test.peer.deliver(test.nodes.id(0), report).expect("accepted");
     test.nodes.settle();
     let romeo = test.online(0, "romeo", "orchard");
@@ -688,7 +688,7 @@ fn contacts_and_other_resources_on_a_lost_node_become_unavailable() {
     let phone = [&[0, 5][..], b"phone", &[1, 0], &[0; 16]].concat();
     let recipients = vec![Recipient::Account(test.reference(test.number.get()))];
     let report =
-        Envelope::new(EnvelopeKind::SessionFacts, EnvelopeClass::Control, Peer::id(), recipients, phone);
+        Envelope::new(EnvelopeKind::SessionReport, EnvelopeClass::Control, Peer::id(), recipients, phone);
     test.peer.deliver(test.nodes.id(1), report).expect("accepted");
     test.nodes.settle();
     romeo.recv();

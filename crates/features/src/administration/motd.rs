@@ -1,8 +1,8 @@
 //! Message of the day: XEP-0133 1.3.1, sections 4.24 to 4.26. Sent immediately to online users, to all others when
 //! they next become available, and to each account once.
 //!
-//! A bit per id of the address dictionary records which accounts have seen it, in chunks of 32 kB among the node's
-//! settings: no row per login or account, and no read when a user becomes available. A chunk begins with the time of
+//! A bit per id of the address dictionary records which accounts have seen it, in chunks of 32 kB among the server's
+//! key-value storage: no row per login or account, and no read when a user becomes available. A chunk begins with the time of
 //! its message, so the chunks of an older message count as empty and need no clearing. Chunks are written
 //! asynchronously: after `kill -9` the most recent recipients see the message again.
 //!
@@ -61,7 +61,7 @@ struct NoticedReads {
 /// Attempts to add bits to a chunk that other nodes write as well.
 const WRITE_ATTEMPTS: usize = 16;
 
-/// Account ids per chunk: 32 kB of bits, below the size limit of a setting.
+/// Account ids per chunk: 32 kB of bits, below the size limit of a value.
 const CHUNK_ACCOUNTS: u32 = 1 << 18;
 
 const TEXT: CommandField =
@@ -211,14 +211,14 @@ impl DomainMotd {
     /// Reads message and chunks, unless a command of this node changes them meanwhile.
     async fn read(&self, node: &Arc<Node>, domain: &str) -> Result<(), StoreError> {
         let changes = self.state.lock().changes;
-        let settings = &node.stores.server_kv;
-        let stored = settings.get(&Self::key(domain)).await?.unwrap_or_default();
+        let server_kv = &node.stores.server_kv;
+        let stored = server_kv.get(&Self::key(domain)).await?.unwrap_or_default();
         let last_set_at = stored.first_chunk().map_or(0, |at| u64::from_be_bytes(*at));
         let motd = Motd::decode(&stored, domain);
         let mut seen = BTreeMap::new();
         if let Some(motd) = &motd {
             let mut number = 0;
-            while let Some(bytes) = settings.get(&Self::chunk_key(domain, number)).await? {
+            while let Some(bytes) = server_kv.get(&Self::chunk_key(domain, number)).await? {
                 if let Some(bits) = bytes.strip_prefix(&motd.set_at.to_be_bytes()) {
                     seen.insert(number, SeenChunk { bits: bits.to_vec(), dirty: false });
                 }
@@ -391,25 +391,25 @@ impl DomainMotd {
 
     /// Chunks are read from the first on until one is missing, so missing chunks before this one are created.
     async fn write_seen(&self, node: &Arc<Node>, domain: &str, number: u32) -> Result<(), StoreError> {
-        let settings = &node.stores.server_kv;
+        let server_kv = &node.stores.server_kv;
         for earlier in (0..number).rev() {
             let key = Self::chunk_key(domain, earlier);
-            if settings.get(&key).await?.is_some() {
+            if server_kv.get(&key).await?.is_some() {
                 break;
             }
-            settings.put_if_absent(&key, &[]).await?;
+            server_kv.put_if_absent(&key, &[]).await?;
         }
         let key = Self::chunk_key(domain, number);
         if node.is_single() {
             return match self.merged_chunk(number, None) {
-                Some(bytes) => settings.put(&key, &bytes).await,
+                Some(bytes) => server_kv.put(&key, &bytes).await,
                 None => Ok(()),
             };
         }
         for _ in 0..WRITE_ATTEMPTS {
-            let stored = settings.get(&key).await?;
+            let stored = server_kv.get(&key).await?;
             let Some(bytes) = self.merged_chunk(number, stored.as_deref()) else { return Ok(()) };
-            if settings.compare_and_set(&key, stored.as_deref(), &bytes).await? {
+            if server_kv.compare_and_set(&key, stored.as_deref(), &bytes).await? {
                 return Ok(());
             }
         }

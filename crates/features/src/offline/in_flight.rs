@@ -90,7 +90,7 @@ async fn enqueue_messages(
             if !accepts_messages(session) {
                 return PageOutcome::Ended;
             }
-            if node.takes_over_copy(&session.account, &frame, copies) {
+            if node.take_over_copy(&session.account, &frame, copies) {
                 in_flight.fetched_through = message.seq;
                 continue;
             }

@@ -7,8 +7,7 @@
 //! senders, `delivery` preserves the order with the states of `queue_state`, `in_flight` tracks messages that are queued but
 //! not yet safe to remove, `backups` stores messages that a session takes slowly.
 //!
-//! Not implemented: XEP-0013 (selective retrieval by a client), a hint to another node of the cluster that its user
-//! has mail.
+//! Not implemented: XEP-0013 (selective retrieval by a client).
 //!
 //! # Pitfalls
 //!

@@ -4,13 +4,13 @@
 //! arrival and in batches of those that are pending; another one delivers stored messages (`delivery_task`). What both do
 //! is one state (`queue_state`) under the lock of [`OfflineDelivery`]:
 //!
-//! - While older messages are on their way, into the store or out of it, and the recipient accepts messages, the
+//! * While older messages are on their way, into the store or out of it, and the recipient accepts messages, the
 //!   account's `flushing` is set: the router sends newer messages here, after the older ones
 //!   ([`RecipientQueue::sync_account`]). A resource that becomes available meanwhile finds `has_messages_in_transit`.
-//! - The delivery task puts page after page into the queue of one session. After the last page it drains: the store
+//! * The delivery task puts page after page into the queue of one session. After the last page it drains: the store
 //!   task begins no further batch, messages that it has just written are delivered, and pending ones go directly into
 //!   the session's queue, after the others. So delivery ends however many senders continue.
-//! - From then on newer messages are routed normally, and the delivery task only waits until the connection has taken
+//! * From then on newer messages are routed normally, and the delivery task only waits until the connection has taken
 //!   the queued messages (and acknowledged them, XEP-0198), to remove them from the store. If the session ends before
 //!   that, the store still has the rest, and newer messages stay after it again.
 //!

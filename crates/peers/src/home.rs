@@ -36,25 +36,21 @@ use throng_core::account::Account;
 use throng_core::receipt::Receipts;
 use throng_core::router::lanes::{LaneCompletion, LaneStage, LaneStanza};
 use throng_core::router::multicast::MULTICAST;
-use throng_core::router::peers::{envelope_class, number};
+use throng_core::router::peer_routing::{address_number, envelope_class};
 use throng_core::router::{HandedOver, HomeDecision, RoutingOutcome, RoutingWork, StanzaOrigin};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 use throng_core::{Node, StanzaSource};
 
 use super::handovers::{Handovers, ReturnedHandover};
-use super::invalidation::{AccountReads, MESSAGE_STORED, RecentlyStored};
+use super::invalidation::{AccountReads, RecentlyStored};
 use super::lost_peers::EndedSubscriptions;
-use super::node_queries::{ANSWER, NodeQuestions, QUESTION, ReceivedQuestions};
-use super::notices::NOTICE;
-use super::peer_presence::{PRESENCE, PROBE, PROBE_ANSWER};
-use super::peer_push::PUSH;
-use super::presence_of_account::PRESENCE_REQUEST;
+use super::node_queries::{NodeQueries, ReceivedNodeQueries};
 use super::presence_resync::{AccountReading, DuePresence};
-use crate::Peers;
-
-/// As [`EnvelopeKind::ChainHasRun`], if another node or the home itself has delivered the stanza as well: nobody handles
-/// what is refused.
-pub(super) const COPY: EnvelopeKind = EnvelopeKind::Engine(0);
+use crate::ClusteredNode;
+use crate::envelope_kinds::{
+    COPY, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, PRESENCE, PRESENCE_REQUEST, PROBE,
+    PROBE_ANSWER, PUSH,
+};
 
 /// The node to which a stanza must go whose chain has not begun; none if this node acts as the home. `here`: whether it has
 /// sessions of the account.
@@ -94,10 +90,10 @@ pub(super) struct PeerState {
     pub(super) reads: AccountReads,
     /// Recipients of messages that were stored here.
     pub(super) stored: RecentlyStored,
-    /// What other nodes were asked.
-    pub(super) questions: NodeQuestions,
+    /// Queries to other nodes.
+    pub(super) queries: NodeQueries,
     /// What other nodes have asked.
-    pub(super) received_questions: ReceivedQuestions,
+    pub(super) received_queries: ReceivedNodeQueries,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
     pub(super) lost: LeafMutex<BTreeSet<NodeId>>,
 }
@@ -112,13 +108,13 @@ impl PeerState {
         self.logged.lock().retain(|(other, _)| *other != node);
         self.due_presence.forget_node(node);
         self.handovers.forget_node(node);
-        self.questions.forget_node(node);
+        self.queries.forget_node(node);
     }
 }
 
 /// An account as a recipient on another node: by its number, if it has one.
 pub(super) fn account_recipient(account: &Account) -> Recipient {
-    match number(account) {
+    match address_number(account) {
         Some(number) => Recipient::Account(AddressReference { hash: account.hash, number }),
         None => Recipient::Address(account.jid.clone()),
     }
@@ -133,12 +129,12 @@ fn needs_receipt(stanza: &SharedStanza) -> bool {
     }
 }
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// Announces to the other nodes that an account has a session here.
     pub(super) fn claim_account(&self, account: &Account) {
         self.cluster.claim(Claim {
             address: account.hash,
-            number: number(account),
+            number: address_number(account),
             since: self.clock.unix_millis(),
             takes_messages: false,
         });
@@ -146,7 +142,7 @@ impl Peers<'_> {
 
     /// Announces to the other nodes that an account has no session here.
     pub(super) fn release_account(&self, account: &Account) {
-        self.cluster.release(account.hash, number(account));
+        self.cluster.release(account.hash, address_number(account));
     }
 
     /// Announces to the other nodes whether a session of the account takes messages. Must be called after a session
@@ -154,7 +150,7 @@ impl Peers<'_> {
     pub(super) fn announce_readiness(&self, account: &Account) {
         account.with(|state| {
             let ready = state.sessions.iter().any(|s| s.priority().is_some_and(|priority| priority >= 0));
-            self.cluster.set_takes_messages(account.hash, number(account), ready);
+            self.cluster.set_takes_messages(account.hash, address_number(account), ready);
         });
         self.report_sessions(account);
     }
@@ -174,16 +170,16 @@ impl Peers<'_> {
         let origin = work.origin;
         let own = self.cluster.node();
         let (hash, number) = match account {
-            Some(account) => (account.hash, number(account)),
+            Some(account) => (account.hash, address_number(account)),
             None => (self.routing_table.hash(to), None),
         };
         let location = self.cluster.locate(hash, number);
         let home = next_home(own, &location, account.is_some(), handed_over);
         if origin == StanzaOrigin::Stream
             && handed_over.is_none()
-            && let Some(old_way) = self.wait_for_old_way(hash, home.unwrap_or(own))
+            && let Some(old_path) = self.wait_for_old_path(hash, home.unwrap_or(own))
         {
-            return HomeDecision::Wait(old_way);
+            return HomeDecision::Wait(old_path);
         }
         if let Some(home) = home {
             let (id, hops) = match handed_over {
@@ -220,29 +216,31 @@ impl Peers<'_> {
     }
 
     /// Sends a stanza whose chain has run here to a node with sessions that receive it. `hops`: envelopes that have carried
-    /// it. With `copy`, nobody handles what that node refuses. True if it was accepted.
+    /// it. With `is_copy`, nobody handles what that node refuses. True if it was accepted.
+    #[expect(clippy::too_many_arguments, reason = "the stanza with its addresses and its work")]
     pub(super) fn deliver_to_peer(
         &self,
         node: NodeId,
         account: &Account,
         stanza: &SharedStanza,
         to: JidRef<'_>,
-        (hops, copy): (u8, bool),
+        hops: u8,
+        is_copy: bool,
         work: &mut RoutingWork,
     ) -> bool {
         let own = self.cluster.node();
         let same = stanza.head().to(stanza.bytes()).is_some_and(|text| text == to.as_str());
         // A resource, if `to` has one, is in the stanza.
-        let recipient = match number(account).filter(|_| same) {
+        let recipient = match address_number(account).filter(|_| same) {
             Some(number) => Recipient::Account(AddressReference { hash: account.hash, number }),
             None => Recipient::Address(to.to_jid()),
         };
-        let kind = if copy { COPY } else { EnvelopeKind::ChainHasRun };
+        let kind = if is_copy { COPY } else { EnvelopeKind::ChainHasRun };
         let envelope = Envelope::new(kind, envelope_class(stanza), own, vec![recipient], stanza.bytes());
-        let mut envelope = envelope.with_delivery_tracking(work.tracks_delivery && !copy);
+        let mut envelope = envelope.with_delivery_tracking(work.tracks_delivery && !is_copy);
         envelope.header.hops += hops;
         // Of a copy, another node is responsible for the receipt.
-        let needs_receipt = !copy && work.origin.awaits_receipts() && needs_receipt(stanza);
+        let needs_receipt = !is_copy && work.origin.awaits_receipts() && needs_receipt(stanza);
         match self.hand_over(node, envelope, None, needs_receipt) {
             Ok(receipt) => {
                 work.attach(stanza.clone(), receipt);
@@ -257,13 +255,13 @@ impl Peers<'_> {
 
     /// An envelope has returned from the node to which this one sent it.
     fn handle_return_of_own(&self, by: NodeId, envelope: &Envelope) {
-        let way = match envelope.recipients.first() {
+        let path = match envelope.recipients.first() {
             Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {
                 Some(self.routing_table.hash(to.as_ref()))
             }
             _ => None,
         };
-        let Some(handover) = self.returned_handover(by, envelope, way) else { return };
+        let Some(handover) = self.returned_handover(by, envelope, path) else { return };
         self.handle_returned(by, envelope, Some(handover));
     }
 
@@ -298,7 +296,7 @@ impl Peers<'_> {
             let (stanza, from) = (stanza.clone(), from.clone());
             // In the order in which they return, also if the chain waits.
             let stanza = LaneStanza { stanza, from, to, stage, completion };
-            self.enter_lane_forced(StanzaSource::Node, stanza, true);
+            self.enter_lane_now(StanzaSource::Node, stanza, true);
         }
         if let Some(handover) = handover {
             handover.settle();
@@ -314,7 +312,7 @@ impl Peers<'_> {
                 match self.routing_table.find_by_id(reference.hash, AddressId(reference.number)) {
                     Some(account) => Some(stanza_recipient_at(stanza, account.jid.clone())),
                     None => {
-                        let named = stanza_recipient(stanza);
+                        let named = stanza.recipient();
                         named.filter(|to| self.routing_table.hash(to.as_ref()) == reference.hash)
                     }
                 }
@@ -323,14 +321,14 @@ impl Peers<'_> {
     }
 
     /// The account of a recipient that another node named, if it has a session here.
-    fn find_account(&self, recipient: &Recipient) -> Option<Arc<Account>> {
+    pub(super) fn find_account(&self, recipient: &Recipient) -> Option<Arc<Account>> {
         match recipient {
             Recipient::Address(jid) => self.routing_table.find(jid.as_ref()),
             Recipient::Account(reference) => {
                 let id = Some(AddressId(reference.number)).filter(|id| *id != AddressId::UNASSIGNED)?;
                 self.routing_table.find_by_id(reference.hash, id)
             }
-            // This node has announced no session by number.
+            // No node names sessions by number yet, so this one is unknown.
             Recipient::Session(..) => None,
         }
     }
@@ -353,24 +351,20 @@ impl Peers<'_> {
 /// The stanza of an envelope and its sender.
 pub(super) fn read_stanza(envelope: &Envelope) -> Option<(SharedStanza, Jid)> {
     let stanza = SharedStanza::read(&envelope.bytes)?;
-    let from = stanza.head().from(stanza.bytes()).and_then(|from| Jid::parse(&from).ok())?;
+    let from = stanza.sender()?;
     Some((stanza, from))
-}
-
-fn stanza_recipient(stanza: &SharedStanza) -> Option<Jid> {
-    stanza.head().to(stanza.bytes()).and_then(|to| Jid::parse(&to).ok())
 }
 
 /// The recipient that the stanza names, if it is this bare address or one of its resources; otherwise the bare address.
 fn stanza_recipient_at(stanza: &SharedStanza, bare: Jid) -> Jid {
-    stanza_recipient(stanza).filter(|to| to.as_ref().bare() == bare.as_ref()).unwrap_or(bare)
+    stanza.recipient().filter(|to| to.as_ref().bare() == bare.as_ref()).unwrap_or(bare)
 }
 
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
 pub struct ClusterInbox(pub Arc<Node>);
 
-impl Peers<'_> {
+impl ClusteredNode<'_> {
     /// Handles a stanza of another node. Returns what must be awaited before the next one for this recipient.
     pub(super) fn receive_stanza(&self, from: NodeId, envelope: Envelope) -> Option<BoxFuture<'static, ()>> {
         let Some((stanza, sender)) = read_stanza(&envelope) else {
@@ -385,7 +379,7 @@ impl Peers<'_> {
             return None;
         }
         let kind = envelope.header.kind;
-        let names = stanza_recipient(&stanza);
+        let names = stanza.recipient();
         let mut work = RoutingWork::of(StanzaOrigin::Peer);
         // The home answers for what is a copy.
         work.tracks_delivery = envelope.header.tracks_delivery && kind != COPY;
@@ -422,7 +416,7 @@ impl Peers<'_> {
         self.metrics.cluster_refused.inc_by(refused.len() as u64);
         let result = HandoverResult::of(envelope.recipients.len(), refused);
         // Later stanzas of the lane wait until this one was routed, but not for its receipts.
-        match self.run_effects(work) {
+        match self.perform_effects(work) {
             RoutingOutcome::Done => settle(self, from, &envelope, result),
             RoutingOutcome::AwaitsReceipts(receipts) => {
                 self.settle_with_receipts(from, envelope, result, receipts);
@@ -459,16 +453,16 @@ impl Peers<'_> {
     }
 
     /// Handles an envelope that contains no stanza to route. False if its octets do not fit its kind.
-    fn receive_report(&self, from: NodeId, envelope: &Envelope) -> bool {
+    fn receive_unrouted(&self, from: NodeId, envelope: &Envelope) -> bool {
         let mut work = RoutingWork::default();
-        let recipients = || envelope.recipients.iter().filter_map(|recipient| self.find_account(recipient));
+        let recipients = || self.accounts_of(envelope);
         // These have one recipient: each would keep a copy of the bytes.
-        let single = matches!(envelope.header.kind, EnvelopeKind::SessionFacts | PUSH | PRESENCE_REQUEST);
+        let single = matches!(envelope.header.kind, EnvelopeKind::SessionReport | PUSH | PRESENCE_REQUEST);
         if single && envelope.recipients.len() != 1 {
             return false;
         }
-        let sound = match envelope.header.kind {
-            EnvelopeKind::SessionFacts => {
+        let is_valid = match envelope.header.kind {
+            EnvelopeKind::SessionReport => {
                 recipients().all(|account| self.on_session_report(from, &account, &envelope.bytes))
             }
             EnvelopeKind::Invalidation(subject) => {
@@ -486,8 +480,8 @@ impl Peers<'_> {
             PRESENCE => self.on_presence(envelope),
             PROBE => self.on_probe(from, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
-            QUESTION => self.on_question(from, &envelope.bytes),
-            ANSWER => self.on_answer(from, &envelope.bytes),
+            NODE_QUERY => self.on_node_query(from, &envelope.bytes),
+            NODE_QUERY_ANSWER => self.on_node_query_answer(from, &envelope.bytes),
             NOTICE => self.on_notice(envelope),
             MESSAGE_STORED => {
                 for recipient in &envelope.recipients {
@@ -499,8 +493,8 @@ impl Peers<'_> {
             }
             _ => true,
         };
-        self.run_effects_spawned(work);
-        sound
+        self.perform_effects_spawned(work);
+        is_valid
     }
 
     pub(super) fn note_violation(&self, from: NodeId, violation: PeerViolation) {
@@ -518,14 +512,14 @@ impl Peers<'_> {
         log: impl FnOnce(NodeId),
     ) {
         self.metrics.cluster_violations.add([violation.as_str()], count);
-        if self.peers.is_first(from, violation) {
+        if self.state.is_first(from, violation) {
             log(from);
         }
     }
 }
 
 /// Reports the result to the sender's node. If that node is gone, this one handles the refused recipients.
-pub(super) fn settle(node: &Peers<'_>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
+pub(super) fn settle(node: &ClusteredNode<'_>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
     let ticket = envelope.ticket();
     if !ticket.has_receipt() || node.cluster.settle(from, ticket, result.clone()) {
         return;
@@ -537,87 +531,87 @@ pub(super) fn settle(node: &Peers<'_>, from: NodeId, envelope: &Envelope, result
 
 impl Inbox for ClusterInbox {
     fn on_envelope(&self, from: NodeId, envelope: Envelope) {
-        let Some(peers) = Peers::of(&self.0) else { return };
+        let Some(node) = ClusteredNode::of(&self.0) else { return };
         match envelope.header.kind {
             EnvelopeKind::RunChain | EnvelopeKind::ChainHasRun | COPY => {
                 let key = match envelope.recipients.first() {
-                    Some(Recipient::Address(jid)) => peers.routing_table.hash(jid.as_ref()),
+                    Some(Recipient::Address(jid)) => node.routing_table.hash(jid.as_ref()),
                     Some(Recipient::Account(reference) | Recipient::Session(reference, _)) => reference.hash,
                     None => 0,
                 };
-                peers.receive_in_lane(key, from, envelope);
+                node.receive_in_lane(key, from, envelope);
             }
-            MULTICAST => peers.receive_multicast(from, envelope),
-            EnvelopeKind::SessionFacts
+            MULTICAST => node.receive_multicast(from, envelope),
+            EnvelopeKind::SessionReport
             | EnvelopeKind::Invalidation(_)
             | PUSH
             | PRESENCE
             | PRESENCE_REQUEST
             | PROBE
             | PROBE_ANSWER
-            | QUESTION
-            | ANSWER
+            | NODE_QUERY
+            | NODE_QUERY_ANSWER
             | NOTICE
             | MESSAGE_STORED => {
-                if !peers.receive_report(from, &envelope) {
-                    peers.note_violation(from, PeerViolation::Payload);
+                if !node.receive_unrouted(from, &envelope) {
+                    node.note_violation(from, PeerViolation::Payload);
                 }
-                settle(&peers, from, &envelope, HandoverResult::Safe);
+                settle(&node, from, &envelope, HandoverResult::Safe);
             }
             EnvelopeKind::Engine(_) => {
-                peers.note_violation(from, PeerViolation::Kind);
-                settle(&peers, from, &envelope, HandoverResult::Refused);
+                node.note_violation(from, PeerViolation::Kind);
+                settle(&node, from, &envelope, HandoverResult::Refused);
             }
         }
     }
 
     fn on_receipts(&self, from: NodeId, up_to: Ticket) {
-        let Some(peers) = Peers::of(&self.0) else { return };
-        peers.peers.handovers.end(from, up_to);
-        peers.send_due_presence(from);
+        let Some(node) = ClusteredNode::of(&self.0) else { return };
+        node.state.handovers.end(from, up_to);
+        node.send_due_presence(from);
     }
 
     fn on_refused(&self, from: NodeId, envelope: Envelope) {
-        let Some(peers) = Peers::of(&self.0) else { return };
-        peers.handle_return_of_own(from, &envelope);
+        let Some(node) = ClusteredNode::of(&self.0) else { return };
+        node.handle_return_of_own(from, &envelope);
     }
 
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
-        let Some(peers) = Peers::of(&self.0) else { return };
-        peers.handle_return_of_own(to, &envelope);
+        let Some(node) = ClusteredNode::of(&self.0) else { return };
+        node.handle_return_of_own(to, &envelope);
     }
 
     fn on_membership_change(&self, change: MembershipChange) {
-        let Some(peers) = Peers::of(&self.0) else { return };
+        let Some(node) = ClusteredNode::of(&self.0) else { return };
         match change {
             MembershipChange::Joined(Member { node, epoch, version }) => {
                 tracing::info!(%node, epoch, version, "a node joined the cluster");
             }
-            MembershipChange::Left { node, claims, orderly } => {
+            MembershipChange::Left { node: left, claims, orderly } => {
                 if !orderly {
-                    peers.peers.lost.lock().insert(node);
-                    peers.read_accounts_again();
+                    node.state.lost.lock().insert(left);
+                    node.read_accounts_again();
                 }
-                peers.on_peer_left(node, &claims);
-                tracing::info!(%node, claims = claims.len(), orderly, "a node left the cluster");
+                node.on_peer_left(left, &claims);
+                tracing::info!(node = %left, claims = claims.len(), orderly, "a node left the cluster");
             }
         }
     }
 
     fn on_claim(&self, from: NodeId, claim: Claim) {
-        let Some(peers) = Peers::of(&self.0) else { return };
-        peers.report_recently_stored(from, claim.address);
-        peers.on_peer_claim(from, claim);
+        let Some(node) = ClusteredNode::of(&self.0) else { return };
+        node.report_recently_stored(from, claim.address);
+        node.on_peer_claim(from, claim);
     }
 
     fn on_claims_of_joined(&self, from: NodeId, claims: Vec<Claim>) {
-        let Some(peers) = Peers::of(&self.0) else { return };
-        peers.on_joined_with(from, claims);
+        let Some(node) = ClusteredNode::of(&self.0) else { return };
+        node.on_joined_with(from, claims);
     }
 
     fn on_violation(&self, from: NodeId, violation: PeerViolation) {
-        let Some(peers) = Peers::of(&self.0) else { return };
-        peers.note_violation(from, violation);
+        let Some(node) = ClusteredNode::of(&self.0) else { return };
+        node.note_violation(from, violation);
     }
 }
 
@@ -654,16 +648,16 @@ mod tests {
 
     #[test]
     fn a_violation_is_logged_once_for_each_node_and_again_after_it_left() {
-        let peers = PeerState::default();
+        let state = PeerState::default();
         let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
         for _ in 0..3 {
             for violation in PeerViolation::ALL {
-                peers.is_first(a, violation);
+                state.is_first(a, violation);
             }
         }
-        assert_eq!(peers.logged.lock().len(), PeerViolation::ALL.len(), "bounded");
-        assert!(!peers.is_first(a, PeerViolation::Claim) && peers.is_first(b, PeerViolation::Claim));
-        peers.forget_node(a);
-        assert!(peers.is_first(a, PeerViolation::Claim) && !peers.is_first(b, PeerViolation::Claim));
+        assert_eq!(state.logged.lock().len(), PeerViolation::ALL.len(), "bounded");
+        assert!(!state.is_first(a, PeerViolation::Claim) && state.is_first(b, PeerViolation::Claim));
+        state.forget_node(a);
+        assert!(state.is_first(a, PeerViolation::Claim) && !state.is_first(b, PeerViolation::Claim));
     }
 }

@@ -120,7 +120,7 @@ pub trait PeerRouting: Any + Send + Sync {
     ) -> HomeDecision;
 
     /// Sends a stanza whose chain has run here to a node with sessions that receive it. `hops`: envelopes that have carried
-    /// it. With `copy`, nobody handles what that node refuses. True if it was accepted.
+    /// it. With `is_copy`, nobody handles what that node refuses. True if it was accepted.
     #[allow(clippy::too_many_arguments, reason = "the stanza with its addresses and its work")]
     fn deliver_to_peer(
         &self,
@@ -129,12 +129,13 @@ pub trait PeerRouting: Any + Send + Sync {
         account: &Account,
         stanza: &SharedStanza,
         to: JidRef<'_>,
-        hops_and_copy: (u8, bool),
+        hops: u8,
+        is_copy: bool,
         work: &mut RoutingWork,
     ) -> bool;
 
     /// The receipt of a message that this node writes: until then, later ones for its recipient must not go to another node.
-    fn hold_way(&self, node: &Arc<Node>, attached: AttachedReceipt) -> AttachedReceipt;
+    fn hold_path(&self, node: &Arc<Node>, attached: AttachedReceipt) -> AttachedReceipt;
 
     /// Handles a stanza of another node. Returns what must be awaited before the next one for this recipient.
     fn receive_stanza(
@@ -221,7 +222,7 @@ pub trait PeerRouting: Any + Send + Sync {
 
     /// Whether sessions here have, or have had, this message. If so and if `responsible`, this node answers for it, and the
     /// receipt says when it is safe.
-    fn find_copy(
+    fn recognise_copy(
         &self,
         node: &Arc<Node>,
         account: &Account,
@@ -229,8 +230,8 @@ pub trait PeerRouting: Any + Send + Sync {
         responsible: bool,
     ) -> (bool, Option<AttachedReceipt>);
 
-    /// As [`PeerRouting::find_copy`], for a message whose chain another node may have run with this id.
-    fn find_copy_with_id(
+    /// As [`PeerRouting::recognise_copy`], for a message whose chain another node may have run with this id.
+    fn recognise_copy_with_id(
         &self,
         node: &Arc<Node>,
         account: &Account,
@@ -267,7 +268,7 @@ pub trait PeerRouting: Any + Send + Sync {
 }
 
 /// The account's number on all nodes; none for a user without an account.
-pub fn number(account: &Account) -> Option<AddressNumber> {
+pub fn address_number(account: &Account) -> Option<AddressNumber> {
     (account.id != AddressId::UNASSIGNED).then_some(account.id.0)
 }
 
@@ -305,14 +306,14 @@ impl Node {
     /// Whether sessions here have, or have had, this message. If so, this node answers for it: a stanza that replaces it
     /// must not be delivered, and may be forgotten when the receipts are fulfilled. Until then the message may be in memory
     /// only.
-    pub fn takes_over_copy(
+    pub fn take_over_copy(
         self: &Arc<Self>,
         account: &Account,
         stanza: &SharedStanza,
         receipts: &mut Receipts,
     ) -> bool {
         let Some(peers) = self.peers() else { return false };
-        let (recorded, receipt) = peers.find_copy(self, account, stanza, true);
+        let (recorded, receipt) = peers.recognise_copy(self, account, stanza, true);
         receipts.0.extend(receipt);
         recorded
     }
@@ -359,7 +360,11 @@ impl Node {
     pub fn is_home_of(&self, account: &Account) -> bool {
         let own = self.cluster.node();
         self.is_single()
-            || self.cluster.locate(account.hash, number(account)).home(own).is_none_or(|home| home == own)
+            || self
+                .cluster
+                .locate(account.hash, address_number(account))
+                .home(own)
+                .is_none_or(|home| home == own)
     }
 
     /// Whether a bare address has a session on any node.

@@ -1,0 +1,77 @@
+//! Numbers of the kinds of envelopes that nodes exchange beside stanzas with their chain, session reports and invalidations.
+//!
+//! A number is part of the protocol between nodes; it is not used again for another meaning. 5 is free, and 7 is
+//! [`MULTICAST`] of the engine.
+
+use cluster::EnvelopeKind;
+use throng_core::router::multicast::MULTICAST;
+
+/// As [`EnvelopeKind::ChainHasRun`], if another node or the home itself has delivered the stanza as well: nobody handles
+/// what is refused.
+pub(crate) const COPY: EnvelopeKind = EnvelopeKind::Engine(0);
+/// A push to sessions of the recipients.
+pub(crate) const PUSH: EnvelopeKind = EnvelopeKind::Engine(1);
+/// Presence for contacts.
+pub(crate) const PRESENCE: EnvelopeKind = EnvelopeKind::Engine(2);
+/// A session became available: the presence of its contacts is wanted.
+pub(crate) const PROBE: EnvelopeKind = EnvelopeKind::Engine(3);
+/// That presence.
+pub(crate) const PROBE_ANSWER: EnvelopeKind = EnvelopeKind::Engine(4);
+/// The store has a message for the recipient: a session that becomes available must read it.
+pub(crate) const MESSAGE_STORED: EnvelopeKind = EnvelopeKind::Engine(6);
+/// The presence of an account's sessions must be sent to an address.
+pub(crate) const PRESENCE_REQUEST: EnvelopeKind = EnvelopeKind::Engine(8);
+/// A query to all nodes.
+pub(crate) const NODE_QUERY: EnvelopeKind = EnvelopeKind::Engine(9);
+/// Its answer.
+pub(crate) const NODE_QUERY_ANSWER: EnvelopeKind = EnvelopeKind::Engine(10);
+/// A notice of a feature.
+pub(crate) const NOTICE: EnvelopeKind = EnvelopeKind::Engine(11);
+
+/// The name of a kind in logs.
+pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
+    match kind {
+        COPY => "copy",
+        PUSH => "push",
+        PRESENCE => "presence",
+        PROBE => "probe",
+        PROBE_ANSWER => "probe answer",
+        MESSAGE_STORED => "message stored",
+        PRESENCE_REQUEST => "presence request",
+        NODE_QUERY => "query",
+        NODE_QUERY_ANSWER => "query answer",
+        NOTICE => "notice",
+        MULTICAST => "multicast",
+        other => other.as_str(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_the_engine_has_a_number_and_a_name_of_its_own() {
+        let kinds = [
+            COPY,
+            PUSH,
+            PRESENCE,
+            PROBE,
+            PROBE_ANSWER,
+            MESSAGE_STORED,
+            PRESENCE_REQUEST,
+            NODE_QUERY,
+            NODE_QUERY_ANSWER,
+            NOTICE,
+            MULTICAST,
+        ];
+        assert_eq!(
+            kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),
+            kinds.len()
+        );
+        assert_eq!(
+            kinds.iter().map(|kind| name(*kind)).collect::<std::collections::HashSet<_>>().len(),
+            kinds.len()
+        );
+    }
+}
