@@ -65,7 +65,7 @@ impl OfflineDelivery {
                 };
                 match stanza {
                     Ok(stanza) => {
-                        stanzas.push(stanza);
+                        stanzas.push((sender_fingerprint(&message.frame, &owner), stanza));
                         messages.push(queued);
                     }
                     Err(refusal) => {
@@ -169,17 +169,17 @@ impl OfflineDelivery {
         self.backups.remove(owner, numbers);
     }
 
-    /// Writes messages, all backups or none, and returns one result for each.
+    /// Writes messages, each with the number of its sender, all backups or none, and returns one result for each.
     async fn store_batch(
         &self,
         node: &Arc<Node>,
         owner: &Jid,
-        stanzas: Vec<Vec<u8>>,
+        stanzas: Vec<(u64, Vec<u8>)>,
         backups: bool,
         rules: OfflineRules,
     ) -> Vec<Result<StoredRow, StoreRefusal>> {
         let count = stanzas.len();
-        let sizes: Vec<u64> = stanzas.iter().map(|stanza| stanza.len() as u64).collect();
+        let sizes: Vec<u64> = stanzas.iter().map(|(_, stanza)| stanza.len() as u64).collect();
         let refused = |error: StanzaError| Err(StoreRefusal { error, temporary: false });
         let failed = |error: StoreError| {
             let refusal = StoreRefusal { error: store_error(error), temporary: true };
@@ -192,9 +192,12 @@ impl OfflineDelivery {
         };
         let now = node.clock.unix_millis();
         let expires = (rules.expiry_days > 0).then(|| now + rules.expiry_days * DAY_MILLIS);
-        let messages = stanzas.into_iter().map(|stanza| {
-            let sender = sender_fingerprint(&stanza, owner);
-            OfflineMessage { owner: id, sender, stored_at: now, expires, stanza }
+        let messages = stanzas.into_iter().map(|(sender, stanza)| OfflineMessage {
+            owner: id,
+            sender,
+            stored_at: now,
+            expires,
+            stanza,
         });
         let quota = if backups {
             let batch = QuotaUsage { messages: count as u64, bytes: sizes.iter().sum() };
@@ -256,9 +259,8 @@ fn storage_full() -> StanzaError {
 
 /// Sender of a message as a number for the store: a part of a SHA-256, for which a second address cannot be found.
 /// None for the owner's own messages and the server's, which are exempt from the share per sender.
-fn sender_fingerprint(stanza: &[u8], owner: &Jid) -> u64 {
-    let frame = SharedStanza::parse(stanza);
-    let bare = frame.as_ref().map(sender_of).unwrap_or_default();
+fn sender_fingerprint(stanza: &SharedStanza, owner: &Jid) -> u64 {
+    let bare = sender_of(stanza);
     if bare.is_empty() || bare == owner.as_ref().as_str() || bare == owner.domain() {
         return 0;
     }
