@@ -61,7 +61,7 @@ impl Drop for Checkpointer {
 }
 
 async fn run(pool: ConnectionPool, context: Arc<SqlContext>, closed: Arc<AtomicBool>) {
-    let mut delay = QUIET_DELAY;
+    let (mut delay, mut copied_before) = (QUIET_DELAY, 0);
     loop {
         context.committed.notified().await;
         if closed.load(Ordering::Acquire) {
@@ -72,14 +72,19 @@ async fn run(pool: ConnectionPool, context: Arc<SqlContext>, closed: Arc<AtomicB
             return;
         }
         delay = match checkpoint(&pool, &context).await {
-            Ok(pages) if pages >= MANY_PAGES => BUSY_DELAY,
-            // After an error the writer's own checkpoints continue, and report it to a caller if the disk is full.
-            Ok(_) | Err(_) => QUIET_DELAY,
+            Ok(copied) => {
+                // The count begins again with the journal.
+                let new = copied.checked_sub(copied_before).unwrap_or(copied);
+                copied_before = copied;
+                if new >= MANY_PAGES { BUSY_DELAY } else { QUIET_DELAY }
+            }
+            // The writer's own checkpoints continue, and report it to a caller if the disk is full.
+            Err(_) => QUIET_DELAY,
         };
     }
 }
 
-/// Copies what the log contains; returns its pages.
+/// Copies what the log contains; returns how many of its pages are copied.
 async fn checkpoint(pool: &ConnectionPool, context: &Arc<SqlContext>) -> Result<u64, StoreError> {
     pool.acquire(context).await?.checkpoint().await
 }

@@ -206,7 +206,8 @@ impl DbConnection {
         self.end_statement(result).map(|rows| rows.into_iter().map(SqlRow::Sqlite).collect())
     }
 
-    /// Copies the journal into the database, without waiting for readers or writers; returns the pages of the journal.
+    /// Copies the journal into the database, without waiting for readers or writers; returns how many pages of the
+    /// journal are copied, since it began last.
     /// It is housekeeping and not counted as a round trip.
     pub(crate) async fn checkpoint(&mut self) -> Result<u64, StoreError> {
         self.busy = true;
@@ -216,7 +217,7 @@ impl DbConnection {
             }
         };
         let rows = self.end_statement(result)?;
-        rows.into_iter().next().map_or(Ok(0), |row| SqlRow::Sqlite(row).number(1))
+        rows.into_iter().next().map_or(Ok(0), |row| SqlRow::Sqlite(row).number(2))
     }
 
     /// Runs a statement and returns its first row.
