@@ -1,14 +1,15 @@
-//! Foundations of every other crate: time, tasks, random and time-ordered ids, secrets, token buckets, counters and values
-//! found by their type.
+//! Foundations of every other crate: time, tasks, random and time-ordered ids, secrets, token buckets, limits and
+//! deadlines of connections, counters and values found by their type.
 //!
 //! Nothing here depends on XMPP or on a runtime: time and tasks are traits ([`clock::Clock`], [`spawn::Spawner`]) that
 //! programs implement and tests replace.
 //!
 //! Not implemented: anything used by only one crate. A file belongs here only while two crates use it.
 
-pub mod bytestream;
 pub mod clock;
+pub mod connection_limits;
 pub mod count;
+pub mod deadlines;
 pub mod extensions;
 pub mod host_extension;
 pub mod id;
@@ -21,7 +22,6 @@ pub mod spawn;
 pub mod time_ordered_id;
 pub mod token_bucket;
 
-pub use bytestream::{ActivationRefusal, BytestreamLimits};
 pub use clock::{Clock, ManualClock, Millis, SystemClock};
 pub use extensions::{Extension, Extensions};
 pub use host_extension::{HostExtensions, Provided};

@@ -43,10 +43,10 @@ pub mod rank {
     pub const CERTIFICATE_FILES: u8 = 11;
     /// The loaded certificates.
     pub const CERTIFICATES: u8 = 12;
-    /// The table of bytestreams.
-    pub const BYTESTREAM_TABLE: u8 = 13;
-    /// A bytestream that waits for its activation.
-    pub const PENDING_BYTESTREAM: u8 = 14;
+    /// A table of a feature. No feature uses another, so tables of two features are never locked at the same time.
+    pub const FEATURE_TABLE: u8 = 13;
+    /// An entry of a feature's table.
+    pub const FEATURE_ENTRY: u8 = 14;
     /// A lock under which nothing but metrics and the log is locked.
     pub const LEAF: u8 = 15;
     /// The counters of a label.
@@ -69,8 +69,8 @@ pub mod rank {
         "shard of the deadlines of connections",
         "state of certificate files",
         "loaded certificates",
-        "table of bytestreams",
-        "pending bytestream",
+        "table of a feature",
+        "entry of a feature's table",
         "leaf lock",
         "counters of a label",
         "last lines of the log",

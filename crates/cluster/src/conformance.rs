@@ -73,7 +73,8 @@ rules! {
     broadcasts_reach_the_others,
     every_field_arrives_unchanged,
     tickets_increase_and_presence_has_none,
-    receipts_follow_the_slowest_envelope,
+    an_envelope_that_is_settled_late_delays_no_receipt_of_another,
+    a_later_receipt_ends_the_retention_of_its_envelope,
     refused_recipients_return_before_the_receipt,
     an_envelope_is_settled_once,
     what_cannot_be_sent_comes_back,
@@ -97,7 +98,7 @@ pub enum InboxEvent {
     /// [`Inbox::on_envelope`].
     Envelope(NodeId, Envelope),
     /// [`Inbox::on_receipts`].
-    Receipts(NodeId, Ticket),
+    Receipts(NodeId, Ticket, Vec<Ticket>),
     /// [`Inbox::on_refused`].
     Refused(NodeId, Envelope),
     /// [`Inbox::on_undelivered`].
@@ -173,10 +174,19 @@ impl InboxRecorder {
     /// The last ticket that a receipt of `from` covers.
     pub fn receipt(&self, from: NodeId) -> Option<Ticket> {
         let up_to = |received: &InboxEvent| match received {
-            InboxEvent::Receipts(origin, up_to) if *origin == from => Some(*up_to),
+            InboxEvent::Receipts(origin, up_to, _) if *origin == from => Some(*up_to),
             _ => None,
         };
         self.events.lock().iter().rev().find_map(up_to)
+    }
+
+    /// Tickets that receipts of `from` have named beyond those that they cover, in the order of the receipts.
+    pub fn later_receipts(&self, from: NodeId) -> Vec<Ticket> {
+        let later = |received: &InboxEvent| match received {
+            InboxEvent::Receipts(origin, _, later) if *origin == from => later.clone(),
+            _ => Vec::new(),
+        };
+        self.events.lock().iter().flat_map(later).collect()
     }
 }
 
@@ -191,8 +201,8 @@ impl Inbox for InboxRecorder {
         }
     }
 
-    fn on_receipts(&self, from: NodeId, up_to: Ticket) {
-        self.events.lock().push(InboxEvent::Receipts(from, up_to));
+    fn on_receipts(&self, from: NodeId, up_to: Ticket, later: &[Ticket]) {
+        self.events.lock().push(InboxEvent::Receipts(from, up_to, later.to_vec()));
     }
 
     fn on_refused(&self, from: NodeId, envelope: Envelope) {
@@ -586,30 +596,54 @@ fn tickets_increase_and_presence_has_none(lab: &dyn TestCluster) {
     }
 }
 
-/// No receipt covers an envelope that is not settled, in whatever order the later ones are.
-fn receipts_follow_the_slowest_envelope(lab: &dyn TestCluster) {
+/// A receipt names what was settled after an envelope that is open.
+fn an_envelope_that_is_settled_late_delays_no_receipt_of_another(lab: &dyn TestCluster) {
     let nodes = lab.nodes();
     let inboxes: Vec<_> = nodes.iter().map(InboxRecorder::attach_unsettled).collect();
     lab.run_until_idle();
     let [from, to, ..] = &nodes[..] else { return };
     let [sender, receiver, ..] = &inboxes[..] else { return };
-    for text in ["one", "two", "three"] {
+    for text in ["one", "two", "three", "four"] {
         assert!(from.deliver(to.node(), test_envelope(from.node(), EnvelopeClass::Message, text)).is_ok());
     }
     lab.run_until_idle();
     let tickets = receiver.tickets(from.node());
-    assert_eq!(tickets.len(), 3, "all arrived");
-    let [one, two, three] = tickets[..] else { return };
+    assert_eq!(tickets.len(), 4, "all arrived");
+    let [one, two, three, four] = tickets[..] else { return };
     assert_eq!(sender.receipt(to.node()), None, "it arrived and is not safe");
-    let steps = [(two, None, Some(one)), (one, Some(two), Some(three)), (three, Some(three), None)];
-    for (ticket, covered, not_covered) in steps {
+    let steps = [
+        (three, None, one, vec![three]),
+        (two, None, one, vec![three, two]),
+        (one, Some(three), four, vec![three, two]),
+    ];
+    for (ticket, covered, not_covered, later) in steps {
         assert!(to.settle(from.node(), ticket, HandoverResult::Safe));
         lab.run_until_idle();
         let receipt = sender.receipt(to.node());
-        assert!(receipt >= covered && not_covered.is_none_or(|ticket| receipt < Some(ticket)), "{receipt:?}");
+        assert!(receipt >= covered && receipt < Some(not_covered), "{receipt:?}");
+        assert_eq!(sender.later_receipts(to.node()), later, "each once");
     }
     let refused = |event: &InboxEvent| matches!(event, InboxEvent::Refused(..));
     assert!(!sender.events().iter().any(refused));
+}
+
+/// An envelope that is settled late takes its own room in the queue, and not that of later ones.
+fn a_later_receipt_ends_the_retention_of_its_envelope(lab: &dyn TestCluster) {
+    let nodes = lab.nodes();
+    let inboxes: Vec<_> = nodes.iter().map(InboxRecorder::attach_unsettled).collect();
+    lab.run_until_idle();
+    let [from, to, ..] = &nodes[..] else { return };
+    let [_, receiver, ..] = &inboxes[..] else { return };
+    let envelope = test_envelope(from.node(), EnvelopeClass::Message, &"x".repeat(100_000));
+    let fill = || (0..1000).take_while(|_| from.deliver(to.node(), envelope.clone()).is_ok()).count();
+    let room = fill();
+    assert!((2..1000).contains(&room), "it is bounded: {room}");
+    lab.run_until_idle();
+    for ticket in receiver.tickets(from.node()).split_off(1) {
+        assert!(to.settle(from.node(), ticket, HandoverResult::Safe));
+    }
+    lab.run_until_idle();
+    assert_eq!(fill(), room - 1);
 }
 
 /// What was refused returns with only those recipients, before a receipt covers its ticket.
@@ -653,7 +687,7 @@ fn refused_recipients_return_before_the_receipt(lab: &dyn TestCluster) {
                 assert!(Some(envelope.ticket()) > covered, "before its receipt");
                 returned.push((String::from_utf8_lossy(&envelope.bytes).into_owned(), envelope.recipients));
             }
-            InboxEvent::Receipts(by, up_to) if by == to.node() => covered = Some(up_to),
+            InboxEvent::Receipts(by, up_to, _) if by == to.node() => covered = Some(up_to),
             _ => {}
         }
     }
@@ -744,7 +778,7 @@ fn an_inbox_may_call_its_cluster(lab: &dyn TestCluster) {
             assert!(self.0.settle(from, envelope.ticket(), HandoverResult::Safe));
             self.1.on_envelope(from, envelope);
         }
-        fn on_receipts(&self, from: NodeId, _: Ticket) {
+        fn on_receipts(&self, from: NodeId, _: Ticket, _: &[Ticket]) {
             assert!(self.0.members().iter().any(|member| member.node == from));
         }
         fn on_refused(&self, _: NodeId, _: Envelope) {}

@@ -21,9 +21,10 @@
 //!    it was given ([`EnvelopeHeader::stanza_id`]), so that the copies are recognised, as after any broken stream.
 //! 5. **Every ticket ends.** The receiver settles each envelope of a reliable class once ([`Cluster::settle`]), in any
 //!    order. The sender's inbox receives what was refused ([`Inbox::on_refused`]) before a receipt that covers its ticket
-//!    ([`Inbox::on_receipts`]). A receipt covers every ticket up to its own: those that were neither refused nor
-//!    returned are safe at the other node. Before [`MembershipChange::Left`] every ticket of that node has ended. Until
-//!    then an implementation keeps the envelope.
+//!    ([`Inbox::on_receipts`]). A receipt covers every ticket up to its own, and names further ones that ended although an
+//!    earlier one has not: those that were neither refused nor returned are safe at the other node. So an envelope that is
+//!    settled late delays no other. Before [`MembershipChange::Left`] every ticket of that node has ended. Until then an
+//!    implementation keeps the envelope.
 //! 6. **Order.** Envelopes of reliable classes from one node to another arrive in the order in which they were
 //!    accepted. Presence may be lost, but an earlier one never follows a later one. Tickets of a pair increase, also
 //!    across a partition and a restart.
@@ -140,8 +141,9 @@ pub trait Inbox: Send + Sync {
     /// An envelope arrived. If its class is reliable, it must be settled ([`Cluster::settle`]), now or later.
     fn on_envelope(&self, from: NodeId, envelope: Envelope);
 
-    /// Everything up to this ticket has ended at `from`; what was not refused before is safe there.
-    fn on_receipts(&self, from: NodeId, up_to: Ticket);
+    /// Everything up to this ticket has ended at `from`, and so have the `later` ones, in order; what was not refused before
+    /// is safe there.
+    fn on_receipts(&self, from: NodeId, up_to: Ticket, later: &[Ticket]);
 
     /// `from` refused recipients of an envelope: the envelope with only these. Its ticket is [`Envelope::ticket`].
     fn on_refused(&self, from: NodeId, envelope: Envelope);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use base::HostExtensions;
 use declarations::{FeatureOptions, StreamFeatures};
+use environment::account_provider::{AccountProvider, SharedAccountProvider};
 use jid::Jid;
 
 use crate::domain_counters::DomainCounters;
@@ -85,6 +86,11 @@ impl Host {
     /// The options of an enabled feature, for the stream's own use.
     pub fn options(&self, feature: &str) -> Option<&FeatureOptions> {
         self.options.get(feature)
+    }
+
+    /// The provider of its accounts; `None` if their passwords are in the store.
+    pub fn account_provider(&self) -> Option<&Arc<dyn AccountProvider>> {
+        self.extensions.get::<SharedAccountProvider>().map(|provider| &provider.0)
     }
 
     /// The domain.

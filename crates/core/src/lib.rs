@@ -44,7 +44,7 @@ pub use blocklist::Blocklist;
 pub use declarations::{StreamFeature, StreamFeatureStage, StreamFeatures};
 pub use effect::{Effect, Effects};
 pub use engine_metrics::{self as metrics, StanzaSource, domain_counters};
-pub use environment::{bytestream_relay, file_storage, passwords, public_url, server_secret};
+pub use environment::{account_provider, file_storage, passwords, public_url, server_secret};
 pub use host::{Host, Hosts};
 pub use limits::{self, NodeLimits};
 pub use multicast::{Multicast, UndeliveredRecipient};

@@ -10,8 +10,7 @@
 //! A message that another node handed over is tracked here as if its sender waited for it; its settlement ends the receipt
 //! at the sender's node (`peers/src/handovers.rs`).
 //!
-//! Not implemented: messages of services and components, which count as handled when they are in a queue; messages for
-//! clients over BOSH without stream management, which do when they are in a response.
+//! Not implemented: messages of services and components, which count as handled when they are in a queue.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! What programs provide to features through the node, and what crates above the engine keep in it: one value of each
 //! type, found by its type.
 //!
-//! A listener that only the program can open, for example, is provided as a trait object of the crate `environment`, and the
-//! feature that needs it looks for that type.
+//! A storage of files that only the program can open, for example, is provided as a trait object of the crate `environment`,
+//! and the feature that needs it looks for that type.
 //!
 //! # Pitfalls
 //!

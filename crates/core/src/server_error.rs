@@ -2,24 +2,12 @@
 
 use std::borrow::Cow;
 
+use environment::account_provider;
 use stanza::{StanzaCondition, StanzaError, StreamCondition, StreamError};
 
-/// Where an error originated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorOrigin {
-    /// The peer sent invalid data.
-    Peer,
-    /// This server has a bug.
-    Internal,
-    /// A database or another server.
-    Upstream,
-}
-
-/// A server error with a public text and a private cause.
+/// An error of a database or of another server, with a public text and a private cause.
 #[derive(Clone, Debug)]
 pub struct ServerError {
-    /// Where it originated.
-    pub origin: ErrorOrigin,
     /// Whether a retry may help.
     pub retryable: bool,
     /// One sentence that may be shown to anybody.
@@ -40,10 +28,19 @@ pub fn unreadable_stanza(error: xml::Error) -> StanzaError {
 impl From<store::StoreError> for ServerError {
     fn from(error: store::StoreError) -> Self {
         ServerError {
-            origin: ErrorOrigin::Upstream,
             retryable: error.retryable,
             public_text: Cow::Borrowed("the storage is not available; try again later"),
             cause: error.to_string(),
+        }
+    }
+}
+
+impl From<account_provider::ProviderError> for ServerError {
+    fn from(error: account_provider::ProviderError) -> Self {
+        ServerError {
+            retryable: error.kind.is_retryable(),
+            public_text: Cow::Borrowed("the accounts of this domain are not available; try again later"),
+            cause: format!("{}: {error}", error.kind.name()),
         }
     }
 }
@@ -52,11 +49,9 @@ impl ServerError {
     /// Converts it to a stanza error and logs the cause.
     pub fn stanza(&self) -> StanzaError {
         tracing::warn!(cause = %self.cause, "cannot handle a stanza");
-        let condition = match self.origin {
-            ErrorOrigin::Peer => StanzaCondition::BadRequest,
-            ErrorOrigin::Internal => StanzaCondition::InternalServerError,
-            ErrorOrigin::Upstream if self.retryable => StanzaCondition::ResourceConstraint,
-            ErrorOrigin::Upstream => StanzaCondition::InternalServerError,
+        let condition = match self.retryable {
+            true => StanzaCondition::ResourceConstraint,
+            false => StanzaCondition::InternalServerError,
         };
         StanzaError::new(condition).text(self.public_text.clone())
     }
@@ -64,12 +59,7 @@ impl ServerError {
     /// Converts it to a stream error and logs the cause.
     pub fn stream(&self) -> StreamError {
         tracing::warn!(cause = %self.cause, "cannot continue a stream");
-        let condition = match self.origin {
-            ErrorOrigin::Peer => StreamCondition::PolicyViolation,
-            ErrorOrigin::Internal => StreamCondition::InternalServerError,
-            ErrorOrigin::Upstream => StreamCondition::ResourceConstraint,
-        };
-        StreamError::new(condition).text(self.public_text.clone())
+        StreamError::new(StreamCondition::ResourceConstraint).text(self.public_text.clone())
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use base::{HostExtensions, Provided};
 use declarations::StreamFeature;
+use throng_core::account_provider::{ProviderCapabilities, SharedAccountProvider};
 use throng_core::feature_notice::{NoticeHandler, NoticeHandlers};
 use throng_core::hooks::{
     Available, Closing, Created, Deliver, Delivered, Handler, HandlerEntry, Incoming, Interest, Opened,
@@ -23,6 +24,7 @@ use crate::disco_declarations::DiscoExtensions;
 use crate::feature_state::FeatureState;
 use crate::host::HostError;
 use crate::http_route::{HttpRoute, HttpRouteHandler, HttpRouteSpec};
+use crate::listener::ListenerSpec;
 use crate::periodic_job::{PeriodicJob, PeriodicJobHandler, PeriodicJobSpec};
 use crate::service::{ServiceHandlers, ServiceSpec};
 use crate::stream_elements::{Bind2InlineHandler, NonzaHandler, PreAuthHandler, StreamElements};
@@ -79,6 +81,8 @@ pub struct Feature {
     pub service: Option<&'static ServiceSpec>,
     /// HTTP routes that it serves.
     pub http_routes: &'static [&'static HttpRouteSpec],
+    /// Listeners with a protocol of their own.
+    pub listeners: &'static [&'static ListenerSpec],
     /// Jobs that run periodically.
     pub periodic_jobs: &'static [&'static PeriodicJobSpec],
     /// IQ requests that it answers.
@@ -106,6 +110,7 @@ impl Feature {
         derived_stream_features: &[],
         service: None,
         http_routes: &[],
+        listeners: &[],
         periodic_jobs: &[],
         iq: &[],
         declarations: &[],
@@ -225,6 +230,11 @@ impl FeatureBuilder<'_> {
     /// `must be …`.
     pub fn refuse_option(&mut self, key: &'static str, problem: String) {
         self.parts.invalid_option.get_or_insert((key, problem));
+    }
+
+    /// What the provider of the host's accounts can do; `None` if their passwords are in the store.
+    pub fn provider_capabilities(&self) -> Option<ProviderCapabilities> {
+        self.parts.extensions.get::<SharedAccountProvider>().map(|provider| provider.0.capabilities())
     }
 
     /// Provides a value that is found by its type in [`throng_core::Host::extensions`]; see [`throng_core::provided`]. Only one

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use declarations::{StreamFeature, StreamFeatures};
 use jid::Jid;
 use throng_core::Host;
+use throng_core::account_provider::SharedAccountProvider;
 use throng_core::hooks::{Chain, Hooks};
 use throng_core::iq::{IqKey, IqTable};
 use throng_core::limits::NodeLimits;
@@ -73,10 +74,11 @@ pub enum HostError {
 /// # Errors
 /// See [`HostError`].
 pub fn build_host(domain: &str, enabled: &[EnabledFeature], limits: &NodeLimits) -> Result<Host, HostError> {
-    build_host_with(domain, enabled, limits, &FeatureState::default())
+    build_host_with(domain, enabled, limits, &FeatureState::default(), None)
 }
 
-/// Like [`build_host`], with the state that earlier hosts of the domain share.
+/// Like [`build_host`], with the state that earlier hosts of the domain share, and the provider of its accounts if their
+/// passwords are not in the store.
 ///
 /// # Errors
 /// See [`HostError`].
@@ -85,10 +87,15 @@ pub fn build_host_with(
     enabled: &[EnabledFeature],
     limits: &NodeLimits,
     feature_state: &FeatureState,
+    provider: Option<SharedAccountProvider>,
 ) -> Result<Host, HostError> {
     let jid = Jid::parse(domain).ok().filter(|j| j.as_ref().is_domain());
     let jid = jid.ok_or_else(|| HostError::InvalidDomain(domain.to_owned()))?;
     let mut parts = HostRegistrations::default();
+    if let Some(provider) = provider {
+        // The first value of all, so nothing else can have its type.
+        let _ = parts.extensions.provide(OWN_EXTENSIONS, provider);
+    }
     let mut features = Vec::new();
     let mut options_of = BTreeMap::new();
     let mut stream_features = StreamFeatures::default();

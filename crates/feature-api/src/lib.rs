@@ -12,6 +12,7 @@ mod feature_check;
 pub mod feature_state;
 pub mod host;
 pub mod http_route;
+pub mod listener;
 pub mod periodic_job;
 pub mod server_iq;
 pub mod service;

@@ -66,8 +66,14 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     }
 }
 
-/// Key of an element in the store.
-fn key(element: TreeNode<'_>) -> Result<String, StanzaError> {
+/// Beginning of the keys of private values in the store.
+pub const KEY_PREFIX: &str = "jabber:iq:private ";
+
+/// Key of an element in the store, for imports.
+///
+/// # Errors
+/// If it cannot be a private value.
+pub fn storage_key(element: TreeNode<'_>) -> Result<String, StanzaError> {
     let ns = xml::escape::unescape(element.ns_text()).unwrap_or_default();
     // Section 2.3: reserved namespaces. An element without its own namespace is in that of the query.
     if ns.is_empty()
@@ -78,7 +84,7 @@ fn key(element: TreeNode<'_>) -> Result<String, StanzaError> {
         let text = "a private value requires its own namespace, which must not be one of XMPP";
         return Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text));
     }
-    let key = format!("{} {} {ns}", Ns::Private.as_str(), element.name());
+    let key = format!("{KEY_PREFIX}{} {ns}", element.name());
     if key.len() > MAX_KEY_BYTES {
         let text = "the name and namespace of the private value are too long";
         return Err(StanzaError::new(StanzaCondition::NotAcceptable).text(text));
@@ -94,7 +100,7 @@ fn get(request: &IqRequest<'_>) -> Result<IqFlow, StanzaError> {
     if wanted.next().is_some() {
         return Err(bad("a request can name only one private value"));
     }
-    let key = key(element)?;
+    let key = storage_key(element)?;
     let (name, ns) =
         (element.name().to_owned(), xml::escape::unescape(element.ns_text()).unwrap_or_default());
     let (node, owner, ns) = (request.node.clone(), request.from.bare().to_jid(), ns.into_owned());
@@ -135,7 +141,7 @@ fn set(request: &IqRequest<'_>, limits: AccountKvLimits) -> Result<IqFlow, Stanz
             return Err(full());
         }
         let value = element.to_standalone(&bounds).map_err(|_| full())?;
-        values.push((key(element)?, value.into_owned()));
+        values.push((storage_key(element)?, value.into_owned()));
     }
     if values.is_empty() {
         let text = "the request contains no private value";

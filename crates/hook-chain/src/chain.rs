@@ -6,21 +6,20 @@ use std::sync::Arc;
 use stanza::{StanzaCondition, StanzaError};
 
 use crate::{
-    DecisionFuture, GuardedDecision, HandlerDecision, Interest, InterestProbe, OnFailure, Phase, Point,
-    StopReason,
+    DeferredDecision, DeferredOutcome, Flow, Interest, InterestProbe, OnFailure, Phase, Point, StopReason,
 };
 
 /// Handler of one hook point, implemented by closures of the same signature.
 pub trait Handler<P: Point>: Send + Sync {
     /// Handles one stanza or event. Must not block.
-    fn call(&self, ctx: &mut P::Ctx<'_>) -> HandlerDecision<P::Effects>;
+    fn call(&self, ctx: &mut P::Ctx<'_>) -> Flow<P::Effects>;
 }
 
 impl<P: Point, F> Handler<P> for F
 where
-    F: Fn(&mut P::Ctx<'_>) -> HandlerDecision<P::Effects> + Send + Sync,
+    F: Fn(&mut P::Ctx<'_>) -> Flow<P::Effects> + Send + Sync,
 {
-    fn call(&self, ctx: &mut P::Ctx<'_>) -> HandlerDecision<P::Effects> {
+    fn call(&self, ctx: &mut P::Ctx<'_>) -> Flow<P::Effects> {
         self(ctx)
     }
 }
@@ -39,7 +38,7 @@ pub struct HandlerEntry<P: Point> {
 
 impl<P: Point> HandlerEntry<P> {
     /// Runs the handler. `None` if it panicked, which is logged.
-    fn call(&self, ctx: &mut P::Ctx<'_>) -> Option<HandlerDecision<P::Effects>> {
+    fn call(&self, ctx: &mut P::Ctx<'_>) -> Option<Flow<P::Effects>> {
         let flow = catch_unwind(AssertUnwindSafe(|| self.run.call(ctx)));
         if flow.is_err() {
             tracing::error!(feature = self.owner, point = P::NAME, "a handler panicked");
@@ -47,8 +46,8 @@ impl<P: Point> HandlerEntry<P> {
         flow.ok()
     }
 
-    fn defer(&self, later: DecisionFuture<P::Effects>) -> GuardedDecision<P::Effects> {
-        GuardedDecision::new(later, (self.owner, P::NAME), self.phase.on_failure())
+    fn defer(&self, later: DeferredOutcome<P::Effects>) -> DeferredDecision<P::Effects> {
+        DeferredDecision::new(later, (self.owner, P::NAME), self.phase.on_failure())
     }
 }
 
@@ -66,7 +65,7 @@ impl<P: Point> Default for Chain<P> {
 }
 
 /// Result of running a chain.
-pub enum ChainRunResult<E> {
+pub enum ChainResult<E> {
     /// All handlers ran.
     Done,
     /// A handler stopped the chain.
@@ -76,7 +75,7 @@ pub enum ChainRunResult<E> {
         /// Index of the handler after the waiting one.
         next: usize,
         /// The deferred outcome.
-        later: GuardedDecision<E>,
+        later: DeferredDecision<E>,
     },
 }
 
@@ -99,37 +98,41 @@ impl<P: Point> Chain<P> {
     }
 
     /// Runs the handlers from index `at`. The panic of a handler is caught and treated as its phase defines.
-    pub fn run(&self, ctx: &mut P::Ctx<'_>, probe: &InterestProbe, at: usize) -> ChainRunResult<P::Effects> {
+    pub fn run(&self, ctx: &mut P::Ctx<'_>, probe: &InterestProbe, at: usize) -> ChainResult<P::Effects> {
         if self.kinds & probe.kind == 0 {
-            return ChainRunResult::Done;
+            return ChainResult::Done;
         }
         for (index, entry) in self.entries.iter().enumerate().skip(at) {
             if !entry.interest.wants(probe) {
                 continue;
             }
             match entry.call(ctx) {
-                Some(HandlerDecision::Next) => {}
-                Some(HandlerDecision::Stop(verdict)) => return ChainRunResult::Stopped(verdict),
-                Some(HandlerDecision::Wait(later)) => {
-                    return ChainRunResult::Wait { next: index + 1, later: entry.defer(later) };
+                Some(Flow::Next) => {}
+                Some(Flow::Stop(verdict)) => return ChainResult::Stopped(verdict),
+                Some(Flow::Wait(later)) => {
+                    return ChainResult::Wait { next: index + 1, later: entry.defer(later) };
                 }
                 None => {
                     if entry.phase.on_failure() == OnFailure::Closed {
-                        return ChainRunResult::Stopped(StopReason::Refused(StanzaError::new(
+                        return ChainResult::Stopped(StopReason::Refused(StanzaError::new(
                             StanzaCondition::InternalServerError,
                         )));
                     }
                 }
             }
         }
-        ChainRunResult::Done
+        ChainResult::Done
     }
 
     /// Runs the handlers of an event from index `at`. No handler can stop the others, not even one that panics, because
     /// the event has happened. Returns the index after a handler that waits, and its deferred outcome.
-    pub fn run_event(&self, ctx: &mut P::Ctx<'_>, at: usize) -> Option<(usize, GuardedDecision<P::Effects>)> {
+    pub fn run_event(
+        &self,
+        ctx: &mut P::Ctx<'_>,
+        at: usize,
+    ) -> Option<(usize, DeferredDecision<P::Effects>)> {
         for (index, entry) in self.entries.iter().enumerate().skip(at) {
-            if let Some(HandlerDecision::Wait(later)) = entry.call(ctx) {
+            if let Some(Flow::Wait(later)) = entry.call(ctx) {
                 return Some((index + 1, entry.defer(later)));
             }
         }
@@ -152,7 +155,7 @@ impl<P: Point> Chain<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DecisionWithEffects;
+    use crate::HandlerOutcome;
     use stanza::{MessageType, StanzaKind, StanzaKindSet};
 
     struct Numbers;
@@ -162,11 +165,7 @@ mod tests {
         const NAME: &'static str = "numbers";
     }
 
-    fn entry(
-        phase: Phase,
-        kinds: StanzaKindSet,
-        run: fn(&mut Vec<u8>) -> HandlerDecision<()>,
-    ) -> HandlerEntry<Numbers> {
+    fn entry(phase: Phase, kinds: StanzaKindSet, run: fn(&mut Vec<u8>) -> Flow<()>) -> HandlerEntry<Numbers> {
         HandlerEntry { owner: "test", phase, interest: Interest::kinds(kinds), run: Arc::new(run) }
     }
 
@@ -183,27 +182,27 @@ mod tests {
         let chain = Chain::freeze(vec![
             entry(Phase::Copy, StanzaKindSet::ALL, |v| {
                 v.push(3);
-                HandlerDecision::Stop(StopReason::Consumed)
+                Flow::Stop(StopReason::Consumed)
             }),
             entry(Phase::Stamp, StanzaKindSet::ALL, |v| {
                 v.push(1);
-                HandlerDecision::Next
+                Flow::Next
             }),
             entry(Phase::Stamp, StanzaKindSet::ALL, |v| {
                 v.push(2);
-                HandlerDecision::Next
+                Flow::Next
             }),
             entry(Phase::Stamp, StanzaKindSet::IQS, |v| {
                 v.push(9);
-                HandlerDecision::Next
+                Flow::Next
             }),
             entry(Phase::Notify, StanzaKindSet::ALL, |v| {
                 v.push(4);
-                HandlerDecision::Next
+                Flow::Next
             }),
         ]);
         let mut seen = Vec::new();
-        assert!(matches!(chain.run(&mut seen, &chat(), 0), ChainRunResult::Stopped(StopReason::Consumed)));
+        assert!(matches!(chain.run(&mut seen, &chat(), 0), ChainResult::Stopped(StopReason::Consumed)));
         assert_eq!(seen, [1, 2, 3]);
     }
 
@@ -213,15 +212,15 @@ mod tests {
             entry(Phase::Police, StanzaKindSet::ALL, |_| panic!("x")),
             entry(Phase::Rewrite, StanzaKindSet::ALL, |v| {
                 v.push(1);
-                HandlerDecision::Stop(StopReason::Consumed)
+                Flow::Stop(StopReason::Consumed)
             }),
             entry(Phase::Archive, StanzaKindSet::ALL, |v| {
                 v.push(2);
-                HandlerDecision::Wait(Box::pin(std::future::ready(DecisionWithEffects::next())))
+                Flow::Wait(Box::pin(std::future::ready(HandlerOutcome::next())))
             }),
             entry(Phase::Notify, StanzaKindSet::ALL, |v| {
                 v.push(3);
-                HandlerDecision::Next
+                Flow::Next
             }),
         ]);
         let mut seen = Vec::new();
@@ -236,9 +235,9 @@ mod tests {
         let closed = Chain::freeze(vec![entry(Phase::Police, StanzaKindSet::ALL, |_| panic!("x"))]);
         assert!(matches!(
             closed.run(&mut Vec::new(), &chat(), 0),
-            ChainRunResult::Stopped(StopReason::Refused(_))
+            ChainResult::Stopped(StopReason::Refused(_))
         ));
         let open = Chain::freeze(vec![entry(Phase::Copy, StanzaKindSet::ALL, |_| panic!("x"))]);
-        assert!(matches!(open.run(&mut Vec::new(), &chat(), 0), ChainRunResult::Done));
+        assert!(matches!(open.run(&mut Vec::new(), &chat(), 0), ChainResult::Done));
     }
 }

@@ -1,20 +1,20 @@
 //! Chains of handlers: their order in phases, the stanzas in which each is interested, deferred decisions, and handlers that panic.
 //!
-//! Not implemented: the hook points and the contexts of their handlers, which are the engine's (`core/src/hooks/point.rs`). There
-//! the types below have shorter names: `Flow`, `DeferredOutcome`, `HandlerOutcome`, `DeferredDecision`, `ChainResult`.
+//! Not implemented: the hook points, the contexts and the effects of their handlers, which are the engine's
+//! (`core/src/hooks/mod.rs`). It has the types below with its effects under the same names.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod chain;
-mod guarded_decision;
+mod deferred_decision;
 mod interest;
 mod phase;
 
 use base::spawn::BoxFuture;
 use stanza::StanzaError;
 
-pub use chain::{Chain, ChainRunResult, Handler, HandlerEntry};
-pub use guarded_decision::GuardedDecision;
+pub use chain::{Chain, ChainResult, Handler, HandlerEntry};
+pub use deferred_decision::DeferredDecision;
 pub use interest::{Interest, InterestProbe};
 pub use phase::{OnFailure, Phase};
 
@@ -29,13 +29,13 @@ pub trait Point: 'static {
 }
 
 /// Decision of a handler about the stanza.
-pub enum HandlerDecision<E> {
+pub enum Flow<E> {
     /// Continue with the next handler.
     Next,
     /// Stop the chain.
     Stop(StopReason),
     /// The decision is deferred. The chain continues after this handler when the future completes.
-    Wait(DecisionFuture<E>),
+    Wait(DeferredOutcome<E>),
 }
 
 /// Why a chain was stopped.
@@ -48,38 +48,35 @@ pub enum StopReason {
 }
 
 /// A deferred decision. It owns all its data.
-pub type DecisionFuture<E> = BoxFuture<'static, DecisionWithEffects<E>>;
+pub type DeferredOutcome<E> = BoxFuture<'static, HandlerOutcome<E>>;
 
 /// Result of a deferred decision. A future that waits again is a bug of the handler and counts as `Next`.
-pub struct DecisionWithEffects<E> {
+pub struct HandlerOutcome<E> {
     /// `Next` or `Stop`.
-    pub flow: HandlerDecision<E>,
+    pub flow: Flow<E>,
     /// Effects to perform.
     pub effects: E,
 }
 
-impl<E> DecisionWithEffects<E> {
+impl<E> HandlerOutcome<E> {
     /// The handler consumed the stanza.
-    pub fn consumed(effects: E) -> DecisionWithEffects<E> {
-        DecisionWithEffects { flow: HandlerDecision::Stop(StopReason::Consumed), effects }
+    pub fn consumed(effects: E) -> HandlerOutcome<E> {
+        HandlerOutcome { flow: Flow::Stop(StopReason::Consumed), effects }
     }
 
     /// The sender receives an error.
-    pub fn refused(error: impl Into<StanzaError>) -> DecisionWithEffects<E>
+    pub fn refused(error: impl Into<StanzaError>) -> HandlerOutcome<E>
     where
         E: Default,
     {
-        DecisionWithEffects {
-            flow: HandlerDecision::Stop(StopReason::Refused(error.into())),
-            effects: E::default(),
-        }
+        HandlerOutcome { flow: Flow::Stop(StopReason::Refused(error.into())), effects: E::default() }
     }
 
     /// The chain continues.
-    pub fn next() -> DecisionWithEffects<E>
+    pub fn next() -> HandlerOutcome<E>
     where
         E: Default,
     {
-        DecisionWithEffects { flow: HandlerDecision::Next, effects: E::default() }
+        HandlerOutcome { flow: Flow::Next, effects: E::default() }
     }
 }

@@ -26,6 +26,7 @@ fn poll(exchange: &mut PendingResponse) -> Option<BoshResponse> {
             let text = std::str::from_utf8(&answer.body).unwrap();
             assert!(text.starts_with("<body ") && text.ends_with('>'));
             assert!(matches!(answer.status, 200 | 400 | 403 | 404));
+            exchange.response_sent();
             Some(answer)
         }
         Poll::Pending => None,

@@ -56,6 +56,8 @@ impl HttpHandler for FuzzHandler {
         ready(BoshResponse { status: 200, body: b"<body/>"[..].into(), content_type: None, close: false })
     }
 
+    fn response_sent(&self, _: &mut Ready<BoshResponse>) {}
+
     fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit> {
         self.limiter.try_acquire(remote.peer.ip()).ok()
     }

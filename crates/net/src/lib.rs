@@ -8,24 +8,21 @@
 pub mod bosh;
 mod buffer_pool;
 mod connection_info;
-mod connection_limits;
-mod deadlines;
 mod error;
 pub mod http;
 mod listener;
 mod networks;
 pub mod proxy_protocol;
 mod scratch;
-pub mod socks5;
 mod stream;
 pub mod tls;
 pub mod websocket;
 
+pub use base::connection_limits::{
+    ConnectionCounts, ConnectionLimiter, ConnectionLimits, ConnectionPermit, ConnectionRefusal,
+};
 pub use connection_info::{
     ConnectionInfo, ListenerConfig, ListenerKind, SharedListenerConfig, Transport, UnsentLimit,
-};
-pub use connection_limits::{
-    ConnectionCounts, ConnectionLimiter, ConnectionLimits, ConnectionPermit, ConnectionRefusal,
 };
 pub use error::NetError;
 pub use listener::{AcceptedConnection, BACKLOG, Listener, ListenerConfigCell, ListenerCounts};

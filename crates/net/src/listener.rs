@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use base::connection_limits::{ConnectionLimiter, ConnectionPermit, ConnectionRefusal};
 use base::lock::LeafRwLock;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::connection_info::{ListenerConfig, ListenerKind, SharedListenerConfig};
-use crate::connection_limits::{ConnectionLimiter, ConnectionPermit, ConnectionRefusal};
 use crate::error::NetError;
 use crate::stream::Stream;
 use crate::tls::TlsConfig;

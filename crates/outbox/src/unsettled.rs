@@ -139,19 +139,17 @@ impl Outbox {
         has_backups
     }
 
-    /// The kernel has taken all messages that were written.
-    pub fn confirm_unflushed(&self) {
-        self.confirm_sent(0);
-    }
-
-    /// The kernel has taken all messages that were written, except for the last `unsent` bytes of the output.
-    pub fn confirm_sent(&self, unsent: usize) {
+    /// The kernel has taken all messages that were written, except for the last `unsent` bytes of the output. True if
+    /// messages are left.
+    pub fn confirm_sent(&self, unsent: usize) -> bool {
         let mut inner = self.inner.lock();
-        let Some(rare) = inner.rare.as_deref_mut() else { return };
+        let Some(rare) = inner.rare.as_deref_mut() else { return false };
         let sent = rare.unflushed.take_sent(unsent);
+        let messages_are_left = !rare.unflushed.is_empty();
         inner.drop_empty_rare();
         drop(inner);
         self.confirm_written(sent.iter());
+        messages_are_left
     }
 
     /// The kernel has not taken these messages; they are kept until [`Outbox::confirm_sent`]. True if one of them is
@@ -289,7 +287,7 @@ mod tests {
         let mut written = write(&outbox);
         outbox.confirm_flushed(&mut written);
         assert_eq!((settled(&messages), settled(&[later])), (vec![false, false], vec![true]));
-        outbox.confirm_unflushed();
+        outbox.confirm_sent(0);
         assert_eq!(settled(&messages), [true, true]);
         assert!(outbox.inner.lock().rare.is_none(), "no memory is left");
     }
@@ -382,7 +380,7 @@ mod tests {
         outbox.retain_unflushed(&mut written);
         push(9);
         assert_eq!(delivered_through(), 7);
-        outbox.confirm_unflushed();
+        outbox.confirm_sent(0);
         assert_eq!(delivered_through(), 8);
         let mut written = write(&outbox);
         outbox.retain_unflushed(&mut written);
@@ -403,7 +401,7 @@ mod tests {
         outbox.retain_unflushed(&mut write_stored(7));
         outbox.confirm_flushed(&mut write_stored(8));
         assert_eq!(outbox.delivery_progress(None).delivered_through, 8);
-        outbox.confirm_unflushed();
+        outbox.confirm_sent(0);
         assert_eq!(outbox.delivery_progress(None).delivered_through, 8);
     }
 
@@ -510,7 +508,7 @@ mod tests {
             assert!(!outbox.retain_unflushed(&mut write(&outbox)), "nobody waits for it");
             assert!(outbox.find_held(|held| held.is_same(&copy)).is_some());
             if is_flushed {
-                outbox.confirm_unflushed();
+                outbox.confirm_sent(0);
             }
             assert_eq!(outbox.close_and_drain().len(), usize::from(!is_flushed));
         }

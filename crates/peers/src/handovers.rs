@@ -1,17 +1,17 @@
 //! Hand-overs to other nodes whose result is outstanding: receipts for the streams of senders, and the order of stanzas to
 //! an address whose home moves.
 //!
-//! A hand-over ends with a receipt of the other node that covers its ticket, or when its envelope has returned and was
-//! handled here. Either can happen before the thread that sent the envelope knows its ticket. While such a thread is at
-//! work, returns of unknown tickets are remembered for it.
+//! A hand-over ends with a receipt of the other node that covers or names its ticket, or when its envelope has returned and
+//! was handled here. Either can happen before the thread that sent the envelope knows its ticket. While such a thread is at
+//! work, returns and receipts of unknown tickets are remembered for it.
 //!
 //! The *path* of an address is the node to which its stanzas are handed over. When the home moves, a stanza from a client's
 //! stream takes the new path only once everything on the old one has ended: otherwise it could overtake a stanza that
 //! returns from the old home.
 //!
 //! A node that does not settle a hand-over within [`MAX_OPEN_SECONDS`], although it stays a member, fails its receipt, and later
-//! stanzas take the new path: it must not stop the streams of clients. If such a hand-over returns after its sender received the
-//! error, it is dropped.
+//! stanzas take the new path: it must not stop the streams of clients. If such a hand-over returns after its sender received
+//! the error, it is dropped. Hand-overs of other senders to the node are not affected.
 //!
 //! A message that is being stored is on a path, too, which leads to this node. It must be in the store before a later one is handed to
 //! the node where its recipient has logged in meanwhile.
@@ -19,7 +19,7 @@
 //! Not implemented: the order of stanzas that do not come from a client's stream when a home moves. A stanza that waited in a
 //! lane could wait for itself, because the stanza that ends the old path may have to pass the same lane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ struct NodeHandovers {
     open: BTreeMap<Ticket, OpenHandover>,
     /// Everything up to this ticket has ended.
     ended: Option<Ticket>,
+    /// Unknown tickets after it that have ended, while envelopes are being sent.
+    ended_later: BTreeSet<Ticket>,
     /// Those up to this ticket that are still open were given up.
     given_up: Option<Ticket>,
     /// Envelopes that are being sent: `open` may not have them yet.
@@ -74,6 +76,20 @@ struct NodeHandovers {
     returned: BTreeMap<Ticket, Receipt>,
     /// Octets of presence that has not ended.
     presence: usize,
+}
+
+impl NodeHandovers {
+    /// An envelope was sent, or not accepted.
+    fn end_sending(&mut self) {
+        self.sending = self.sending.saturating_sub(1);
+        if self.sending == 0 {
+            (self.returned, self.ended_later) = (BTreeMap::new(), BTreeSet::new());
+        }
+    }
+
+    fn has_ended(&self, ticket: Ticket) -> bool {
+        self.ended >= Some(ticket) || self.ended_later.contains(&ticket)
+    }
 }
 
 /// Hand-overs for one address, with their number for each node.
@@ -152,22 +168,20 @@ impl Handovers {
         let mut guard = self.0.lock();
         let state = &mut *guard;
         let at = state.nodes.entry(node).or_default();
-        at.sending = at.sending.saturating_sub(1);
         let ticket = ticket.filter(|ticket| ticket.has_receipt());
         let returned = ticket.and_then(|ticket| at.returned.remove(&ticket));
-        if at.sending == 0 {
-            at.returned = BTreeMap::new();
-        }
-        let receipt = match ticket {
+        let open = ticket.filter(|ticket| !at.has_ended(*ticket));
+        at.end_sending();
+        let receipt = match open {
             // Its path ends when it was handled here.
-            Some(_) if returned.is_some() => returned.filter(|_| needs_receipt),
-            Some(ticket) if at.ended < Some(ticket) => {
+            _ if returned.is_some() => returned.filter(|_| needs_receipt),
+            Some(ticket) => {
                 let (issuer, receipt) = needs_receipt.then(receipt_pair).unzip();
                 at.open
                     .insert(ticket, OpenHandover { issuer, path, sent_at: now, ..OpenHandover::default() });
                 receipt
             }
-            _ => {
+            None => {
                 state.close_path(path, node, &mut woken);
                 None
             }
@@ -190,32 +204,38 @@ impl Handovers {
     }
 
     /// The envelope was accepted with this ticket, or not at all.
-    fn presence_sent(&self, node: NodeId, octets: usize, ticket: Option<Ticket>) {
+    fn presence_sent(&self, node: NodeId, octets: usize, ticket: Option<Ticket>, now: u32) {
         let mut state = self.0.lock();
         let at = state.nodes.entry(node).or_default();
-        at.sending = at.sending.saturating_sub(1);
-        let ticket = ticket.filter(|ticket| ticket.has_receipt() && at.ended < Some(*ticket));
+        let ticket = ticket.filter(|ticket| ticket.has_receipt() && !at.has_ended(*ticket));
         match ticket.filter(|ticket| at.returned.remove(ticket).is_none()) {
             Some(ticket) => {
-                at.open.insert(ticket, OpenHandover { presence: octets, ..OpenHandover::default() });
+                let open = OpenHandover { presence: octets, sent_at: now, ..OpenHandover::default() };
+                at.open.insert(ticket, open);
             }
             None => at.presence -= octets,
         }
-        if at.sending == 0 {
-            at.returned = BTreeMap::new();
-        }
+        at.end_sending();
     }
 
-    /// A receipt covers these tickets, and none of them has returned.
-    pub(super) fn end(&self, node: NodeId, up_to: Ticket) {
+    /// A receipt covers the tickets up to the first, and names the `later` ones. None of them has returned.
+    pub(super) fn end(&self, node: NodeId, up_to: Ticket, later: &[Ticket]) {
         let mut woken = Vec::new();
         let mut guard = self.0.lock();
         let state = &mut *guard;
         let Some(at) = state.nodes.get_mut(&node) else { return };
         let next = Ticket { sequence: up_to.sequence.saturating_add(1), ..up_to };
-        let later = at.open.split_off(&next);
-        let ended = std::mem::replace(&mut at.open, later);
+        let open = at.open.split_off(&next);
+        let mut ended = std::mem::replace(&mut at.open, open);
         at.ended = at.ended.max(Some(up_to));
+        at.ended_later = at.ended_later.split_off(&next);
+        for ticket in later {
+            match at.open.remove(ticket) {
+                Some(open) => drop(ended.insert(*ticket, open)),
+                None if at.sending > 0 => drop(at.ended_later.insert(*ticket)),
+                None => {}
+            }
+        }
         at.presence -= ended.values().map(|handover| handover.presence).sum::<usize>();
         for handover in ended.values() {
             state.close_path(handover.path, node, &mut woken);
@@ -273,7 +293,7 @@ impl Handovers {
             let mut count = 0;
             let from = at.given_up.map_or(Bound::Unbounded, Bound::Excluded);
             for (ticket, open) in at.open.range_mut((from, Bound::Unbounded)) {
-                if now.saturating_sub(open.sent_at) < MAX_OPEN_SECONDS && open.presence == 0 {
+                if now.saturating_sub(open.sent_at) < MAX_OPEN_SECONDS {
                     break;
                 }
                 at.given_up = Some(*ticket);
@@ -394,7 +414,7 @@ impl ClusteredNode<'_> {
             return Err(RefusalReason::QueueFull);
         }
         let sent = self.cluster.deliver(node, envelope);
-        self.state.handovers.presence_sent(node, octets, sent.as_ref().ok().copied());
+        self.state.handovers.presence_sent(node, octets, sent.as_ref().ok().copied(), self.seconds());
         sent.map(drop).map_err(|refused| refused.reason)
     }
 
@@ -480,23 +500,52 @@ mod tests {
     fn a_receipt_of_the_other_node_covers_all_tickets_up_to_its_own() {
         let (handovers, a) = (Handovers::default(), node("a"));
         let receipts: Vec<Receipt> = [3, 5, 9].map(|n| send(&handovers, a, n).unwrap()).into();
-        handovers.end(node("b"), ticket(9));
-        handovers.end(a, ticket(5));
+        handovers.end(node("b"), ticket(9), &[]);
+        handovers.end(a, ticket(5), &[]);
         let outcomes: Vec<_> = receipts.iter().map(poll).collect();
         assert_eq!(outcomes, [Poll::Ready(Ok(())), Poll::Ready(Ok(())), Poll::Pending]);
         assert!(handovers.uses_other_path(PATH, node("b")));
-        handovers.end(a, ticket(100));
+        handovers.end(a, ticket(100), &[]);
         assert_eq!(poll(&receipts[2]), Poll::Ready(Ok(())));
         assert!(handovers.0.lock().paths.is_empty());
     }
 
     #[test]
-    fn a_hand_over_that_ends_before_its_ticket_is_known_needs_no_receipt() {
+    fn what_is_settled_late_delays_no_other_hand_over() {
         let (handovers, a) = (Handovers::default(), node("a"));
-        handovers.begin(a, Some(PATH));
-        handovers.end(a, ticket(4));
-        assert!(handovers.sent(a, Some(PATH), Some(ticket(4)), true, 0).is_none());
-        assert!(handovers.0.lock().paths.is_empty());
+        let late = send(&handovers, a, 1).unwrap();
+        let others: Vec<Receipt> = [2, 3, 4].map(|n| send(&handovers, a, n).unwrap()).into();
+        handovers.begin_presence(a, 100);
+        handovers.presence_sent(a, 100, Some(ticket(5)), 0);
+        handovers.end(a, ticket(0), &[ticket(2), ticket(4), ticket(5)]);
+        let outcomes: Vec<_> = others.iter().map(poll).collect();
+        assert_eq!(outcomes, [Poll::Ready(Ok(())), Poll::Pending, Poll::Ready(Ok(()))]);
+        assert_eq!(handovers.0.lock().nodes[&a].presence, 0);
+        handovers.end(a, ticket(0), &[ticket(3)]);
+        assert_eq!((poll(&others[1]), poll(&late)), (Poll::Ready(Ok(())), Poll::Pending));
+        assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS), [(a, 1)]);
+        let error = StanzaError::new(StanzaCondition::ResourceConstraint);
+        assert_eq!(poll(&late), Poll::Ready(Err(error)));
+        handovers.end(a, ticket(5), &[]);
+        let state = handovers.0.lock();
+        assert!(state.nodes[&a].open.is_empty() && state.paths.is_empty());
+    }
+
+    #[test]
+    fn a_hand_over_that_ends_before_its_ticket_is_known_needs_no_receipt() {
+        for (up_to, later) in [(4, vec![]), (2, vec![ticket(4)])] {
+            let (handovers, a) = (Handovers::default(), node("a"));
+            handovers.begin(a, Some(PATH));
+            handovers.end(a, ticket(up_to), &later);
+            assert!(handovers.sent(a, Some(PATH), Some(ticket(4)), true, 0).is_none());
+            handovers.begin_presence(a, 100);
+            handovers.end(a, ticket(up_to), &[ticket(7)]);
+            handovers.presence_sent(a, 100, Some(ticket(7)), 0);
+            let state = handovers.0.lock();
+            assert!(state.paths.is_empty());
+            let at = &state.nodes[&a];
+            assert!(at.presence == 0 && at.open.is_empty() && at.ended_later.is_empty());
+        }
     }
 
     #[test]
@@ -504,7 +553,7 @@ mod tests {
         let (handovers, a) = (Handovers::default(), node("a"));
         handovers.begin(a, Some(PATH));
         let open = handovers.returned(a, ticket(4), Some(PATH));
-        handovers.end(a, ticket(4));
+        handovers.end(a, ticket(4), &[]);
         let receipt = handovers.sent(a, Some(PATH), Some(ticket(4)), true, 0).expect("it is being handled");
         assert_eq!(poll(&receipt), Poll::Pending);
         assert!(handovers.uses_other_path(PATH, node("b")), "later stanzas must follow it");
@@ -534,10 +583,10 @@ mod tests {
         assert!(!handovers.uses_other_path(PATH, a) && handovers.uses_other_path(PATH, b));
         assert!(!handovers.uses_other_path(PATH + 1, b), "another address");
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending());
-        handovers.end(a, ticket(1));
+        handovers.end(a, ticket(1), &[]);
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending());
         let returned = handovers.returned(a, ticket(2), Some(PATH));
-        handovers.end(a, ticket(2));
+        handovers.end(a, ticket(2), &[]);
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_pending(), "it is being handled");
         handovers.close_path(returned.path.unwrap(), a);
         assert!(handovers.poll_old_path(PATH, b, &mut cx).is_ready());
@@ -549,16 +598,16 @@ mod tests {
         let size = MAX_PRESENCE_OCTETS / 2;
         let send = |sequence: u64| {
             handovers.begin_presence(a, size) && {
-                handovers.presence_sent(a, size, Some(ticket(sequence)));
+                handovers.presence_sent(a, size, Some(ticket(sequence)), 0);
                 true
             }
         };
         assert!(send(1) && send(2) && !send(3));
-        handovers.end(a, ticket(1));
+        handovers.end(a, ticket(1), &[]);
         assert!(send(4) && !send(5));
         drop(handovers.returned(a, ticket(2), None));
         assert!(handovers.begin_presence(a, size));
-        handovers.presence_sent(a, size, None);
+        handovers.presence_sent(a, size, None, 0);
         assert!(send(6) && !send(7), "the one that was not accepted takes no room");
         assert!(handovers.begin_presence(node("b"), 2 * MAX_PRESENCE_OCTETS), "a large one alone");
         handovers.forget_node(a);
@@ -572,7 +621,7 @@ mod tests {
         handovers.begin(a, Some(PATH));
         let late = handovers.sent(a, Some(PATH), Some(ticket(2)), true, 10).unwrap();
         handovers.begin_presence(a, 100);
-        handovers.presence_sent(a, 100, Some(ticket(3)));
+        handovers.presence_sent(a, 100, Some(ticket(3)), 10);
         assert!(handovers.give_up_overdue(MAX_OPEN_SECONDS - 1).is_empty());
         assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS), [(a, 1)]);
         let error = StanzaError::new(StanzaCondition::ResourceConstraint);
@@ -581,10 +630,10 @@ mod tests {
         assert!(handovers.returned(a, ticket(1), Some(PATH)).failed, "its sender has the error");
         assert_eq!(handovers.give_up_overdue(MAX_OPEN_SECONDS + 10), [(a, 1)]);
         assert!(!handovers.uses_other_path(PATH, b) && handovers.give_up_overdue(u32::MAX).is_empty());
-        handovers.end(a, ticket(3));
+        handovers.end(a, ticket(3), &[]);
         assert_eq!(handovers.0.lock().nodes[&a].presence, 0);
         let next = send(&handovers, a, 4).unwrap();
-        handovers.end(a, ticket(4));
+        handovers.end(a, ticket(4), &[]);
         assert_eq!(poll(&next), Poll::Ready(Ok(())));
     }
 

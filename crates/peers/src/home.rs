@@ -12,8 +12,6 @@
 //! A message or subscription request that was handed over is safe when the other node has it safe: its sender's stream has a
 //! receipt for it (`handovers.rs`). When it returns, it is safe when it was handled here.
 //!
-//! Long because each kind of envelope is sent, received and returned.
-//!
 //! # Pitfalls
 //!
 //! Recipients in an envelope are claims of another node. Each is compared with the routing table by number or text, and
@@ -23,23 +21,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::lock::LeafMutex;
-use base::spawn::BoxFuture;
 use cluster::{
-    AddressLocation, AddressReference, Claim, Envelope, EnvelopeKind, HandoverResult, Inbox, Member,
-    MembershipChange, NodeId, PeerViolation, Recipient, RefusalReason, Ticket,
+    AddressLocation, AddressReference, Claim, Envelope, EnvelopeKind, NodeId, PeerViolation, Recipient,
+    RefusalReason,
 };
 use jid::{Jid, JidRef};
 use outbox::QUEUE_FULL_CONDITION;
 use stanza::{StanzaCondition, StanzaKind};
 use store::AddressId;
+use throng_core::StanzaSource;
 use throng_core::account::Account;
-use throng_core::receipt::Receipts;
 use throng_core::router::lanes::{LaneCompletion, LaneStage, LaneStanza};
 use throng_core::router::multicast::MULTICAST;
 use throng_core::router::peer_routing::{address_number, envelope_class};
-use throng_core::router::{HandedOver, HomeDecision, RoutingOutcome, RoutingWork, StanzaOrigin};
+use throng_core::router::{HandedOver, HomeDecision, RoutingWork, StanzaOrigin};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
-use throng_core::{Node, StanzaSource};
 
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{AccountReads, RecentlyStored};
@@ -47,10 +43,7 @@ use super::lost_peers::EndedSubscriptions;
 use super::node_queries::{NodeQueries, ReceivedNodeQueries};
 use super::presence_resync::{AccountReading, DuePresence};
 use crate::ClusteredNode;
-use crate::envelope_kinds::{
-    COPY, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, PRESENCE, PRESENCE_REQUEST, PROBE,
-    PROBE_ANSWER, PUSH,
-};
+use crate::envelope_kinds::COPY;
 
 /// The node to which a stanza must go whose chain has not begun; none if this node acts as the home. `here`: whether it has
 /// sessions of the account.
@@ -100,7 +93,7 @@ pub(super) struct PeerState {
 
 impl PeerState {
     /// Whether this is the first violation of its kind by this node since it joined.
-    fn is_first(&self, from: NodeId, violation: PeerViolation) -> bool {
+    pub(super) fn is_first(&self, from: NodeId, violation: PeerViolation) -> bool {
         self.logged.lock().insert((from, violation))
     }
 
@@ -254,7 +247,7 @@ impl ClusteredNode<'_> {
     }
 
     /// An envelope has returned from the node to which this one sent it.
-    fn handle_return_of_own(&self, by: NodeId, envelope: &Envelope) {
+    pub(super) fn handle_return_of_own(&self, by: NodeId, envelope: &Envelope) {
         let path = match envelope.recipients.first() {
             Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {
                 Some(self.routing_table.hash(to.as_ref()))
@@ -335,7 +328,11 @@ impl ClusteredNode<'_> {
 
     /// The account of a recipient that another node named, with the address to which the stanza goes. `None` if it has
     /// no session here.
-    fn find_recipient(&self, recipient: &Recipient, stanza: &SharedStanza) -> Option<(Arc<Account>, Jid)> {
+    pub(super) fn find_recipient(
+        &self,
+        recipient: &Recipient,
+        stanza: &SharedStanza,
+    ) -> Option<(Arc<Account>, Jid)> {
         let account = self.find_account(recipient)?;
         let to = match recipient {
             Recipient::Address(to) => to.clone(),
@@ -358,261 +355,6 @@ pub(super) fn read_stanza(envelope: &Envelope) -> Option<(SharedStanza, Jid)> {
 /// The recipient that the stanza names, if it is this bare address or one of its resources; otherwise the bare address.
 fn stanza_recipient_at(stanza: &SharedStanza, bare: Jid) -> Jid {
     stanza.recipient().filter(|to| to.as_ref().bare() == bare.as_ref()).unwrap_or(bare)
-}
-
-/// Receives envelopes from other nodes.
-#[derive(Debug)]
-pub struct ClusterInbox(pub Arc<Node>);
-
-impl ClusteredNode<'_> {
-    /// Handles a stanza of another node. Returns what must be awaited before the next one for this recipient.
-    pub(super) fn receive_stanza(&self, from: NodeId, envelope: Envelope) -> Option<BoxFuture<'static, ()>> {
-        let Some((stanza, sender)) = read_stanza(&envelope) else {
-            self.note_violation(from, PeerViolation::Payload);
-            settle(self, from, &envelope, HandoverResult::Refused);
-            return None;
-        };
-        // Others would be handled in the lane of the first one.
-        if envelope.recipients.len() != 1 {
-            self.note_violation(from, PeerViolation::Payload);
-            settle(self, from, &envelope, HandoverResult::Refused);
-            return None;
-        }
-        let kind = envelope.header.kind;
-        let names = stanza.recipient();
-        let mut work = RoutingWork::of(StanzaOrigin::Peer);
-        // The home answers for what is a copy.
-        work.tracks_delivery = envelope.header.tracks_delivery && kind != COPY;
-        let mut refused = Vec::new();
-        for (position, recipient) in (0_u16..).zip(&envelope.recipients) {
-            let for_other = matches!((recipient, &names), (Recipient::Address(to), Some(name))
-                if to.as_ref().bare() != name.as_ref().bare());
-            if for_other {
-                // The stanza is for somebody else: delivered here, it would be shown with that address.
-                self.note_violation(from, PeerViolation::Payload);
-                refused.push(position);
-                continue;
-            }
-            let Some((account, to)) = self.find_recipient(recipient, &stanza) else {
-                refused.push(position);
-                continue;
-            };
-            // A number is used only where the stanza has the address.
-            if names.as_ref().is_some_and(|name| name.as_ref().bare() != account.jid.as_ref()) {
-                self.note_violation(from, PeerViolation::Payload);
-                refused.push(position);
-                continue;
-            }
-            if kind == EnvelopeKind::RunChain {
-                work.handed_over = Some(HandedOver::of(&envelope, None));
-                self.incoming(stanza.clone(), sender.as_ref(), to.as_ref(), 0, &mut work);
-                continue;
-            }
-            let (from, to) = (sender.as_ref(), to.as_ref());
-            if !self.deliver_after_chain(&account, stanza.clone(), from, to, kind == COPY, &mut work) {
-                refused.push(position);
-            }
-        }
-        self.metrics.cluster_refused.inc_by(refused.len() as u64);
-        let result = HandoverResult::of(envelope.recipients.len(), refused);
-        // Later stanzas of the lane wait until this one was routed, but not for its receipts.
-        match self.perform_effects(work) {
-            RoutingOutcome::Done => settle(self, from, &envelope, result),
-            RoutingOutcome::AwaitsReceipts(receipts) => {
-                self.settle_with_receipts(from, envelope, result, receipts);
-            }
-            RoutingOutcome::Wait(rest) => {
-                let node = self.owned();
-                return Some(Box::pin(async move {
-                    let receipts = rest.await;
-                    node.view().settle_with_receipts(from, envelope, result, receipts);
-                }));
-            }
-        }
-        None
-    }
-
-    /// Settles an envelope once the receipts of its stanza have an outcome.
-    fn settle_with_receipts(
-        &self,
-        from: NodeId,
-        envelope: Envelope,
-        result: HandoverResult,
-        receipts: Receipts,
-    ) {
-        if receipts.is_empty() {
-            return settle(self, from, &envelope, result);
-        }
-        let node = self.owned();
-        let settled = async move {
-            let node = &node.view();
-            node.settle_receipts(receipts).await;
-            settle(node, from, &envelope, result);
-        };
-        self.spawner.spawn("routing", Box::pin(settled));
-    }
-
-    /// Handles an envelope that contains no stanza to route. False if its octets do not fit its kind.
-    fn receive_unrouted(&self, from: NodeId, envelope: &Envelope) -> bool {
-        let mut work = RoutingWork::default();
-        let recipients = || self.accounts_of(envelope);
-        // These have one recipient: each would keep a copy of the bytes.
-        let single = matches!(envelope.header.kind, EnvelopeKind::SessionReport | PUSH | PRESENCE_REQUEST);
-        if single && envelope.recipients.len() != 1 {
-            return false;
-        }
-        let is_valid = match envelope.header.kind {
-            EnvelopeKind::SessionReport => {
-                recipients().all(|account| self.on_session_report(from, &account, &envelope.bytes))
-            }
-            EnvelopeKind::Invalidation(subject) => {
-                for recipient in &envelope.recipients {
-                    if let Recipient::Address(jid) = recipient {
-                        self.on_invalidation(jid.as_ref(), subject);
-                    }
-                }
-                true
-            }
-            PUSH => recipients().all(|account| self.on_push(from, &account, &envelope.bytes, &mut work)),
-            PRESENCE_REQUEST => {
-                recipients().all(|account| self.on_presence_request(&account, &envelope.bytes, &mut work))
-            }
-            PRESENCE => self.on_presence(envelope),
-            PROBE => self.on_probe(from, envelope),
-            PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
-            NODE_QUERY => self.on_node_query(from, &envelope.bytes),
-            NODE_QUERY_ANSWER => self.on_node_query_answer(from, &envelope.bytes),
-            NOTICE => self.on_notice(envelope),
-            MESSAGE_STORED => {
-                for recipient in &envelope.recipients {
-                    if let Recipient::Address(jid) = recipient {
-                        self.on_message_stored(jid.as_ref());
-                    }
-                }
-                true
-            }
-            _ => true,
-        };
-        self.perform_effects_spawned(work);
-        is_valid
-    }
-
-    pub(super) fn note_violation(&self, from: NodeId, violation: PeerViolation) {
-        self.count_violations(from, violation, 1, |from| {
-            tracing::error!(node = %from, %violation, "a node does what no correct node does; further cases are counted only");
-        });
-    }
-
-    /// Counts violations of a node; `log` is called for the first one of this kind.
-    pub(super) fn count_violations(
-        &self,
-        from: NodeId,
-        violation: PeerViolation,
-        count: u64,
-        log: impl FnOnce(NodeId),
-    ) {
-        self.metrics.cluster_violations.add([violation.as_str()], count);
-        if self.state.is_first(from, violation) {
-            log(from);
-        }
-    }
-}
-
-/// Reports the result to the sender's node. If that node is gone, this one handles the refused recipients.
-pub(super) fn settle(node: &ClusteredNode<'_>, from: NodeId, envelope: &Envelope, result: HandoverResult) {
-    let ticket = envelope.ticket();
-    if !ticket.has_receipt() || node.cluster.settle(from, ticket, result.clone()) {
-        return;
-    }
-    if let Some(refused) = envelope.clone().refused(&result) {
-        node.handle_returned(from, &refused, None);
-    }
-}
-
-impl Inbox for ClusterInbox {
-    fn on_envelope(&self, from: NodeId, envelope: Envelope) {
-        let Some(node) = ClusteredNode::of(&self.0) else { return };
-        match envelope.header.kind {
-            EnvelopeKind::RunChain | EnvelopeKind::ChainHasRun | COPY => {
-                let key = match envelope.recipients.first() {
-                    Some(Recipient::Address(jid)) => node.routing_table.hash(jid.as_ref()),
-                    Some(Recipient::Account(reference) | Recipient::Session(reference, _)) => reference.hash,
-                    None => 0,
-                };
-                node.receive_in_lane(key, from, envelope);
-            }
-            MULTICAST => node.receive_multicast(from, envelope),
-            EnvelopeKind::SessionReport
-            | EnvelopeKind::Invalidation(_)
-            | PUSH
-            | PRESENCE
-            | PRESENCE_REQUEST
-            | PROBE
-            | PROBE_ANSWER
-            | NODE_QUERY
-            | NODE_QUERY_ANSWER
-            | NOTICE
-            | MESSAGE_STORED => {
-                if !node.receive_unrouted(from, &envelope) {
-                    node.note_violation(from, PeerViolation::Payload);
-                }
-                settle(&node, from, &envelope, HandoverResult::Safe);
-            }
-            EnvelopeKind::Engine(_) => {
-                node.note_violation(from, PeerViolation::Kind);
-                settle(&node, from, &envelope, HandoverResult::Refused);
-            }
-        }
-    }
-
-    fn on_receipts(&self, from: NodeId, up_to: Ticket) {
-        let Some(node) = ClusteredNode::of(&self.0) else { return };
-        node.state.handovers.end(from, up_to);
-        node.send_due_presence(from);
-    }
-
-    fn on_refused(&self, from: NodeId, envelope: Envelope) {
-        let Some(node) = ClusteredNode::of(&self.0) else { return };
-        node.handle_return_of_own(from, &envelope);
-    }
-
-    fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
-        let Some(node) = ClusteredNode::of(&self.0) else { return };
-        node.handle_return_of_own(to, &envelope);
-    }
-
-    fn on_membership_change(&self, change: MembershipChange) {
-        let Some(node) = ClusteredNode::of(&self.0) else { return };
-        match change {
-            MembershipChange::Joined(Member { node, epoch, version }) => {
-                tracing::info!(%node, epoch, version, "a node joined the cluster");
-            }
-            MembershipChange::Left { node: left, claims, orderly } => {
-                if !orderly {
-                    node.state.lost.lock().insert(left);
-                    node.read_accounts_again();
-                }
-                node.on_peer_left(left, &claims);
-                tracing::info!(node = %left, claims = claims.len(), orderly, "a node left the cluster");
-            }
-        }
-    }
-
-    fn on_claim(&self, from: NodeId, claim: Claim) {
-        let Some(node) = ClusteredNode::of(&self.0) else { return };
-        node.report_recently_stored(from, claim.address);
-        node.on_peer_claim(from, claim);
-    }
-
-    fn on_claims_of_joined(&self, from: NodeId, claims: Vec<Claim>) {
-        let Some(node) = ClusteredNode::of(&self.0) else { return };
-        node.on_joined_with(from, claims);
-    }
-
-    fn on_violation(&self, from: NodeId, violation: PeerViolation) {
-        let Some(node) = ClusteredNode::of(&self.0) else { return };
-        node.note_violation(from, violation);
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! where a stanza for an account is handled, and sends what other nodes need; chains and delivery on this node are the
 //! engine's.
 //!
+//! * `inbox`: envelopes from other nodes.
 //! * `home`: stanzas to the home of an account, to further nodes, and back; `handovers`: their receipts and their order.
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
 //! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
@@ -22,6 +23,7 @@
 mod envelope_kinds;
 mod handovers;
 mod home;
+mod inbox;
 mod invalidation;
 mod lost_peers;
 mod message_copies;
@@ -37,5 +39,5 @@ mod routing;
 
 use routing::{ClusteredNode, OwnedClusteredNode};
 
-pub use home::ClusterInbox;
+pub use inbox::ClusterInbox;
 pub use routing::PeerRouter;

@@ -4,7 +4,7 @@
 //! The claims of the node name accounts, not resources, so contacts are sent `unavailable` from the bare address, and then
 //! the presence of the resources that are left.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use base::lock::LeafMutex;
@@ -21,8 +21,11 @@ use crate::ClusteredNode;
 
 /// Seconds for which the end of a subscription is remembered: longer than the detection of a lost node.
 const REMEMBERED_SECONDS: u32 = 60;
-/// Maximum number of remembered ends.
+/// Maximum number of remembered ends, of all accounts and of one.
 const MAX_REMEMBERED: usize = 16_384;
+const MAX_REMEMBERED_OF_ACCOUNT: usize = 256;
+/// Accounts whose sessions receive presence before the task yields.
+const YIELD_EVERY: usize = 64;
 
 #[derive(Debug)]
 struct EndedSubscription {
@@ -35,28 +38,66 @@ struct EndedSubscription {
 /// Subscriptions that ended a moment ago. The contact's node sends `unavailable` then; if it is lost before, this node does,
 /// and the roster does not have the contact any more.
 #[derive(Default)]
-pub(super) struct EndedSubscriptions(LeafMutex<VecDeque<EndedSubscription>>);
+pub(super) struct EndedSubscriptions(LeafMutex<EndedByAccount>);
+
+#[derive(Default)]
+struct EndedByAccount {
+    /// By the hash of the account; no list is empty.
+    accounts: HashMap<u64, Vec<EndedSubscription>>,
+    count: usize,
+    /// When old ones of all accounts were removed.
+    swept_at: u32,
+}
+
+impl EndedSubscription {
+    fn is_old(&self, now: u32) -> bool {
+        now.saturating_sub(self.at) >= REMEMBERED_SECONDS
+    }
+}
 
 impl EndedSubscriptions {
-    fn note(&self, subscription: EndedSubscription) {
+    /// One that does not fit displaces the oldest of the same account, if it has one: an account cannot displace those of
+    /// others.
+    fn note(&self, account: u64, subscription: EndedSubscription) {
+        let now = subscription.at;
         let mut ended = self.0.lock();
-        let is_old =
-            |first: &mut EndedSubscription| subscription.at.saturating_sub(first.at) >= REMEMBERED_SECONDS;
-        while ended.pop_front_if(is_old).is_some() {}
-        if ended.len() >= MAX_REMEMBERED {
-            ended.pop_front();
+        if ended.count >= MAX_REMEMBERED && ended.swept_at != now {
+            ended.swept_at = now;
+            ended.accounts.retain(|_, list| {
+                list.retain(|one| !one.is_old(now));
+                !list.is_empty()
+            });
+            ended.count = ended.accounts.values().map(Vec::len).sum();
         }
-        ended.push_back(subscription);
+        let mut list = ended.accounts.remove(&account).unwrap_or_default();
+        let others = ended.count - list.len();
+        list.retain(|one| one.contact != subscription.contact && !one.is_old(now));
+        if list.len() >= MAX_REMEMBERED_OF_ACCOUNT
+            || others + list.len() >= MAX_REMEMBERED && !list.is_empty()
+        {
+            list.remove(0);
+        }
+        if others + list.len() < MAX_REMEMBERED {
+            list.push(subscription);
+        }
+        ended.count = others + list.len();
+        if !list.is_empty() {
+            ended.accounts.insert(account, list);
+        }
     }
 
     /// Ended subscriptions to one of these contacts, which must be sorted.
     fn of(&self, lost: &[(u64, AddressId)], now: u32) -> Vec<((u64, AddressId), Arc<Account>)> {
         let ended = self.0.lock();
-        let recent = ended.iter().filter(|ended| now.saturating_sub(ended.at) < REMEMBERED_SECONDS);
+        let recent = ended.accounts.values().flatten().filter(|ended| !ended.is_old(now));
         let lost = recent.filter(|ended| lost.binary_search(&ended.contact).is_ok());
         lost.filter_map(|ended| Some((ended.contact, ended.account.upgrade()?))).collect()
     }
 }
+
+/// Accounts with a session here that had sessions on a lost node, each with the resources of these that were available, if that
+/// node had reported them.
+type SharedAccounts = Vec<(Arc<Account>, Option<Vec<Box<str>>>)>;
 
 /// Accounts with a session here by a contact to whose presence they are subscribed.
 type Subscribers = BTreeMap<AddressId, (Contact, Vec<Arc<Account>>)>;
@@ -65,48 +106,34 @@ impl ClusteredNode<'_> {
     /// A node with these claims has left.
     pub(super) fn on_peer_left(&self, node: NodeId, claims: &[Claim]) {
         self.state.forget_node(node);
-        self.forget_sessions_of(node, claims);
+        let shared = self.forget_sessions_of(node, claims);
         let mut lost: Vec<(u64, AddressId)> = claims
             .iter()
             .filter_map(|claim| claim.number.map(|number| (claim.address, AddressId(number))))
             .collect();
         lost.sort_unstable();
-        if lost.is_empty() {
+        if lost.is_empty() && shared.is_empty() {
             return;
         }
-        let node = self.owned();
+        let this = self.owned();
         let task = async move {
-            let node = node.view();
-            let subscribers = node.subscribers_of(&lost).await;
-            if subscribers.is_empty() {
-                return;
-            }
-            let ids: Vec<AddressId> = subscribers.keys().copied().collect();
-            match node.stores.addresses.resolve(&ids).await {
-                Ok(found) => {
-                    for (id, jid) in found {
-                        if let Some((contact, accounts)) = subscribers.get(&id) {
-                            node.withdraw_presence(jid.as_ref(), *contact, accounts);
-                            yield_now().await;
-                        }
-                    }
-                }
-                Err(error) => tracing::warn!(%error, "contacts of a lost node are still shown as available"),
-            }
+            let this = this.view();
+            this.withdraw_sessions_of(node, shared).await;
+            this.withdraw_contacts(&lost).await;
         };
         self.spawner.spawn("presence of a lost node", Box::pin(task));
     }
 
-    /// The other resources of an account are known by their reports.
-    fn forget_sessions_of(&self, node: NodeId, claims: &[Claim]) {
-        let forget = |account: &Arc<Account>| {
-            match self.forget_peer(account, node) {
-                Some(resources) => self.withdraw_resources(account, &resources),
-                None => self.withdraw_other_resources(account),
-            }
+    /// Removes what is known of the sessions on a node, at once: the next stanzas must not be sent there, and must follow
+    /// stored ones.
+    fn forget_sessions_of(&self, node: NodeId, claims: &[Claim]) -> SharedAccounts {
+        let mut shared = SharedAccounts::new();
+        let mut forget = |account: Arc<Account>| {
+            let resources = self.forget_peer(&account, node);
             // The store may have what its sessions had not read.
             account.with(|state| state.may_have_offline_messages = true);
-            self.deliver_stored_as_home(account, Some(node));
+            self.deliver_stored_as_home(&account, Some(node));
+            shared.push((account, resources));
         };
         let mut unnumbered = Vec::new();
         if claims.iter().any(|claim| claim.number.is_none()) {
@@ -116,12 +143,48 @@ impl ClusteredNode<'_> {
                 }
             });
         }
-        unnumbered.iter().for_each(forget);
+        unnumbered.into_iter().for_each(&mut forget);
         for claim in claims {
             let Some(number) = claim.number else { continue };
             if let Some(account) = self.routing_table.find_by_id(claim.address, AddressId(number)) {
-                forget(&account);
+                forget(account);
             }
+        }
+        shared
+    }
+
+    /// The other resources of these accounts receive `unavailable` for those on a lost node.
+    async fn withdraw_sessions_of(&self, lost: NodeId, accounts: SharedAccounts) {
+        for chunk in accounts.chunks(YIELD_EVERY) {
+            // A node that has returned may have sent new presence, so the other nodes are asked for it.
+            let has_returned = self.cluster.members().iter().any(|member| member.node == lost);
+            for (account, resources) in chunk {
+                match resources.as_ref().filter(|_| !has_returned) {
+                    Some(resources) => self.withdraw_resources(account, &absent(account, resources)),
+                    None => self.withdraw_other_resources(account),
+                }
+            }
+            yield_now().await;
+        }
+    }
+
+    /// Subscribers receive `unavailable` for contacts on a lost node. `lost` is sorted.
+    async fn withdraw_contacts(&self, lost: &[(u64, AddressId)]) {
+        let subscribers = self.subscribers_of(lost).await;
+        if subscribers.is_empty() {
+            return;
+        }
+        let ids: Vec<AddressId> = subscribers.keys().copied().collect();
+        match self.stores.addresses.resolve(&ids).await {
+            Ok(found) => {
+                for (id, jid) in found {
+                    if let Some((contact, accounts)) = subscribers.get(&id) {
+                        self.withdraw_presence(jid.as_ref(), *contact, accounts);
+                        yield_now().await;
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "contacts of a lost node are still shown as available"),
         }
     }
 
@@ -153,8 +216,8 @@ impl ClusteredNode<'_> {
     }
 
     pub(super) fn note_ended_subscription(&self, account: &Arc<Account>, contact: (u64, AddressId)) {
-        let account = Arc::downgrade(account);
-        self.state.ended_subscriptions.note(EndedSubscription { account, contact, at: self.seconds() });
+        let ended = EndedSubscription { account: Arc::downgrade(account), contact, at: self.seconds() };
+        self.state.ended_subscriptions.note(account.hash, ended);
     }
 
     pub(super) fn send_to_available(&self, account: &Account, stanza: &SharedStanza) {
@@ -223,21 +286,63 @@ impl ClusteredNode<'_> {
     }
 }
 
+/// Those of the resources that are on no node now: a client may have connected again.
+fn absent(account: &Account, resources: &[Box<str>]) -> Vec<Box<str>> {
+    account.with(|state| {
+        let is_present = |resource: &str| {
+            let elsewhere = state.peers().iter().flat_map(|peer| &peer.sessions);
+            state.sessions.iter().any(|session| session.resource() == resource)
+                || elsewhere.map(|session| &*session.resource).any(|known| known == resource)
+        };
+        resources.iter().filter(|resource| !is_present(resource)).cloned().collect()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn contact(hash: u64) -> (u64, AddressId) {
+        (hash, AddressId::new(7).unwrap())
+    }
+
+    fn note(ended: &EndedSubscriptions, account: u64, hash: u64, at: u32) {
+        ended.note(account, EndedSubscription { account: Weak::new(), contact: contact(hash), at });
+    }
+
+    fn remembered(ended: &EndedSubscriptions) -> usize {
+        let ended = ended.0.lock();
+        assert_eq!(ended.count, ended.accounts.values().map(Vec::len).sum::<usize>());
+        assert!(ended.accounts.values().all(|list| !list.is_empty()));
+        ended.count
+    }
+
     #[test]
     fn ended_subscriptions_are_remembered_for_a_while_and_bounded() {
         let ended = EndedSubscriptions::default();
-        let contact = |hash| (hash, AddressId::new(7).unwrap());
-        let entry = |hash, at| EndedSubscription { account: Weak::new(), contact: contact(hash), at };
-        for hash in 0..3 * MAX_REMEMBERED as u64 {
-            ended.note(entry(hash, 10));
+        for account in 0..3 * MAX_REMEMBERED as u64 {
+            note(&ended, account, account, 10);
         }
-        assert_eq!(ended.0.lock().len(), MAX_REMEMBERED);
-        ended.note(entry(1, 10 + REMEMBERED_SECONDS));
-        assert_eq!(ended.0.lock().len(), 1, "the others are too old");
+        assert_eq!(remembered(&ended), MAX_REMEMBERED);
+        note(&ended, 1, 1, 10 + REMEMBERED_SECONDS);
+        assert_eq!(remembered(&ended), 1, "the others are too old");
         assert!(ended.of(&[contact(1)], 11).is_empty(), "an account that is gone");
+    }
+
+    #[test]
+    fn an_account_does_not_displace_the_ended_subscriptions_of_others() {
+        let ended = EndedSubscriptions::default();
+        note(&ended, 1, 1, 10);
+        for _ in 0..3 * MAX_REMEMBERED {
+            note(&ended, 2, 2, 10);
+        }
+        assert_eq!(remembered(&ended), 2, "one contact counts once");
+        for hash in 0..3 * MAX_REMEMBERED as u64 {
+            note(&ended, 2, hash, 10);
+        }
+        assert_eq!(remembered(&ended), 1 + MAX_REMEMBERED_OF_ACCOUNT);
+        let state = ended.0.lock();
+        assert_eq!(state.accounts[&1].len(), 1);
+        assert_eq!(state.accounts[&2].last().unwrap().contact, contact(3 * MAX_REMEMBERED as u64 - 1));
     }
 }

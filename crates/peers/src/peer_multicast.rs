@@ -11,7 +11,8 @@ use throng_core::router::multicast::LocalOutcome;
 use throng_core::router::{HandedOver, RoutingWork};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
-use super::home::{read_stanza, settle};
+use super::home::read_stanza;
+use super::inbox::settle;
 use crate::{ClusteredNode, OwnedClusteredNode};
 
 /// The settlement of an envelope whose recipients are handled in several lanes; it is sent when this is dropped.

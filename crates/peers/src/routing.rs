@@ -20,7 +20,8 @@ use throng_core::router::{HandedOver, HomeDecision, OnlineFilter, PeerRouting, R
 use throng_core::session::Session;
 use throng_core::shared_stanza::SharedStanza;
 
-use super::home::{PeerState, settle};
+use super::home::PeerState;
+use super::inbox::settle;
 use super::message_copies;
 
 /// Connects a node with the other nodes. It has state of that node, so each node needs one of its own.

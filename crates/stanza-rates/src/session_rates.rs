@@ -12,7 +12,7 @@
 //! however many sessions reconnect. No session starts with more debt than a single one has left, so the sum takes the
 //! burst and delays nobody.
 //!
-//! Not implemented: logins (`access/src/login_throttle`), connections (`net/src/connection_limits.rs`), stanzas that others
+//! Not implemented: logins (`access/src/login_throttle`), connections (`base/src/connection_limits.rs`), stanzas that others
 //! send to the session (its queue is bounded).
 //!
 //! # Pitfalls

@@ -42,7 +42,8 @@ pub const DOMAINS: [&str; 3] = ["example.com", "example.net", "example.org"];
 const ROUNDS: usize = 16;
 
 fn hosts(domains: &[&str], enabled: &[EnabledFeature], limits: &NodeLimits, kept: &FeatureState) -> Hosts {
-    let build = |d: &&str| Arc::new(feature_api::build_host_with(d, enabled, limits, kept).expect("a host"));
+    let build =
+        |d: &&str| Arc::new(feature_api::build_host_with(d, enabled, limits, kept, None).expect("a host"));
     domains.iter().map(|d| ((*d).to_owned(), build(d))).collect()
 }
 

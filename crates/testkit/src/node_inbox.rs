@@ -35,9 +35,9 @@ impl Inbox for NodeInbox {
         }
     }
 
-    fn on_receipts(&self, from: NodeId, up_to: Ticket) {
+    fn on_receipts(&self, from: NodeId, up_to: Ticket, later: &[Ticket]) {
         if let Some(engine) = self.engine() {
-            engine.on_receipts(from, up_to);
+            engine.on_receipts(from, up_to, later);
         }
     }
 

@@ -3,7 +3,7 @@
 //! [`Bus::step`] is one tick of the only clock; the same seed and the same calls give the same run. The faults
 //! apply to frames between two nodes, and not to membership, except for partitions: nodes that are cut off from
 //! each other for [`FAILURE_DETECTION_TICKS`] ticks consider each other dead. On top of the faulty frames, each
-//! pair of nodes implements invariants 4 to 6 of the crate: sequence numbers, cumulative acknowledgements, and
+//! pair of nodes implements invariants 4 to 6 of the crate: sequence numbers, cumulative acknowledgements of frames, and
 //! retransmission from the oldest unacknowledged frame (go-back-n). Claims and receipts use the same channel, and claims
 //! start with a snapshot, so they cannot be lost either. An acknowledgement says that a frame arrived, and ends its
 //! retransmission; a receipt says that an envelope was settled, and ends its retention.
@@ -106,7 +106,7 @@ impl Bus {
         for (inbox, call) in calls {
             match call {
                 InboxCall::Envelope(from, envelope) => inbox.on_envelope(from, envelope),
-                InboxCall::Receipts(from, up_to) => inbox.on_receipts(from, up_to),
+                InboxCall::Receipts(from, up_to, later) => inbox.on_receipts(from, up_to, &later),
                 InboxCall::Refused(from, envelope) => inbox.on_refused(from, envelope),
                 InboxCall::Undelivered(to, envelope) => inbox.on_undelivered(to, envelope),
                 InboxCall::Claimed(from, claim) => inbox.on_claim(from, claim),
@@ -133,10 +133,17 @@ impl Bus {
         self.0.lock().send_reliable(from, to, FrameBody::Claims(ClaimChange::Claimed(claim)));
     }
 
-    /// Sends a receipt from `from` for envelopes of `to` up to this sequence number, with refused recipients by sequence
-    /// number and positions, as a faulty node might.
-    pub fn inject_receipts(&self, from: NodeId, to: NodeId, up_to: u64, refused: Vec<(u64, HandoverResult)>) {
-        self.0.lock().send_reliable(from, to, FrameBody::Receipts { up_to, refused });
+    /// Sends a receipt from `from` for envelopes of `to` up to this sequence number and for `later` ones, with refused
+    /// recipients by sequence number and positions, as a faulty node might.
+    pub fn inject_receipts(
+        &self,
+        from: NodeId,
+        to: NodeId,
+        up_to: u64,
+        later: Vec<u64>,
+        refused: Vec<(u64, HandoverResult)>,
+    ) {
+        self.0.lock().send_reliable(from, to, FrameBody::Receipts { up_to, later, refused });
     }
 
     /// Sends a frame again that was acknowledged, and one from far ahead, as a faulty node might.

@@ -17,9 +17,11 @@ pub(super) enum FrameBody {
     Snapshot(Vec<Claim>),
     Claims(ClaimChange),
     Envelope(Arc<[u8]>),
-    /// The receiver has settled the sender's envelopes up to this number. Of these, the listed ones were not safe.
+    /// The receiver has settled the sender's envelopes up to this number, and later ones, in order. Of these, the listed ones
+    /// were not safe.
     Receipts {
         up_to: u64,
+        later: Vec<u64>,
         refused: Vec<(u64, HandoverResult)>,
     },
 }
@@ -40,7 +42,7 @@ pub(super) enum Frame {
 
 pub(super) enum InboxCall {
     Envelope(NodeId, Envelope),
-    Receipts(NodeId, Ticket),
+    Receipts(NodeId, Ticket, Vec<Ticket>),
     Refused(NodeId, Envelope),
     Undelivered(NodeId, Envelope),
     Claimed(NodeId, Claim),
@@ -78,7 +80,9 @@ pub(super) struct Channel {
     pub(super) view: PeerClaims,
     /// Envelopes that the receiver has and has not settled.
     outstanding: BTreeSet<u64>,
-    /// Settled envelopes that were not safe, and that no receipt covers.
+    /// Envelopes that were settled, and that no receipt covers.
+    settled: Vec<u64>,
+    /// Those of them that were not safe.
     refused: BTreeMap<u64, HandoverResult>,
     /// The last envelope that the receiver has.
     last_envelope: u64,
@@ -90,6 +94,10 @@ impl Channel {
     /// The number up to which every envelope is settled.
     fn settled_up_to(&self) -> u64 {
         self.outstanding.first().map_or(self.last_envelope, |oldest| oldest - 1)
+    }
+
+    fn has_unreported(&self) -> bool {
+        !self.settled.is_empty() || self.settled_up_to() > self.reported
     }
 }
 
@@ -161,6 +169,7 @@ impl Network {
                 expected_loose: next_loose,
                 view: PeerClaims::new(budget),
                 outstanding: BTreeSet::new(),
+                settled: Vec::new(),
                 refused: BTreeMap::new(),
                 last_envelope: next - 1,
                 reported: next - 1,
@@ -196,7 +205,7 @@ impl Network {
             }
             if open && leaver.is_some() {
                 let up_to = Ticket { epoch: sender.epoch, sequence: link.next - 1 };
-                self.call(from, InboxCall::Receipts(to, up_to));
+                self.call(from, InboxCall::Receipts(to, up_to, Vec::new()));
             }
             views.push((from, to, link.view));
         }
@@ -307,12 +316,14 @@ impl Network {
     fn send_receipts(&mut self) {
         let mut due = Vec::new();
         for ((from, to), link) in &mut self.links {
-            let up_to = link.settled_up_to();
-            if up_to > link.reported {
+            if link.has_unreported() {
+                let up_to = link.settled_up_to();
                 link.reported = up_to;
-                let later = link.refused.split_off(&(up_to + 1));
-                let refused = std::mem::replace(&mut link.refused, later).into_iter().collect();
-                due.push((*to, *from, FrameBody::Receipts { up_to, refused }));
+                let mut later = std::mem::take(&mut link.settled);
+                later.retain(|number| *number > up_to);
+                later.sort_unstable();
+                let refused = std::mem::take(&mut link.refused).into_iter().collect();
+                due.push((*to, *from, FrameBody::Receipts { up_to, later, refused }));
             }
         }
         for (from, to, body) in due {
@@ -372,7 +383,9 @@ impl Network {
             FrameBody::Snapshot(claims) => link.view.replace(claims),
             FrameBody::Claims(change) => link.view.apply(change),
             FrameBody::Envelope(bytes) => self.receive((from, to), number, &bytes),
-            FrameBody::Receipts { up_to, refused } => self.end_tickets((to, from), up_to, refused),
+            FrameBody::Receipts { up_to, later, refused } => {
+                self.end_tickets((to, from), up_to, &later, refused)
+            }
         };
         match result {
             Ok(()) => call.into_iter().for_each(|call| self.call(to, call)),
@@ -402,6 +415,7 @@ impl Network {
         if let Some(number) = number {
             link.last_envelope = number;
             if checked.is_err() || !attached {
+                link.settled.push(number);
                 link.refused.insert(number, HandoverResult::Refused);
             } else {
                 link.outstanding.insert(number);
@@ -417,28 +431,48 @@ impl Network {
         &mut self,
         key: (NodeId, NodeId),
         up_to: u64,
+        later: &[u64],
         refused: Vec<(u64, HandoverResult)>,
     ) -> Result<(), PeerViolation> {
         let Some(link) = self.links.get_mut(&key) else { return Ok(()) };
-        if up_to >= link.next {
+        let last = later.last().copied().unwrap_or(up_to).max(up_to);
+        if last >= link.next || !later.is_sorted_by(|one, next| one < next) {
             return Err(PeerViolation::Receipt);
         }
+        let is_covered = |number: u64| number <= up_to || later.binary_search(&number).is_ok();
+        let mut ended = Vec::new();
+        let queued = &mut link.queued;
+        // Numbers increase, so nothing after the last one is visited.
+        let end = link.unsettled.partition_point(|(number, _)| *number <= last);
+        let kept: Vec<_> = link
+            .unsettled
+            .drain(..end)
+            .filter_map(|(number, bytes)| {
+                if !is_covered(number) {
+                    return Some((number, bytes));
+                }
+                *queued -= bytes.len();
+                ended.push((number, bytes));
+                None
+            })
+            .collect();
+        kept.into_iter().rev().for_each(|open| link.unsettled.push_front(open));
+        let ticket = |sequence| Ticket { epoch: link.sender.epoch, sequence };
         let mut refused: BTreeMap<u64, HandoverResult> = refused.into_iter().collect();
-        let mut calls = Vec::new();
-        let mut ended = false;
-        while let Some((number, bytes)) = link.unsettled.pop_front_if(|(number, _)| *number <= up_to) {
-            link.queued -= bytes.len();
-            ended = true;
-            let Some(result) = refused.remove(&number) else { continue };
-            let Ok((envelope, _)) = Envelope::decode(&bytes) else { continue };
+        let (mut calls, mut later_tickets) = (Vec::new(), Vec::new());
+        for (number, bytes) in &ended {
+            if *number > up_to {
+                later_tickets.push(ticket(*number));
+            }
+            let Some(result) = refused.remove(number) else { continue };
+            let Ok((envelope, _)) = Envelope::decode(bytes) else { continue };
             match envelope.refused(&result) {
                 Some(envelope) => calls.push(InboxCall::Refused(key.1, envelope)),
-                None => drop(refused.insert(number, result)),
+                None => drop(refused.insert(*number, result)),
             }
         }
-        if ended {
-            let up_to = Ticket { epoch: link.sender.epoch, sequence: up_to };
-            calls.push(InboxCall::Receipts(key.1, up_to));
+        if !ended.is_empty() {
+            calls.push(InboxCall::Receipts(key.1, ticket(up_to), later_tickets));
         }
         for call in calls {
             self.call(key.0, call);
@@ -455,6 +489,7 @@ impl Network {
         if !link.outstanding.remove(&ticket.sequence) {
             return false;
         }
+        link.settled.push(ticket.sequence);
         if result != HandoverResult::Safe {
             link.refused.insert(ticket.sequence, result);
         }
@@ -462,7 +497,7 @@ impl Network {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        let unfinished = |link: &Channel| !link.unacked.is_empty() || link.settled_up_to() > link.reported;
+        let unfinished = |link: &Channel| !link.unacked.is_empty() || link.has_unreported();
         let pending = |(key, cut): (&(NodeId, NodeId), &Cut)| {
             self.tick < cut.since + FAILURE_DETECTION_TICKS && self.links.contains_key(key)
         };

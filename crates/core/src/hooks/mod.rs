@@ -23,22 +23,22 @@ pub use point::{
     Undelivered, UndeliveredCtx,
 };
 
-// The crate `hook-chain` has these types for any effects; handlers use them under these names.
+// The crate `hook-chain` has these types for any effects.
 
 /// Decision of a handler about the stanza.
-pub type Flow = hook_chain::HandlerDecision<Effects>;
+pub type Flow = hook_chain::Flow<Effects>;
 
 /// A deferred decision. It owns all its data.
-pub type DeferredOutcome = hook_chain::DecisionFuture<Effects>;
+pub type DeferredOutcome = hook_chain::DeferredOutcome<Effects>;
 
 /// Result of a deferred decision.
-pub type HandlerOutcome = hook_chain::DecisionWithEffects<Effects>;
+pub type HandlerOutcome = hook_chain::HandlerOutcome<Effects>;
 
 /// A decision that a handler has deferred.
-pub type DeferredDecision = hook_chain::GuardedDecision<Effects>;
+pub type DeferredDecision = hook_chain::DeferredDecision<Effects>;
 
 /// Result of running a chain.
-pub type ChainResult = hook_chain::ChainRunResult<Effects>;
+pub type ChainResult = hook_chain::ChainResult<Effects>;
 
 /// All chains of a host, one field for each point: no look-up, no strings.
 #[derive(Default)]

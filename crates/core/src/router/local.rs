@@ -361,7 +361,7 @@ impl Node {
                         .sessions()
                         .first()
                         .is_some_and(|session| self.track_delivery(host, session, &stanza, work));
-                let taken = self.deliver_to_non_negative_with_host(host, account, &stanza, except);
+                let taken = self.deliver_to_non_negative(host, account, &stanza, except);
                 if tracked && !taken.is_empty() {
                     self.await_delivery(&taken, stanza.clone(), work);
                 }

@@ -18,6 +18,15 @@ use crate::receipt::{AttachedReceipt, Receipt};
 use crate::session::{AdmissionContext, PushOutcome, QueuedStanza, Session, ToRewrite, Urgency, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
+/// How a session has taken a stanza.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcceptedPush {
+    /// Its queue has it, or has dropped it as one of its kind may be.
+    Queued,
+    /// A handler has consumed it.
+    Consumed,
+}
+
 /// A stanza that a queue rejected.
 pub struct RejectedPush {
     /// The stanza.
@@ -70,7 +79,7 @@ impl Node {
         let tracked = self.track_delivery(host, session, &stanza, work).then(|| stanza.clone());
         let item = QueuedStanza::new(stanza, ToRewrite::None);
         let RejectedPush { item, full } = match self.push_item_with_host(host, session, item, false) {
-            Ok(()) => {
+            Ok(_) => {
                 if let Some(stanza) = tracked {
                     self.await_delivery(std::slice::from_ref(session), stanza, work);
                 }
@@ -173,16 +182,7 @@ impl Node {
 
     /// Puts a message into the queue of every resource with non-negative priority; returns those that accepted
     /// it.
-    pub fn deliver_to_non_negative(
-        self: &Arc<Self>,
-        account: &Account,
-        stanza: &SharedStanza,
-        except: Option<&Arc<Session>>,
-    ) -> SmallVec<[Arc<Session>; 1]> {
-        self.deliver_to_non_negative_with_host(&account.host(), account, stanza, except)
-    }
-
-    pub(super) fn deliver_to_non_negative_with_host(
+    pub(super) fn deliver_to_non_negative(
         self: &Arc<Self>,
         host: &Arc<Host>,
         account: &Account,
@@ -199,25 +199,29 @@ impl Node {
         sessions
     }
 
-    /// Keeps the sessions that accept the message. `taken`: another session has accepted it.
+    /// Keeps the sessions that accept the message. `consumed`: a handler has consumed it for another session. False, and none
+    /// is kept, if nobody has it: those that accepted it have ended meanwhile, and left it to the others.
     fn push_to_each(
         self: &Arc<Self>,
         host: &Arc<Host>,
         sessions: &mut SmallVec<[Arc<Session>; 1]>,
         stanza: &SharedStanza,
-        taken: bool,
-    ) {
+        mut consumed: bool,
+    ) -> bool {
         let mut unheld = false;
         sessions.retain(|session| {
             let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
-            let accepted = self.push_item_with_host(host, session, item, false).is_ok();
-            unheld |= !accepted && stanza.release_copy();
-            accepted
+            let pushed = self.push_item_with_host(host, session, item, false);
+            consumed |= matches!(pushed, Ok(AcceptedPush::Consumed));
+            unheld |= pushed.is_err() && stanza.release_copy();
+            pushed.is_ok()
         });
-        if unheld && (taken || !sessions.is_empty()) {
-            // A handler has consumed it for those that accepted it.
+        if unheld && consumed {
             stanza.settle_delivery();
+        } else if unheld {
+            sessions.clear();
         }
+        consumed || !unheld
     }
 
     /// Like [`Node::deliver_to_non_negative`], but only if `first` accepts the message: otherwise none does. Runs only the
@@ -236,14 +240,13 @@ impl Node {
         // `first` bypasses budgets, because `Outbox::has_room_for` has found room for the whole batch: storing
         // a part of it would change the order.
         let item = QueuedStanza::new(stanza.clone(), ToRewrite::None);
-        if self.push_item(first, item, true).is_err() {
-            for _ in 0..=others.len() {
-                stanza.release_copy();
-            }
+        let Ok(pushed) = self.push_item(first, item, true) else {
+            (0..=others.len()).for_each(|_| _ = stanza.release_copy());
             return SmallVec::new();
+        };
+        if self.push_to_each(&account.host(), &mut others, stanza, pushed == AcceptedPush::Consumed) {
+            others.push(first.clone());
         }
-        self.push_to_each(&account.host(), &mut others, stanza, true);
-        others.push(first.clone());
         others
     }
 
@@ -281,7 +284,7 @@ impl Node {
         self: &Arc<Self>,
         session: &Arc<Session>,
         item: QueuedStanza,
-    ) -> Result<(), RejectedPush> {
+    ) -> Result<AcceptedPush, RejectedPush> {
         self.push_item(session, item, false)
     }
 
@@ -291,7 +294,7 @@ impl Node {
         session: &Arc<Session>,
         item: QueuedStanza,
         bypass_budgets: bool,
-    ) -> Result<(), RejectedPush> {
+    ) -> Result<AcceptedPush, RejectedPush> {
         self.push_item_with_host(&session.account.host(), session, item, bypass_budgets)
     }
 
@@ -302,7 +305,7 @@ impl Node {
         session: &Arc<Session>,
         item: QueuedStanza,
         bypass_budgets: bool,
-    ) -> Result<(), RejectedPush> {
+    ) -> Result<AcceptedPush, RejectedPush> {
         let chain = &host.hooks.deliver;
         let kind = item.stanza.kind();
         let mut urgency = if session.flags.has(flags::BATCHES_PRESENCE)
@@ -324,7 +327,7 @@ impl Node {
                     if item.stanza.release_copy() {
                         item.stanza.settle_delivery();
                     }
-                    return Ok(());
+                    return Ok(AcceptedPush::Consumed);
                 }
             }
         }
@@ -359,12 +362,12 @@ impl Node {
                 let unsolicited = is_iq_response(kind) && !item.stanza.is_requested();
                 let reason = if unsolicited { "unsolicited" } else { "queue-full" };
                 self.metrics.stanzas_dropped.inc([name, reason]);
-                return Ok(());
+                return Ok(AcceptedPush::Queued);
             }
             PushOutcome::Closed => return Err(RejectedPush { item, full: false }),
         }
         self.metrics.stanza_out(kind);
         host.domain_counters.stanza_out(kind);
-        Ok(())
+        Ok(AcceptedPush::Queued)
     }
 }

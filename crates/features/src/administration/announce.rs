@@ -9,9 +9,11 @@
 //! A million queues may be filled here. The task yields after every [`YIELD_EVERY`] accounts, so that the connections
 //! which it woke write before more are woken, and other stanzas are still routed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base::lock::LeafMutex;
 use base::spawn::yield_now;
 use feature_api::feature::FeatureBuilder;
 use stanza::{MessageType, StanzaKind};
@@ -32,6 +34,8 @@ const YIELD_EVERY: usize = 256;
 const NOTICE: &str = "announcement";
 /// Limit of announcements of a domain in progress that began here.
 const MAX_CONCURRENT: usize = 4;
+/// Limit of announcements of a domain that other nodes have made and that wait here: those of 16 nodes.
+const MAX_RECEIVED: usize = 16 * MAX_CONCURRENT;
 
 const TEXT: CommandField =
     CommandField::new("text", "announcement", "Announcement", CommandFieldKind::Lines).required();
@@ -61,17 +65,71 @@ impl Drop for AnnouncementPermit {
     }
 }
 
+/// Announcements of other nodes. One task makes them in their order.
+#[derive(Default)]
+struct ReceivedAnnouncements(LeafMutex<ReceivedQueue>);
+
+#[derive(Default)]
+struct ReceivedQueue {
+    waiting: VecDeque<SharedStanza>,
+    /// A task makes them.
+    running: bool,
+}
+
+impl ReceivedAnnouncements {
+    /// Adds one, and returns the permit of a task if none is running. One too many is dropped.
+    fn push(self: &Arc<Self>, frame: SharedStanza) -> Option<ReceivedPermit> {
+        let mut queue = self.0.lock();
+        if queue.waiting.len() >= MAX_RECEIVED {
+            drop(queue);
+            tracing::warn!("an announcement of another node is dropped, because {MAX_RECEIVED} others wait");
+            return None;
+        }
+        queue.waiting.push_back(frame);
+        let start = !std::mem::replace(&mut queue.running, true);
+        start.then(|| ReceivedPermit { queue: self.clone(), ended: false })
+    }
+}
+
+/// Permit of the task that makes received announcements. A task that panicked does not prevent the next one.
+struct ReceivedPermit {
+    queue: Arc<ReceivedAnnouncements>,
+    ended: bool,
+}
+
+impl ReceivedPermit {
+    /// The next announcement. After the last one the permit has ended.
+    fn next(&mut self) -> Option<SharedStanza> {
+        let mut queue = self.queue.0.lock();
+        let next = queue.waiting.pop_front();
+        if next.is_none() {
+            queue.running = false;
+            self.ended = true;
+        }
+        next
+    }
+}
+
+impl Drop for ReceivedPermit {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.queue.0.lock().running = false;
+        }
+    }
+}
+
 pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
     let under = builder.shared_state(RunningAnnouncements::default);
+    let received = builder.shared_state(ReceivedAnnouncements::default);
     builder.command(&ANNOUNCE, move |call: CommandCall| -> CommandFuture {
         let under = under.clone();
         Box::pin(async move { announce(&call, &under).await })
     });
-    builder.notice(NOTICE, on_notice);
+    builder.notice(NOTICE, move |ctx: &NoticeCtx<'_>| on_notice(ctx, &received));
 }
 
 /// Another node makes an announcement.
-fn on_notice(ctx: &NoticeCtx<'_>) {
+fn on_notice(ctx: &NoticeCtx<'_>, received: &Arc<ReceivedAnnouncements>) {
     // One that was missed is not repeated.
     let Some(frame) = ctx.content.and_then(SharedStanza::read) else { return };
     let from = frame.head().from(frame.bytes());
@@ -81,7 +139,12 @@ fn on_notice(ctx: &NoticeCtx<'_>) {
         return;
     }
     let (node, domain) = (ctx.node.clone(), ctx.host.domain().to_owned());
-    let task = async move { broadcast(&node, &domain, &frame).await };
+    let Some(mut permit) = received.push(frame) else { return };
+    let task = async move {
+        while let Some(frame) = permit.next() {
+            broadcast(&node, &domain, &frame).await;
+        }
+    };
     ctx.node.spawner.spawn("announcement", Box::pin(task));
 }
 
@@ -150,5 +213,28 @@ pub(super) async fn for_each_online(node: &Arc<Node>, domain: &str, mut f: impl 
             }
             yield_now().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn announcements_of_other_nodes_wait_for_one_task_and_are_bounded() {
+        let received = Arc::<ReceivedAnnouncements>::default();
+        let frame = |n: usize| headline("example.com", "Announcement", &n.to_string()).unwrap();
+        let mut permits: Vec<_> = (0..1000).filter_map(|n| received.push(frame(n))).collect();
+        assert_eq!((permits.len(), received.0.lock().waiting.len()), (1, MAX_RECEIVED));
+        let mut permit = permits.pop().unwrap();
+        let first = permit.next().unwrap();
+        assert!(String::from_utf8_lossy(first.bytes()).contains("<body>0</body>"), "in their order");
+        assert!(received.push(frame(0)).is_none(), "the task goes on with it");
+        assert_eq!(std::iter::from_fn(|| permit.next()).count(), MAX_RECEIVED);
+        drop(permit);
+        // The task of this one panics.
+        drop(received.push(frame(0)).unwrap());
+        let mut permit = received.push(frame(1)).expect("another task");
+        assert_eq!(std::iter::from_fn(|| permit.next()).count(), 2);
     }
 }

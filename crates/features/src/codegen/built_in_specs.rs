@@ -68,6 +68,13 @@ pub static BUILT_IN: &[BuiltInSpec] = &[
     built_in("sasl", "RFC 4505", "Anonymous SASL Mechanism", "", ""),
     built_in("sasl", "RFC 4616", "The PLAIN SASL Mechanism", "", ""),
     built_in("sasl", "RFC 5802", "SCRAM SASL and GSS-API Mechanisms", "", "GSS-API; the error text `e=`"),
+    built_in(
+        "sasl",
+        "RFC 7628",
+        "SASL Mechanisms for OAuth",
+        "",
+        "OAUTH10A; the scope and the configuration of the authorization server in errors",
+    ),
     built_in("sasl", "RFC 7677", "SCRAM-SHA-256 and SCRAM-SHA-256-PLUS", "", ""),
     built_in(
         "stanza",

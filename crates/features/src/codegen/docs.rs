@@ -75,6 +75,19 @@ pub fn modules() -> String {
             let methods = route.methods.join(", ");
             let _ = write!(out, "\nHTTP route `/{}/DOMAIN/…` ({methods}): {}\n", route.prefix, route.doc);
         }
+        for listener in feature.listeners {
+            let limit = if listener.limits_unauthenticated {
+                "The options below limit unauthenticated connections."
+            } else {
+                "`limits.unauthenticated_connections` applies."
+            };
+            let (kind, port) = (listener.kind, listener.port);
+            let _ = write!(
+                out,
+                "\nListener of kind `{kind}`, usual port {port}: {} {limit} Without a listener the module cannot {}.\n",
+                listener.doc, listener.unavailable
+            );
+        }
         for job in feature.periodic_jobs {
             let (name, seconds) = (job.name, job.interval_seconds);
             let scope = match job.scope {

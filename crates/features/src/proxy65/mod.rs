@@ -1,7 +1,7 @@
 //! Proxy of SOCKS5 Bytestreams: XEP-0065 1.8.2, section 4 (discovery) and section 6 (mediated connection), as a service.
 //!
 //! The service tells its users where to connect, and activates a bytestream for its requester. The bytes are relayed by
-//! the listener of kind `socks5-proxy`; see [`throng_core::bytestream_relay`].
+//! its own listener of kind `socks5-proxy` ([`listener`]; the protocol is [`socks5`]).
 //!
 //! Not implemented: UDP (section 8); connections that arrive at another node than the activation; the end of active
 //! bytestreams when their account or domain is removed.
@@ -15,13 +15,15 @@
 //! with the stream id `xa` have the same destination. A user whose address is the end of another's can activate a
 //! bytestream of the other, if he knows its stream id, and it then counts as his.
 
+mod listener;
+mod socks5;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use base::{ActivationRefusal, BytestreamLimits};
 use feature_api::disco::DiscoIdentity;
 use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, FeatureOptions, OptionKind, OptionSpec, OptionValue, Spec,
@@ -30,15 +32,15 @@ use feature_api::service::ServiceSpec;
 use jid::{Jid, prepare_domain};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use stanza::{StanzaCondition, StanzaError};
-use throng_core::bytestream_relay::{BytestreamRelay, SharedBytestreamRelay};
 use throng_core::iq::{IqAnswer, IqFlow, IqKey, IqRequest, IqTarget};
 use xml::{Ns, Writer};
+
+use self::socks5::{ActivationRefusal, BytestreamDestination, BytestreamLimits, Socks5Proxy};
 
 /// Proxy of SOCKS5 Bytestreams.
 pub static FEATURE: Feature = Feature {
     name: "proxy65",
-    summary: "Relays file transfers between clients that cannot connect to each other. Requires a listener of kind \
-              `socks5-proxy`.",
+    summary: "Relays file transfers between clients that cannot connect to each other.",
     specs: &[Spec {
         name: "XEP-0065",
         title: "SOCKS5 Bytestreams",
@@ -49,6 +51,7 @@ pub static FEATURE: Feature = Feature {
     service: Some(&ServiceSpec {
         identity: DiscoIdentity { category: "proxy", kind: "bytestreams", name: "File transfer proxy" },
     }),
+    listeners: &[&listener::LISTENER],
     iq: &[ADDRESS, ACTIVATE],
     options: &[
         ServiceSpec::address_option("proxy.{domain}"),
@@ -132,10 +135,10 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let limits = limits(builder.options);
     let streamhost = StreamHost::new(builder.options, builder.domain);
     builder.iq(ADDRESS, move |request: &mut IqRequest<'_>| {
-        IqFlow::Reply(relay(request).and_then(|relay| streamhost.answer(request, &*relay)))
+        IqFlow::Reply(proxy(request).and_then(|proxy| streamhost.answer(request, &proxy)))
     });
     builder.iq(ACTIVATE, move |request: &mut IqRequest<'_>| {
-        IqFlow::Reply(relay(request).and_then(|relay| activate(request, &*relay, &limits)))
+        IqFlow::Reply(proxy(request).and_then(|proxy| activate(request, &proxy, &limits)))
     });
 }
 
@@ -164,13 +167,12 @@ fn limits(options: &FeatureOptions) -> BytestreamLimits {
     }
 }
 
-/// The relay, for a user who may use it (section 4).
-fn relay(request: &IqRequest<'_>) -> Result<SharedBytestreamRelay, StanzaError> {
+/// The proxy, for a user who may use it (section 4).
+fn proxy(request: &IqRequest<'_>) -> Result<Arc<Socks5Proxy>, StanzaError> {
     if request.from.domain() != request.host.domain() || request.from.local().is_none() {
         return Err(StanzaCondition::Forbidden.into());
     }
-    let relay = request.node.extensions.get::<SharedBytestreamRelay>();
-    relay.map(|relay| (*relay).clone()).ok_or_else(|| StanzaCondition::NotAllowed.into())
+    request.node.extensions.get::<Socks5Proxy>().ok_or_else(|| StanzaCondition::NotAllowed.into())
 }
 
 /// Where clients connect.
@@ -192,9 +194,9 @@ impl StreamHost {
     }
 
     /// Section 4: the addresses of the proxy.
-    fn answer(&self, request: &IqRequest<'_>, relay: &dyn BytestreamRelay) -> IqAnswer {
+    fn answer(&self, request: &IqRequest<'_>, proxy: &Socks5Proxy) -> IqAnswer {
         let Some(service) = request.service else { return Err(StanzaCondition::ServiceUnavailable.into()) };
-        let streamhosts: BTreeSet<(String, u16)> = relay
+        let streamhosts: BTreeSet<(String, u16)> = proxy
             .addresses()
             .into_iter()
             .map(|listener| {
@@ -222,7 +224,7 @@ impl StreamHost {
 }
 
 /// Section 6.3.5: activation by the requester.
-fn activate(request: &IqRequest<'_>, relay: &dyn BytestreamRelay, limits: &BytestreamLimits) -> IqAnswer {
+fn activate(request: &IqRequest<'_>, proxy: &Socks5Proxy, limits: &BytestreamLimits) -> IqAnswer {
     let Some(service) = request.service else { return Err(StanzaCondition::ServiceUnavailable.into()) };
     let tree = request.tree()?;
     let query = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
@@ -235,14 +237,14 @@ fn activate(request: &IqRequest<'_>, relay: &dyn BytestreamRelay, limits: &Bytes
     let text = [&*sid, request.from.as_str(), target.as_str()].concat();
     let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
     let destination = digest.as_ref().try_into().map_err(|_| StanzaCondition::InternalServerError)?;
-    relay.activate(destination, service.address(), request.from.bare(), limits).map(|()| Vec::new()).map_err(
-        |refusal| match refusal {
-            ActivationRefusal::NotConnected => StanzaCondition::ItemNotFound.into(),
-            ActivationRefusal::OneParty => StanzaCondition::NotAllowed.into(),
-            ActivationRefusal::UserLimit | ActivationRefusal::ServiceLimit => {
-                StanzaError::new(StanzaCondition::ResourceConstraint)
-                    .text("too many transfers; wait until one has ended")
-            }
-        },
-    )
+    let names = (service.address(), request.from.bare().as_str());
+    let activated = proxy.activate(BytestreamDestination::new(destination), names, limits);
+    activated.map(|()| Vec::new()).map_err(|refusal| match refusal {
+        ActivationRefusal::NotConnected => StanzaCondition::ItemNotFound.into(),
+        ActivationRefusal::OneParty => StanzaCondition::NotAllowed.into(),
+        ActivationRefusal::UserLimit | ActivationRefusal::ServiceLimit => {
+            StanzaError::new(StanzaCondition::ResourceConstraint)
+                .text("too many transfers; wait until one has ended")
+        }
+    })
 }

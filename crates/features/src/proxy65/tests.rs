@@ -1,53 +1,25 @@
 //! Tests from the examples of XEP-0065, sections 4 and 6: those in which the proxy takes part.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-
-use base::lock::LeafMutex;
 use feature_api::EnabledFeature;
-use jid::JidRef;
-use testkit::{NodeClient, TestNode, assert_same};
+use feature_api::listener::ListenerHandler;
+use testkit::{ListenerClient, NodeClient, TestListener, TestNode, assert_same};
 use throng_core::NodeLimits;
 
 use super::*;
 
-/// Listens at port 7625, and knows one bytestream.
-#[derive(Default)]
-struct RecordedRelay {
-    refuses: LeafMutex<Option<ActivationRefusal>>,
-    activated: LeafMutex<Vec<String>>,
-    closed: bool,
-}
-
-impl BytestreamRelay for RecordedRelay {
-    fn addresses(&self) -> Vec<SocketAddr> {
-        if self.closed { vec![] } else { vec!["0.0.0.0:7625".parse().unwrap(), "[::]:7625".parse().unwrap()] }
-    }
-
-    fn activate(
-        &self,
-        destination: [u8; 20],
-        service: &str,
-        user: JidRef<'_>,
-        limits: &BytestreamLimits,
-    ) -> Result<(), ActivationRefusal> {
-        if let Some(refusal) = *self.refuses.lock() {
-            return Err(refusal);
-        }
-        let hex = destination.map(|byte| format!("{byte:02x}")).concat();
-        let bytestreams = limits.bytestreams_per_user;
-        self.activated.lock().push(format!("{hex} {service} {user} {bytestreams}"));
-        Ok(())
-    }
-}
-
 struct Fixture {
     engine: TestNode,
-    relay: Arc<RecordedRelay>,
+    /// The listener of the engine's proxy.
+    listener: TestListener,
     requester: NodeClient,
 }
 
-fn fixture(options: &[(&'static str, OptionValue)], relay: RecordedRelay) -> Fixture {
+/// A proxy that listens at port 7625.
+fn fixture(options: &[(&'static str, OptionValue)]) -> Fixture {
+    fixture_at(&["0.0.0.0:7625", "[::]:7625"], options)
+}
+
+fn fixture_at(addresses: &[&str], options: &[(&'static str, OptionValue)]) -> Fixture {
     let mut enabled: Vec<EnabledFeature> = [&crate::disco::FEATURE, &FEATURE]
         .into_iter()
         .map(|feature| EnabledFeature { feature, options: FeatureOptions::defaults(feature.options) })
@@ -56,11 +28,37 @@ fn fixture(options: &[(&'static str, OptionValue)], relay: RecordedRelay) -> Fix
         enabled[1].options.set(FEATURE.options, key, value.clone()).unwrap();
     }
     let engine = TestNode::start(&enabled, NodeLimits::default());
-    let relay = Arc::new(relay);
-    engine.node.extensions.insert::<SharedBytestreamRelay>(relay.clone());
+    let handler = (listener::LISTENER.start)(&engine.node);
+    addresses.iter().for_each(|address| handler.add_address(address.parse().unwrap()));
+    handler.configure(&engine.node.hosts());
+    let listener = TestListener::new(handler, engine.clock.clone());
     engine.create_user("requester");
     let requester = engine.connect("requester", "foo");
-    Fixture { engine, relay, requester }
+    Fixture { engine, listener, requester }
+}
+
+impl Fixture {
+    /// A party of the bytestream with this destination, in hexadecimal digits.
+    fn party(&mut self, destination: &str) -> ListenerClient {
+        let mut client = self.listener.connect();
+        client.write(&[5, 1, 0]);
+        self.listener.run();
+        assert_eq!(client.read(), [5, 0]);
+        client.write(&[&[5, 1, 0, 3, 40], destination.as_bytes(), &[0, 0]].concat());
+        self.listener.run();
+        assert_eq!(client.read()[..2], [5, 0]);
+        client
+    }
+
+    /// Bytestreams activated so far.
+    fn activated(&self) -> u64 {
+        self.engine.node.extensions.get::<Socks5Proxy>().unwrap().counts().activated
+    }
+
+    /// The answer to an activation.
+    fn activate(&self) -> String {
+        request(&self.requester, "set", "streamer.example.com", ACTIVATION).concat()
+    }
 }
 
 fn text(value: &'static str) -> OptionValue {
@@ -69,10 +67,7 @@ fn text(value: &'static str) -> OptionValue {
 
 /// The proxy of the examples.
 fn example() -> Fixture {
-    fixture(
-        &[("address", text("streamer.{domain}")), ("streamhost", text("24.24.24.1"))],
-        RecordedRelay::default(),
-    )
+    fixture(&[("address", text("streamer.{domain}")), ("streamhost", text("24.24.24.1"))])
 }
 
 fn request(client: &NodeClient, kind: &str, to: &str, payload: &str) -> Vec<String> {
@@ -86,6 +81,10 @@ fn result(from: &str, payload: &str) -> [String; 1] {
 const QUERY: &str = "<query xmlns='http://jabber.org/protocol/bytestreams'/>";
 const ACTIVATION: &str = "<query xmlns='http://jabber.org/protocol/bytestreams' sid='vxf9n471bn46'>\
                           <activate>target@example.org/bar</activate></query>";
+/// `printf vxf9n471bn46requester@example.com/footarget@example.org/bar | sha1sum`
+const DESTINATION: &str = "98b8d688d0f5d895fd41c5e7309a2e9e33ba32ff";
+const ACTIVATED: &str =
+    "<iq from='streamer.example.com' id='1' to='requester@example.com/foo' type='result'/>";
 
 #[test]
 fn section_4_the_server_lists_the_proxy() {
@@ -144,7 +143,7 @@ fn the_network_address_is_that_of_the_listener_or_the_configured_one() {
         ),
         (vec![("streamhost", text("2001:db8::1"))], "host='2001:db8::1' jid='proxy.example.com' port='7625'"),
     ] {
-        let Fixture { requester, .. } = fixture(&options, RecordedRelay::default());
+        let Fixture { requester, .. } = fixture(&options);
         let reply = request(&requester, "get", "proxy.example.com", QUERY).concat();
         assert!(reply.contains(&format!("<streamhost {want}/></query>")), "once: {reply}");
     }
@@ -152,65 +151,66 @@ fn the_network_address_is_that_of_the_listener_or_the_configured_one() {
 
 #[test]
 fn section_4_users_of_other_domains_are_forbidden() {
-    let Fixture { engine, relay, .. } = example();
-    engine.create_user("romeo@example.net");
-    let romeo = engine.connect("romeo@example.net", "foo");
+    let mut fixture = example();
+    let _parties = [fixture.party(DESTINATION), fixture.party(DESTINATION)];
+    fixture.engine.create_user("romeo@example.net");
+    let romeo = fixture.engine.connect("romeo@example.net", "foo");
     for (kind, payload) in [("get", QUERY), ("set", ACTIVATION)] {
         let reply = request(&romeo, kind, "streamer.example.com", payload).concat();
         assert!(reply.contains("type='error'") && reply.contains("<error type='auth'><forbidden"), "{reply}");
     }
-    assert!(relay.activated.lock().is_empty());
+    assert_eq!(fixture.activated(), 0);
 }
 
 #[test]
 fn section_4_a_proxy_without_a_listener_is_not_allowed() {
-    let Fixture { requester, .. } = fixture(&[], RecordedRelay { closed: true, ..RecordedRelay::default() });
+    let Fixture { requester, .. } = fixture_at(&[], &[]);
     let reply = request(&requester, "get", "proxy.example.com", QUERY).concat();
     assert!(reply.contains("<error type='cancel'><not-allowed"), "{reply}");
 }
 
 #[test]
 fn section_6_3_5_the_requester_activates_the_bytestream() {
-    let Fixture { requester, relay, .. } = example();
-    assert_same(
-        &request(&requester, "set", "streamer.example.com", ACTIVATION),
-        &["<iq from='streamer.example.com' id='1' to='requester@example.com/foo' type='result'/>".to_owned()],
-    );
-    // printf vxf9n471bn46requester@example.com/footarget@example.org/bar | sha1sum
-    assert_eq!(
-        *relay.activated.lock(),
-        ["98b8d688d0f5d895fd41c5e7309a2e9e33ba32ff streamer.example.com requester@example.com 5"]
-    );
+    let mut fixture = example();
+    let [mut one, mut two] = [fixture.party(DESTINATION), fixture.party(DESTINATION)];
+    assert_same(&[fixture.activate()], &[ACTIVATED.to_owned()]);
+    one.write(b"a file");
+    fixture.listener.run();
+    assert_eq!((two.read(), fixture.activated()), (b"a file".to_vec(), 1));
 }
 
 #[test]
 fn section_6_3_5_addresses_are_normalised_before_the_digest() {
-    let Fixture { requester, relay, .. } = example();
+    let mut fixture = example();
+    let _parties = [fixture.party(DESTINATION), fixture.party(DESTINATION)];
     let shouted = ACTIVATION.replace("target@example.org/bar", " Target@EXAMPLE.org/bar ");
-    for payload in [ACTIVATION, &shouted] {
-        request(&requester, "set", "streamer.example.com", payload);
-    }
-    let activated = relay.activated.lock();
-    assert_eq!(activated[0], activated[1]);
+    let reply = request(&fixture.requester, "set", "streamer.example.com", &shouted);
+    assert_same(&reply, &[ACTIVATED.to_owned()]);
 }
 
 #[test]
 fn section_6_3_5_each_refusal_has_its_condition() {
-    let Fixture { requester, relay, .. } = example();
-    for (refusal, want) in [
-        (ActivationRefusal::NotConnected, "<item-not-found"),
-        (ActivationRefusal::OneParty, "<not-allowed"),
-        (ActivationRefusal::UserLimit, "<resource-constraint"),
-    ] {
-        *relay.refuses.lock() = Some(refusal);
-        let reply = request(&requester, "set", "streamer.example.com", ACTIVATION).concat();
-        assert!(reply.contains("type='error'") && reply.contains(want), "{reply}");
+    for (key, limit) in [("bytestreams_per_user", 1), ("bytestreams", 1)] {
+        let mut fixture = fixture(&[("address", text("streamer.{domain}")), (key, OptionValue::Int(limit))]);
+        let refused = |reply: String, condition: &str| {
+            assert!(reply.contains("type='error'") && reply.contains(condition), "{reply}");
+        };
+        refused(fixture.activate(), "<item-not-found");
+        let _first = fixture.party(DESTINATION);
+        refused(fixture.activate(), "<not-allowed");
+        let _second = fixture.party(DESTINATION);
+        assert_same(&[fixture.activate()], &[ACTIVATED.to_owned()]);
+        fixture.listener.run();
+        let _others = [fixture.party(DESTINATION), fixture.party(DESTINATION)];
+        refused(fixture.activate(), "<resource-constraint");
+        assert_eq!(fixture.activated(), 1);
     }
 }
 
 #[test]
 fn malformed_activations_are_refused() {
-    let Fixture { requester, relay, .. } = example();
+    let mut fixture = example();
+    let _parties = [fixture.party(DESTINATION), fixture.party(DESTINATION)];
     for (from, to, want) in [
         (" sid='vxf9n471bn46'", "", "<bad-request"),
         (" sid='vxf9n471bn46'", " sid=''", "<bad-request"),
@@ -220,12 +220,30 @@ fn malformed_activations_are_refused() {
         ("target@example.org/bar", "", "<jid-malformed"),
         (" sid=", " mode='udp' sid=", "<feature-not-implemented"),
     ] {
-        let reply =
-            request(&requester, "set", "streamer.example.com", &ACTIVATION.replace(from, to)).concat();
+        let reply = request(&fixture.requester, "set", "streamer.example.com", &ACTIVATION.replace(from, to))
+            .concat();
         assert!(reply.contains("type='error'") && reply.contains(want), "{from} {to}: {reply}");
     }
     for to in ["x@streamer.example.com", "x@streamer.example.com/y"] {
-        assert!(request(&requester, "set", to, ACTIVATION).concat().contains("<item-not-found"));
+        assert!(request(&fixture.requester, "set", to, ACTIVATION).concat().contains("<item-not-found"));
     }
-    assert!(relay.activated.lock().is_empty());
+    assert_eq!(fixture.activated(), 0);
+}
+
+#[test]
+fn of_options_that_apply_before_the_activation_the_highest_value_of_all_domains_counts() {
+    let host = |seconds| {
+        let mut options = FeatureOptions::defaults(FEATURE.options);
+        options.set(FEATURE.options, "activation_timeout_seconds", OptionValue::Int(seconds)).unwrap();
+        let enabled = [EnabledFeature { feature: &FEATURE, options }];
+        Arc::new(feature_api::build_host("example.com", &enabled, &NodeLimits::default()).unwrap())
+    };
+    let mut fixture = fixture(&[]);
+    let proxy = fixture.engine.node.extensions.get::<Socks5Proxy>().unwrap();
+    proxy.configure(&[host(5), host(30), host(10)]);
+    let mut party = fixture.party(DESTINATION);
+    fixture.listener.advance(29_900);
+    assert!(!party.is_closed());
+    fixture.listener.advance(100);
+    assert!(party.is_closed());
 }

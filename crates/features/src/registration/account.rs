@@ -13,8 +13,9 @@ use jid::Jid;
 use stanza::{ErrorType, StanzaCondition, StanzaError};
 use throng_commands::account_admin::{self, AccountError};
 use throng_commands::password_policy::PasswordPolicy;
+use throng_core::account_provider::PasswordCheck;
 use throng_core::iq::{IqFlow, IqRequest};
-use throng_core::server_error::store_error;
+use throng_core::server_error::{ServerError, store_error};
 use throng_core::session::flags;
 use throng_core::{Node, Session};
 use xml::Ns;
@@ -88,10 +89,21 @@ pub(super) fn answer(
 
 /// Whether the password is that of the account.
 async fn verify_password(node: &Node, session: &Session, password: Secret) -> Result<(), StanzaError> {
+    let host = node.host(session.bare().domain());
+    if let Some(provider) = host.as_ref().and_then(|host| host.account_provider()) {
+        let checked = provider.check_password(session.bare(), password).await;
+        return match checked.map_err(|error| ServerError::from(error).stanza())? {
+            PasswordCheck::Valid(_) => Ok(()),
+            PasswordCheck::Invalid => Err(wrong_password()),
+        };
+    }
     let login = node.stores.logins.secrets(session.bare()).await.map_err(store_error)?;
-    let wrong = || StanzaError::new(StanzaCondition::NotAuthorized).text("the password is wrong");
-    let stored = login.ok_or_else(wrong)?.credentials;
-    if node.passwords.verify(stored, password).await { Ok(()) } else { Err(wrong()) }
+    let stored = login.ok_or_else(wrong_password)?.credentials;
+    if node.passwords.verify(stored, password).await { Ok(()) } else { Err(wrong_password()) }
+}
+
+fn wrong_password() -> StanzaError {
+    StanzaError::new(StanzaCondition::NotAuthorized).text("the password is wrong")
 }
 
 async fn change_password(
@@ -121,6 +133,7 @@ async fn remove_account(
     }
     let own = session.bare().to_jid();
     let Some(host) = node.host(own.domain()) else { return Err(StanzaCondition::ServiceUnavailable.into()) };
+    account_admin::remove_at_provider(&host, own.as_ref()).await.map_err(account_error)?;
     let removed = node.stores.accounts.remove(own.as_ref()).await.map_err(store_error)?;
     let removed = removed.ok_or(StanzaCondition::RegistrationRequired)?;
     node.account_removed_by(&host, session, removed.contacts);
@@ -132,6 +145,8 @@ fn account_error(error: AccountError) -> StanzaError {
     match error {
         AccountError::InvalidPassword(text) => not_acceptable(text),
         AccountError::Store(error) => store_error(error),
+        AccountError::NotSupported(text) => StanzaError::new(StanzaCondition::NotAllowed).text(text),
+        AccountError::Provider(error) => error.stanza(),
         AccountError::NotFound | AccountError::Exists | AccountError::UnknownDomain => {
             StanzaCondition::RegistrationRequired.into()
         }

@@ -161,7 +161,9 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     let number = |key: &str| u32::try_from(options.int(key)).unwrap_or(0);
     let names = options.texts("reserved_usernames").iter().map(|name| name.to_lowercase());
     let rules = Arc::new(RegistrationRules {
-        open: options.bool("open"),
+        // Of accounts elsewhere, only their owner may be able to create one.
+        open: options.bool("open")
+            && builder.provider_capabilities().is_none_or(|capabilities| capabilities.create),
         password_change: options.bool("password_change"),
         removal: options.bool("removal"),
         allow_without_tls: options.bool("allow_without_tls"),

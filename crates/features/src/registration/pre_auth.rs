@@ -106,6 +106,8 @@ async fn create_account(
         AccountError::InvalidPassword(text) => not_acceptable(text),
         AccountError::NotFound | AccountError::UnknownDomain => StanzaCondition::ServiceUnavailable.into(),
         AccountError::Store(error) => store_error(error),
+        AccountError::NotSupported(_) => StanzaCondition::ServiceUnavailable.into(),
+        AccountError::Provider(error) => error.stanza(),
     })
 }
 

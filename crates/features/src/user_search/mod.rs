@@ -106,10 +106,8 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         "admins" => SearchAccess::Admins,
         "users" => SearchAccess::Users,
         other => {
-            tracing::error!(
-                who = other,
-                "modules.user_search: \"access\" must be users, admins or all; using \"users\""
-            );
+            let problem = format!("must be users, admins or all, not \"{other}\"");
+            builder.refuse_option("access", problem);
             SearchAccess::Users
         }
     };

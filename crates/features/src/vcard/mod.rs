@@ -23,11 +23,12 @@ use feature_api::feature::{
     DiscoFeature, Feature, FeatureBuilder, OptionKind, OptionSpec, OptionValue, Spec,
 };
 use stanza::{StanzaCondition, StanzaError};
+use store::{PhotoHash, SearchableProfile};
 use throng_core::Effects;
 use throng_core::iq::{IqFlow, IqKey, IqRequest, IqTarget};
 use throng_core::limits::FRAGMENT_LIMITS;
 use throng_core::server_error::store_error;
-use xml::{Limits, Ns, Writer};
+use xml::{Limits, Ns, TreeNode, Writer};
 
 /// vcard-temp.
 pub static FEATURE: Feature = Feature {
@@ -138,6 +139,11 @@ fn get(request: &IqRequest<'_>, missing: StanzaCondition) -> IqFlow {
     })
 }
 
+/// Searchable texts of a vCard and the hash of its photo, for imports.
+pub fn index(card: TreeNode<'_>) -> (SearchableProfile, Option<PhotoHash>) {
+    (card::searchable(card), photo::photo_hash(card))
+}
+
 fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, StanzaError> {
     let large = || {
         let text = format!("the vCard is larger than the limit of {most} bytes");
@@ -150,8 +156,7 @@ fn set(request: &IqRequest<'_>, most: usize, hashes: bool) -> Result<IqFlow, Sta
     }
     let tree = request.tree()?;
     let element = tree.root().child_elements().next().ok_or(StanzaCondition::BadRequest)?;
-    let searchable = card::searchable(element);
-    let photo = photo::photo_hash(element);
+    let (searchable, photo) = index(element);
     // An empty vCard counts as none.
     let bytes = match element.child_elements().next() {
         Some(_) => Some(

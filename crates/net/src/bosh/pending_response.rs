@@ -5,7 +5,8 @@
 //! # Pitfalls
 //!
 //! Dropping the future marks the connection of the request as broken, after which the client may send the request
-//! again. So the future must live as long as the connection.
+//! again. So the future must live as long as the connection, or until [`PendingResponse::response_sent`]: messages in a
+//! response that was not sent are rerouted when the session ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,10 +16,13 @@ use std::task::{Context, Poll};
 use super::BoshResponse;
 use super::session::BoshSession;
 
-/// A request; ready when its response may be sent. Dropping it earlier marks its connection as broken.
+/// A request; ready when its response may be sent. Dropping it before the response was sent marks its connection as
+/// broken.
 pub struct PendingResponse {
     session: Option<Arc<BoshSession>>,
     ticket: u32,
+    /// The session has answered.
+    answered: bool,
     ready: Option<Box<BoshResponse>>,
 }
 
@@ -26,11 +30,16 @@ const _: () = assert!(size_of::<PendingResponse>() <= 24);
 
 impl PendingResponse {
     pub(super) fn ready(answer: BoshResponse) -> PendingResponse {
-        PendingResponse { session: None, ticket: 0, ready: Some(Box::new(answer)) }
+        PendingResponse { session: None, ticket: 0, answered: true, ready: Some(Box::new(answer)) }
+    }
+
+    /// The response of another request, which was not sent.
+    pub(super) fn repeated(session: Arc<BoshSession>, ticket: u32, answer: BoshResponse) -> PendingResponse {
+        PendingResponse { session: Some(session), ticket, answered: true, ready: Some(Box::new(answer)) }
     }
 
     pub(super) fn wait(session: Arc<BoshSession>, ticket: u32) -> PendingResponse {
-        PendingResponse { session: Some(session), ticket, ready: None }
+        PendingResponse { session: Some(session), ticket, answered: false, ready: None }
     }
 
     /// The response, once. Until then the task is woken when it is ready; only the last waker is stored.
@@ -38,10 +47,22 @@ impl PendingResponse {
         if let Some(answer) = self.ready.take() {
             return Poll::Ready(*answer);
         }
-        let Some(session) = &self.session else { return Poll::Pending };
-        let Some(answer) = session.poll(self.ticket, cx.waker()) else { return Poll::Pending };
-        self.session = None;
+        let Some(session) = self.session.as_ref().filter(|_| !self.answered) else { return Poll::Pending };
+        let Some((answer, has_payload)) = session.poll(self.ticket, cx.waker()) else { return Poll::Pending };
+        self.answered = true;
+        if !has_payload {
+            self.session = None;
+        }
         Poll::Ready(answer)
+    }
+
+    /// The kernel has taken the response.
+    pub fn response_sent(&mut self) {
+        if self.answered
+            && let Some(session) = self.session.take()
+        {
+            session.response_sent(self.ticket);
+        }
     }
 }
 

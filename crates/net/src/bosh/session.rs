@@ -136,9 +136,13 @@ impl BoshSession {
                 self.common.retransmits.fetch_add(1, Relaxed);
                 PendingResponse::wait(self.clone(), ticket)
             }
-            BoshRequestOutcome::AlreadyAnswered(body) => {
+            BoshRequestOutcome::AlreadyAnswered(body, unsent) => {
                 self.common.retransmits.fetch_add(1, Relaxed);
-                PendingResponse::ready(self.answer(200, body))
+                let answer = self.answer(200, body);
+                match unsent {
+                    Some(ticket) => PendingResponse::repeated(self.clone(), ticket, answer),
+                    None => PendingResponse::ready(answer),
+                }
             }
             BoshRequestOutcome::FinalBody(body) => PendingResponse::ready(self.answer(200, body)),
             BoshRequestOutcome::SessionGone => {
@@ -163,15 +167,27 @@ impl BoshSession {
         PendingResponse::ready(self.answer(condition.status(self.legacy()), condition.body()))
     }
 
-    /// The response to a request, if it is ready.
-    pub(super) fn poll(&self, ticket: u32, waker: &Waker) -> Option<BoshResponse> {
-        let body = self.state.lock().poll(ticket, waker)?;
-        Some(self.answer(200, body))
+    /// The response to a request, if it is ready, and whether it must be reported when the response was sent.
+    pub(super) fn poll(&self, ticket: u32, waker: &Waker) -> Option<(BoshResponse, bool)> {
+        let (body, has_payload) = self.state.lock().poll(ticket, waker)?;
+        Some((self.answer(200, body), has_payload))
     }
 
-    /// The connection of a request broke.
+    /// The kernel has taken a response.
+    pub(super) fn response_sent(&self, ticket: u32) {
+        let waker = self.state.lock().response_sent(ticket);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Bytes of payloads in responses that the kernel has not taken. If there are any, the stream is woken when they become
+    /// fewer.
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.state.lock().unsent_bytes()
+    }
+
+    /// The connection of a request broke before its response was sent.
     pub(super) fn request_dropped(&self, ticket: u32) {
-        self.with_state(|state, _, now, _| state.request_dropped(ticket, now));
+        self.with_state(|state, _, now, wakes| state.request_dropped(ticket, now, wakes));
     }
 
     /// Time of the next deadline.
@@ -213,9 +229,9 @@ impl BoshSession {
         self.state.lock().read(waker)
     }
 
-    /// Whether a request waits for output. If not, the next one wakes the stream.
-    pub(super) fn has_waiting_request(&self, waker: Option<&Waker>) -> bool {
-        self.state.lock().has_waiting_request(waker)
+    /// Whether a response can be made and would not follow too many unsent bytes. If not, the stream is woken.
+    pub(super) fn accepts_output(&self, waker: Option<&Waker>) -> bool {
+        self.state.lock().accepts_output(waker)
     }
 
     /// The stream has no more output for now.

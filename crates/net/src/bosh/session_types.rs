@@ -114,13 +114,46 @@ pub(super) struct RequestControl {
     pub(super) empty: bool,
 }
 
-/// A response that its request has not fetched yet.
-pub(super) struct ReadyResponse {
+/// A response that the kernel has not taken, or that follows one.
+pub(super) struct UnsentResponse {
+    /// Id of its request, if that was answered in order.
+    pub(super) rid: u64,
+    /// Ticket of the request that received it first.
     pub(super) ticket: u32,
-    pub(super) body: BoshBody,
+    /// Bytes of its payload. Without one, it is forgotten when the request has fetched it.
+    pub(super) payload_bytes: usize,
+    /// Absent once the request has fetched it or no connection has it.
+    pub(super) body: Option<BoshBody>,
+    /// Connections that may send it.
+    pub(super) connections: u8,
+    /// The kernel has taken it, or the client has acknowledged it.
+    pub(super) sent: bool,
+    /// Highest accepted id when the last connection broke.
+    pub(super) lost_after_rid: u64,
 }
 
-/// A response that was sent.
+impl UnsentResponse {
+    pub(super) const fn new(rid: u64, ticket: u32, payload_bytes: usize, body: BoshBody) -> UnsentResponse {
+        let body = Some(body);
+        UnsentResponse { rid, ticket, payload_bytes, body, connections: 1, sent: false, lost_after_rid: 0 }
+    }
+
+    /// Whether the output in it is not confirmed.
+    pub(super) const fn is_awaited(&self) -> bool {
+        self.payload_bytes > 0 && !self.sent
+    }
+
+    /// One of its connections has sent it, or broke. The request that has not fetched it may be on another one.
+    pub(super) fn release_connection(&mut self, last_rid: u64) {
+        self.connections = self.connections.saturating_sub(1);
+        if self.connections == 0 {
+            self.body = None;
+            self.lost_after_rid = last_rid;
+        }
+    }
+}
+
+/// A response for a client whose connection broke.
 pub(super) struct CachedResponse {
     pub(super) rid: u64,
     pub(super) at: Millis,
@@ -166,8 +199,8 @@ pub(super) enum BoshRequestOutcome {
     OutOfOrder(u32),
     /// Held, in place of the same request received before.
     Retransmitted(u32),
-    /// Already answered; the cached response.
-    AlreadyAnswered(BoshBody),
+    /// Already answered; the cached response, and its ticket if it was not sent.
+    AlreadyAnswered(BoshBody, Option<u32>),
     /// Final body of a stream that has ended.
     FinalBody(BoshBody),
     /// The session no longer exists.

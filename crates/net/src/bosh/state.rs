@@ -2,7 +2,9 @@
 //!
 //! A request with the next id is *accepted*: its payloads go to the stream, and it is *held* until there is a response.
 //! A request received too early is *out of order* and waits for its predecessors. Responses are *cached* for clients
-//! whose connection broke. Requests are always answered in the order of their ids.
+//! whose connection broke. Requests are always answered in the order of their ids. A response with a payload is *unsent*
+//! until the kernel has taken it or the client has acknowledged it; so long it can be requested again. It is *lost* while
+//! no connection has it, and ends the session if the client goes on without it.
 //!
 //! Not implemented: waking tasks; wakers are collected in [`WakeList`] and woken without the lock.
 //!
@@ -11,7 +13,7 @@
 //! # Pitfalls
 //!
 //! A request whose connection broke is still held, but its response must stay empty while another request is alive,
-//! because the client may never fetch it. [`BoshState::has_waiting_request`] and [`BoshState::deliver`] count only live
+//! because the client may never fetch it. [`BoshState::accepts_output`] and [`BoshState::deliver`] count only live
 //! requests.
 
 use std::task::Waker;
@@ -24,12 +26,17 @@ use super::request::{self, BoshRequest, BoshRequestError, MAX_RID, PayloadItem};
 use super::response::{self, BodyAttributes, Condition, EMPTY, ExtractedElements, RECOVERABLE};
 use super::session_types::{
     BoshRequestOutcome, CachedResponse, EXCESS_REQUEST_MILLIS, HeldRequest, OutOfOrderRequest, PayloadRead,
-    ReadyResponse, RequestControl, SessionParams, SweepOutcome, Termination, WakeList,
+    RequestControl, SessionParams, SweepOutcome, Termination, UnsentResponse, WakeList,
 };
 use super::{BoshBody, TerminationReason};
 
 /// Age in milliseconds from which a missed response is reported; before that it may still be under way.
 const REPORT_AFTER_MILLIS: u64 = 1000;
+/// Bytes of responses from the first unsent one on, above which no more output is accepted. It is what the layer above
+/// keeps of its output until the kernel has taken it.
+const MAX_UNSENT_BYTES: usize = 32 * 1024;
+/// What a response counts for besides its payload: its entries, and the head of its body.
+const RESPONSE_OVERHEAD_BYTES: usize = 256;
 
 /// State of a session.
 pub(super) struct BoshState {
@@ -37,12 +44,15 @@ pub(super) struct BoshState {
     last_rid: u64,
     held: Vec<HeldRequest>,
     out_of_order: Vec<OutOfOrderRequest>,
-    ready: Vec<ReadyResponse>,
+    /// In the order in which they were made.
+    unsent: Vec<UnsentResponse>,
     cache: Vec<CachedResponse>,
     inbox: Vec<u8>,
     stream_waker: Option<Waker>,
     /// The stream has output but found no request.
     output_blocked: bool,
+    /// The stream waits until the kernel has taken a response.
+    awaits_sent: bool,
     /// The session request was answered.
     creation_answered: bool,
     /// The latest request was empty.
@@ -78,11 +88,12 @@ impl BoshState {
             last_rid: rid,
             held: vec![HeldRequest { rid, ticket: 0, since: now, waker: None, connected: true }],
             out_of_order: Vec::new(),
-            ready: Vec::new(),
+            unsent: Vec::new(),
             cache: Vec::new(),
             inbox: items,
             stream_waker: None,
             output_blocked: false,
+            awaits_sent: false,
             creation_answered: false,
             last_request_empty: false,
             last_answer_empty: false,
@@ -162,6 +173,9 @@ impl BoshState {
         }
         if self.overactive(agreed, &request, rid, requests, now) {
             return self.fail(TerminationReason::Policy, wakes);
+        }
+        if self.goes_on_without_lost_response(agreed, rid, request.ack) {
+            return self.fail(TerminationReason::Sequence, wakes);
         }
         let empty = request.is_empty();
         let rest =
@@ -270,6 +284,17 @@ impl BoshState {
         self.early_poll_forgiven && forgiven
     }
 
+    /// Whether this request shows that the client will not request a lost response again. It may not know of the loss, so
+    /// some requests after it show nothing. The end of the session returns the messages in the response.
+    fn goes_on_without_lost_response(&self, agreed: &SessionParams, rid: u64, ack: Option<u64>) -> bool {
+        let last_shown = 2 * u64::from(agreed.requests);
+        let acknowledged = if agreed.acks { ack.unwrap_or(rid - 1) } else { 0 };
+        let is_lost = |unsent: &UnsentResponse| unsent.is_awaited() && unsent.connections == 0;
+        self.unsent.iter().any(|unsent| {
+            is_lost(unsent) && unsent.rid > acknowledged && rid > unsent.lost_after_rid + last_shown
+        })
+    }
+
     /// Section 15: whether the key of the next request is valid, if keys are in use.
     fn is_key_valid(
         &mut self,
@@ -301,7 +326,7 @@ impl BoshState {
             self.inbox.extend_from_slice(&items);
         }
         if agreed.acks {
-            self.acknowledge(rest.ack, rid, now);
+            self.acknowledge(rest.ack, rid, now, wakes);
         }
         if let Some(pause) = rest.pause
             && pause <= agreed.max_pause_seconds
@@ -317,10 +342,12 @@ impl BoshState {
     }
 
     /// Section 8.2: drops responses that the client has, and notes one that it seems to have missed, to report it.
-    fn acknowledge(&mut self, ack: Option<u64>, rid: u64, now: Millis) {
+    fn acknowledge(&mut self, ack: Option<u64>, rid: u64, now: Millis, wakes: &mut WakeList) {
         // Without the attribute the client has all responses to earlier requests.
         let ack = ack.unwrap_or(rid - 1);
         self.cache.retain(|cached| cached.rid > ack);
+        self.unsent.iter_mut().for_each(|unsent| unsent.sent |= unsent.rid <= ack);
+        self.forget_sent(wakes);
         let missed = self.cache.iter().find(|cached| cached.rid == ack + 1);
         self.missed_answer =
             missed.filter(|cached| now.since(cached.at) >= REPORT_AFTER_MILLIS).map(|cached| cached.rid);
@@ -334,7 +361,7 @@ impl BoshState {
         let head =
             BodyAttributes { report: Some((rid, now.since(at))), ..self.body_attributes(agreed, held.rid) };
         let body = response::write_body(&head, b"");
-        self.answer_oldest(agreed, body, true, now, wakes);
+        self.answer_oldest(agreed, body, 0, true, now, wakes);
     }
 
     /// Section 14.3: a retransmitted request.
@@ -376,7 +403,12 @@ impl BoshState {
         match self.cache.iter().find(|cached| cached.rid == rid) {
             Some(cached) => {
                 self.last_activity = now;
-                BoshRequestOutcome::AlreadyAnswered(cached.body.clone())
+                let unsent = self.unsent.iter_mut().find(|unsent| unsent.rid == rid);
+                let ticket = unsent.map(|unsent| {
+                    unsent.connections = unsent.connections.saturating_add(1);
+                    unsent.ticket
+                });
+                BoshRequestOutcome::AlreadyAnswered(cached.body.clone(), ticket)
             }
             None => match &mut self.termination {
                 Termination::StreamEnded(last @ Some(_)) => {
@@ -387,9 +419,9 @@ impl BoshState {
         }
     }
 
-    /// Delivers a response to the holder of a ticket.
+    /// Delivers a response without a payload to the holder of a ticket.
     fn hand_out(&mut self, ticket: u32, body: BoshBody, waker: Option<Waker>, wakes: &mut WakeList) {
-        self.ready.push(ReadyResponse { ticket, body });
+        self.unsent.push(UnsentResponse::new(0, ticket, 0, body));
         wakes.add(waker);
     }
 
@@ -406,6 +438,7 @@ impl BoshState {
         &mut self,
         agreed: &SessionParams,
         body: BoshBody,
+        payload_bytes: usize,
         blank: bool,
         now: Millis,
         wakes: &mut WakeList,
@@ -419,13 +452,27 @@ impl BoshState {
         if held.connected {
             self.last_activity = now;
         }
-        if self.cache.len() >= usize::from(agreed.requests) {
-            self.cache.remove(0);
-        }
-        self.cache.push(CachedResponse { rid: held.rid, at: now, body: body.clone() });
+        self.evict_sent_responses(agreed);
+        let HeldRequest { rid, ticket, .. } = held;
+        self.cache.push(CachedResponse { rid, at: now, body: body.clone() });
         if held.connected {
-            self.hand_out(held.ticket, body, held.waker, wakes);
+            self.unsent.push(UnsentResponse::new(rid, ticket, payload_bytes, body));
+            wakes.add(held.waker);
         }
+    }
+
+    /// Section 14.3: makes room for a response in the cache. Unsent ones stay, because the client can go on with its other
+    /// connections while one of them is stalled, and request that response again when it breaks.
+    fn evict_sent_responses(&mut self, agreed: &SessionParams) {
+        let unsent = &self.unsent;
+        let is_awaited = |rid: u64| unsent.iter().any(|unsent| unsent.rid == rid && unsent.is_awaited());
+        let sent = self.cache.iter().filter(|cached| !is_awaited(cached.rid)).count();
+        let mut excess = (sent + 1).saturating_sub(usize::from(agreed.requests));
+        self.cache.retain(|cached| {
+            let is_evicted = excess > 0 && !is_awaited(cached.rid);
+            excess -= usize::from(is_evicted);
+            !is_evicted
+        });
     }
 
     fn answer_oldest_empty(&mut self, agreed: &SessionParams, now: Millis, wakes: &mut WakeList) {
@@ -436,7 +483,7 @@ impl BoshState {
         } else {
             response::write_body(&head, b"")
         };
-        self.answer_oldest(agreed, body, true, now, wakes);
+        self.answer_oldest(agreed, body, 0, true, now, wakes);
     }
 
     /// Answers requests above the hold limit, once the stream has read all their payloads.
@@ -482,19 +529,23 @@ impl BoshState {
         matches!(self.termination, Termination::Running)
     }
 
-    /// Response for the request with this ticket. If there is none yet, the waker is stored.
-    pub(super) fn poll(&mut self, ticket: u32, waker: &Waker) -> Option<BoshBody> {
-        if let Some(at) = self.ready.iter().position(|given| given.ticket == ticket) {
-            let given = self.ready.swap_remove(at);
-            if self.ready.is_empty() {
-                self.ready = Vec::new();
+    /// Response for the request with this ticket, and whether it must be reported when the response was sent. If there is
+    /// none yet, the waker is stored.
+    pub(super) fn poll(&mut self, ticket: u32, waker: &Waker) -> Option<(BoshBody, bool)> {
+        if let Some(at) = self.unsent.iter().position(|unsent| unsent.ticket == ticket)
+            && let Some(body) = self.unsent[at].body.take()
+        {
+            let has_payload = self.unsent[at].payload_bytes > 0;
+            if !has_payload {
+                self.unsent.remove(at);
+                self.free_unsent();
             }
-            return Some(given.body);
+            return Some((body, has_payload));
         }
         let held = self.held.iter_mut().map(|held| (held.ticket, &mut held.waker));
         let early = self.out_of_order.iter_mut().map(|early| (early.ticket, &mut early.waker));
         let Some((_, waker_slot)) = held.chain(early).find(|(found, _)| *found == ticket) else {
-            return Some(Condition::ItemNotFound.body());
+            return Some((Condition::ItemNotFound.body(), false));
         };
         if !waker_slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
             *waker_slot = Some(waker.clone());
@@ -502,9 +553,56 @@ impl BoshState {
         None
     }
 
-    /// The connection of the request with this ticket broke, or its response was sent.
-    pub(super) fn request_dropped(&mut self, ticket: u32, now: Millis) {
-        self.ready.retain(|given| given.ticket != ticket);
+    /// The kernel has taken the response with this ticket. Returns the stream's task if it waits for that.
+    pub(super) fn response_sent(&mut self, ticket: u32) -> Option<Waker> {
+        let response = self.unsent.iter_mut().find(|unsent| unsent.ticket == ticket)?;
+        response.sent = true;
+        response.release_connection(self.last_rid);
+        self.forget_sent_responses().then(|| self.stream_waker.clone()).flatten()
+    }
+
+    /// Forgets responses that were sent. The stream is woken if it waits for that.
+    fn forget_sent(&mut self, wakes: &mut WakeList) {
+        if self.forget_sent_responses() {
+            wakes.add(self.stream_waker.clone());
+        }
+    }
+
+    /// Forgets responses that were sent, except those after one that was not, because the stream confirms its output in
+    /// order. True if it waits for that.
+    fn forget_sent_responses(&mut self) -> bool {
+        let (mut all_sent, mut forgotten) = (true, false);
+        self.unsent.retain(|unsent| {
+            all_sent &= !unsent.is_awaited();
+            let has_payload = unsent.payload_bytes > 0;
+            let is_over = unsent.body.is_none() && (all_sent || !has_payload);
+            forgotten |= is_over && has_payload;
+            !is_over
+        });
+        self.free_unsent();
+        forgotten && std::mem::take(&mut self.awaits_sent)
+    }
+
+    fn free_unsent(&mut self) {
+        if self.unsent.is_empty() {
+            self.unsent = Vec::new();
+        }
+    }
+
+    /// Bytes of the payloads from the first response on that the kernel has not taken. If there are any, the stream is
+    /// woken when they become fewer.
+    pub(super) fn unsent_bytes(&mut self) -> usize {
+        let bytes = self.unsent.iter().map(|unsent| unsent.payload_bytes).sum();
+        self.awaits_sent = bytes > 0;
+        bytes
+    }
+
+    /// The connection of the request with this ticket broke.
+    pub(super) fn request_dropped(&mut self, ticket: u32, now: Millis, wakes: &mut WakeList) {
+        if let Some(unsent) = self.unsent.iter_mut().find(|unsent| unsent.ticket == ticket) {
+            unsent.release_connection(self.last_rid);
+            return self.forget_sent(wakes);
+        }
         let held = self.held.iter_mut().find(|held| held.ticket == ticket);
         if let Some(held) = held {
             (held.connected, held.waker) = (false, None);
@@ -569,9 +667,15 @@ impl BoshState {
         }
     }
 
-    /// Whether a request waits for output. If not, the next request wakes the stream.
-    pub(super) fn has_waiting_request(&mut self, waker: Option<&Waker>) -> bool {
-        let ready = self.is_open() && self.held.iter().any(|held| held.connected);
+    /// Whether a request waits for output, and responses with earlier output are sent or few. If not, the stream is woken
+    /// by the next request and when a response was sent.
+    pub(super) fn accepts_output(&mut self, waker: Option<&Waker>) -> bool {
+        let with_payload = self.unsent.iter().filter(|unsent| unsent.payload_bytes > 0);
+        let unsent_bytes: usize =
+            with_payload.map(|unsent| unsent.payload_bytes + RESPONSE_OVERHEAD_BYTES).sum();
+        let has_room = unsent_bytes < MAX_UNSENT_BYTES;
+        self.awaits_sent |= !has_room;
+        let ready = self.is_open() && has_room && self.held.iter().any(|held| held.connected);
         if let Some(waker) = waker {
             self.register(waker);
         }
@@ -604,7 +708,7 @@ impl BoshState {
         }
         let blank = payload.is_empty() && head.created.is_none();
         let body = if blank && head.ack.is_none() { EMPTY } else { response::write_body(&head, payload) };
-        self.answer_oldest(agreed, body, blank, now, wakes);
+        self.answer_oldest(agreed, body, payload.len(), blank, now, wakes);
         true
     }
 
@@ -648,9 +752,9 @@ impl BoshState {
             self.termination = Termination::StreamEnded(Some(body));
             return;
         }
-        self.answer_oldest(agreed, body, false, now, wakes);
+        self.answer_oldest(agreed, body, payload.len(), false, now, wakes);
         while !self.held.is_empty() {
-            self.answer_oldest(agreed, EMPTY, true, now, wakes);
+            self.answer_oldest(agreed, EMPTY, 0, true, now, wakes);
         }
         for early in std::mem::take(&mut self.out_of_order).into_iter().filter(|early| early.connected) {
             self.hand_out(early.ticket, EMPTY, early.waker, wakes);
@@ -701,8 +805,8 @@ mod tests {
         };
         let mut state = BoshState::new(1, Vec::new(), None, TokenBucket::unlimited(), NOW);
         let flag = Arc::new(WokenFlag(AtomicBool::new(false)));
-        assert!(state.has_waiting_request(Some(&Waker::from(flag.clone()))));
-        state.request_dropped(0, NOW);
+        assert!(state.accepts_output(Some(&Waker::from(flag.clone()))));
+        state.request_dropped(0, NOW, &mut WakeList::default());
         let delivered =
             state.deliver(&agreed, &ExtractedElements::default(), b"<a/>", NOW, &mut WakeList::default());
         assert!(!delivered);

@@ -1,11 +1,10 @@
 //! BOSH session as a stream: items in, responses out (XEP-0124, XEP-0206).
 //!
-//! Output is written into the response of the oldest waiting request. While none waits, the layer above should keep its
-//! output queued ([`Stream::accepts_output`]): queued stanzas of a client that does not return are rerouted, those in a
-//! response are lost with it.
+//! Output is written into the response of the oldest waiting request. While none waits, or too many bytes in responses
+//! are unsent, the layer above should keep its output queued ([`Stream::accepts_output`]): queued stanzas of a client that
+//! does not return are rerouted, and their number is limited. A flush is complete when the output is in a response; [`Stream::unflushed`] says what the kernel has not taken of it.
 //!
-//! Not implemented: STARTTLS (XEP-0206, section 2: encryption is up to HTTP); reporting which responses the client has
-//! (section 9), so a flush is complete when the output is in a response, which the client may never fetch.
+//! Not implemented: STARTTLS (XEP-0206, section 2: encryption is up to HTTP).
 //!
 //! # Pitfalls
 //!
@@ -13,6 +12,7 @@
 //! on meanwhile.
 //!
 //! [`Stream::accepts_output`]: crate::Stream::accepts_output
+//! [`Stream::unflushed`]: crate::Stream::unflushed
 
 use std::io;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use crate::scratch::{self, Scratch};
 use crate::stream::buffered::{BufferedStream, TransportLayer};
 use crate::stream::document_stream::{DocumentStream, ScanEvent};
 
-/// Bytes of output that may wait for a request before reading stops.
-const MAX_UNSENT_BYTES: usize = 8 * 1024;
+/// Bytes of output that may wait for a response before reading stops.
+const MAX_QUEUED_BYTES: usize = 8 * 1024;
 
 /// Bodies of requests and responses.
 pub struct BoshTransport {
@@ -49,9 +49,14 @@ impl BoshStream {
         BufferedStream::new(BoshTransport { session, closed: false }, shared)
     }
 
-    /// Whether a request waits for output.
+    /// Whether a request waits for output, and the client receives earlier output.
     pub(crate) fn accepts_output(&mut self) -> bool {
-        self.transport.session.has_waiting_request(None)
+        self.transport.session.accepts_output(None)
+    }
+
+    /// Bytes in responses that the kernel has not taken. If there are any, the task is woken when they become fewer.
+    pub(crate) fn unsent_response_bytes(&self) -> usize {
+        self.transport.session.unsent_bytes()
     }
 }
 
@@ -154,9 +159,9 @@ impl TransportLayer for BoshTransport {
         cx: &mut Context<'_>,
         scratch: &mut Scratch,
     ) -> Poll<Result<(), NetError>> {
-        if !self.session.has_waiting_request(Some(cx.waker())) || !self.send_queued(shared, scratch, false) {
+        if !self.session.accepts_output(Some(cx.waker())) || !self.send_queued(shared, scratch, false) {
             shared.stash_queued(scratch);
-            if shared.unsent() > MAX_UNSENT_BYTES {
+            if shared.unsent() > MAX_QUEUED_BYTES {
                 return Poll::Pending;
             }
         }

@@ -20,6 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
+use base::connection_limits::ConnectionPermit;
+use base::deadlines::{Deadline, NEVER};
+
 use super::body::{BodyDecoder, BodyError};
 use super::classify::{NEEDS_TLS, RequestKind, bad_body, classify};
 use super::forwarded::RemoteClient;
@@ -28,8 +31,6 @@ use super::head::{self, BodyLength, HeadScan, HttpMethod, HttpRejection, HttpReq
 use super::origins::Cors;
 use super::response;
 use crate::bosh::{BoshResponse, RequestSource};
-use crate::connection_limits::ConnectionPermit;
-use crate::deadlines::{Deadline, NEVER};
 use crate::scratch::{Scratch, with_scratch};
 use crate::stream::Stream;
 use crate::websocket::AcceptedHandshake;
@@ -75,6 +76,8 @@ pub struct HttpConnection<S: HttpHandler> {
 enum QueuedResponse<E> {
     Pending(E, ResponseOptions),
     Ready(Vec<u8>, KeepAlive),
+    /// In the output of the connection.
+    Written(E),
 }
 
 /// Whether the connection stays open.
@@ -171,6 +174,10 @@ impl<S: HttpHandler> HttpConnection<S> {
             }
             Poll::Ready(Ok(())) => {}
         }
+        if let Some(QueuedResponse::Written(response)) = &mut self.current {
+            self.handler.response_sent(response);
+            self.current = self.next_queued();
+        }
         if self.queue_next_response(cx, scratch) {
             return ConnectionStep::Again;
         }
@@ -207,31 +214,35 @@ impl<S: HttpHandler> HttpConnection<S> {
         self.deadline.set(now.saturating_add(seconds));
     }
 
-    /// Queues the next response, if there is one.
+    /// The request after the one that is answered next.
+    fn next_queued(&mut self) -> Option<QueuedResponse<S::ResponseFuture>> {
+        let next = self.queued.as_mut().and_then(|queued| queued.pop_front());
+        if next.is_none() {
+            self.queued = None;
+        }
+        next
+    }
+
+    /// Writes the next response into the output, if there is one. All output was flushed before.
     fn queue_next_response(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let answer = match &mut self.current {
-            None => return false,
+            None | Some(QueuedResponse::Written(_)) => return false,
             Some(QueuedResponse::Ready(..)) => None,
             Some(QueuedResponse::Pending(exchange, _)) => match Pin::new(exchange).poll(cx) {
                 Poll::Pending => return false,
                 Poll::Ready(answer) => Some(answer),
             },
         };
-        let next = self.queued.as_mut().and_then(|queued| queued.pop_front());
-        if next.is_none() {
-            self.queued = None;
-        }
-        let keep = match (std::mem::replace(&mut self.current, next), answer) {
+        let mut written = None;
+        let keep = match (self.current.take(), answer) {
             (Some(QueuedResponse::Ready(bytes, keep)), _) => {
                 stream.queue(&bytes, scratch);
                 keep
             }
-            (Some(QueuedResponse::Pending(_, mut options)), Some(answer)) => {
-                if answer.close {
-                    // Close without a response; other pending requests break with the connection.
-                    (self.current, self.queued) = (None, None);
-                } else {
+            (Some(QueuedResponse::Pending(response, mut options)), Some(answer)) => {
+                // Without a response the connection is closed; other pending requests break with it.
+                if !answer.close {
                     let http = self.handler.shared();
                     options.keep_alive &= self.phase != Phase::Last && !http.is_draining();
                     let content =
@@ -247,15 +258,17 @@ impl<S: HttpHandler> HttpConnection<S> {
                         &[],
                     );
                     stream.queue(&out, scratch);
+                    written = Some(QueuedResponse::Written(response));
                 }
                 options.keep_alive && !answer.close
             }
             _ => true,
         };
         if !keep {
-            (self.current, self.queued) = (None, None);
+            self.queued = None;
             self.phase = Phase::Last;
         }
+        self.current = written.or_else(|| self.next_queued());
         true
     }
 
@@ -264,6 +277,7 @@ impl<S: HttpHandler> HttpConnection<S> {
         let keep = match &turn {
             QueuedResponse::Pending(_, options) => options.keep_alive,
             QueuedResponse::Ready(_, keep) => *keep,
+            QueuedResponse::Written(_) => true,
         };
         self.phase = if keep { Phase::Open } else { Phase::Last };
         if self.current.is_none() {

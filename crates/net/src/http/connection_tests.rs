@@ -3,10 +3,11 @@
 use std::pin::Pin;
 use std::task::{Context, Waker};
 
+use base::connection_limits::ConnectionPermit;
+
 use super::harness::{ConnectionHarness, parts};
 use super::*;
 use crate::bosh::{BoshResponse, RequestSource};
-use crate::connection_limits::ConnectionPermit;
 use crate::http::{AddressHeader, SchemeHeader, TrustedProxies};
 use crate::stream::Stream;
 
@@ -136,6 +137,46 @@ fn a_client_that_does_not_read_is_disconnected() {
     assert!(!run.is_over(), "it took something in between");
     run.advance(31);
     assert!(run.is_over());
+}
+
+#[test]
+fn a_response_is_sent_when_the_kernel_has_taken_all_of_it() {
+    let mut run = ConnectionHarness::new();
+    run.post("<body rid='1'/>");
+    run.post("<body rid='2'/>");
+    run.answer(1, "second");
+    run.answer(0, &"x".repeat(100_000));
+    run.poll_until_idle();
+    let states = |run: &ConnectionHarness| {
+        let requests = run.handler.requests.lock();
+        [0, 1].map(|at| (requests[at].is_sent(), requests[at].is_gone()))
+    };
+    assert_eq!(states(&run), [(false, false), (false, false)], "the connection does not take it");
+    let text = run.read();
+    assert!(text.contains("xxxHTTP/1.1 200") && text.ends_with("second"), "in order");
+    assert_eq!(states(&run), [(true, true), (true, true)]);
+}
+
+#[test]
+fn a_response_is_not_sent_if_its_connection_breaks_before() {
+    let mut run = ConnectionHarness::new();
+    run.post("<body rid='1'/>");
+    run.answer(0, &"x".repeat(100_000));
+    run.poll_until_idle();
+    run.pipe.close();
+    run.advance(31);
+    assert!(run.is_over());
+    let requests = run.handler.requests.lock();
+    assert_eq!((requests[0].is_sent(), requests[0].is_gone()), (false, true));
+}
+
+#[test]
+fn the_last_response_of_a_connection_is_sent() {
+    let mut run = ConnectionHarness::new();
+    run.send("POST /bosh HTTP/1.0\r\nHost: x\r\nContent-Length: 7\r\n\r\n<body/>");
+    run.answer(0, "<body/>");
+    assert!(run.read().contains("<body/>"));
+    assert!(run.handler.requests.lock()[0].is_sent());
 }
 
 #[test]
@@ -427,6 +468,10 @@ impl HttpHandler for crate::bosh::BoshSessionTable {
 
     fn bosh_request(&self, _: RequestSource, _: &[u8]) -> crate::bosh::PendingResponse {
         unreachable!("only its size is needed")
+    }
+
+    fn response_sent(&self, response: &mut crate::bosh::PendingResponse) {
+        response.response_sent();
     }
 
     fn acquire_permit(&self, _: &RemoteClient) -> Option<ConnectionPermit> {

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use base::clock::Clock;
+use base::connection_limits::ConnectionPermit;
+use base::deadlines::Deadlines;
 use base::lock::LeafRwLock;
 
 use super::forwarded::{RemoteClient, TrustedProxies};
 use super::origins::AllowedOrigins;
 use crate::bosh::{BoshResponse, RequestSource};
-use crate::connection_limits::ConnectionPermit;
-use crate::deadlines::Deadlines;
 use crate::stream::Stream;
 use crate::websocket;
 
@@ -149,7 +149,7 @@ impl HttpShared {
 
 /// Handler of the requests of one listener.
 pub trait HttpHandler: Send + Sync + 'static {
-    /// A pending BOSH response; dropped if its connection breaks.
+    /// A pending BOSH response; dropped when it was sent or its connection breaks.
     type ResponseFuture: Future<Output = BoshResponse> + Send + Unpin;
     /// State shared with other listeners.
     fn shared(&self) -> &HttpShared;
@@ -157,6 +157,8 @@ pub trait HttpHandler: Send + Sync + 'static {
     fn needs_tls(&self) -> bool;
     /// Handles one BOSH request with its whole body.
     fn bosh_request(&self, origin: RequestSource, body: &[u8]) -> Self::ResponseFuture;
+    /// The kernel has taken a BOSH response.
+    fn response_sent(&self, response: &mut Self::ResponseFuture);
     /// Permit for a session of this client; `None` at the limit.
     fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit>;
     /// Takes a stream that has become a WebSocket; its response is queued.

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
 use base::clock::ManualClock;
+use base::connection_limits::{ConnectionLimiter, ConnectionPermit};
 use parking_lot::Mutex;
 
 use super::*;
 use crate::bosh::{BoshResponse, RequestSource};
 use crate::connection_info::{ListenerConfig, ListenerKind};
-use crate::connection_limits::{ConnectionLimiter, ConnectionPermit};
 use crate::stream::Stream;
 use crate::stream::memory::Pipe;
 
@@ -32,6 +32,7 @@ pub(super) struct ReceivedRequest {
 pub(super) struct ResponseSlot {
     answer: Option<BoshResponse>,
     waker: Option<Waker>,
+    sent: bool,
     gone: bool,
 }
 
@@ -53,6 +54,10 @@ impl ReceivedRequest {
 
     pub(super) fn is_gone(&self) -> bool {
         self.slot.lock().gone
+    }
+
+    pub(super) fn is_sent(&self) -> bool {
+        self.slot.lock().sent
     }
 }
 
@@ -103,6 +108,12 @@ impl HttpHandler for FakeHandler {
         let body = String::from_utf8_lossy(body).into_owned();
         self.requests.lock().push(ReceivedRequest { body, origin, slot: slot.clone() });
         ManualResponse(slot)
+    }
+
+    fn response_sent(&self, response: &mut ManualResponse) {
+        let mut slot = response.0.lock();
+        assert!(!slot.sent && !slot.gone, "reported once");
+        slot.sent = true;
     }
 
     fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit> {

@@ -263,8 +263,8 @@ impl Stream {
         each!(self, stream => stream.poll_discard(cx, scratch))
     }
 
-    /// Whether queued output could leave soon. False for BOSH without a waiting request: the task is woken by the next
-    /// request, and until then the layer above should keep its output, because queued output is lost if the client
+    /// Whether queued output could leave soon. False for BOSH without a waiting request, or if much output in responses is
+    /// not sent: the task is woken by the next request or when that was sent, and until then the layer above should keep its output, because queued output is lost if the client
     /// never returns.
     pub fn accepts_output(&mut self) -> bool {
         match self {
@@ -276,6 +276,15 @@ impl Stream {
     /// Bytes that wait for the peer, queued or stashed.
     pub fn unsent(&self) -> usize {
         each!(self, stream => stream.shared.unsent())
+    }
+
+    /// Bytes that the kernel has not taken: those of [`Stream::unsent`], and over BOSH those in responses, which are sent
+    /// after the flush. If there are any, the task is woken when they become fewer.
+    pub fn unflushed(&self) -> usize {
+        match self {
+            Stream::Bosh(stream) => stream.shared.unsent() + stream.unsent_response_bytes(),
+            _ => self.unsent(),
+        }
     }
 
     /// True if the stream owns no buffer: nothing unread, unsent or lent.

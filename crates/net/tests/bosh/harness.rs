@@ -71,7 +71,7 @@ impl BoshHarness {
         let flag = Arc::new(CountingWaker::default());
         let exchange = self.sessions.handle_request(origin, body);
         let mut post = PostedRequest { exchange: Some(exchange), answer: None, flag };
-        post.poll();
+        post.fetch();
         post
     }
 
@@ -180,16 +180,31 @@ pub(crate) struct PostedRequest {
 }
 
 impl PostedRequest {
-    /// Whether it was answered.
+    /// Whether it was answered; the response counts as sent then.
     pub(crate) fn poll(&mut self) -> bool {
-        if let Some(exchange) = &mut self.exchange {
+        let is_answered = self.fetch();
+        if is_answered {
+            self.send();
+        }
+        is_answered
+    }
+
+    /// Whether it was answered; the response is not sent yet.
+    pub(crate) fn fetch(&mut self) -> bool {
+        if self.answer.is_none()
+            && let Some(exchange) = &mut self.exchange
+        {
             let waker = Waker::from(self.flag.clone());
             if let Poll::Ready(answer) = exchange.poll_response(&mut Context::from_waker(&waker)) {
                 self.answer = Some(answer);
-                self.exchange = None;
             }
         }
         self.answer.is_some()
+    }
+
+    /// The kernel has taken the response.
+    pub(crate) fn send(&mut self) {
+        self.exchange.take().iter_mut().for_each(PendingResponse::response_sent);
     }
 
     pub(crate) fn waits(&mut self) -> bool {
@@ -285,7 +300,11 @@ impl ServerStream {
 
     /// True if output could leave.
     pub(crate) fn flush(&mut self) -> Result<bool, NetError> {
-        let mut cx = Context::from_waker(Waker::noop());
+        self.flush_with(Waker::noop())
+    }
+
+    pub(crate) fn flush_with(&mut self, waker: &Waker) -> Result<bool, NetError> {
+        let mut cx = Context::from_waker(waker);
         with_scratch(|scratch| {
             let done = match self.stream.poll_flush(&mut cx, scratch) {
                 Poll::Ready(Ok(())) => Ok(true),

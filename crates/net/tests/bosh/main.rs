@@ -12,3 +12,4 @@ mod hostile;
 mod memory;
 mod property;
 mod session_rules;
+mod unsent;

@@ -119,7 +119,7 @@ impl BoshClientIo {
             while let Some(Poll::Ready(answer)) =
                 self.waiting.front_mut().map(|first| Pin::new(first).poll(cx))
             {
-                self.waiting.pop_front();
+                self.waiting.pop_front().iter_mut().for_each(PendingResponse::response_sent);
                 self.on_response(&String::from_utf8_lossy(&answer.body));
             }
             if self.ended || !self.send() {

@@ -366,6 +366,7 @@ impl StreamClient {
             Mechanism::Plain => sasl::client::plain(None, user, password),
             Mechanism::External => sasl::client::external(None),
             Mechanism::Anonymous => sasl::client::anonymous("test"),
+            Mechanism::OauthBearer => sasl::client::oauth_bearer(None, password),
             _ => return self.scram(mechanism, channel_binding::TLS_EXPORTER, user, password).await,
         };
         self.auth(mechanism, &first).await;

@@ -26,6 +26,7 @@ use base::{ManualClock, Secret};
 use cluster::{Cluster, NodeId, SingleNode};
 use feature_api::EnabledFeature;
 use feature_api::feature::{Feature, FeatureOptions, OptionValue};
+use feature_api::feature_state::FeatureState;
 use jid::Jid;
 use net::{
     ConnectionLimiter, ConnectionLimits, ListenerConfig, ListenerKind, Pipe, SharedListenerConfig, Stream,
@@ -33,6 +34,7 @@ use net::{
 use sasl::{Credentials, Mechanism, MechanismSet};
 use store::{AddressId, Stores};
 use streams::{C2sConnection, C2sContext, NegotiationPolicy, TlsPolicy};
+use throng_core::account_provider::{AccountProvider, SharedAccountProvider};
 use throng_core::metrics::Metrics;
 use throng_core::{Node, NodeComponents, NodeLimits};
 
@@ -70,6 +72,8 @@ pub struct TestServerConfig {
     /// Clients over pipes use WebSocket, through a trusted proxy that terminates their TLS. They still send the text of
     /// a stream document; it is framed on the way.
     pub websocket: bool,
+    /// Provider of the accounts of all domains; their passwords are in the store without one.
+    pub account_provider: Option<Arc<dyn AccountProvider>>,
     /// Clients over pipes use BOSH instead, without HTTP and over encrypted connections. They send the text of a stream
     /// document, too.
     pub bosh: bool,
@@ -94,6 +98,7 @@ impl Default for TestServerConfig {
             certificates: true,
             client_authority: None,
             websocket: false,
+            account_provider: None,
             bosh: false,
         }
     }
@@ -185,7 +190,10 @@ impl TestServer {
             })
             .collect();
         let host = |d: &&str| {
-            ((*d).to_owned(), Arc::new(feature_api::build_host(d, &enabled, &setup.limits).expect("a host")))
+            let provider = setup.account_provider.clone().map(SharedAccountProvider);
+            let state = FeatureState::default();
+            let host = feature_api::build_host_with(d, &enabled, &setup.limits, &state, provider);
+            ((*d).to_owned(), Arc::new(host.expect("a host")))
         };
         let hasher = cluster::AddressHasher::new([1; 16]);
         let node = Node::new(NodeComponents {

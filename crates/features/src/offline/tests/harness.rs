@@ -123,7 +123,8 @@ impl OfflineHarness {
         }
         let enabled = [EnabledFeature { feature: &FEATURE, options: set }];
         let feature_state = feature_api::feature_state::FeatureState::default();
-        let host = feature_api::build_host_with("capulet.com", &enabled, &limits, &feature_state).unwrap();
+        let host =
+            feature_api::build_host_with("capulet.com", &enabled, &limits, &feature_state, None).unwrap();
         let hasher = cluster::AddressHasher::new([1; 16]);
         let node = Node::new(NodeComponents {
             hosts: [("capulet.com".to_owned(), Arc::new(host))].into(),
@@ -158,9 +159,14 @@ impl OfflineHarness {
             EnabledFeature { feature: &FEATURE, options: set }
         });
         let enabled: Vec<_> = enabled.into_iter().collect();
-        let host =
-            feature_api::build_host_with("capulet.com", &enabled, &self.node.limits(), &self.feature_state)
-                .unwrap();
+        let host = feature_api::build_host_with(
+            "capulet.com",
+            &enabled,
+            &self.node.limits(),
+            &self.feature_state,
+            None,
+        )
+        .unwrap();
         self.node.set_hosts([("capulet.com".to_owned(), Arc::new(host))].into());
     }
 

@@ -22,11 +22,11 @@ const DIGEST_BYTES: usize = 20;
 
 /// The destination of a bytestream: the SHA-1 digest of its id and both addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BytestreamDestination([u8; DIGEST_BYTES]);
+pub(crate) struct BytestreamDestination([u8; DIGEST_BYTES]);
 
 impl BytestreamDestination {
     /// From the digest.
-    pub const fn new(digest: [u8; DIGEST_BYTES]) -> BytestreamDestination {
+    pub(crate) const fn new(digest: [u8; DIGEST_BYTES]) -> BytestreamDestination {
         BytestreamDestination(digest)
     }
 

@@ -3,28 +3,28 @@
 use base::spawn::catch_unwind;
 use stanza::StanzaCondition;
 
-use crate::{DecisionFuture, DecisionWithEffects, OnFailure};
+use crate::{DeferredOutcome, HandlerOutcome, OnFailure};
 
 /// A decision that a handler has deferred.
-pub struct GuardedDecision<E> {
-    later: DecisionFuture<E>,
+pub struct DeferredDecision<E> {
+    later: DeferredOutcome<E>,
     owner: &'static str,
     point: &'static str,
     on_failure: OnFailure,
 }
 
-impl<E: Default> GuardedDecision<E> {
+impl<E: Default> DeferredDecision<E> {
     /// `owner` and `point` are for the log.
     pub fn new(
-        later: DecisionFuture<E>,
+        later: DeferredOutcome<E>,
         (owner, point): (&'static str, &'static str),
         on_failure: OnFailure,
-    ) -> GuardedDecision<E> {
-        GuardedDecision { later, owner, point, on_failure }
+    ) -> DeferredDecision<E> {
+        DeferredDecision { later, owner, point, on_failure }
     }
 
     /// Waits for the decision. If the future panics, which is logged, the outcome is that of the handler's phase.
-    pub async fn outcome(self) -> DecisionWithEffects<E> {
+    pub async fn outcome(self) -> HandlerOutcome<E> {
         match catch_unwind(self.later).await {
             Some(outcome) => outcome,
             None => {
@@ -34,8 +34,8 @@ impl<E: Default> GuardedDecision<E> {
                     "a handler panicked after it had waited"
                 );
                 match self.on_failure {
-                    OnFailure::Closed => DecisionWithEffects::refused(StanzaCondition::InternalServerError),
-                    OnFailure::Open => DecisionWithEffects::next(),
+                    OnFailure::Closed => HandlerOutcome::refused(StanzaCondition::InternalServerError),
+                    OnFailure::Open => HandlerOutcome::next(),
                 }
             }
         }

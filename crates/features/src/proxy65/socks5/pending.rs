@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use base::clock::Millis;
+use base::connection_limits::ConnectionPermit;
+use feature_api::listener::ConnectionDeadline;
 
 use super::handshake::BytestreamDestination;
 use super::metrics::Socks5Outcome;
 use super::party::Party;
 use super::permit::BytestreamPermit;
 use super::relay::{Relay, with_chunk};
-use super::table::{PendingBytestream, Socks5Proxy, sweep_after};
-use crate::connection_limits::ConnectionPermit;
-use crate::deadlines::Deadline;
+use super::table::{PendingBytestream, Socks5Proxy};
 
 /// Bytes that a party may send before the activation. They are ignored (XEP-0065, section 10.1).
 const MAX_EARLY_BYTES: usize = 64 * 1024;
@@ -24,7 +24,7 @@ pub(super) struct PendingTask<'a> {
     pending: Arc<PendingBytestream>,
     /// With the number of bytes that were ignored.
     parties: Vec<(Party, usize)>,
-    deadline: &'a Deadline,
+    deadline: &'a ConnectionDeadline,
     expires: Millis,
     /// The bytestream is no longer in the table.
     removed: bool,
@@ -36,7 +36,7 @@ impl<'a> PendingTask<'a> {
         destination: BytestreamDestination,
         pending: Arc<PendingBytestream>,
         party: Party,
-        deadline: &'a Deadline,
+        deadline: &'a ConnectionDeadline,
         expires: Millis,
     ) -> PendingTask<'a> {
         let parties = vec![(party, 0)];
@@ -51,9 +51,9 @@ impl<'a> PendingTask<'a> {
             // One party left in the moment of the activation.
             return self.proxy.count_ended(Socks5Outcome::Failed);
         };
-        let mut sockets = [first.socket, second.socket];
+        let mut sockets = [first.io, second.io];
         let mut permits = [first.permit, second.permit];
-        permits.iter_mut().flatten().for_each(ConnectionPermit::mark_authenticated);
+        permits.iter_mut().for_each(ConnectionPermit::mark_authenticated);
         drop([first.unactivated, second.unactivated]);
         let mut relay = Relay::new(self.proxy, self.deadline, permit);
         let outcome = poll_fn(|cx| relay.poll(cx, &mut sockets)).await;
@@ -94,13 +94,11 @@ impl<'a> PendingTask<'a> {
                 return Poll::Ready(None);
             }
         }
-        if proxy.0.clock.now() >= self.expires && proxy.expire(self.destination, &self.pending) {
+        if self.deadline.poll(cx, self.expires).is_ready() && proxy.expire(self.destination, &self.pending) {
             self.removed = true;
             self.parties.iter().for_each(|_| proxy.count_ended(Socks5Outcome::Expired));
             return Poll::Ready(None);
         }
-        self.deadline.register(cx);
-        self.deadline.set(sweep_after(self.expires));
         Poll::Pending
     }
 }
@@ -118,7 +116,7 @@ impl Drop for PendingTask<'_> {
 fn ignore_bytes(party: &mut Party, early: &mut usize, cx: &mut Context<'_>) -> Poll<Socks5Outcome> {
     with_chunk(|chunk| {
         loop {
-            match party.socket.poll_read(cx, chunk) {
+            match party.io.poll_read(cx, chunk) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(_) | Ok(0)) => return Poll::Ready(Socks5Outcome::Abandoned),
                 Poll::Ready(Ok(count)) => {

@@ -1,18 +1,15 @@
 //! Tests of the proxy over pipes in memory, with a clock that stands still until it is moved.
 
-use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
-use base::{ActivationRefusal, BytestreamLimits, ManualClock};
+use base::ManualClock;
+use testkit::{ListenerClient, TestListener};
 
-use super::party::PartySocket;
 use super::*;
-use crate::Pipe;
 
-const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const NAME: &str = "0123456789abcdef0123456789abcdef01234567";
 
 fn destination() -> BytestreamDestination {
@@ -20,58 +17,43 @@ fn destination() -> BytestreamDestination {
     BytestreamDestination::new(std::array::from_fn(digit))
 }
 
-/// A proxy, its clock and the tasks of its connections.
+/// A proxy and its connections.
 struct Fixture {
     proxy: Socks5Proxy,
-    clock: Arc<ManualClock>,
-    tasks: Vec<Pin<Box<dyn Future<Output = ()>>>>,
+    listener: TestListener,
 }
-
-/// The client's end of a connection.
-struct Client(Pipe);
 
 impl Fixture {
     fn new() -> Fixture {
         let clock = Arc::new(ManualClock::new());
-        Fixture { proxy: Socks5Proxy::new(clock.clone()), clock, tasks: Vec::new() }
+        let proxy = Socks5Proxy::new(clock.clone());
+        Fixture { listener: TestListener::new(Arc::new(proxy.clone()), clock), proxy }
     }
 
-    fn connect(&mut self) -> Client {
-        self.connect_with(256 * 1024)
+    fn connect(&mut self) -> ListenerClient {
+        self.listener.connect()
     }
 
-    /// A connection whose buffers hold this many bytes in each direction.
-    fn connect_with(&mut self, capacity: usize) -> Client {
-        let (server, client) = Pipe::pair(capacity);
-        let unactivated = self.proxy.0.unactivated.try_acquire(PEER).expect("below the limit");
-        let socket = PartySocket::Memory(server);
-        self.tasks.push(Box::pin(self.proxy.clone().serve_socket(socket, None, unactivated)));
-        self.run();
-        Client(client)
+    fn connect_with(&mut self, capacity: usize) -> ListenerClient {
+        self.listener.connect_with(capacity)
     }
 
-    /// Polls all tasks until none makes progress any more; pipes and deadlines wake nothing here.
     fn run(&mut self) {
-        for _ in 0..64 {
-            let mut cx = Context::from_waker(Waker::noop());
-            self.tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
-        }
+        self.listener.run();
     }
 
     fn advance(&mut self, millis: u64) {
-        self.clock.advance(millis);
-        self.proxy.sweep();
-        self.run();
+        self.listener.advance(millis);
     }
 
     /// A connection that has named its destination.
-    fn party(&mut self) -> Client {
+    fn party(&mut self) -> ListenerClient {
         let mut client = self.connect();
         self.name(&mut client);
         client
     }
 
-    fn name(&mut self, client: &mut Client) {
+    fn name(&mut self, client: &mut ListenerClient) {
         client.write(&[5, 1, 0]);
         self.run();
         assert_eq!(client.read(), [5, 0]);
@@ -87,7 +69,7 @@ impl Fixture {
     }
 
     /// Two parties of an active bytestream.
-    fn pair(&mut self, limits: &BytestreamLimits) -> [Client; 2] {
+    fn pair(&mut self, limits: &BytestreamLimits) -> [ListenerClient; 2] {
         let parties = [self.party(), self.party()];
         assert_eq!(self.activate(limits), Ok(()));
         parties
@@ -98,37 +80,10 @@ impl Fixture {
     }
 }
 
-impl Client {
-    fn write(&mut self, mut bytes: &[u8]) -> usize {
-        let before = bytes.len();
-        let mut cx = Context::from_waker(Waker::noop());
-        while !bytes.is_empty() {
-            match self.0.poll_write(&mut cx, bytes) {
-                Poll::Ready(Ok(count)) => bytes = &bytes[count..],
-                _ => break,
-            }
-        }
-        before - bytes.len()
-    }
-
-    fn read(&mut self) -> Vec<u8> {
-        let mut cx = Context::from_waker(Waker::noop());
-        let (mut all, mut buffer) = (Vec::new(), vec![0; 4096]);
-        while let Poll::Ready(count @ 1..) = self.0.poll_read(&mut cx, &mut buffer) {
-            all.extend_from_slice(&buffer[..count]);
-        }
-        all
-    }
-
-    /// Reads what there is; true at the end.
-    fn is_closed_after(&mut self, received: &mut Vec<u8>) -> bool {
-        received.extend(self.read());
-        self.is_closed()
-    }
-
-    fn is_closed(&mut self) -> bool {
-        self.0.poll_read(&mut Context::from_waker(Waker::noop()), &mut [0]) == Poll::Ready(0)
-    }
+/// Reads what there is; true at the end.
+fn is_closed_after(client: &mut ListenerClient, received: &mut Vec<u8>) -> bool {
+    received.extend(client.read());
+    client.is_closed()
 }
 
 fn request(name: &str) -> Vec<u8> {
@@ -154,7 +109,7 @@ fn section_6_3_bytes_pass_in_both_directions_after_the_activation() {
     assert_eq!((counts.active, counts.waiting, counts.activated, counts.bytes), (1, 0, 1, 10));
     drop((one, two));
     fixture.run();
-    assert_eq!((fixture.proxy.counts().active, fixture.tasks.len()), (0, 0));
+    assert_eq!((fixture.proxy.counts().active, fixture.listener.tasks()), (0, 0));
 }
 
 #[test]
@@ -263,17 +218,17 @@ fn half_a_bytestream_can_be_closed() {
     let mut fixture = Fixture::new();
     let [mut one, mut two] = fixture.pair(&BytestreamLimits::default());
     one.write(b"request");
-    one.0.close();
+    one.close();
     fixture.run();
     assert_eq!(two.read(), b"request");
     assert!(two.is_closed(), "the end is passed on");
     two.write(b"answer");
     fixture.run();
     assert_eq!(one.read(), b"answer", "the other direction is open");
-    two.0.close();
+    two.close();
     fixture.run();
     assert!(one.is_closed());
-    assert_eq!((fixture.ended(Socks5Outcome::Finished), fixture.tasks.len()), (1, 0));
+    assert_eq!((fixture.ended(Socks5Outcome::Finished), fixture.listener.tasks()), (1, 0));
 }
 
 #[test]
@@ -440,7 +395,7 @@ fn garbage_is_refused_and_leaves_nothing() {
         assert_eq!(client.read(), reply, "{bytes:?}");
         assert!(client.is_closed(), "{bytes:?}");
     }
-    assert_eq!((fixture.ended(Socks5Outcome::Rejected), fixture.tasks.len()), (9, 0));
+    assert_eq!((fixture.ended(Socks5Outcome::Rejected), fixture.listener.tasks()), (9, 0));
     assert_eq!(fixture.proxy.counts().waiting, 0);
 }
 
@@ -466,7 +421,7 @@ fn random_bytes_do_not_panic_and_leave_nothing() {
         fixture.run();
     }
     fixture.advance(60_000);
-    assert_eq!((fixture.tasks.len(), fixture.proxy.counts().waiting), (0, 0));
+    assert_eq!((fixture.listener.tasks(), fixture.proxy.counts().waiting), (0, 0));
 }
 
 #[test]
@@ -486,7 +441,7 @@ fn a_cancelled_task_releases_its_counts() {
     let _parties = fixture.pair(&BytestreamLimits::default());
     let _waiting = fixture.party();
     assert_eq!((fixture.proxy.counts().active, fixture.proxy.counts().waiting), (1, 1));
-    fixture.tasks.clear();
+    fixture.listener.drop_tasks();
     assert_eq!((fixture.proxy.counts().active, fixture.proxy.counts().waiting), (0, 0));
 }
 
@@ -535,13 +490,13 @@ fn what_was_sent_arrives_although_its_sender_takes_nothing_more() {
     slow.write(b"acknowledged");
     fixture.run();
     let mut received = Vec::new();
-    while !slow.is_closed_after(&mut received) {
+    while !is_closed_after(&mut slow, &mut received) {
         fixture.run();
     }
     assert!(received == sent, "{} bytes", received.len());
     drop(slow);
     fixture.run();
-    assert_eq!((fixture.ended(Socks5Outcome::Failed), fixture.tasks.len()), (1, 0));
+    assert_eq!((fixture.ended(Socks5Outcome::Failed), fixture.listener.tasks()), (1, 0));
 }
 
 #[test]
@@ -590,14 +545,10 @@ fn no_task_is_woken_under_a_lock() {
     let mut fixture = Fixture::new();
     let _one = fixture.party();
     let waker = Waker::from(Arc::new(UsesProxy(fixture.proxy.clone())));
-    let poll = |fixture: &mut Fixture| {
-        let mut cx = Context::from_waker(&waker);
-        fixture.tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());
-    };
-    poll(&mut fixture);
+    fixture.listener.poll_tasks(&waker);
     let _two = fixture.party();
-    poll(&mut fixture);
+    fixture.listener.poll_tasks(&waker);
     assert_eq!(fixture.activate(&BytestreamLimits::default()), Ok(()));
-    poll(&mut fixture);
+    fixture.listener.poll_tasks(&waker);
     fixture.advance(100);
 }

@@ -10,10 +10,11 @@
 //! | `handshake` | messages of SOCKS5 |
 //! | `connection` | a connection until it has named its destination |
 //! | `table` | bytestreams that wait for activation, active ones |
+//! | `limits` | limits of an activation, reasons for refusing it |
 //! | `permit` | what users and services have in use, rates |
 //! | `pending` | the task before the activation |
 //! | `relay` | the task after the activation |
-//! | `party` | a socket with its permits |
+//! | `party` | a connection with its permits |
 //! | `metrics` | outcomes and counts |
 //!
 //! Not implemented: UDP (section 8), authentication of the connections, a destination whose parties are connected to
@@ -28,6 +29,7 @@
 
 mod connection;
 mod handshake;
+mod limits;
 mod metrics;
 mod party;
 mod pending;
@@ -37,6 +39,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use handshake::BytestreamDestination;
-pub use metrics::{Socks5Counts, Socks5Outcome};
-pub use table::{SWEEP_MILLIS, Socks5Proxy};
+pub(super) use handshake::BytestreamDestination;
+pub(super) use limits::{ActivationRefusal, BytestreamLimits};
+pub(super) use metrics::Socks5Outcome;
+pub(super) use table::Socks5Proxy;

@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
 
-use base::lock::{LeafMutex, RankedMutex, rank};
+use crate::lock::{LeafMutex, RankedMutex, rank};
 
 const SHARDS: usize = 16;
 /// No deadline.
-pub(crate) const NEVER: u32 = u32::MAX;
+pub const NEVER: u32 = u32::MAX;
 
 /// Deadlines of all connections of one kind.
 #[derive(Default)]
-pub(crate) struct Deadlines {
+pub struct Deadlines {
     shards: [DeadlineShard; SHARDS],
     next: AtomicU64,
 }
@@ -42,7 +42,7 @@ impl DeadlineEntry {
 }
 
 /// Deadline of one connection, removed on drop.
-pub(crate) struct Deadline {
+pub struct Deadline {
     entry: Arc<DeadlineEntry>,
     id: u64,
     deadlines: Arc<Deadlines>,
@@ -50,7 +50,7 @@ pub(crate) struct Deadline {
 
 impl Deadlines {
     /// Adds a deadline, not set yet.
-    pub(crate) fn add(self: &Arc<Self>) -> Deadline {
+    pub fn add(self: &Arc<Self>) -> Deadline {
         let id = self.next.fetch_add(1, Relaxed);
         let entry = Arc::new(DeadlineEntry { at: AtomicU32::new(NEVER), waker: LeafMutex::new(None) });
         self.shard(id).lock().insert(id, entry.clone());
@@ -58,7 +58,7 @@ impl Deadlines {
     }
 
     /// Wakes tasks whose deadline has elapsed.
-    pub(crate) fn sweep(&self, now: u32) {
+    pub fn sweep(&self, now: u32) {
         for shard in &self.shards {
             for entry in shard.lock().values() {
                 if entry.at.load(Relaxed) <= now {
@@ -69,7 +69,7 @@ impl Deadlines {
     }
 
     /// Wakes all tasks.
-    pub(crate) fn wake_all(&self) {
+    pub fn wake_all(&self) {
         for shard in &self.shards {
             shard.lock().values().for_each(|entry| entry.wake());
         }
@@ -83,7 +83,7 @@ impl Deadlines {
 
 impl Deadline {
     /// Registers the task to wake.
-    pub(crate) fn register(&self, cx: &Context<'_>) {
+    pub fn register(&self, cx: &Context<'_>) {
         let mut waker = self.entry.waker.lock();
         match &mut *waker {
             Some(known) => known.clone_from(cx.waker()),
@@ -92,11 +92,12 @@ impl Deadline {
     }
 
     /// Sets the time at which it elapses.
-    pub(crate) fn set(&self, at: u32) {
+    pub fn set(&self, at: u32) {
         self.entry.at.store(at, Relaxed);
     }
 
-    pub(crate) fn has_elapsed(&self, now: u32) -> bool {
+    /// Whether the time has passed.
+    pub fn has_elapsed(&self, now: u32) -> bool {
         self.entry.at.load(Relaxed) <= now
     }
 }

@@ -6,32 +6,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
 
-use base::bytestream::{ActivationRefusal, BytestreamLimits};
 use base::clock::{Clock, Millis};
+use base::connection_limits::{ConnectionLimiter, ConnectionLimits};
 use base::lock::{RankedMutex, rank};
 
 use super::handshake::BytestreamDestination;
+use super::limits::{ActivationRefusal, BytestreamLimits};
 use super::metrics::{Socks5Counts, Socks5Outcome};
 use super::party::Party;
 use super::permit::{BytestreamPermit, BytestreamUsage};
-use crate::connection_limits::{ConnectionLimiter, ConnectionLimits};
-use crate::deadlines::{self, Deadline, Deadlines};
 
-/// Milliseconds between two calls of [`Socks5Proxy::sweep`], the unit of deadlines and the granularity of rates.
-pub const SWEEP_MILLIS: u64 = 100;
 /// Milliseconds between two removals of unused rates.
 const USAGE_SWEEP_MILLIS: u64 = 1000;
 
 /// A proxy of bytestreams. Clones share the same state.
 #[derive(Clone)]
-pub struct Socks5Proxy(pub(super) Arc<ProxyState>);
+pub(crate) struct Socks5Proxy(pub(super) Arc<ProxyState>);
 
 pub(super) struct ProxyState {
     pub(super) clock: Arc<dyn Clock>,
-    deadlines: Arc<Deadlines>,
     /// Counts connections without an active bytestream.
     pub(super) unactivated: ConnectionLimiter,
-    table: RankedMutex<BytestreamTable, { rank::BYTESTREAM_TABLE }>,
+    table: RankedMutex<BytestreamTable, { rank::FEATURE_TABLE }>,
     activation_timeout_seconds: AtomicU32,
     usage_swept_at: AtomicU64,
     activated: AtomicU64,
@@ -51,7 +47,7 @@ struct BytestreamTable {
 /// A bytestream that is not active yet. The task of the first party owns both sockets.
 #[derive(Default)]
 pub(super) struct PendingBytestream {
-    pub(super) state: RankedMutex<PendingState, { rank::PENDING_BYTESTREAM }>,
+    pub(super) state: RankedMutex<PendingState, { rank::FEATURE_ENTRY }>,
 }
 
 #[derive(Default)]
@@ -74,10 +70,9 @@ impl ProxyState {
 
 impl Socks5Proxy {
     /// A proxy without listeners.
-    pub fn new(clock: Arc<dyn Clock>) -> Socks5Proxy {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Socks5Proxy {
         Socks5Proxy(Arc::new(ProxyState {
             clock,
-            deadlines: Arc::default(),
             unactivated: ConnectionLimiter::default(),
             table: RankedMutex::default(),
             activation_timeout_seconds: AtomicU32::new(60),
@@ -89,17 +84,17 @@ impl Socks5Proxy {
     }
 
     /// Adds the address of a listener.
-    pub fn add_address(&self, address: SocketAddr) {
+    pub(crate) fn add_listener(&self, address: SocketAddr) {
         self.0.table.lock().addresses.push(address);
     }
 
     /// Addresses of the listeners.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.0.table.lock().addresses.clone()
     }
 
     /// Sets the time from an accepted connection to the activation, in seconds; for new connections.
-    pub fn set_activation_timeout(&self, seconds: u32) {
+    pub(crate) fn set_activation_timeout(&self, seconds: u32) {
         self.0.activation_timeout_seconds.store(seconds, Relaxed);
     }
 
@@ -109,7 +104,7 @@ impl Socks5Proxy {
 
     /// Sets the maximum number of connections without an active bytestream, in total and from one IPv4 address or one
     /// IPv6 /64; 0 means no limit. Further ones are closed immediately.
-    pub fn set_unactivated_limits(&self, connections: u32, per_address: u32) {
+    pub(crate) fn set_unactivated_limits(&self, connections: u32, per_address: u32) {
         let limits = ConnectionLimits { connections, per_address, ..ConnectionLimits::default() };
         self.0.unactivated.set_limits(limits);
     }
@@ -118,7 +113,7 @@ impl Socks5Proxy {
     ///
     /// # Errors
     /// The reason; a bytestream that waits then continues to wait.
-    pub fn activate(
+    pub(crate) fn activate(
         &self,
         destination: BytestreamDestination,
         names: (&str, &str),
@@ -160,8 +155,8 @@ impl Socks5Proxy {
         Ok(state.waker.take())
     }
 
-    /// Wakes tasks whose deadline has passed. Must be called every [`SWEEP_MILLIS`]: it also paces limited bytestreams.
-    pub fn sweep(&self) {
+    /// Removes rates that are not needed any more, once a second.
+    pub(crate) fn remove_unused_rates(&self) {
         let now = self.0.clock.now();
         if now.0.saturating_sub(self.0.usage_swept_at.load(Relaxed)) >= USAGE_SWEEP_MILLIS {
             self.0.usage_swept_at.store(now.0, Relaxed);
@@ -169,11 +164,10 @@ impl Socks5Proxy {
             table.users.retain(|_, usage| usage.is_needed(now));
             table.services.retain(|_, usage| usage.is_needed(now));
         }
-        self.0.deadlines.sweep(u32::try_from(now.0 / SWEEP_MILLIS).unwrap_or(deadlines::NEVER));
     }
 
     /// Present values.
-    pub fn counts(&self) -> Socks5Counts {
+    pub(crate) fn counts(&self) -> Socks5Counts {
         let table = self.0.table.lock();
         Socks5Counts {
             active: table.active,
@@ -188,11 +182,6 @@ impl Socks5Proxy {
         if let Some(count) = self.0.ended.get(outcome as usize) {
             count.fetch_add(1, Relaxed);
         }
-    }
-
-    /// A deadline of a connection's task.
-    pub(super) fn deadline(&self) -> Deadline {
-        self.0.deadlines.add()
     }
 
     /// Adds a party: the first one gets the pending bytestream and waits for both; the second one is handed over to it.
@@ -275,11 +264,6 @@ impl BytestreamTable {
             self.waiting.remove(&destination);
         }
     }
-}
-
-/// The first sweep at which a time has passed.
-pub(super) fn sweep_after(at: Millis) -> u32 {
-    u32::try_from(at.0.div_ceil(SWEEP_MILLIS)).unwrap_or(deadlines::NEVER)
 }
 
 impl std::fmt::Debug for Socks5Proxy {

@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-use base::clock::{Clock, Millis, SystemClock};
-use base::lock::LeafMutex;
-use base::network_number;
-use base::token_bucket::TokenBucket;
+use crate::clock::{Clock, Millis, SystemClock};
+use crate::lock::LeafMutex;
+use crate::network_number;
+use crate::token_bucket::TokenBucket;
 
 /// Limits of a [`ConnectionLimiter`]; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,12 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 
 use base::clock::Millis;
+use feature_api::listener::{ConnectionDeadline, ConnectionIo};
 
 use super::metrics::Socks5Outcome;
-use super::party::PartySocket;
 use super::permit::BytestreamPermit;
-use super::table::{Socks5Proxy, sweep_after};
-use crate::deadlines::Deadline;
+use super::table::Socks5Proxy;
 
 /// Bytes read at once: the most that one direction of a bytestream holds.
 const CHUNK_BYTES: usize = 32 * 1024;
@@ -33,7 +32,7 @@ pub(super) fn with_chunk<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
 
 pub(super) struct Relay<'a> {
     proxy: &'a Socks5Proxy,
-    deadline: &'a Deadline,
+    deadline: &'a ConnectionDeadline,
     permit: BytestreamPermit,
     directions: [Direction; 2],
     moved_at: Millis,
@@ -54,7 +53,11 @@ struct Direction {
 }
 
 impl<'a> Relay<'a> {
-    pub(super) fn new(proxy: &'a Socks5Proxy, deadline: &'a Deadline, permit: BytestreamPermit) -> Relay<'a> {
+    pub(super) fn new(
+        proxy: &'a Socks5Proxy,
+        deadline: &'a ConnectionDeadline,
+        permit: BytestreamPermit,
+    ) -> Relay<'a> {
         let directions = [Direction::default(), Direction::default()];
         Relay { proxy, deadline, permit, directions, moved_at: proxy.0.clock.now() }
     }
@@ -62,14 +65,14 @@ impl<'a> Relay<'a> {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        sockets: &mut [PartySocket; 2],
+        sockets: &mut [Box<dyn ConnectionIo>; 2],
     ) -> Poll<Socks5Outcome> {
         let now = self.proxy.0.clock.now();
         let mut budget = PollBudget { permit: &self.permit, now, moved: 0, paused: u64::MAX };
         for direction in &mut self.directions {
             let [from, to] = sockets;
             // Whether it is closed is read below.
-            let _ = direction.poll(cx, from, to, &mut budget);
+            let _ = direction.poll(cx, &mut **from, &mut **to, &mut budget);
             // Back again after both.
             sockets.swap(0, 1);
         }
@@ -84,12 +87,15 @@ impl<'a> Relay<'a> {
         }
         let idle = self.moved_at.plus(self.permit.idle_millis);
         // A party whose bytes wait for the rate is not idle.
-        if now >= idle && paused == u64::MAX {
-            return Poll::Ready(Socks5Outcome::Idle);
+        let next = if paused == u64::MAX { idle } else { now.plus(paused) };
+        match self.deadline.poll(cx, next) {
+            Poll::Ready(()) if paused == u64::MAX => Poll::Ready(Socks5Outcome::Idle),
+            Poll::Ready(()) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
         }
-        self.deadline.register(cx);
-        self.deadline.set(sweep_after(if paused == u64::MAX { idle } else { now.plus(paused) }));
-        Poll::Pending
     }
 }
 
@@ -108,8 +114,8 @@ impl Direction {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut PartySocket,
-        to: &mut PartySocket,
+        from: &mut dyn ConnectionIo,
+        to: &mut dyn ConnectionIo,
         budget: &mut PollBudget<'_>,
     ) -> Poll<()> {
         for _ in 0..CHUNKS_PER_POLL {
@@ -145,7 +151,7 @@ impl Direction {
     fn poll_unwritten(
         &mut self,
         cx: &mut Context<'_>,
-        to: &mut PartySocket,
+        to: &mut dyn ConnectionIo,
         budget: &mut PollBudget<'_>,
     ) -> Poll<()> {
         while let Some(rest) = self.unwritten.get(self.written..).filter(|rest| !rest.is_empty()) {
@@ -166,8 +172,8 @@ impl Direction {
     fn poll_chunk(
         &mut self,
         cx: &mut Context<'_>,
-        from: &mut PartySocket,
-        to: &mut PartySocket,
+        from: &mut dyn ConnectionIo,
+        to: &mut dyn ConnectionIo,
         budget: &mut PollBudget<'_>,
     ) -> Poll<()> {
         with_chunk(|chunk| {

@@ -3,7 +3,7 @@
 /// Result of a connection or bytestream: the label `outcome` in the metrics. Each connection counts until the
 /// activation; then both count as one bytestream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Socks5Outcome {
+pub(crate) enum Socks5Outcome {
     /// Both parties closed their direction.
     Finished,
     /// A connection failed.
@@ -26,7 +26,7 @@ pub enum Socks5Outcome {
 
 impl Socks5Outcome {
     /// All outcomes, in the order of their discriminants.
-    pub const ALL: [Socks5Outcome; 9] = [
+    pub(crate) const ALL: [Socks5Outcome; 9] = [
         Socks5Outcome::Finished,
         Socks5Outcome::Failed,
         Socks5Outcome::Idle,
@@ -39,7 +39,7 @@ impl Socks5Outcome {
     ];
 
     /// The label value.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Socks5Outcome::Finished => "finished",
             Socks5Outcome::Failed => "failed",
@@ -56,15 +56,15 @@ impl Socks5Outcome {
 
 /// Metrics of a [`super::Socks5Proxy`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Socks5Counts {
+pub(crate) struct Socks5Counts {
     /// Active bytestreams.
-    pub active: usize,
+    pub(crate) active: usize,
     /// Destinations that wait for activation.
-    pub waiting: usize,
+    pub(crate) waiting: usize,
     /// Activated bytestreams, since the start.
-    pub activated: u64,
+    pub(crate) activated: u64,
     /// Relayed bytes, since the start.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Ended connections and bytestreams, in the order of [`Socks5Outcome::ALL`], since the start.
-    pub ended: [u64; Socks5Outcome::ALL.len()],
+    pub(crate) ended: [u64; Socks5Outcome::ALL.len()],
 }
