@@ -7,29 +7,39 @@
 //! # Pitfalls
 //!
 //! The log starts again at its beginning only after the writer has found nothing left to copy, so the writer's own
-//! `wal_autocheckpoint` must stay on: under steady load it is what bounds the log.
+//! `wal_autocheckpoint` must stay on: under steady load it is what bounds the log. Commits wait for that one, so the log is
+//! copied at short intervals when it is near its end, and little is left.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::Spawner;
 use store::StoreError;
+use tokio::sync::Notify;
 
 use crate::context::SqlContext;
 use crate::dialect::ConnectionPool;
+use crate::dialect::sqlite::CHECKPOINT_PAGES;
 
-/// Time from a commit to the checkpoint, if the last one copied many pages, and otherwise.
-const BUSY_DELAY: Duration = Duration::from_millis(250);
-const QUIET_DELAY: Duration = Duration::from_secs(1);
-/// What many pages are.
-const MANY_PAGES: u64 = 1000;
+/// Time from a commit to the checkpoint on an idle server.
+const IDLE_DELAY: Duration = Duration::from_secs(1);
+/// The same after a checkpoint that copied many pages.
+const LOADED_DELAY: Duration = Duration::from_millis(100);
+/// The same under load when the log is about to start again.
+const NEAR_END_DELAY: Duration = Duration::from_millis(20);
+/// Pages copied by one checkpoint from which the server counts as loaded.
+const MANY_PAGES: u64 = 200;
+/// Pages copied by one checkpoint that are worth a short delay near the end of the log, so that an idle server with a long log writes at most
+/// one checkpoint a second.
+const FEW_PAGES: u64 = 16;
+/// Pages of the log from which its end is near.
+const NEAR_END: u64 = CHECKPOINT_PAGES as u64 * 3 / 4;
 
 /// The task that writes checkpoints; it ends with [`Checkpointer::close`] or when the value is dropped.
 pub(crate) struct Checkpointer {
     context: Arc<SqlContext>,
     pool: ConnectionPool,
-    closed: Arc<AtomicBool>,
+    closing: Arc<Notify>,
 }
 
 impl Checkpointer {
@@ -38,9 +48,9 @@ impl Checkpointer {
         context: Arc<SqlContext>,
         spawner: &dyn Spawner,
     ) -> Checkpointer {
-        let closed = Arc::new(AtomicBool::new(false));
-        spawner.spawn("store-checkpoints", Box::pin(run(pool.clone(), context.clone(), closed.clone())));
-        Checkpointer { context, pool, closed }
+        let closing = Arc::<Notify>::default();
+        spawner.spawn("store-checkpoints", Box::pin(run(pool.clone(), context.clone(), closing.clone())));
+        Checkpointer { context, pool, closing }
     }
 
     pub(crate) async fn close(&self) {
@@ -49,7 +59,8 @@ impl Checkpointer {
     }
 
     fn end(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closing.notify_one();
+        // It waits for a commit first.
         self.context.committed.notify_one();
     }
 }
@@ -60,27 +71,35 @@ impl Drop for Checkpointer {
     }
 }
 
-async fn run(pool: ConnectionPool, context: Arc<SqlContext>, closed: Arc<AtomicBool>) {
-    let (mut delay, mut copied_before) = (QUIET_DELAY, 0);
+async fn run(pool: ConnectionPool, context: Arc<SqlContext>, closing: Arc<Notify>) {
+    let (mut delay, mut copied_before) = (IDLE_DELAY, 0);
     loop {
         context.committed.notified().await;
-        if closed.load(Ordering::Acquire) {
-            return;
-        }
-        tokio::time::sleep(delay).await;
-        if closed.load(Ordering::Acquire) {
+        if tokio::time::timeout(delay, closing.notified()).await.is_ok() {
             return;
         }
         delay = match checkpoint(&pool, &context).await {
             Ok(copied) => {
-                // The count begins again with the journal.
-                let new = copied.checked_sub(copied_before).unwrap_or(copied);
+                let delay = delay_after(copied, copied_before);
                 copied_before = copied;
-                if new >= MANY_PAGES { BUSY_DELAY } else { QUIET_DELAY }
+                delay
             }
             // The writer's own checkpoints continue, and report it to a caller if the disk is full.
-            Err(_) => QUIET_DELAY,
+            Err(_) => IDLE_DELAY,
         };
+    }
+}
+
+/// The delay after a checkpoint, by the pages of the log that are copied after it and were before it.
+fn delay_after(copied: u64, copied_before: u64) -> Duration {
+    // The count begins again with the log.
+    let new = copied.checked_sub(copied_before).unwrap_or(copied);
+    if copied >= NEAR_END && new >= FEW_PAGES {
+        NEAR_END_DELAY
+    } else if new >= MANY_PAGES {
+        LOADED_DELAY
+    } else {
+        IDLE_DELAY
     }
 }
 
@@ -94,6 +113,25 @@ mod tests {
     use super::*;
     use crate::test_spawner::HandleSpawner;
     use crate::{DatabaseOptions, SqlStores};
+
+    #[test]
+    fn the_log_is_copied_at_short_intervals_only_near_its_end_and_under_load() {
+        let near = NEAR_END;
+        for (copied_before, copied, delay) in [
+            (0, 0, IDLE_DELAY),
+            (0, MANY_PAGES - 1, IDLE_DELAY),
+            (0, MANY_PAGES, LOADED_DELAY),
+            (near - 20, near, NEAR_END_DELAY),
+            (near, near + MANY_PAGES, NEAR_END_DELAY),
+            // One commit a second on a long log.
+            (near, near + FEW_PAGES - 1, IDLE_DELAY),
+            // The log has started again.
+            (near + 4000, MANY_PAGES, LOADED_DELAY),
+            (near + 4000, 20, IDLE_DELAY),
+        ] {
+            assert_eq!(delay_after(copied, copied_before), delay, "from {copied_before} to {copied}");
+        }
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn committed_pages_are_copied_while_a_transaction_is_open() {
@@ -109,12 +147,12 @@ mod tests {
         let mut writing = stores.pools[1].acquire(&stores.context).await.unwrap();
         writing.execute("PRAGMA query_only = 0", &[]).await.unwrap();
         writing.execute("BEGIN IMMEDIATE", &[]).await.unwrap();
-        let pages = checkpoint(&stores.checkpointer.pool, &stores.context).await.unwrap();
-        assert!(pages > 0, "the account is in the journal");
+        let pages = checkpoint(&stores.checkpointer.as_ref().unwrap().pool, &stores.context).await.unwrap();
+        assert!(pages > 0, "the account is in the log");
         writing.execute("ROLLBACK", &[]).await.unwrap();
         writing.discard();
 
-        // The database without its journal has the account.
+        // The database without its log has the account.
         let copy = directory.join("copy.db");
         std::fs::copy(directory.join("throng.db"), &copy).unwrap();
         let url = format!("sqlite:{}", copy.display());

@@ -17,6 +17,8 @@ pub(crate) struct SqlContext {
     pub(crate) round_trips: AtomicU64,
     /// Transactions committed by the writer.
     pub(crate) commits: AtomicU64,
+    /// Transactions that ran again after a conflict or a lost connection.
+    pub(crate) write_retries: AtomicU64,
     /// Notified after each of them.
     pub(crate) committed: Notify,
     /// Duration of the writer's transactions from begin to commit, in microseconds.
@@ -34,6 +36,7 @@ impl SqlContext {
             clock,
             round_trips: AtomicU64::new(0),
             commits: AtomicU64::new(0),
+            write_retries: AtomicU64::new(0),
             committed: Notify::new(),
             commit_time: Arc::new(Histogram::new(LATENCY_BUCKETS_MICROS)),
             commit_size: Arc::new(Histogram::new(SIZE_BUCKETS)),

@@ -1,18 +1,31 @@
-//! Translation of database errors into storage errors, each with one sentence.
-//!
-//! Codes are those of <https://www.sqlite.org/rescode.html>; extended codes carry the primary one in their low byte.
+//! Translation of database errors into storage errors, each with one sentence. Each dialect classifies its codes.
 
+use sqlx::mysql::MySqlDatabaseError;
+use sqlx::postgres::PgDatabaseError;
 use store::{StoreError, StoreErrorKind};
+
+use crate::dialect::{mysql, postgres, sqlite};
 
 pub(crate) fn from_sqlx(error: sqlx::Error) -> StoreError {
     let (kind, message) = match &error {
         sqlx::Error::Database(database) => {
-            let code = database.code().and_then(|code| code.parse::<u32>().ok());
-            sqlite_code(code.map(|code| code & 255))
+            if let Some(error) = database.try_downcast_ref::<PgDatabaseError>() {
+                postgres::classify(error)
+            } else if let Some(error) = database.try_downcast_ref::<MySqlDatabaseError>() {
+                mysql::classify(error)
+            } else {
+                sqlite::classify(database.code().and_then(|code| code.parse::<u32>().ok()))
+            }
         }
         sqlx::Error::PoolTimedOut => (StoreErrorKind::Timeout, "timed out waiting for a database connection"),
         sqlx::Error::PoolClosed => (StoreErrorKind::Unavailable, "the database is closed"),
-        sqlx::Error::WorkerCrashed | sqlx::Error::Io(_) | sqlx::Error::Tls(_) => {
+        // The form that errors of rustls take in a handshake.
+        sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            (StoreErrorKind::Unavailable, "cannot encrypt the connection to the database")
+        }
+        sqlx::Error::Tls(_) => (StoreErrorKind::Unavailable, "cannot encrypt the connection to the database"),
+        // The server breaks its protocol when it ends in the middle of an answer.
+        sqlx::Error::WorkerCrashed | sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => {
             (StoreErrorKind::Unavailable, "cannot reach the database")
         }
         sqlx::Error::Configuration(_) => (StoreErrorKind::Setup, "the storage URL is invalid"),
@@ -24,23 +37,6 @@ pub(crate) fn from_sqlx(error: sqlx::Error) -> StoreError {
         _ => (StoreErrorKind::Internal, "the database rejected a statement"),
     };
     StoreError::new(kind, message).with_source(error)
-}
-
-fn sqlite_code(primary: Option<u32>) -> (StoreErrorKind, &'static str) {
-    match primary {
-        Some(5 | 6) => (StoreErrorKind::Conflict, "the database is locked by another program"),
-        Some(8 | 3) => (StoreErrorKind::Setup, "the database is read-only"),
-        // Only the step budget of a search interrupts a statement.
-        Some(9) => (StoreErrorKind::TooBroad, "the search exceeded its limit of rows"),
-        Some(10) => (StoreErrorKind::Unavailable, "disk I/O error"),
-        Some(13) => (StoreErrorKind::Unavailable, "the disk is full"),
-        Some(14) => (StoreErrorKind::Setup, "cannot open the database"),
-        Some(11) => (StoreErrorKind::Corrupt, "the database is damaged"),
-        Some(26) => (StoreErrorKind::Setup, "the file is not a database"),
-        Some(18) => (StoreErrorKind::TooLarge, "the value is too large for the database"),
-        Some(19) => (StoreErrorKind::Conflict, "another program is writing to the database"),
-        _ => (StoreErrorKind::Internal, "the database rejected a statement"),
-    }
 }
 
 /// Clones the error for another caller of the same transaction.
@@ -62,4 +58,12 @@ pub(crate) fn deadline_exceeded() -> StoreError {
 
 pub(crate) fn corrupt(message: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, message)
+}
+
+pub(crate) fn unreachable() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, "cannot reach the database")
+}
+
+pub(crate) fn connect_timeout() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, "cannot reach the database in time")
 }

@@ -1,27 +1,30 @@
-//! Read-only inspection of a database: no file is created, no schema migrated, no journal checkpointed.
+//! Read-only inspection of a database: no file is created, no schema migrated, no write-ahead log checkpointed.
 //!
 //! Not implemented: an integrity check of the pages, which takes as long as reading the whole database.
 //!
 //! # Pitfalls
 //!
 //! SQLite in WAL mode writes two files beside the database even for readers. The database is therefore opened as
-//! `immutable`, and changes that are still in the journal of a killed program are not visible.
+//! `immutable`, and changes that are still in the log of a killed program are not visible.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 use store::{StoreError, StoreErrorKind};
 
-use crate::dialect::{Dialect, sqlite};
-use crate::{error, migrate};
+use crate::context::SqlContext;
+use crate::dialect::{Dialect, PoolLimits, sqlite};
+use crate::location::Location;
+use crate::{DatabaseOptions, error, migrate};
 
 /// Result of an inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseState {
     /// There is no database; opening would create one.
     Missing,
-    /// Everything visible is in the journal of a program that was killed or is running.
+    /// Everything visible is in the write-ahead log of a program that was killed or is running.
     JournalOnly,
     /// A database of this program. Opening would migrate it from its schema to the newest.
     Schema {
@@ -36,9 +39,10 @@ pub enum DatabaseState {
 ///
 /// # Errors
 /// `Setup` with one sentence where opening it would fail, as far as an inspection can tell.
-pub async fn inspect(url: &str) -> Result<DatabaseState, StoreError> {
-    let path = crate::database_path(url)?;
-    let shown = format!("the database {}", path.display());
+pub async fn inspect(url: &str, password_file: Option<&Path>) -> Result<DatabaseState, StoreError> {
+    let location = Location::parse(url)?.with_password_file(password_file)?;
+    let shown = location.shown();
+    let Some(path) = location.path().map(Path::to_owned) else { return inspect_server(&location).await };
     if path.is_dir() {
         return Err(setup(format!("{} is a directory, not a database", path.display())));
     }
@@ -49,7 +53,7 @@ pub async fn inspect(url: &str) -> Result<DatabaseState, StoreError> {
         Ok(_) => {}
     }
     let read = read_schema(&path).await;
-    if has_journal(&path) && !matches!(&read, Ok((_, Some(_)))) {
+    if has_wal(&path) && !matches!(&read, Ok((_, Some(_)))) {
         return Ok(DatabaseState::JournalOnly);
     }
     let about = |error| {
@@ -63,18 +67,33 @@ pub async fn inspect(url: &str) -> Result<DatabaseState, StoreError> {
     let Some(version) = version else {
         return Err(setup(format!("{shown} contains the tables of another program")));
     };
-    let newest = migrate::SQLITE_MIGRATIONS.len() as u64;
+    let newest = migrate::newest(migrate::SQLITE_MIGRATIONS);
     if version > newest {
         return Err(setup(migrate::newer_schema_message(&shown, version, migrate::SQLITE_MIGRATIONS)));
     }
     Ok(DatabaseState::Schema { version, newest })
 }
 
-/// Whether a killed or running program has left a journal.
-fn has_journal(path: &Path) -> bool {
-    let mut journal = path.as_os_str().to_owned();
-    journal.push("-wal");
-    std::fs::metadata(Path::new(&journal)).is_ok_and(|file| file.len() > 0)
+/// Inspects a database on a server.
+async fn inspect_server(location: &Location) -> Result<DatabaseState, StoreError> {
+    let pool = location.reading_pool(&DatabaseOptions::default(), "check", PoolLimits::at_most(1));
+    let context = SqlContext::new(location.dialect(), Arc::new(base::SystemClock::new()));
+    let shown = location.shown();
+    let about =
+        |error: StoreError| StoreError::new(error.kind, format!("cannot use {shown}")).with_source(error);
+    let mut conn = pool.acquire_now(&context).await.map_err(about)?;
+    let version = migrate::schema_version(&mut conn, &shown).await?;
+    drop(conn);
+    pool.close().await;
+    let newest = migrate::newest(context.dialect.migrations());
+    Ok(version.map_or(DatabaseState::Missing, |version| DatabaseState::Schema { version, newest }))
+}
+
+/// Whether a killed or running program has left a write-ahead log.
+fn has_wal(path: &Path) -> bool {
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    std::fs::metadata(Path::new(&wal)).is_ok_and(|file| file.len() > 0)
 }
 
 /// The names of the tables, and the schema version if it is a database of this program.

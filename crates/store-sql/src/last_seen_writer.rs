@@ -17,7 +17,7 @@ use store::{AddressId, LastActivity};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::tables::last_seen;
-use crate::writer::{DbTask, TransactionWriter};
+use crate::writer::{Owner, TransactionWriter};
 
 /// Entries in one transaction; a few milliseconds.
 const ROWS_PER_TRANSACTION: usize = 512;
@@ -160,9 +160,8 @@ async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
             chunk.iter().filter(|(owner, _)| maps.writing.contains_key(owner)).cloned().collect::<Vec<_>>()
         };
         let bytes = rows.len() * 64;
-        let work: DbTask<()> =
-            Box::new(move |conn| Box::pin(async move { last_seen::put(conn, &rows).await }));
-        let done = writer.call(bytes, work).await;
+        let done =
+            writer.call(Owner::None, bytes, rows, |conn, rows| Box::pin(last_seen::put(conn, rows))).await;
         let maps = &mut *entries.maps.lock();
         for (owner, _) in chunk {
             if let Some(seen) = maps.writing.remove(owner)

@@ -1,19 +1,22 @@
-//! Storage in SQL databases: SQLite, with one set of statements that PostgreSQL and MySQL can share.
+//! Storage in SQL databases: SQLite, PostgreSQL and MySQL or MariaDB, with one set of statements.
 //!
-//! Reads come from a pool; logins are batched (`login_batcher`); every write goes through one bounded queue and is
+//! Reads come from a pool; logins are batched (`login_batcher`); every write goes through a bounded queue and is
 //! answered when its transaction is on the disk (`writer`), except logout times (`last_seen_writer`). Reads have
 //! deadlines, and so has the time that a write waits for its turn.
 //!
-//! A new kind of data is a file in `tables/` that implements its trait, with its line in `tables!` there, and a migration. A
-//! new database is a file in `dialect/`, a variant in the enums there, and its migrations.
+//! A new kind of data is a file in `tables/` that implements its trait, with its line in `tables!` there, and a migration
+//! for each database. A new database is a file in `dialect/`, a variant in the enums there and in
+//! `location`, and its migrations.
 //!
 //! Not implemented: reading from replicas.
 //!
 //! # Pitfalls
 //!
-//! Read connections refuse to write (`query_only`), so a statement that changes anything must be sent through the
-//! writer.
+//! Read connections refuse to write, so a statement that changes anything must be sent through the writer. Several
+//! nodes write at the same time: what a write reads before it decides must belong to an account that it names as its
+//! [`writer::Owner`], whose row is locked.
 
+mod backup;
 mod batch_receiver;
 mod checkpointer;
 mod context;
@@ -21,9 +24,13 @@ mod dialect;
 mod error;
 mod inspect;
 mod last_seen_writer;
+mod location;
 mod login_batcher;
 mod migrate;
 mod options;
+#[cfg(test)]
+mod plan_tests;
+mod pool_keeper;
 mod roster_label;
 mod tables;
 #[cfg(test)]
@@ -39,30 +46,35 @@ use base::count::Histogram;
 use base::{Clock, Spawner};
 use checkpointer::Checkpointer;
 use context::SqlContext;
-use dialect::ConnectionPool;
-use dialect::sqlite::{self, PoolPurpose, SqliteDialect};
+use dialect::sqlite;
+use dialect::{ConnectionPool, PoolLimits};
 use last_seen_writer::LastSeenWriter;
+use location::Location;
 use login_batcher::LoginBatcher;
+use pool_keeper::PoolKeeper;
 use store::{StoreError, StoreErrorKind, StoreFuture, Stores};
 use tokio::sync::Semaphore;
-use writer::{DbTask, TransactionWriter};
+use writer::{ReadFn, TransactionWriter};
 
+pub use backup::backup;
 pub use dialect::PoolStats;
 pub use inspect::{DatabaseState, inspect};
 pub use options::DatabaseOptions;
 
-/// The file of a storage address.
+/// The file of a storage URL; `None` for a database on a server.
 ///
 /// # Errors
-/// `Setup` with one sentence when the address is wrong.
-pub fn database_path(url: &str) -> Result<PathBuf, StoreError> {
-    if !url.starts_with("sqlite:") {
-        let kind = url.split(':').next().unwrap_or_default();
-        let message =
-            format!("storage of kind \"{kind}\" is not supported; write sqlite: and the path of a file");
-        return Err(StoreError::new(StoreErrorKind::Setup, message));
-    }
-    sqlite::path(url)
+/// `Setup` with one sentence when the URL is wrong.
+pub fn database_path(url: &str) -> Result<Option<PathBuf>, StoreError> {
+    Ok(Location::parse(url)?.path().map(Path::to_owned))
+}
+
+/// The database of a storage URL in messages, without a password: "the PostgreSQL database chat at db.example:5432".
+///
+/// # Errors
+/// `Setup` with one sentence when the URL is wrong.
+pub fn database_name(url: &str) -> Result<String, StoreError> {
+    Ok(Location::parse(url)?.shown())
 }
 
 /// Large rosters that are read for logins at a time, of at most [`store::roster::MAX_ROSTER_BYTES`] each.
@@ -82,10 +94,13 @@ fn concurrent_searches(pool_size: u32) -> usize {
 
 /// A database that implements all storage traits.
 pub struct SqlStores {
-    path: PathBuf,
+    location: Location,
     context: Arc<SqlContext>,
     pools: [ConnectionPool; 3],
-    checkpointer: Checkpointer,
+    /// For SQLite.
+    checkpointer: Option<Checkpointer>,
+    /// For a server.
+    pool_keeper: Option<PoolKeeper>,
     writer: Arc<TransactionWriter>,
     last_seen_writer: LastSeenWriter,
     login_batcher: LoginBatcher,
@@ -103,7 +118,7 @@ pub struct SqlStores {
 impl SqlStores {
     /// Opens a database, creates it if it is missing and the options allow that, and migrates its schema.
     ///
-    /// `url` is `sqlite:PATH`. The tasks of the database run on `spawner`, which must be a tokio runtime's; they end
+    /// `url` is `sqlite:PATH`, `postgres://…` or `mysql://…`. The tasks of the database run on `spawner`, which must be a tokio runtime's; they end
     /// with [`SqlStores::close`] or when the value is dropped.
     ///
     /// # Errors
@@ -115,29 +130,40 @@ impl SqlStores {
         clock: Arc<dyn Clock>,
         spawner: &dyn Spawner,
     ) -> Result<Arc<SqlStores>, StoreError> {
-        let path = database_path(url)?;
-        sqlite::ensure_usable(&path, options.create)?;
-        let pool = |purpose, size, cache| sqlite::pool(&path, options, purpose, size, cache);
-        // Logins have one small hot set of pages; the writer and the readers touch arbitrary pages.
-        let writing = pool((PoolPurpose::Write, "write"), 1, options.cache_bytes);
-        let reading = pool((PoolPurpose::Read, "read"), options.pool_size, options.cache_bytes);
-        let logins = pool((PoolPurpose::Read, "login"), options.login_connections, options.cache_bytes);
-        let context = SqlContext::new(Box::new(SqliteDialect), clock);
+        let location = Location::parse(url)?.with_password_file(options.password_file.as_deref())?;
+        if let Some(path) = location.path() {
+            sqlite::ensure_usable(path, options.create)?;
+        }
+        let writing = location.writing_pool(options, "write");
+        let kept = if location.path().is_some() { 0 } else { options.min_connections };
+        let reads = PoolLimits::at_most(options.pool_size).with_min(kept);
+        let reading = location.reading_pool(options, "read", reads);
+        let logins = location.reading_pool(options, "login", PoolLimits::exactly(options.login_connections));
+        let context = SqlContext::new(location.dialect(), clock);
 
-        let shown = format!("the database {}", path.display());
+        let shown = location.shown();
         let about =
             |error: StoreError| StoreError::new(error.kind, format!("cannot use {shown}")).with_source(error);
-        let mut conn = writing.acquire(&context).await.map_err(about)?;
-        migrate::migrate(&mut conn, migrate::SQLITE_MIGRATIONS, &shown).await.map_err(|error| match error
-            .kind
-        {
+        let mut conn = writing.acquire_now(&context).await.map_err(about)?;
+        migrate::migrate(&mut conn, &shown).await.map_err(|error| match error.kind {
             StoreErrorKind::Setup if error.message().starts_with(&shown) => error,
             _ => about(error),
         })?;
         drop(conn);
+        let pools = [writing, reading, logins];
+        let pool_keeper = match location.path() {
+            Some(_) => None,
+            None => Some(PoolKeeper::start(&pools, spawner, options).await),
+        };
+        let [writing, _, logins] = &pools;
 
-        let checkpoints = pool((PoolPurpose::Read, "checkpoint"), 1, 0);
-        let writer = Arc::new(TransactionWriter::start(writing.clone(), context.clone(), spawner, options));
+        let writer = Arc::new(TransactionWriter::start(
+            writing,
+            &context,
+            spawner,
+            options,
+            location.writers(options),
+        ));
         Ok(Arc::new(SqlStores {
             last_seen_writer: LastSeenWriter::start(
                 writer.clone(),
@@ -145,23 +171,26 @@ impl SqlStores {
                 options.last_seen_flush_interval,
             ),
             writer,
-            checkpointer: Checkpointer::start(checkpoints, context.clone(), spawner),
+            checkpointer: location
+                .checkpoint_pool(options)
+                .map(|pool| Checkpointer::start(pool, context.clone(), spawner)),
             login_batcher: LoginBatcher::start(logins.clone(), context.clone(), spawner, options),
-            pools: [writing, reading, logins],
+            pool_keeper,
+            pools,
             context,
             large_roster_permits: Semaphore::new(CONCURRENT_LARGE_ROSTERS),
             search_permits: Semaphore::new(concurrent_searches(options.pool_size)),
             searches_queued: AtomicUsize::new(0),
-            path,
+            location,
             reads_queued: AtomicUsize::new(0),
             max_reads_queued: options.max_queued,
             read_deadline: options.read_deadline,
         }))
     }
 
-    /// The database file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The database file, if the database is a file.
+    pub fn path(&self) -> Option<&Path> {
+        self.location.path()
     }
 
     /// All storage traits as the bundle that the server passes around.
@@ -177,6 +206,11 @@ impl SqlStores {
     /// Transactions that the writer has committed; under concurrent writes far fewer than requests.
     pub fn commits(&self) -> u64 {
         self.context.commits.load(Ordering::Relaxed)
+    }
+
+    /// Transactions that ran again after a conflict or a lost connection.
+    pub fn write_retries(&self) -> u64 {
+        self.context.write_retries.load(Ordering::Relaxed)
     }
 
     /// Current waiting times and queue sizes.
@@ -198,32 +232,47 @@ impl SqlStores {
         self.last_seen_writer.close().await;
         self.writer.close().await;
         self.login_batcher.close().await;
-        self.checkpointer.close().await;
-        // The writing connection last: the last one to close checkpoints the journal into the file.
+        if let Some(checkpointer) = &self.checkpointer {
+            checkpointer.close().await;
+        }
+        if let Some(keeper) = &self.pool_keeper {
+            keeper.close();
+        }
+        // The writing connection last: the last one to close checkpoints the write-ahead log into the file.
         for pool in self.pools.iter().rev() {
             pool.close().await;
         }
     }
 
     /// Reads on any free connection.
-    fn read<T: Send + 'static>(&self, work: DbTask<T>) -> StoreFuture<'_, T> {
-        self.read_with_permit(None, work)
+    fn read<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        args: A,
+        work: ReadFn<A, T>,
+    ) -> StoreFuture<'_, T> {
+        self.read_with_permit(None, args, work)
     }
 
     /// Runs a user search: like [`Self::read`], a few at a time. The deadline includes the wait.
-    fn read_search<T: Send + 'static>(&self, work: DbTask<T>) -> StoreFuture<'_, T> {
+    fn read_search<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        args: A,
+        work: ReadFn<A, T>,
+    ) -> StoreFuture<'_, T> {
         Box::pin(async move {
             let _place = QueueSlot::acquire(&self.searches_queued, MAX_QUEUED_SEARCHES)?;
-            self.read_with_permit(Some(&self.search_permits), work).await
+            self.read_with_permit(Some(&self.search_permits), args, work).await
         })
     }
 
     /// Reads on any free connection. A permit of `few` is acquired first, so that a call waiting for one holds no
-    /// connection.
-    fn read_with_permit<'a, T: Send + 'static>(
+    /// connection. A read whose connection was lost runs once more: the server may have been restarted since the connection
+    /// was used last.
+    fn read_with_permit<'a, A: Send + Sync + 'static, T: Send + 'static>(
         &'a self,
         few: Option<&'a Semaphore>,
-        work: DbTask<T>,
+        args: A,
+        work: ReadFn<A, T>,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
             let _place = QueueSlot::acquire(&self.reads_queued, self.max_reads_queued)?;
@@ -232,11 +281,20 @@ impl SqlStores {
                     Some(few) => Some(few.acquire().await.map_err(|_| error::unavailable())?),
                     None => None,
                 };
-                let mut conn = self.pools[1].acquire(&self.context).await?;
-                work(&mut conn).await
+                match self.read_once(&args, work).await {
+                    Err(error) if error.kind == StoreErrorKind::Unavailable && self.path().is_none() => {
+                        self.read_once(&args, work).await
+                    }
+                    result => result,
+                }
             };
             tokio::time::timeout(self.read_deadline, reading).await.map_err(|_| error::deadline_exceeded())?
         })
+    }
+
+    async fn read_once<A: Sync, T>(&self, args: &A, work: ReadFn<A, T>) -> Result<T, StoreError> {
+        let mut conn = self.pools[1].acquire(&self.context).await?;
+        work(&mut conn, args).await
     }
 }
 

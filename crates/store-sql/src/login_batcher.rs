@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use base::Spawner;
 use store::logins::judge;
-use store::{AccountSecrets, ProofFn, StoreError, StoreFuture};
+use store::{AccountSecrets, ProofFn, StoreError, StoreErrorKind, StoreFuture};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::batch_receiver::BatchReceiver;
@@ -209,31 +209,54 @@ async fn run_batches(
         // Each request is in one of the two, and a right proof moves it: both statements hold all waiting requests.
         debug_assert!(before.len() + after.len() <= SizedStatement::MAX);
         if !before.is_empty() {
-            let found = match connection(&mut held, &pool, &context).await {
-                Ok(mut conn) => {
-                    let accounts: Vec<&str> = before.iter().map(|ask| ask.account.as_ref()).collect();
-                    let found = tables::secrets(&mut conn, &accounts).await;
-                    // After a failure the pool decides whether the connection is still good.
-                    held = found.is_ok().then_some(conn);
-                    found
+            let accounts: Vec<&str> = before.iter().map(|ask| ask.account.as_ref()).collect();
+            let mut attempts = Attempts::default();
+            let found = loop {
+                let found = match connection(&mut held, &pool, &context).await {
+                    Ok(mut conn) => {
+                        let found = tables::secrets(&mut conn, &accounts).await;
+                        // After a failure the pool decides whether the connection is still good.
+                        held = found.is_ok().then_some(conn);
+                        found
+                    }
+                    Err(error) => Err(error),
+                };
+                if !attempts.again(&found) {
+                    break found;
                 }
-                Err(error) => Err(error),
             };
             send_results(&mut before, found, |reply, found| after.extend(reply.found(found)));
         }
         after.retain(|ask| !ask.reply.is_closed());
         if !after.is_empty() {
-            let found = match connection(&mut held, &pool, &context).await {
-                Ok(mut conn) => {
-                    let accounts: Vec<_> = after.iter().map(|ask| ask.account).collect();
-                    let found = tables::logins(&mut conn, &accounts).await;
-                    held = found.is_ok().then_some(conn);
-                    found
+            let accounts: Vec<_> = after.iter().map(|ask| ask.account).collect();
+            let mut attempts = Attempts::default();
+            let found = loop {
+                let found = match connection(&mut held, &pool, &context).await {
+                    Ok(mut conn) => {
+                        let found = tables::logins(&mut conn, &accounts).await;
+                        held = found.is_ok().then_some(conn);
+                        found
+                    }
+                    Err(error) => Err(error),
+                };
+                if !attempts.again(&found) {
+                    break found;
                 }
-                Err(error) => Err(error),
             };
             send_results(&mut after, found, AfterProof::found);
         }
+    }
+}
+
+/// Whether to read again: once, over another connection, since the server may have been restarted between two logins.
+#[derive(Default)]
+struct Attempts(u32);
+
+impl Attempts {
+    fn again<T>(&mut self, result: &Result<T, StoreError>) -> bool {
+        self.0 += 1;
+        self.0 < 2 && result.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Unavailable)
     }
 }
 
@@ -242,7 +265,8 @@ async fn connection(
     pool: &ConnectionPool,
     context: &Arc<SqlContext>,
 ) -> Result<DbConnection, StoreError> {
-    match held.take() {
+    // A stale connection goes back to the pool, which tests it.
+    match held.take().filter(|conn| !conn.is_stale()) {
         Some(conn) => Ok(conn),
         None => pool.acquire(context).await,
     }

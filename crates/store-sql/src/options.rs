@@ -1,5 +1,6 @@
 //! Options of a database, with sensible defaults.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options of a database.
@@ -7,13 +8,22 @@ use std::time::Duration;
 pub struct DatabaseOptions {
     /// Whether to create a missing database.
     pub create: bool,
-    /// Connections that read. They are opened on demand.
+    /// File with the password of the database's user, so that the URL needs none. Not for SQLite.
+    pub password_file: Option<PathBuf>,
+    /// Connections that read, at most. They are opened on demand.
     pub pool_size: u32,
+    /// Connections that read, at least: opened at the start, and not closed while they are idle. Not for SQLite.
+    pub min_connections: u32,
+    /// A connection above the minimum that was not used for so long is closed. Not for SQLite.
+    pub idle_timeout: Duration,
+    /// Transactions that run at the same time, each on its own connection. SQLite has one.
+    pub writers: u32,
     /// Connections that read logins. One is best unless reads wait for a disk or a network.
     pub login_connections: u32,
     /// A read that takes longer fails with `Timeout`.
     pub read_deadline: Duration,
-    /// A write that has waited longer for its turn fails with `Timeout`. A write whose turn has come is waited for.
+    /// A write that has waited longer for its turn fails with `Timeout`. From its turn on it has the same time again, and is
+    /// waited for longer only while it is unknown whether a server has committed it.
     pub write_deadline: Duration,
     /// Requests that may wait: a limit each for writes, logins and other reads. More fail with `Overloaded` at once.
     /// Leaves room for a storm of reconnects: a waiting login holds some hundred bytes.
@@ -26,17 +36,32 @@ pub struct DatabaseOptions {
     pub login_batch_delay: Duration,
     /// How long logout times are collected before they are written; that much is lost when the program is killed.
     pub last_seen_flush_interval: Duration,
+    /// How long opening a connection may take, when the connection is over a network.
+    pub connect_timeout: Duration,
+    /// A statement of a write that takes longer is ended by the server (not SQLite), and its transaction runs again.
+    pub statement_timeout: Duration,
     /// How long to wait for another program that has locked the database.
     pub busy_timeout: Duration,
     /// Page cache of each connection in bytes (SQLite only).
     pub cache_bytes: u64,
 }
 
+impl DatabaseOptions {
+    /// After this time a server ends a statement of a write: the writer does not wait for it any longer.
+    pub(crate) fn write_statement_timeout(&self) -> Duration {
+        self.statement_timeout.min(self.write_deadline.max(Duration::from_secs(1)))
+    }
+}
+
 impl Default for DatabaseOptions {
     fn default() -> DatabaseOptions {
         DatabaseOptions {
             create: true,
+            password_file: None,
             pool_size: 12,
+            min_connections: 2,
+            idle_timeout: Duration::from_secs(600),
+            writers: 4,
             login_connections: 1,
             read_deadline: Duration::from_secs(5),
             write_deadline: Duration::from_secs(10),
@@ -45,6 +70,8 @@ impl Default for DatabaseOptions {
             write_batch_delay: Duration::from_millis(2),
             login_batch_delay: Duration::from_millis(1),
             last_seen_flush_interval: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(30),
             busy_timeout: Duration::from_secs(5),
             cache_bytes: 2 << 20,
         }

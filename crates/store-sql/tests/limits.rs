@@ -291,15 +291,15 @@ fn failed_writes_are_not_stored_and_stored_writes_do_not_fail() {
         let database = open(&directory.file(), &options).await.unwrap();
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
-        // While the first change holds the writer, a message, a second change and a late message are queued after it.
+        // While the first change holds the writer, a message and a second change are queued after it.
         let (first, first_there, first_go) = stop(&stores, ann);
         first_there.recv().unwrap();
         let mut early = stores.offline.append(vec![message(ann, "early")], store::Quota::messages_only(10));
         let (second, second_there, second_go) = stop(&stores, ann);
-        let mut late = stores.offline.append(vec![message(ann, "late")], store::Quota::messages_only(10));
         first_go.send(()).unwrap();
-        // At this point the early message is written, but not committed, and the late one has not had its turn.
+        // At this point the early message is written, but not committed. The late one is not in its group.
         second_there.recv().unwrap();
+        let mut late = stores.offline.append(vec![message(ann, "late")], store::Quota::messages_only(10));
         assert!(look(&mut early).await.is_pending() && look(&mut late).await.is_pending());
         tokio::time::sleep(deadline * 2).await;
         let early_result = look(&mut early).await;

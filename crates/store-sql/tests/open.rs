@@ -124,7 +124,7 @@ fn inspecting_a_database_changes_nothing_and_reports_what_opening_would_do() {
     let url = format!("sqlite:{}", directory.file().display());
     let look = || {
         let before = tree(&directory.0);
-        let found = runtime().block_on(throng_store_sql::inspect(&url));
+        let found = runtime().block_on(throng_store_sql::inspect(&url, None));
         assert_eq!(tree(&directory.0), before);
         found
     };

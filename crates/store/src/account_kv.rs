@@ -48,6 +48,10 @@ storage_need! {
         /// The value, if any.
         fn get(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, Option<Vec<u8>>>;
 
+        /// All values, ordered by key; empty for an account that does not exist. For exports: an account may hold as many
+        /// bytes as the limits of its features admit.
+        fn entries(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<(String, Vec<u8>)>>;
+
         /// Inserts or replaces values, all or none; of duplicate keys the last one counts. An account already over its
         /// limits may still replace values by smaller ones. Keys over [`MAX_KEY_BYTES`] fail with `TooLarge`.
         fn put(&self, owner: JidRef<'_>, values: Vec<(String, Vec<u8>)>, limits: AccountKvLimits) -> StoreFuture<'_, PutOutcome>;

@@ -61,6 +61,7 @@ pub mod observed;
 pub mod offline;
 mod page;
 pub mod roster;
+pub mod separate_auth;
 pub mod server_kv;
 pub mod tokens;
 pub mod user_search;
@@ -95,7 +96,7 @@ macro_rules! stores {
     ($($(#[$doc:meta])* $field:ident in $module:ident: $need:ident;)+) => {
         /// One backend, trait by trait. Cloning copies a reference count per field.
         ///
-        /// The fields may point to different backends (authentication separate from user data), but `logins` must see the
+        /// The fields may point to different backends (see [`separate_auth`]), but `logins` must see the
         /// writes of `accounts`, `roster`, `offline`, `blocklists` and `tokens`, and `user_search` those of `accounts` and
         /// `vcards`.
         #[derive(Clone)]

@@ -3,27 +3,41 @@
 //! Tables write each statement once, with `?` for values, and get the fragments that differ from a [`Dialect`].
 //! [`DbConnection`] carries statements and rows; it is an enum, so that tables need no type parameters.
 //!
+//! Numbers are 64-bit integers in every database. Keys and texts are compared and ordered by their code points, with
+//! case and trailing spaces, whatever the collation of the database.
+//!
 //! # Pitfalls
 //!
 //! Statements are prepared and cached by their text. Lists of varying length must go through [`SizedStatement`] to
 //! keep the number of texts small.
 
+pub(crate) mod mysql;
 mod pool;
+pub(crate) mod postgres;
+mod row;
 pub(crate) mod sqlite;
+mod statements;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
+use base::BoxFuture;
 use pool::{ConnectionLease, RawConnection};
-use sqlx::Row as _;
-use sqlx::sqlite::SqliteRow;
+use statements::{
+    literal_rows, literal_statements, pad_with_last, pad_with_last_pair, part_of_rows, plain_insert,
+};
 use store::{StoreError, StoreErrorKind};
+use tokio::time::Instant;
 
 use crate::context::SqlContext;
 use crate::error;
+use crate::migrate::Migration;
 
-pub(crate) use pool::ConnectionPool;
 pub use pool::PoolStats;
+pub(crate) use pool::{ConnectionPool, PoolLimits};
+pub(crate) use row::SqlRow;
+pub(crate) use statements::{LiteralRows, RowStatement, RowsStatement, SizedStatement, placeholders};
 
 /// SQL fragments that differ. The defaults are shared by SQLite and PostgreSQL.
 pub(crate) trait Dialect: Send + Sync {
@@ -38,11 +52,6 @@ pub(crate) trait Dialect: Send + Sync {
     /// Lists the tables of this database.
     fn list_tables(&self) -> &'static str;
 
-    /// Suffix of a `SELECT` whose rows will be updated.
-    fn for_update(&self) -> &'static str {
-        ""
-    }
-
     /// Expression that encodes bytes as hexadecimal text; NULL becomes an empty text.
     fn hex(&self, bytes: &str) -> String;
 
@@ -52,60 +61,106 @@ pub(crate) trait Dialect: Send + Sync {
     /// Aggregate that joins texts with line feeds, in any order.
     fn join_lines(&self, text: &str) -> String;
 
-    /// Inserts rows and ignores those whose key exists.
-    fn insert_new(&self, table: &str, columns: &[&str], rows: usize) -> String {
-        self.sql(&format!("{} ON CONFLICT DO NOTHING", plain_insert(table, columns, rows)))
+    /// Aggregate that adds up numbers; 0 for no rows.
+    fn sum(&self, number: &str) -> String {
+        format!("coalesce(sum({number}), 0)")
     }
 
-    /// Inserts rows and replaces all other columns of those whose key exists.
+    /// Table of this number of bound values, for the body of a common table expression.
+    fn value_list(&self, _column: &str, values: usize) -> String {
+        format!("VALUES {}", vec!["(?)"; values].join(", "))
+    }
+
+    /// Suffix of a `SELECT` that locks its rows until the end of the transaction; `None` where there is only one
+    /// writing transaction at a time.
+    fn lock_rows(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// A statement that locks the accounts with these ids or addresses, which are lists of literals, in the order of the
+    /// ids; empty where there is only one writing transaction at a time.
+    fn lock_accounts(&self, _ids: &str, _names: &str) -> String {
+        String::new()
+    }
+
+    /// Logins that may be joined in one text.
+    fn max_joined_logins(&self) -> usize {
+        SizedStatement::MAX
+    }
+
+    /// Whether `(a, b) > (?, ?)` is a range of an index on both columns.
+    fn ranges_of_rows(&self) -> bool {
+        true
+    }
+
+    /// Statements that acquire and release the lock that keeps nodes from migrating at the same time; empty where the
+    /// transaction of a migration does.
+    fn migration_lock(&self) -> [&'static str; 2] {
+        ["", ""]
+    }
+
+    /// Statements that let a connection take any time; empty where there are no limits.
+    fn remove_timeouts(&self) -> &'static str {
+        ""
+    }
+
+    /// A statement that reads a number, the least that it may be, and the problem if it is less.
+    fn requirement(&self) -> Option<(&'static str, u64, &'static str)> {
+        None
+    }
+
+    /// The migrations of this database.
+    fn migrations(&self) -> &'static [Migration];
+
+    /// How to write values into the text of a statement. Over a network one statement of any number of rows is better
+    /// than several prepared ones of fixed numbers. `None`: statements are always prepared.
+    fn literal_rows(&self) -> Option<LiteralRows> {
+        None
+    }
+
+    /// Inserts rows; fails with `Conflict` if the key of one exists.
+    fn insert(&self, table: &str, columns: &[&str], rows: usize) -> String {
+        self.sql(&plain_insert(table, columns, rows))
+    }
+
+    /// Inserts rows and ignores those whose key exists. The number of affected rows does not tell which: MySQL counts
+    /// both.
+    fn insert_new(&self, table: &str, columns: &[&str], rows: usize) -> String {
+        self.sql(&(plain_insert(table, columns, rows) + &self.insert_new_suffix(columns)))
+    }
+
+    /// End of [`Self::insert_new`].
+    fn insert_new_suffix(&self, _columns: &[&str]) -> String {
+        " ON CONFLICT DO NOTHING".to_owned()
+    }
+
+    /// Inserts rows and replaces all other columns of those whose key exists. A key occurs once.
     fn upsert(&self, table: &str, key: &[&str], others: &[&str], rows: usize) -> String {
         let columns: Vec<&str> = key.iter().chain(others).copied().collect();
+        self.sql(&(plain_insert(table, &columns, rows) + &self.upsert_suffix(key, others)))
+    }
+
+    /// End of [`Self::upsert`].
+    fn upsert_suffix(&self, key: &[&str], others: &[&str]) -> String {
         let set: Vec<String> = others.iter().map(|name| format!("{name} = excluded.{name}")).collect();
-        let insert = plain_insert(table, &columns, rows);
-        self.sql(&format!("{insert} ON CONFLICT ({}) DO UPDATE SET {}", key.join(", "), set.join(", ")))
+        format!(" ON CONFLICT ({}) DO UPDATE SET {}", key.join(", "), set.join(", "))
     }
 }
 
-fn plain_insert(table: &str, columns: &[&str], rows: usize) -> String {
-    let row = format!("({})", placeholders(columns.len()));
-    format!("INSERT INTO {table} ({}) VALUES {}", columns.join(", "), vec![row; rows].join(", "))
-}
+/// A connection that is kept for the next statement is returned to its pool if it was not used for so long.
+const STALE_AFTER: Duration = Duration::from_secs(30);
 
-/// `n` placeholders, separated by commas.
-pub(crate) fn placeholders(n: usize) -> String {
-    vec!["?"; n].join(", ")
-}
-
-/// One statement in several lengths, the powers of two.
-pub(crate) struct SizedStatement([(usize, String); 9]);
-
-impl SizedStatement {
-    /// The longest length.
-    pub(crate) const MAX: usize = 256;
-
-    pub(crate) fn new(text: impl Fn(usize) -> String) -> SizedStatement {
-        SizedStatement(std::array::from_fn(|power| (1 << power, text(1 << power))))
-    }
-
-    /// The shortest length that holds `n` values; the caller pads by repeating the last value. `n` is at most
-    /// [`Self::MAX`].
-    pub(crate) fn at_least(&self, n: usize) -> (usize, &str) {
-        let found = self.0.iter().find(|(size, _)| *size >= n).unwrap_or(&self.0[8]);
-        (found.0, &found.1)
-    }
-
-    /// The longest length that `n` values fill. `n` is at least 1.
-    pub(crate) fn at_most(&self, n: usize) -> (usize, &str) {
-        let found = self.0.iter().rev().find(|(size, _)| *size <= n).unwrap_or(&self.0[0]);
-        (found.0, &found.1)
-    }
-}
+/// Bytes of the values of a statement, in any form below the 16 MB that servers accept by default.
+const MAX_ROWS_BYTES: usize = 2 << 20;
 
 /// A value bound to a statement.
 #[derive(Clone, Copy)]
 pub(crate) enum Arg<'a> {
     Int(i64),
+    /// Text without U+0000: an address, a user name or a search key.
     Text(&'a str),
+    /// Text of any characters, for a column of that kind.
+    AnyText(&'a str),
     Bytes(&'a [u8]),
     Null,
 }
@@ -147,21 +202,60 @@ pub(crate) struct DbConnection {
     raw: Option<RawConnection>,
     /// A statement is running or was cut off. Such a connection is not returned to its pool.
     busy: bool,
+    /// The connection failed. Others of its pool have probably failed, too.
+    lost: bool,
+    /// A statement has failed since the transaction began.
+    failed: bool,
+    /// Statements run for their effect.
+    writes: u64,
+    /// Time for the answer to a statement, if it comes over a network.
+    deadline: Option<Duration>,
+    /// When the answers to all statements must have come, if they come over a network.
+    until: Option<Instant>,
+    last_used: Instant,
     lease: ConnectionLease,
     pub(crate) context: Arc<SqlContext>,
 }
 
 impl Drop for DbConnection {
     fn drop(&mut self) {
-        if let Some(line) = self.raw.take().filter(|_| !self.busy) {
-            self.lease.give_back(line);
+        let unchanged = !self.busy && self.deadline == self.lease.statement_deadline();
+        if let Some(line) = self.raw.take().filter(|_| unchanged) {
+            self.lease.give_back(line, self.last_used);
+        } else if self.lost {
+            self.lease.drop_idle();
         }
+    }
+}
+
+/// Waits for an answer. Without a limit a server that lost its power would be waited for until the system gives the
+/// connection up, which takes a quarter of an hour.
+async fn within<T>(
+    limit: Option<Duration>,
+    answer: BoxFuture<'_, Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    match limit {
+        None => answer.await,
+        Some(limit) => tokio::time::timeout(limit, answer)
+            .await
+            .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())),
     }
 }
 
 impl DbConnection {
     fn new(line: RawConnection, home: ConnectionLease, context: Arc<SqlContext>) -> DbConnection {
-        DbConnection { raw: Some(line), busy: false, lease: home, context }
+        DbConnection {
+            raw: Some(line),
+            busy: false,
+            lost: false,
+            failed: false,
+            writes: 0,
+            deadline: home.statement_deadline(),
+            until: None,
+            last_used: Instant::now(),
+            lease: home,
+            context,
+        }
     }
 
     /// Returns the connection for one statement and counts the statement.
@@ -173,24 +267,111 @@ impl DbConnection {
 
     fn end_statement<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
         let result = result.map_err(error::from_sqlx);
-        self.busy = result.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Unavailable);
+        self.last_used = Instant::now();
+        self.lost = result.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Unavailable);
+        self.busy = self.lost;
+        self.failed |= result.is_err();
         result
+    }
+
+    /// Lets statements take any time, as migrations may. The connection is closed after use.
+    pub(crate) async fn remove_deadlines(&mut self) -> Result<(), StoreError> {
+        self.deadline = None;
+        let sql = self.context.dialect.remove_timeouts();
+        if !sql.is_empty() {
+            self.execute_text(sql).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends statements at this time, if they go over a network.
+    pub(crate) fn set_deadline(&mut self, until: Instant) {
+        self.until = Some(until);
+    }
+
+    /// Time for the answer to the next statement.
+    fn time_left(&self) -> Option<Duration> {
+        let left = self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        self.deadline.map(|deadline| deadline.min(left))
+    }
+
+    /// Begins to notice failed statements.
+    pub(crate) fn begin_transaction(&mut self) {
+        self.failed = false;
+    }
+
+    /// Whether a statement has failed since [`Self::begin_transaction`].
+    pub(crate) fn statement_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Statements run for their effect so far.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// Whether a connection over a network was not used for so long that it may be lost. Its pool tests it.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.deadline.is_some() && self.last_used.elapsed() >= STALE_AFTER
+    }
+
+    /// Whether the connection itself has failed.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
     }
 
     /// Runs a statement for its effect; returns the number of affected rows.
     pub(crate) async fn execute(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<u64, StoreError> {
+        self.writes += 1;
+        let limit = self.time_left();
         let result = match self.begin_statement()? {
             RawConnection::Sqlite(line) => sqlite::execute(line, sql, args).await,
+            RawConnection::Postgres(line) => within(limit, postgres::execute(line, sql, args)).await,
+            RawConnection::MySql(line) => within(limit, mysql::execute(line, sql, args)).await,
+        };
+        self.end_statement(result)
+    }
+
+    /// Runs a text of one or several statements without bound values; returns the number of affected rows.
+    pub(crate) async fn execute_text(&mut self, sql: &str) -> Result<u64, StoreError> {
+        self.writes += 1;
+        let limit = self.time_left();
+        let result = match self.begin_statement()? {
+            RawConnection::Sqlite(line) => sqlite::execute_text(line, sql).await,
+            RawConnection::Postgres(line) => within(limit, postgres::execute_text(line, sql)).await,
+            RawConnection::MySql(line) => within(limit, mysql::execute_text(line, sql)).await,
         };
         self.end_statement(result)
     }
 
     /// Runs a statement and returns its rows.
     pub(crate) async fn fetch_all(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<Vec<SqlRow>, StoreError> {
+        let limit = self.time_left();
         let result = match self.begin_statement()? {
-            RawConnection::Sqlite(line) => sqlite::fetch_all(line, sql, args).await,
+            RawConnection::Sqlite(line) => sqlite::fetch_all(line, sql, args).await.map(SqlRow::all_sqlite),
+            RawConnection::Postgres(line) => {
+                within(limit, postgres::fetch_all(line, sql, args)).await.map(SqlRow::all_postgres)
+            }
+            RawConnection::MySql(line) => {
+                within(limit, mysql::fetch_all(line, sql, args)).await.map(SqlRow::all_mysql)
+            }
         };
-        self.end_statement(result).map(|rows| rows.into_iter().map(SqlRow::Sqlite).collect())
+        self.end_statement(result)
+    }
+
+    /// Runs a query without bound values and returns its rows.
+    async fn fetch_text(&mut self, sql: &str) -> Result<Vec<SqlRow>, StoreError> {
+        let limit = self.time_left();
+        let result = match self.begin_statement()? {
+            RawConnection::Sqlite(line) => sqlite::fetch_all(line, sql, &[]).await.map(SqlRow::all_sqlite),
+            RawConnection::Postgres(line) => {
+                within(limit, postgres::fetch_text(line, sql)).await.map(SqlRow::all_postgres)
+            }
+            RawConnection::MySql(line) => {
+                within(limit, mysql::fetch_text(line, sql)).await.map(SqlRow::all_mysql)
+            }
+        };
+        self.end_statement(result)
     }
 
     /// Runs a statement and returns its rows; fails with `TooBroad` when the budget is exhausted.
@@ -200,24 +381,34 @@ impl DbConnection {
         sql: &str,
         args: &[Arg<'_>],
     ) -> Result<Vec<SqlRow>, StoreError> {
+        let limit = self.time_left();
         let result = match self.begin_statement()? {
-            RawConnection::Sqlite(line) => sqlite::fetch_all_within(line, steps, sql, args).await,
+            RawConnection::Sqlite(line) => {
+                sqlite::fetch_all_within(line, steps, sql, args).await.map(SqlRow::all_sqlite)
+            }
+            // These servers end a statement by its time; see `statement_timeout`.
+            RawConnection::Postgres(line) => {
+                within(limit, postgres::fetch_all(line, sql, args)).await.map(SqlRow::all_postgres)
+            }
+            RawConnection::MySql(line) => {
+                within(limit, mysql::fetch_all(line, sql, args)).await.map(SqlRow::all_mysql)
+            }
         };
-        self.end_statement(result).map(|rows| rows.into_iter().map(SqlRow::Sqlite).collect())
+        self.end_statement(result)
     }
 
-    /// Copies the journal into the database, without waiting for readers or writers; returns how many pages of the
-    /// journal are copied, since it began last.
-    /// It is housekeeping and not counted as a round trip.
+    /// Copies SQLite's write-ahead log into the database, without waiting for readers or writers; returns how many pages of the
+    /// log are copied, since it began last. It is housekeeping and not counted as a round trip.
     pub(crate) async fn checkpoint(&mut self) -> Result<u64, StoreError> {
         self.busy = true;
         let result = match self.raw.as_mut().ok_or_else(error::unavailable)? {
             RawConnection::Sqlite(line) => {
-                sqlite::fetch_all(line, "PRAGMA wal_checkpoint(PASSIVE)", &[]).await
+                sqlite::fetch_all(line, "PRAGMA wal_checkpoint(PASSIVE)", &[]).await.map(SqlRow::all_sqlite)
             }
+            // Servers write their own.
+            RawConnection::Postgres(_) | RawConnection::MySql(_) => Ok(Vec::new()),
         };
-        let rows = self.end_statement(result)?;
-        rows.into_iter().next().map_or(Ok(0), |row| SqlRow::Sqlite(row).number(2))
+        self.end_statement(result)?.into_iter().next().map_or(Ok(0), |row| row.number(2))
     }
 
     /// Runs a statement and returns its first row.
@@ -257,8 +448,98 @@ impl DbConnection {
         Ok(touched)
     }
 
-    /// Runs a statement with `width` values per row, for any number of rows.
+    /// Runs a statement with a list of pairs of values.
+    pub(crate) async fn fetch_pairs(
+        &mut self,
+        sql: &SizedStatement,
+        pairs: &[Arg<'_>],
+    ) -> Result<Vec<SqlRow>, StoreError> {
+        let mut all = Vec::new();
+        for part in pairs.chunks(SizedStatement::MAX * 2) {
+            let (size, text) = sql.at_least(part.len() / 2);
+            all.append(&mut self.fetch_all(text, &pad_with_last_pair(part, size)).await?);
+        }
+        Ok(all)
+    }
+
+    /// Like [`Self::fetch_pairs`], for the effect.
+    pub(crate) async fn execute_pairs(
+        &mut self,
+        sql: &SizedStatement,
+        pairs: &[Arg<'_>],
+    ) -> Result<u64, StoreError> {
+        let mut touched = 0;
+        for part in pairs.chunks(SizedStatement::MAX * 2) {
+            let (size, text) = sql.at_least(part.len() / 2);
+            touched += self.execute(text, &pad_with_last_pair(part, size)).await?;
+        }
+        Ok(touched)
+    }
+
+    /// Writes any number of rows of `width` values.
     pub(crate) async fn execute_rows(
+        &mut self,
+        sql: &RowsStatement,
+        width: usize,
+        values: &[Arg<'_>],
+    ) -> Result<u64, StoreError> {
+        let (push, parts) = match &sql.literal {
+            // One row is prepared once and sent without its text.
+            Some(literal) if values.len() > width => literal,
+            _ => return self.execute_sized(&sql.sizes, width, values).await,
+        };
+        let (mut touched, mut rest) = (0, values);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(part_of_rows(rest, width));
+            touched += self.execute_text(&literal_rows(*push, parts, width, now)).await?;
+            rest = later;
+        }
+        Ok(touched)
+    }
+
+    /// Runs a statement once for each row of values.
+    pub(crate) async fn execute_each(
+        &mut self,
+        sql: &RowStatement,
+        values: &[Arg<'_>],
+    ) -> Result<(), StoreError> {
+        let Some(literal) = sql.literal.as_ref().filter(|_| values.len() > sql.width) else {
+            for row in values.chunks(sql.width) {
+                self.execute(&sql.prepared, row).await?;
+            }
+            return Ok(());
+        };
+        let mut rest = values;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(part_of_rows(rest, sql.width));
+            self.execute_text(&literal_statements(literal, "; ", now)).await?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Runs a query once for each row of values, all of which are numbers, and returns the rows of all, which are numbers,
+    /// too: a text without bound values has results in another form.
+    pub(crate) async fn fetch_each(
+        &mut self,
+        sql: &RowStatement,
+        values: &[Arg<'_>],
+    ) -> Result<Vec<SqlRow>, StoreError> {
+        match &sql.literal {
+            Some(literal) if values.len() > sql.width => {
+                self.fetch_text(&literal_statements(literal, " UNION ALL ", values)).await
+            }
+            _ => {
+                let mut rows = Vec::new();
+                for row in values.chunks(sql.width) {
+                    rows.append(&mut self.fetch_all(&sql.prepared, row).await?);
+                }
+                Ok(rows)
+            }
+        }
+    }
+
+    async fn execute_sized(
         &mut self,
         sql: &SizedStatement,
         width: usize,
@@ -272,14 +553,6 @@ impl DbConnection {
             rest = later;
         }
         Ok(touched)
-    }
-
-    /// Runs a script of statements without values.
-    pub(crate) async fn execute_script(&mut self, sql: &str) -> Result<(), StoreError> {
-        let result = match self.begin_statement()? {
-            RawConnection::Sqlite(line) => sqlite::execute_script(line, sql).await,
-        };
-        self.end_statement(result)
     }
 
     /// The names of all tables.
@@ -297,52 +570,4 @@ impl DbConnection {
     pub(crate) fn discard(mut self) {
         self.busy = true;
     }
-}
-
-fn pad_with_last<'a>(part: &[Arg<'a>], size: usize) -> Vec<Arg<'a>> {
-    let mut args = part.to_vec();
-    if let Some(last) = part.last() {
-        args.resize(size, *last);
-    }
-    args
-}
-
-/// A row as fetched. Columns are counted from 0.
-pub(crate) enum SqlRow {
-    Sqlite(SqliteRow),
-}
-
-impl SqlRow {
-    pub(crate) fn number(&self, column: usize) -> Result<u64, StoreError> {
-        self.optional_number(column)?.ok_or_else(|| null_column(column))
-    }
-
-    pub(crate) fn optional_number(&self, column: usize) -> Result<Option<u64>, StoreError> {
-        let SqlRow::Sqlite(row) = self;
-        let number: Option<i64> = row.try_get_unchecked(column).map_err(error::from_sqlx)?;
-        let wrong = || StoreError::new(StoreErrorKind::Corrupt, "the database contains a negative number");
-        number.map(|number| u64::try_from(number).map_err(|_| wrong())).transpose()
-    }
-
-    pub(crate) fn text(&self, column: usize) -> Result<&str, StoreError> {
-        self.optional_text(column)?.ok_or_else(|| null_column(column))
-    }
-
-    pub(crate) fn optional_text(&self, column: usize) -> Result<Option<&str>, StoreError> {
-        let SqlRow::Sqlite(row) = self;
-        row.try_get_unchecked(column).map_err(error::from_sqlx)
-    }
-
-    pub(crate) fn bytes(&self, column: usize) -> Result<&[u8], StoreError> {
-        self.optional_bytes(column)?.ok_or_else(|| null_column(column))
-    }
-
-    pub(crate) fn optional_bytes(&self, column: usize) -> Result<Option<&[u8]>, StoreError> {
-        let SqlRow::Sqlite(row) = self;
-        row.try_get_unchecked(column).map_err(error::from_sqlx)
-    }
-}
-
-fn null_column(column: usize) -> StoreError {
-    StoreError::new(StoreErrorKind::Corrupt, format!("the database returned NULL for column {column}"))
 }

@@ -8,6 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
+use base::BoxFuture;
 use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
 };
@@ -15,8 +16,9 @@ use sqlx::{Arguments, ConnectOptions};
 use store::{StoreError, StoreErrorKind};
 
 use super::pool::RawConnectOptions;
-use super::{Arg, ConnectionPool, Dialect, StepBudget};
+use super::{Arg, ConnectionPool, Dialect, PoolLimits, StepBudget};
 use crate::DatabaseOptions;
+use crate::migrate::{Migration, SQLITE_MIGRATIONS};
 
 /// Rows that the connection's thread may buffer ahead of their reader, so that it is not woken for each.
 const ROW_BUFFER_SIZE: usize = 512;
@@ -42,6 +44,10 @@ impl Dialect for SqliteDialect {
 
     fn join_lines(&self, text: &str) -> String {
         format!("group_concat({text}, char(10))")
+    }
+
+    fn migrations(&self) -> &'static [Migration] {
+        SQLITE_MIGRATIONS
     }
 }
 
@@ -87,7 +93,7 @@ pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError>
     }
     let mut open = std::fs::OpenOptions::new();
     open.read(true).write(true).create(true).truncate(false);
-    // The file holds credentials; the journal beside it inherits its permissions.
+    // The file holds credentials; the write-ahead log beside it inherits its permissions.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut open, 0o600);
     open.open(path)
@@ -95,16 +101,16 @@ pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError>
         .map_err(|error| setup(format!("cannot open the database {shown} for writing")).with_source(error))
 }
 
-/// Pages in the journal (64 MB) after which the writer copies what [`crate::checkpointer`] has not, and begins the journal
+/// Pages in the write-ahead log (64 MiB) after which the writer copies what [`crate::checkpointer`] has not, and starts the log
 /// again.
-const CHECKPOINT_PAGES: u32 = 16_384;
+pub(crate) const CHECKPOINT_PAGES: u32 = 16_384;
 
-/// A pool that opens its connections on demand.
+/// A pool of connections to a file.
 pub(crate) fn pool(
     path: &Path,
     options: &DatabaseOptions,
     (purpose, name): (PoolPurpose, &'static str),
-    size: u32,
+    limits: PoolLimits,
     cache_bytes: u64,
 ) -> ConnectionPool {
     let mut connect = SqliteConnectOptions::new()
@@ -121,8 +127,9 @@ pub(crate) fn pool(
         .pragma("cache_size", format!("-{}", (cache_bytes / 1024).max(64)))
         .disable_statement_logging();
     if purpose == PoolPurpose::Write {
-        // The journal shrinks to this size after a burst.
-        connect = connect.pragma("journal_size_limit", (64u64 << 20).to_string());
+        // The log shrinks to this size after a burst. Twice what it usually reaches: a log that shrinks has its
+        // blocks allocated anew, and each commit then waits for the file system's own journal.
+        connect = connect.pragma("journal_size_limit", (128u64 << 20).to_string());
         // Statements that insert many rows keep the pages that they change for a rollback; by default in a file that is
         // written and deleted for each transaction.
         connect = connect.pragma("temp_store", "MEMORY");
@@ -130,7 +137,7 @@ pub(crate) fn pool(
     } else {
         connect = connect.pragma("query_only", "1");
     }
-    ConnectionPool::new(RawConnectOptions::Sqlite(connect), name, size)
+    ConnectionPool::new(RawConnectOptions::Sqlite(Box::new(connect)), name, limits, options, None)
 }
 
 fn bind(args: &[Arg<'_>]) -> Result<SqliteArguments<'static>, sqlx::Error> {
@@ -138,7 +145,7 @@ fn bind(args: &[Arg<'_>]) -> Result<SqliteArguments<'static>, sqlx::Error> {
     for arg in args {
         match *arg {
             Arg::Int(number) => bound.add(number),
-            Arg::Text(text) => bound.add(text.to_owned()),
+            Arg::Text(text) | Arg::AnyText(text) => bound.add(text.to_owned()),
             Arg::Bytes(bytes) => bound.add(bytes.to_owned()),
             Arg::Null => bound.add(None::<i64>),
         }
@@ -180,6 +187,29 @@ pub(super) async fn fetch_all_within(
     result
 }
 
-pub(super) async fn execute_script(line: &mut SqliteConnection, sql: &str) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql(sql).execute(line).await.map(drop)
+pub(super) fn execute_text<'a>(
+    line: &'a mut SqliteConnection,
+    sql: &'a str,
+) -> BoxFuture<'a, Result<u64, sqlx::Error>> {
+    let done = sqlx::Executor::execute(line, sql);
+    Box::pin(async move { Ok(done.await?.rows_affected()) })
+}
+
+/// Classifies an error by its code (<https://www.sqlite.org/rescode.html>); extended codes carry the primary one in
+/// their low byte.
+pub(crate) fn classify(code: Option<u32>) -> (StoreErrorKind, &'static str) {
+    match code.map(|code| code & 255) {
+        Some(5 | 6) => (StoreErrorKind::Conflict, "the database is locked by another program"),
+        Some(8 | 3) => (StoreErrorKind::Setup, "the database is read-only"),
+        // Only the step budget of a search interrupts a statement.
+        Some(9) => (StoreErrorKind::TooBroad, "the search exceeded its limit of rows"),
+        Some(10) => (StoreErrorKind::Unavailable, "disk I/O error"),
+        Some(13) => (StoreErrorKind::Unavailable, "the disk is full"),
+        Some(14) => (StoreErrorKind::Setup, "cannot open the database"),
+        Some(11) => (StoreErrorKind::Corrupt, "the database is damaged"),
+        Some(26) => (StoreErrorKind::Setup, "the file is not a database"),
+        Some(18) => (StoreErrorKind::TooLarge, "the value is too large for the database"),
+        Some(19) => (StoreErrorKind::Conflict, "another program is writing to the database"),
+        _ => (StoreErrorKind::Internal, "the database rejected a statement"),
+    }
 }

@@ -8,12 +8,14 @@ use store::{AccountKv, AccountKvLimits, PutOutcome, StoreError, StoreFuture};
 
 use super::{TableStatements, accounts, bare};
 use crate::SqlStores;
-use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement};
+use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement, SqlRow};
+use crate::writer::Owner;
 
 pub(crate) struct AccountKvStatements {
     get: String,
+    entries: String,
     sizes: String,
-    put: SizedStatement,
+    put: RowsStatement,
     remove: String,
 }
 
@@ -25,8 +27,11 @@ impl TableStatements for AccountKvStatements {
             get: d.sql(
                 "SELECT p.value FROM address a JOIN private p ON p.owner = a.id WHERE a.jid = ? AND p.name = ?",
             ),
+            entries: d.sql(
+                "SELECT p.name, p.value FROM address a JOIN private p ON p.owner = a.id WHERE a.jid = ?",
+            ),
             sizes: d.sql("SELECT name, octet_length(value) FROM private WHERE owner = ?"),
-            put: SizedStatement::new(|n| d.upsert("private", &["owner", "name"], &["value"], n)),
+            put: RowsStatement::upsert(d, "private", &["owner", "name"], &["value"]),
             remove: d.sql(
                 "DELETE FROM private WHERE owner = (SELECT id FROM address WHERE jid = ?) AND name = ?",
             ),
@@ -35,7 +40,7 @@ impl TableStatements for AccountKvStatements {
 
     #[cfg(test)]
     fn all(&self) -> Vec<&str> {
-        vec![&self.get, &self.sizes, &self.remove]
+        vec![&self.get, &self.entries, &self.sizes, &self.remove]
     }
 }
 
@@ -63,7 +68,7 @@ async fn put(
     }
     let args: Vec<Arg<'_>> = values
         .iter()
-        .flat_map(|(key, value)| [Arg::number(owner), Arg::Text(key), Arg::Bytes(value)])
+        .flat_map(|(key, value)| [Arg::number(owner), Arg::AnyText(key), Arg::Bytes(value)])
         .collect();
     conn.execute_rows(&context.sql.account_kv.put, 3, &args).await?;
     Ok(PutOutcome::Done)
@@ -72,15 +77,30 @@ async fn put(
 impl AccountKv for SqlStores {
     fn get(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, Option<Vec<u8>>> {
         let (name, key) = (bare(owner), key.to_owned());
-        self.read(Box::new(move |conn| {
+        self.read((name, key), |conn, (name, key)| {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let row = conn
-                    .fetch_optional(&context.sql.account_kv.get, &[Arg::Text(&name), Arg::Text(&key)])
+                    .fetch_optional(&context.sql.account_kv.get, &[Arg::Text(name), Arg::AnyText(key)])
                     .await?;
                 row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
             })
-        }))
+        })
+    }
+
+    fn entries(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<(String, Vec<u8>)>> {
+        let name = bare(owner);
+        self.read((name,), |conn, (name,)| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let rows = conn.fetch_all(&context.sql.account_kv.entries, &[Arg::Text(name)]).await?;
+                let entry = |row: &SqlRow| Ok((row.text(0)?.to_owned(), row.bytes(1)?.to_vec()));
+                let mut entries = rows.iter().map(entry).collect::<Result<Vec<_>, StoreError>>()?;
+                // Here and not in the statement: databases differ in the order of texts.
+                entries.sort_unstable();
+                Ok(entries)
+            })
+        })
     }
 
     fn put(
@@ -97,24 +117,21 @@ impl AccountKv for SqlStores {
         // The later of two values with the same key is kept.
         let values: BTreeMap<String, Vec<u8>> = values.into_iter().collect();
         self.writer.call(
+            Owner::Name(name.clone()),
             bytes,
-            Box::new(move |conn| Box::pin(async move { put(conn, &name, &values, limits).await })),
+            (name, values, limits),
+            |conn, (name, values, limits)| Box::pin(put(conn, name, values, *limits)),
         )
     }
 
     fn remove(&self, owner: JidRef<'_>, key: &str) -> StoreFuture<'_, bool> {
         let (name, key) = (bare(owner), key.to_owned());
-        self.writer.call(
-            64,
-            Box::new(move |conn| {
-                Box::pin(async move {
-                    let context = conn.context.clone();
-                    Ok(conn
-                        .execute(&context.sql.account_kv.remove, &[Arg::Text(&name), Arg::Text(&key)])
-                        .await?
-                        > 0)
-                })
-            }),
-        )
+        self.writer.call(Owner::Name(name.clone()), 64, (name, key), |conn, (name, key)| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let args = [Arg::Text(name), Arg::AnyText(key)];
+                Ok(conn.execute(&context.sql.account_kv.remove, &args).await? > 0)
+            })
+        })
     }
 }

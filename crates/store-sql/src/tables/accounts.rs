@@ -1,6 +1,6 @@
 //! Accounts, keyed by the number of their address; the domain's number is stored beside it for lists.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jid::{Jid, JidRef};
 use store::{
@@ -10,23 +10,26 @@ use store::{
 
 use super::{OWNED_TABLES, TableStatements, address, address_dictionary, bare, id, logins};
 use crate::SqlStores;
-use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, SqlRow, placeholders};
+use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement, SizedStatement, SqlRow, placeholders};
 use crate::error::corrupt;
+use crate::writer::Owner;
 
 /// Accounts per transaction of a bulk creation; about 30 ms.
 const ROWS_PER_TRANSACTION: usize = 4096;
 
 pub(crate) struct AccountStatements {
-    insert: SizedStatement,
+    insert: RowsStatement,
     pub(super) present: SizedStatement,
     show: String,
     list: String,
     count: String,
     roster: String,
     remove: Vec<String>,
-    names: SizedStatement,
+    names: RowsStatement,
     remove_name: String,
     owner: String,
+    /// Locks accounts, where several transactions write at the same time.
+    lock: Option<SizedStatement>,
     set_credentials: String,
     set_disabled: String,
     upgrade: String,
@@ -47,7 +50,7 @@ impl TableStatements for AccountStatements {
             ))
         };
         AccountStatements {
-            insert: SizedStatement::new(|n| d.insert_new("account", &COLUMNS, n)),
+            insert: RowsStatement::insert(d, "account", &COLUMNS),
             present: SizedStatement::new(|n| {
                 d.sql(&format!("SELECT id FROM account WHERE id IN ({})", placeholders(n)))
             }),
@@ -69,12 +72,18 @@ impl TableStatements for AccountStatements {
                 .map(|table| d.sql(&format!("DELETE FROM {table} WHERE owner = ?")))
                 .chain([d.sql("DELETE FROM account WHERE id = ?")])
                 .collect(),
-            names: SizedStatement::new(|n| d.insert_new("username", &["domain", "name", "id"], n)),
+            names: RowsStatement::insert_new(d, "username", &["domain", "name", "id"]),
             remove_name: d.sql("DELETE FROM username WHERE domain = ? AND name = ? AND id = ?"),
-            owner: d.sql(&format!(
-                "SELECT c.id, c.domain FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?{}",
-                d.for_update()
-            )),
+            owner: d
+                .sql("SELECT c.id, c.domain FROM address a JOIN account c ON c.id = a.id WHERE a.jid = ?"),
+            lock: d.lock_rows().map(|lock| {
+                SizedStatement::new(|n| {
+                    d.sql(&format!(
+                        "SELECT id FROM account WHERE id IN ({}) ORDER BY id {lock}",
+                        placeholders(n)
+                    ))
+                })
+            }),
             // A password change revokes the tokens issued under the old one.
             set_credentials: set("tokens = NULL, revision = revision + 1, credentials"),
             set_disabled: set("disabled"),
@@ -161,6 +170,7 @@ async fn create_chunk(
             Arg::number(revision),
         ]);
     }
+    // Another node may create one of them in the meantime. Then this fails, runs again, and finds it.
     conn.execute_rows(&context.sql.accounts.insert, COLUMNS.len(), &values).await?;
     conn.execute_rows(&context.sql.accounts.names, 3, &users).await?;
     Ok(answers)
@@ -171,6 +181,16 @@ pub(super) async fn owner(conn: &mut DbConnection, name: &str) -> Result<Option<
     let context = conn.context.clone();
     let row = conn.fetch_optional(&context.sql.accounts.owner, &[Arg::Text(name)]).await?;
     row.map(|row| Ok((row.number(0)?, row.number(1)?))).transpose()
+}
+
+/// Locks accounts that a request found only inside its transaction; true if others could have written before. Runs
+/// inside the writer's transaction.
+pub(super) async fn lock(conn: &mut DbConnection, owners: &BTreeSet<u64>) -> Result<bool, StoreError> {
+    let context = conn.context.clone();
+    let Some(lock) = &context.sql.accounts.lock else { return Ok(false) };
+    let ids: Vec<Arg<'_>> = owners.iter().map(|owner| Arg::number(*owner)).collect();
+    conn.fetch_in(lock, &ids).await?;
+    Ok(true)
 }
 
 /// The local part of a bare address.
@@ -207,29 +227,28 @@ fn shown(row: &SqlRow) -> Result<AccountRecord, StoreError> {
 impl SqlStores {
     /// Runs one update with a value and the account's address; returns whether the account exists.
     fn update(&self, name: Box<str>, value: Option<Vec<u8>>, flag: bool) -> StoreFuture<'_, bool> {
-        self.writer.call(
-            value.as_ref().map_or(0, Vec::len) + 64,
-            Box::new(move |conn| {
-                Box::pin(async move {
-                    let context = conn.context.clone();
-                    let (sql, arg) = match &value {
-                        Some(bytes) => (&context.sql.accounts.set_credentials, Arg::Bytes(bytes)),
-                        None => (&context.sql.accounts.set_disabled, Arg::Int(i64::from(flag))),
-                    };
-                    Ok(conn.execute(sql, &[arg, Arg::Text(&name)]).await? > 0)
-                })
-            }),
-        )
+        let bytes = value.as_ref().map_or(0, Vec::len) + 64;
+        let owner = Owner::Name(name.clone());
+        self.writer.call(owner, bytes, (name, value, flag), |conn, (name, value, flag)| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let (sql, arg) = match value {
+                    Some(bytes) => (&context.sql.accounts.set_credentials, Arg::Bytes(bytes)),
+                    None => (&context.sql.accounts.set_disabled, Arg::Int(i64::from(*flag))),
+                };
+                Ok(conn.execute(sql, &[arg, Arg::Text(name)]).await? > 0)
+            })
+        })
     }
 
     fn shown(&self, name: Box<str>) -> StoreFuture<'_, Option<AccountRecord>> {
-        self.read(Box::new(move |conn| {
+        self.read(name, |conn, name| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let row = conn.fetch_optional(&context.sql.accounts.show, &[Arg::Text(&name)]).await?;
+                let row = conn.fetch_optional(&context.sql.accounts.show, &[Arg::Text(name)]).await?;
                 row.as_ref().map(shown).transpose()
             })
-        }))
+        })
     }
 
     fn page(
@@ -239,34 +258,34 @@ impl SqlStores {
         sql: fn(&AccountStatements) -> &String,
     ) -> StoreFuture<'_, Paged<AccountRecord>> {
         let domain = domain.to_owned();
-        self.read(Box::new(move |conn| {
+        self.read((domain, page, sql), |conn, (domain, page, sql)| {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let limit = u64::from(page.limit) + 1;
-                let args = [Arg::Text(&domain), Arg::number(page.after), Arg::number(limit)];
+                let args = [Arg::Text(domain), Arg::number(page.after), Arg::number(limit)];
                 let rows = conn.fetch_all(sql(&context.sql.accounts), &args).await?;
                 let items: Result<Vec<AccountRecord>, StoreError> = rows.iter().map(shown).collect();
-                Ok(Paged::from_rows(items?, page, |account| u64::from(account.id.get())))
+                Ok(Paged::from_rows(items?, *page, |account| u64::from(account.id.get())))
             })
-        }))
+        })
     }
 
     fn count_accounts(&self, domain: &str, sql: fn(&AccountStatements) -> &String) -> StoreFuture<'_, u64> {
         let domain = domain.to_owned();
-        self.read(Box::new(move |conn| {
+        self.read((domain, sql), |conn, (domain, sql)| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let row = conn.fetch_optional(sql(&context.sql.accounts), &[Arg::Text(&domain)]).await?;
+                let row = conn.fetch_optional(sql(&context.sql.accounts), &[Arg::Text(domain)]).await?;
                 row.map_or(Ok(0), |row| row.number(0))
             })
-        }))
+        })
     }
 
     fn create_chunks(&self, accounts: Vec<NewAccount>) -> StoreFuture<'_, Vec<CreateOutcome>> {
         let bytes = accounts.len() * 256;
-        let created: StoreFuture<'_, Vec<CreateOutcome>> = self
-            .writer
-            .call(bytes, Box::new(move |conn| Box::pin(async move { create_chunk(conn, &accounts).await })));
+        let created: StoreFuture<'_, Vec<CreateOutcome>> =
+            self.writer
+                .call(Owner::None, bytes, accounts, |conn, accounts| Box::pin(create_chunk(conn, accounts)));
         Box::pin(async move {
             let created = created.await?;
             // A session may have ended after an account of the same name was removed.
@@ -312,7 +331,7 @@ impl Accounts for SqlStores {
     fn remove(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<RemovedAccount>> {
         let name = bare(account);
         let removed: StoreFuture<'_, Option<RemovedAccount>> =
-            self.writer.call(64, Box::new(move |conn| Box::pin(async move { remove(conn, &name).await })));
+            self.writer.call(Owner::Name(name.clone()), 64, name, |conn, name| Box::pin(remove(conn, name)));
         Box::pin(async move {
             let removed = removed.await?;
             self.last_seen_writer.discard(removed.as_ref().map(|removed| removed.id));
@@ -339,16 +358,15 @@ impl Accounts for SqlStores {
         credentials: &[u8],
     ) -> StoreFuture<'_, bool> {
         let (name, expected, new) = (bare(account), expected.to_vec(), credentials.to_vec());
-        self.writer.call(
-            expected.len() + new.len() + 64,
-            Box::new(move |conn| {
-                Box::pin(async move {
-                    let context = conn.context.clone();
-                    let args = [Arg::Bytes(&new), Arg::Text(&name), Arg::Bytes(&expected)];
-                    Ok(conn.execute(&context.sql.accounts.upgrade, &args).await? > 0)
-                })
-            }),
-        )
+        let bytes = expected.len() + new.len() + 64;
+        let owner = Owner::Name(name.clone());
+        self.writer.call(owner, bytes, (name, expected, new), |conn, (name, expected, new)| {
+            Box::pin(async move {
+                let context = conn.context.clone();
+                let args = [Arg::Bytes(new), Arg::Text(name), Arg::Bytes(expected)];
+                Ok(conn.execute(&context.sql.accounts.upgrade, &args).await? > 0)
+            })
+        })
     }
 
     fn list(&self, domain: &str, page: Page) -> StoreFuture<'_, Paged<AccountRecord>> {

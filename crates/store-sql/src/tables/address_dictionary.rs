@@ -10,13 +10,13 @@ use store::{AddressDictionary, AddressId, StoreError, StoreFuture};
 
 use super::{TableStatements, address, bare, id};
 use crate::SqlStores;
-use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, placeholders};
+use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement, SizedStatement, placeholders};
 use crate::error::corrupt;
-use crate::writer::DbTask;
+use crate::writer::Owner;
 
 pub(crate) struct AddressStatements {
     find: SizedStatement,
-    insert: SizedStatement,
+    insert: RowsStatement,
     resolve: SizedStatement,
 }
 
@@ -26,7 +26,7 @@ impl TableStatements for AddressStatements {
             find: SizedStatement::new(|n| {
                 d.sql(&format!("SELECT id, jid FROM address WHERE jid IN ({})", placeholders(n)))
             }),
-            insert: SizedStatement::new(|n| d.insert_new("address", &["jid"], n)),
+            insert: RowsStatement::insert_new(d, "address", &["jid"]),
             resolve: SizedStatement::new(|n| {
                 d.sql(&format!("SELECT id, jid FROM address WHERE id IN ({})", placeholders(n)))
             }),
@@ -60,11 +60,15 @@ pub(super) async fn intern(
     if missing.is_empty() {
         return Ok(known);
     }
-    // In the order of the input, so that numbers are, too; without duplicates.
+    // In the order of the input, so that the numbers of SQLite are, too; without duplicates.
     let mut seen = std::collections::HashSet::new();
     missing.retain(|name| seen.insert(*name));
-    let args: Vec<Arg<'_>> = missing.iter().copied().map(Arg::Text).collect();
     let context = conn.context.clone();
+    if context.dialect.lock_rows().is_some() {
+        // Transactions that insert the same addresses in different orders would deadlock.
+        missing.sort_unstable();
+    }
+    let args: Vec<Arg<'_>> = missing.iter().copied().map(Arg::Text).collect();
     conn.execute_rows(&context.sql.address_dictionary.insert, 1, &args).await?;
     known.extend(find(conn, &missing).await?);
     Ok(known)
@@ -79,14 +83,14 @@ pub(super) async fn intern_one(conn: &mut DbConnection, name: &str) -> Result<Ad
 impl AddressDictionary for SqlStores {
     fn resolve(&self, ids: &[AddressId]) -> StoreFuture<'_, Vec<(AddressId, Jid)>> {
         let ids = ids.to_vec();
-        self.read(Box::new(move |conn| {
+        self.read(ids, |conn, ids| {
             Box::pin(async move {
                 let args: Vec<Arg<'_>> = ids.iter().map(|id| Arg::number(id.get().into())).collect();
                 let context = conn.context.clone();
                 let rows = conn.fetch_in(&context.sql.address_dictionary.resolve, &args).await?;
                 rows.iter().map(|row| Ok((id(row.number(0)?)?, address(row.text(1)?)?))).collect()
             })
-        }))
+        })
     }
 
     fn intern(&self, address: &Jid) -> StoreFuture<'_, AddressId> {
@@ -96,9 +100,9 @@ impl AddressDictionary for SqlStores {
             match found.await? {
                 Some(id) => Ok(id),
                 None => {
-                    let write: DbTask<AddressId> =
-                        Box::new(move |conn| Box::pin(async move { intern_one(conn, &name).await }));
-                    self.writer.call(64, write).await
+                    self.writer
+                        .call(Owner::None, 64, name, |conn, name| Box::pin(intern_one(conn, name)))
+                        .await
                 }
             }
         })
@@ -107,21 +111,20 @@ impl AddressDictionary for SqlStores {
     fn intern_many(&self, addresses: &[Jid]) -> StoreFuture<'_, Vec<AddressId>> {
         let names: Vec<Box<str>> = addresses.iter().map(|address| bare(address.as_ref())).collect();
         let bytes = names.iter().map(|name| name.len() + 16).sum();
-        let write: DbTask<Vec<AddressId>> = Box::new(move |conn| {
+        self.writer.call(Owner::None, bytes, names, |conn, names| {
             Box::pin(async move {
                 let names: Vec<&str> = names.iter().map(|name| &**name).collect();
                 let known = intern(conn, &names).await?;
                 let lost = || corrupt("an inserted address is missing from the database");
                 names.iter().map(|name| known.get(*name).copied().ok_or_else(lost)).collect()
             })
-        });
-        self.writer.call(bytes, write)
+        })
     }
 
     fn find(&self, address: &Jid) -> StoreFuture<'_, Option<AddressId>> {
         let name = bare(address.as_ref());
-        self.read(Box::new(move |conn| {
-            Box::pin(async move { Ok(find(conn, &[&name]).await?.into_values().next()) })
-        }))
+        self.read(name, |conn, name| {
+            Box::pin(async move { Ok(find(conn, &[&**name]).await?.into_values().next()) })
+        })
     }
 }

@@ -5,11 +5,11 @@ use store::{AddressId, LastActivity, LastSeen, StoreError, StoreFuture};
 
 use super::{TableStatements, bare, id};
 use crate::SqlStores;
-use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement};
+use crate::dialect::{Arg, DbConnection, Dialect, RowsStatement};
 
 pub(crate) struct LastSeenStatements {
     get: String,
-    put: SizedStatement,
+    put: RowsStatement,
 }
 
 impl TableStatements for LastSeenStatements {
@@ -21,7 +21,7 @@ impl TableStatements for LastSeenStatements {
                 "SELECT c.id, s.at, s.status FROM address a JOIN account c ON c.id = a.id \
                  LEFT JOIN last_seen s ON s.owner = c.id WHERE a.jid = ?",
             ),
-            put: SizedStatement::new(|n| d.upsert("last_seen", &["owner"], &["at", "status"], n)),
+            put: RowsStatement::upsert(d, "last_seen", &["owner"], &["at", "status"]),
         }
     }
 
@@ -46,7 +46,7 @@ pub(crate) async fn put(
         .iter()
         .filter(|(owner, _)| present.contains(owner))
         .flat_map(|(owner, seen)| {
-            let status = seen.status.as_deref().map_or(Arg::Null, Arg::Text);
+            let status = seen.status.as_deref().map_or(Arg::Null, Arg::AnyText);
             [Arg::number(owner.get().into()), Arg::number(seen.at), status]
         })
         .collect();
@@ -55,10 +55,10 @@ pub(crate) async fn put(
 
 impl SqlStores {
     fn seen_on_disk(&self, name: Box<str>) -> StoreFuture<'_, Option<(AddressId, Option<LastActivity>)>> {
-        self.read(Box::new(move |conn| {
+        self.read(name, |conn, name| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let Some(row) = conn.fetch_optional(&context.sql.last_seen.get, &[Arg::Text(&name)]).await?
+                let Some(row) = conn.fetch_optional(&context.sql.last_seen.get, &[Arg::Text(name)]).await?
                 else {
                     return Ok(None);
                 };
@@ -66,7 +66,7 @@ impl SqlStores {
                 let seen = row.optional_number(1)?.map(|at| LastActivity { at, status });
                 Ok(Some((id(row.number(0)?)?, seen)))
             })
-        }))
+        })
     }
 }
 

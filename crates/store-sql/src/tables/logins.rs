@@ -44,7 +44,8 @@ pub(crate) struct LoginStatements {
 /// Length of the credentials of new accounts, in bytes.
 const DECOY_CREDENTIAL_BYTES: usize = 300;
 
-const LINE_FEED: &str = "char(10)";
+/// A line feed as an SQL literal.
+const LINE_FEED: &str = "'\n'";
 
 /// Expression for the whole roster of `owner` as lines.
 pub(super) fn roster_lines(d: &dyn Dialect, owner: &str) -> String {
@@ -60,12 +61,12 @@ pub(super) fn roster_lines(d: &dyn Dialect, owner: &str) -> String {
 }
 
 /// Expression for the weight of the roster of `owner`; see [`store::roster::LARGE_ROSTER_BYTES`]. It reads no text.
-pub(super) fn roster_weight(owner: &str) -> String {
-    format!(
-        "(SELECT coalesce(sum({} + coalesce(octet_length(w.label), 0) + coalesce(octet_length(w.request), 0)), 0) \
-         FROM roster w WHERE w.owner = {owner})",
+pub(super) fn roster_weight(d: &dyn Dialect, owner: &str) -> String {
+    let weight = format!(
+        "{} + coalesce(octet_length(w.label), 0) + coalesce(octet_length(w.request), 0)",
         store::roster::ENTRY_OVERHEAD_BYTES
-    )
+    );
+    format!("(SELECT {} FROM roster w WHERE w.owner = {owner})", d.sum(&weight))
 }
 
 impl TableStatements for LoginStatements {
@@ -81,15 +82,16 @@ impl TableStatements for LoginStatements {
                     d.hex("c.tokens")
                 );
                 d.sql(&format!(
-                    "WITH found(jid) AS (VALUES {}) SELECT {} FROM found LEFT JOIN address a ON a.jid = found.jid \
+                    "WITH found(jid) AS ({}) SELECT {} FROM found LEFT JOIN address a ON a.jid = found.jid \
                      LEFT JOIN account c ON c.id = coalesce(a.id, 0)",
-                    vec!["(?)"; n].join(", "),
+                    d.value_list("jid", n),
                     d.join_lines(&head)
                 ))
             }),
             login: SizedStatement::new(|n| {
                 let head = format!(
-                    "c.id || ' ' || c.revision || ' ' || c.disabled || ' ' || c.roster_version || ' ' || coalesce(i.waiting, 0) || ' ' || {} \
+                    "c.id || ' ' || c.revision || ' ' || c.disabled || ' ' || c.roster_version || ' ' || \
+                     coalesce((SELECT i.waiting FROM inbox i WHERE i.owner = c.id), 0) || ' ' || {} \
                      || ' ' || {}",
                     d.hex("c.blocklist"),
                     d.hex("c.photo")
@@ -98,10 +100,10 @@ impl TableStatements for LoginStatements {
                 let block = format!(
                     "{head} || CASE WHEN {} > {LARGE_ROSTER_BYTES} THEN ' 1' || {LINE_FEED} \
                      ELSE ' 0' || {LINE_FEED} || coalesce({lines} || {LINE_FEED}, '') END",
-                    roster_weight("c.id")
+                    roster_weight(d, "c.id")
                 );
                 d.sql(&format!(
-                    "SELECT {} FROM account c LEFT JOIN inbox i ON i.owner = c.id WHERE c.id IN ({})",
+                    "SELECT {} FROM account c WHERE c.id IN ({})",
                     d.join_lines(&block),
                     placeholders(n)
                 ))
@@ -160,7 +162,7 @@ pub(crate) async fn secrets(
     Ok(found)
 }
 
-/// Reads the initial data of sessions with one statement; there are at most [`SizedStatement::MAX`] accounts. Only an
+/// Reads the initial data of sessions with as few statements as the database allows; there are at most [`SizedStatement::MAX`] accounts. Only an
 /// account that still has the proved credentials matches.
 pub(crate) async fn logins(
     conn: &mut DbConnection,
@@ -168,7 +170,10 @@ pub(crate) async fn logins(
 ) -> Result<LoginResults<ProvedAccount, Option<LoginRow>>, StoreError> {
     let ids: Vec<Arg<'_>> = accounts.iter().map(|(id, _)| Arg::number(id.get().into())).collect();
     let context = conn.context.clone();
-    let rows = conn.fetch_in(&context.sql.logins.login, &ids).await?;
+    let mut rows = Vec::new();
+    for part in ids.chunks(context.dialect.max_joined_logins()) {
+        rows.append(&mut conn.fetch_in(&context.sql.logins.login, part).await?);
+    }
     let mut found = Vec::with_capacity(accounts.len());
     for row in &rows {
         let Some(text) = row.optional_text(0)? else { continue };

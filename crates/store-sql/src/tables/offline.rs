@@ -4,28 +4,31 @@
 //! the counters. `inbox.waiting` and `inbox.bytes` are exact inside a transaction; they save counting rows that carry
 //! whole stanzas. The usage of one sender is counted only for an account that holds more than one sender's share.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use base::BoxFuture;
 use store::{
     AddressId, AppendOutcome, Offline, OfflineMessage, Page, Paged, Quota, QuotaUsage, StoreError,
     StoreFuture, StoredMessage,
 };
 
-use super::{TableStatements, id};
+use super::{TableStatements, accounts, id};
 use crate::SqlStores;
-use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, placeholders};
+use crate::dialect::{Arg, DbConnection, Dialect, RowStatement, RowsStatement, SizedStatement, placeholders};
+use crate::writer::Owner;
+use crate::writer::jobs::{MergeableRequest, PendingReply};
 
 pub(crate) struct OfflineStatements {
     counters: SizedStatement,
-    insert: SizedStatement,
-    count_up: SizedStatement,
+    insert: RowsStatement,
+    count_up: RowsStatement,
     expire_owner: String,
     expired_of_owner: String,
     of_sender: String,
     fetch: String,
-    remove_range: String,
-    count_range: String,
-    count_down: String,
+    remove_range: RowStatement,
+    count_range: RowStatement,
+    count_down: RowStatement,
     count: String,
     expired: String,
     remove: SizedStatement,
@@ -35,39 +38,44 @@ impl TableStatements for OfflineStatements {
     const OWNED_TABLES: &'static [&'static str] = &["offline", "inbox"];
 
     fn new(d: &dyn Dialect) -> OfflineStatements {
-        let insert =
-            |n| d.insert_new("offline", &["owner", "seq", "stored_at", "expires", "sender", "stanza"], n);
+        let bytes = d.sum("length(stanza)");
+        let columns = ["owner", "seq", "stored_at", "expires", "sender", "stanza"];
         OfflineStatements {
             counters: SizedStatement::new(|n| {
                 d.sql(&format!(
                     "SELECT c.id, c.created_at, i.last_seq, i.waiting, i.bytes FROM account c \
-                     LEFT JOIN inbox i ON i.owner = c.id WHERE c.id IN ({}){}",
-                    placeholders(n),
-                    d.for_update()
+                     LEFT JOIN inbox i ON i.owner = c.id WHERE c.id IN ({})",
+                    placeholders(n)
                 ))
             }),
-            insert: SizedStatement::new(insert),
-            count_up: SizedStatement::new(|n| d.upsert("inbox", &["owner"], &["last_seq", "waiting", "bytes"], n)),
+            insert: RowsStatement::insert(d, "offline", &columns),
+            count_up: RowsStatement::upsert(d, "inbox", &["owner"], &["last_seq", "waiting", "bytes"]),
             expire_owner: d.sql("DELETE FROM offline WHERE owner = ? AND expires <= ?"),
-            expired_of_owner: d.sql(
-                "SELECT coalesce(sum(length(stanza)), 0) FROM offline WHERE owner = ? AND expires <= ?",
-            ),
-            of_sender: d.sql(
-                "SELECT count(*), coalesce(sum(length(stanza)), 0) FROM offline WHERE owner = ? AND sender = ?",
-            ),
+            expired_of_owner: d.sql(&format!("SELECT {bytes} FROM offline WHERE owner = ? AND expires <= ?")),
+            of_sender: d
+                .sql(&format!("SELECT count(*), {bytes} FROM offline WHERE owner = ? AND sender = ?")),
             fetch: d.sql(
                 "SELECT seq, stored_at, expires, stanza FROM offline \
                  WHERE owner = ? AND seq > ? AND (expires IS NULL OR expires > ?) ORDER BY seq LIMIT ?",
             ),
-            remove_range: d.sql("DELETE FROM offline WHERE owner = ? AND seq >= ? AND seq <= ?"),
-            count_range: d.sql(
-                "UPDATE inbox SET (waiting, bytes) = (\
-                 SELECT inbox.waiting - count(*), inbox.bytes - coalesce(sum(length(stanza)), 0) FROM offline \
-                 WHERE offline.owner = inbox.owner AND seq >= ? AND seq <= ?) WHERE owner = ?",
+            remove_range: RowStatement::new(
+                d,
+                "DELETE FROM offline WHERE owner = ? AND seq >= ? AND seq <= ?",
             ),
-            count_down: d.sql("UPDATE inbox SET waiting = waiting - ?, bytes = bytes - ? WHERE owner = ?"),
+            count_range: RowStatement::new(
+                d,
+                &format!(
+                    "SELECT min(owner), count(*), {bytes} FROM offline WHERE owner = ? AND seq >= ? AND seq <= ?"
+                ),
+            ),
+            count_down: RowStatement::new(
+                d,
+                "UPDATE inbox SET waiting = waiting - ?, bytes = bytes - ? WHERE owner = ?",
+            ),
             count: d.sql("SELECT waiting FROM inbox WHERE owner = ?"),
-            expired: d.sql("SELECT owner, seq, length(stanza) FROM offline WHERE expires <= ? ORDER BY expires LIMIT ?"),
+            expired: d.sql(
+                "SELECT owner, seq, length(stanza) FROM offline WHERE expires <= ? ORDER BY expires LIMIT ?",
+            ),
             remove: SizedStatement::new(|n| {
                 let one = "(owner = ? AND seq = ?)";
                 d.sql(&format!("DELETE FROM offline WHERE {}", vec![one; n].join(" OR ")))
@@ -83,9 +91,9 @@ impl TableStatements for OfflineStatements {
             &self.expired_of_owner,
             &self.of_sender,
             &self.fetch,
-            &self.remove_range,
-            &self.count_range,
-            &self.count_down,
+            self.remove_range.text(),
+            self.count_range.text(),
+            self.count_down.text(),
             &self.count,
             &self.expired,
             self.remove.at_least(2).1,
@@ -103,15 +111,15 @@ struct InboxCounter {
 /// Appends for many callers; one list of results each. Runs inside the writer's transaction.
 pub(crate) async fn append(
     conn: &mut DbConnection,
-    batches: Vec<(Vec<OfflineMessage>, Quota)>,
+    batches: &[(Vec<OfflineMessage>, Quota)],
 ) -> Result<Vec<Vec<AppendOutcome>>, StoreError> {
     let context = conn.context.clone();
-    let mut counters = counters(conn, &batches).await?;
+    let mut counters = counters(conn, batches).await?;
     let mut answers = Vec::with_capacity(batches.len());
     let mut rows: Vec<(u64, &OfflineMessage)> = Vec::new();
     // Usage of the senders that had to be counted, including what this transaction adds.
     let mut senders: HashMap<(AddressId, u64), QuotaUsage> = HashMap::new();
-    for (messages, quota) in &batches {
+    for (messages, quota) in batches {
         let mut done = Vec::with_capacity(messages.len());
         for message in messages {
             let Some(counter) = counters.get_mut(&message.owner) else {
@@ -218,11 +226,79 @@ async fn counters(
     Ok(counters)
 }
 
-/// Decrements the counters after rows were removed.
-async fn count_down(conn: &mut DbConnection, owner: u64, gone: QuotaUsage) -> Result<(), StoreError> {
+/// A request to remove stored messages of an account.
+pub(crate) struct RemovalRequest {
+    pub(crate) owner: AddressId,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// The number of removed messages.
+    pub(crate) reply: PendingReply<u32>,
+}
+
+impl MergeableRequest for RemovalRequest {
+    type Output = u32;
+
+    fn owner(&self) -> Owner {
+        Owner::Id(self.owner)
+    }
+
+    fn reply(&self) -> &PendingReply<u32> {
+        &self.reply
+    }
+
+    fn into_reply(self) -> PendingReply<u32> {
+        self.reply
+    }
+
+    fn run_all<'a>(
+        conn: &'a mut DbConnection,
+        requests: &'a mut [RemovalRequest],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(remove_many(conn, requests))
+    }
+}
+
+/// Removes messages for many callers. Two ranges of one account may overlap, so the later one is counted after the
+/// removal of the other.
+async fn remove_many(conn: &mut DbConnection, requests: &mut [RemovalRequest]) -> Result<(), StoreError> {
+    let mut rest = requests;
+    while !rest.is_empty() {
+        let mut owners = HashSet::new();
+        let end = rest.iter().position(|request| !owners.insert(request.owner)).unwrap_or(rest.len());
+        let (now, later) = std::mem::take(&mut rest).split_at_mut(end);
+        remove_ranges(conn, now).await?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Removes messages of accounts of which each occurs once.
+async fn remove_ranges(conn: &mut DbConnection, requests: &mut [RemovalRequest]) -> Result<(), StoreError> {
     let context = conn.context.clone();
-    let args = [gone.messages, gone.bytes, owner].map(Arg::number);
-    conn.execute(&context.sql.offline.count_down, &args).await.map(drop)
+    let sql = &context.sql.offline;
+    let range = |request: &RemovalRequest| {
+        [u64::from(request.owner.get()), request.first, request.last].map(Arg::number)
+    };
+    let ranges: Vec<Arg<'_>> = requests.iter().flat_map(range).collect();
+    // First, while the rows can be counted.
+    let mut gone: HashMap<u64, QuotaUsage> = HashMap::new();
+    for row in conn.fetch_each(&sql.count_range, &ranges).await? {
+        if let Some(owner) = row.optional_number(0)? {
+            gone.insert(owner, QuotaUsage { messages: row.number(1)?, bytes: row.number(2)? });
+        }
+    }
+    let (mut removed, mut counted) = (Vec::new(), Vec::new());
+    for request in requests {
+        let owner = u64::from(request.owner.get());
+        let gone = gone.get(&owner).copied().unwrap_or_default();
+        if gone.messages > 0 {
+            removed.extend(range(request));
+            counted.extend([gone.messages, gone.bytes, owner].map(Arg::number));
+        }
+        request.reply.set(Ok(small(gone.messages)));
+    }
+    conn.execute_each(&sql.remove_range, &removed).await?;
+    conn.execute_each(&sql.count_down, &counted).await
 }
 
 fn small(number: u64) -> u32 {
@@ -238,11 +314,11 @@ impl Offline for SqlStores {
     }
 
     fn fetch(&self, owner: AddressId, page: Page, now: u64) -> StoreFuture<'_, Paged<StoredMessage>> {
-        self.read(Box::new(move |conn| {
+        self.read((owner, page, now), |conn, (owner, page, now)| {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let limit = u64::from(page.limit) + 1;
-                let args = [u64::from(owner.get()), page.after, now, limit].map(Arg::number);
+                let args = [u64::from(owner.get()), page.after, *now, limit].map(Arg::number);
                 let rows = conn.fetch_all(&context.sql.offline.fetch, &args).await?;
                 let items: Result<Vec<StoredMessage>, StoreError> = rows
                     .iter()
@@ -255,31 +331,17 @@ impl Offline for SqlStores {
                         })
                     })
                     .collect();
-                Ok(Paged::from_rows(items?, page, |waiting| waiting.seq))
+                Ok(Paged::from_rows(items?, *page, |waiting| waiting.seq))
             })
-        }))
+        })
     }
 
     fn remove_range(&self, owner: AddressId, first: u64, last: u64) -> StoreFuture<'_, u32> {
-        self.writer.call(
-            64,
-            Box::new(move |conn| {
-                Box::pin(async move {
-                    let context = conn.context.clone();
-                    let owner = owner.get().into();
-                    // First, while the rows can be counted.
-                    conn.execute(&context.sql.offline.count_range, &[first, last, owner].map(Arg::number))
-                        .await?;
-                    let args = [owner, first, last].map(Arg::number);
-                    let gone = conn.execute(&context.sql.offline.remove_range, &args).await?;
-                    Ok(small(gone))
-                })
-            }),
-        )
+        self.writer.remove_messages(owner, first, last)
     }
 
     fn count(&self, owner: AddressId) -> StoreFuture<'_, u32> {
-        self.read(Box::new(move |conn| {
+        self.read(owner, |conn, owner| {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let row = conn
@@ -287,30 +349,37 @@ impl Offline for SqlStores {
                     .await?;
                 Ok(small(row.map_or(Ok(0), |row| row.number(0))?))
             })
-        }))
+        })
     }
 
     fn expire(&self, now: u64, limit: u32) -> StoreFuture<'_, u32> {
-        self.writer.call(
-            64,
-            Box::new(move |conn| {
-                Box::pin(async move {
-                    let context = conn.context.clone();
-                    let args = [Arg::number(now), Arg::number(limit.into())];
-                    let mut gone: HashMap<u64, QuotaUsage> = HashMap::new();
-                    let mut keys = Vec::new();
-                    for row in conn.fetch_all(&context.sql.offline.expired, &args).await? {
-                        let (owner, seq) = (row.number(0)?, row.number(1)?);
-                        gone.entry(owner).or_default().add(row.number(2)?);
-                        keys.extend([Arg::number(owner), Arg::number(seq)]);
-                    }
-                    conn.execute_rows(&context.sql.offline.remove, 2, &keys).await?;
-                    for (owner, gone) in &gone {
-                        count_down(conn, *owner, *gone).await?;
-                    }
-                    Ok(small(gone.values().map(|gone| gone.messages).sum()))
-                })
-            }),
-        )
+        self.writer
+            .call(Owner::None, 64, (now, limit), |conn, (now, limit)| Box::pin(expire(conn, *now, *limit)))
     }
+}
+
+async fn expire(conn: &mut DbConnection, now: u64, limit: u32) -> Result<u32, StoreError> {
+    let context = conn.context.clone();
+    let args = [Arg::number(now), Arg::number(limit.into())];
+    let mut rows = conn.fetch_all(&context.sql.offline.expired, &args).await?;
+    let owners: Result<BTreeSet<u64>, StoreError> = rows.iter().map(|row| row.number(0)).collect();
+    let owners = owners?;
+    if accounts::lock(conn, &owners).await? {
+        // Another node may have removed some before the accounts were locked.
+        rows = conn.fetch_all(&context.sql.offline.expired, &args).await?;
+    }
+    let mut gone: BTreeMap<u64, QuotaUsage> = BTreeMap::new();
+    let mut keys = Vec::new();
+    for row in &rows {
+        let (owner, seq) = (row.number(0)?, row.number(1)?);
+        if owners.contains(&owner) {
+            gone.entry(owner).or_default().add(row.number(2)?);
+            keys.extend([Arg::number(owner), Arg::number(seq)]);
+        }
+    }
+    conn.execute_pairs(&context.sql.offline.remove, &keys).await?;
+    let counted: Vec<Arg<'_>> =
+        gone.iter().flat_map(|(owner, gone)| [gone.messages, gone.bytes, *owner].map(Arg::number)).collect();
+    conn.execute_each(&context.sql.offline.count_down, &counted).await?;
+    Ok(small(gone.values().map(|gone| gone.messages).sum()))
 }

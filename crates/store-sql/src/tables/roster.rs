@@ -1,36 +1,40 @@
 //! Rosters, clustered by owner.
 //!
-//! An entry is read and decided on in the writer's transaction, and there is one writer, so no entry changes between
-//! the two. Databases with several writers lock the account's row first ([`Dialect::for_update`]).
+//! An entry is read and decided on in a transaction that holds the lock of the account, so no entry changes between the
+//! two. Updates of many callers are merged by the writer ([`update_many`]).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jid::{Jid, JidRef};
-use store::roster::{MAX_ROSTER_BYTES, is_visible_change, roster_too_large, run_update};
+use store::roster::{MAX_ROSTER_BYTES, is_visible_change, roster_too_large};
 use store::{
     AddressId, BulkItem, BulkRoster, Roster, RosterEntry, RosterItem, RosterSize, RosterSnapshot,
     RosterUpdate, RosterUpdateFn, RosterUpdateOutcome, StoreError, StoreErrorKind, StoreFuture, Subscription,
 };
 
-use super::{TableStatements, address_dictionary, id, logins};
+use super::{TableStatements, address, address_dictionary, id, logins};
 use crate::SqlStores;
-use crate::dialect::{Arg, DbConnection, Dialect, SizedStatement, SqlRow, placeholders};
+use crate::dialect::{
+    Arg, DbConnection, Dialect, RowStatement, RowsStatement, SizedStatement, SqlRow, placeholders,
+};
 use crate::error::corrupt;
 use crate::roster_label;
-use crate::writer::DbTask;
+use crate::writer::Owner;
+use crate::writer::jobs::RosterRequest;
 
 /// Entries per transaction of a bulk load; about 30 ms.
 const ROWS_PER_TRANSACTION: usize = 8192;
 
 pub(crate) struct RosterStatements {
     get: String,
-    /// One statement for reading, one for a read that precedes an update.
-    entry: [String; 2],
+    entry: String,
     subscription: String,
     size: String,
-    put: SizedStatement,
-    delete: String,
-    version: String,
+    put: RowsStatement,
+    account_versions: SizedStatement,
+    entries: SizedStatement,
+    delete: SizedStatement,
+    version: RowStatement,
     accounts: SizedStatement,
     contacts: SizedStatement,
     versions: SizedStatement,
@@ -41,37 +45,58 @@ impl TableStatements for RosterStatements {
 
     fn new(d: &dyn Dialect) -> RosterStatements {
         RosterStatements {
+            // Rows rather than one text: servers limit the length of a value, and only short texts are worth joining.
             get: d.sql(&format!(
-                "SELECT c.roster_version, {weight}, CASE WHEN {weight} <= {MAX_ROSTER_BYTES} THEN {} END \
-                 FROM account c WHERE c.id = ?",
-                logins::roster_lines(d, "c.id"),
-                weight = logins::roster_weight("c.id")
+                "SELECT c.roster_version, {weight}, r.contact, r.subscription, r.label, r.request, j.jid \
+                 FROM account c LEFT JOIN roster r ON r.owner = c.id AND {weight} <= {MAX_ROSTER_BYTES} \
+                 LEFT JOIN address j ON j.id = r.contact WHERE c.id = ?",
+                weight = logins::roster_weight(d, "?")
             )),
-            entry: ["", d.for_update()].map(|lock| {
-                d.sql(&format!(
-                    "SELECT c.roster_version, j.id, r.subscription, r.label, r.request FROM account c \
-                     LEFT JOIN address j ON j.jid = ? LEFT JOIN roster r ON r.owner = c.id AND r.contact = j.id \
-                     WHERE c.id = ?{lock}"
-                ))
-            }),
+            entry: d.sql(
+                "SELECT c.roster_version, j.id, r.subscription, r.label, r.request FROM account c \
+                 LEFT JOIN address j ON j.jid = ? LEFT JOIN roster r ON r.owner = c.id AND r.contact = j.id \
+                 WHERE c.id = ?",
+            ),
+            // Not a join, for which small rosters would be read as a whole.
             subscription: d.sql(
-                "SELECT r.subscription FROM address o JOIN address j ON j.jid = ? \
-                 JOIN roster r ON r.owner = o.id AND r.contact = j.id WHERE o.jid = ?",
+                "SELECT subscription FROM roster WHERE contact = (SELECT id FROM address WHERE jid = ?) \
+                 AND owner = (SELECT id FROM address WHERE jid = ?)",
             ),
             size: d.sql(&format!(
-                "SELECT count(r.contact), coalesce(sum((r.subscription & {}) <> 0), 0), \
-                 coalesce(sum(octet_length(j.jid) + coalesce(octet_length(r.label), 0)), 0) FROM account c \
+                "SELECT count(r.contact), {}, {} FROM account c \
                  LEFT JOIN roster r ON r.owner = c.id LEFT JOIN address j ON j.id = r.contact \
                  WHERE c.id = ? GROUP BY c.id",
-                Subscription::PENDING_IN.0
+                d.sum(&format!(
+                    "CASE WHEN (r.subscription & {}) <> 0 THEN 1 ELSE 0 END",
+                    Subscription::PENDING_IN.0
+                )),
+                d.sum("octet_length(j.jid) + coalesce(octet_length(r.label), 0)")
             )),
-            put: SizedStatement::new(|n| {
-                d.upsert("roster", &["owner", "contact"], &["subscription", "label", "request"], n)
+            put: RowsStatement::upsert(
+                d,
+                "roster",
+                &["owner", "contact"],
+                &["subscription", "label", "request"],
+            ),
+            account_versions: SizedStatement::new(|n| {
+                d.sql(&format!("SELECT id, roster_version FROM account WHERE id IN ({})", placeholders(n)))
             }),
-            delete: d.sql("DELETE FROM roster WHERE owner = ? AND contact = ?"),
-            version: d.sql("UPDATE account SET roster_version = ? WHERE id = ?"),
-            accounts: SizedStatement::new(|n| d.sql(&format!("SELECT id FROM account WHERE id IN ({})", placeholders(n)))),
-            contacts: SizedStatement::new(|n| d.sql(&format!("SELECT id FROM address WHERE id IN ({})", placeholders(n)))),
+            entries: SizedStatement::new(|n| {
+                d.sql(&format!(
+                    "SELECT owner, contact, subscription, label, request FROM roster WHERE {}",
+                    vec![KEY; n].join(" OR ")
+                ))
+            }),
+            delete: SizedStatement::new(|n| {
+                d.sql(&format!("DELETE FROM roster WHERE {}", vec![KEY; n].join(" OR ")))
+            }),
+            version: RowStatement::new(d, "UPDATE account SET roster_version = ? WHERE id = ?"),
+            accounts: SizedStatement::new(|n| {
+                d.sql(&format!("SELECT id FROM account WHERE id IN ({})", placeholders(n)))
+            }),
+            contacts: SizedStatement::new(|n| {
+                d.sql(&format!("SELECT id FROM address WHERE id IN ({})", placeholders(n)))
+            }),
             versions: SizedStatement::new(|n| {
                 d.sql(&format!(
                     "UPDATE account SET roster_version = roster_version + 1 WHERE id IN ({})",
@@ -85,18 +110,21 @@ impl TableStatements for RosterStatements {
     fn all(&self) -> Vec<&str> {
         vec![
             &self.get,
-            &self.entry[0],
-            &self.entry[1],
+            &self.entry,
             &self.subscription,
             &self.size,
-            &self.delete,
-            &self.version,
+            self.account_versions.at_least(2).1,
+            self.entries.at_least(2).1,
+            self.delete.at_least(2).1,
+            self.version.text(),
             self.accounts.at_least(2).1,
             self.contacts.at_least(2).1,
             self.versions.at_least(2).1,
         ]
     }
 }
+
+const KEY: &str = "(owner = ? AND contact = ?)";
 
 fn no_account() -> StoreError {
     StoreError::new(StoreErrorKind::NotFound, "the account does not exist")
@@ -128,62 +156,184 @@ fn entry(row: Option<SqlRow>, contact: &Jid) -> Result<(Option<AddressId>, Roste
     Ok((known, RosterEntry { version: row.number(0)?, item }))
 }
 
+/// An entry of a whole roster; `None` for the row of an account without entries.
+fn item(row: &SqlRow) -> Result<Option<RosterItem>, StoreError> {
+    let Some(contact) = row.optional_number(2)? else { return Ok(None) };
+    let (name, groups) =
+        roster_label::decode(row.optional_bytes(4)?.unwrap_or_default()).ok_or_else(corrupt_entry)?;
+    Ok(Some(RosterItem {
+        contact: id(contact)?,
+        jid: address(row.text(6)?)?,
+        name,
+        groups,
+        subscription: subscription(row.number(3)?)?,
+        request: row.optional_bytes(5)?.map(<[u8]>::to_vec),
+    }))
+}
+
 fn subscription(bits: u64) -> Result<Subscription, StoreError> {
     u8::try_from(bits).ok().and_then(Subscription::from_bits).ok_or_else(corrupt_entry)
 }
 
-async fn change(
+/// Updates entries for many callers, in their order: each sees the results of those before it. Runs inside the writer's
+/// transaction.
+pub(crate) async fn update_many(
     conn: &mut DbConnection,
-    owner: AddressId,
-    contact: &Jid,
-    change: RosterUpdateFn,
-) -> Result<RosterUpdateOutcome, StoreError> {
+    updates: &mut [RosterRequest],
+) -> Result<(), StoreError> {
+    let keys: Vec<(AddressId, Jid)> =
+        updates.iter().map(|update| (update.owner, update.contact.clone())).collect();
+    let mut rosters = read_entries(conn, &keys).await?;
+    let mut changed: BTreeMap<(AddressId, Jid), Option<RosterItem>> = BTreeMap::new();
+    let mut new: Vec<Jid> = Vec::new();
+    for update in updates.iter_mut() {
+        let result = update_one(&mut rosters, update);
+        if let Ok((outcome, true)) = &result {
+            let after = outcome.after.clone();
+            if after.as_ref().is_some_and(|item| item.contact == AddressId::UNASSIGNED) {
+                new.push(update.contact.clone());
+            }
+            changed.insert((update.owner, update.contact.clone()), after);
+        }
+        update.set_result(result.map(|(outcome, _)| outcome));
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    // An address without references is not assigned a number.
+    if !new.is_empty() {
+        let names: Vec<&str> = new.iter().map(Jid::as_str).collect();
+        let known = address_dictionary::intern(conn, &names).await?;
+        rosters.numbers.extend(known);
+        for update in updates.iter_mut() {
+            update.assign_number(rosters.numbers.get(update.contact.as_str()).copied());
+        }
+    }
+    write_entries(conn, &rosters, &changed).await?;
     let context = conn.context.clone();
-    let owner = Arg::number(owner.get().into());
-    let row =
-        conn.fetch_optional(&context.sql.roster.entry[1], &[Arg::Text(contact.as_str()), owner]).await?;
-    let (known, RosterEntry { mut version, item: before }) = entry(row, contact)?;
-    let wanted = match run_update(change, before.clone())? {
+    let (mut once, mut several) = (Vec::new(), Vec::new());
+    for (owner, (before, after)) in &rosters.versions {
+        let number = Arg::number(owner.get().into());
+        match after - before {
+            0 => {}
+            1 => once.push(number),
+            _ => several.extend([Arg::number(*after), number]),
+        }
+    }
+    conn.execute_each(&context.sql.roster.version, &several).await?;
+    conn.execute_in(&context.sql.roster.versions, &once).await.map(drop)
+}
+
+/// The entries that a group of updates concerns.
+struct AffectedEntries {
+    /// Versions of the rosters, as read and after the updates so far.
+    versions: BTreeMap<AddressId, (u64, u64)>,
+    numbers: HashMap<Box<str>, AddressId>,
+    entries: HashMap<(AddressId, Jid), RosterItem>,
+}
+
+async fn read_entries(
+    conn: &mut DbConnection,
+    updates: &[(AddressId, Jid)],
+) -> Result<AffectedEntries, StoreError> {
+    let context = conn.context.clone();
+    let mut names: Vec<&str> = updates.iter().map(|(_, contact)| contact.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let numbers = address_dictionary::find(conn, &names).await?;
+    let mut owners: Vec<AddressId> = updates.iter().map(|(owner, _)| *owner).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    let owners: Vec<Arg<'_>> = owners.iter().map(|owner| Arg::number(owner.get().into())).collect();
+    let mut versions = BTreeMap::new();
+    for row in conn.fetch_in(&context.sql.roster.account_versions, &owners).await? {
+        let version = row.number(1)?;
+        versions.insert(id(row.number(0)?)?, (version, version));
+    }
+    let mut keys: BTreeMap<(AddressId, AddressId), &Jid> = BTreeMap::new();
+    for (owner, contact) in updates {
+        if let Some(number) = numbers.get(contact.as_str()) {
+            keys.insert((*owner, *number), contact);
+        }
+    }
+    let args: Vec<Arg<'_>> = keys
+        .keys()
+        .flat_map(|(owner, contact)| [owner, contact].map(|id| Arg::number(id.get().into())))
+        .collect();
+    let mut entries = HashMap::new();
+    for row in conn.fetch_pairs(&context.sql.roster.entries, &args).await? {
+        let (owner, contact) = (id(row.number(0)?)?, id(row.number(1)?)?);
+        let Some(jid) = keys.get(&(owner, contact)) else { continue };
+        let (name, groups) =
+            roster_label::decode(row.optional_bytes(3)?.unwrap_or_default()).ok_or_else(corrupt_entry)?;
+        let item = RosterItem {
+            contact,
+            jid: (*jid).clone(),
+            name,
+            groups,
+            subscription: subscription(row.number(2)?)?,
+            request: row.optional_bytes(4)?.map(<[u8]>::to_vec),
+        };
+        entries.insert((owner, (*jid).clone()), item);
+    }
+    Ok(AffectedEntries { versions, numbers, entries })
+}
+
+/// The outcome of one update, and whether it changes anything.
+fn update_one(
+    rosters: &mut AffectedEntries,
+    update: &mut RosterRequest,
+) -> Result<(RosterUpdateOutcome, bool), StoreError> {
+    let version = &mut rosters.versions.get_mut(&update.owner).ok_or_else(no_account)?.1;
+    let key = (update.owner, update.contact.clone());
+    let before = rosters.entries.get(&key).cloned();
+    let wanted = match update.decide(before.as_ref())? {
         RosterUpdate::Keep => before.clone(),
         RosterUpdate::Delete => None,
         RosterUpdate::Put(item) => item.normalised(),
     };
-    let after = match wanted {
-        Some(item) => {
-            // An address without references is not assigned a number.
-            let contact_id = match known {
-                Some(id) => id,
-                None => address_dictionary::intern_one(conn, contact.as_str()).await?,
-            };
-            Some(RosterItem { contact: contact_id, jid: contact.clone(), ..item })
-        }
-        None => None,
-    };
+    let contact = rosters.numbers.get(update.contact.as_str()).copied().unwrap_or(AddressId::UNASSIGNED);
+    let after = wanted.map(|item| RosterItem { contact, jid: update.contact.clone(), ..item });
     if before == after {
-        return Ok(RosterUpdateOutcome { before, after, version });
+        return Ok((RosterUpdateOutcome { before, after, version: *version }, false));
     }
-    match (&after, known) {
-        (Some(item), _) => {
-            let label = roster_label::encode(item.name.as_deref(), &item.groups);
-            let values = [
-                owner,
-                Arg::number(item.contact.get().into()),
-                Arg::number(item.subscription.0.into()),
-                Arg::optional_bytes(label.as_deref()),
-                Arg::optional_bytes(item.request.as_deref()),
-            ];
-            conn.execute_rows(&context.sql.roster.put, 5, &values).await?;
-        }
-        (None, Some(contact)) => {
-            conn.execute(&context.sql.roster.delete, &[owner, Arg::number(contact.get().into())]).await?;
-        }
-        (None, None) => {}
+    match &after {
+        Some(item) => drop(rosters.entries.insert(key, item.clone())),
+        None => drop(rosters.entries.remove(&key)),
     }
     if is_visible_change(before.as_ref(), after.as_ref()) {
-        version += 1;
-        conn.execute(&context.sql.roster.version, &[Arg::number(version), owner]).await?;
+        *version += 1;
     }
-    Ok(RosterUpdateOutcome { before, after, version })
+    Ok((RosterUpdateOutcome { before, after, version: *version }, true))
+}
+
+async fn write_entries(
+    conn: &mut DbConnection,
+    rosters: &AffectedEntries,
+    changed: &BTreeMap<(AddressId, Jid), Option<RosterItem>>,
+) -> Result<(), StoreError> {
+    let context = conn.context.clone();
+    let label = |item: &RosterItem| roster_label::encode(item.name.as_deref(), &item.groups);
+    let labels: Vec<Option<Vec<u8>>> = changed.values().map(|item| item.as_ref().and_then(label)).collect();
+    let (mut put, mut deleted) = (Vec::new(), Vec::new());
+    for (((owner, contact), item), label) in changed.iter().zip(&labels) {
+        // An entry without a number was added and deleted by the same group.
+        let Some(number) = rosters.numbers.get(contact.as_str()) else { continue };
+        let key = [*owner, *number].map(|id| Arg::number(id.get().into()));
+        match item {
+            None => deleted.extend(key),
+            Some(item) => {
+                put.extend(key);
+                put.extend([
+                    Arg::number(item.subscription.0.into()),
+                    Arg::optional_bytes(label.as_deref()),
+                    Arg::optional_bytes(item.request.as_deref()),
+                ]);
+            }
+        }
+    }
+    conn.execute_rows(&context.sql.roster.put, 5, &put).await?;
+    conn.execute_pairs(&context.sql.roster.delete, &deleted).await.map(drop)
 }
 
 type EntryMap = BTreeMap<(AddressId, AddressId), BulkItem>;
@@ -201,20 +351,24 @@ async fn existing_entries(
     rows.iter().map(|row| id(row.number(0)?)).collect()
 }
 
-async fn put_chunk(conn: &mut DbConnection, mut entries: EntryMap) -> Result<u64, StoreError> {
+async fn put_chunk(conn: &mut DbConnection, entries: &EntryMap) -> Result<u64, StoreError> {
     let context = conn.context.clone();
     let owners = entries.keys().map(|(owner, _)| *owner).collect();
     let contacts = entries.keys().map(|(_, contact)| *contact).collect();
     let owners = existing_entries(conn, &context.sql.roster.accounts, &owners).await?;
     let contacts = existing_entries(conn, &context.sql.roster.contacts, &contacts).await?;
-    entries.retain(|(owner, contact), _| owners.contains(owner) && contacts.contains(contact));
+    let entries: Vec<(AddressId, AddressId, &BulkItem)> = entries
+        .iter()
+        .filter(|((owner, contact), _)| owners.contains(owner) && contacts.contains(contact))
+        .map(|((owner, contact), item)| (*owner, *contact, item))
+        .collect();
 
     let labels: Vec<Option<Vec<u8>>> =
-        entries.values().map(|item| roster_label::encode(item.name.as_deref(), &item.groups)).collect();
+        entries.iter().map(|(_, _, item)| roster_label::encode(item.name.as_deref(), &item.groups)).collect();
     let mut values = Vec::with_capacity(entries.len() * 5);
     let mut touched: Vec<Arg<'_>> = Vec::new();
     let mut last = None;
-    for (((owner, contact), item), label) in entries.iter().zip(&labels) {
+    for ((owner, contact, item), label) in entries.iter().zip(&labels) {
         let number = Arg::number(owner.get().into());
         values.extend([
             number,
@@ -253,46 +407,50 @@ fn next_chunk(rosters: &mut impl Iterator<Item = BulkRoster>) -> Option<EntryMap
 
 impl Roster for SqlStores {
     fn get(&self, owner: AddressId) -> StoreFuture<'_, RosterSnapshot> {
-        self.read(Box::new(move |conn| {
+        self.read(owner, |conn, owner| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let row =
-                    conn.fetch_optional(&context.sql.roster.get, &[Arg::number(owner.get().into())]).await?;
-                let row = row.ok_or_else(no_account)?;
-                if row.number(1)? > MAX_ROSTER_BYTES {
+                let rows =
+                    conn.fetch_all(&context.sql.roster.get, &[Arg::number(owner.get().into()); 3]).await?;
+                let first = rows.first().ok_or_else(no_account)?;
+                if first.number(1)? > MAX_ROSTER_BYTES {
                     return Err(roster_too_large());
                 }
-                Ok(RosterSnapshot { version: row.number(0)?, items: logins::roster(row.optional_text(2)?)? })
+                let items: Result<Vec<RosterItem>, StoreError> =
+                    rows.iter().filter_map(|row| item(row).transpose()).collect();
+                let mut items = items?;
+                items.sort_unstable_by_key(|item| item.contact);
+                Ok(RosterSnapshot { version: first.number(0)?, items })
             })
-        }))
+        })
     }
 
     fn entry(&self, owner: AddressId, contact: &Jid) -> StoreFuture<'_, RosterEntry> {
         let contact = contact.as_ref().bare().to_jid();
-        self.read(Box::new(move |conn| {
+        self.read((owner, contact), |conn, (owner, contact)| {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let args = [Arg::Text(contact.as_str()), Arg::number(owner.get().into())];
-                let row = conn.fetch_optional(&context.sql.roster.entry[0], &args).await?;
-                Ok(entry(row, &contact)?.1)
+                let row = conn.fetch_optional(&context.sql.roster.entry, &args).await?;
+                Ok(entry(row, contact)?.1)
             })
-        }))
+        })
     }
 
     fn subscription(&self, owner: JidRef<'_>, contact: JidRef<'_>) -> StoreFuture<'_, Subscription> {
         let (owner, contact) = (owner.bare().to_jid(), contact.bare().to_jid());
-        self.read(Box::new(move |conn| {
+        self.read((owner, contact), |conn, (owner, contact)| {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let args = [Arg::Text(contact.as_str()), Arg::Text(owner.as_str())];
                 let row = conn.fetch_optional(&context.sql.roster.subscription, &args).await?;
                 row.map_or(Ok(Subscription::NONE), |row| subscription(row.number(0)?))
             })
-        }))
+        })
     }
 
     fn size(&self, owner: AddressId) -> StoreFuture<'_, RosterSize> {
-        self.read(Box::new(move |conn| {
+        self.read(owner, |conn, owner| {
             Box::pin(async move {
                 let context = conn.context.clone();
                 let row =
@@ -305,7 +463,7 @@ impl Roster for SqlStores {
                     bytes: row.number(2)?,
                 })
             })
-        }))
+        })
     }
 
     fn update(
@@ -315,23 +473,46 @@ impl Roster for SqlStores {
         decision: RosterUpdateFn,
     ) -> StoreFuture<'_, RosterUpdateOutcome> {
         let contact = contact.as_ref().bare().to_jid();
-        self.writer.call(
-            512,
-            Box::new(move |conn| Box::pin(async move { change(conn, owner, &contact, decision).await })),
-        )
+        self.writer.update_roster(owner, contact, decision)
     }
 
     fn put_bulk(&self, rosters: Vec<BulkRoster>) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             let mut rosters = rosters.into_iter();
+            let mut next = next_chunk(&mut rosters);
             let mut stored = 0;
-            while let Some(entries) = next_chunk(&mut rosters) {
-                let bytes = entries.len() * 64;
-                let work: DbTask<u64> =
-                    Box::new(move |conn| Box::pin(async move { put_chunk(conn, entries).await }));
-                stored += self.writer.call(bytes, work).await?;
+            // Some writers get two of them, and others none.
+            let most = match self.writer.count() {
+                1 => 1,
+                writers => 2 * writers,
+            };
+            while next.is_some() {
+                // Writers work at the same time. Two chunks of one owner would not keep their order.
+                let (mut queued, mut queued_owners) = (Vec::new(), HashSet::new());
+                while let Some(entries) = next.take_if(|entries| {
+                    queued.len() < most && entries.keys().all(|(owner, _)| !queued_owners.contains(owner))
+                }) {
+                    queued_owners.extend(entries.keys().map(|(owner, _)| *owner));
+                    queued.push(self.put_entries(entries));
+                    next = next_chunk(&mut rosters);
+                }
+                for written in queued {
+                    stored += written.await?;
+                }
             }
             Ok(stored)
+        })
+    }
+}
+
+impl SqlStores {
+    /// Queues a chunk; the result is awaited separately.
+    fn put_entries(&self, entries: EntryMap) -> StoreFuture<'_, u64> {
+        let bytes = entries.len() * 64;
+        let mut owners: Vec<AddressId> = entries.keys().map(|(owner, _)| *owner).collect();
+        owners.dedup();
+        self.writer.call(Owner::Ids(owners.into()), bytes, entries, |conn, entries| {
+            Box::pin(put_chunk(conn, entries))
         })
     }
 }

@@ -4,7 +4,9 @@
 //! six scans whose results are merged; an account appears only in the scan of its smallest matching key.
 //!
 //! ```text
-//! values = domain, key, id, key, id    exclusive lower and upper end of the walk
+//! values = domain
+//!          [key, key]                  lower and upper end of the walk, if the database needs them apart
+//!          key, id, key, id            the same exactly, exclusive
 //!          6 * (from, to)              what the six keys have to be
 //!          [5 * (from, to)]            any: what the other fields' keys must not be if they are smaller
 //!          limit [, offset]
@@ -50,6 +52,8 @@ pub(crate) struct UserSearchStatements {
     /// Ascending, descending, count.
     plain: [StatementPerField; 3],
     any: [StatementPerField; 3],
+    /// Whether the keys of both ends are separate values, too.
+    bounds: bool,
 }
 
 const SCANS: [ScanKind; 3] = [ScanKind::Up, ScanKind::Down, ScanKind::Count];
@@ -71,8 +75,12 @@ fn statement(d: &dyn Dialect, leader: SearchField, any: bool, walk: ScanKind) ->
     let place = column(leader);
     // An account without a vCard has no texts; and wrapping a column in a function keeps the planner from its index.
     let key = |field: SearchField| format!("coalesce({}, '')", column(field));
+    let bounds = match d.ranges_of_rows() {
+        true => String::new(),
+        false => format!(" AND {place} >= ? AND {place} <= ?"),
+    };
     let mut sql = format!(
-        "WHERE {domain} = (SELECT id FROM address WHERE jid = ?) \
+        "WHERE {domain} = (SELECT id FROM address WHERE jid = ?){bounds} \
          AND ({place}, {owner}) > (?, ?) AND ({place}, {owner}) < (?, ?)"
     );
     for field in SearchField::ALL {
@@ -102,7 +110,7 @@ fn statement(d: &dyn Dialect, leader: SearchField, any: bool, walk: ScanKind) ->
 impl TableStatements for UserSearchStatements {
     fn new(d: &dyn Dialect) -> UserSearchStatements {
         let texts = |any| SCANS.map(|walk| SearchField::ALL.map(|leader| statement(d, leader, any, walk)));
-        UserSearchStatements { plain: texts(false), any: texts(true) }
+        UserSearchStatements { plain: texts(false), any: texts(true), bounds: !d.ranges_of_rows() }
     }
 
     #[cfg(test)]
@@ -176,6 +184,7 @@ impl SearchRun<'_> {
         (leader, range): (SearchField, &'b KeyRange),
         after: Option<&'b IndexPosition>,
         before: Option<&'b IndexPosition>,
+        bounds: bool,
     ) -> Option<Vec<Arg<'b>>> {
         let (mut low, mut high) = ((range.from.as_str(), 0), (range.to.as_str(), 0));
         if let Some((key, id)) = after {
@@ -187,13 +196,11 @@ impl SearchRun<'_> {
         if low >= high {
             return None;
         }
-        let mut args = vec![
-            Arg::Text(domain),
-            Arg::Text(low.0),
-            Arg::number(low.1),
-            Arg::Text(high.0),
-            Arg::number(high.1),
-        ];
+        let mut args = vec![Arg::Text(domain)];
+        if bounds {
+            args.extend([Arg::Text(low.0), Arg::Text(high.0)]);
+        }
+        args.extend([Arg::Text(low.0), Arg::number(low.1), Arg::Text(high.0), Arg::number(high.1)]);
         let pair = |range: &'b KeyRange| [Arg::Text(&range.from), Arg::Text(&range.to)];
         args.extend(plan.fields.iter().flat_map(pair));
         if let Some(any) = &plan.any {
@@ -222,7 +229,10 @@ impl SearchRun<'_> {
                 ScanKind::Down => (end.as_ref().or(after), before),
                 _ => (after, end.as_ref().or(before)),
             };
-            let Some(mut args) = Self::values(plan, domain, (leader, range), after, before) else { continue };
+            let bounds = context.sql.user_search.bounds;
+            let Some(mut args) = Self::values(plan, domain, (leader, range), after, before, bounds) else {
+                continue;
+            };
             args.extend([limit, skip].map(|number| Arg::number(number.into())));
             let text = context.sql.user_search.get(plan.any.is_some(), walk, leader);
             for row in self.conn.fetch_all_within(&self.steps, text, &args).await? {
@@ -288,7 +298,10 @@ impl SearchRun<'_> {
         let (plan, domain) = (self.plan, self.domain);
         let mut counted = 0;
         for (leader, range) in planned_scans(plan) {
-            let Some(mut args) = Self::values(plan, domain, (leader, range), None, before) else { continue };
+            let bounds = context.sql.user_search.bounds;
+            let Some(mut args) = Self::values(plan, domain, (leader, range), None, before, bounds) else {
+                continue;
+            };
             args.push(Arg::number(MAX_COUNT));
             let text = context.sql.user_search.get(plan.any.is_some(), ScanKind::Count, leader);
             let rows = self.conn.fetch_all_within(&self.steps, text, &args).await?;
@@ -314,13 +327,13 @@ impl SqlStores {
         before: Option<IndexPosition>,
     ) -> StoreFuture<'_, u64> {
         let (domain, plan) = (domain.to_owned(), query.plan());
-        self.read_search(Box::new(move |conn| {
+        self.read_search((domain, plan, before), |conn, (domain, plan, before)| {
             Box::pin(async move {
-                SearchRun { conn, domain: &domain, plan: &plan, steps: StepBudget::new(MAX_SEARCH_STEPS) }
+                SearchRun { conn, domain, plan, steps: StepBudget::new(MAX_SEARCH_STEPS) }
                     .count(before.as_ref())
                     .await
             })
-        }))
+        })
     }
 }
 
@@ -332,13 +345,13 @@ impl UserSearch for SqlStores {
         page: SearchPageRequest,
     ) -> StoreFuture<'_, UserSearchPage> {
         let (domain, plan) = (domain.to_owned(), query.plan());
-        self.read_search(Box::new(move |conn| {
+        self.read_search((domain, plan, page), |conn, (domain, plan, page)| {
             Box::pin(async move {
-                SearchRun { conn, domain: &domain, plan: &plan, steps: StepBudget::new(MAX_SEARCH_STEPS) }
-                    .page(page)
+                SearchRun { conn, domain, plan, steps: StepBudget::new(MAX_SEARCH_STEPS) }
+                    .page(page.clone())
                     .await
             })
-        }))
+        })
     }
 
     fn count(&self, domain: &str, query: &UserQuery) -> StoreFuture<'_, u64> {

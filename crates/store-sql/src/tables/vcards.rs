@@ -7,6 +7,7 @@ use store::{PhotoHash, SearchableProfile, StoreError, StoreFuture, Vcards};
 use super::{TableStatements, accounts, bare};
 use crate::SqlStores;
 use crate::dialect::{Arg, DbConnection, Dialect};
+use crate::writer::Owner;
 
 pub(crate) struct VcardStatements {
     get: String,
@@ -77,7 +78,8 @@ async fn put(
     let keys = account_search_keys(accounts::user_of(name), shown);
     let texts = [&shown.name, &shown.first, &shown.last, &shown.nick, &shown.email];
     let mut args = vec![owner, Arg::number(domain)];
-    args.extend(keys.iter().chain(texts).map(|text| Arg::Text(text)));
+    args.extend(keys.iter().map(|key| Arg::Text(key)));
+    args.extend(texts.map(|text| Arg::AnyText(text)));
     conn.execute(&context.sql.vcards.put_profile, &args).await?;
     Ok(true)
 }
@@ -85,13 +87,13 @@ async fn put(
 impl Vcards for SqlStores {
     fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<Vec<u8>>> {
         let name = bare(owner);
-        self.read(Box::new(move |conn| {
+        self.read(name, |conn, name| {
             Box::pin(async move {
                 let context = conn.context.clone();
-                let row = conn.fetch_optional(&context.sql.vcards.get, &[Arg::Text(&name)]).await?;
+                let row = conn.fetch_optional(&context.sql.vcards.get, &[Arg::Text(name)]).await?;
                 row.map(|row| row.bytes(0).map(<[u8]>::to_vec)).transpose()
             })
-        }))
+        })
     }
 
     fn put(
@@ -105,11 +107,10 @@ impl Vcards for SqlStores {
             return Box::pin(std::future::ready(Err(error)));
         }
         let (name, shown) = (bare(owner), searchable.truncated());
-        self.writer.call(
-            vcard.as_ref().map_or(0, Vec::len) + 1024,
-            Box::new(move |conn| {
-                Box::pin(async move { put(conn, &name, vcard.as_deref(), &shown, photo).await })
-            }),
-        )
+        let bytes = vcard.as_ref().map_or(0, Vec::len) + 1024;
+        let owner = Owner::Name(name.clone());
+        self.writer.call(owner, bytes, (name, vcard, shown, photo), |conn, (name, vcard, shown, photo)| {
+            Box::pin(put(conn, name, vcard.as_deref(), shown, *photo))
+        })
     }
 }

@@ -7,6 +7,7 @@ use crate::{AccountKvLimits, PutOutcome, StoreErrorKind, Stores};
 cases! {
     account_kv:
     values_can_be_set_replaced_and_removed,
+    all_values_of_an_account_are_listed_by_key,
     a_missing_account_stores_nothing,
     limits_are_enforced,
     long_keys_are_refused,
@@ -42,6 +43,20 @@ async fn values_can_be_set_replaced_and_removed(f: Fixture) {
     assert!(!f.stores.account_kv.remove(ann.as_ref(), "k").await.unwrap());
     assert_eq!(get(&f.stores, "k").await, None);
     assert!(get(&f.stores, "l").await.is_some());
+}
+
+async fn all_values_of_an_account_are_listed_by_key(f: Fixture) {
+    account(&f.stores, "ann").await;
+    account(&f.stores, "bob").await;
+    let ann = jid("ann@example.org/laptop");
+    assert!(f.stores.account_kv.entries(ann.as_ref()).await.unwrap().is_empty());
+    put(&f.stores, &[("b", b"2"), ("a", b"1"), ("B", b""), ("\u{e9}", b"4")], ROOM).await;
+    let entries = f.stores.account_kv.entries(ann.as_ref()).await.unwrap();
+    let shown: Vec<(&str, &[u8])> = entries.iter().map(|(key, value)| (key.as_str(), &value[..])).collect();
+    assert_eq!(shown, [("B", &b""[..]), ("a", b"1"), ("b", b"2"), ("\u{e9}", b"4")]);
+    for other in ["bob@example.org", "carl@example.org"] {
+        assert!(f.stores.account_kv.entries(jid(other).as_ref()).await.unwrap().is_empty());
+    }
 }
 
 async fn a_missing_account_stores_nothing(f: Fixture) {

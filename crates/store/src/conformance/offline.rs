@@ -18,9 +18,11 @@ cases! {
     pages_at_every_boundary,
     remove_through_can_be_repeated,
     a_range_is_removed_from_the_middle,
+    concurrent_removals_count_each_message_once,
     a_missing_account_stores_nothing,
     many_writers_lose_nothing,
     bytes_are_returned_unchanged,
+    the_largest_numbers_are_returned_unchanged,
     later_incarnation_numbers_are_higher,
     an_empty_append_succeeds,
 }
@@ -265,6 +267,23 @@ async fn a_range_is_removed_from_the_middle(f: Fixture) {
     assert_eq!(counts, (2, 1));
 }
 
+async fn concurrent_removals_count_each_message_once(f: Fixture) {
+    let (ann, bob) = (account(&f.stores, "ann").await, account(&f.stores, "bob").await);
+    let input = (0..9).map(|n| message(ann, &n.to_string())).collect();
+    let answers = f.stores.offline.append(input, Quota::messages_only(100)).await.unwrap();
+    append(&f.stores, message(bob, "other"), 100).await;
+    let ranges =
+        [(0, 3), (2, 5), (2, 5), (5, 7)].map(|(first, last)| (seq(answers[first]), seq(answers[last])));
+    let mut removals: Vec<_> =
+        ranges.iter().map(|(first, last)| f.stores.offline.remove_range(ann, *first, *last)).collect();
+    removals.insert(2, f.stores.offline.remove_range(bob, 0, u64::MAX));
+    let removed: u32 = join_all(removals).await.into_iter().map(Result::unwrap).sum();
+    assert_eq!(removed, 9);
+    assert_eq!(texts(&f.stores, ann, 0).await, ["8"]);
+    let counts = (f.stores.offline.count(ann).await.unwrap(), f.stores.offline.count(bob).await.unwrap());
+    assert_eq!(counts, (1, 0));
+}
+
 async fn a_missing_account_stores_nothing(f: Fixture) {
     let ann = account(&f.stores, "ann").await;
     let ghost = f.stores.addresses.intern(&jid("ghost@example.org")).await.unwrap();
@@ -312,6 +331,33 @@ async fn bytes_are_returned_unchanged(f: Fixture) {
     let got = f.stores.offline.fetch(ann, Page::first(10), 0).await.unwrap();
     let got: Vec<Vec<u8>> = got.items.into_iter().map(|waiting| waiting.stanza).collect();
     assert!(got == stanzas);
+}
+
+async fn the_largest_numbers_are_returned_unchanged(f: Fixture) {
+    let ann = account(&f.stores, "ann").await;
+    let largest = i64::MAX.unsigned_abs();
+    let (quota, numbers) = (Quota::messages_only(10), [largest, largest - 1, 1 << 32, u32::MAX.into(), 0]);
+    let messages = numbers.map(|number| OfflineMessage {
+        sender: number,
+        stored_at: number,
+        expires: Some(largest),
+        ..message(ann, &number.to_string())
+    });
+    // Alone and together: a backend may write one row in another way than several.
+    for message in &messages {
+        seq(f.stores.offline.append(vec![message.clone()], quota).await.unwrap()[0]);
+    }
+    for one in f.stores.offline.append(messages.to_vec(), quota).await.unwrap() {
+        seq(one);
+    }
+    let got = f.stores.offline.fetch(ann, Page::first(100), largest - 1).await.unwrap().items;
+    for (got, number) in got.iter().zip(numbers.iter().cycle()) {
+        assert_eq!((got.stored_at, got.expires), (*number, Some(largest)));
+        assert_eq!(got.stanza, number.to_string().into_bytes());
+    }
+    assert_eq!(got.len(), 10);
+    assert_eq!(f.stores.offline.remove_through(ann, largest).await.unwrap(), 10);
+    assert_eq!(f.stores.offline.count(ann).await.unwrap(), 0);
 }
 
 async fn later_incarnation_numbers_are_higher(f: Fixture) {

@@ -24,6 +24,12 @@ impl AccountKv for MemoryStore {
             .and_then(|(_, entry)| entry.values.get::<KeyValues>()?.0.get(key).cloned())))
     }
 
+    fn entries(&self, owner: JidRef<'_>) -> StoreFuture<'_, Vec<(String, Vec<u8>)>> {
+        let state = self.state.lock();
+        let values = state.account(owner).and_then(|(_, entry)| entry.values.get::<KeyValues>());
+        ready(Ok(values.into_iter().flat_map(|values| values.0.clone()).collect()))
+    }
+
     fn put(
         &self,
         owner: JidRef<'_>,

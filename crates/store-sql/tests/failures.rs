@@ -1,0 +1,259 @@
+//! A server that fails under load, in each way that is named in `docs/databases.md`: what was acknowledged is in the
+//! database afterwards, once and in order, and everything continues without a restart of the node.
+//!
+//! The counts of messages sent, acknowledged and found are printed: `cargo test --test failures -- --nocapture`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "clippy sees helpers outside of #[test] as ordinary code; the counts are part of the result"
+)]
+mod support;
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use base::ManualClock;
+use store::conformance::{account, jid, login};
+use store::{AddressId, StoreErrorKind, Stores};
+use store::{AppendOutcome, OfflineMessage, Page, Quota};
+use support::load::{Load, LoadCounts};
+use support::runtime;
+use support::servers::{new_database, open_url, patient, shared_server};
+use test_databases::{Proxy, Server, ServerKind, ServerSetup};
+use throng_store_sql::{DatabaseOptions, SqlStores};
+
+const SENDERS: usize = 8;
+
+/// Writes are refused soon, so that a test need not wait for them.
+fn impatient() -> DatabaseOptions {
+    DatabaseOptions { write_deadline: Duration::from_millis(500), ..patient() }
+}
+
+async fn open(url: &str, options: &DatabaseOptions) -> Arc<SqlStores> {
+    open_url(url, options, Arc::new(ManualClock::new())).await.unwrap()
+}
+
+fn report(kind: ServerKind, what: &str, counts: LoadCounts) {
+    println!("{kind:?}, {what}: {counts:?}");
+}
+
+#[test]
+fn a_full_disk_refuses_messages_serves_logins_and_loses_nothing() {
+    let setup = ServerSetup { disk_megabytes: Some(400), ..ServerSetup::default() };
+    for kind in ServerKind::ALL {
+        let server = Server::start_with(kind, &setup);
+        runtime().block_on(async {
+            let database = open(&server.default_url(), &impatient()).await;
+            let stores = database.stores();
+            account(&stores, "ann").await;
+            let load = Load::start(&stores, SENDERS, 3000).await;
+            load.wait_for_acknowledged(50).await;
+            tokio::task::block_in_place(|| server.fill_disk());
+            // The server first uses the pages that it has reserved.
+            load.wait_for_refused(3 * SENDERS as u64).await;
+            login(&stores, &jid("ann@example.org")).await;
+            let refused = stores.accounts.create(&jid("bob@example.org"), &[0; 5000]).await;
+            if let Err(error) = refused {
+                assert_eq!(error.kind, StoreErrorKind::Unavailable, "{kind:?}: {error}");
+            }
+            tokio::task::block_in_place(|| server.free_disk());
+            load.wait_for_acknowledged(50).await;
+            report(kind, "full disk", load.end(&stores).await);
+            database.close().await;
+        });
+    }
+}
+
+#[test]
+fn a_server_that_becomes_read_only_and_writable_again_loses_nothing() {
+    for kind in ServerKind::ALL {
+        let server = Server::start(kind);
+        runtime().block_on(async {
+            let url = server.url(&new_database(&server).await);
+            let database = open(&url, &impatient()).await;
+            let stores = database.stores();
+            account(&stores, "ann").await;
+            let load = Load::start(&stores, SENDERS, 300).await;
+            load.wait_for_acknowledged(50).await;
+            tokio::task::block_in_place(|| server.restart_read_only(true));
+            load.wait_for_refused(3 * SENDERS as u64).await;
+            login(&stores, &jid("ann@example.org")).await;
+            tokio::task::block_in_place(|| server.restart_read_only(false));
+            load.wait_for_acknowledged(50).await;
+            report(kind, "read-only", load.end(&stores).await);
+            database.close().await;
+        });
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_and_restarted_three_times_loses_nothing() {
+    for kind in ServerKind::ALL {
+        let server = Server::start(kind);
+        runtime().block_on(async {
+            let url = server.url(&new_database(&server).await);
+            let database = open(&url, &impatient()).await;
+            let stores = database.stores();
+            let load = Load::start(&stores, SENDERS, 300).await;
+            for _ in 0..3 {
+                load.wait_for_acknowledged(50).await;
+                tokio::task::block_in_place(|| {
+                    server.kill();
+                    server.run();
+                });
+            }
+            load.wait_for_acknowledged(50).await;
+            report(kind, "killed", load.end(&stores).await);
+            database.close().await;
+        });
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_for_a_while_loses_nothing() {
+    for kind in ServerKind::ALL {
+        let server = shared_server(kind);
+        runtime().block_on(async {
+            let name = new_database(server).await;
+            let proxy = Proxy::start(server.address());
+            let database = open(&server.url_through(proxy.address(), &name), &impatient()).await;
+            let stores = database.stores();
+            let load = Load::start(&stores, SENDERS, 300).await;
+            for _ in 0..3 {
+                load.wait_for_acknowledged(50).await;
+                proxy.refuse(true);
+                load.wait_for_refused(SENDERS as u64).await;
+                proxy.refuse(false);
+            }
+            load.wait_for_acknowledged(50).await;
+            report(kind, "unreachable", load.end(&stores).await);
+            database.close().await;
+        });
+    }
+}
+
+#[test]
+fn connections_that_break_all_the_time_lose_nothing() {
+    for kind in ServerKind::ALL {
+        let server = shared_server(kind);
+        runtime().block_on(async {
+            let name = new_database(server).await;
+            let proxy = Proxy::start(server.address());
+            // Patient: every message is stored in the end, although its connection breaks.
+            let database = open(&server.url_through(proxy.address(), &name), &patient()).await;
+            let stores = database.stores();
+            let load = Load::start(&stores, SENDERS, 300).await;
+            for _ in 0..30 {
+                load.wait_for_acknowledged(5).await;
+                proxy.cut();
+            }
+            load.wait_for_acknowledged(50).await;
+            let counts = load.end(&stores).await;
+            assert_eq!((counts.acknowledged, counts.found), (counts.sent, counts.sent), "{kind:?}");
+            report(kind, "cut", counts);
+            database.close().await;
+        });
+    }
+}
+
+/// Answers take 100 ms: messages are stored, in larger groups, and none is refused.
+#[test]
+fn a_slow_server_stores_everything() {
+    for kind in ServerKind::ALL {
+        let server = shared_server(kind);
+        runtime().block_on(async {
+            let name = new_database(server).await;
+            let proxy = Proxy::start(server.address());
+            let database = open(&server.url_through(proxy.address(), &name), &patient()).await;
+            let stores = database.stores();
+            let load = Load::start(&stores, SENDERS, 300).await;
+            load.wait_for_acknowledged(50).await;
+            proxy.delay(Duration::from_millis(100));
+            load.wait_for_acknowledged(50).await;
+            proxy.delay(Duration::ZERO);
+            load.wait_for_acknowledged(50).await;
+            let counts = load.end(&stores).await;
+            assert_eq!((counts.acknowledged, counts.found), (counts.sent, counts.sent), "{kind:?}");
+            report(kind, "slow", counts);
+            database.close().await;
+        });
+    }
+}
+
+const MANY: Quota = Quota::messages_only(1_000_000);
+
+fn message(owner: AddressId, text: &str) -> Vec<OfflineMessage> {
+    vec![OfflineMessage { owner, sender: 0, stored_at: 1, expires: None, stanza: text.as_bytes().to_vec() }]
+}
+
+async fn stored(stores: &Stores, owner: AddressId) -> Vec<String> {
+    let page = stores.offline.fetch(owner, Page::first(100), 0).await.unwrap();
+    page.items.into_iter().map(|message| String::from_utf8(message.stanza).unwrap()).collect()
+}
+
+/// The server has committed, the node does not get the answer and cannot connect until all deadlines have passed.
+#[test]
+fn a_write_whose_commit_has_no_answer_is_not_reported_as_failed_however_long_the_server_is_gone() {
+    for kind in ServerKind::ALL {
+        let server = shared_server(kind);
+        runtime().block_on(async {
+            let name = new_database(server).await;
+            let proxy = Proxy::start(server.address());
+            let options = DatabaseOptions { writers: 1, ..impatient() };
+            let database = open(&server.url_through(proxy.address(), &name), &options).await;
+            let stores = database.stores();
+            let ann = account(&stores, "ann").await;
+            // With its end, because READ COMMITTED is in other texts.
+            proxy.cut_answer_and_refuse(match kind {
+                ServerKind::Postgres => "COMMIT\0",
+                ServerKind::MariaDb => "COMMIT",
+            });
+            let mut open = stores.offline.append(message(ann, "open"), MANY);
+            while proxy.cuts() == 0 {
+                let now = std::future::poll_fn(|cx| Poll::Ready(open.as_mut().poll(cx))).await;
+                assert!(now.is_pending(), "{kind:?}");
+                tokio::task::yield_now().await;
+            }
+            // Others miss their deadlines while the outcome is open.
+            for _ in 0..3 {
+                let late = stores.offline.append(message(ann, "late"), MANY).await.unwrap_err();
+                assert_eq!(late.kind, StoreErrorKind::Timeout, "{kind:?}: {late}");
+            }
+            proxy.refuse(false);
+            let done = open.await;
+            assert!(matches!(done.unwrap()[..], [AppendOutcome::Stored { .. }]), "{kind:?}");
+            stores.offline.append(message(ann, "after"), MANY).await.unwrap();
+            assert_eq!(stored(&stores, ann).await, ["open", "after"], "{kind:?}");
+            database.close().await;
+        });
+    }
+}
+
+/// Nothing closes the connection, and nothing answers: not the 31 seconds that a statement may take, but the deadline.
+#[test]
+fn a_write_that_has_begun_fails_at_the_deadline_although_its_statement_has_no_answer() {
+    for kind in ServerKind::ALL {
+        let server = shared_server(kind);
+        runtime().block_on(async {
+            let name = new_database(server).await;
+            let proxy = Proxy::start(server.address());
+            let options = DatabaseOptions { writers: 1, ..impatient() };
+            let database = open(&server.url_through(proxy.address(), &name), &options).await;
+            let stores = database.stores();
+            let ann = account(&stores, "ann").await;
+            stores.offline.append(message(ann, "before"), MANY).await.unwrap();
+            proxy.strand();
+            let lost = stores.offline.append(message(ann, "lost"), MANY);
+            let lost = tokio::time::timeout(Duration::from_secs(20), lost).await.unwrap().unwrap_err();
+            assert!(lost.retryable, "{kind:?}: {lost}");
+            stores.offline.append(message(ann, "after"), MANY).await.unwrap();
+            database.close().await;
+            // Not over the connections of reads, which have no answer either.
+            let database = open(&server.url(&name), &impatient()).await;
+            assert_eq!(stored(&database.stores(), ann).await, ["before", "after"], "{kind:?}");
+            database.close().await;
+        });
+    }
+}

@@ -1,0 +1,564 @@
+//! Real database servers for tests: started in a directory and on a port of their own, ended with the test.
+//!
+//! The servers come from Debian's packages `postgresql`, `mariadb-server-core` and `mariadb-client-core`; `make test`
+//! installs them. They refuse to run as root, so a test that runs as root starts them as `nobody`. They do not call
+//! `fsync`, unless [`ServerSetup::durable`] says so: a killed process loses nothing that it has written, only a machine would.
+//!
+//! [`Proxy`] stands between a client and a server: it counts round trips, delays answers and cuts connections.
+//!
+//! # Pitfalls
+//!
+//! A server in a `static` is never dropped. Its supervisor, a shell, notices the end of the test program by the end of
+//! its standard input, kills the server and removes the directory.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test support: a failure is a failure of the test, and its message says what to do"
+)]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "it waits for real processes, and uses none of our crates, so that tests of every layer can use it"
+)]
+
+mod proxy;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub use proxy::Proxy;
+
+/// User of the tests. In MariaDB it has no more rights than the server's documentation asks for.
+const USER: &str = "throng";
+
+/// User that may create databases.
+const ADMINISTRATOR: &str = "administrator";
+
+/// Password of both.
+const PASSWORD: &str = "correct horse";
+
+/// Id of the user and the group `nobody` on Debian.
+const NOBODY: u32 = 65_534;
+
+/// Time for a server to start; far more than it needs on a slow machine.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How often a server is started that refuses to.
+const MAX_STARTS: u32 = 30;
+
+/// A kind of database server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServerKind {
+    /// PostgreSQL, the newest that is installed.
+    Postgres,
+    /// MariaDB.
+    MariaDb,
+}
+
+impl ServerKind {
+    /// The kinds that tests run on.
+    pub const ALL: [ServerKind; 2] = [ServerKind::Postgres, ServerKind::MariaDb];
+
+    /// Debian's package.
+    pub const fn package(self) -> &'static str {
+        match self {
+            ServerKind::Postgres => "postgresql",
+            ServerKind::MariaDb => "mariadb-server-core mariadb-client-core",
+        }
+    }
+
+    fn program(self, name: &str) -> PathBuf {
+        let mut directories: Vec<PathBuf> = match self {
+            ServerKind::Postgres => newest_postgres_directory().into_iter().collect(),
+            ServerKind::MariaDb => Vec::new(),
+        };
+        directories.extend(["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"].map(PathBuf::from));
+        let found = directories.into_iter().map(|directory| directory.join(name)).find(|path| path.exists());
+        found.unwrap_or_else(|| {
+            let package = self.package();
+            panic!(
+                "this test needs {name}: run `crates/test-databases/setup.sh` or `apt-get install {package}`"
+            )
+        })
+    }
+}
+
+/// Debian keeps the programs of each major version in a directory that is not in the path.
+fn newest_postgres_directory() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    let version = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let newest = versions.flatten().filter_map(version).max()?;
+    Some(Path::new("/usr/lib/postgresql").join(newest.to_string()).join("bin"))
+}
+
+/// What a server has besides the defaults.
+#[derive(Clone, Debug, Default)]
+pub struct ServerSetup {
+    /// A certificate and its private key in PEM. The server accepts encrypted connections only.
+    pub certificate: Option<[String; 2]>,
+    /// Megabytes of a disk of its own for the data, which [`Server::fill_disk`] fills.
+    pub disk_megabytes: Option<u32>,
+    /// Calls `fsync` at each commit, for measurements.
+    pub durable: bool,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    kind: ServerKind,
+    directory: PathBuf,
+    port: u16,
+    supervisor: Mutex<Supervisor>,
+    databases: AtomicU32,
+}
+
+#[derive(Debug)]
+struct Supervisor {
+    child: Child,
+    commands: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Creates and starts a server.
+    ///
+    /// # Panics
+    /// If the server is not installed or does not start; the message says what to do.
+    pub fn start(kind: ServerKind) -> Server {
+        Server::start_with(kind, &ServerSetup::default())
+    }
+
+    /// Creates and starts a server with further properties.
+    ///
+    /// # Panics
+    /// If the server is not installed or does not start; the message says what to do.
+    pub fn start_with(kind: ServerKind, setup: &ServerSetup) -> Server {
+        let directory = make_directory();
+        // The port may be taken before the server has it; then another one is tried.
+        let port = free_port();
+        let mut run = match kind {
+            ServerKind::Postgres => prepare_postgres(&directory, port, setup.durable),
+            ServerKind::MariaDb => prepare_mariadb(&directory, port, setup.durable),
+        };
+        if let Some(certificate) = &setup.certificate {
+            run.extend(prepare_encryption(kind, &directory, certificate));
+        }
+        let signal = if kind == ServerKind::Postgres { "INT" } else { "TERM" };
+        let mut supervisor = match setup.disk_megabytes {
+            None => unprivileged("sh", &directory),
+            Some(megabytes) => with_disk(&directory, megabytes),
+        };
+        supervisor.arg("-c").arg(include_str!("supervisor.sh")).arg("supervisor").arg(&directory).arg(signal);
+        supervisor.args(run).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = supervisor.spawn().expect("cannot start a shell");
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        let supervisor = Supervisor { commands: child.stdin.take(), child, answers };
+        let server = Server {
+            kind,
+            directory,
+            port,
+            supervisor: Mutex::new(supervisor),
+            databases: AtomicU32::new(0),
+        };
+        server.run();
+        server
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> ServerKind {
+        self.kind
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The URL of a database of this server, which need not exist.
+    pub fn url(&self, database: &str) -> String {
+        self.url_through(self.address(), database)
+    }
+
+    /// The same, reached through another address such as a [`Proxy`].
+    pub fn url_through(&self, address: SocketAddr, database: &str) -> String {
+        let scheme = match self.kind {
+            ServerKind::Postgres => "postgres",
+            ServerKind::MariaDb => "mysql",
+        };
+        let password = PASSWORD.replace(' ', "%20");
+        format!("{scheme}://{USER}:{password}@{address}/{database}?{}", self.parameters())
+    }
+
+    /// [`Self::default_url`] for an encrypted connection: to a server whose certificate is valid for its address and signed
+    /// by an authority in this file.
+    pub fn encrypted_url(&self, authorities: &Path) -> String {
+        let file = authorities.display();
+        let parameters = match self.kind {
+            ServerKind::Postgres => format!("sslmode=verify-full&sslrootcert={file}"),
+            ServerKind::MariaDb => format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={file}"),
+        };
+        self.default_url().replacen(self.parameters(), &parameters, 1)
+    }
+
+    /// [`Self::default_url`] over the server's socket in the file system.
+    pub fn socket_url(&self) -> String {
+        let socket = match self.kind {
+            ServerKind::Postgres => format!("&host={}", self.directory.display()),
+            ServerKind::MariaDb => format!("&socket={}", self.directory.join("socket").display()),
+        };
+        self.default_url() + &socket
+    }
+
+    /// The URL of a database that each server has, empty at first.
+    pub fn default_url(&self) -> String {
+        self.url(match self.kind {
+            ServerKind::Postgres => "postgres",
+            ServerKind::MariaDb => USER,
+        })
+    }
+
+    /// The password in its URLs, which is `%`-encoded there.
+    pub fn password(&self) -> &'static str {
+        PASSWORD
+    }
+
+    /// The URL of the database that administers the others.
+    pub fn admin_url(&self) -> String {
+        match self.kind {
+            ServerKind::Postgres => self.url("postgres"),
+            ServerKind::MariaDb => self.url("mysql").replacen(USER, ADMINISTRATOR, 1),
+        }
+    }
+
+    fn parameters(&self) -> &'static str {
+        // Encrypted connections have tests of their own.
+        match self.kind {
+            ServerKind::Postgres => "sslmode=disable",
+            ServerKind::MariaDb => "ssl-mode=DISABLED",
+        }
+    }
+
+    /// A name for a database that this server does not have.
+    pub fn unused_database(&self) -> String {
+        format!("test{}", self.databases.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Starts the server again after [`Self::stop`] or [`Self::kill`], and waits until it accepts connections.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn run(&self) {
+        self.run_with("");
+    }
+
+    fn run_with(&self, argument: &str) {
+        let begun = Instant::now();
+        for _ in 0..MAX_STARTS {
+            let process = self.command(&format!("start{argument}"));
+            if self.wait_until_ready(&process, begun) {
+                return;
+            }
+            // The other processes of a killed PostgreSQL remain for a moment, and the next one refuses to start beside them.
+            self.command("kill");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{:?} does not start:\n{}", self.kind, self.log());
+    }
+
+    /// Restarts the server so that it refuses all writes, as a server does that was primary before a failover; or so
+    /// that it accepts them again.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart_read_only(&self, read_only: bool) {
+        self.stop();
+        let standby = self.directory.join("data/standby.signal");
+        match (self.kind, read_only) {
+            (ServerKind::Postgres, true) => fs::write(standby, "").unwrap(),
+            (ServerKind::Postgres, false) => fs::remove_file(standby).unwrap(),
+            (ServerKind::MariaDb, _) => {}
+        }
+        let argument = if self.kind == ServerKind::MariaDb && read_only { " --read-only" } else { "" };
+        self.run_with(argument);
+    }
+
+    /// Fills the disk of a server that has one of its own.
+    pub fn fill_disk(&self) {
+        self.command("fill");
+    }
+
+    /// Frees what [`Self::fill_disk`] has filled.
+    pub fn free_disk(&self) {
+        self.command("free");
+    }
+
+    /// Stops the server as an administrator would.
+    pub fn stop(&self) {
+        self.command("stop");
+    }
+
+    /// Kills the server.
+    pub fn kill(&self) {
+        self.command("kill");
+    }
+
+    /// Its log so far.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// Sends a command to the supervisor; returns the id of the server's process.
+    fn command(&self, command: &str) -> String {
+        let mut supervisor = self.supervisor.lock().unwrap();
+        let Supervisor { commands, answers, .. } = &mut *supervisor;
+        writeln!(commands.as_mut().unwrap(), "{command}").expect("the supervisor is gone");
+        let mut answer = String::new();
+        answers.read_line(&mut answer).expect("the supervisor is gone");
+        let process = answer.trim_end().strip_prefix(command.split(' ').next().unwrap_or_default());
+        process.unwrap_or_else(|| panic!("the supervisor answered {answer:?}")).trim_start().to_owned()
+    }
+
+    /// Whether the server accepts connections, as soon as that is known. It is asked rather than timed.
+    fn wait_until_ready(&self, process: &str, begun: Instant) -> bool {
+        let log_before = self.log().len();
+        loop {
+            match self.kind {
+                // The first line of this file is the process, and the last one its state.
+                ServerKind::Postgres => {
+                    let state = self.command("state");
+                    if ["ready", "standby"].iter().any(|word| state == format!("{process} {word}")) {
+                        return true;
+                    }
+                }
+                // The server greets each client, first.
+                ServerKind::MariaDb => {
+                    if self.greets() {
+                        return true;
+                    }
+                }
+            }
+            let log = self.log();
+            let new = log.get(log_before..).unwrap_or_default();
+            if new.contains("FATAL") || new.contains("[ERROR] Aborting") || begun.elapsed() > START_TIMEOUT {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn greets(&self) -> bool {
+        let Ok(mut stream) = TcpStream::connect(self.address()) else { return false };
+        // Closed without an answer, the server would count a failed connection of this address.
+        stream.set_read_timeout(Some(Duration::from_secs(5))).is_ok()
+            && stream.read(&mut [0; 64]).is_ok_and(|n| n > 0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(supervisor) = self.supervisor.get_mut() {
+            supervisor.commands = None;
+            let _ = supervisor.child.wait();
+        }
+    }
+}
+
+fn make_directory() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("throng-db-{}-{count}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir(&directory).expect("cannot make a temporary directory");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
+    if is_root(&directory) {
+        chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    directory
+}
+
+/// Whether this process runs as root: then root owns the files that it makes.
+fn is_root(made: &Path) -> bool {
+    fs::metadata(made).is_ok_and(|made| made.uid() == 0 || made.uid() == NOBODY && made.gid() == NOBODY)
+        && fs::metadata("/proc/self").is_ok_and(|this| this.uid() == 0)
+}
+
+/// A command that runs as `nobody` if this process runs as root.
+fn unprivileged(program: impl AsRef<std::ffi::OsStr>, directory: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(directory).env("TZ", "UTC").env("LC_ALL", "C.UTF-8").env("HOME", directory);
+    // MariaDB removes the temporary tables of others at its start.
+    command.env("TMPDIR", directory);
+    if is_root(directory) {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn prepare(mut command: Command, kind: ServerKind, directory: &Path) {
+    let output = command.stdin(Stdio::null()).output().expect("cannot run the program that makes a database");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if !output.status.success() {
+        let _ = fs::remove_dir_all(directory);
+        panic!("cannot make a database of {kind:?}:\n{}{}", text(&output.stdout), text(&output.stderr));
+    }
+}
+
+/// A command whose `data` in the directory is on a disk of its own: a file system in memory, in a mount namespace. That needs
+/// no privilege where users may make namespaces. Holes are written: a server relies on the space of its journal.
+fn with_disk(directory: &Path, megabytes: u32) -> Command {
+    let script = r#"directory=$1 size=$2
+shift 2
+mv "$directory/data" "$directory/made" && mkdir "$directory/data" &&
+    mount -t tmpfs -o "size=$size,mode=0700" tmpfs "$directory/data" &&
+    cp -a --sparse=never "$directory/made/." "$directory/data" && exec "$@""#;
+    let mut command = unprivileged("unshare", directory);
+    command.args(["--user", "--map-current-user", "--mount", "--keep-caps", "sh", "-c", script, "disk"]);
+    command.arg(directory).arg(format!("{megabytes}m")).arg("sh");
+    command
+}
+
+/// Writes a file that only the server may read.
+fn write_private(directory: &Path, name: &str, text: &str) -> PathBuf {
+    let file = directory.join(name);
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    if is_root(directory) {
+        chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    file
+}
+
+/// Arguments of a server that accepts encrypted connections only, except over its socket.
+fn prepare_encryption(kind: ServerKind, directory: &Path, [certificate, key]: &[String; 2]) -> Vec<String> {
+    let certificate = write_private(directory, "certificate.pem", certificate);
+    let key = write_private(directory, "key.pem", key);
+    match kind {
+        ServerKind::Postgres => {
+            let access = "local all all scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256\n";
+            write_private(directory, "data/pg_hba.conf", access);
+            let set = |name: &str, value: &str| ["-c".to_owned(), format!("{name}={value}")];
+            [
+                set("ssl", "on"),
+                set("ssl_cert_file", &certificate.display().to_string()),
+                set("ssl_key_file", &key.display().to_string()),
+            ]
+            .concat()
+        }
+        ServerKind::MariaDb => vec![
+            format!("--ssl-cert={}", certificate.display()),
+            format!("--ssl-key={}", key.display()),
+            "--require-secure-transport=ON".to_owned(),
+        ],
+    }
+}
+
+fn prepare_postgres(directory: &Path, port: u16, durable: bool) -> Vec<String> {
+    let kind = ServerKind::Postgres;
+    let data = directory.join("data");
+    let password = write_private(directory, "password", PASSWORD);
+    let mut make = unprivileged(kind.program("initdb"), directory);
+    make.arg("--pgdata").arg(&data).arg("--pwfile").arg(&password);
+    // A locale whose order and case differ from code points, and a default isolation that is not the usual one: neither
+    // may matter.
+    make.args(["--username", USER, "--auth", "scram-sha-256", "--encoding", "UTF8", "--no-sync"]);
+    make.args(["--locale", "C.UTF-8"]);
+    prepare(make, kind, directory);
+    let mut run =
+        vec![kind.program("postgres").display().to_string(), "-D".into(), data.display().to_string()];
+    for (name, value) in [
+        ("port", port.to_string()),
+        ("listen_addresses", "127.0.0.1".into()),
+        ("unix_socket_directories", directory.display().to_string()),
+        ("fsync", if durable { "on" } else { "off" }.into()),
+        ("max_connections", "200".into()),
+        ("shared_buffers", "64MB".into()),
+        ("default_transaction_isolation", "serializable".into()),
+        ("log_min_messages", "warning".into()),
+    ] {
+        run.extend(["-c".into(), format!("{name}={value}")]);
+    }
+    run
+}
+
+fn prepare_mariadb(directory: &Path, port: u16, durable: bool) -> Vec<String> {
+    let kind = ServerKind::MariaDb;
+    let data = directory.join("data");
+    let text = |path: PathBuf| path.display().to_string();
+    let sql = format!(
+        "CREATE USER IF NOT EXISTS '{USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, DROP ON *.* TO '{USER}'@'127.0.0.1';\n\
+         CREATE USER IF NOT EXISTS '{USER}'@'localhost' IDENTIFIED BY '{PASSWORD}';\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, DROP ON *.* TO '{USER}'@'localhost';\n\
+         CREATE USER IF NOT EXISTS '{ADMINISTRATOR}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n\
+         GRANT ALL ON *.* TO '{ADMINISTRATOR}'@'127.0.0.1';\n\
+         CREATE DATABASE IF NOT EXISTS {USER};\n"
+    );
+    let init = write_private(directory, "init.sql", &sql);
+    let mut make = unprivileged(kind.program("mariadb-install-db"), directory);
+    make.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
+    make.args(["--skip-test-db", "--auth-root-authentication-method=normal", "--skip-name-resolve"]);
+    prepare(make, kind, directory);
+    let mut run = vec![kind.program("mariadbd").display().to_string(), "--no-defaults".into()];
+    for (name, value) in [
+        ("datadir", text(data)),
+        ("port", port.to_string()),
+        ("bind-address", "127.0.0.1".into()),
+        ("socket", text(directory.join("socket"))),
+        ("pid-file", text(directory.join("pid"))),
+        ("init-file", text(init)),
+        ("innodb-flush-log-at-trx-commit", if durable { "1" } else { "2" }.into()),
+        ("innodb-buffer-pool-size", "64M".into()),
+        ("max-connections", "200".into()),
+        ("max-connect-errors", "1000000".into()),
+        // A collation in which "a" is "Ä" and "a ": it must not matter.
+        ("character-set-server", "utf8mb4".into()),
+        ("collation-server", "utf8mb4_unicode_ci".into()),
+        ("skip-name-resolve", "1".into()),
+    ] {
+        run.push(format!("--{name}={value}"));
+    }
+    run
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connects(server: &Server) -> bool {
+        TcpStream::connect(server.address()).is_ok()
+    }
+
+    #[test]
+    fn servers_start_again_after_a_kill_and_leave_nothing() {
+        for kind in ServerKind::ALL {
+            let server = Server::start(kind);
+            let directory = server.directory.clone();
+            assert!(connects(&server), "{kind:?}");
+            server.kill();
+            // The other processes of a PostgreSQL notice it a moment later.
+            while connects(&server) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            server.run();
+            server.stop();
+            server.run();
+            assert!(connects(&server), "{kind:?}");
+            drop(server);
+            assert!(!directory.exists(), "{kind:?}");
+        }
+    }
+}
