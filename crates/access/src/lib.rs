@@ -11,6 +11,7 @@ pub mod account_views;
 mod blocklist_cache;
 pub mod login;
 pub mod login_throttle;
+pub mod provided_accounts;
 pub mod session_info;
 pub mod session_log;
 

@@ -15,8 +15,11 @@ use std::sync::Arc;
 
 use jid::Jid;
 use store::{AccountSecrets, AddressId, Login, StoreError, TokensUpdateFn};
+use throng_core::account_provider::ProvidedAccount;
 use throng_core::server_error::ServerError;
 use throng_core::{Host, Node, Principal};
+
+use crate::provided_accounts;
 
 pub use store::TokensUpdateOutcome;
 
@@ -46,13 +49,16 @@ pub struct LoginRecord {
     pub tokens: Vec<u8>,
     /// The account may not log in.
     pub disabled: bool,
+    /// As the provider of the domain reported it. The account in the store is not known yet; after the proof,
+    /// [`crate::provided_accounts::register`] reads or creates it.
+    pub provided: Option<ProvidedAccount>,
 }
 
 impl LoginRecord {
-    fn new(host: Arc<Host>, jid: Jid, secrets: AccountSecrets) -> LoginRecord {
+    pub(crate) fn new(host: Arc<Host>, jid: Jid, secrets: AccountSecrets) -> LoginRecord {
         let AccountSecrets { id, revision, credentials, disabled, tokens } = secrets;
         let identity = LoginIdentity { host, jid, id, revision, ephemeral: false };
-        LoginRecord { identity, credentials, tokens, disabled }
+        LoginRecord { identity, credentials, tokens, disabled, provided: None }
     }
 }
 
@@ -90,15 +96,26 @@ pub enum CredentialsUpgradeOutcome {
     Revoked,
 }
 
-/// Loads the credentials of an account: one round trip to the store.
+/// Loads the credentials of an account: one round trip to the store, or one request to the provider of the domain.
 ///
 /// # Errors
-/// If the store does not answer.
+/// If the store or the provider does not answer.
 pub async fn load_credentials(
     node: &Node,
     host: Arc<Host>,
     jid: Jid,
 ) -> Result<Option<LoginRecord>, ServerError> {
+    if let Some(provider) = host.account_provider().cloned() {
+        return provided_accounts::find(&*provider, host, jid).await;
+    }
+    load_stored(node, host, jid).await
+}
+
+/// Loads what the store has of an account: its login tokens, and its credentials unless the domain has a provider.
+///
+/// # Errors
+/// If the store does not answer.
+pub async fn load_stored(node: &Node, host: Arc<Host>, jid: Jid) -> Result<Option<LoginRecord>, ServerError> {
     let secrets = node.stores.logins.secrets(jid.as_ref()).await?;
     Ok(secrets.map(|secrets| LoginRecord::new(host, jid, secrets)))
 }

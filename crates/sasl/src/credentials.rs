@@ -128,6 +128,35 @@ impl Credentials {
         true
     }
 
+    /// Adds keys that another server derived from the password, such as those of an import.
+    ///
+    /// # Errors
+    /// [`CredentialsError::Iterations`] or [`CredentialsError::Salt`] out of range, [`CredentialsError::Corrupt`] if a key
+    /// does not have the length of the hash.
+    pub fn add_keys(
+        &mut self,
+        hash: ScramHash,
+        salt: &[u8],
+        iterations: u32,
+        stored_key: &[u8],
+        server_key: &[u8],
+    ) -> Result<(), CredentialsError> {
+        let iterations = checked_iterations(iterations).ok_or(CredentialsError::Iterations)?;
+        if !(1..=255).contains(&salt.len()) {
+            return Err(CredentialsError::Salt);
+        }
+        if stored_key.len() != hash.output_len() || server_key.len() != hash.output_len() {
+            return Err(CredentialsError::Corrupt);
+        }
+        *self.keys_mut(hash) = Some(ScramKeys {
+            salt: salt.into(),
+            iterations,
+            stored_key: KeyBytes::from_slice(stored_key),
+            server_key: KeyBytes::from_slice(server_key),
+        });
+        Ok(())
+    }
+
     /// Derives credentials with a random salt and [`DEFAULT_ITERATIONS`]. Slow; see the module.
     ///
     /// # Errors

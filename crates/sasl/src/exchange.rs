@@ -20,7 +20,7 @@ use crate::decoy::Decoy;
 use crate::failure::{Failure, FailureReason};
 use crate::mechanism::{Mechanism, MechanismSet};
 use crate::scram::{AwaitingCredentials, AwaitingProof, ScramParams, ScramSuccess, is_server_nonce};
-use crate::{anonymous, external, plain};
+use crate::{anonymous, external, oauth_bearer, plain};
 
 /// Next step of the caller.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,6 +39,13 @@ pub enum ExchangeStep {
         username: String,
         /// As the client sent it.
         password: Secret,
+    },
+    /// Check the bearer token and call [`Exchange::token_checked`].
+    NeedTokenCheck {
+        /// Requested identity, as the client wrote it; `None` for that of the token.
+        authzid: Option<String>,
+        /// As the client sent it.
+        token: Secret,
     },
     /// Match the certificate of the TLS session with the requested identity (XEP-0178) and call
     /// [`Exchange::certificate`].
@@ -83,6 +90,10 @@ enum ExchangeState {
     Password { username: String, authzid: Option<String> },
     /// [`Exchange::certificate`].
     Certificate { authzid: Option<String> },
+    /// [`Exchange::token_checked`].
+    Token { authzid: Option<String> },
+    /// The client's answer to the error about its token.
+    TokenRefused,
     /// No input: the exchange has ended.
     Finished,
 }
@@ -131,6 +142,8 @@ impl Exchange {
             }
             (ExchangeState::AwaitingFirstMessage { .. }, Some(message)) => self.first(message),
             (ExchangeState::Proof(proof), Some(message)) => proof.check(message).map(done),
+            // RFC 7628, section 3.2.3: whatever the client answers, the exchange has failed.
+            (ExchangeState::TokenRefused, Some(_)) => Err(FailureReason::InvalidToken),
             _ => Err(FailureReason::UnexpectedMessage),
         };
         result.unwrap_or_else(|reason| self.failed(reason))
@@ -177,6 +190,22 @@ impl Exchange {
         }
     }
 
+    /// Completes [`ExchangeStep::NeedTokenCheck`] with the user name of the account that the token authorises, or `None` if
+    /// it is invalid. The caller has compared the requested identity with that account, or does so after
+    /// [`ExchangeStep::Done`].
+    pub fn token_checked(&mut self, user: Option<String>) -> ExchangeStep {
+        match (self.take_state(), user) {
+            (ExchangeState::Token { authzid }, Some(username)) => {
+                ExchangeStep::Done { username, authzid, additional: None }
+            }
+            (ExchangeState::Token { .. }, None) => {
+                self.state = ExchangeState::TokenRefused;
+                ExchangeStep::Challenge(oauth_bearer::REFUSED.to_vec())
+            }
+            _ => self.failed(FailureReason::UnexpectedMessage),
+        }
+    }
+
     /// Ends the exchange from outside: `<abort/>` was received ([`Failure::Aborted`]), the database is unavailable
     /// ([`Failure::TemporaryAuthFailure`]), policy forbids it ([`Failure::MechanismTooWeak`]).
     pub fn fail(&mut self, failure: Failure) -> ExchangeStep {
@@ -206,6 +235,11 @@ impl Exchange {
                 let plain::PlainMessage { authzid, username, password } = plain::parse(message)?;
                 self.state = ExchangeState::Password { username: username.clone(), authzid };
                 Ok(ExchangeStep::NeedPasswordCheck { username, password })
+            }
+            Mechanism::OauthBearer => {
+                let oauth_bearer::BearerMessage { authzid, token } = oauth_bearer::parse(message)?;
+                self.state = ExchangeState::Token { authzid: authzid.clone() };
+                Ok(ExchangeStep::NeedTokenCheck { authzid, token })
             }
             Mechanism::External => {
                 let authzid = external::parse(message)?;

@@ -81,7 +81,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Detailed reason: the values of RFC 5802, section 7 (`server-error-value`), and a few of our own.
+/// Detailed reason: the values of RFC 5802, section 7 (`server-error-value`), that of RFC 6750, section 3.1, and a few of our
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureReason {
     /// A message breaks the grammar of its mechanism, or is not UTF-8.
@@ -104,6 +105,8 @@ pub enum FailureReason {
     UnsupportedChannelBindingType,
     /// The user name has an invalid escape or SASLprep rejects it.
     InvalidUsernameEncoding,
+    /// The bearer token is invalid, has expired, or is of another account.
+    InvalidToken,
     /// A message was received while none was expected.
     UnexpectedMessage,
     /// The caller ended the exchange with a failure.
@@ -124,6 +127,7 @@ impl FailureReason {
             FailureReason::ChannelBindingNotSupported => "channel-binding-not-supported",
             FailureReason::UnsupportedChannelBindingType => "unsupported-channel-binding-type",
             FailureReason::InvalidUsernameEncoding => "invalid-username-encoding",
+            FailureReason::InvalidToken => "invalid_token",
             FailureReason::UnexpectedMessage => "out-of-turn",
             FailureReason::EndedByCaller => "caller",
         }
@@ -140,6 +144,7 @@ impl FailureReason {
             | FailureReason::UnexpectedMessage => Failure::MalformedRequest,
             // Well formed, but not a valid proof.
             FailureReason::InvalidProof
+            | FailureReason::InvalidToken
             | FailureReason::NonceMismatch
             | FailureReason::ChannelBindingsDontMatch
             | FailureReason::ServerDoesSupportChannelBinding

@@ -94,6 +94,11 @@ impl KeyBytes {
         KeyBytes { bytes: Zeroizing::new([0; 64]), len: len.min(64) as u8 }
     }
 
+    /// Copies the first 64 bytes of a key that was stored elsewhere.
+    pub fn copy_from(stored: &[u8]) -> KeyBytes {
+        KeyBytes::from_slice(stored)
+    }
+
     /// Copies the first 64 bytes of `slice`; no caller has more.
     pub(crate) fn from_slice(slice: &[u8]) -> KeyBytes {
         let mut key = KeyBytes::zeroed(slice.len());

@@ -2,7 +2,7 @@
 //!
 //! [`Exchange`] is one attempt of one client. It owns no socket, no database and no clock; it requests external data
 //! with an [`ExchangeStep`], and the caller supplies the answer. Mechanisms: SCRAM-SHA-1, -256 and -512, each with
-//! channel binding (`-PLUS`), PLAIN, EXTERNAL, ANONYMOUS; see [`Mechanism`]. In addition, [`hashed_token`] and
+//! channel binding (`-PLUS`), PLAIN, EXTERNAL, ANONYMOUS, OAUTHBEARER; see [`Mechanism`]. In addition, [`hashed_token`] and
 //! [`fast_tokens`]: logins with a token issued by the server (XEP-0484).
 //!
 //! ```
@@ -32,7 +32,7 @@
 //! a database look-up would block the thread. Its SCRAM server (2.2.1) leaves the user name escaped and answers unknown
 //! users with fresh random salts, which reveals that they are unknown.
 //!
-//! Not implemented: security layers (none of these mechanisms has one), tls-unique (undefined for TLS 1.3), OAuth.
+//! Not implemented: security layers (none of these mechanisms has one), tls-unique (undefined for TLS 1.3).
 //!
 //! # Pitfalls
 //!
@@ -53,6 +53,7 @@ pub mod fast_tokens;
 mod hash;
 pub mod hashed_token;
 mod mechanism;
+mod oauth_bearer;
 mod plain;
 mod saslprep;
 mod scram;
@@ -69,6 +70,7 @@ pub use fast_tokens::{ClientId, FastTokens, TokenKey};
 pub use hash::{KeyBytes, ScramHash};
 pub use hashed_token::HtMechanism;
 pub use mechanism::{Mechanism, MechanismSet};
+pub use oauth_bearer::MAX_MESSAGE as MAX_BEARER_MESSAGE;
 pub use plain::{MAX_MESSAGE as MAX_PLAIN_MESSAGE, MAX_PASSWORD};
 pub use saslprep::{PrepError, prepare};
 pub use scram::{MAX_CLIENT_FINAL, MAX_CLIENT_FIRST};

@@ -34,12 +34,14 @@ pub enum Mechanism {
     External,
     /// ANONYMOUS (RFC 4505).
     Anonymous,
+    /// OAUTHBEARER (RFC 7628).
+    OauthBearer,
 }
 
 impl Mechanism {
     /// Every mechanism in the order in which a server should list them: EXTERNAL first, because it is listed only when
     /// a certificate was presented; then channel binding before none, and strong hash before weak.
-    pub const ALL: [Mechanism; 9] = [
+    pub const ALL: [Mechanism; 10] = [
         Mechanism::External,
         Mechanism::ScramSha512Plus,
         Mechanism::ScramSha256Plus,
@@ -47,6 +49,7 @@ impl Mechanism {
         Mechanism::ScramSha512,
         Mechanism::ScramSha256,
         Mechanism::ScramSha1,
+        Mechanism::OauthBearer,
         Mechanism::Plain,
         Mechanism::Anonymous,
     ];
@@ -63,6 +66,7 @@ impl Mechanism {
             Mechanism::Plain => "PLAIN",
             Mechanism::External => "EXTERNAL",
             Mechanism::Anonymous => "ANONYMOUS",
+            Mechanism::OauthBearer => "OAUTHBEARER",
         }
     }
 
@@ -77,7 +81,7 @@ impl Mechanism {
             Mechanism::ScramSha512Plus | Mechanism::ScramSha512 => Some(ScramHash::Sha512),
             Mechanism::ScramSha256Plus | Mechanism::ScramSha256 => Some(ScramHash::Sha256),
             Mechanism::ScramSha1Plus | Mechanism::ScramSha1 => Some(ScramHash::Sha1),
-            Mechanism::Plain | Mechanism::External | Mechanism::Anonymous => None,
+            Mechanism::Plain | Mechanism::External | Mechanism::Anonymous | Mechanism::OauthBearer => None,
         }
     }
 

@@ -13,9 +13,9 @@ use crate::failure::FailureReason;
 use crate::saslprep::prepare;
 
 /// Longest message in bytes: two addresses, a password and two NULs.
-pub const MAX_MESSAGE: usize = 5120;
-/// Longest password in bytes. RFC 4616 requires at least 255; beyond this it is an attack on the hash.
-pub const MAX_PASSWORD: usize = 1024;
+pub const MAX_MESSAGE: usize = 8192;
+/// Longest password in bytes. RFC 4616 requires at least 255; JSON Web Tokens that are sent as passwords have some kilobytes.
+pub const MAX_PASSWORD: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct PlainMessage {

@@ -37,6 +37,8 @@ pub struct C2sConnection {
     pub(crate) throttled_until: u32,
     /// A keep-alive ping was sent and has no answer yet.
     pub(crate) ping_sent: bool,
+    /// The outbox keeps messages that the kernel has not taken.
+    pub(crate) has_unflushed: bool,
     /// Element sent before a stream error: a SASL or TLS failure.
     pub(crate) final_element: Option<Vec<u8>>,
     /// Permit of the connection limiter; the connection counts until it is dropped.
@@ -88,6 +90,7 @@ impl C2sConnection {
             write_stalled_since: 0,
             throttled_until: 0,
             ping_sent: false,
+            has_unflushed: false,
             final_element: None,
             permit,
         }
@@ -249,13 +252,15 @@ impl C2sConnection {
     /// Ends the session. Stanzas left in its outbox are rerouted.
     fn drop_session(&mut self, reason: &'static str) {
         if let ConnectionPhase::Bound(session) = &self.phase {
+            let session = session.clone();
+            self.confirm_unflushed(&session);
             if let Some(unfinished) = self.unfinished.take() {
-                unfinished.complete_in_background(&self.context.node, session);
+                unfinished.complete_in_background(&self.context.node, &session);
             }
-            log_session_end(&self.context.node, session, reason);
-            self.context.node.end_session(session);
+            log_session_end(&self.context.node, &session, reason);
+            self.context.node.end_session(&session);
             // Input read after another task ended the session was charged as well.
-            self.context.node.keep_rates(session);
+            self.context.node.keep_rates(&session);
         }
         self.context.node.outboxes.remove(&self.outbox);
         let _ = self.outbox.close_and_drain();

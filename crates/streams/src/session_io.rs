@@ -60,6 +60,7 @@ impl C2sConnection {
         scratch: &mut Scratch,
     ) -> PhaseOutcome {
         let now = self.context.node.seconds();
+        self.confirm_unflushed(session);
         if self.outbox.takeover_requested()
             && let Some(next) = self.hand_over(session, cx, scratch)
         {
@@ -410,13 +411,7 @@ impl C2sConnection {
                 Poll::Ready(Ok(())) => {
                     self.context.node.record_delivery(&self.outbox);
                     let was_stalled = std::mem::take(&mut self.write_stalled_since) != 0;
-                    if was_stalled {
-                        // Messages are confirmed in the order in which they were written.
-                        self.outbox.confirm_unflushed();
-                    }
-                    if self.outbox.confirm_flushed(&mut written) || was_stalled {
-                        self.context.node.remove_delivered_backups(session);
-                    }
+                    self.confirm_written(session, &mut written);
                     if was_stalled {
                         self.count_unsent(session);
                         self.outbox.restart_ack_timer(now);
@@ -436,8 +431,7 @@ impl C2sConnection {
                     if self.write_stalled_since != 0 || self.stream.unsent() > OUTPUT_TARGET_BYTES {
                         self.count_unsent(session);
                     }
-                    self.retain_unflushed(session, &mut written);
-                    self.confirm_sent(session);
+                    self.confirm_written(session, &mut written);
                     // Each byte that the peer accepts restarts the timeout, because the peer is slow but connected.
                     if self.write_stalled_since == 0 || self.stream.unsent() < before {
                         self.write_stalled_since = now.max(1);
@@ -461,10 +455,28 @@ impl C2sConnection {
         }
     }
 
-    /// Confirms the messages that the kernel has taken, after a flush that was not complete.
-    fn confirm_sent(&self, session: &Session) {
-        self.outbox.confirm_sent(self.stream.unsent());
+    /// After a flush: confirms the messages that the kernel has taken, in the order in which they were written, and keeps the
+    /// others.
+    fn confirm_written(&mut self, session: &Arc<Session>, written: &mut WrittenMessages) {
+        let nothing_to_confirm = written.is_empty() && !self.has_unflushed;
+        let unflushed = if nothing_to_confirm { 0 } else { self.stream.unflushed() };
+        if unflushed == 0 && !self.has_unflushed {
+            if self.outbox.confirm_flushed(written) {
+                self.context.node.remove_delivered_backups(session);
+            }
+            return;
+        }
+        self.retain_unflushed(session, written);
+        self.has_unflushed = self.outbox.confirm_sent(unflushed);
         self.context.node.remove_delivered_backups(session);
+    }
+
+    /// Confirms the messages that the kernel has taken since they were written: over BOSH, responses are sent after the
+    /// flush.
+    pub(crate) fn confirm_unflushed(&mut self, session: &Arc<Session>) {
+        if self.has_unflushed && self.stream.info().transport == Transport::Bosh {
+            self.confirm_written(session, &mut WrittenMessages::default());
+        }
     }
 
     /// Counts in the backlog what waits in the buffer above the usual amount: a stanza may be much larger than that.
@@ -520,7 +532,8 @@ impl C2sConnection {
     /// Writes queued stanzas before the stream ends (RFC 6120, section 4.4): replies to what the client sent before its
     /// closing tag, and stanzas before an error. A peer that may be dead gets none; they are rerouted. A peer with
     /// stream management gets no messages: it will not acknowledge them, so they would be delivered twice. Nor does one
-    /// whose stream has waited for receipts: it may be gone.
+    /// whose stream has waited for receipts: it may be gone. Nor does one over BOSH, whose final response is sent after the
+    /// session has ended, if at all.
     pub(crate) fn send_final_stanzas(
         &mut self,
         session: &Arc<Session>,
@@ -528,7 +541,10 @@ impl C2sConnection {
         scratch: &mut Scratch,
     ) {
         let may_read = self.write_stalled_since == 0 && !self.ping_sent;
-        if session.flags.has(flags::STREAM_MANAGEMENT) || self.unfinished.is_some() {
+        if session.flags.has(flags::STREAM_MANAGEMENT)
+            || self.unfinished.is_some()
+            || self.stream.info().transport == Transport::Bosh
+        {
             if may_read {
                 self.write_non_messages(session, u32::MAX, scratch);
             }
@@ -536,32 +552,23 @@ impl C2sConnection {
         }
         let now = self.context.node.seconds();
         let mut written = WrittenMessages::default();
-        while may_read && self.stream.unsent() < OUTPUT_TARGET_BYTES && self.stream.accepts_output() {
+        while may_read && self.stream.unsent() < OUTPUT_TARGET_BYTES {
             let more = self.refill_output(session, now, &mut written, cx, scratch).more;
-            // Without messages there is nothing to confirm, and a flush would answer a BOSH request before the end.
+            // Without messages there is nothing to confirm.
             if !more && written.is_empty() {
                 break;
             }
-            match self.stream.poll_flush(cx, scratch) {
-                Poll::Ready(Ok(())) => {
-                    self.outbox.confirm_flushed(&mut written);
-                }
-                // The rest is flushed while the stream closes, if the peer reads it in time; so it is rerouted, too.
-                Poll::Pending => {
-                    self.outbox.retain_unflushed(&mut written);
-                    self.outbox.confirm_sent(self.stream.unsent());
-                    break;
-                }
-                Poll::Ready(Err(_)) => {
-                    self.outbox.retain_unflushed(&mut written);
-                    break;
-                }
+            let flushed = self.stream.poll_flush(cx, scratch);
+            if let Poll::Ready(Err(_)) = flushed {
+                self.outbox.retain_unflushed(&mut written);
+                break;
             }
-            if !more {
+            // What is not flushed is sent while the stream closes, if the peer reads it in time; so it is rerouted, too.
+            self.confirm_written(session, &mut written);
+            if !more || flushed.is_pending() {
                 break;
             }
         }
-        self.context.node.remove_delivered_backups(session);
     }
 
     /// Handles an elapsed deadline of a bound stream: an idle client, or a peer that does not read.

@@ -12,8 +12,10 @@ use std::task::{Context, Poll, Waker};
 use base::clock::Clock;
 use feature_api::feature::{Feature, FeatureBuilder};
 use net::bosh::{BoshSessionTable, BoshSettings, PendingResponse, RequestSource};
-use testkit::server::{TestServer, TestServerConfig, run_until_idle};
+use testkit::server::{StreamClient, TestServer, TestServerConfig, run_until_idle};
+use throng_core::message_backup::MessageBackup;
 use throng_core::session::StreamManagementConfig;
+use throng_core::{Account, Node, SharedStanza};
 use throng_streams::{C2sConnection, TlsPolicy};
 
 static SM: Feature = Feature {
@@ -22,9 +24,19 @@ static SM: Feature = Feature {
         let management =
             StreamManagementConfig { resume_seconds: 300, unacked_bytes: 20_000, location: String::new() };
         builder.provide(management);
+        builder.message_backup(Arc::new(NoBackup));
     },
     ..Feature::EMPTY
 };
+
+/// Messages are tracked, and never stored.
+struct NoBackup;
+
+impl MessageBackup for NoBackup {
+    fn back_up(&self, _: &Arc<Node>, _: &Arc<Account>, _: Vec<SharedStanza>) {}
+    fn remove_backups(&self, _: &Arc<Node>, _: &Arc<Account>, _: Vec<SharedStanza>) {}
+    fn abandon_backup(&self, _: &Arc<Node>, _: &Arc<Account>, _: &SharedStanza) {}
+}
 
 const NS: &str = "http://jabber.org/protocol/httpbind";
 
@@ -98,6 +110,13 @@ impl BoshFixture {
 }
 
 fn poll(exchange: &mut PendingResponse) -> Option<String> {
+    let answer = fetch(exchange)?;
+    exchange.response_sent();
+    Some(answer)
+}
+
+/// The response, which is not sent yet.
+fn fetch(exchange: &mut PendingResponse) -> Option<String> {
     match pin!(exchange).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Some(String::from_utf8(answer.body.to_vec()).unwrap()),
         Poll::Pending => None,
@@ -352,4 +371,139 @@ async fn a_polling_client_logs_in_and_receives() {
     fixture.pass(30).await;
     assert_eq!(romeo.ask("").await, format!("<body xmlns='{NS}'/>"));
     assert_eq!(fixture.server.node.routing_table.sessions(), 2);
+}
+
+const MESSAGE: &str =
+    "<message to='romeo@example.com/web' type='chat' id='1'><body>art thou</body></message>";
+const ACK_REQUEST: &str = "<r xmlns='urn:xmpp:sm:3'/>";
+
+/// juliet over TCP with stream management, who needs to know when her messages are safe.
+async fn managed_sender(fixture: &BoshFixture) -> StreamClient {
+    let mut juliet = fixture.server.login("juliet", "balcony").await;
+    juliet.send("<enable xmlns='urn:xmpp:sm:3'/>").await;
+    assert_eq!(juliet.element().await.name(), "enabled");
+    juliet
+}
+
+#[tokio::test]
+async fn a_message_is_safe_when_the_kernel_has_taken_its_response() {
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut juliet = managed_sender(&fixture).await;
+    let mut romeo = fixture.login("romeo").await;
+    for count in 1..4 {
+        juliet.send(format!("{MESSAGE}{ACK_REQUEST}")).await;
+        juliet.expect(&format!("<a xmlns='urn:xmpp:sm:3' h='{}'/>", count - 1)).await;
+        run_until_idle().await;
+        let response = &mut romeo.held[0];
+        assert!(fetch(response).unwrap().contains("art thou"));
+        run_until_idle().await;
+        assert_eq!(juliet.try_receive().await, None, "it would be lost with the process");
+        response.response_sent();
+        juliet.expect(&format!("<a xmlns='urn:xmpp:sm:3' h='{count}'/>")).await;
+        romeo.held.clear();
+        romeo.send("");
+    }
+}
+
+#[tokio::test]
+async fn a_message_whose_response_was_not_sent_is_rerouted_when_the_session_ends() {
+    for fetched in [false, true] {
+        let fixture = BoshFixture::new(|_| {}).await;
+        let mut juliet = managed_sender(&fixture).await;
+        let mut romeo = fixture.login("romeo").await;
+        juliet.send(MESSAGE).await;
+        run_until_idle().await;
+        if fetched {
+            assert!(fetch(&mut romeo.held[0]).unwrap().contains("art thou"));
+        }
+        // The connection breaks before it has taken the response, and the client does not come back.
+        romeo.held.clear();
+        fixture.pass(62).await;
+        assert_eq!(fixture.server.node.routing_table.sessions(), 1, "the session is over");
+        let bounce = juliet.element().await;
+        assert_eq!(bounce.attr("type"), Some("error".into()), "{fetched}: {bounce:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_whose_response_was_sent_again_is_not_rerouted() {
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut juliet = managed_sender(&fixture).await;
+    let mut romeo = fixture.login("romeo").await;
+    juliet.send(MESSAGE).await;
+    run_until_idle().await;
+    romeo.held.clear();
+    romeo.rid -= 1;
+    assert!(romeo.ask("").await.contains("art thou"), "the client sends its request again");
+    romeo.send_with("type='terminate'", "");
+    assert!(romeo.receive().await.contains("type='terminate'"));
+    assert_eq!(fixture.server.node.routing_table.sessions(), 1);
+    assert_eq!(juliet.try_receive().await, None);
+}
+
+/// The final response is sent when the session has ended, so nobody could reroute them then.
+#[tokio::test]
+async fn messages_that_wait_when_the_client_ends_its_session_are_rerouted() {
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut juliet = managed_sender(&fixture).await;
+    let mut romeo = fixture.login("romeo").await;
+    romeo.held.clear();
+    juliet.send(MESSAGE).await;
+    run_until_idle().await;
+    romeo.send_with("type='terminate'", "");
+    let last = romeo.receive().await;
+    assert!(last.contains("type='terminate'") && !last.contains("art thou"), "{last}");
+    assert_eq!(juliet.element().await.attr("type"), Some("error".into()));
+}
+
+/// No limit counts what was written, so it must not grow: messages stay in the outbox, which has limits.
+#[tokio::test]
+async fn messages_stay_in_the_outbox_while_the_client_receives_one_response_slowly() {
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut juliet = managed_sender(&fixture).await;
+    let mut romeo = fixture.login("romeo").await;
+    let body = "m".repeat(1000);
+    let message = |id: u32| {
+        format!("<message to='romeo@example.com/web' type='chat' id='{id}'><body>{body}</body></message>")
+    };
+    juliet.send(message(0)).await;
+    run_until_idle().await;
+    let mut slow = romeo.held.remove(0);
+    assert!(fetch(&mut slow).unwrap().contains("id='0'"));
+    let mut received = String::new();
+    for id in 1..100 {
+        juliet.send(message(id)).await;
+        if romeo.held.is_empty() {
+            romeo.send("");
+        }
+        received += &romeo.receive().await;
+    }
+    let count = received.matches("<message").count();
+    assert!((20..40).contains(&count), "{count}");
+    slow.response_sent();
+    for _ in 0..4 {
+        received += &romeo.receive().await;
+        romeo.send("");
+    }
+    let ids: Vec<&str> = received.split(" id='").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+    assert_eq!(ids, (1..100).map(|id| id.to_string()).collect::<Vec<_>>());
+}
+
+/// XEP-0124, section 14.3.
+#[tokio::test]
+async fn a_message_in_a_lost_response_is_rerouted_if_the_client_goes_on_without_it() {
+    let fixture = BoshFixture::new(|_| {}).await;
+    let mut juliet = managed_sender(&fixture).await;
+    let mut romeo = fixture.login("romeo").await;
+    juliet.send(MESSAGE).await;
+    run_until_idle().await;
+    romeo.held.clear();
+    let iq = "<iq type='get' id='i' xmlns='jabber:client'><unknown xmlns='urn:x'/></iq>";
+    for _ in 0..4 {
+        assert!(romeo.ask(iq).await.contains("<iq"));
+        assert_eq!(juliet.try_receive().await, None);
+    }
+    assert!(romeo.ask(iq).await.contains("condition='item-not-found'"));
+    assert_eq!(fixture.server.node.routing_table.sessions(), 1, "the session is over");
+    assert_eq!(juliet.element().await.attr("type"), Some("error".into()));
 }

@@ -16,13 +16,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use access::login_throttle::{LoginLimit, login_throttle};
+use access::provided_accounts;
 use access::session_log::session_log;
 use axum::http::StatusCode;
 use base::Secret;
 use jid::Jid;
+use store::AccountSecrets;
 use throng_commands::audit::record_audit_entry;
+use throng_core::Host;
+use throng_core::server_error::ServerError;
 
-use super::sessions::{ConsoleSession, hash_secret};
+use super::sessions::{ConsoleSession, SecretHash, hash_secret};
 use crate::{Api, Problem, RequestPeer};
 
 /// Passwords that are compared at a time; each costs milliseconds of CPU time.
@@ -92,16 +96,11 @@ pub(crate) async fn sign_in(
             "too many concurrent sign-ins; try again",
         ));
     };
-    let found = match &jid {
-        Some(jid) => node.stores.logins.secrets(jid.as_ref()).await?,
-        None => None,
+    let CheckedPassword { found, keys, valid } = match jid.as_ref().and_then(|jid| provided_account(api, jid))
+    {
+        Some((host, jid)) => check_with_provider(api, host, jid, password).await?,
+        None => check_with_store(api, jid.as_ref(), password).await?,
     };
-    let stored = match &found {
-        Some(found) => found.credentials.clone(),
-        None => decoy_credentials(api).await?,
-    };
-    let keys = hash_secret(&stored);
-    let valid = node.passwords.verify(stored, password).await && found.is_some();
     drop(permit);
     // Of parallel attempts only as many as the limit allows are answered.
     login_throttle(node)
@@ -120,6 +119,70 @@ pub(crate) async fn sign_in(
     }
     audit(api, peer, Some(jid), "done");
     Ok(api.auth.sessions.create(jid.clone(), keys, node.clock.now()))
+}
+
+/// Result of checking a password.
+struct CheckedPassword {
+    /// The account, if it exists.
+    found: Option<AccountSecrets>,
+    /// Hash of its credentials, by which a later change is noticed.
+    keys: SecretHash,
+    valid: bool,
+}
+
+/// The account and its host, if a provider keeps it.
+fn provided_account(api: &Api, jid: &Jid) -> Option<(Arc<Host>, Jid)> {
+    let host = api.node.host(jid.domain())?;
+    host.account_provider()?;
+    Some((host, jid.clone()))
+}
+
+async fn check_with_store(
+    api: &Api,
+    jid: Option<&Jid>,
+    password: Secret,
+) -> Result<CheckedPassword, Problem> {
+    let node = &api.node;
+    let found = match jid {
+        Some(jid) => node.stores.logins.secrets(jid.as_ref()).await?,
+        None => None,
+    };
+    let stored = match &found {
+        Some(found) => found.credentials.clone(),
+        None => decoy_credentials(api).await?,
+    };
+    let keys = hash_secret(&stored);
+    let valid = node.passwords.verify(stored, password).await && found.is_some();
+    Ok(CheckedPassword { found, keys, valid })
+}
+
+/// Checks the password with the provider of the domain; the account has a record in the store after its first login.
+async fn check_with_provider(
+    api: &Api,
+    host: Arc<Host>,
+    jid: Jid,
+    password: Secret,
+) -> Result<CheckedPassword, Problem> {
+    let node = &api.node;
+    let unavailable = |error: ServerError| {
+        tracing::warn!(cause = %error.cause, "could not check the password of an administrator");
+        Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "resource-constraint",
+            "the accounts of this domain are not available; try again later",
+        )
+    };
+    let checked =
+        provided_accounts::check_password(host, jid.clone(), password).await.map_err(unavailable)?;
+    let Some(checked) = checked else {
+        return Ok(CheckedPassword { found: None, keys: hash_secret(&[]), valid: false });
+    };
+    let registered = provided_accounts::register(node, checked).await.map_err(unavailable)?;
+    let disabled = registered.is_none_or(|record| record.disabled);
+    let found = node.stores.logins.secrets(jid.as_ref()).await?;
+    let found = found.map(|found| AccountSecrets { disabled: found.disabled || disabled, ..found });
+    let keys = hash_secret(found.as_ref().map_or(&[][..], |found| found.credentials.as_slice()));
+    Ok(CheckedPassword { valid: found.is_some(), found, keys })
 }
 
 /// Writes an audit entry if it concerns an administrator; otherwise unauthenticated clients could flush everything

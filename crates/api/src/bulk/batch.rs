@@ -99,6 +99,10 @@ pub(super) fn parse_line(node: &Node, line: &[u8]) -> Result<ValidatedAccount, B
         let text = format!("{} is not served here", jid.domain());
         return Err(failed(Some(jid), CommandError::new(CommandErrorKind::NotFound, text)));
     };
+    if let Some(provider) = host.account_provider() {
+        let text = format!("accounts of {} are kept by {}; create them there", jid.domain(), provider.name());
+        return Err(failed(Some(jid), CommandError::new(CommandErrorKind::NotAllowed, text)));
+    }
     if wanted.password.len() > 3_071 {
         return Err(failed(Some(jid), bad_line("the password is too long")));
     }

@@ -61,7 +61,7 @@ pub fn can_bind(exporter: bool, end_point: bool, types: Option<&[&str]>, wanted:
 }
 
 /// Chooses the strongest mechanism that is offered and wanted. An empty `wanted` means any except EXTERNAL and
-/// ANONYMOUS, which log in as another user than the account. `can_bind` means that the connection has channel binding
+/// ANONYMOUS, which log in as another user than the account, and OAUTHBEARER, which needs a token. `can_bind` means that the connection has channel binding
 /// data.
 pub fn choose<'a>(
     offered: impl IntoIterator<Item = &'a str>,
@@ -83,7 +83,7 @@ pub fn choose<'a>(
     offered()
         .filter(|mechanism| can_bind || !mechanism.is_plus())
         .find(|mechanism| match wanted {
-            [] => !matches!(mechanism, Mechanism::External | Mechanism::Anonymous),
+            [] => !matches!(mechanism, Mechanism::External | Mechanism::Anonymous | Mechanism::OauthBearer),
             wanted => wanted.contains(mechanism),
         })
         .map(|mechanism| MechanismChoice { mechanism, plus_offered })

@@ -109,6 +109,8 @@ impl ClientExchange {
             // RFC 4505, section 2: a trace has at most 255 characters.
             Mechanism::Anonymous if user.chars().count() > 255 => return Err(SaslError::Credentials),
             Mechanism::Anonymous => (ClientExchangeState::Done, client::anonymous(user)),
+            // The password of the account is its token.
+            Mechanism::OauthBearer => (ClientExchangeState::Done, client::oauth_bearer(authzid, password)),
             scram => {
                 let hash = scram.hash().ok_or(SaslError::Credentials)?;
                 // `printable` of the grammar: visible ASCII without the comma.

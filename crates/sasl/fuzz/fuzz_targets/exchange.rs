@@ -34,6 +34,10 @@ fuzz_target!(|data: &[u8]| {
                 let valid = password.expose_str().is_ok_and(|password| stored.verify_password(password));
                 exchange.password_checked(valid)
             }
+            ExchangeStep::NeedTokenCheck { token, .. } => {
+                assert!(!token.is_empty() && token.expose().is_ascii());
+                exchange.token_checked(None)
+            }
             ExchangeStep::NeedCertificate { authzid } => {
                 exchange.certificate(Ok(authzid.unwrap_or_default()))
             }

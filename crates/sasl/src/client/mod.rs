@@ -298,6 +298,12 @@ pub fn external(authzid: Option<&str>) -> Vec<u8> {
     authzid.unwrap_or_default().as_bytes().to_vec()
 }
 
+/// The only message of OAUTHBEARER, unless the token is refused (RFC 7628, section 3.1). `authzid` must not contain `,` or `=`.
+pub fn oauth_bearer(authzid: Option<&str>, token: &str) -> Vec<u8> {
+    let authzid = authzid.map_or_else(String::new, |authzid| format!("a={authzid}"));
+    format!("n,{authzid},\x01auth=Bearer {token}\x01\x01").into_bytes()
+}
+
 /// The only message of ANONYMOUS.
 pub fn anonymous(trace: &str) -> Vec<u8> {
     trace.as_bytes().to_vec()

@@ -200,3 +200,31 @@ fn the_client_refuses_servers_that_cheat() {
     assert_eq!(client.verify(b"v=?"), Err(Malformed("signature")));
     assert_eq!(client.verify(b"e=other-error"), Err(Server("other-error".into())));
 }
+
+#[test]
+fn a_valid_bearer_token_logs_in() {
+    let fixture = SaslFixture::new();
+    let mut exchange = fixture.exchange(Mechanism::OauthBearer);
+    let step = exchange.step(Some(&client::oauth_bearer(Some("user@example.org"), "t0ken")));
+    let needed = ExchangeStep::NeedTokenCheck {
+        authzid: Some("user@example.org".to_owned()),
+        token: base::Secret::from("t0ken"),
+    };
+    assert_eq!(step, needed);
+    assert_eq!(fixture.answer(&mut exchange, step), done("user", Some("user@example.org")));
+    assert!(exchange.is_finished());
+}
+
+#[test]
+fn rfc_7628_section_3_2_2_a_refused_token_gets_an_error_before_the_failure() {
+    let fixture = SaslFixture::new();
+    for answer in [&b"\x01"[..], b"", b"n,,\x01auth=Bearer t0ken\x01\x01"] {
+        let mut exchange = fixture.exchange(Mechanism::OauthBearer);
+        let step = exchange.step(Some(&client::oauth_bearer(None, "other")));
+        let step = fixture.answer(&mut exchange, step);
+        assert_eq!(step, ExchangeStep::Challenge(br#"{"status":"invalid_token"}"#.to_vec()));
+        assert!(!exchange.is_finished());
+        assert_eq!(exchange.step(Some(answer)), ExchangeStep::Failed(sasl::Failure::NotAuthorized));
+        assert_eq!(exchange.reason(), Some(sasl::FailureReason::InvalidToken));
+    }
+}

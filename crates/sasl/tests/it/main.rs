@@ -64,6 +64,9 @@ impl SaslFixture {
                 let credentials = if username == "user" { &self.stored } else { &decoy };
                 exchange.password_checked(credentials.verify_password(password))
             }
+            ExchangeStep::NeedTokenCheck { token, .. } => {
+                exchange.token_checked(Some("user".to_owned()).filter(|_| token.expose() == b"t0ken"))
+            }
             ExchangeStep::NeedCertificate { authzid } => exchange.certificate(match authzid.as_deref() {
                 None | Some("user@example.org") => Ok("user".to_owned()),
                 Some(_) => Err(Failure::InvalidAuthzid),

@@ -286,7 +286,7 @@ fn the_caller_can_end_an_exchange_at_any_point() {
 fn unexpected_messages_and_calls_are_refused() {
     let fixture = SaslFixture::new();
     type Call = fn(&mut Exchange, &SaslFixture) -> ExchangeStep;
-    let calls: [(&str, Call); 5] = [
+    let calls: [(&str, Call); 6] = [
         ("no message", |exchange, _| exchange.step(None)),
         ("message", |exchange, _| exchange.step(Some(b"n,,n=user,r=x"))),
         ("credentials", |exchange, fixture| {
@@ -294,17 +294,20 @@ fn unexpected_messages_and_calls_are_refused() {
         }),
         ("password", |exchange, _| exchange.password_checked(true)),
         ("certificate", |exchange, _| exchange.certificate(Ok("user".into()))),
+        ("token", |exchange, _| exchange.token_checked(Some("user".into()))),
     ];
     for mechanism in Mechanism::ALL {
         let first = match mechanism {
             Mechanism::Plain => client::plain(None, "user", "pencil"),
             Mechanism::External | Mechanism::Anonymous => vec![],
+            Mechanism::OauthBearer => client::oauth_bearer(None, "t0ken"),
             _ if mechanism.is_plus() => user(exporter()).client_first(),
             _ => user(Gs2::None).client_first(),
         };
         let expected = match mechanism {
             Mechanism::Plain => "password",
             Mechanism::External => "certificate",
+            Mechanism::OauthBearer => "token",
             Mechanism::Anonymous => "",
             _ => "credentials",
         };

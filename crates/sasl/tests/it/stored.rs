@@ -123,3 +123,21 @@ fn new_credentials_have_a_unique_salt_and_print_no_secret() {
     let shown = format!("{:?}", ScramKeys { salt: [1].into(), ..keys.clone() });
     assert_eq!(shown, "ScramKeys { salt: [1], iterations: 10000, stored_key: ***, server_key: *** }");
 }
+
+#[test]
+fn keys_of_another_server_verify_the_password_and_are_checked() {
+    let derived = Credentials::derive("pencil", 4096, b"salt").unwrap();
+    let mut added = Credentials::default();
+    for hash in ScramHash::ALL {
+        let keys = derived.keys(hash).unwrap();
+        let (stored, server) = (keys.stored_key.expose(), keys.server_key.expose());
+        added.add_keys(hash, b"salt", 4096, stored, server).unwrap();
+        let mut other = Credentials::default();
+        assert_eq!(other.add_keys(hash, b"", 4096, stored, server), Err(CredentialsError::Salt));
+        assert_eq!(other.add_keys(hash, b"salt", 0, stored, server), Err(CredentialsError::Iterations));
+        assert_eq!(other.add_keys(hash, b"salt", 1, &stored[1..], server), Err(CredentialsError::Corrupt));
+        assert_eq!(other, Credentials::default());
+    }
+    assert_eq!(added, derived);
+    assert!(added.verify_password("pencil") && !added.verify_password("pen"));
+}

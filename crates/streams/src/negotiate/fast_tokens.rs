@@ -24,8 +24,10 @@ use ::sasl::fast_tokens::{FastToken, TokenChange, TokenProof, TokenVerification,
 use ::sasl::{ClientId, Failure, FastTokens, HtMechanism, hashed_token};
 use access::login::{self, Admission, LoginRecord, TokensUpdateOutcome};
 use access::login_throttle::AttemptKeys;
-use throng_core::Host;
+use access::provided_accounts::{confirm, permits_login_tokens};
+use jid::Jid;
 use throng_core::server_error::ServerError;
+use throng_core::{Host, Node};
 use tokio::sync::oneshot;
 use xml::{Ns, Writer};
 
@@ -91,6 +93,26 @@ pub(crate) struct Answered {
     loaded: Option<Result<Admission, ServerError>>,
 }
 
+/// Verifies the proof against the stored tokens, and the account with the provider of its domain, if there is one.
+async fn check_stored(
+    node: &Node,
+    host: Arc<Host>,
+    jid: Jid,
+    proof: &Proof,
+) -> Result<Answered, ServerError> {
+    let found = login::load_stored(node, host, jid).await?;
+    let verdict = proof.judge(found.as_ref().map(|found| found.tokens.as_slice()));
+    let (found, verdict) = match (found, verdict) {
+        (Some(found), Some(TokenVerification::Valid(token))) => match confirm(found).await? {
+            Some(found) => (Some(found), TokenVerification::Valid(token)),
+            None => (None, TokenVerification::Expired),
+        },
+        (found, Some(verdict)) => (found, verdict),
+        (found, None) => return Ok(Answered { found, verdict: None, loaded: None }),
+    };
+    Ok(Answered { found, verdict: Some(verdict), loaded: None })
+}
+
 /// Result of updating the tokens of an account.
 pub(crate) enum FastUpdateOutcome {
     /// The change is stored.
@@ -105,7 +127,7 @@ pub(crate) enum FastUpdateOutcome {
 
 /// Writes `<fast/>` for `<inline/>` of SASL2 (section 3.1).
 pub(super) fn feature(w: &mut Writer<'_>, host: &Host, binding: &::sasl::ChannelBindingData) {
-    if host.options(MODULE).is_none() {
+    if host.options(MODULE).is_none() || !permits_login_tokens(host) {
         return;
     }
     w.start("fast").ns(Ns::Fast);
@@ -122,7 +144,7 @@ fn offered(binding: &::sasl::ChannelBindingData) -> impl Iterator<Item = HtMecha
 impl C2sConnection {
     fn host_with_fast(&mut self) -> Option<Arc<Host>> {
         let state = self.negotiation().filter(|s| !s.offered_sasl2.is_empty())?;
-        state.host.clone().filter(|host| host.options(MODULE).is_some())
+        state.host.clone().filter(|host| host.options(MODULE).is_some() && permits_login_tokens(host))
     }
 
     /// Seconds since 1970.
@@ -154,7 +176,10 @@ impl C2sConnection {
             state.mechanism = mechanism.name();
         }
         let Some(known) = self.claim_account(initial.username, true) else { return self.throttled_login() };
-        let (context, now, at_once) = (self.context.clone(), self.unix_seconds(), self.binds_at_once());
+        let (context, now) = (self.context.clone(), self.unix_seconds());
+        // Between the proof and everything else a provider must confirm the account.
+        let provided = known.as_ref().is_some_and(|(host, _)| host.account_provider().is_some());
+        let at_once = self.binds_at_once() && !provided;
         let node = context.node.clone();
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         let id = state.sasl2_request.as_ref().and_then(|request| request.user_agent.as_deref());
@@ -173,11 +198,7 @@ impl C2sConnection {
             Some((host, jid)) => {
                 state.pending_step = Some(Box::pin(async move {
                     if !at_once {
-                        let found = login::load_credentials(&node, host, jid).await;
-                        return LoginStepResult::Token(found.map(|found| {
-                            let verdict = proof.judge(found.as_ref().map(|found| found.tokens.as_slice()));
-                            Answered { found, verdict, loaded: None }
-                        }));
+                        return LoginStepResult::Token(check_stored(&node, host, jid, &proof).await);
                     }
                     let (verdict_sender, mut verdict) = oneshot::channel();
                     let judge = move |tokens: Option<&[u8]>| {

@@ -93,16 +93,23 @@ impl C2sConnection {
             return MechanismSet::EMPTY;
         }
         let auth = self.auth_policy();
-        if auth.allow_anonymous { auth.mechanisms.with(Mechanism::Anonymous) } else { auth.mechanisms }
+        let host = self.negotiated_host();
+        let usable = auth.mechanisms.iter().filter(|mechanism| has_secrets_for(host, *mechanism));
+        let mechanisms: MechanismSet = usable.collect();
+        if auth.allow_anonymous { mechanisms.with(Mechanism::Anonymous) } else { mechanisms }
+    }
+
+    /// Host of the stream.
+    fn negotiated_host(&self) -> Option<&Host> {
+        match &self.phase {
+            ConnectionPhase::Negotiating(state) => state.host.as_deref(),
+            _ => None,
+        }
     }
 
     /// Login policy of the stream's domain.
     fn auth_policy(&self) -> AuthPolicy {
-        let host = match &self.phase {
-            ConnectionPhase::Negotiating(state) => state.host.as_ref(),
-            _ => None,
-        };
-        self.context.policy.auth(host.map(|host| host.domain()))
+        self.context.policy.auth(self.negotiated_host().map(Host::domain))
     }
 
     /// Channel binding data of this stream.
@@ -120,7 +127,8 @@ impl C2sConnection {
         let auth = self.auth_policy();
         for mechanism in auth.mechanisms.iter() {
             let offer = match mechanism {
-                Mechanism::Plain => secure || policy.allow_plain_without_tls,
+                mechanism if !has_secrets_for(self.negotiated_host(), mechanism) => false,
+                Mechanism::Plain | Mechanism::OauthBearer => secure || policy.allow_plain_without_tls,
                 // Section 6.3.4: offered where it can be expected to succeed.
                 Mechanism::External => !self.certified_users().is_empty(),
                 Mechanism::Anonymous => false,
@@ -132,6 +140,22 @@ impl C2sConnection {
             }
         }
         if auth.allow_anonymous { set.with(Mechanism::Anonymous) } else { set }
+    }
+}
+
+/// Whether the accounts of the host have what the mechanism verifies: with a provider, only what that can check.
+fn has_secrets_for(host: Option<&Host>, mechanism: Mechanism) -> bool {
+    let Some(provider) = host.and_then(Host::account_provider) else {
+        return mechanism != Mechanism::OauthBearer;
+    };
+    let capabilities = provider.capabilities();
+    match mechanism {
+        Mechanism::Plain => capabilities.passwords,
+        Mechanism::OauthBearer => capabilities.tokens,
+        // Whether the account still exists must be known.
+        Mechanism::External => capabilities.lookup,
+        Mechanism::Anonymous => true,
+        _ => capabilities.scram,
     }
 }
 

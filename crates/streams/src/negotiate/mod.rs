@@ -428,7 +428,9 @@ pub(crate) enum LoginStepResult {
     Credentials(Result<Option<LoginRecord>, ServerError>),
     /// The account record, and whether the password is correct.
     Password(Result<(Option<LoginRecord>, bool), ServerError>),
-    /// The account record, after authentication with a certificate.
+    /// The account that a bearer token authorises; `None` if it is invalid.
+    BearerToken(Result<Option<LoginRecord>, ServerError>),
+    /// The account record, after authentication with a certificate or by a provider.
     Account(Result<Option<LoginRecord>, ServerError>),
     /// The account record, and the verification of its token.
     Token(Result<fast_tokens::Answered, ServerError>),

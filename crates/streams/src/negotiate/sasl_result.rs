@@ -13,9 +13,10 @@ use std::sync::Arc;
 
 use access::login::{LoginRecord, anonymous_identity, load_credentials};
 use access::login_throttle::{AttemptKeys, login_throttle};
+use access::provided_accounts;
 use access::session_log::session_log;
 use jid::Jid;
-use sasl::{Credentials, Exchange, ExchangeStep, Failure, Mechanism};
+use sasl::{Credentials, Exchange, ExchangeStep, Failure, FailureReason, Mechanism};
 use stanza::{StreamCondition, StreamError};
 use throng_core::{Host, Node};
 use xml::{Ns, Writer};
@@ -57,6 +58,18 @@ impl C2sConnection {
                 let context = self.context.clone();
                 let keys = self.keys();
                 let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+                if let Some((host, jid)) = known.clone()
+                    && host.account_provider().is_some()
+                {
+                    state.pending_step = Some(Box::pin(async move {
+                        let found = provided_accounts::check_password(host, jid, password).await;
+                        LoginStepResult::Password(found.map(|found| {
+                            let right = found.is_some();
+                            (found, right)
+                        }))
+                    }));
+                    return Ok(NegotiationOutcome::Pending);
+                }
                 let tried = PasswordAttempt { account: state.claimed_address.clone(), keys, password };
                 state.pending_step = Some(Box::pin(async move {
                     let found = match known {
@@ -67,6 +80,22 @@ impl C2sConnection {
                         None => None,
                     };
                     LoginStepResult::Password(Ok(check_password(&context, found, tried).await))
+                }));
+                Ok(NegotiationOutcome::Pending)
+            }
+            ExchangeStep::NeedTokenCheck { authzid, token } => {
+                // A token that names no account is counted by its own digest. Tokens cannot be guessed.
+                let claimed = match authzid.as_deref().and_then(|authzid| Jid::parse(authzid).ok()) {
+                    Some(jid) if jid.local().is_some() => jid.local().unwrap_or_default().to_owned(),
+                    _ => format!("token {}", sasl::encoding::short_digest(token.expose())),
+                };
+                if self.claim_account(claimed, true).is_none() {
+                    return self.throttled_login();
+                }
+                let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
+                let Some(host) = state.host.clone() else { return Ok(NegotiationOutcome::Pending) };
+                state.pending_step = Some(Box::pin(async move {
+                    LoginStepResult::BearerToken(provided_accounts::check_token(host, token).await)
                 }));
                 Ok(NegotiationOutcome::Pending)
             }
@@ -83,7 +112,12 @@ impl C2sConnection {
             }
             ExchangeStep::Failed(failure) => {
                 let reason = self.negotiation().and_then(|s| s.exchange.as_ref()).and_then(Exchange::reason);
-                self.failed_login(failure, reason.map_or("failure", |r| r.as_str()))
+                let text = reason.map_or("failure", |r| r.as_str());
+                match reason {
+                    // Counted when the client learnt that its token is invalid; see `on_login_step`.
+                    Some(FailureReason::InvalidToken) => self.failed_after_proof(failure, text),
+                    _ => self.failed_login(failure, text),
+                }
             }
         }
     }
@@ -149,6 +183,7 @@ impl C2sConnection {
             LoginStepResult::Credentials(Err(fault))
             | LoginStepResult::Password(Err(fault))
             | LoginStepResult::Account(Err(fault))
+            | LoginStepResult::BearerToken(Err(fault))
             | LoginStepResult::Token(Err(fault)) => {
                 tracing::warn!(cause = %fault.cause, "could not read the account of a login");
                 self.failed_login(Failure::TemporaryAuthFailure, "storage")
@@ -166,6 +201,18 @@ impl C2sConnection {
                 state.login_record = found;
                 let Some(exchange) = &mut state.exchange else { return Ok(NegotiationOutcome::Pending) };
                 let step = exchange.password_checked(right);
+                self.apply_sasl_step(step)
+            }
+            LoginStepResult::BearerToken(Ok(found)) => {
+                let user = found.as_ref().and_then(|found| found.identity.jid.local()).map(str::to_owned);
+                state.login_record = found;
+                // The client may never answer the error about its token, which tells it all.
+                if user.is_none() && !self.check_login_throttle(false) {
+                    return self.throttled_login();
+                }
+                let exchange = self.negotiation().and_then(|state| state.exchange.as_mut());
+                let Some(exchange) = exchange else { return Ok(NegotiationOutcome::Pending) };
+                let step = exchange.token_checked(user);
                 self.apply_sasl_step(step)
             }
             LoginStepResult::Account(Ok(found)) => match found {
@@ -220,13 +267,25 @@ impl C2sConnection {
             return self.failed_login(Failure::InvalidAuthzid, "authzid");
         }
         if mechanism == Some(Mechanism::External) {
-            state.pending_step =
-                Some(Box::pin(
-                    async move { LoginStepResult::Account(load_credentials(&node, host, jid).await) },
-                ));
+            state.pending_step = Some(Box::pin(async move {
+                let found = load_credentials(&node, host, jid).await;
+                LoginStepResult::Account(match found {
+                    Ok(Some(found)) => provided_accounts::register(&node, found).await,
+                    other => other,
+                })
+            }));
             return Ok(NegotiationOutcome::Pending);
         }
-        self.admit()
+        // The provider's view of the account is proved; the record in the store follows.
+        match state.login_record.take_if(|found| found.provided.is_some()) {
+            Some(found) => {
+                state.pending_step = Some(Box::pin(async move {
+                    LoginStepResult::Account(provided_accounts::register(&node, found).await)
+                }));
+                Ok(NegotiationOutcome::Pending)
+            }
+            None => self.admit(),
+        }
     }
 
     /// Makes the last checks before success.

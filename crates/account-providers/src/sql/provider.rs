@@ -1,0 +1,299 @@
+//! Accounts in a foreign table. The first column of the look-up is the hashed password; a second one, if there is one, disables
+//! the account unless it is null, 0, empty or false. A third one is the user name or the address: a row of another name is
+//! ignored.
+//!
+//! SCRAM is offered if the column has its keys for everybody, which the operator declares.
+//!
+//! # Pitfalls
+//!
+//! Looking up an account is one statement, whether or not the account exists, and a missing one costs the verification of a
+//! decoy, so that the time reveals nothing.
+//!
+//! Some databases, such as MySQL by default, compare texts without case, accents and trailing spaces. There the password of
+//! `jose` would also log in to the account `josé`, unless the third column is selected.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Secret;
+use base::clock::Clock;
+use base::spawn::{BoxFuture, Spawner};
+use environment::account_provider::{
+    AccountProvider, MAX_VERSION_BYTES, PasswordCheck, ProvidedAccount, ProvidedKeys, ProviderCapabilities,
+    ProviderError, ProviderErrorKind, ProviderFuture,
+};
+use jid::{Jid, JidRef};
+use ring::digest;
+use tokio::sync::oneshot;
+
+use super::password_hash::{NewPasswordHash, PasswordHash};
+use super::statement::{SqlParameter, SqlStatement};
+use crate::limiter::{RequestLimiter, RequestLimits};
+use crate::password_cache::PasswordCache;
+
+/// A row: its columns as text, `None` for null.
+pub type ForeignRow = Vec<Option<String>>;
+
+/// Runs statements in the database of another program. The program implements it.
+pub trait ForeignTable: Send + Sync {
+    /// The rows of a query, at most two.
+    fn rows(
+        &self,
+        statement: &SqlStatement,
+        values: Vec<String>,
+    ) -> BoxFuture<'_, Result<Vec<ForeignRow>, ProviderError>>;
+
+    /// The number of rows that a statement changed. Fails with `AlreadyExists` if a key exists.
+    fn execute(
+        &self,
+        statement: &SqlStatement,
+        values: Vec<String>,
+    ) -> BoxFuture<'_, Result<u64, ProviderError>>;
+}
+
+/// Settings of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SqlSettings {
+    /// `SELECT password[, disabled[, name]] …`
+    pub find: SqlStatement,
+    /// `INSERT …`, if accounts may be created.
+    pub create: Option<SqlStatement>,
+    /// `UPDATE …`, if passwords may be changed.
+    pub set_password: Option<SqlStatement>,
+    /// `DELETE …`, if accounts may be removed.
+    pub remove: Option<SqlStatement>,
+    /// Form of new passwords.
+    pub new_passwords: NewPasswordHash,
+    /// The column has SCRAM keys.
+    pub scram: bool,
+    /// Time for which a right password is remembered.
+    pub cache: Duration,
+    /// Limits of requests.
+    pub limits: RequestLimits,
+}
+
+/// Accounts in a foreign table.
+pub struct SqlAccounts {
+    settings: SqlSettings,
+    table: Arc<dyn ForeignTable>,
+    spawner: Arc<dyn Spawner>,
+    cache: PasswordCache,
+    limiter: RequestLimiter,
+    decoy: PasswordHash,
+}
+
+const SOURCE: &str = "the database of accounts";
+
+impl SqlAccounts {
+    /// Accounts of this table.
+    pub fn new(
+        settings: SqlSettings,
+        table: Arc<dyn ForeignTable>,
+        spawner: Arc<dyn Spawner>,
+        clock: Arc<dyn Clock>,
+    ) -> SqlAccounts {
+        let keys = sasl::Decoy::new(&Secret::new(base::id::random_bytes::<32>()), sasl::DEFAULT_ITERATIONS);
+        SqlAccounts {
+            cache: PasswordCache::new(settings.cache, clock),
+            limiter: RequestLimiter::new(settings.limits),
+            decoy: PasswordHash::Scram(Box::new(keys.credentials("decoy"))),
+            settings,
+            table,
+            spawner,
+        }
+    }
+
+    /// The row of the account.
+    async fn row(&self, account: &Jid) -> Result<Option<ForeignRow>, ProviderError> {
+        let statement = &self.settings.find;
+        let mut rows = self.table.rows(statement, values(statement, account, None)).await?;
+        rows.retain(|row| match row.get(2) {
+            None => true,
+            Some(name) => name.as_deref().is_some_and(|name| is_name_of(name, account)),
+        });
+        match (rows.pop(), rows.len()) {
+            (row, 0) => Ok(row),
+            _ => Err(invalid_row(account, "is not the only one")),
+        }
+    }
+
+    /// The hash of the account, and the account.
+    async fn account(&self, account: &Jid) -> Result<Option<(PasswordHash, ProvidedAccount)>, ProviderError> {
+        let Some(row) = self.row(account).await? else { return Ok(None) };
+        let invalid = |what| invalid_row(account, what);
+        let mut columns = row.into_iter();
+        // An account without a password cannot log in.
+        let Some(text) = columns.next().ok_or_else(|| invalid("has no columns"))? else { return Ok(None) };
+        let hash = PasswordHash::parse(&text).ok_or_else(|| invalid("has a password of an unknown form"))?;
+        let disabled = columns.next().flatten();
+        let disabled =
+            disabled.is_some_and(|value| !matches!(value.to_lowercase().as_str(), "" | "0" | "f" | "false"));
+        let mut version = digest::digest(&digest::SHA256, text.as_bytes()).as_ref().to_vec();
+        version.truncate(MAX_VERSION_BYTES);
+        let credentials =
+            hash.credentials().filter(|_| self.settings.scram).map(|keys| ProvidedKeys(keys.encode()));
+        Ok(Some((hash, ProvidedAccount { disabled, credentials, version: Some(version) })))
+    }
+
+    /// Runs slow work on a thread for it.
+    async fn compute<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ProviderError> {
+        let (sender, receiver) = oneshot::channel();
+        self.spawner.spawn_blocking(
+            "password",
+            Box::new(move || {
+                // The caller may be gone.
+                if !sender.is_closed() {
+                    let _ = sender.send(work());
+                }
+            }),
+        );
+        let lost =
+            |_| ProviderError::new(ProviderErrorKind::Unavailable, "the hash of a password was not computed");
+        receiver.await.map_err(lost)
+    }
+
+    async fn check(&self, account: &Jid, password: &Secret) -> Result<PasswordCheck, ProviderError> {
+        let found = self.account(account).await?;
+        let (hash, provided) = match found {
+            Some((hash, provided)) => (hash, Some(provided)),
+            None => (self.decoy.clone(), None),
+        };
+        let password = password.clone();
+        let verify = move || password.expose_str().is_ok_and(|password| hash.verify(password));
+        let right = self.compute(verify).await?;
+        Ok(match provided.filter(|_| right) {
+            Some(provided) => PasswordCheck::Valid(provided),
+            None => PasswordCheck::Invalid,
+        })
+    }
+
+    /// Writes with a statement; the number of changed rows.
+    async fn write(
+        &self,
+        statement: &SqlStatement,
+        account: &Jid,
+        password: Option<Secret>,
+    ) -> Result<u64, ProviderError> {
+        let refused = |text: String| ProviderError::new(ProviderErrorKind::PasswordRefused, text);
+        let hashed = match password {
+            None => None,
+            Some(password) => {
+                let form = self.settings.new_passwords;
+                let hash = move || match password.expose_str() {
+                    Ok("") => Err("the password is empty".to_owned()),
+                    Ok(password) => form.hash(password),
+                    Err(_) => Err("the password is not valid text".to_owned()),
+                };
+                Some(self.compute(hash).await?.map_err(refused)?)
+            }
+        };
+        self.table.execute(statement, values(statement, account, hashed.as_deref())).await
+    }
+
+    fn change(
+        &self,
+        statement: Option<&SqlStatement>,
+        refused: &'static str,
+        account: JidRef<'_>,
+        password: Option<Secret>,
+        none: ProviderErrorKind,
+    ) -> ProviderFuture<'_, ()> {
+        let Some(statement) = statement.cloned() else {
+            return Box::pin(async move { Err(ProviderError::not_supported(self.name(), refused)) });
+        };
+        let account = account.bare().to_jid();
+        Box::pin(async move {
+            let _change = self.cache.begin_change(account.as_ref());
+            let write = async {
+                // The condition of the statement may find a row of another name, too.
+                if none == ProviderErrorKind::NotFound && self.row(&account).await?.is_none() {
+                    return Ok(0);
+                }
+                self.write(&statement, &account, password).await
+            };
+            match self.limiter.run(SOURCE, write).await? {
+                0 => Err(ProviderError::new(none, format!("{account}: no row was changed"))),
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+/// Whether a user name or an address in a row is that of the account.
+fn is_name_of(name: &str, account: &Jid) -> bool {
+    let named = match name.contains('@') {
+        true => Jid::parse(name),
+        false => Jid::from_parts(Some(name), account.domain(), None),
+    };
+    named.is_ok_and(|named| named == *account)
+}
+
+fn invalid_row(account: &Jid, what: &str) -> ProviderError {
+    let text = format!("{SOURCE}: the row of {account} {what}");
+    ProviderError::new(ProviderErrorKind::InvalidResponse, text)
+}
+
+fn values(statement: &SqlStatement, account: &Jid, password: Option<&str>) -> Vec<String> {
+    let value = |parameter: &SqlParameter| match parameter {
+        SqlParameter::User => account.local().unwrap_or_default().to_owned(),
+        SqlParameter::Domain => account.domain().to_owned(),
+        SqlParameter::Address => account.to_string(),
+        SqlParameter::Password => password.unwrap_or_default().to_owned(),
+    };
+    statement.parameters().iter().map(value).collect()
+}
+
+impl AccountProvider for SqlAccounts {
+    fn name(&self) -> &'static str {
+        "a table of another program"
+    }
+
+    fn capabilities(&self) -> ProviderCapabilities {
+        ProviderCapabilities {
+            passwords: true,
+            tokens: false,
+            lookup: true,
+            scram: self.settings.scram,
+            versions: true,
+            create: self.settings.create.is_some(),
+            set_password: self.settings.set_password.is_some(),
+            remove: self.settings.remove.is_some(),
+        }
+    }
+
+    fn find(&self, account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {
+        let account = account.bare().to_jid();
+        Box::pin(async move {
+            let found = self.limiter.run(SOURCE, self.account(&account)).await?;
+            Ok(found.map(|(_, provided)| provided))
+        })
+    }
+
+    fn check_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, PasswordCheck> {
+        let account = account.bare().to_jid();
+        Box::pin(async move {
+            if password.is_empty() || password.expose().contains(&0) {
+                return Ok(PasswordCheck::Invalid);
+            }
+            let check = self.limiter.run(SOURCE, self.check(&account, &password));
+            self.cache.get_or_check(account.as_ref(), &password, check).await
+        })
+    }
+
+    fn create(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
+        let statement = self.settings.create.as_ref();
+        self.change(statement, "create", account, Some(password), ProviderErrorKind::AlreadyExists)
+    }
+
+    fn set_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
+        let statement = self.settings.set_password.as_ref();
+        self.change(statement, "change passwords of", account, Some(password), ProviderErrorKind::NotFound)
+    }
+
+    fn remove(&self, account: JidRef<'_>) -> ProviderFuture<'_, ()> {
+        self.change(self.settings.remove.as_ref(), "remove", account, None, ProviderErrorKind::NotFound)
+    }
+}

@@ -1,0 +1,271 @@
+//! The SQL provider on a table in memory: the conformance suite, and rows that are no accounts.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test code outside of test functions")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use account_providers::limiter::RequestLimits;
+use account_providers::sql::{
+    ForeignRow, ForeignTable, NewPasswordHash, SqlAccounts, SqlSettings, SqlStatement,
+};
+use base::lock::LeafMutex;
+use base::spawn::{BoxFuture, Spawner};
+use base::{ManualClock, Secret};
+use environment::account_provider::conformance::{
+    ProviderCase, ProviderFixture, ProviderSource, SourceFault,
+};
+use environment::account_provider::{AccountProvider, PasswordCheck, ProviderError, ProviderErrorKind};
+use jid::Jid;
+use support::block_on;
+use throng_account_providers as account_providers;
+
+/// Runs jobs at once.
+struct InlineSpawner;
+
+impl Spawner for InlineSpawner {
+    fn spawn(&self, _what: &'static str, _task: BoxFuture<'static, ()>) {
+        panic!("the provider has no tasks");
+    }
+
+    fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+        job();
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    /// Hash and disabled flag by address.
+    rows: LeafMutex<BTreeMap<String, (String, bool)>>,
+    fault: LeafMutex<Option<SourceFault>>,
+    /// Sent instead of what is right.
+    instead: LeafMutex<Option<Vec<ForeignRow>>>,
+}
+
+fn insert() -> SqlStatement {
+    SqlStatement::parse("INSERT INTO users VALUES (:address, :password)", true).unwrap()
+}
+
+fn update() -> SqlStatement {
+    SqlStatement::parse("UPDATE users SET hash = :password WHERE address = :address", true).unwrap()
+}
+
+fn delete() -> SqlStatement {
+    SqlStatement::parse("DELETE FROM users WHERE address = :address", false).unwrap()
+}
+
+impl Table {
+    fn failure(&self) -> Option<Result<(), ProviderError>> {
+        let fault = (*self.fault.lock())?;
+        let failed = |kind| Some(Err(ProviderError::new(kind, "as the test wants it")));
+        match fault {
+            SourceFault::Dead => failed(ProviderErrorKind::Unavailable),
+            SourceFault::Garbage | SourceFault::Cut => failed(ProviderErrorKind::InvalidResponse),
+            // Never answers.
+            SourceFault::Silent => Some(Ok(())),
+        }
+    }
+
+    /// Fails or waits without an end if there is a fault.
+    async fn check(failure: Option<Result<(), ProviderError>>) -> Result<(), ProviderError> {
+        match failure {
+            None => Ok(()),
+            Some(Err(error)) => Err(error),
+            Some(Ok(())) => std::future::pending().await,
+        }
+    }
+
+    fn write(&self, statement: &SqlStatement, values: &[String]) -> Result<u64, ProviderError> {
+        let mut rows = self.rows.lock();
+        match values {
+            [address, hash] if *statement == insert() => {
+                if rows.contains_key(address) {
+                    return Err(ProviderError::new(ProviderErrorKind::AlreadyExists, "a key exists"));
+                }
+                rows.insert(address.clone(), (hash.clone(), false));
+                Ok(1)
+            }
+            [hash, address] if *statement == update() => Ok(rows.get_mut(address).map_or(0, |row| {
+                row.0.clone_from(hash);
+                1
+            })),
+            [address] if *statement == delete() => Ok(rows.remove(address).map_or(0, |_| 1)),
+            _ => panic!("{statement:?} {values:?}"),
+        }
+    }
+}
+
+impl ForeignTable for Table {
+    fn rows(
+        &self,
+        _statement: &SqlStatement,
+        values: Vec<String>,
+    ) -> BoxFuture<'_, Result<Vec<ForeignRow>, ProviderError>> {
+        Box::pin(async move {
+            Table::check(self.failure()).await?;
+            let [user, domain] = values.as_slice() else { panic!("{values:?}") };
+            if let Some(instead) = self.instead.lock().clone() {
+                return Ok(instead);
+            }
+            let rows = self.rows.lock();
+            let found = rows.get(&format!("{user}@{domain}"));
+            let row =
+                |(hash, disabled): &(String, bool)| vec![Some(hash.clone()), Some(disabled.to_string())];
+            Ok(found.map(row).into_iter().collect())
+        })
+    }
+
+    fn execute(
+        &self,
+        statement: &SqlStatement,
+        values: Vec<String>,
+    ) -> BoxFuture<'_, Result<u64, ProviderError>> {
+        let statement = statement.clone();
+        Box::pin(async move {
+            Table::check(self.failure()).await?;
+            self.write(&statement, &values)
+        })
+    }
+}
+
+struct TableSource {
+    table: Arc<Table>,
+    clock: Arc<ManualClock>,
+    provider: Arc<SqlAccounts>,
+}
+
+impl TableSource {
+    fn new() -> TableSource {
+        let find = "SELECT hash, disabled FROM users WHERE name = :user AND domain = :domain";
+        let settings = SqlSettings {
+            find: SqlStatement::parse(find, false).unwrap(),
+            create: Some(insert()),
+            set_password: Some(update()),
+            remove: Some(delete()),
+            new_passwords: NewPasswordHash::Scram,
+            scram: false,
+            cache: Duration::from_secs(60),
+            limits: RequestLimits { deadline: Duration::from_millis(700), ..RequestLimits::default() },
+        };
+        let (table, clock) = (Arc::new(Table::default()), Arc::new(ManualClock::new()));
+        let provider = SqlAccounts::new(settings, table.clone(), Arc::new(InlineSpawner), clock.clone());
+        TableSource { table, clock, provider: Arc::new(provider) }
+    }
+}
+
+impl ProviderSource for TableSource {
+    fn provider(&self) -> Arc<dyn AccountProvider> {
+        self.provider.clone()
+    }
+
+    fn put(&self, account: &Jid, password: &str) -> BoxFuture<'_, ()> {
+        // The lowest cost, for speed.
+        let hash = bcrypt::hash_with_salt(password, 4, base::id::random_bytes::<16>()).unwrap();
+        self.table.rows.lock().insert(account.to_string(), (hash.to_string(), false));
+        Box::pin(async {})
+    }
+
+    fn disable(&self, account: &Jid) -> BoxFuture<'_, bool> {
+        self.table.rows.lock().get_mut(account.as_str()).unwrap().1 = true;
+        Box::pin(async { true })
+    }
+
+    fn token(&self, _account: &Jid) -> BoxFuture<'_, Option<String>> {
+        Box::pin(async { None })
+    }
+
+    fn set_fault(&self, fault: Option<SourceFault>) -> BoxFuture<'_, bool> {
+        *self.table.fault.lock() = fault;
+        Box::pin(async { true })
+    }
+
+    fn expire_caches(&self) -> BoxFuture<'_, ()> {
+        self.clock.advance(60_000);
+        Box::pin(async {})
+    }
+}
+
+struct InMemory;
+
+impl ProviderFixture for InMemory {
+    fn run(case: ProviderCase) {
+        block_on(async { case(Arc::new(TableSource::new())).await });
+    }
+}
+
+environment::account_provider_conformance!(crate::InMemory);
+
+#[tokio::test]
+async fn rows_that_cannot_be_right_never_authenticate() {
+    let source = TableSource::new();
+    let romeo = Jid::parse("romeo@example.net").unwrap();
+    let hash = || Some(bcrypt::hash_with_salt("0rchard", 4, [7; 16]).unwrap().to_string());
+    for (rows, expected) in [
+        (vec![], Ok(PasswordCheck::Invalid)),
+        (vec![vec![None]], Ok(PasswordCheck::Invalid)),
+        (vec![vec![]], Err(ProviderErrorKind::InvalidResponse)),
+        (vec![vec![Some(String::new())]], Err(ProviderErrorKind::InvalidResponse)),
+        (vec![vec![Some("0rchard".to_owned())]], Err(ProviderErrorKind::InvalidResponse)),
+        (vec![vec![hash()], vec![hash()]], Err(ProviderErrorKind::InvalidResponse)),
+    ] {
+        *source.table.instead.lock() = Some(rows.clone());
+        let checked = source.provider.check_password(romeo.as_ref(), Secret::from("0rchard")).await;
+        assert_eq!(checked.map_err(|error| error.kind), expected, "{rows:?}");
+    }
+    for (disabled, expected) in
+        [(None, false), (Some("0"), false), (Some("F"), false), (Some("1"), true), (Some("t"), true)]
+    {
+        *source.table.instead.lock() = Some(vec![vec![hash(), disabled.map(str::to_owned)]]);
+        let found = source.provider.find(romeo.as_ref()).await.unwrap().unwrap();
+        assert_eq!(found.disabled, expected, "{disabled:?}");
+        assert!(found.credentials.is_none(), "bcrypt has no SCRAM keys");
+    }
+}
+
+#[tokio::test]
+async fn a_row_of_another_name_is_ignored() {
+    let source = TableSource::new();
+    let hash = || Some(bcrypt::hash_with_salt("0rchard", 4, [7; 16]).unwrap().to_string());
+    let row = |name: &str| vec![hash(), None, Some(name.to_owned())];
+    let check = async |rows: Vec<ForeignRow>| {
+        *source.table.instead.lock() = Some(rows);
+        source.expire_caches().await;
+        let jose = Jid::parse("jose@example.net").unwrap();
+        let checked = source.provider.check_password(jose.as_ref(), Secret::from("0rchard")).await.unwrap();
+        matches!(checked, PasswordCheck::Valid(_))
+    };
+    for own in ["jose", "Jose", "jose@example.net"] {
+        assert!(check(vec![row(own)]).await, "{own}");
+        assert!(check(vec![row("jos\u{e9}"), row(own)]).await, "{own}");
+    }
+    for other in ["jos\u{e9}", "jose ", "", "jose@other.example", "@"] {
+        assert!(!check(vec![row(other)]).await, "{other}");
+    }
+    assert!(!check(vec![vec![hash(), None, None]]).await);
+}
+
+#[tokio::test]
+async fn scram_keys_of_the_column_are_provided_where_that_is_declared() {
+    let table = Arc::new(Table::default());
+    let stored = NewPasswordHash::Scram.hash("0rchard").unwrap();
+    table.rows.lock().insert("romeo@example.net".to_owned(), (stored, false));
+    let settings = SqlSettings {
+        find: SqlStatement::parse("SELECT hash FROM users WHERE name = :user AND domain = :domain", false)
+            .unwrap(),
+        create: None,
+        set_password: None,
+        remove: None,
+        new_passwords: NewPasswordHash::Scram,
+        scram: true,
+        cache: Duration::ZERO,
+        limits: RequestLimits::default(),
+    };
+    let provider = SqlAccounts::new(settings, table, Arc::new(InlineSpawner), Arc::new(ManualClock::new()));
+    let romeo = Jid::parse("romeo@example.net").unwrap();
+    let found = provider.find(romeo.as_ref()).await.unwrap().unwrap();
+    let keys = sasl::Credentials::decode(&found.credentials.unwrap().0).unwrap();
+    assert!(keys.sha256.is_some() && keys.verify_password("0rchard"));
+    assert!(provider.capabilities().scram && !provider.capabilities().create);
+}

@@ -1,0 +1,175 @@
+//! Logins to accounts of a provider on streams: RFC 6120, section 6; RFC 7628 (OAUTHBEARER).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
+
+use std::sync::Arc;
+
+use sasl::{Credentials, Mechanism, encoding};
+use testkit::server::{StreamClient, TestServer, TestServerConfig, TlsClientSettings};
+use throng_core::account_provider::memory::{ALL_CAPABILITIES, MemoryAccounts};
+use throng_core::account_provider::{ProviderCapabilities, ProviderErrorKind};
+
+const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
+
+struct Fixture {
+    server: TestServer,
+    accounts: Arc<MemoryAccounts>,
+}
+
+/// A node whose provider has juliet, with SCRAM keys and a token.
+fn fixture(capabilities: ProviderCapabilities) -> Fixture {
+    let accounts = Arc::new(MemoryAccounts::new(capabilities));
+    let server =
+        TestServerConfig { account_provider: Some(accounts.clone()), ..TestServerConfig::default() }.start();
+    let keys = Credentials::derive("balc0ny", 64, b"salt of the tests").unwrap();
+    accounts.put(&server.address("juliet"), "balc0ny", Some(keys.encode()));
+    accounts.put_token("t0ken", &server.address("juliet"));
+    Fixture { server, accounts }
+}
+
+impl Fixture {
+    async fn connect(&self) -> (StreamClient, Vec<String>) {
+        let mut client = self.server.connect();
+        client.open().await;
+        client.start_tls(&TlsClientSettings::default()).await;
+        let (_, features) = client.open().await;
+        (client, features.all("mechanism"))
+    }
+
+    async fn login(&self, mechanism: Mechanism, password: &str) -> Result<(), String> {
+        let (mut client, _) = self.connect().await;
+        client.authenticate(mechanism, "juliet", password).await
+    }
+}
+
+#[tokio::test]
+async fn only_what_the_provider_can_check_is_offered() {
+    let none = ProviderCapabilities::default();
+    for (capabilities, expected) in [
+        (none, vec![]),
+        (ProviderCapabilities { passwords: true, ..none }, vec!["PLAIN"]),
+        (ProviderCapabilities { tokens: true, ..none }, vec!["OAUTHBEARER"]),
+        (
+            ProviderCapabilities { passwords: true, tokens: true, lookup: true, ..none },
+            vec!["OAUTHBEARER", "PLAIN"],
+        ),
+    ] {
+        let fixture = fixture(capabilities);
+        assert_eq!(fixture.connect().await.1, expected, "{capabilities:?}");
+        let (mut client, _) = fixture.connect().await;
+        client.send(format!("<auth {SASL} mechanism='SCRAM-SHA-256'>biwsbj1hLHI9Yg==</auth>")).await;
+        assert_eq!(client.element().await.condition().as_deref(), Some("invalid-mechanism"));
+    }
+    let (_, offered) = fixture(ALL_CAPABILITIES).connect().await;
+    assert!(offered.iter().any(|name| name == "SCRAM-SHA-256-PLUS"));
+}
+
+#[tokio::test]
+async fn accounts_in_the_store_have_no_bearer_tokens() {
+    let server = TestServerConfig::default().start();
+    let mut client = server.connect();
+    client.open().await;
+    client.start_tls(&TlsClientSettings::default()).await;
+    let (_, features) = client.open().await;
+    assert!(features.has("SCRAM-SHA-256") && !features.has("OAUTHBEARER"));
+}
+
+#[tokio::test]
+async fn passwords_keys_and_tokens_of_the_provider_log_in_and_bind() {
+    let fixture = fixture(ALL_CAPABILITIES);
+    for (mechanism, secret) in [
+        (Mechanism::Plain, "balc0ny"),
+        (Mechanism::ScramSha256, "balc0ny"),
+        (Mechanism::ScramSha512Plus, "balc0ny"),
+        (Mechanism::OauthBearer, "t0ken"),
+    ] {
+        let (mut client, _) = fixture.connect().await;
+        assert_eq!(client.authenticate(mechanism, "juliet", secret).await, Ok(()), "{mechanism}");
+        client.open().await;
+        let bound = client.bind(mechanism.name()).await.map_err(|error| error.0.clone());
+        assert_eq!(bound, Ok(format!("juliet@example.com/{}", mechanism.name())));
+    }
+    for mechanism in [Mechanism::Plain, Mechanism::ScramSha256] {
+        assert_eq!(fixture.login(mechanism, "wrong").await, Err("not-authorized".to_owned()), "{mechanism}");
+    }
+}
+
+// RFC 7628, section 3.2.2.
+#[tokio::test]
+async fn a_refused_token_gets_an_error_before_the_failure() {
+    let fixture = fixture(ALL_CAPABILITIES);
+    let (mut client, _) = fixture.connect().await;
+    client.auth(Mechanism::OauthBearer, &sasl::client::oauth_bearer(None, "expired")).await;
+    let challenge = client.element().await;
+    assert_eq!(challenge.name(), "challenge");
+    let error = encoding::decode_response(&challenge.text()).unwrap();
+    assert_eq!(error, br#"{"status":"invalid_token"}"#);
+    client.send(format!("<response {SASL}>AQ==</response>")).await;
+    assert_eq!(client.element().await.condition().as_deref(), Some("not-authorized"));
+    // The stream permits another attempt.
+    client.auth(Mechanism::OauthBearer, &sasl::client::oauth_bearer(None, "t0ken")).await;
+    assert_eq!(client.element().await.name(), "success");
+}
+
+#[tokio::test]
+async fn a_token_of_another_account_than_requested_is_refused() {
+    let fixture = fixture(ALL_CAPABILITIES);
+    let romeo = fixture.server.address("romeo");
+    fixture.accounts.put(&romeo, "0rchard", None);
+    let (mut client, _) = fixture.connect().await;
+    let message = sasl::client::oauth_bearer(Some(romeo.as_str()), "t0ken");
+    client.auth(Mechanism::OauthBearer, &message).await;
+    assert_eq!(client.element().await.condition().as_deref(), Some("invalid-authzid"));
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_is_a_temporary_failure_and_recovers() {
+    let fixture = fixture(ALL_CAPABILITIES);
+    for kind in [
+        ProviderErrorKind::Unavailable,
+        ProviderErrorKind::Timeout,
+        ProviderErrorKind::Overloaded,
+        ProviderErrorKind::InvalidResponse,
+    ] {
+        fixture.accounts.set_fault(Some(kind));
+        for mechanism in [Mechanism::Plain, Mechanism::OauthBearer, Mechanism::ScramSha256] {
+            let (mut client, _) = fixture.connect().await;
+            let first = match mechanism {
+                Mechanism::Plain => sasl::client::plain(None, "juliet", "balc0ny"),
+                Mechanism::OauthBearer => sasl::client::oauth_bearer(None, "t0ken"),
+                _ => b"n,,n=juliet,r=abcdef".to_vec(),
+            };
+            client.auth(mechanism, &first).await;
+            let condition = client.element().await.condition();
+            assert_eq!(condition.as_deref(), Some("temporary-auth-failure"), "{kind:?} {mechanism}");
+        }
+    }
+    fixture.accounts.set_fault(None);
+    assert_eq!(fixture.login(Mechanism::Plain, "balc0ny").await, Ok(()));
+}
+
+#[tokio::test]
+async fn guesses_are_throttled_before_the_provider_is_called() {
+    let fixture = fixture(ALL_CAPABILITIES);
+    let limit = fixture.server.node.limits().login_failures_per_address_and_account;
+    for _ in 0..limit {
+        let refused = fixture.login(Mechanism::Plain, "wrong").await;
+        assert_eq!(refused, Err("not-authorized".to_owned()));
+    }
+    let calls = fixture.accounts.calls();
+    for password in ["wrong", "balc0ny"] {
+        let limited = fixture.login(Mechanism::Plain, password).await;
+        assert_eq!(limited, Err("temporary-auth-failure".to_owned()), "{password}");
+    }
+    assert_eq!(fixture.accounts.calls(), calls);
+}
+
+#[tokio::test]
+async fn a_disabled_account_learns_it_after_the_proof_only() {
+    let fixture = fixture(ALL_CAPABILITIES);
+    fixture.accounts.set_disabled(&fixture.server.address("juliet"), true);
+    for mechanism in [Mechanism::Plain, Mechanism::ScramSha1] {
+        assert_eq!(fixture.login(mechanism, "balc0ny").await, Err("account-disabled".to_owned()));
+        assert_eq!(fixture.login(mechanism, "wrong").await, Err("not-authorized".to_owned()));
+    }
+}
