@@ -10,7 +10,9 @@ use std::sync::Arc;
 use base::Secret;
 use jid::{Jid, JidRef};
 use store::{AddressId, StoreError, StoreErrorKind};
-use throng_core::Node;
+use throng_core::account_provider::{ProviderError, ProviderErrorKind, external_credentials};
+use throng_core::server_error::ServerError;
+use throng_core::{Host, Node};
 
 use crate::{CommandError, CommandErrorKind};
 
@@ -27,6 +29,25 @@ pub enum AccountError {
     InvalidPassword(String),
     /// The store failed.
     Store(StoreError),
+    /// The provider of the domain cannot do this; one sentence that says where it can be done.
+    NotSupported(String),
+    /// The provider of the domain failed.
+    Provider(ServerError),
+}
+
+impl From<ProviderError> for AccountError {
+    fn from(error: ProviderError) -> AccountError {
+        match error.kind {
+            ProviderErrorKind::AlreadyExists => AccountError::Exists,
+            ProviderErrorKind::NotFound => AccountError::NotFound,
+            ProviderErrorKind::NotSupported => AccountError::NotSupported(error.text),
+            ProviderErrorKind::PasswordRefused => AccountError::InvalidPassword(error.text),
+            ProviderErrorKind::Unavailable
+            | ProviderErrorKind::Timeout
+            | ProviderErrorKind::Overloaded
+            | ProviderErrorKind::InvalidResponse => AccountError::Provider(error.into()),
+        }
+    }
 }
 
 impl From<StoreError> for AccountError {
@@ -53,6 +74,11 @@ impl AccountError {
             ),
             AccountError::InvalidPassword(text) => CommandError::new(CommandErrorKind::NotAcceptable, text),
             AccountError::Store(error) => error.into(),
+            AccountError::NotSupported(text) => CommandError::new(CommandErrorKind::NotAllowed, text),
+            AccountError::Provider(error) => {
+                tracing::warn!(cause = %error.cause, "the provider of an account did not answer");
+                CommandError::new(CommandErrorKind::Unavailable, error.public_text)
+            }
         }
     }
 }
@@ -67,6 +93,9 @@ pub async fn create_account(
     password: Secret,
 ) -> Result<AddressId, AccountError> {
     let host = node.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
+    if host.account_provider().is_some() {
+        return create_provided(node, &host, jid, password).await;
+    }
     // Checked first: deriving keys costs as much as a hundred look-ups.
     if node.stores.accounts.exists(jid.as_ref()).await? {
         return Err(AccountError::Exists);
@@ -77,6 +106,55 @@ pub async fn create_account(
     Ok(id)
 }
 
+/// Creates an account at the provider, and its record in the store.
+async fn create_provided(
+    node: &Arc<Node>,
+    host: &Arc<Host>,
+    jid: &Jid,
+    password: Secret,
+) -> Result<AddressId, AccountError> {
+    let Some(provider) = host.account_provider() else { return Err(AccountError::UnknownDomain) };
+    provider.create(jid.as_ref(), password).await?;
+    // The first login adds the version of the password.
+    match node.stores.accounts.create(jid, &external_credentials(None)).await {
+        Ok(id) => {
+            node.account_created(host, jid.as_ref());
+            Ok(id)
+        }
+        // Data of an account that its owner had removed at the provider only: it must not pass to another person.
+        Err(error) if error.kind == StoreErrorKind::AlreadyExists => {
+            if let Some(removed) = node.stores.accounts.remove(jid.as_ref()).await? {
+                node.account_removed(host, jid.as_ref(), removed.contacts);
+            }
+            let id = node.stores.accounts.create(jid, &external_credentials(None)).await?;
+            node.account_created(host, jid.as_ref());
+            Ok(id)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes an account at the provider of its domain, if there is one and it still has the account. Must succeed before the
+/// data in the store are removed.
+///
+/// # Errors
+/// [`AccountError::NotSupported`] if only the owner of the accounts can remove it.
+pub async fn remove_at_provider(host: &Host, jid: JidRef<'_>) -> Result<(), AccountError> {
+    let Some(provider) = host.account_provider() else { return Ok(()) };
+    let capabilities = provider.capabilities();
+    if capabilities.remove {
+        return match provider.remove(jid).await {
+            Err(error) if error.kind == ProviderErrorKind::NotFound => Ok(()),
+            result => Ok(result?),
+        };
+    }
+    // The data of an account that is gone may be removed here; with those of others, the next login would create an empty record.
+    match capabilities.lookup {
+        true if provider.find(jid).await?.is_none() => Ok(()),
+        _ => Err(ProviderError::not_supported(provider.name(), "remove").into()),
+    }
+}
+
 /// Removes an account with all its data, ends its sessions with `not-authorized` and notifies its contacts.
 ///
 /// # Errors
@@ -84,6 +162,7 @@ pub async fn create_account(
 pub async fn remove_account(node: &Arc<Node>, jid: JidRef<'_>) -> Result<(), AccountError> {
     let jid = jid.bare().to_jid();
     let host = node.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
+    remove_at_provider(&host, jid.as_ref()).await?;
     let removed = node.stores.accounts.remove(jid.as_ref()).await?.ok_or(AccountError::NotFound)?;
     node.account_removed(&host, jid.as_ref(), removed.contacts);
     Ok(())
@@ -114,7 +193,13 @@ pub async fn change_password(
     password: Secret,
 ) -> Result<(), AccountError> {
     let jid = jid.bare().to_jid();
-    node.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
+    let host = node.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
+    if let Some(provider) = host.account_provider() {
+        provider.set_password(jid.as_ref(), password).await?;
+        // Ends the login tokens, whether or not the provider reports versions. The account may never have logged in.
+        node.stores.accounts.set_credentials(jid.as_ref(), &external_credentials(None)).await?;
+        return Ok(());
+    }
     let keys = node.passwords.derive(password).await.map_err(AccountError::InvalidPassword)?;
     match node.stores.accounts.set_credentials(jid.as_ref(), &keys).await? {
         true => Ok(()),

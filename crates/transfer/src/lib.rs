@@ -1,0 +1,41 @@
+//! Data of accounts that moves in and out: from Prosody's data folder, from the text dump of ejabberd's Mnesia database,
+//! and from and to XEP-0227 1.1 (Portable Import/Export Format for XMPP-IM Servers).
+//!
+//! A source is a [`TransferSource`]: it yields [`SourceRecord`]s, each a small part of one account, so that nothing larger
+//! than one value is in memory. [`import()`] writes the records of any source into [`store::Stores`], [`export()`] writes
+//! accounts as XEP-0227. Parsers ([`lua`], [`erlang`], [`markup`]) know neither servers nor storage.
+//!
+//! Not implemented: archives, rooms, PubSub nodes, privacy rules that do more than block an address; [`SkippedData`] lists
+//! them. Sources in SQL databases are another crate's, which implements [`TransferSource`].
+//!
+//! # Pitfalls
+//!
+//! A file of another server is input as any other: every parser bounds depth and size, and what a record contains is
+//! validated before it is stored.
+
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
+mod concurrent_calls;
+pub mod ejabberd;
+pub mod erlang;
+mod export;
+mod import;
+pub mod lua;
+pub mod markup;
+pub mod prosody;
+mod record;
+pub mod scram_keys;
+pub mod server_data;
+mod source_element;
+mod stanza_form;
+
+pub use export::{ExportCounts, ExportError, export};
+pub use import::{
+    DerivePasswords, FeatureFormats, ImportCounts, ImportError, ImportObserver, ImportOptions, IndexedVcard,
+    import,
+};
+pub use record::{
+    AccountItem, AccountPassword, ContactData, ContactRequest, OfflineData, SkippedData, SourceError,
+    SourceRecord, TransferSource,
+};
+pub use source_element::{SourceElement, SourceNode};

@@ -1,0 +1,9 @@
+//! Imports of each source into the memory store, and exports from it.
+#![allow(clippy::unwrap_used, reason = "clippy sees helpers outside of #[test] as ordinary code")]
+
+mod dump_of_ejabberd;
+mod folder_of_prosody;
+mod interrupted;
+mod properties;
+mod round_trip;
+mod support;

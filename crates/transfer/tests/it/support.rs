@@ -1,0 +1,128 @@
+//! A store in memory, folders that are removed, and formats of features as the program has them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::{ManualClock, Secret};
+use jid::Jid;
+use sasl::Credentials;
+use store::conformance::block_on_ready;
+use store::{AccountSecrets, SearchableProfile, Stores};
+use throng_transfer::{
+    ExportCounts, FeatureFormats, ImportCounts, ImportError, ImportObserver, ImportOptions, SkippedData,
+    TransferSource, export, import,
+};
+
+/// The time of all tests, in milliseconds since 1970.
+pub(crate) const NOW: u64 = 1_700_000_000_000;
+
+pub(crate) const PREFIX: &str = "private ";
+
+/// A store at [`NOW`].
+pub(crate) fn stores() -> Stores {
+    let clock = ManualClock::default();
+    clock.set_unix_millis(NOW);
+    store::memory::stores(Arc::new(clock))
+}
+
+/// A folder that is removed with the value.
+pub(crate) struct TemporaryFolder(pub(crate) PathBuf);
+
+impl TemporaryFolder {
+    pub(crate) fn new() -> TemporaryFolder {
+        let path = std::env::temp_dir().join(format!("throng-transfer-{}", base::id::random_id()));
+        std::fs::create_dir(&path).unwrap();
+        TemporaryFolder(path)
+    }
+
+    /// Writes a file and creates its folders.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Observer that keeps the reports.
+#[derive(Default)]
+pub(crate) struct Reports(pub(crate) Vec<String>);
+
+impl ImportObserver for Reports {
+    fn skipped(&mut self, skipped: &SkippedData) {
+        self.0.push(format!("{}: {}", skipped.place, skipped.reason));
+    }
+
+    fn progress(&mut self, _: &ImportCounts, _: u8, _: Option<(u64, u64)>) {}
+}
+
+pub(crate) fn options(dry_run: bool) -> ImportOptions {
+    ImportOptions {
+        source: "test".to_owned(),
+        domains: vec!["capulet.lit".to_owned(), "montague.lit".to_owned()],
+        dry_run,
+        restart: false,
+        now: NOW,
+        formats: FeatureFormats {
+            private_prefix: PREFIX,
+            private_key: |value| {
+                let text = String::from_utf8_lossy(value);
+                Ok(format!("{PREFIX}{}", text.split('>').next().unwrap_or_default()))
+            },
+            vcard: |card| Ok(Some((card.to_vec(), SearchableProfile::default(), None))),
+        },
+        derive: Box::new(|passwords: Vec<Secret>| {
+            let derive = |password: Secret| {
+                let keys = Credentials::derive(password.expose_str().unwrap(), 1, b"salt");
+                keys.map(|keys| keys.encode()).map_err(|error| error.to_string())
+            };
+            let keys: Vec<Result<Vec<u8>, String>> = passwords.into_iter().map(derive).collect();
+            Box::pin(std::future::ready(keys))
+        }),
+    }
+}
+
+/// Imports with default options; returns the reports, too.
+pub(crate) fn run(
+    source: &mut dyn TransferSource,
+    stores: &Stores,
+) -> Result<(ImportCounts, Vec<String>), ImportError> {
+    let mut reports = Reports::default();
+    let counts = block_on_ready(import(source, stores, &options(false), &mut reports))?;
+    Ok((counts, reports.0))
+}
+
+pub(crate) fn exported(stores: &Stores) -> String {
+    let mut out = Vec::new();
+    let domains = options(false).domains;
+    let mut last = ExportCounts::default();
+    let counts =
+        block_on_ready(export(stores, &domains, PREFIX, NOW, &mut out, &mut |counts| last = *counts))
+            .unwrap();
+    assert_eq!((counts.accounts, last.accounts), (counts.total, counts.total));
+    String::from_utf8(out).unwrap()
+}
+
+pub(crate) fn secrets(stores: &Stores, jid: &str) -> AccountSecrets {
+    let jid = Jid::parse(jid).unwrap();
+    block_on_ready(stores.logins.secrets(jid.as_ref())).unwrap().unwrap()
+}
+
+/// Whether the account accepts this password.
+pub(crate) fn accepts(stores: &Stores, jid: &str, password: &str) -> bool {
+    Credentials::decode(&secrets(stores, jid).credentials).unwrap().verify_password(password)
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
