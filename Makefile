@@ -17,7 +17,7 @@ CONFIG ?=
 # Duration of each fuzz target in seconds.
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run build test clients chat lint bench bench-peers bench-bosh bench-load fuzz help
+.PHONY: all run build test clients databases chat lint bench bench-peers bench-bosh bench-load fuzz help
 .DEFAULT_GOAL := help
 
 help:
@@ -38,9 +38,13 @@ run: build
 clients:
 	@crates/e2e/clients/setup.sh
 
+# Database servers of the tests; installed once.
+databases:
+	@crates/test-databases/setup.sh
+
 # Tests with real clients start the program. It is built together with the tests, so that both use the same features of each
 # dependency; building the server alone would compile half of them twice.
-test: clients chat
+test: clients databases chat
 	$(CARGO) build --workspace --bins --tests
 	$(CARGO) test --workspace
 

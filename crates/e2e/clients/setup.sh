@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the third-party clients: slixmpp, nbxmpp and schemathesis in one venv each, xmpp.js, strophe.js and playwright-core in
-# node_modules, and profanity, tmux, chromium, prometheus and network tools from Debian.
+# node_modules, and profanity, tmux, chromium, prometheus, prosody, ejabberd and network tools from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
 #
@@ -34,7 +34,7 @@ install() {
         sudo="sudo -n"
     fi
     echo "setup.sh: installing $1" >&2
-    apt="$sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq"
+    apt="$sudo env DEBIAN_FRONTEND=noninteractive ${RUNLEVEL:+RUNLEVEL=$RUNLEVEL} apt-get -o DPkg::Lock::Timeout=300 -qq"
     # shellcheck disable=SC2086 # the words of $apt are meant to be split
     $apt install -y --no-install-recommends "$1" >"$log" 2>&1 </dev/null && return
     # shellcheck disable=SC2086
@@ -56,6 +56,12 @@ PATH=$PATH:/usr/sbin:/sbin
 have ip || install iproute2
 have ping || install iputils-ping
 have nft || install nftables
+
+# The servers whose data are imported. RUNLEVEL=1 keeps their packages from starting services.
+have prosody || RUNLEVEL=1 install prosody
+have ejabberdctl || RUNLEVEL=1 install ejabberd
+ls -d /usr/lib/erlang/lib/p1_pgsql-* >/dev/null 2>&1 || install erlang-p1-pgsql
+ls -d /usr/lib/erlang/lib/p1_mysql-* >/dev/null 2>&1 || install erlang-p1-mysql
 
 have python3 || install python3
 stamp=$(cat "$here/slixmpp/requirements.txt"; python3 --version)

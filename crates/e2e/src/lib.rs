@@ -15,6 +15,7 @@ pub mod node;
 pub mod ports;
 pub mod process;
 pub mod several_nodes;
+pub mod text_client;
 pub mod wait;
 
 pub use folder::TempFolder;

@@ -14,15 +14,16 @@
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
 
+#[path = "shared/bosh_client.rs"]
+mod bosh_client;
+
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
+use bosh_client::{BoshTestClient, NS, TIMEOUT, TestHttpConnection};
 use throng_e2e::ports;
 
-const TIMEOUT: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct horse";
-const NS: &str = "http://jabber.org/protocol/httpbind";
 
 /// A node with the accounts romeo and juliet, and its HTTP address.
 struct BoshNode {
@@ -46,111 +47,11 @@ impl BoshNode {
     }
 
     fn connect(&self) -> TestHttpConnection {
-        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("a connection");
-        socket.set_read_timeout(Some(TIMEOUT)).expect("a socket");
-        socket.set_nodelay(true).expect("a socket");
-        TestHttpConnection { socket, received: Vec::new() }
+        TestHttpConnection::new(self.port)
     }
 
     fn client(&self, user: &str) -> BoshTestClient {
-        let mut client = BoshTestClient { one: self.connect(), sid: String::new(), rid: 1000 };
-        client.login(user);
-        client
-    }
-}
-
-/// HTTP connection of a client.
-struct TestHttpConnection {
-    socket: TcpStream,
-    received: Vec<u8>,
-}
-
-impl TestHttpConnection {
-    fn post(&mut self, body: &str) {
-        let head =
-            format!("POST /http-bind HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
-        self.socket.write_all(format!("{head}{body}").as_bytes()).expect("an open connection");
-    }
-
-    /// Status and body of the next response.
-    fn answer(&mut self) -> (u16, String) {
-        loop {
-            let text = String::from_utf8_lossy(&self.received);
-            if let Some(end) = text.find("\r\n\r\n") {
-                let head = text[..end].to_ascii_lowercase();
-                let length = head.split("content-length: ").nth(1).expect("a length");
-                let length: usize = length.split("\r\n").next().expect("a line").parse().expect("a number");
-                if self.received.len() >= end + 4 + length {
-                    let status = head[9..12].parse().expect("a status");
-                    let whole: Vec<u8> = self.received.drain(..end + 4 + length).collect();
-                    return (status, String::from_utf8(whole[end + 4..].to_vec()).expect("text"));
-                }
-            }
-            let mut buffer = [0; 16_384];
-            let count = self.socket.read(&mut buffer).expect("bytes in time");
-            assert!(count > 0, "the connection ended after {}", String::from_utf8_lossy(&self.received));
-            self.received.extend(&buffer[..count]);
-        }
-    }
-
-    fn text(&mut self) -> String {
-        let (status, text) = self.answer();
-        assert_eq!(status, 200, "{text}");
-        text
-    }
-}
-
-/// A client with one connection; tests open the second one.
-struct BoshTestClient {
-    one: TestHttpConnection,
-    sid: String,
-    rid: u64,
-}
-
-impl BoshTestClient {
-    fn body(&self, rid: u64, attributes: &str, payload: &str) -> String {
-        format!("<body rid='{rid}' sid='{}' {attributes} xmlns='{NS}'>{payload}</body>", self.sid)
-    }
-
-    fn next(&mut self, attributes: &str, payload: &str) -> String {
-        self.rid += 1;
-        self.body(self.rid, attributes, payload)
-    }
-
-    /// Sends requests on the only connection until a response contains `what`.
-    fn until(&mut self, attributes: &str, payload: &str, what: &str) -> String {
-        let mut body = self.next(attributes, payload);
-        loop {
-            self.one.post(&body);
-            let text = self.one.text();
-            if text.contains(what) {
-                return text;
-            }
-            assert!(!text.contains("terminate"), "{text}");
-            body = self.next("", "");
-        }
-    }
-
-    fn login(&mut self, user: &str) {
-        self.one.post(&format!(
-            "<body rid='1000' to='localhost' wait='60' hold='1' ver='1.6' xml:lang='en' xmpp:version='1.0' xmlns='{NS}' \
-             xmlns:xmpp='urn:xmpp:xbosh'/>"
-        ));
-        let created = self.one.text();
-        self.sid = created
-            .split(" sid='")
-            .nth(1)
-            .and_then(|rest| rest.split('\'').next())
-            .expect("a sid")
-            .to_owned();
-        let plain = sasl::encoding::encode_additional_data(Some(format!("\0{user}\0{PASSWORD}").as_bytes()));
-        let auth = format!("<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='PLAIN'>{plain}</auth>");
-        self.until("", &auth, "<success");
-        self.until("xmpp:restart='true' xmlns:xmpp='urn:xmpp:xbosh' to='localhost'", "", "xmpp-bind");
-        let bind = "<iq type='set' id='b' xmlns='jabber:client'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'>\
-                    <resource>web</resource></bind></iq>";
-        self.until("", bind, &format!("<jid>{user}@localhost/web</jid>"));
-        self.until("", "<presence xmlns='jabber:client'/>", "<presence");
+        BoshTestClient::login(self.port, "localhost", user, PASSWORD)
     }
 }
 
@@ -291,5 +192,5 @@ fn sessions_end_in_every_way() {
     assert!(seen, "the silent session is not over");
     // A legacy client receives an HTTP error status.
     other.post(&format!("<body rid='7' to='localhost' wait='x' xmlns='{NS}'/>"));
-    assert_eq!(other.answer().0, 400);
+    assert_eq!(other.try_answer().map(|answer| answer.0), Some(400));
 }

@@ -12,95 +12,23 @@
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
 
+#[path = "shared/bosh_client.rs"]
+mod bosh_client;
+
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use sasl::Mechanism;
-use sasl::client::{Gs2, ScramClient};
+use bosh_client::BoshTestClient;
+use throng_e2e::text_client::{DOMAIN, PASSWORD, TextClient};
 use throng_e2e::{NodeProcess, ports, wait};
 
-const DOMAIN: &str = "chat.test";
-const PASSWORD: &str = "correct horse";
 const OFFLINE: [&str; 2] = ["juliet", "nurse"];
 const KILLS: u32 = 20;
 /// Messages between two requests for an acknowledgement.
 const BURST: u32 = 16;
-
-/// A client that reads the server's text up to a pattern.
-struct TextClient {
-    stream: TcpStream,
-    input: String,
-}
-
-impl TextClient {
-    /// Binds a resource and makes it available, with these attributes of `<enable/>` (XEP-0198).
-    fn login_managed(port: u16, user: &str, attributes: &str) -> TextClient {
-        let mut client = TextClient::login(port, user);
-        client.send(&format!(
-            "<enable xmlns='urn:xmpp:sm:3'{attributes}/><presence/><r xmlns='urn:xmpp:sm:3'/>"
-        ));
-        client.read_to("<enabled");
-        // What arrives from here on counts.
-        client.read_to(">");
-        client
-    }
-
-    fn login(port: u16, user: &str) -> TextClient {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
-        let mut client = TextClient { stream, input: String::new() };
-        client.open();
-        let hash = Mechanism::ScramSha256.hash().expect("a hash");
-        let mut scram = ScramClient::new(hash, Gs2::None, user, PASSWORD);
-        let first = sasl::encoding::encode_additional_data(Some(&scram.client_first()));
-        client.send(&format!(
-            "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='SCRAM-SHA-256'>{first}</auth>"
-        ));
-        let challenge = client.read_to("</challenge>");
-        let challenge = challenge.rsplit_once('>').map_or("", |(_, text)| text);
-        let challenge = sasl::encoding::decode_response(challenge).expect("base 64");
-        let last = scram.client_final(&challenge, None).expect("a challenge");
-        let last = sasl::encoding::encode_additional_data(Some(&last));
-        client.send(&format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{last}</response>"));
-        client.read_to("<success");
-        client.read_to(">");
-        client.open();
-        client.send("<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>");
-        client.read_to("</iq>");
-        client
-    }
-
-    fn open(&mut self) {
-        self.send(&format!(
-            "<stream:stream to='{DOMAIN}' version='1.0' xmlns='jabber:client' \
-             xmlns:stream='http://etherx.jabber.org/streams'>"
-        ));
-        self.read_to("</stream:features>");
-    }
-
-    fn send(&mut self, text: &str) {
-        self.stream.write_all(text.as_bytes()).expect("a working connection");
-    }
-
-    /// What comes before the pattern.
-    fn read_to(&mut self, pattern: &str) -> String {
-        loop {
-            if let Some(at) = self.input.find(pattern) {
-                let before = self.input[..at].to_owned();
-                self.input.drain(..at + pattern.len());
-                return before;
-            }
-            let mut buffer = [0; 16_384];
-            let count = self.stream.read(&mut buffer).expect("more text");
-            assert!(count > 0, "the stream ended before {pattern}: {}", self.input);
-            self.input.push_str(std::str::from_utf8(&buffer[..count]).expect("ASCII"));
-        }
-    }
-}
 
 /// The number in the last complete `<a h='…'/>` of a text.
 fn last_count(text: &str) -> Option<u32> {
@@ -187,7 +115,7 @@ fn read_stored(port: u16, user: &str, last: (u32, u32)) -> Vec<(u32, u32)> {
 const NO_QUOTA: &str =
     "[modules.offline]\nmax_messages = 1_000_000\nmax_bytes = 1_000_000_000\nsender_percent = 100\n";
 
-/// A node that is not started yet, and its port.
+/// A node that is not started yet, and its port for clients.
 fn node_with_accounts(name: &str, users: &[&str], modules: &str) -> (NodeProcess, u16) {
     let [port] = ports::free();
     let node = NodeProcess::new(name);
@@ -285,11 +213,21 @@ enum ClientKind {
     Silent,
     /// It has no stream management, and does not read until the node is dead: the kernel has its messages.
     Unmanaged,
+    /// It reads over BOSH: each response is followed by a request.
+    BoshReading,
+    /// It has sent a request over BOSH, and does not read the response until the node is dead.
+    BoshSilent,
 }
 
-const CONNECTED: [&str; 4] = ["juliet", "nurse", "tybalt", "benvolio"];
-const KINDS: [ClientKind; 4] =
-    [ClientKind::Acknowledging, ClientKind::Detached, ClientKind::Silent, ClientKind::Unmanaged];
+const CONNECTED: [&str; 6] = ["juliet", "nurse", "tybalt", "benvolio", "mercutio", "paris"];
+const KINDS: [ClientKind; 6] = [
+    ClientKind::Acknowledging,
+    ClientKind::Detached,
+    ClientKind::Silent,
+    ClientKind::Unmanaged,
+    ClientKind::BoshReading,
+    ClientKind::BoshSilent,
+];
 
 /// Messages in a text.
 fn messages_in(text: &str) -> impl Iterator<Item = (u32, u32)> {
@@ -322,16 +260,42 @@ fn read_and_acknowledge(mut client: TextClient) -> Vec<(u32, u32)> {
     messages
 }
 
+/// Reads over BOSH until the connection breaks. Returns the messages.
+fn read_over_bosh(mut client: BoshTestClient) -> Vec<(u32, u32)> {
+    let mut messages = Vec::new();
+    while let Some(text) = client.one.try_text() {
+        assert!(!text.contains("terminate"), "{text}");
+        messages.extend(messages_in(&text));
+        let body = client.next("", "");
+        // The node may be dead.
+        client.one.try_post(&body);
+    }
+    messages
+}
+
 /// A recipient's connection during one round.
 enum ConnectedClient {
     Reader(std::thread::JoinHandle<Vec<(u32, u32)>>),
     Idle(TextClient),
+    BoshIdle(BoshTestClient),
     Gone,
 }
 
 impl ConnectedClient {
-    fn connect(port: u16, user: &str, kind: ClientKind) -> ConnectedClient {
+    fn connect([port, http]: [u16; 2], user: &str, kind: ClientKind) -> ConnectedClient {
+        // A request that waits.
+        let over_bosh = || {
+            let mut client = BoshTestClient::login(http, DOMAIN, user, PASSWORD);
+            let body = client.next("", "");
+            client.one.post(&body);
+            client
+        };
         match kind {
+            ClientKind::BoshReading => {
+                let client = over_bosh();
+                ConnectedClient::Reader(std::thread::spawn(move || read_over_bosh(client)))
+            }
+            ClientKind::BoshSilent => ConnectedClient::BoshIdle(over_bosh()),
             ClientKind::Acknowledging => {
                 let client = TextClient::login_managed(port, user, "");
                 ConnectedClient::Reader(std::thread::spawn(move || read_and_acknowledge(client)))
@@ -367,6 +331,9 @@ impl ConnectedClient {
                 client.input += std::str::from_utf8(&rest).expect("ASCII");
                 messages_in(&client.input).collect()
             }
+            ConnectedClient::BoshIdle(mut client) => {
+                client.one.try_text().iter().flat_map(|text| messages_in(text)).collect()
+            }
             ConnectedClient::Gone => Vec::new(),
         }
     }
@@ -399,9 +366,12 @@ fn read_missing(port: u16, user: &str, mut missing: BTreeSet<(u32, u32)>) {
 
 #[test]
 fn messages_to_online_detached_and_slow_users_that_were_acknowledged_survive_twenty_kills() {
-    let users = ["romeo", "juliet", "nurse", "tybalt", "benvolio"];
-    let (mut node, port) = node_with_accounts("crashes-connected", &users, "");
-    let mut missing: [BTreeSet<(u32, u32)>; 4] = Default::default();
+    let users = ["romeo", "juliet", "nurse", "tybalt", "benvolio", "mercutio", "paris"];
+    let [http] = ports::free();
+    let listener =
+        format!("[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\nallow_plain_without_tls = true\n");
+    let (mut node, port) = node_with_accounts("crashes-connected", &users, &listener);
+    let mut missing: [BTreeSet<(u32, u32)>; CONNECTED.len()] = Default::default();
     for round in 0..KILLS {
         node.start();
         for (user, missing) in CONNECTED.iter().zip(&mut missing) {
@@ -410,7 +380,7 @@ fn messages_to_online_detached_and_slow_users_that_were_acknowledged_survive_twe
         let clients: Vec<ConnectedClient> = CONNECTED
             .iter()
             .zip(KINDS)
-            .map(|(user, kind)| ConnectedClient::connect(port, user, kind))
+            .map(|(user, kind)| ConnectedClient::connect([port, http], user, kind))
             .collect();
         let acknowledged = kill_under_load(&mut node, port, round, &CONNECTED, kill_at(round));
         for ((first, client), missing) in (0_u32..).zip(clients).zip(&mut missing) {

@@ -1,17 +1,37 @@
 //! Tests of registration from the first byte of a stream (XEP-0077, section 3.1.1), including stream negotiation.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "a test may fail loudly")]
 
+use std::sync::Arc;
+
+use base::Secret;
 use feature_api::feature::OptionValue;
 use features::registry::ALL;
 use stanza::StreamCondition;
 use streams::{NegotiationPolicy, TlsPolicy};
 use testkit::server::{ReceivedElement, StreamClient, TestServer, TestServerConfig};
+use throng_core::account_provider::memory::{ALL_CAPABILITIES, MemoryAccounts};
+use throng_core::account_provider::{AccountProvider, PasswordCheck, ProviderCapabilities};
 
 fn server(options: &[(&'static str, OptionValue)], tls: TlsPolicy) -> TestServer {
     let default = TestServerConfig::default();
     let options = options.iter().map(|(key, value)| ("registration", *key, value.clone())).collect();
     let policy = NegotiationPolicy { tls, ..default.policy.clone() };
     TestServerConfig { features: ALL.to_vec(), options, policy, ..default }.start()
+}
+
+/// A server with open registration and a provider of accounts.
+fn with_provider(capabilities: ProviderCapabilities) -> (TestServer, Arc<MemoryAccounts>) {
+    let accounts = Arc::new(MemoryAccounts::new(capabilities));
+    let options = ["open", "allow_without_tls"].map(|key| ("registration", key, OptionValue::Bool(true)));
+    let policy = NegotiationPolicy { tls: TlsPolicy::Optional, ..TestServerConfig::default().policy };
+    let config = TestServerConfig {
+        features: ALL.to_vec(),
+        options: options.to_vec(),
+        policy,
+        account_provider: Some(accounts.clone()),
+        ..TestServerConfig::default()
+    };
+    (config.start(), accounts)
 }
 
 fn open() -> TestServer {
@@ -52,6 +72,29 @@ async fn an_account_is_registered_and_used_on_one_stream() {
     assert_eq!(twice.condition().as_deref(), Some("conflict"));
     assert!(!twice.has("C4lliope"), "{}", twice.0);
     assert!(server.stores.accounts.exists(server.address("hamlet").as_ref()).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_account_is_registered_at_its_provider_and_only_where_that_can_create_it() {
+    let (server, accounts) = with_provider(ALL_CAPABILITIES);
+    let mut client = server.connect();
+    let (_, features) = client.open().await;
+    assert!(features.has("<register "), "{}", features.0);
+    let done = set(&mut client, "hamlet", "C4lliope+co").await;
+    assert_eq!(done.attr("type").as_deref(), Some("result"), "{}", done.0);
+    let hamlet = server.address("hamlet");
+    let checked = accounts.check_password(hamlet.as_ref(), Secret::from("C4lliope+co")).await.unwrap();
+    assert!(matches!(checked, PasswordCheck::Valid(_)));
+    assert!(server.stores.accounts.exists(hamlet.as_ref()).await.unwrap());
+
+    let fixed = ProviderCapabilities { create: false, ..ALL_CAPABILITIES };
+    let (server, _) = with_provider(fixed);
+    let mut client = server.connect();
+    let (_, features) = client.open().await;
+    assert!(!features.has("<register "), "{}", features.0);
+    let refused = set(&mut client, "hamlet", "C4lliope+co").await;
+    assert_eq!(refused.condition().as_deref(), Some("service-unavailable"));
+    assert!(!server.stores.accounts.exists(server.address("hamlet").as_ref()).await.unwrap());
 }
 
 #[tokio::test]

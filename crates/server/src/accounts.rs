@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use jid::Jid;
-use store_sql::SqlStores;
 use tokio::net::UnixStream;
 
 use crate::admin::{self, AdminHandler, AdminRequest, AdminResponse};
+use crate::assemble::NodeDatabases;
 use crate::cli::AccountCommand;
 use crate::command_hint::command_hint;
 use crate::config::NodeConfig;
@@ -40,13 +40,13 @@ async fn run(config: &NodeConfig, command: AccountCommand) -> Result<()> {
             if let Some(jid) = command.jid() {
                 admin::parse_account(jid, &config.hosts)?;
             }
-            AdminChannel::Database(OfflineDatabase::open(config, create).await?)
+            AdminChannel::Database(Box::new(OfflineDatabase::open(config, create).await?))
         }
     };
     let mut way = way;
     let result = run_command(config, &mut way, command).await;
     if let AdminChannel::Database(stopped) = &way {
-        stopped.database.close().await;
+        stopped.databases.close().await;
     }
     result
 }
@@ -110,7 +110,7 @@ fn password_or_prompt(given: Option<String>, whose: &str) -> Result<String> {
 /// Where requests are executed.
 enum AdminChannel {
     Node(UnixStream),
-    Database(OfflineDatabase),
+    Database(Box<OfflineDatabase>),
 }
 
 impl AdminChannel {
@@ -131,37 +131,52 @@ impl AdminChannel {
 /// Direct access to the database of a node that is not running.
 pub(crate) struct OfflineDatabase {
     pub(crate) admin: AdminHandler,
-    pub(crate) database: Arc<SqlStores>,
+    pub(crate) databases: NodeDatabases,
 }
 
 impl OfflineDatabase {
     /// Opens the database, and reports its path.
     pub(crate) async fn open(config: &NodeConfig, create: bool) -> Result<OfflineDatabase> {
-        let file = absolute_path(
-            &store_sql::database_path(&config.storage_url).map_err(|error| anyhow::anyhow!("{error}"))?,
-        );
+        let file =
+            store_sql::database_path(&config.storage_url).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let Some(file) = file else { return OfflineDatabase::open_server(config, create).await };
+        let file = absolute_path(&file);
         if create {
             std::fs::create_dir_all(&config.data_dir)
                 .with_context(|| format!("cannot create the directory {}", config.data_dir.display()))?;
         } else if !Path::new(&file).exists() {
             bail!(
                 "no node is running here and the database {file} does not exist; use the folder and the \
-                 --config of the node. To create a database, run {} or add --create to account add or account bulk",
+                 --config of the node. To create a database, run {} or add --create to account add, account bulk or import",
                 command_hint(config.path.as_deref(), "serve", "")
             );
         }
         output::error(&format!("no node is running; using the database {file}"));
+        OfflineDatabase::open_found(config, create).await
+    }
+
+    /// Opens a database on a server. Other nodes may use it at the same time.
+    async fn open_server(config: &NodeConfig, create: bool) -> Result<OfflineDatabase> {
+        let shown =
+            store_sql::database_name(&config.storage_url).map_err(|error| anyhow::anyhow!("{error}"))?;
+        output::error(&format!("no node is running here; using {shown}"));
+        OfflineDatabase::open_found(config, create).await
+    }
+
+    async fn open_found(config: &NodeConfig, create: bool) -> Result<OfflineDatabase> {
         let tasks = TokioSpawner::new(tokio::runtime::Handle::current());
-        let database = assemble::open_database(config, &tasks, create).await?;
+        let databases = assemble::open_databases(config, &tasks, create).await?;
+        let stores = databases.stores();
         let admin = AdminHandler {
-            stores: database.stores(),
+            stores: stores.clone(),
             domains: config.hosts.clone(),
+            provided_domains: config.provided_domains(),
             keys: crate::passwords::ScramKeyDeriver::new(config.scram_iterations),
-            tokens: Arc::new(api::auth::tokens::ApiTokens::new(database.stores().server_kv)),
+            tokens: Arc::new(api::auth::tokens::ApiTokens::new(stores.server_kv)),
             config: config.path.clone(),
             running: None,
         };
-        Ok(OfflineDatabase { admin, database })
+        Ok(OfflineDatabase { admin, databases })
     }
 }
 

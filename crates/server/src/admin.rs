@@ -12,7 +12,7 @@ use jid::Jid;
 use serde::{Deserialize, Serialize};
 use store::{BulkItem, BulkRoster, NewAccount, Page, Stores, Subscription};
 use throng_commands::Caller;
-use throng_commands::account_admin::set_account_disabled;
+use throng_commands::account_admin::{change_password, create_account, remove_account, set_account_disabled};
 use throng_commands::audit::record_audit_entry;
 use throng_core::{Node, Passwords};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -27,6 +27,8 @@ use crate::reload::RunningNode;
 const MAX_LINE_BYTES: u64 = 16 << 20;
 /// Accounts per transaction of a bulk creation.
 const ACCOUNTS_PER_TRANSACTION: usize = 5_000;
+/// Roster entries of a bulk creation that are in memory; enough for several transactions at the same time.
+const ENTRIES_AT_A_TIME: usize = 250_000;
 
 /// A request.
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,6 +105,8 @@ pub(crate) struct AdminHandler {
     pub(crate) stores: Stores,
     /// The served domains, if no node is running.
     pub(crate) domains: Vec<String>,
+    /// Those whose accounts a provider keeps, if no node is running.
+    pub(crate) provided_domains: Vec<String>,
     pub(crate) keys: Arc<ScramKeyDeriver>,
     /// Tokens of the HTTP API.
     pub(crate) tokens: Arc<api::auth::tokens::ApiTokens>,
@@ -134,6 +138,11 @@ impl AdminHandler {
             }
             AdminRequest::Add { jid, password } => {
                 let jid = self.parse_account(&jid)?;
+                if let Some(node) = self.node_with_provider(jid.domain())? {
+                    let created = create_account(node, &jid, Secret::from(password)).await;
+                    created.map_err(|error| anyhow!("{}", error.into_command_error(&jid)))?;
+                    return one_line(format!("{jid} added"));
+                }
                 let credentials = self.derive_credentials(password).await?;
                 match self.stores.accounts.create(&jid, &credentials).await {
                     Ok(_) => one_line(format!("{jid} added")),
@@ -146,6 +155,11 @@ impl AdminHandler {
             }
             AdminRequest::Passwd { jid, password } => {
                 let jid = self.parse_account(&jid)?;
+                if let Some(node) = self.node_with_provider(jid.domain())? {
+                    let changed = change_password(node, jid.as_ref(), Secret::from(password)).await;
+                    changed.map_err(|error| anyhow!("{}", error.into_command_error(&jid)))?;
+                    return one_line(format!("the password of {jid} was changed"));
+                }
                 let credentials = self.derive_credentials(password).await?;
                 let found = self.stores.accounts.set_credentials(jid.as_ref(), &credentials).await;
                 if !found.map_err(|e| anyhow!("{e}"))? {
@@ -155,6 +169,11 @@ impl AdminHandler {
             }
             AdminRequest::Remove { jid } => {
                 let jid = self.parse_account(&jid)?;
+                if let Some(node) = self.node_with_provider(jid.domain())? {
+                    let removed = remove_account(node, jid.as_ref()).await;
+                    removed.map_err(|error| anyhow!("{}", error.into_command_error(&jid)))?;
+                    return one_line(format!("{jid} removed"));
+                }
                 let removed = self.stores.accounts.remove(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
                 let Some(removed) = removed else {
                     return Err(no_such_account(self.config.as_deref(), jid.as_str()));
@@ -260,6 +279,23 @@ impl AdminHandler {
         self.running.as_ref().map(|running| &running.assembled.node)
     }
 
+    /// The running node, if a provider keeps the accounts of the domain.
+    ///
+    /// # Errors
+    /// If no node is running: only a node has providers.
+    fn node_with_provider(&self, domain: &str) -> Result<Option<&Arc<Node>>> {
+        match self.node() {
+            Some(node) => {
+                let host = node.host(domain);
+                Ok(Some(node).filter(|_| host.is_some_and(|host| host.account_provider().is_some())))
+            }
+            None if self.provided_domains.iter().any(|provided| provided == domain) => {
+                bail!("accounts of {domain} are kept by its account provider; start the node to change them")
+            }
+            None => Ok(None),
+        }
+    }
+
     /// The served domains; a reload may have changed them.
     fn domains(&self) -> Vec<String> {
         match self.node() {
@@ -290,6 +326,9 @@ impl AdminHandler {
             bail!("--roster ring:{ring} requires more than {ring} accounts");
         }
         let domain = self.parse_account(&format!("x@{domain}"))?.domain().to_owned();
+        if self.node_with_provider(&domain)?.is_some() {
+            bail!("accounts of {domain} are kept by its account provider; create them there");
+        }
         let credentials: Arc<[u8]> = self.derive_credentials(password).await?.into();
         let mut ids = Vec::with_capacity(usize::try_from(count)?);
         let mut made = 0;
@@ -307,7 +346,7 @@ impl AdminHandler {
             ids.extend(created.iter().map(|c| c.id()));
         }
         if ring > 0 {
-            let chunk = (50_000 / ring as usize).clamp(1, ACCOUNTS_PER_TRANSACTION);
+            let chunk = (ENTRIES_AT_A_TIME / ring as usize).clamp(1, ACCOUNTS_PER_TRANSACTION);
             for start in (0..ids.len()).step_by(chunk) {
                 let end = (start + chunk).min(ids.len());
                 let rosters = (start..end).map(|i| BulkRoster {

@@ -35,7 +35,7 @@ impl ServerProcess for ApiProcess {
     fn node_stats(&self) -> NodeStats {
         let RunningNode { assembled, xmpp_limiter: limiter, lag, .. } = &*self.running;
         let mut pool_wait = HistogramSnapshot::default();
-        assembled.database.stats().pools.iter().for_each(|pool| pool_wait.merge(&pool.wait.snapshot()));
+        assembled.databases.data.stats().pools.iter().for_each(|pool| pool_wait.merge(&pool.wait.snapshot()));
         let [bytes_in, bytes_out] = net::tcp_bytes();
         let [(_, log_errors), (_, log_warnings), ..] = self.running.log_buffer().counts();
         NodeStats {

@@ -7,16 +7,20 @@ use base::Secret;
 use base::clock::{Clock, SystemClock};
 use base::lock::{RankedMutex, rank};
 use cluster::SingleNode;
+use feature_api::EnabledFeature;
 use feature_api::feature_state::FeatureState;
 use prometheus_client::registry::Registry;
+use store::Stores;
 use store::instrumented::StoreMetrics;
+use store::separate_auth::separate_auth;
 use store_sql::SqlStores;
 use streams::C2sContext;
 use throng_core::file_storage::SharedFileStorage;
 use throng_core::metrics::Metrics;
 use throng_core::server_secret::ServerSecret;
-use throng_core::{Hosts, Node};
+use throng_core::{Host, Hosts, Node};
 
+use crate::account_providers::AccountProviders;
 use crate::config::{ListenConfig, NodeConfig};
 use crate::files::DiskStorage;
 use crate::passwords::ScramKeyDeriver;
@@ -27,10 +31,12 @@ pub(crate) struct AssembledNode {
     pub(crate) node: Arc<Node>,
     /// The node's tasks. Each ends without a further cause once there are no sessions.
     pub(crate) tasks: TokioSpawner,
-    pub(crate) database: Arc<SqlStores>,
+    pub(crate) databases: NodeDatabases,
     /// Metrics of storage operations.
     pub(crate) store_metrics: Arc<StoreMetrics>,
     pub(crate) keys: Arc<ScramKeyDeriver>,
+    /// Account providers, which survive reloads.
+    pub(crate) providers: AccountProviders,
     /// Feature state that survives reloads.
     pub(crate) feature_state: FeatureState,
     pub(crate) registry: Arc<RankedMutex<Registry, { rank::METRICS_REGISTRY }>>,
@@ -39,31 +45,86 @@ pub(crate) struct AssembledNode {
     _disk_threads: DiskThreads,
 }
 
-/// Opens the database of a configuration; `create` creates a missing one.
-pub(crate) async fn open_database(
+/// The databases of a node.
+pub(crate) struct NodeDatabases {
+    pub(crate) data: Arc<SqlStores>,
+    /// Accounts and their credentials, if they are separate.
+    pub(crate) auth: Option<Arc<SqlStores>>,
+}
+
+impl NodeDatabases {
+    /// All storage of the node.
+    pub(crate) fn stores(&self) -> Stores {
+        match &self.auth {
+            Some(auth) => separate_auth(auth.stores(), self.data.stores()),
+            None => self.data.stores(),
+        }
+    }
+
+    /// Finishes pending writes and closes all connections.
+    pub(crate) async fn close(&self) {
+        self.data.close().await;
+        if let Some(auth) = &self.auth {
+            auth.close().await;
+        }
+    }
+}
+
+/// Opens the databases of a configuration; `create` creates missing ones.
+pub(crate) async fn open_databases(
     config: &NodeConfig,
     tasks: &TokioSpawner,
     create: bool,
-) -> Result<Arc<SqlStores>> {
+) -> Result<NodeDatabases> {
     let options = store_sql::DatabaseOptions {
         create,
+        password_file: config.storage_password_file.clone(),
         pool_size: config.pool_size,
+        writers: config.storage_writers,
+        min_connections: config.storage_min_connections,
+        idle_timeout: std::time::Duration::from_secs(config.storage_idle_seconds.into()),
         ..store_sql::DatabaseOptions::default()
     };
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    SqlStores::open(&config.storage_url, &options, clock, tasks).await.map_err(|e| anyhow!("{e}"))
+    let data = SqlStores::open(&config.storage_url, &options, clock.clone(), tasks).await;
+    let data = data.map_err(|e| anyhow!("{e}"))?;
+    let Some(auth) = &config.auth_database else { return Ok(NodeDatabases { data, auth: None }) };
+    let options = store_sql::DatabaseOptions { password_file: auth.password_file.clone(), ..options };
+    match SqlStores::open(&auth.url, &options, clock, tasks).await {
+        Ok(auth) => Ok(NodeDatabases { data, auth: Some(auth) }),
+        Err(error) => {
+            data.close().await;
+            Err(anyhow!("[auth] url: {error}"))
+        }
+    }
 }
 
 /// Builds all hosts.
-pub(crate) fn build_hosts(config: &NodeConfig, feature_state: &FeatureState) -> Result<Hosts> {
+pub(crate) fn build_hosts(
+    config: &NodeConfig,
+    feature_state: &FeatureState,
+    providers: &AccountProviders,
+) -> Result<Hosts> {
     let mut hosts = Hosts::new();
     for domain in &config.hosts {
         let enabled = features::registry::enable(&config.modules_of(domain)).map_err(|e| anyhow!("{e}"))?;
-        let host = feature_api::build_host_with(domain, &enabled, &config.limits, feature_state)?;
+        let host = build_host(config, domain, &enabled, feature_state, providers)?;
         hosts.insert(host.domain().to_owned(), Arc::new(host));
     }
     feature_api::service::check_service_addresses(&hosts)?;
     Ok(hosts)
+}
+
+/// Builds one host, with the provider of its accounts if there is one.
+pub(crate) fn build_host(
+    config: &NodeConfig,
+    domain: &str,
+    enabled: &[EnabledFeature],
+    feature_state: &FeatureState,
+    providers: &AccountProviders,
+) -> Result<Host> {
+    let provider = providers.of(config, domain)?;
+    Ok(feature_api::build_host_with(domain, enabled, &config.limits, feature_state, provider)?)
 }
 
 /// Connection limits of the XMPP listeners.
@@ -113,11 +174,12 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     std::fs::create_dir_all(&config.data_dir)
         .with_context(|| format!("cannot create the directory {}", config.data_dir.display()))?;
     let feature_state = FeatureState::default();
-    let hosts = build_hosts(config, &feature_state)?;
+    let providers = AccountProviders::default();
+    let hosts = build_hosts(config, &feature_state, &providers)?;
     let keys = ScramKeyDeriver::new(config.scram_iterations);
-    let database = open_database(config, tasks, true).await?;
+    let databases = open_databases(config, tasks, true).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let (stores, operations) = store::instrumented::instrument(database.stores(), clock.clone());
+    let (stores, operations) = store::instrumented::instrument(databases.stores(), clock.clone());
     let fresh = base::id::random_bytes::<32>();
     let secret = stores.server_kv.put_if_absent(SERVER_SECRET, &fresh).await.map_err(|e| anyhow!("{e}"))?;
     let mut registry = Registry::default();
@@ -159,9 +221,10 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     Ok(AssembledNode {
         node,
         tasks: node_tasks,
-        database,
+        databases,
         store_metrics: operations,
         keys,
+        providers,
         feature_state,
         registry,
         secret,

@@ -17,6 +17,7 @@ use net::{ConnectionLimiter, Listener};
 use rustix::fs::{Access, access};
 use store_sql::DatabaseState;
 
+use crate::account_providers::AccountProviders;
 use crate::accounts::absolute_path;
 use crate::config::NodeConfig;
 use crate::config::reader::ConfigError;
@@ -80,7 +81,9 @@ impl CheckFindings {
 }
 
 async fn run_checks(config: &NodeConfig, seen: &mut CheckFindings) {
-    seen.record(assemble::build_hosts(config, &FeatureState::default()).map(drop));
+    seen.record(
+        assemble::build_hosts(config, &FeatureState::default(), &AccountProviders::default()).map(drop),
+    );
     seen.record(check_writable(&config.data_dir));
     seen.warnings.extend(crate::config_warnings::warnings(config));
     let certificates = certificates(config, seen);
@@ -94,7 +97,7 @@ async fn run_checks(config: &NodeConfig, seen: &mut CheckFindings) {
             seen.record(bound.map(drop).map_err(Into::into));
         }
     }
-    let database = database(config, seen).await;
+    let database = databases(config, seen).await;
     seen.record(database);
 }
 
@@ -127,10 +130,34 @@ fn certificates(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
     Ok(())
 }
 
-async fn database(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
-    let file = store_sql::database_path(&config.storage_url).map_err(|error| anyhow!("{error}"))?;
+async fn databases(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
+    database(config, &config.storage_url, config.storage_password_file.as_deref(), seen).await?;
+    let Some(auth) = &config.auth_database else { return Ok(()) };
+    database(config, &auth.url, auth.password_file.as_deref(), seen).await.context("[auth] url")
+}
+
+async fn database(
+    config: &NodeConfig,
+    url: &str,
+    password_file: Option<&Path>,
+    seen: &mut CheckFindings,
+) -> Result<()> {
+    let file = store_sql::database_path(url).map_err(|error| anyhow!("{error}"))?;
+    let found = store_sql::inspect(url, password_file).await.map_err(|error| anyhow!("{error}"))?;
+    let Some(file) = file else {
+        let shown = store_sql::database_name(url).map_err(|error| anyhow!("{error}"))?;
+        seen.notes.push(match found {
+            DatabaseState::Schema { version, newest } if version < newest => {
+                format!("database       {shown}, schema {version}, will be migrated to {newest}")
+            }
+            DatabaseState::Schema { version, .. } => format!("database       {shown}, schema {version}"),
+            DatabaseState::Missing | DatabaseState::JournalOnly => {
+                format!("database       {shown} is empty; its tables will be created")
+            }
+        });
+        return Ok(());
+    };
     let shown = absolute_path(&file);
-    let found = store_sql::inspect(&config.storage_url).await.map_err(|error| anyhow!("{error}"))?;
     match found {
         DatabaseState::Missing => {
             let folder =
@@ -144,8 +171,9 @@ async fn database(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
         }
         DatabaseState::JournalOnly => {
             check_writable(&file)?;
-            seen.notes
-                .push(format!("database       {shown}, with a journal that the next start will recover"));
+            seen.notes.push(format!(
+                "database       {shown}, with a write-ahead log that the next start will recover"
+            ));
         }
         DatabaseState::Schema { version, newest } => {
             check_writable(&file)?;

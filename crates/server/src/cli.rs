@@ -49,6 +49,14 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: TokenCommand,
     },
+    /// Import accounts of another server with rosters, private data, vCards, blocklists and offline messages. Nobody has to
+    /// change a password. An interrupted import is continued by the same command.
+    Import(ImportArgs),
+    /// Export accounts with their data as XEP-0227, also while the node runs. The file contains the keys of all
+    /// passwords.
+    Export(ExportArgs),
+    /// Copy an SQLite database, also while the node runs.
+    Backup(BackupArgs),
     /// Run a load test against an XMPP server: a named workload, a TOML plan or a Tsung scenario.
     Load(Box<loadgen::cli::LoadCommand>),
     /// Show the status and metrics of a running node.
@@ -251,6 +259,77 @@ pub(crate) struct AdHocArgs {
     /// Its fields, such as user=alice@example.org. Required secrets that are omitted are prompted for.
     #[arg(value_name = "FIELD=VALUE")]
     pub(crate) values: Vec<String>,
+}
+
+/// Kinds of sources.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum ImportKind {
+    /// The data folder of Prosody 0.12 or 13, such as /var/lib/prosody.
+    Prosody,
+    /// A file that `ejabberdctl dump` has written.
+    Ejabberd,
+    /// ejabberd's SQL database: postgres://…, mysql://… or sqlite:… as PATH, or - to read that from standard input.
+    EjabberdSql,
+    /// A file in the format of XEP-0227.
+    #[value(name = "xep-0227")]
+    Xep0227,
+}
+
+impl ImportKind {
+    /// Its name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            ImportKind::Prosody => "prosody",
+            ImportKind::Ejabberd => "ejabberd",
+            ImportKind::EjabberdSql => "ejabberd-sql",
+            ImportKind::Xep0227 => "xep-0227",
+        }
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ImportArgs {
+    #[command(flatten)]
+    pub(crate) file: ConfigArg,
+    /// Create the database if it does not exist.
+    #[arg(long)]
+    pub(crate) create: bool,
+    /// Count, and list what cannot be taken, but write nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Begin again, also if another import was not finished.
+    #[arg(long)]
+    pub(crate) restart: bool,
+    /// What is imported.
+    #[arg(value_enum, value_name = "KIND")]
+    pub(crate) kind: ImportKind,
+    /// The domain of an SQL database of ejabberd that has no column for it.
+    #[arg(long, value_name = "D")]
+    pub(crate) domain: Option<String>,
+    /// Its file, folder or URL.
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ExportArgs {
+    #[command(flatten)]
+    pub(crate) file: ConfigArg,
+    /// Export only this domain. Can be repeated.
+    #[arg(long, value_name = "D")]
+    pub(crate) domain: Vec<String>,
+    /// The file to create; - for standard output.
+    #[arg(value_name = "FILE")]
+    pub(crate) path: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct BackupArgs {
+    #[command(flatten)]
+    pub(crate) file: ConfigArg,
+    /// The file to create.
+    #[arg(value_name = "FILE")]
+    pub(crate) path: PathBuf,
 }
 
 #[derive(clap::Args)]

@@ -201,10 +201,8 @@ fn settings(config: &NodeConfig, enabled: &[EnabledFeature], spec: &str) -> Opti
             let none = module.is_some_and(|e| e.options.texts("services").is_empty());
             none.then(|| "[modules.external_services] services is empty".to_owned())
         }
-        "XEP-0363" if !crate::web::public_url::exists(config, config.domain()) => {
-            Some("no public URL of an HTTP listener".to_owned())
-        }
-        _ => crate::service_listeners::missing_listener(config, spec),
+        _ => crate::web::public_url::missing(config, spec)
+            .or_else(|| crate::service_listeners::missing_listener(config, spec)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Free disk space and size of the database. [`DiskMonitor::refresh`] updates them every half minute, since a hanging
 //! disk must not block a request; all other code reads the last values.
 //!
-//! Not implemented: databases that are not local files; none is supported.
+//! A database on a server has no values here.
 //!
 //! # Pitfalls
 //!
@@ -26,14 +26,14 @@ pub(crate) struct DiskUsage {
 /// Monitor of the disk that holds a database.
 #[derive(Debug)]
 pub(crate) struct DiskMonitor {
-    database: PathBuf,
+    database: Option<PathBuf>,
     latest: LeafMutex<Option<DiskUsage>>,
 }
 
 impl DiskMonitor {
-    /// A monitor without values.
-    pub(crate) fn new(database: &Path) -> DiskMonitor {
-        DiskMonitor { database: database.to_owned(), latest: LeafMutex::default() }
+    /// A monitor without values; `database` is the file, if the database is a file.
+    pub(crate) fn new(database: Option<&Path>) -> DiskMonitor {
+        DiskMonitor { database: database.map(Path::to_owned), latest: LeafMutex::default() }
     }
 
     /// The last values; `None` before the first refresh, or if the system did not report them.
@@ -43,7 +43,7 @@ impl DiskMonitor {
 
     /// Refreshes the values. Blocks as long as the disk does.
     pub(crate) fn refresh(&self) {
-        let found = read_disk_usage(&self.database);
+        let found = self.database.as_deref().and_then(read_disk_usage);
         *self.latest.lock() = found;
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("throng-disk-{}", base::id::random_id()));
         std::fs::create_dir(&folder).unwrap();
         let file = folder.join("throng.db");
-        let disk = DiskMonitor::new(&file);
+        let disk = DiskMonitor::new(Some(&file));
         disk.refresh();
         assert_eq!(disk.usage(), None, "there is no such file");
         std::fs::write(&file, [0; 700]).unwrap();

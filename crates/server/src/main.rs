@@ -3,6 +3,8 @@
 //! It contains no domain logic: it reads its input, assembles the crates and translates errors into one sentence.
 //! Wrong usage exits with 2, every other failure with 1.
 
+mod account_providers;
+mod account_transfer;
 mod accounts;
 mod admin;
 mod api_process;
@@ -45,6 +47,9 @@ fn main() -> ExitCode {
         cli::CliCommand::Account { command } => accounts::command(command),
         cli::CliCommand::Token { command } => tokens::command(command),
         cli::CliCommand::AdHoc(line) => commands::command(line),
+        cli::CliCommand::Import(args) => account_transfer::import(args),
+        cli::CliCommand::Export(args) => account_transfer::export(args),
+        cli::CliCommand::Backup(args) => account_transfer::backup(args),
         cli::CliCommand::Load(load) => return loadgen::cli::command(*load),
         cli::CliCommand::Status { config, json } => status::command(config.as_deref(), json),
     };

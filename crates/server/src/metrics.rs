@@ -3,6 +3,8 @@
 //! The names are documented in `docs/metrics.md`; `crates/e2e/tests/metrics` compares that page, the dashboard and
 //! the alert rules with the output of a node.
 //!
+//! Long because it lists each metric with its help text, and they share the writer.
+//!
 //! # Pitfalls
 //!
 //! Collection runs inside a request, on a thread that serves streams: it must not wait or iterate over all sessions.
@@ -38,6 +40,7 @@ impl Collector for NodeCollector {
         http(&mut page, &running)?;
         running.services.metrics(&mut page)?;
         store(&mut page, &running)?;
+        account_providers(&mut page, &running)?;
         runtime(&mut page, &running)?;
         process(&mut page, &running)
     }
@@ -314,8 +317,35 @@ fn http(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error>
     page.counter("throng_bosh_sessions_terminated", None, "BOSH sessions terminated, by reason", &values)
 }
 
+fn account_providers(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
+    let metrics = &running.assembled.providers.metrics;
+    let parts = metrics.all().map(|(name, one)| (name, one.latency.clone())).collect();
+    page.histograms(
+        "throng_account_provider_operation",
+        Some(Unit::Seconds),
+        "Duration of requests to account providers by operation, including the wait for a connection",
+        &HistogramFamily::by("operation", parts, MICROSECOND),
+    )?;
+    let mut failures: Vec<([(&'static str, &str); 2], f64)> = Vec::new();
+    for (name, one) in metrics.all() {
+        let seen = one.failures().filter(|(_, count)| *count > 0);
+        failures.extend(seen.map(|(kind, n)| ([("operation", name), ("kind", kind.name())], n as f64)));
+    }
+    if failures.is_empty() {
+        failures.push(([("operation", "check_password"), ("kind", "timeout")], 0.0));
+    }
+    let values: Vec<(Labels<'_>, f64)> = failures.iter().map(|(labels, n)| (&labels[..], *n)).collect();
+    page.counter(
+        "throng_account_provider_failures",
+        None,
+        "Failed requests to account providers by operation and kind of error",
+        &values,
+    )
+}
+
 fn store(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
-    let (operations, database) = (&running.assembled.store_metrics, &running.assembled.database);
+    let (operations, databases) = (&running.assembled.store_metrics, &running.assembled.databases);
+    let database = &databases.data;
     let parts = operations.all().iter().map(|one| (one.name, one.latency.clone())).collect();
     page.histograms(
         "throng_store_operation",
@@ -357,15 +387,23 @@ fn store(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error
         &[(&[], database.commits() as f64)],
     )?;
     let figures = database.stats();
-    let pools = figures.pools.iter().map(|pool| (pool.name, pool.wait.clone())).collect();
+    let mut all_pools = figures.pools.to_vec();
+    for mut pool in databases.auth.iter().flat_map(|auth| auth.stats().pools) {
+        pool.name = match pool.name {
+            "write" => "auth-write",
+            "read" => "auth-read",
+            _ => "auth-login",
+        };
+        all_pools.push(pool);
+    }
+    let pools = all_pools.iter().map(|pool| (pool.name, pool.wait.clone())).collect();
     page.histograms(
         "throng_store_pool_wait",
         Some(Unit::Seconds),
         "Time spent waiting for a database connection, by pool",
         &HistogramFamily::by("pool", pools, MICROSECOND),
     )?;
-    let labels: Vec<[(&'static str, &str); 1]> =
-        figures.pools.iter().map(|pool| [("pool", pool.name)]).collect();
+    let labels: Vec<[(&'static str, &str); 1]> = all_pools.iter().map(|pool| [("pool", pool.name)]).collect();
     // Three gauges: a sum over states would add capacity, use and demand.
     let mut gauge = |name, help, numbers: Vec<f64>| {
         let values: Vec<(Labels<'_>, f64)> =
@@ -375,17 +413,49 @@ fn store(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error
     gauge(
         "throng_store_pool_connections_max",
         "Maximum number of database connections, by pool",
-        figures.pools.iter().map(|pool| pool.size as f64).collect(),
+        all_pools.iter().map(|pool| pool.size as f64).collect(),
     )?;
     gauge(
         "throng_store_pool_connections_in_use",
         "Database connections in use, by pool",
-        figures.pools.iter().map(|pool| pool.in_use as f64).collect(),
+        all_pools.iter().map(|pool| pool.in_use as f64).collect(),
     )?;
     gauge(
         "throng_store_pool_requests_waiting",
         "Requests waiting for a database connection, by pool",
-        figures.pools.iter().map(|pool| pool.waiting as f64).collect(),
+        all_pools.iter().map(|pool| pool.waiting as f64).collect(),
+    )?;
+    gauge(
+        "throng_store_pool_connections_min",
+        "Number of database connections that stay open while they are idle, by pool",
+        all_pools.iter().map(|pool| pool.min as f64).collect(),
+    )?;
+    gauge(
+        "throng_store_pool_connections_idle",
+        "Open database connections that are not in use, by pool",
+        all_pools.iter().map(|pool| pool.idle as f64).collect(),
+    )?;
+    gauge(
+        "throng_store_pool_circuit_open",
+        "1 if the last attempt to connect to the database failed, by pool",
+        all_pools.iter().map(|pool| f64::from(u8::from(pool.circuit_open))).collect(),
+    )?;
+    let failed: Vec<(Labels<'_>, f64)> = labels
+        .iter()
+        .zip(&all_pools)
+        .map(|(labels, pool)| (&labels[..], pool.connect_failures as f64))
+        .collect();
+    page.counter(
+        "throng_store_pool_connect_failures",
+        None,
+        "Failed attempts to connect to the database, by pool",
+        &failed,
+    )?;
+    page.counter(
+        "throng_store_write_retries",
+        None,
+        "Write transactions that ran again after a conflict or a lost connection",
+        &[(&[], database.write_retries() as f64)],
     )?;
     page.gauge(
         "throng_store_queue_depth",

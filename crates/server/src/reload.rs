@@ -154,7 +154,7 @@ impl RunningNode {
         let state = RankedMutex::new(ActiveConfig { config, tls });
         let limiter = web.xmpp_limiter.clone();
         let (lag, ready) = (LagMonitor::default(), AtomicBool::new(false));
-        let disk = Arc::new(DiskMonitor::new(assembled.database.path()));
+        let disk = Arc::new(DiskMonitor::new(assembled.databases.data.path()));
         RunningNode {
             path,
             assembled,
@@ -268,7 +268,7 @@ impl RunningNode {
 
         // Steps that may fail.
         let filter = crate::logs::filter(&new.log.level)?;
-        let (hosts, rebuilt) = self.hosts(old, &new)?;
+        let (hosts, rebuilt) = self.hosts(old, &new, &mut report)?;
         let tls = self.certificates(old, &new, state.tls.as_ref(), &mut report)?;
         let admins = new.admins.iter().filter_map(|admin| jid::Jid::parse(admin).ok());
 
@@ -312,6 +312,7 @@ impl RunningNode {
             *listener_state.service.write() = self.assembled.service(&new, now, tls.clone());
         }
         let ended = node.set_hosts(hosts);
+        self.assembled.providers.retain(&node.hosts());
         self.services.configure(&node.hosts(), &new);
         report.warnings.extend(crate::config_warnings::warnings(&new));
         report_domain_changes(old, &new, &rebuilt, ended, &mut report);
@@ -320,26 +321,39 @@ impl RunningNode {
     }
 
     /// Hosts for the new configuration, and the domains whose modules changed. An unchanged host is retained.
-    fn hosts(&self, old: &NodeConfig, new: &NodeConfig) -> Result<(Hosts, Vec<String>)> {
+    fn hosts(
+        &self,
+        old: &NodeConfig,
+        new: &NodeConfig,
+        report: &mut ReloadReport,
+    ) -> Result<(Hosts, Vec<String>)> {
         let mut hosts = Hosts::new();
         let mut rebuilt = Vec::new();
         for domain in &new.hosts {
             let modules = new.modules_of(domain);
             let known = self.assembled.node.host(domain);
             let same_modules = modules == old.modules_of(domain);
+            // Another one also if only the content of its files is different.
+            let provider = self.assembled.providers.of(new, domain)?.map(|shared| shared.0);
+            let current = known.as_ref().and_then(|host| host.account_provider());
+            let same_provider = match (current, &provider) {
+                (Some(current), Some(provider)) => Arc::ptr_eq(current, provider),
+                (None, None) => true,
+                _ => false,
+            };
+            if known.is_some() && !same_provider {
+                report.applied.push(format!("account provider of {domain}"));
+            }
             if known.is_some() && !same_modules {
                 rebuilt.push(domain.clone());
             }
             let host = match known {
-                Some(host) if same_modules && old.limits == new.limits => host,
+                Some(host) if same_modules && same_provider && old.limits == new.limits => host,
                 _ => {
                     let enabled = features::registry::enable(&modules).map_err(|e| anyhow!("{e}"))?;
-                    Arc::new(feature_api::build_host_with(
-                        domain,
-                        &enabled,
-                        &new.limits,
-                        &self.assembled.feature_state,
-                    )?)
+                    let assembled = &self.assembled;
+                    let (state, providers) = (&assembled.feature_state, &assembled.providers);
+                    Arc::new(assemble::build_host(new, domain, &enabled, state, providers)?)
                 }
             };
             hosts.insert(domain.clone(), host);
@@ -432,7 +446,12 @@ fn changes_that_need_a_restart(old: &NodeConfig, file: &NodeConfig) -> Vec<Strin
     };
     note(old.data_dir != file.data_dir, "data_dir");
     note(old.storage_url != file.storage_url, "[storage] url");
+    note(old.storage_password_file != file.storage_password_file, "[storage] password_file");
     note(old.pool_size != file.pool_size, "[storage] pool_size");
+    note(old.storage_writers != file.storage_writers, "[storage] writers");
+    note(old.auth_database != file.auth_database, "[auth] url or password_file");
+    let kept = |config: &NodeConfig| (config.storage_min_connections, config.storage_idle_seconds);
+    note(kept(old) != kept(file), "[storage] min_connections or idle_timeout_seconds");
     note(old.log.json != file.log.json, "[log] format");
     for listen in &file.listen {
         let was_listed = old.listen.iter().any(|l| is_same_listener(l, listen));
@@ -459,6 +478,11 @@ fn effective_config(old: &NodeConfig, file: NodeConfig) -> NodeConfig {
     NodeConfig {
         data_dir: old.data_dir.clone(),
         storage_url: old.storage_url.clone(),
+        storage_password_file: old.storage_password_file.clone(),
+        auth_database: old.auth_database.clone(),
+        storage_writers: old.storage_writers,
+        storage_min_connections: old.storage_min_connections,
+        storage_idle_seconds: old.storage_idle_seconds,
         pool_size: old.pool_size,
         listen,
         log,

@@ -146,6 +146,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     let admin = Arc::new(AdminHandler {
         stores: admin_stores,
         domains: Vec::new(),
+        provided_domains: Vec::new(),
         keys: running.assembled.keys.clone(),
         tokens,
         config: path.map(Into::into),
@@ -162,7 +163,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tasks.handle.spawn(flush_presence_batches(node.clone())),
         tasks.handle.spawn(back_up_overdue_messages(node.clone())),
     ];
-    periodic_tasks.extend(running.services.sweep(&tasks.handle));
+    periodic_tasks.push(running.services.sweep(&tasks.handle));
     running.ready.store(true, Ordering::Relaxed);
     banner.iter().for_each(|line| output::line(line));
 
@@ -194,7 +195,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     periodic_tasks.iter().for_each(tokio::task::JoinHandle::abort);
     overview_history::write(&saved, &api).await;
     let _ = std::fs::remove_file(&socket);
-    running.assembled.database.close().await;
+    running.assembled.databases.close().await;
     tracing::info!("stopped");
     Ok(end)
 }

@@ -112,7 +112,7 @@ pub(crate) fn status_json(running: &Arc<RunningNode>) -> Value {
         *failures.entry(reason).or_default() += count;
     }
     failures.retain(|_, count| *count > 0);
-    let database = running.assembled.database.stats();
+    let database = running.assembled.databases.data.stats();
     let pool = database.pools.iter().find(|pool| pool.name == "read");
     let wait = pool.map(|pool| pool.wait.snapshot()).unwrap_or_default();
     let waiting = database.writes_waiting + database.logins_waiting;
@@ -153,8 +153,8 @@ pub(crate) fn status_json(running: &Arc<RunningNode>) -> Value {
         "stream_errors": nonzero(&metrics.stream_errors),
         "sweep_lag_ms": millis(lag.last),
         "sweep_lag_max_ms": millis(lag.worst),
-        "database_round_trips": running.assembled.database.round_trips(),
-        "database_commits": running.assembled.database.commits(),
+        "database_round_trips": running.assembled.databases.data.round_trips(),
+        "database_commits": running.assembled.databases.data.commits(),
         "database_waiting": waiting + pool.map_or(0, |pool| pool.waiting),
         "pool_size": pool.map_or(0, |pool| pool.size),
         "pool_used": pool.map_or(0, |pool| pool.in_use),

@@ -43,7 +43,7 @@ async fn send(config: &NodeConfig, request: AdminRequest) -> Result<AdminRespons
     }
     let stopped = OfflineDatabase::open(config, false).await?;
     let result = run(&stopped.admin.tokens, request).await;
-    stopped.database.close().await;
+    stopped.databases.close().await;
     result
 }
 

@@ -137,7 +137,7 @@ fn a_receipt_for_what_was_never_sent_acknowledges_no_message() {
     test.nodes.settle();
     assert_eq!(romeo.sent() - romeo.handled(), 1);
     for _ in 0..3 {
-        test.nodes.bus.inject_receipts(Peer::id(), test.nodes.id(0), u64::MAX, Vec::new());
+        test.nodes.bus.inject_receipts(Peer::id(), test.nodes.id(0), u64::MAX, Vec::new(), Vec::new());
     }
     test.nodes.settle();
     assert_eq!((test.violations(PeerViolation::Receipt), romeo.sent() - romeo.handled()), (3, 1));

@@ -814,3 +814,30 @@ fn random_recipient(test: &Peer, random: &mut fastrand::Rng) -> Recipient {
         _ => Recipient::Address(Jid::parse(text).expect("an address")),
     }
 }
+
+/// As if the recipient's session is detached and the store of its node does not answer.
+#[test]
+fn a_message_that_another_node_settles_late_delays_and_fails_no_message_of_others() {
+    let test = Peer::new();
+    test.nodes.node(0).create_user("nurse");
+    test.claim(0);
+    let [romeo, nurse] = ["romeo", "nurse"].map(|user| test.online(0, user, "orchard"));
+    romeo.send(&chat("late"));
+    nurse.send(&chat("in time"));
+    test.nodes.settle();
+    let received = test.received();
+    let [late, in_time] = &received[..] else { panic!("{received:?}") };
+    assert!(test.peer.settle(test.nodes.id(0), in_time.ticket(), HandoverResult::Safe));
+    test.settle_reports();
+    test.nodes.settle();
+    assert!(messages(&romeo).is_empty() && messages(&nurse).is_empty());
+    assert_eq!((nurse.handled(), romeo.sent() - romeo.handled()), (nurse.sent(), 1));
+    test.nodes.advance(30);
+    test.nodes.settle();
+    let errors = messages(&romeo);
+    assert!(errors.len() == 1 && errors[0].contains(" id='late'"), "{errors:?}");
+    assert!(messages(&nurse).is_empty(), "her message was delivered");
+    assert_eq!(test.violations(PeerViolation::Unsettled), 1);
+    assert!(test.peer.settle(test.nodes.id(0), late.ticket(), HandoverResult::Safe));
+    test.nodes.settle();
+}

@@ -79,7 +79,7 @@ pub(super) fn listeners(root: &mut ConfigSection) -> Vec<ListenConfig> {
     list.into_iter().filter_map(listener).collect()
 }
 
-/// The TLS policy of a listener without one. Protocols of services have none, such as SOCKS5 (XEP-0065, section 11.1).
+/// The TLS policy of a listener without one. Listeners of modules have none.
 /// Nothing can eavesdrop between a browser and HTTP on the same machine.
 fn default_tls_policy(kind: ListenerKind, address: SocketAddr) -> TlsPolicy {
     if matches!(kind, ListenerKind::Service(_)) {
@@ -126,11 +126,14 @@ fn listener(mut section: ConfigSection) -> Option<ListenConfig> {
     };
     let address = section.text("address");
     let parsed: Option<SocketAddr> = address.as_deref().and_then(|a| a.parse().ok());
+    let port = kind.and_then(|kind| service_listeners::port(kind.name())).unwrap_or(5222);
     match (&address, parsed) {
-        (None, _) => section.fault("address", "[[listen]] requires an address, such as \"0.0.0.0:5222\""),
+        (None, _) => {
+            section.fault("address", format!("[[listen]] requires an address, such as \"0.0.0.0:{port}\""));
+        }
         (Some(text), None) => section.fault(
             "address",
-            format!("\"{text}\" is not a valid address; write one such as \"0.0.0.0:5222\""),
+            format!("\"{text}\" is not a valid address; write one such as \"0.0.0.0:{port}\""),
         ),
         _ => {}
     }

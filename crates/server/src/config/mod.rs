@@ -9,6 +9,7 @@
 //! A reload (`reload.rs`) compares the values read here. A new key must be added there, with whether it needs a
 //! restart.
 
+mod account_provider;
 mod http;
 mod limits;
 mod listen;
@@ -20,6 +21,8 @@ mod source;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -28,6 +31,7 @@ use source::ConfigSource;
 use streams::{AuthPolicy, NegotiationPolicy};
 use throng_core::NodeLimits;
 
+pub(crate) use account_provider::{ProviderConfig, read_secret, source_tls};
 pub(crate) use http::HttpConfig;
 pub(crate) use limits::changed_limits;
 pub(crate) use listen::{ListenConfig, TlsFiles};
@@ -40,6 +44,31 @@ pub(crate) struct LogConfig {
     pub(crate) json: bool,
 }
 
+/// URL of the database. It may contain a password, so it is not part of debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct StorageUrl(pub(crate) String);
+
+impl fmt::Debug for StorageUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StorageUrl(…)")
+    }
+}
+
+impl Deref for StorageUrl {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A database for accounts and their credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AuthDatabaseConfig {
+    pub(crate) url: StorageUrl,
+    pub(crate) password_file: Option<PathBuf>,
+}
+
 /// The complete configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeConfig {
@@ -49,11 +78,23 @@ pub(crate) struct NodeConfig {
     pub(crate) host: BTreeMap<String, HostConfig>,
     pub(crate) admins: Vec<String>,
     pub(crate) data_dir: PathBuf,
-    pub(crate) storage_url: String,
+    pub(crate) storage_url: StorageUrl,
+    /// File with the password of the database.
+    pub(crate) storage_password_file: Option<PathBuf>,
+    /// The database of `[auth]`, if accounts are not in that of `[storage]`.
+    pub(crate) auth_database: Option<AuthDatabaseConfig>,
+    /// Transactions that write at the same time, on a server.
+    pub(crate) storage_writers: u32,
+    /// Read connections that stay open while they are idle, on a server.
+    pub(crate) storage_min_connections: u32,
+    /// Seconds without use after which others are closed.
+    pub(crate) storage_idle_seconds: u32,
     pub(crate) pool_size: u32,
     pub(crate) listen: Vec<ListenConfig>,
     pub(crate) http: HttpConfig,
     pub(crate) auth: AuthPolicy,
+    /// Where accounts are kept; see [`NodeConfig::provider_of`].
+    pub(crate) provider: ProviderConfig,
     pub(crate) tls: TlsFiles,
     pub(crate) scram_iterations: u32,
     pub(crate) limits: NodeLimits,
@@ -109,20 +150,19 @@ impl NodeConfig {
         let mut storage = root.section("storage");
         let storage_url =
             storage.text("url").unwrap_or_else(|| format!("sqlite:{}", data_dir.join("throng.db").display()));
+        let storage_password_file = storage.text("password_file").map(PathBuf::from);
         let pool_size = storage.int("pool_size", 1, 1000).unwrap_or(12) as u32;
+        let storage_min_connections = storage.int("min_connections", 0, 1000).unwrap_or(2) as u32;
+        let storage_idle_seconds = storage.int("idle_timeout_seconds", 1, 86_400).unwrap_or(600) as u32;
+        let storage_writers = storage.int("writers", 1, 64).unwrap_or(4) as u32;
         storage.finish();
 
         let mut section = root.section("auth");
-        if section.has("url") {
-            section.fault(
-                "url",
-                "[auth] url is not supported by this version; accounts are stored in [storage]. Remove the \
-                 key",
-            );
-        }
+        let auth_database = auth_database(&mut section, &storage_url);
         let scram_iterations = section.int("scram_iterations", 4096, 1_000_000);
         let scram_iterations = scram_iterations.unwrap_or(i64::from(sasl::DEFAULT_ITERATIONS)) as u32;
         let auth = listen::auth(&mut section, listen::default_auth());
+        let provider = account_provider::provider(&mut section, &ProviderConfig::Store);
         section.finish();
 
         if root.has("cluster") {
@@ -137,7 +177,7 @@ impl NodeConfig {
         let http = http::http(root.section("http"), &limits);
         http::check_consistency(&http, &listen, &faults);
         let modules = modules::modules(&mut root);
-        let host = modules::hosts(&mut root, &hosts, auth);
+        let host = modules::hosts(&mut root, &hosts, auth, &provider);
         let mut log = root.section("log");
         let level = log.text("level").unwrap_or_else(|| "info".to_owned());
         faults.record_error(&log.path("level"), crate::logs::filter(&level));
@@ -150,11 +190,17 @@ impl NodeConfig {
             host,
             admins,
             data_dir,
-            storage_url,
+            storage_url: StorageUrl(storage_url),
+            storage_password_file,
+            auth_database,
+            storage_writers,
+            storage_min_connections,
+            storage_idle_seconds,
             pool_size,
             listen,
             http,
             auth,
+            provider,
             tls,
             scram_iterations,
             limits,
@@ -180,6 +226,17 @@ impl NodeConfig {
             Some(own) => modules::merge(&self.modules, &own.modules),
             None => self.modules.clone(),
         }
+    }
+
+    /// Where the accounts of one domain are kept.
+    pub(crate) fn provider_of(&self, domain: &str) -> &ProviderConfig {
+        self.host.get(domain).map_or(&self.provider, |own| &own.provider)
+    }
+
+    /// Domains whose accounts a provider keeps.
+    pub(crate) fn provided_domains(&self) -> Vec<String> {
+        let provided = |domain: &&String| *self.provider_of(domain) != ProviderConfig::Store;
+        self.hosts.iter().filter(provided).cloned().collect()
     }
 
     /// The login policy for clients of a listener.
@@ -217,4 +274,21 @@ fn virtual_hosts(root: &mut ConfigSection) -> Vec<String> {
         }
     }
     domains
+}
+
+/// The database of `[auth]`.
+fn auth_database(section: &mut ConfigSection, storage_url: &str) -> Option<AuthDatabaseConfig> {
+    let password_file = section.text("password_file").map(PathBuf::from);
+    let url = section.text("url");
+    if password_file.is_some() && url.is_none() {
+        section
+            .fault("password_file", "[auth] password_file is for the database of [auth] url; set that, too");
+    }
+    let url = url?;
+    if url == storage_url {
+        let fault =
+            "[auth] url is the database of [storage], which has the accounts without this key; remove it";
+        section.fault("url", fault);
+    }
+    Some(AuthDatabaseConfig { url: StorageUrl(url), password_file })
 }

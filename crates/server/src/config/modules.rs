@@ -6,6 +6,7 @@ use feature_api::feature::OptionValue;
 use features::registry::ModuleConfig;
 use streams::AuthPolicy;
 
+use super::account_provider::{self, ProviderConfig};
 use super::reader::{ConfigErrors, ConfigSection};
 use super::source::KeyPath;
 
@@ -19,6 +20,8 @@ pub(crate) struct HostConfig {
     pub(crate) modules: Modules,
     /// Complete, including the inherited settings.
     pub(crate) auth: AuthPolicy,
+    /// Complete, too.
+    pub(crate) provider: ProviderConfig,
 }
 
 /// Reads the settings per host.
@@ -26,6 +29,7 @@ pub(super) fn hosts(
     root: &mut ConfigSection,
     served: &[String],
     auth: AuthPolicy,
+    provider: &ProviderConfig,
 ) -> BTreeMap<String, HostConfig> {
     let mut hosts = BTreeMap::new();
     for (written, mut section) in root.named("host") {
@@ -38,10 +42,11 @@ pub(super) fn hosts(
         }
         let mut own = section.section("auth");
         let auth = super::listen::auth(&mut own, auth);
+        let provider = account_provider::provider(&mut own, provider);
         own.finish();
         let modules = modules(&mut section);
         section.finish();
-        if hosts.insert(name, HostConfig { modules, auth }).is_some() {
+        if hosts.insert(name, HostConfig { modules, auth, provider }).is_some() {
             faults.at(
                 &path,
                 format!("[host.\"{written}\"] occurs twice with different spellings; merge the sections"),

@@ -23,11 +23,18 @@ fn errors(text: &str) -> String {
 }
 
 #[test]
+fn debug_output_does_not_contain_the_password_of_the_database() {
+    let config = read("[storage]\nurl = 'postgres://throng:secret@db.example/throng'\n").unwrap();
+    assert!(config.storage_url.contains("secret"));
+    assert!(!format!("{config:?}").contains("secret"));
+}
+
+#[test]
 fn an_empty_file_gives_the_defaults() {
     let config = read("").unwrap();
     assert_eq!(config.hosts, ["localhost"]);
     assert_eq!(config.admins, ["admin@localhost"]);
-    assert_eq!(config.storage_url, "sqlite:data/throng.db");
+    assert_eq!(&*config.storage_url, "sqlite:data/throng.db");
     let ports: Vec<u16> = config.listen.iter().map(|l| l.address.port()).collect();
     assert_eq!(ports, [5222, 5223, 5280]);
     let policies: Vec<TlsPolicy> = config.listen.iter().map(|l| l.tls).collect();
@@ -194,7 +201,7 @@ fn an_unserved_domain_and_unknown_domain_keys_are_errors() {
     assert_eq!(
         errors("[host.localhost.auth]\nscram_iterations = 5000"),
         "unknown key \"scram_iterations\" in [host.\"localhost\".auth]; known keys: allow_anonymous, \
-         mechanisms"
+         mechanisms, provider, http, jwt, ldap"
     );
     assert_eq!(
         errors("[host.localhost.modules]\nofline = true"),
@@ -305,14 +312,19 @@ fn a_socks5_proxy_has_neither_tls_nor_a_proxy_header() {
     assert!(NodeConfig::from_text(&format!("{listen}tls = 'off'")).is_ok());
     assert!(errors(&format!("{listen}tls = 'required'")).contains("a socks5-proxy listener has no TLS"));
     assert!(errors(&format!("{listen}proxy_protocol = true")).contains("reads no PROXY header"));
+    let incomplete = "[[listen]]\nkind = 'socks5-proxy'\n";
+    assert!(errors(incomplete).contains("requires an address, such as \"0.0.0.0:7777\""));
 }
 
 #[test]
 fn addresses_of_services_are_checked_for_all_domains() {
     let build = |text: &str| {
         let config = NodeConfig::from_text(text).unwrap();
-        let built =
-            crate::assemble::build_hosts(&config, &feature_api::feature_state::FeatureState::default());
+        let built = crate::assemble::build_hosts(
+            &config,
+            &feature_api::feature_state::FeatureState::default(),
+            &Default::default(),
+        );
         built.map(|_| ()).map_err(|error| error.to_string())
     };
     let hosts = "hosts = ['a.org', 'b.org']\n";
@@ -329,11 +341,14 @@ fn addresses_of_services_are_checked_for_all_domains() {
 
 #[test]
 fn modules_refuse_values_of_options_with_the_reason() {
-    let build = |option: &str| {
-        let config = NodeConfig::from_text(&format!("[modules.proxy65]\n{option}\n")).unwrap();
+    let build_with = |module: &str, option: &str| {
+        let config = NodeConfig::from_text(&format!("[modules.{module}]\n{option}\n")).unwrap();
         let state = feature_api::feature_state::FeatureState::default();
-        crate::assemble::build_hosts(&config, &state).map(|_| ()).map_err(|error| error.to_string())
+        crate::assemble::build_hosts(&config, &state, &Default::default())
+            .map(|_| ())
+            .map_err(|error| error.to_string())
     };
+    let build = |option: &str| build_with("proxy65", option);
     for option in [
         "streamhost = '192.0.2.1'",
         "streamhost = '2001:db8::1'",
@@ -352,6 +367,11 @@ fn modules_refuse_values_of_options_with_the_reason() {
         let want = format!("modules.proxy65: {key} must be 0 or at least 32768");
         assert_eq!(build(&format!("{key} = 32767")), Err(want));
     }
+    for access in ["users", "admins", "all"] {
+        assert_eq!(build_with("user_search", &format!("access = '{access}'")), Ok(()));
+    }
+    let want = "modules.user_search: access must be users, admins or all, not \"admin\"".to_owned();
+    assert_eq!(build_with("user_search", "access = 'admin'"), Err(want));
 }
 
 #[test]
@@ -359,5 +379,60 @@ fn an_activation_timeout_is_at_least_five_seconds() {
     for (seconds, valid) in [(0, false), (4, false), (5, true), (3600, true)] {
         let text = format!("[modules.proxy65]\nactivation_timeout_seconds = {seconds}\n");
         assert_eq!(NodeConfig::from_text(&text).is_ok(), valid, "{seconds}");
+    }
+}
+
+#[test]
+fn accounts_can_have_a_database_of_their_own() {
+    let config = read("[auth]\nurl = 'mysql://a:secret@db.example/auth'\npassword_file = 'key'\n").unwrap();
+    let auth = config.auth_database.as_ref().unwrap();
+    assert_eq!(&*auth.url, "mysql://a:secret@db.example/auth");
+    assert_eq!(auth.password_file.as_deref(), Some(std::path::Path::new("key")));
+    assert!(!format!("{config:?}").contains("secret"));
+    assert_eq!(read("").unwrap().auth_database, None);
+    assert!(errors("[auth]\npassword_file = 'key'").contains("set that, too"));
+    let same = "[storage]\nurl = 'sqlite:a.db'\n[auth]\nurl = 'sqlite:a.db'\n";
+    assert!(errors(same).contains("is the database of [storage]"));
+}
+
+#[test]
+fn accounts_may_be_kept_elsewhere_for_all_domains_or_one() {
+    let text = "hosts = ['a.org', 'b.org', 'c.org']\n\
+        [auth]\nprovider = 'http'\n[auth.http]\nurl = 'https://auth.a.org/xmpp'\noperations = ['check_password', 'find']\n\
+        [host.'b.org'.auth.jwt]\njwks_url = 'https://id.b.org/keys'\nas_password = true\n\
+        [host.'c.org'.auth]\nprovider = 'store'\n";
+    let config = NodeConfig::from_text(text).unwrap();
+    let ProviderConfig::Http(http) = config.provider_of("a.org") else { panic!() };
+    assert_eq!(http.url.to_string(), "https://auth.a.org/xmpp");
+    assert!(http.operations.check_password && http.operations.find && !http.operations.create);
+    assert!(matches!(config.provider_of("b.org"), ProviderConfig::Jwt(jwt) if jwt.settings.as_password));
+    assert_eq!(*config.provider_of("c.org"), ProviderConfig::Store);
+    assert_eq!(*NodeConfig::from_text("").unwrap().provider_of("localhost"), ProviderConfig::Store);
+    let ldap = "[auth.ldap]\nurl = 'ldap://ldap.a.org'\nstart_tls = true\nbase = 'ou=people,dc=a,dc=org'\nfilter = '(uid={user})'\n";
+    let config = NodeConfig::from_text(ldap).unwrap();
+    assert!(matches!(config.provider_of("localhost"), ProviderConfig::Ldap(ldap) if ldap.bind.is_none()));
+}
+
+#[test]
+fn mistakes_in_account_providers_are_reported_with_their_fix() {
+    for (text, part) in [
+        ("[auth]\nprovider = 'radius'\n", "store, http, jwt or ldap"),
+        ("[auth]\nprovider = 'http'\n", "[auth.http] url is missing"),
+        ("[auth]\nprovider = 'store'\n[auth.http]\nurl = 'https://a.org'\n", "no effect"),
+        ("[auth.http]\nurl = 'http://auth.a.org'\n", "must begin with https://"),
+        ("[auth.http]\nurl = 'https://a.org'\noperations = ['list']\n", "check_password, check_token"),
+        ("[auth.http]\nurl = 'https://a.org'\ncache_second = 1\n", "cache_seconds"),
+        ("[auth.http]\nurl = 'https://u:p@a.org'\n", "token_file"),
+        ("[auth.jwt]\nissuer = 'x'\n", "exactly one of"),
+        ("[auth.jwt]\nkey_file = 'a'\nsecret_file = 'b'\n", "exactly one of"),
+        ("[auth.ldap]\nurl = 'ldap://a.org'\nbase = 'dc=a'\nfilter = '(uid={user})'\n", "start_tls"),
+        ("[auth.ldap]\nurl = 'ldaps://a.org'\nbase = 'dc=a'\nfilter = '(uid=romeo)'\n", "{user}"),
+        (
+            "[auth.ldap]\nurl = 'ldaps://a.org'\nbase = 'dc=a'\nfilter = '(uid={user})'\nbind_name = 'x'\n",
+            "need each other",
+        ),
+    ] {
+        let error = NodeConfig::from_text(text).unwrap_err().to_string();
+        assert!(error.contains(part), "{text}\n{error}");
     }
 }

@@ -3,7 +3,8 @@
 //! Requests for BOSH and WebSocket arrive here on connections that began with other requests, and in HTTP/2, where a
 //! WebSocket begins with an extended CONNECT (RFC 8441). The same rules apply as in `net::http`.
 //!
-//! Not implemented: HTTP/2 without TLS by `Upgrade: h2c` (RFC 9113 has removed it); prior knowledge is supported.
+//! Not implemented: HTTP/2 without TLS by `Upgrade: h2c` (RFC 9113 has removed it); prior knowledge is supported. Reporting
+//! that the kernel has taken a BOSH response: it counts as sent when hyper takes its body.
 //!
 //! # Pitfalls
 //!
@@ -11,21 +12,22 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use net::bosh::{BoshResponse, RequestSource};
+use net::bosh::{BoshResponse, PendingResponse, RequestSource};
 use net::http::{
     BOSH_PAGE, HttpHandler as _, HttpSettings, MIN_GZIP_BYTES, MalformedForwarded, PREFLIGHT_HEADERS,
     RemoteClient, Route, SECURITY_HEADERS, StreamIo,
@@ -247,7 +249,9 @@ impl TransportRequest {
                 Ok(body) => {
                     let RemoteClient { peer, secure } = self.remote;
                     let origin = RequestSource { peer, listener: self.port.clone(), secure };
-                    bosh_response(&self.handler.bosh_request(origin, &body).await, gzip)
+                    let mut pending = self.handler.bosh_request(origin, &body);
+                    let answer = (&mut pending).await;
+                    bosh_response(&answer, gzip, pending)
                 }
                 Err(refused) => *refused,
             }
@@ -375,11 +379,42 @@ fn header_name(name: &'static str) -> &'static str {
     }
 }
 
+/// Body of a BOSH response. Dropped before hyper has taken it, the response was not sent.
+struct BoshResponseBody {
+    bytes: Option<Bytes>,
+    pending: PendingResponse,
+}
+
+impl hyper::body::Body for BoshResponseBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let bytes = self.bytes.take();
+        if bytes.is_some() {
+            self.pending.response_sent();
+        }
+        Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}
+
 /// Converts a BOSH response.
-fn bosh_response(answer: &BoshResponse, gzip: bool) -> Response<Body> {
+fn bosh_response(answer: &BoshResponse, gzip: bool, pending: PendingResponse) -> Response<Body> {
     let compressed = gzip && answer.body.len() > MIN_GZIP_BYTES;
-    let body = if compressed { net::http::gzip(&answer.body) } else { answer.body.to_vec() };
-    let mut response = Response::new(Body::from(body));
+    let bytes = if compressed { net::http::gzip(&answer.body) } else { answer.body.to_vec() };
+    let body = BoshResponseBody { bytes: Some(bytes.into()), pending };
+    let mut response = Response::new(Body::new(body));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
     let headers = response.headers_mut();
     let content = answer.content_type.as_deref().unwrap_or(BoshResponse::DEFAULT_CONTENT_TYPE);

@@ -215,6 +215,10 @@ impl HttpHandler for HttpListenerHandler {
         self.web.bosh.handle_request(origin, body)
     }
 
+    fn response_sent(&self, response: &mut PendingResponse) {
+        response.response_sent();
+    }
+
     fn acquire_permit(&self, remote: &RemoteClient) -> Option<ConnectionPermit> {
         self.web.admit(remote.peer.ip())
     }

@@ -34,6 +34,13 @@ pub(crate) fn exists(config: &NodeConfig, domain: &str) -> bool {
     config.http.public_url.is_some() || of_listeners(&listeners, domain).is_some()
 }
 
+/// The missing public URL of a specification that needs HTTP routes, as a sentence without an end.
+pub(crate) fn missing(config: &NodeConfig, spec: &str) -> Option<String> {
+    let with_routes = features::registry::ALL.iter().filter(|feature| !feature.http_routes.is_empty());
+    let needed = with_routes.flat_map(|feature| feature.specs).any(|declared| declared.name == spec);
+    (needed && !exists(config, config.domain())).then(|| "no public URL of an HTTP listener".to_owned())
+}
+
 /// Modules with HTTP routes that clients cannot use, as sentences.
 pub(crate) fn warnings(config: &NodeConfig) -> Vec<String> {
     let mut warnings = Vec::new();

@@ -58,12 +58,12 @@ const GROWTH_BUDGET_PERCENT: f64 = 5.0;
 
 /// Bytes of memory per session, at most.
 fn budget(security: ClientSecurity) -> f64 {
-    if security == ClientSecurity::None { 2_500.0 } else { 6_000.0 }
+    if security == ClientSecurity::None { 1_800.0 } else { 5_300.0 }
 }
 
-/// Additional memory of a roster above 3 contacts: 24 bytes per contact.
+/// Additional memory of a roster above 3 contacts: 16 bytes per contact.
 fn roster_budget(contacts: usize) -> f64 {
-    24.0 * contacts as f64
+    16.0 * contacts.saturating_sub(3) as f64
 }
 
 /// Measures and reports.

@@ -15,7 +15,8 @@ use super::files::SourceFile;
 use super::rust_lexer::code_only;
 
 /// Crates that are no part of a program.
-const EXEMPT_CRATES: [&str; 3] = ["crates/e2e/", "crates/testkit/", "crates/xtask/"];
+const EXEMPT_CRATES: [&str; 4] =
+    ["crates/e2e/", "crates/test-databases/", "crates/testkit/", "crates/xtask/"];
 /// Folders and files that only tests see.
 const EXEMPT_PARTS: [&str; 6] =
     ["/tests/", "/benches/", "/fuzz/", "/examples/", "/conformance/", "/tests.rs"];

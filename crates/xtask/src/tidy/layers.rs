@@ -83,6 +83,12 @@ const LAYER_RULES: &[LayerRule] = &[
         uses: &["base", "jid", "cluster"],
         never: &[SQL, PROGRAM_PACKAGES],
     },
+    LayerRule {
+        name: "account-providers",
+        layer: 2,
+        uses: &["base", "jid", "sasl", "environment"],
+        never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES],
+    },
     LayerRule { name: "tls-records", layer: 2, uses: &[], never: &[SQL, CLUSTER_CLIENTS, PROGRAM_PACKAGES] },
     LayerRule { name: "queues", layer: 3, uses: &["base"], never: NEVER_IN_ENGINE },
     LayerRule { name: "hook-chain", layer: 3, uses: &["base", "stanza"], never: NEVER_IN_ENGINE },
@@ -99,10 +105,22 @@ const LAYER_RULES: &[LayerRule] = &[
         never: NEVER_IN_ENGINE,
     },
     LayerRule {
+        name: "transfer",
+        layer: 3,
+        uses: &["base", "jid", "xml", "stanza", "sasl", "store", "limits"],
+        never: NEVER_IN_ENGINE,
+    },
+    LayerRule {
         name: "engine-metrics",
         layer: 3,
         uses: &["base", "stanza", "cluster"],
         never: NEVER_IN_ENGINE,
+    },
+    LayerRule {
+        name: "transfer-sql",
+        layer: 4,
+        uses: &["base", "jid", "store", "transfer"],
+        never: &[CLUSTER_CLIENTS, PROGRAM_PACKAGES],
     },
     LayerRule { name: "core", layer: 4, uses: ENGINE_PARTS, never: NEVER_IN_ENGINE },
     LayerRule {
@@ -176,6 +194,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "cluster",
             "net",
             "store-sql",
+            "account-providers",
             "cluster-nats",
             "core",
             "feature-api",
@@ -188,6 +207,8 @@ const LAYER_RULES: &[LayerRule] = &[
             "pubsub",
             "api",
             "loadgen",
+            "transfer",
+            "transfer-sql",
         ],
         never: &[],
     },
@@ -201,6 +222,7 @@ const LAYER_RULES: &[LayerRule] = &[
     },
     // Tests of every layer use it.
     LayerRule { name: "counting-allocator", layer: 0, uses: &[], never: NEVER_IN_VALUES },
+    LayerRule { name: "test-databases", layer: 0, uses: &[], never: NEVER_IN_VALUES },
     // No feature: the tests of a feature would link two copies of it.
     LayerRule {
         name: "testkit",
@@ -255,7 +277,7 @@ const LAYER_RULES: &[LayerRule] = &[
 ];
 
 /// Additional crates for tests of every layer.
-const IN_ALL_TESTS: &[&str] = &["counting-allocator"];
+const IN_ALL_TESTS: &[&str] = &["counting-allocator", "test-databases"];
 /// Additional crates for tests, at or above the layer of the engine.
 const IN_TESTS: &[&str] = &["testkit", "store", "cluster", "peers", "feature-api"];
 /// Layer of the engine.

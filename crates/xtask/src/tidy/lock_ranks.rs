@@ -1,7 +1,7 @@
 //! Ranks of locks: `docs/locks.md` and `base::lock` name the same ones in the same order.
 //!
-//! Each file of the document has a lock of that rank, and each file with a lock is in the document. That all locks of the
-//! server have ranks is checked by clippy (`disallowed-types`).
+//! Each file of the document has a lock of that rank, and each file with a lock is in the document, or in one of its folders:
+//! a feature with a lock needs no row. That all locks of the server have ranks is checked by clippy (`disallowed-types`).
 //!
 //! Not implemented: locks of `loadgen`, tools and tests, most of which have no ranks.
 
@@ -12,7 +12,8 @@ use super::rust_lexer::{code_only, lines_with};
 const DOCUMENT: &str = "docs/locks.md";
 const SOURCE: &str = "crates/base/src/lock.rs";
 /// Crates whose locks have no ranks: they are no part of the server.
-const UNRANKED_CRATES: [&str; 5] = ["counting-allocator", "e2e", "loadgen", "testkit", "xtask"];
+const UNRANKED_CRATES: [&str; 6] =
+    ["counting-allocator", "e2e", "loadgen", "test-databases", "testkit", "xtask"];
 const LEAF: &str = "rank::LEAF";
 const LEAF_NAMES: [&str; 3] = ["LeafMutex", "LeafRwLock", LEAF];
 
@@ -51,11 +52,11 @@ fn check_ranks(declared: &[DeclaredRank], rows: &[TableRow<'_>], files: &[Source
         let constant = format!("rank::{}", rank.constant);
         let listed = paths(place);
         for path in &listed {
-            if !files.iter().any(|file| file.path == *path && uses(file, &constant)) {
+            if !files.iter().any(|file| is_at(file, path) && uses(file, &constant)) {
                 findings.push(Finding::new(DOCUMENT, format!("{path} has no lock of {constant}")));
             }
         }
-        let unlisted = files.iter().filter(|file| has_ranks(&file.path) && !listed.contains(&file.path));
+        let unlisted = files.iter().filter(|file| has_ranks(&file.path) && !is_listed(file, &listed));
         for file in unlisted.filter(|file| constant != LEAF && uses(file, &constant)) {
             let text = format!("has a lock of {constant} that docs/locks.md does not list");
             findings.push(Finding::new(&file.path, text));
@@ -74,12 +75,12 @@ fn check_leaves(rows: &[TableRow<'_>], files: &[SourceFile]) -> Vec<Finding> {
     let has_leaf = |file: &SourceFile| LEAF_NAMES.iter().any(|name| uses(file, name));
     let mut findings = Vec::new();
     for path in &listed {
-        if !files.iter().any(|file| file.path == *path && has_leaf(file)) {
+        if !files.iter().any(|file| is_at(file, path) && has_leaf(file)) {
             findings.push(Finding::new(DOCUMENT, format!("{path} has no leaf lock")));
         }
     }
     for file in
-        files.iter().filter(|file| has_ranks(&file.path) && !listed.contains(&file.path) && has_leaf(file))
+        files.iter().filter(|file| has_ranks(&file.path) && !is_listed(file, &listed) && has_leaf(file))
     {
         findings.push(Finding::new(&file.path, "has a leaf lock that docs/locks.md does not list"));
     }
@@ -106,10 +107,20 @@ fn rows(text: &str) -> Vec<TableRow<'_>> {
         .collect()
 }
 
-/// The files that a cell names in backticks, from the root.
+/// The files and folders that a cell names in backticks, from the root.
 fn paths(cell: &str) -> Vec<String> {
     let quoted = cell.split('`').skip(1).step_by(2);
-    quoted.filter(|text| text.ends_with(".rs")).map(|path| format!("crates/{path}")).collect()
+    let paths = quoted.filter(|text| text.ends_with(".rs") || text.ends_with('/'));
+    paths.map(|path| format!("crates/{path}")).collect()
+}
+
+/// Whether this is the file, or a file in the folder.
+fn is_at(file: &SourceFile, path: &str) -> bool {
+    file.path == path || path.ends_with('/') && file.path.starts_with(path)
+}
+
+fn is_listed(file: &SourceFile, listed: &[String]) -> bool {
+    listed.iter().any(|path| is_at(file, path))
 }
 
 /// Whether the code of this file, without its tests, contains a word.
@@ -151,6 +162,15 @@ mod tests {
     #[test]
     fn a_document_that_agrees_has_no_findings() {
         assert_eq!(findings(RANKED, LEAVES, CODE), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_folder_lists_all_its_files() {
+        let in_folder = |text: &str| text.replace("`core/src/a.rs`", "`core/src/`");
+        assert_eq!(findings(&in_folder(RANKED), &in_folder(LEAVES), CODE), Vec::<String>::new());
+        let elsewhere = LEAVES.replace("`core/src/a.rs`", "`features/src/`");
+        let found = findings(RANKED, &elsewhere, CODE);
+        assert_eq!(found.len(), 2, "{found:?}");
     }
 
     #[test]

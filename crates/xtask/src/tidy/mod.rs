@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: project rules that neither the compiler nor clippy checks.
 //!
 //! Covers layers of the crates, file sizes, type names, conventions of source files, the list of files with `unsafe`,
-//! ranks of locks, modules of the engine, forbidden words, metaphors, links and keys in documents, citations, licences and number of
+//! ranks of locks, modules of the engine, places of features, forbidden words, metaphors, links and keys in documents, citations, licences and number of
 //! dependencies, and stale generated files. Each rule is a file in the folder of this module, a function from text to
 //! findings, tested there with bad input. `tests/tidy.rs` runs all of them with the ordinary tests.
 //!
@@ -16,6 +16,7 @@ mod conventions;
 mod debug_output;
 mod documents;
 mod engine_modules;
+mod feature_places;
 pub(crate) mod files;
 mod forbidden_words;
 mod layers;
@@ -109,6 +110,7 @@ fn check(verbose: bool) -> Result<(Vec<Finding>, Vec<String>)> {
     findings.extend(type_names::check(&files));
     findings.extend(lock_ranks::check(&files));
     findings.extend(engine_modules::check(&files));
+    findings.extend(feature_places::check(&files));
     findings.extend(crate::compliance::check(&files)?);
 
     let packages = packages::Packages::parse(&metadata(&root)?)?;

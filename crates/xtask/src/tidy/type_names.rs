@@ -1,7 +1,8 @@
 //! Names of public types: each stands for one type in the whole workspace.
 //!
 //! A name in a log, an error message or a search result has no path. Types of tests, benches and fuzz targets are
-//! exempt, as are private types. Associated types and types inside functions are indented and not read.
+//! exempt, as are private types. Associated types and types inside functions are indented and not read. A generic type may have
+//! the same name with its parameters filled in: `pub type Chain = hook_chain::Chain<Effects>`.
 //!
 //! # Pitfalls
 //!
@@ -59,7 +60,15 @@ fn public_type(line: &str) -> Option<&str> {
     let keyword = words.next()?;
     let name = words.next()?;
     let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
-    KEYWORDS.contains(&keyword).then(|| &name[..end])
+    let name = &name[..end];
+    (KEYWORDS.contains(&keyword) && !(keyword == "type" && is_instance(line, name))).then_some(name)
+}
+
+/// Whether a line of code declares an alias for a generic type of another module with the same name.
+fn is_instance(line: &str, name: &str) -> bool {
+    let target = line.split_once(" = ").map_or("", |(_, target)| target);
+    let path = target.split_once('<').map_or("", |(path, _)| path);
+    path.rsplit_once("::").is_some_and(|(_, last)| last == name)
 }
 
 #[cfg(test)]
@@ -102,6 +111,9 @@ mod tests {
         assert_eq!(public_type("pub type Name = u8;"), Some("Name"));
         assert_eq!(public_type("pub fn name() {}"), None);
         assert_eq!(public_type("pub use a::Name;"), None);
+        assert_eq!(public_type("pub type Name = a::Name<u8>;"), None, "the same type");
+        assert_eq!(public_type("pub type Name = a::Other<u8>;"), Some("Name"));
+        assert_eq!(public_type("pub type Name = a::b::OtherName<u8>;"), Some("Name"));
         assert_eq!(public_type("publish struct"), None);
     }
 }

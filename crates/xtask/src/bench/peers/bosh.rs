@@ -34,7 +34,7 @@ use super::{
 /// Contacts of each account, as published.
 const CONTACTS: usize = 24;
 /// Budgets of Throng: bytes of an idle session, microseconds of CPU a message, and milliseconds.
-const MEMORY_BUDGET_BYTES: f64 = 8_000.0;
+const MEMORY_BUDGET_BYTES: f64 = 6_500.0;
 const CPU_BUDGET_US: f64 = 150.0;
 const DELIVERY_P99_BUDGET_MS: f64 = 3.0;
 const DELIVERY_MAX_BUDGET_MS: f64 = 100.0;

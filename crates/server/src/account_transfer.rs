@@ -1,0 +1,444 @@
+//! `throng import`, `throng export` and `throng backup`: accounts of other servers, XEP-0227, copies of the database.
+//!
+//! # Pitfalls
+//!
+//! An import needs the database alone: a running node would not notice what it writes. An export and a backup read beside
+//! the node.
+
+use std::fs::OpenOptions;
+use std::io::{BufWriter, IsTerminal};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use base::clock::{Clock, Millis, SystemClock};
+use base::{BoxFuture, Secret};
+use features::{private_storage, vcard};
+use sasl::{Credentials, Mechanism, ScramHash};
+use store::Stores;
+use store_sql::DatabaseState;
+use transfer::ejabberd::EjabberdDump;
+use transfer::prosody::ProsodyFolder;
+use transfer::server_data::ServerDataSource;
+use transfer::{
+    DerivePasswords, ExportCounts, FeatureFormats, ImportCounts, ImportObserver, ImportOptions, IndexedVcard,
+    SkippedData, TransferSource,
+};
+use transfer_sql::EjabberdDatabase;
+use xml::{NamespaceContext, Tree};
+
+use crate::accounts::{OfflineDatabase, absolute_path};
+use crate::assemble::NodeDatabases;
+use crate::cli::{BackupArgs, ExportArgs, ImportArgs, ImportKind};
+use crate::config::NodeConfig;
+use crate::runtime::{self, TokioSpawner};
+use crate::{admin, assemble, output, prompt};
+
+/// Formats of the features whose data are imported and exported.
+const FORMATS: FeatureFormats =
+    FeatureFormats { private_prefix: private_storage::KEY_PREFIX, private_key, vcard: indexed_vcard };
+
+/// Milliseconds between two lines of progress.
+const PROGRESS_INTERVAL: u64 = 250;
+
+/// Imports accounts.
+pub(crate) fn import(args: ImportArgs) -> Result<()> {
+    let config = NodeConfig::load(args.file.config.as_deref())?;
+    let mut shown = absolute_path(&args.path);
+    let mut source: Box<dyn TransferSource> = match args.kind {
+        ImportKind::Prosody => Box::new(ProsodyFolder::open(&args.path)?),
+        ImportKind::Ejabberd => Box::new(EjabberdDump::open(&args.path)?),
+        ImportKind::EjabberdSql => {
+            let url = database_url(&args.path)?;
+            shown = without_password(&url).to_owned();
+            Box::new(EjabberdDatabase::open(&url, args.domain.as_deref())?)
+        }
+        ImportKind::Xep0227 => Box::new(ServerDataSource::open(&args.path)?),
+    };
+    runtime::start()?.block_on(run_import(&config, &args, &shown, source.as_mut()))
+}
+
+/// The URL of the command line, or the first line of standard input.
+fn database_url(path: &Path) -> Result<String> {
+    if path == Path::new("-") {
+        return prompt::secret("URL of the database");
+    }
+    path.to_str().map(str::to_owned).context("the URL is not UTF-8")
+}
+
+/// The part of a URL after its user and password.
+fn without_password(url: &str) -> &str {
+    url.rsplit_once('@').map_or(url, |(_, rest)| rest)
+}
+
+async fn run_import(
+    config: &NodeConfig,
+    args: &ImportArgs,
+    shown: &str,
+    source: &mut dyn TransferSource,
+) -> Result<()> {
+    if !args.dry_run && admin::connect(&config.socket()).await.is_some() {
+        bail!(
+            "a node is running, {}, and would not notice what is imported; stop it, import, and start it again",
+            absolute_path(&config.socket())
+        );
+    }
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let options = ImportOptions {
+        source: format!("{} {shown}", args.kind.name()),
+        domains: config.hosts.clone(),
+        dry_run: args.dry_run,
+        restart: args.restart,
+        now: clock.unix_millis(),
+        formats: FORMATS,
+        derive: password_deriver(config.scram_iterations),
+    };
+    let opened = if args.dry_run {
+        open_for_dry_run(config).await?
+    } else {
+        Some(OfflineDatabase::open(config, args.create).await?.databases)
+    };
+    let stores = match &opened {
+        Some(databases) => databases.stores(),
+        None => store::memory::stores(clock.clone()),
+    };
+    let mut observer = TerminalProgress::new(clock);
+    let result = transfer::import(source, &stores, &options, &mut observer).await;
+    observer.clear();
+    if let Some(databases) = &opened {
+        databases.close().await;
+    }
+    print_counts(&result?, args.dry_run);
+    Ok(())
+}
+
+/// The states of the databases of data and, if they are separate, of accounts.
+async fn inspect(config: &NodeConfig) -> Result<Vec<DatabaseState>> {
+    let mut found = Vec::new();
+    let data = (&config.storage_url, &config.storage_password_file);
+    let auth = config.auth_database.as_ref().map(|auth| (&auth.url, &auth.password_file));
+    for (url, password_file) in std::iter::once(data).chain(auth) {
+        let state = store_sql::inspect(url, password_file.as_deref()).await;
+        found.push(state.map_err(|error| anyhow!("{error}"))?);
+    }
+    Ok(found)
+}
+
+/// A schema older than the program's, and the program's. Opening such a database migrates it.
+fn older_schema(states: &[DatabaseState]) -> Option<(u64, u64)> {
+    states.iter().find_map(|state| match state {
+        DatabaseState::Schema { version, newest } if version < newest => Some((*version, *newest)),
+        _ => None,
+    })
+}
+
+/// The databases of a dry run, which must neither create nor migrate them. `None` if there are none; a dry run needs none.
+async fn open_for_dry_run(config: &NodeConfig) -> Result<Option<NodeDatabases>> {
+    let states = inspect(config).await?;
+    if states.contains(&DatabaseState::Missing) {
+        return Ok(None);
+    }
+    if let Some((version, newest)) = older_schema(&states) {
+        bail!(
+            "a dry run writes nothing, and the database has schema {version}, which this program must migrate to \
+             {newest} before it can read it; start the node once, or use the program that wrote the database"
+        );
+    }
+    let tasks = TokioSpawner::new(tokio::runtime::Handle::current());
+    assemble::open_databases(config, &tasks, false).await.map(Some)
+}
+
+fn print_counts(counts: &ImportCounts, dry_run: bool) {
+    if counts.continued {
+        output::line("continued an interrupted import; earlier data are not counted");
+    }
+    for (count, what) in [
+        (counts.accounts, "accounts"),
+        (counts.passwords, "passwords in plain text"),
+        (counts.keys[0], "sets of keys for SCRAM-SHA-1"),
+        (counts.keys[1], "sets of keys for SCRAM-SHA-256"),
+        (counts.keys[2], "sets of keys for SCRAM-SHA-512"),
+        (counts.contacts, "contacts"),
+        (counts.requests, "subscription requests"),
+        (counts.private, "private values"),
+        (counts.vcards, "vCards"),
+        (counts.blocked, "blocked addresses"),
+        (counts.offline, "offline messages"),
+        (counts.last_activities, "times of the last activity"),
+    ] {
+        output::line(&format!("{count:>12} {what}"));
+    }
+    let skipped = counts.skipped;
+    output::line(&format!("{skipped:>12} reports of data that cannot be taken"));
+    if let Some(advice) = mechanism_advice(counts) {
+        output::line(&advice);
+    }
+    if dry_run {
+        output::line("this was a dry run; nothing was written");
+    }
+}
+
+/// What to configure if accounts have keys for some hashes only. Most clients choose the strongest mechanism that is offered,
+/// and do not try another one when it fails.
+fn mechanism_advice(counts: &ImportCounts) -> Option<String> {
+    let most = counts.keys.into_iter().max().unwrap_or(0);
+    let usable = |plus: bool| {
+        let hashes = ScramHash::ALL.into_iter().zip(counts.keys).filter(|(_, count)| *count == most);
+        hashes.map(move |(hash, _)| Mechanism::scram(hash, plus))
+    };
+    if counts.keys.into_iter().all(|count| count == most) {
+        return None;
+    }
+    let mechanisms = usable(true).chain(usable(false)).chain([Mechanism::Plain]);
+    let mechanisms: Vec<String> = mechanisms.map(|mechanism| format!("\"{}\"", mechanism.name())).collect();
+    Some(format!(
+        "accounts have keys for some mechanisms only, and clients that choose another one cannot log in; set in [auth]: \
+         mechanisms = [{}]",
+        mechanisms.join(", ")
+    ))
+}
+
+/// Exports accounts, also beside a running node.
+pub(crate) fn export(args: ExportArgs) -> Result<()> {
+    let config = NodeConfig::load(args.file.config.as_deref())?;
+    let domains = if args.domain.is_empty() { config.hosts.clone() } else { args.domain.clone() };
+    if let Some(unknown) = domains.iter().find(|domain| !config.hosts.contains(domain)) {
+        bail!("the configuration has no domain {unknown}; its domains are {}", config.hosts.join(", "));
+    }
+    runtime::start()?.block_on(run_export(&config, &domains, &args.path))
+}
+
+async fn run_export(config: &NodeConfig, domains: &[String], path: &Path) -> Result<()> {
+    let states = inspect(config).await?;
+    if states.contains(&DatabaseState::Missing) {
+        bail!("there is no database; nothing to export");
+    }
+    // Opening it would migrate it beside a node that does not know the newer schema.
+    if older_schema(&states).is_some() && admin::connect(&config.socket()).await.is_some() {
+        bail!("the running node is of an older version; export with the program of its version");
+    }
+    let tasks = TokioSpawner::new(tokio::runtime::Handle::current());
+    let databases = assemble::open_databases(config, &tasks, false).await?;
+    let result = write_export(&databases.stores(), domains, path).await;
+    databases.close().await;
+    let counts = result?;
+    output::error(&format!("exported {} accounts", counts.accounts));
+    Ok(())
+}
+
+async fn write_export(stores: &Stores, domains: &[String], path: &Path) -> Result<ExportCounts> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let now = clock.unix_millis();
+    let mut terminal = TerminalProgress::new(clock);
+    let mut progress = |counts: &ExportCounts| {
+        terminal.show(|| format!("{} of {} accounts", counts.accounts, counts.total));
+    };
+    let prefix = FORMATS.private_prefix;
+    let result = if path == Path::new("-") {
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        transfer::export(stores, domains, prefix, now, &mut out, &mut progress).await
+    } else {
+        let partial = with_suffix(path, ".partial");
+        if path.exists() {
+            bail!("{} exists; name a file that does not", path.display());
+        }
+        // It contains keys of all accounts.
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
+        let file = file.with_context(|| format!("cannot create {}", partial.display()))?;
+        let mut out = BufWriter::new(file);
+        let result = transfer::export(stores, domains, prefix, now, &mut out, &mut progress).await;
+        let synced = out.into_inner().map_err(|error| error.into_error()).and_then(|file| file.sync_all());
+        if result.is_ok() && synced.is_ok() {
+            std::fs::rename(&partial, path).with_context(|| format!("cannot create {}", path.display()))?;
+        } else {
+            let _ = std::fs::remove_file(&partial);
+        }
+        synced.with_context(|| format!("cannot write {}", partial.display()))?;
+        result
+    };
+    terminal.clear();
+    Ok(result?)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Copies the database, also beside a running node.
+pub(crate) fn backup(args: BackupArgs) -> Result<()> {
+    let config = NodeConfig::load(args.file.config.as_deref())?;
+    let mut copies = vec![(&config.storage_url, args.path.clone())];
+    // Accounts last: one that was created meanwhile is completed by its next login, and its data would be refused without it.
+    copies.extend(config.auth_database.iter().map(|auth| (&auth.url, with_suffix(&args.path, ".auth"))));
+    let is_file = |url: &str| store_sql::database_path(url).map(|path| path.is_some());
+    let runtime = runtime::start()?;
+    for (url, path) in &copies {
+        if copies.len() > 1 && !is_file(url).map_err(|error| anyhow!("{error}"))? {
+            let shown = store_sql::database_name(url).map_err(|error| anyhow!("{error}"))?;
+            output::error(&format!("{shown} was not copied; it has programs for that, see docs/backup.md"));
+            continue;
+        }
+        let bytes = runtime.block_on(store_sql::backup(url, path)).map_err(|error| anyhow!("{error}"))?;
+        output::line(&format!("wrote {bytes} bytes to {}", absolute_path(path)));
+    }
+    Ok(())
+}
+
+/// Key of a private value; the error is a reason for people.
+fn private_key(value: &[u8]) -> Result<String, String> {
+    let scope = NamespaceContext::empty();
+    let tree = Tree::parse(value, &scope, &throng_core::limits::FRAGMENT_LIMITS);
+    let tree = tree.map_err(|error| error.to_string())?;
+    private_storage::storage_key(tree.root()).map_err(|error| {
+        error.text.map_or_else(|| "it cannot be stored".to_owned(), |text| text.into_owned())
+    })
+}
+
+/// A vCard with its searchable texts; `None` if it is empty, which is as none.
+fn indexed_vcard(card: &[u8]) -> Result<Option<IndexedVcard>, String> {
+    let scope = NamespaceContext::empty();
+    let tree = Tree::parse(card, &scope, &throng_core::limits::FRAGMENT_LIMITS);
+    let tree = tree.map_err(|error| error.to_string())?;
+    if tree.root().child_elements().next().is_none() {
+        return Ok(None);
+    }
+    let (searchable, photo) = vcard::index(tree.root());
+    Ok(Some((card.to_vec(), searchable, photo)))
+}
+
+/// Derives passwords on all cores.
+fn password_deriver(iterations: u32) -> DerivePasswords {
+    Box::new(move |passwords: Vec<Secret>| -> BoxFuture<'static, _> {
+        Box::pin(derive_all(passwords, iterations))
+    })
+}
+
+async fn derive_all(passwords: Vec<Secret>, iterations: u32) -> Vec<Result<Vec<u8>, String>> {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let size = passwords.len().div_ceil(cores).max(1);
+    let mut tasks = Vec::new();
+    for part in passwords.chunks(size) {
+        let part = part.to_vec();
+        let work = move || part.iter().map(|password| derive(password, iterations)).collect::<Vec<_>>();
+        tasks.push(tokio::task::spawn_blocking(work));
+    }
+    let mut derived = Vec::with_capacity(passwords.len());
+    for (task, part) in tasks.into_iter().zip(passwords.chunks(size)) {
+        match task.await {
+            Ok(mut keys) => derived.append(&mut keys),
+            Err(_) => {
+                let failed = |_: &Secret| Err("the password could not be derived".to_owned());
+                derived.extend(part.iter().map(failed));
+            }
+        }
+    }
+    derived
+}
+
+fn derive(password: &Secret, iterations: u32) -> Result<Vec<u8>, String> {
+    let text = password.expose_str().map_err(|_| "it is not valid text".to_owned())?;
+    let salt = base::id::random_bytes::<{ sasl::SALT_BYTES }>();
+    Credentials::derive(text, iterations, &salt).map(|keys| keys.encode()).map_err(|error| error.to_string())
+}
+
+/// A line of progress on a terminal, and the reports above it.
+struct TerminalProgress {
+    clock: Arc<dyn Clock>,
+    terminal: bool,
+    shown_at: Option<Millis>,
+}
+
+impl TerminalProgress {
+    fn new(clock: Arc<dyn Clock>) -> TerminalProgress {
+        TerminalProgress { clock, terminal: std::io::stderr().is_terminal(), shown_at: None }
+    }
+
+    /// Shows a line, but not too often.
+    fn show(&mut self, line: impl FnOnce() -> String) {
+        let now = self.clock.now();
+        if self.terminal && self.shown_at.is_none_or(|before| now.since(before) >= PROGRESS_INTERVAL) {
+            self.shown_at = Some(now);
+            // Carriage return, and erasure to the end of the line.
+            output::question(&format!("\r{}\x1b[K", line()));
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.shown_at.take().is_some() {
+            output::question("\r\x1b[K");
+        }
+    }
+}
+
+impl ImportObserver for TerminalProgress {
+    fn skipped(&mut self, skipped: &SkippedData) {
+        self.clear();
+        output::error(&format!("not taken: {}: {}", skipped.place, skipped.reason));
+    }
+
+    fn progress(&mut self, counts: &ImportCounts, pass: u8, position: Option<(u64, u64)>) {
+        let part = position.filter(|(_, total)| *total > 0).map(|(done, total)| {
+            let percent = u128::from(done) * 100 / u128::from(total);
+            format!(", {percent} %")
+        });
+        let part = part.unwrap_or_default();
+        let (accounts, contacts, offline) = (counts.accounts, counts.contacts, counts.offline);
+        self.show(|| {
+            format!(
+                "pass {pass} of 2{part}: {accounts} accounts, {contacts} contacts, {offline} offline messages"
+            )
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_values_and_vcards_are_stored_as_their_features_do() {
+        let key = private_key(b"<storage xmlns='storage:bookmarks'/>").unwrap();
+        assert_eq!(key, "jabber:iq:private storage storage:bookmarks");
+        assert!(key.starts_with(FORMATS.private_prefix));
+        assert!(private_key(b"<query xmlns='jabber:iq:roster'/>").unwrap_err().contains("namespace"));
+        assert!(private_key(b"<a").is_err());
+        let (card, texts, photo) =
+            indexed_vcard(b"<vCard xmlns='vcard-temp'><FN>Juliet</FN></vCard>").unwrap().unwrap();
+        assert_eq!((texts.name.as_str(), photo), ("Juliet", None));
+        assert!(card.starts_with(b"<vCard "));
+        assert_eq!(indexed_vcard(b"<vCard xmlns='vcard-temp'/>").unwrap(), None);
+    }
+
+    #[test]
+    fn mechanisms_without_keys_must_not_be_offered() {
+        let advice =
+            |keys, passwords| mechanism_advice(&ImportCounts { keys, passwords, ..ImportCounts::default() });
+        assert_eq!(advice([0, 0, 0], 5), None);
+        assert_eq!(advice([2, 2, 2], 5), None);
+        let text = advice([7, 0, 0], 5).unwrap();
+        assert!(text.ends_with("mechanisms = [\"SCRAM-SHA-1-PLUS\", \"SCRAM-SHA-1\", \"PLAIN\"]"), "{text}");
+        assert!(advice([7, 7, 6], 0).unwrap().contains("\"SCRAM-SHA-256\", \"PLAIN\""));
+    }
+
+    #[test]
+    fn a_password_of_a_url_is_not_shown() {
+        assert_eq!(without_password("postgres://user:p@ss@host/db"), "host/db");
+        assert_eq!(without_password("sqlite:file.db"), "sqlite:file.db");
+    }
+
+    #[test]
+    fn passwords_are_derived_in_their_order() {
+        let runtime = runtime::start().unwrap();
+        let passwords: Vec<Secret> = (0..7).map(|number| Secret::from(format!("p{number}"))).collect();
+        let derived = runtime.block_on(derive_all(passwords, 1));
+        assert_eq!(derived.len(), 7);
+        for (number, keys) in derived.into_iter().enumerate() {
+            assert!(Credentials::decode(&keys.unwrap()).unwrap().verify_password(&format!("p{number}")));
+        }
+        let refused = runtime.block_on(derive_all(vec![Secret::from("")], 1));
+        assert!(refused[0].as_ref().unwrap_err().contains("empty"));
+    }
+}
