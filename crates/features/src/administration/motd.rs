@@ -443,9 +443,13 @@ impl DomainMotd {
     }
 
     /// Sends a message to the resource of highest priority, if it is on this node and the message still current and unseen.
+    /// A detached session gets it only if none is connected: it may never be resumed, and the account is marked.
     fn send_to_preferred(&self, node: &Arc<Node>, account: &Arc<Account>, motd: &Motd) {
-        let best =
-            account.sessions().into_iter().filter(|s| accepts_headline(s)).max_by_key(|s| s.priority());
+        let best = account
+            .sessions()
+            .into_iter()
+            .filter(|session| accepts_headline(session))
+            .max_by_key(|session| (!session.outbox.is_detached(), session.priority()));
         let Some(session) = best.filter(|s| !s.flags.has(flags::EPHEMERAL)) else { return };
         if is_preferred_elsewhere(node, account, &session) {
             return;

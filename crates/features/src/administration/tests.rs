@@ -4,7 +4,7 @@ use jid::Jid;
 use store::LastActivity;
 use testkit::{NodeClient, TestNode};
 use throng_commands::shutdown::{check_shutdown, shutdown_planned, wait_for_shutdown};
-use throng_core::session::flags;
+use throng_core::session::{StreamManagementTerms, flags};
 
 use super::*;
 
@@ -281,6 +281,20 @@ fn section_4_23_announcements_reach_online_users() {
     }
     assert!(busy.recv().is_empty() && bard.recv().is_empty(), "a negative priority takes none");
     refused(&bard, "announce", &[("announcement", "")], "bad-request");
+}
+
+#[test]
+fn section_4_24_a_detached_session_gets_no_message_of_the_day_while_another_is_connected() {
+    let (engine, bard) = engine();
+    let (phone, desk) = (engine.connect("romeo", "phone"), engine.connect("romeo", "desk"));
+    phone.send("<presence><priority>5</priority></presence>");
+    desk.send("<presence/>");
+    let outbox = &phone.session.outbox;
+    let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 100_000, sm2: false };
+    assert!(outbox.enable_management(terms, [0; 16]) && outbox.detach(engine.node.seconds(), None));
+    desk.recv();
+    done(&bard, "set-motd", &[("motd", "The play begins at two")]);
+    assert!(desk.recv().join("").contains("<body>The play begins at two</body>"));
 }
 
 #[test]
