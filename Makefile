@@ -43,10 +43,10 @@ databases:
 	@crates/test-databases/setup.sh
 
 # Tests with real clients start the program. It is built together with the tests, so that both use the same features of each
-# dependency; building the server alone would compile half of them twice.
+# dependency; building the server alone would compile half of them twice. A failing test does not hide those after it.
 test: clients databases chat
 	$(CARGO) build --workspace --bins --tests
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 
 lint:
 	$(CARGO) fmt --all --check
