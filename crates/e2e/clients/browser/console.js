@@ -431,8 +431,12 @@ const scenarios = {
     await page.getByRole("button", { name: "Send announcement" }).click();
     await dialog().getByRole("button", { name: "Send" }).click();
     await body("Back in five minutes.\nPlease <wait> & see.");
+    // Closing the dialog moves the focus and scrolls, and a click that is half done meanwhile is none.
+    await dialog().waitFor({ state: "detached" });
+    await main().locator("[aria-busy]").first().waitFor({ state: "detached" });
     await main().getByRole("region", { name: "Message of the day" }).getByRole("textbox").fill("Good morning.");
     await page.getByRole("button", { name: "Send to all" }).click();
+    await main().getByRole("region", { name: "Message of the day" }).getByText("Set", { exact: true }).waitFor();
     await body("Good morning.");
     await page.getByRole("button", { name: "Edit without sending again" }).waitFor();
     await page.reload();
@@ -635,7 +639,9 @@ for (const [name, play] of Object.entries(scenarios)) {
     console.log(`ok ${name}${note ? ` (${note})` : ""}`);
   } catch (error) {
     failed += 1;
-    console.log(`FAIL ${name} ${error.message.split("\n").slice(0, 3).join(" ")}`);
+    const shown = await page.locator("[role=alert], .toast").allInnerTexts().catch(() => []);
+    const said = [...shown, ...window.complaints].map((text) => text.trim()).filter(Boolean);
+    console.log(`FAIL ${name} ${error.message.split("\n").slice(0, 3).join(" ")}; the page says: ${said.slice(0, 5).join(" | ") || "nothing"}`);
     await page.screenshot({ path: path.join(folder, `failed-${name}.png`) }).catch(() => {});
     // What is still open must not fail what comes next.
     await page.goto(`${base}/`).catch(() => {});

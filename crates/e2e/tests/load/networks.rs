@@ -1,6 +1,6 @@
 //! Tests of runs over network links: with 1 % packet loss, and with workers on separate machines of which one dies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
@@ -110,7 +110,7 @@ title = "Users of three machines talk"
 [options]
 drain = "1s"
 [[phase]]
-rate = 300
+rate = 100
 users = "connections"
 [[session]]
 steps = [
@@ -149,8 +149,8 @@ fn three_machines_share_the_users_and_the_death_of_one_is_reported() {
             .map(|number| KillOnDrop(worker(&wires, number, &listen, TOKEN, &format!("machine-{number}"))))
             .collect();
         let firsts = arrivals(&node, &mut load);
-        // All start at the same instant: 300 users arrive per second, 100 on each machine, so none has all of its 200
-        // when another has its first.
+        // All start at the same instant: 100 users arrive per second on three machines, so none has all of its 200 until six
+        // seconds after another has its first.
         assert!(firsts.values().all(|connections| *connections < 200), "{firsts:?}");
 
         wait("all users", || (node.status_value("accounts_online") == u64::from(USERS)).then_some(()));
@@ -238,6 +238,8 @@ fn arrivals(node: &LoadNode, load: &mut KillOnDrop) -> BTreeMap<Ipv4Addr, usize>
 fn connections(node: &LoadNode) -> BTreeMap<Ipv4Addr, usize> {
     let table = fs::read_to_string(format!("/proc/{}/net/tcp", node.pid())).expect("the node's connections");
     let mut found = BTreeMap::new();
+    // The kernel may list a connection twice while others arrive.
+    let mut listed = BTreeSet::new();
     for line in table.lines().skip(1) {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (Some((_, port)), Some((from, _))) = (fields[1].split_once(':'), fields[2].split_once(':'))
@@ -246,7 +248,7 @@ fn connections(node: &LoadNode) -> BTreeMap<Ipv4Addr, usize> {
         };
         // 01 is ESTABLISHED; addresses are in the machine's byte order.
         let from = Ipv4Addr::from(u32::from_str_radix(from, 16).expect("an address").to_ne_bytes());
-        if port == "1466" && fields[3] == "01" && !from.is_loopback() {
+        if port == "1466" && fields[3] == "01" && !from.is_loopback() && listed.insert(fields[2]) {
             *found.entry(from).or_insert(0) += 1;
         }
     }
