@@ -286,15 +286,15 @@ fn section_4_23_announcements_reach_online_users() {
 #[test]
 fn section_4_24_a_detached_session_gets_no_message_of_the_day_while_another_is_connected() {
     let (engine, bard) = engine();
-    let (phone, desk) = (engine.connect("romeo", "phone"), engine.connect("romeo", "desk"));
+    let (phone, laptop) = (engine.connect("romeo", "phone"), engine.connect("romeo", "laptop"));
     phone.send("<presence><priority>5</priority></presence>");
-    desk.send("<presence/>");
+    laptop.send("<presence/>");
     let outbox = &phone.session.outbox;
     let terms = StreamManagementTerms { resume_seconds: 60, unacked_bytes: 100_000, sm2: false };
     assert!(outbox.enable_management(terms, [0; 16]) && outbox.detach(engine.node.seconds(), None));
-    desk.recv();
+    laptop.recv();
     done(&bard, "set-motd", &[("motd", "The play begins at two")]);
-    assert!(desk.recv().join("").contains("<body>The play begins at two</body>"));
+    assert!(laptop.recv().join("").contains("<body>The play begins at two</body>"));
 }
 
 #[test]
