@@ -1,6 +1,7 @@
 //! A node that is killed under load (`kill -9`): every message that it acknowledged to its sender (XEP-0198, `<a/>`) is
 //! delivered, before the kill or after a restart. To offline users, in order and once. To others, at least once: a message
-//! that was delivered without an acknowledgement in time, or in the moment of the kill, is delivered again.
+//! that was delivered without an acknowledgement in time, or in the moment of the kill, is delivered again. No session
+//! receives a message twice, and a message that is delivered again has the stanza-id (XEP-0359) that it had before.
 //!
 //! # Pitfalls
 //!
@@ -15,7 +16,7 @@
 #[path = "shared/bosh_client.rs"]
 mod bosh_client;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use throng_e2e::{NodeProcess, ports, wait};
 
 const OFFLINE: [&str; 2] = ["juliet", "nurse"];
 const KILLS: u32 = 20;
+/// Stored messages that a client reads and does not acknowledge.
+const UNACKNOWLEDGED: usize = 50;
 /// Messages between two requests for an acknowledgement.
 const BURST: u32 = 16;
 
@@ -94,21 +97,87 @@ fn kill_under_load(
 }
 
 /// Round and number of a message.
-fn parse_body(body: &str) -> (u32, u32) {
-    let (round, number) = body.split_once(' ').expect("two numbers");
-    (round.parse().expect("a number"), number.parse().expect("a number"))
+type MessageNumber = (u32, u32);
+
+/// A message that a client has received.
+#[derive(Clone, Debug)]
+struct ReceivedMessage {
+    number: MessageNumber,
+    stanza_id: String,
 }
 
-/// Reads the stored messages up to this one, as pairs of round and number.
-fn read_stored(port: u16, user: &str, last: (u32, u32)) -> Vec<(u32, u32)> {
+impl ReceivedMessage {
+    /// Reads the text between `<message ` and `</message>`.
+    fn parse(text: &str) -> ReceivedMessage {
+        let between = |text: &str, before: &str, after: &str| {
+            let (_, rest) = text.split_once(before)?;
+            Some(rest.split_once(after)?.0.to_owned())
+        };
+        let body = between(text, "<body>", "</body>").expect("a body");
+        let (round, number) = body.split_once(' ').expect("two numbers");
+        let number = (round.parse().expect("a number"), number.parse().expect("a number"));
+        assert_eq!(text.matches("<stanza-id ").count(), 1, "{text}");
+        let tag = between(text, "<stanza-id ", "/>").expect("an element");
+        let stanza_id = between(&tag, " id='", "'").expect("an id");
+        ReceivedMessage { number, stanza_id }
+    }
+}
+
+/// The complete messages in a text.
+fn messages_in(text: &str) -> impl Iterator<Item = ReceivedMessage> {
+    let messages = text.split("<message ").skip(1).filter_map(|rest| Some(rest.split_once("</message>")?.0));
+    messages.map(ReceivedMessage::parse)
+}
+
+fn read_message(client: &mut TextClient) -> ReceivedMessage {
+    client.read_to("<message ");
+    ReceivedMessage::parse(&client.read_to("</message>"))
+}
+
+/// Reads the stored messages up to this one.
+fn read_stored(port: u16, user: &str, last: MessageNumber) -> Vec<ReceivedMessage> {
     let mut client = TextClient::login(port, user);
     client.send("<presence/>");
-    let mut numbers = Vec::new();
-    while numbers.last().is_none_or(|number| *number < last) {
-        client.read_to("<body>");
-        numbers.push(parse_body(&client.read_to("</body>")));
+    let mut messages: Vec<ReceivedMessage> = Vec::new();
+    while messages.last().is_none_or(|message| message.number < last) {
+        messages.push(read_message(&mut client));
     }
-    numbers
+    messages
+}
+
+fn numbers(messages: &[ReceivedMessage]) -> Vec<MessageNumber> {
+    messages.iter().map(|message| message.number).collect()
+}
+
+/// The messages that one user has received in all sessions.
+#[derive(Default)]
+struct ReceivedByUser {
+    ids: BTreeMap<MessageNumber, String>,
+    /// Deliveries of messages that an earlier session had received.
+    repeats: usize,
+}
+
+impl ReceivedByUser {
+    /// Checks and adds the messages of one session, in the order of their arrival.
+    fn add_session(&mut self, user: &str, messages: &[ReceivedMessage]) {
+        let mut in_session = BTreeSet::new();
+        for ReceivedMessage { number, stanza_id } in messages {
+            assert!(in_session.insert(*number), "{user}: one session has received {number:?} twice");
+            match self.ids.get(number) {
+                Some(before) => {
+                    assert_eq!(before, stanza_id, "{user}: {number:?} has another id than before");
+                    self.repeats += 1;
+                }
+                None => _ = self.ids.insert(*number, stanza_id.clone()),
+            }
+        }
+    }
+
+    /// Checks that each message has an id of its own.
+    fn check_ids(&self, user: &str) {
+        let different: BTreeSet<&String> = self.ids.values().collect();
+        assert_eq!(different.len(), self.ids.len(), "{user}: messages share an id");
+    }
 }
 
 /// For tests that leave everything in the offline store.
@@ -162,7 +231,7 @@ fn messages_in_the_queue_of_a_detached_session_survive_a_stop() {
     node.stop_in_order();
     node.start();
     let received = read_stored(port, "juliet", (0, MESSAGES - 1));
-    assert_eq!(received, (0..MESSAGES).map(|n| (0, n)).collect::<Vec<_>>());
+    assert_eq!(numbers(&received), (0..MESSAGES).map(|n| (0, n)).collect::<Vec<_>>());
     node.stop();
 }
 
@@ -176,7 +245,7 @@ fn messages_beyond_the_offline_quota_in_the_queue_of_a_detached_session_survive_
     node.kill();
     node.start();
     let received = read_stored(port, "juliet", (0, MESSAGES - 1));
-    assert_eq!(received, (0..MESSAGES).map(|n| (0, n)).collect::<Vec<_>>());
+    assert_eq!(numbers(&received), (0..MESSAGES).map(|n| (0, n)).collect::<Vec<_>>());
     node.stop();
 }
 
@@ -189,12 +258,25 @@ fn messages_to_offline_users_that_were_acknowledged_survive_twenty_kills_in_orde
         acknowledged.push(kill_under_load(&mut node, port, round, &OFFLINE, kill_at(round)));
     }
     node.start();
-    for (first, user) in (0_u32..).zip(OFFLINE) {
-        let want: Vec<(u32, u32)> = (0_u32..)
+    let mut received_by_users: [ReceivedByUser; OFFLINE.len()] = Default::default();
+    for (user, received) in OFFLINE.iter().zip(&mut received_by_users) {
+        // It does not acknowledge.
+        let mut client = TextClient::login_managed(port, user, "");
+        let messages: Vec<_> = (0..UNACKNOWLEDGED).map(|_| read_message(&mut client)).collect();
+        received.add_session(user, &messages);
+    }
+    node.kill();
+    node.start();
+    for ((first, user), received_by_user) in (0_u32..).zip(OFFLINE).zip(&mut received_by_users) {
+        let want: Vec<MessageNumber> = (0_u32..)
             .zip(&acknowledged)
             .flat_map(|(round, count)| (first..*count).step_by(OFFLINE.len()).map(move |n| (round, n)))
             .collect();
-        let received = read_stored(port, user, *want.last().expect("messages"));
+        let messages = read_stored(port, user, *want.last().expect("messages"));
+        received_by_user.add_session(user, &messages);
+        received_by_user.check_ids(user);
+        assert_eq!(received_by_user.repeats, UNACKNOWLEDGED, "{user}");
+        let received = numbers(&messages);
         assert!(received.is_sorted_by(|a, b| a < b), "{user}: not in order, or twice: {received:?}");
         let lost: Vec<_> = want.iter().filter(|number| received.binary_search(number).is_err()).collect();
         assert!(lost.is_empty(), "{user}: {} acknowledged messages are lost: {lost:?}", lost.len());
@@ -229,14 +311,8 @@ const KINDS: [ClientKind; 6] = [
     ClientKind::BoshSilent,
 ];
 
-/// Messages in a text.
-fn messages_in(text: &str) -> impl Iterator<Item = (u32, u32)> {
-    let bodies = text.split("<body>").skip(1).filter_map(|rest| Some(rest.split_once("</body>")?.0));
-    bodies.map(parse_body)
-}
-
 /// Reads and acknowledges until the connection breaks. Returns the messages.
-fn read_and_acknowledge(mut client: TextClient) -> Vec<(u32, u32)> {
+fn read_and_acknowledge(mut client: TextClient) -> Vec<ReceivedMessage> {
     const REQUEST: &str = "<r xmlns='urn:xmpp:sm:3'/>";
     let (mut messages, mut stanzas) = (Vec::new(), 0);
     loop {
@@ -261,7 +337,7 @@ fn read_and_acknowledge(mut client: TextClient) -> Vec<(u32, u32)> {
 }
 
 /// Reads over BOSH until the connection breaks. Returns the messages.
-fn read_over_bosh(mut client: BoshTestClient) -> Vec<(u32, u32)> {
+fn read_over_bosh(mut client: BoshTestClient) -> Vec<ReceivedMessage> {
     let mut messages = Vec::new();
     while let Some(text) = client.one.try_text() {
         assert!(!text.contains("terminate"), "{text}");
@@ -275,7 +351,7 @@ fn read_over_bosh(mut client: BoshTestClient) -> Vec<(u32, u32)> {
 
 /// A recipient's connection during one round.
 enum ConnectedClient {
-    Reader(std::thread::JoinHandle<Vec<(u32, u32)>>),
+    Reader(std::thread::JoinHandle<Vec<ReceivedMessage>>),
     Idle(TextClient),
     BoshIdle(BoshTestClient),
     Gone,
@@ -321,7 +397,7 @@ impl ConnectedClient {
     }
 
     /// What the client has received when the node is dead.
-    fn received(self) -> Vec<(u32, u32)> {
+    fn received(self) -> Vec<ReceivedMessage> {
         match self {
             ConnectedClient::Reader(reader) => reader.join().expect("the reader"),
             ConnectedClient::Idle(mut client) => {
@@ -339,29 +415,44 @@ impl ConnectedClient {
     }
 }
 
-/// Reads all stored messages: these must be among them. They arrive in order, and each once.
-fn read_missing(port: u16, user: &str, mut missing: BTreeSet<(u32, u32)>) {
-    // A message that arrives follows all that are stored.
-    const LAST: (u32, u32) = (u32::MAX, 0);
-    let mut last = None;
-    let mut client = TextClient::login(port, user);
-    client.send(&format!(
-        "<presence/><message to='{user}@{DOMAIN}' type='chat'><body>{} {}</body></message>",
-        LAST.0, LAST.1
-    ));
-    loop {
-        client.read_to("<body>");
-        let number = parse_body(&client.read_to("</body>"));
-        if number == LAST {
-            break;
+/// What one user must still receive, and what it has received.
+#[derive(Default)]
+struct ConnectedRecipient {
+    /// Acknowledged to the sender and not received.
+    missing: BTreeSet<MessageNumber>,
+    received: ReceivedByUser,
+}
+
+impl ConnectedRecipient {
+    fn add_session(&mut self, user: &str, messages: &[ReceivedMessage]) {
+        self.received.add_session(user, messages);
+        for message in messages {
+            self.missing.remove(&message.number);
         }
-        assert!(last < Some(number), "{user}: not in order, or twice: {number:?} after {last:?}");
-        last = Some(number);
-        missing.remove(&number);
     }
-    assert!(missing.is_empty(), "{user}: acknowledged messages are lost: {missing:?}");
-    client.send("</stream:stream>");
-    client.read_to("</stream:stream>");
+
+    /// Reads all stored messages: the missing ones must be among them. They arrive in order, and each once.
+    fn read_missing(&mut self, port: u16, user: &str) {
+        // The round of a message that arrives after all that are stored. Its number is that of the session.
+        const LAST: u32 = u32::MAX;
+        let number = u32::try_from(self.received.ids.len()).expect("a small number");
+        let mut client = TextClient::login(port, user);
+        client.send(&format!(
+            "<presence/><message to='{user}@{DOMAIN}' type='chat'><body>{LAST} {number}</body></message>"
+        ));
+        let mut messages = Vec::new();
+        while messages.last().is_none_or(|last: &ReceivedMessage| last.number != (LAST, number)) {
+            messages.push(read_message(&mut client));
+        }
+        let mut arrived = numbers(&messages);
+        arrived.retain(|(round, _)| *round < LAST);
+        assert!(arrived.is_sorted_by(|a, b| a < b), "{user}: not in order, or twice: {arrived:?}");
+        self.add_session(user, &messages);
+        let missing = &self.missing;
+        assert!(missing.is_empty(), "{user}: acknowledged messages are lost: {missing:?}");
+        client.send("</stream:stream>");
+        client.read_to("</stream:stream>");
+    }
 }
 
 #[test]
@@ -371,11 +462,11 @@ fn messages_to_online_detached_and_slow_users_that_were_acknowledged_survive_twe
     let listener =
         format!("[[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\nallow_plain_without_tls = true\n");
     let (mut node, port) = node_with_accounts("crashes-connected", &users, &listener);
-    let mut missing: [BTreeSet<(u32, u32)>; CONNECTED.len()] = Default::default();
+    let mut recipients: [ConnectedRecipient; CONNECTED.len()] = Default::default();
     for round in 0..KILLS {
         node.start();
-        for (user, missing) in CONNECTED.iter().zip(&mut missing) {
-            read_missing(port, user, std::mem::take(missing));
+        for (user, recipient) in CONNECTED.iter().zip(&mut recipients) {
+            recipient.read_missing(port, user);
         }
         let clients: Vec<ConnectedClient> = CONNECTED
             .iter()
@@ -383,20 +474,25 @@ fn messages_to_online_detached_and_slow_users_that_were_acknowledged_survive_twe
             .map(|(user, kind)| ConnectedClient::connect([port, http], user, kind))
             .collect();
         let acknowledged = kill_under_load(&mut node, port, round, &CONNECTED, kill_at(round));
-        for ((first, client), missing) in (0_u32..).zip(clients).zip(&mut missing) {
+        for ((first, client), recipient) in (0_u32..).zip(clients).zip(&mut recipients) {
+            let user = CONNECTED[first as usize];
             let received = client.received();
-            let of_round: Vec<_> = received.iter().filter(|(of, _)| *of == round).collect();
-            assert!(of_round.is_sorted(), "{}: not in order: {of_round:?}", CONNECTED[first as usize]);
+            let of_round: Vec<_> =
+                numbers(&received).into_iter().filter(|(of_round, _)| *of_round == round).collect();
+            assert!(of_round.is_sorted(), "{user}: not in order: {of_round:?}");
             let sent = (first..acknowledged).step_by(CONNECTED.len()).map(|number| (round, number));
-            missing.extend(sent);
-            for message in &received {
-                missing.remove(message);
-            }
+            recipient.missing.extend(sent);
+            recipient.add_session(user, &received);
         }
     }
     node.start();
-    for (user, missing) in CONNECTED.iter().zip(missing) {
-        read_missing(port, user, missing);
+    for ((user, kind), recipient) in CONNECTED.iter().zip(KINDS).zip(&mut recipients) {
+        recipient.read_missing(port, user);
+        recipient.received.check_ids(user);
+        // Without an acknowledgement they are delivered again.
+        let repeats = recipient.received.repeats;
+        assert!(repeats > 0 || !matches!(kind, ClientKind::Silent), "{user}: no message was repeated");
+        println!("{user} ({kind:?}): {} messages, {repeats} of them repeated", recipient.received.ids.len());
     }
     node.stop();
 }
