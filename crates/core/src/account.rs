@@ -97,6 +97,8 @@ pub struct PeerSession {
     pub resource: Box<str>,
     /// Its priority, if it is available.
     pub priority: Option<i8>,
+    /// Whether it has no connection and may be resumed.
+    pub is_detached: bool,
     /// Its [`crate::session::flags`].
     pub flags: u64,
     /// When it was bound, in milliseconds since 1970, by the clock of its node.

@@ -148,7 +148,7 @@ impl Node {
     }
 
     /// Detaches a session whose connection was lost. True if it may be resumed; see [`Outbox::detach`].
-    pub fn detach_session(&self, session: &Session) -> bool {
+    pub fn detach_session(self: &Arc<Self>, session: &Session) -> bool {
         self.keep_detached_rates(session);
         let limits = self.limits().outbox();
         let room = AdmissionContext {
@@ -156,7 +156,8 @@ impl Node {
             backlog: Some((&self.backlog, session.bare())),
             bypass_budgets: false,
         };
-        session.outbox.detach(self.seconds(), Some(&room))
+        let is_resumable = session.outbox.detach(self.seconds(), Some(&room));
+        is_resumable.then(|| self.report_sessions(&session.account)).is_some()
     }
 
     /// Must be called when everything that was dequeued from an outbox is written.

@@ -7,7 +7,7 @@
 //! ```text
 //! octets  field           all numbers big-endian; for each session
 //! 2 + n   resource        length, text
-//! 1       state           bit 0: available
+//! 1       state           bit 0: available; bit 1: detached
 //! 1       priority
 //! 8       flags           [`throng_core::session::flags`]
 //! 8       bound at        milliseconds since 1970
@@ -19,7 +19,7 @@
 //! # Pitfalls
 //!
 //! Reports are sent under the account's lock, so the last one is current. One that does not fit into the queue of a node is sent
-//! again when there is room (`presence_resync.rs`).
+//! again when there is room (`due_presence.rs`).
 //!
 //! A client that reconnects to another node at once loses its new session if the clock of that node is behind. Clocks must
 //! differ by less than the time of a reconnection.
@@ -46,6 +46,7 @@ const MAX_BYTES: usize = 128 << 10;
 /// address, also those that are bound after it.
 const MAX_CLOCK_DIFFERENCE: u64 = 5 * 60 * 1000;
 const AVAILABLE: u8 = 1;
+const DETACHED: u8 = 2;
 
 /// A report.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,6 +59,7 @@ impl SessionReport {
         let session = |session: &Arc<Session>| PeerSession {
             resource: session.resource().into(),
             priority: session.priority(),
+            is_detached: session.outbox.is_detached(),
             flags: session.flags.get(),
             bound_at: session.bound_at,
         };
@@ -67,7 +69,8 @@ impl SessionReport {
 
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for PeerSession { resource, priority, flags, bound_at } in self.sessions.iter().take(MAX_SESSIONS) {
+        for session in self.sessions.iter().take(MAX_SESSIONS) {
+            let PeerSession { resource, priority, is_detached, flags, bound_at } = session;
             // A resource has at most 1 023 octets.
             let Ok(length) = u16::try_from(resource.len()) else { continue };
             if out.len() + 20 + resource.len() > MAX_BYTES {
@@ -75,7 +78,8 @@ impl SessionReport {
             }
             out.extend(length.to_be_bytes());
             out.extend(resource.as_bytes());
-            out.push(if priority.is_some() { AVAILABLE } else { 0 });
+            let available = if priority.is_some() { AVAILABLE } else { 0 };
+            out.push(available | if *is_detached { DETACHED } else { 0 });
             out.extend(priority.unwrap_or_default().to_be_bytes());
             out.extend(flags.to_be_bytes());
             out.extend(bound_at.to_be_bytes());
@@ -97,13 +101,14 @@ impl SessionReport {
             let (&[state, priority], rest) = rest.split_first_chunk()?;
             let (flags, rest) = rest.split_first_chunk()?;
             let (bound_at, rest) = rest.split_first_chunk()?;
-            if state & !AVAILABLE != 0 || resource.is_empty() {
+            if state & !(AVAILABLE | DETACHED) != 0 || resource.is_empty() {
                 return None;
             }
             let resource: Box<str> = std::str::from_utf8(resource).ok()?.into();
             report.sessions.push(PeerSession {
                 resource,
                 priority: (state & AVAILABLE != 0).then_some(i8::from_be_bytes([priority])),
+                is_detached: state & DETACHED != 0,
                 flags: u64::from_be_bytes(*flags),
                 bound_at: u64::from_be_bytes(*bound_at),
             });
@@ -121,7 +126,8 @@ fn available_resources(peer: &PeerSessions) -> Vec<Box<str>> {
 
 impl ClusteredNode<'_> {
     /// Reports the sessions of an account to the other nodes that have sessions of it. Must be called after a change of
-    /// their number, of an availability, of a priority, or of [`throng_core::session::flags::CARBONS`].
+    /// their number, of an availability, of a priority, of [`throng_core::session::flags::CARBONS`], and after a session was
+    /// detached or resumed.
     pub(super) fn report_sessions(&self, account: &Account) {
         let own = self.cluster.node();
         let location = self.cluster.locate(account.hash, address_number(account));
@@ -318,6 +324,7 @@ mod tests {
         let session = |resource: &str, priority, flags| PeerSession {
             resource: resource.into(),
             priority,
+            is_detached: priority.is_some(),
             flags,
             bound_at: u64::MAX - 1,
         };
@@ -331,7 +338,7 @@ mod tests {
             assert_eq!(SessionReport::decode(&octets[..length]), None, "{length}");
         }
         let mut undefined = octets.clone();
-        undefined[9] |= 2;
+        undefined[9] |= 4;
         assert_eq!(SessionReport::decode(&undefined), None);
         assert_eq!(SessionReport::decode(&octets.repeat(MAX_SESSIONS)), None, "bounded");
     }

@@ -238,6 +238,7 @@ pub(crate) fn resume(
             }
             Ok(handled) => {
                 node.metrics.sessions_resumed.inc();
+                node.report_sessions(&session.account);
                 node.remove_delivered_backups(&session);
                 // XEP-0352, section 4.2: a resumed stream is active.
                 session.flags.clear(flags::INACTIVE);

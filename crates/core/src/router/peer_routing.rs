@@ -296,7 +296,8 @@ impl Node {
     }
 
     /// Reports the sessions of an account to the other nodes that have sessions of it. Must be called after a change of
-    /// their number, of an availability, of a priority, or of [`crate::session::flags::CARBONS`].
+    /// their number, of an availability, of a priority, or of [`crate::session::flags::CARBONS`], and after a session was
+    /// detached or resumed.
     pub fn report_sessions(self: &Arc<Self>, account: &Account) {
         if let Some(peers) = self.peers() {
             peers.report_sessions(self, account);

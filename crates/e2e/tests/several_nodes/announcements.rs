@@ -3,6 +3,7 @@
 
 use jid::Jid;
 use testkit::{NodeClient, TestNodes};
+use throng_core::session::StreamManagementTerms;
 
 use crate::observed_features;
 
@@ -162,6 +163,24 @@ fn the_message_of_the_day_reaches_the_preferred_session_of_a_user_on_whichever_n
         let received = sessions.each_ref().map(|session| headlines(session, "Globe"));
         assert_eq!((received.iter().sum::<usize>(), received[receives]), (1, 1), "{priorities:?}");
     }
+}
+
+/// A detached session may never be resumed, and the account has then seen the message.
+#[test]
+fn a_detached_session_gets_no_message_of_the_day_while_another_is_connected_on_another_node() {
+    let (nodes, bard) = cluster(&["juliet"]);
+    let [phone, desktop] = [(1, 5), (2, 1)].map(|(node, priority)| {
+        let client = nodes.node(node).connect("juliet", ["", "phone", "desktop"][node]);
+        client.send(&format!("<presence><priority>{priority}</priority></presence>"));
+        nodes.settle();
+        client
+    });
+    let terms = StreamManagementTerms { resume_seconds: 600, unacked_bytes: 100_000, sm2: false };
+    assert!(phone.session.outbox.enable_management(terms, [0; 16]));
+    assert!(nodes.node(1).node.detach_session(&phone.session));
+    nodes.settle();
+    run(&nodes, &bard, "set-motd", "motd", "Globe");
+    assert_eq!(headlines(&desktop, "Globe"), 1);
 }
 
 #[test]

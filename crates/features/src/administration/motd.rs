@@ -6,9 +6,9 @@
 //! its message, so the chunks of an older message count as empty and need no clearing. Chunks are written
 //! asynchronously: after `kill -9` the most recent recipients see the message again.
 //!
-//! Of several nodes, the one that changes the message notifies the others, which read it again. The node whose session of a user
-//! has the highest priority sends it to this user. Each adds its bits to the stored chunk, and reads that chunk before it sends the message to a user who
-//! becomes available and has no bit here.
+//! Of several nodes, the one that changes the message notifies the others, which read it again. The node with the preferred session of
+//! a user sends it to this user: a connected session before a detached one, then the one of the highest priority. Each adds its bits
+//! to the stored chunk, and reads that chunk before it sends the message to a user who becomes available and has no bit here.
 //!
 //! Long because commands, notices and logins share one state and its bits.
 //!
@@ -30,6 +30,7 @@ use throng_commands::{
     Command, CommandCall, CommandError, CommandField, CommandFieldKind, CommandFuture, CommandOutput,
     CurrentValues, RegisterCommands, TokenScope,
 };
+use throng_core::account::PeerSession;
 use throng_core::feature_notice::NoticeCtx;
 use throng_core::hooks::{AvailableCtx, Flow, HandlerOutcome, Phase};
 use throng_core::session::{ToRewrite, flags};
@@ -521,12 +522,12 @@ impl DomainMotd {
 /// Whether a session on another node is preferred to this one, which is the best of the account here. Nodes that know of each other
 /// decide the same.
 fn is_preferred_elsewhere(node: &Node, account: &Account, best: &Session) -> bool {
-    let here = (best.priority(), node.cluster.node());
+    let here = (!best.outbox.is_detached(), best.priority(), node.cluster.node());
     account.with(|state| {
+        let accepts = |session: &&PeerSession| session.priority.is_some_and(|priority| priority >= 0);
         let mut elsewhere = state.peers().iter().flat_map(|peer| {
-            peer.sessions
-                .iter()
-                .map(move |session| (session.priority.filter(|priority| *priority >= 0), peer.node))
+            let sessions = peer.sessions.iter().filter(accepts);
+            sessions.map(move |session| (!session.is_detached, session.priority, peer.node))
         });
         elsewhere.any(|there| there > here)
     })
