@@ -113,6 +113,8 @@ pub struct Metrics {
     pub events_blocked_on_store: Counter,
     /// Recipients that this node refused to another one, because it does not have them.
     pub cluster_refused: Counter,
+    /// Times that what was due for another node was discarded, so that all presence is exchanged with it again.
+    pub cluster_resyncs: Counter,
     /// Envelopes with stanzas that could not be queued for another node, by reason.
     pub cluster_not_queued: CountFamily<1>,
     /// Stanzas that found a full lane, by source.
@@ -180,6 +182,7 @@ impl Metrics {
             stanzas_blocked_on_store: Counter::default(),
             events_blocked_on_store: Counter::default(),
             cluster_refused: Counter::default(),
+            cluster_resyncs: Counter::default(),
             lanes_full: CountFamily::counter(["source"], &StanzaSource::ALL.map(|source| [source.as_str()])),
             cluster_not_queued: CountFamily::counter(
                 ["reason"],
@@ -261,6 +264,11 @@ impl Metrics {
                 "throng_cluster_recipients_refused",
                 "Recipients of stanzas from other nodes that have no session here; their stanzas return to the other node",
                 &self.cluster_refused,
+            ),
+            (
+                "throng_cluster_resyncs",
+                "Times that too much presence was due for another node, which did not handle it, so that all presence is exchanged with it again",
+                &self.cluster_resyncs,
             ),
         ] {
             registry.register(name, help, counter.clone());

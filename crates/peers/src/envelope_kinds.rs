@@ -27,6 +27,8 @@ pub(crate) const NODE_QUERY: EnvelopeKind = EnvelopeKind::Engine(9);
 pub(crate) const NODE_QUERY_ANSWER: EnvelopeKind = EnvelopeKind::Engine(10);
 /// A notice of a feature.
 pub(crate) const NOTICE: EnvelopeKind = EnvelopeKind::Engine(11);
+/// The sender has discarded what was due for the receiver (`presence_resync.rs`).
+pub(crate) const RESYNC: EnvelopeKind = EnvelopeKind::Engine(12);
 
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
@@ -41,6 +43,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         NODE_QUERY => "query",
         NODE_QUERY_ANSWER => "query answer",
         NOTICE => "notice",
+        RESYNC => "resync",
         MULTICAST => "multicast",
         other => other.as_str(),
     }
@@ -63,6 +66,7 @@ mod tests {
             NODE_QUERY,
             NODE_QUERY_ANSWER,
             NOTICE,
+            RESYNC,
             MULTICAST,
         ];
         assert_eq!(

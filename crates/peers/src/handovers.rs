@@ -38,7 +38,7 @@ use super::home::PeerState;
 use crate::ClusteredNode;
 
 /// Octets of presence that one node has not settled: half of the queue, so that presence never takes the room of messages.
-/// Further presence becomes due (`presence_resync.rs`).
+/// Further presence becomes due (`due_presence.rs`).
 const MAX_PRESENCE_OCTETS: usize = 2 << 20;
 
 /// Seconds after which a hand-over that its node has not settled is given up: longer than the detection of a lost node, and than

@@ -37,11 +37,12 @@ use throng_core::router::peer_routing::{address_number, envelope_class};
 use throng_core::router::{HandedOver, HomeDecision, RoutingWork, StanzaOrigin};
 use throng_core::shared_stanza::{QueueClass, SharedStanza};
 
+use super::due_presence::DuePresence;
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{AccountReads, RecentlyStored};
 use super::lost_peers::EndedSubscriptions;
 use super::node_queries::{NodeQueries, ReceivedNodeQueries};
-use super::presence_resync::{AccountReading, DuePresence};
+use super::presence_resync::{AccountPass, Resync};
 use crate::ClusteredNode;
 use crate::envelope_kinds::COPY;
 
@@ -76,7 +77,9 @@ pub(super) struct PeerState {
     /// What nodes must receive again.
     pub(super) due_presence: DuePresence,
     /// Reading of all accounts after the loss of a node.
-    pub(super) account_reading: AccountReading,
+    pub(super) account_reading: AccountPass,
+    /// Exchange of all presence with other nodes.
+    pub(super) resync: Resync,
     /// Subscriptions that ended a moment ago.
     pub(super) ended_subscriptions: EndedSubscriptions,
     /// Accounts that are being read because another node changed them.

@@ -22,7 +22,7 @@ use super::home::read_stanza;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
     COPY, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, PRESENCE, PRESENCE_REQUEST, PROBE,
-    PROBE_ANSWER, PUSH,
+    PROBE_ANSWER, PUSH, RESYNC,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -147,6 +147,10 @@ impl ClusteredNode<'_> {
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),
             NODE_QUERY_ANSWER => self.on_node_query_answer(from, &envelope.bytes),
             NOTICE => self.on_notice(envelope),
+            RESYNC => {
+                self.on_resync(from);
+                true
+            }
             MESSAGE_STORED => {
                 for recipient in &envelope.recipients {
                     if let Recipient::Address(jid) = recipient {
@@ -216,6 +220,7 @@ impl Inbox for ClusterInbox {
             | NODE_QUERY
             | NODE_QUERY_ANSWER
             | NOTICE
+            | RESYNC
             | MESSAGE_STORED => {
                 if !node.receive_unrouted(from, &envelope) {
                     node.note_violation(from, PeerViolation::Payload);

@@ -10,7 +10,8 @@
 //! * `peer_sessions`: reports of the sessions of an account that is connected to several nodes.
 //! * `peer_presence`, `presence_of_account`, `peer_push`, `peer_multicast`: what goes to several sessions.
 //! * `message_copies`: messages that sessions on several nodes have.
-//! * `presence_resync`, `lost_peers`: nodes that were cut off, and nodes that are gone.
+//! * `due_presence`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
+//!   that are gone.
 //! * `invalidation`: changes of accounts; `node_queries`: numbers of all nodes; `notices`: messages of features.
 //!
 //! RFC 6121, sections 4 and 8, for accounts with sessions on several nodes. Tests build nodes over the memory bus (`testkit`).
@@ -20,6 +21,7 @@
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
+mod due_presence;
 mod envelope_kinds;
 mod handovers;
 mod home;

@@ -199,7 +199,7 @@ impl ClusteredNode<'_> {
 
     /// The sessions of an account here receive `unavailable` for all its resources, and then the presence of those that are left.
     /// For a node whose presence may have arrived before its report.
-    fn withdraw_other_resources(&self, account: &Arc<Account>) {
+    pub(super) fn withdraw_other_resources(&self, account: &Arc<Account>) {
         let Some(stanza) = unavailable(account.jid.as_ref()) else { return };
         self.send_to_available(account, &stanza);
         let presences: Vec<SharedStanza> = account

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! All three are retained until the other node has handled them. What its queue refuses becomes due
-//! (`presence_resync.rs`).
+//! (`due_presence.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,205 +1,112 @@
 //! Resynchronisation of another node: presence after it was cut off, and presence, session reports and changes of accounts
 //! after its queue was full.
 //!
-//! The state of an account is due, not a sequence of stanzas, so an account is due at most once for each node. Accounts are
-//! sent one by one until the queue to that node is full: changes of accounts first, because sessions may have to end. Sending
-//! continues when that node has handled some of them, and once a second.
+//! What is due (`due_presence.rs`) is sent one by one until the queue to that node is full. Sending continues when that node has
+//! handled some of it, and once a second.
 //!
 //! A node that was cut off has also missed what changed accounts meanwhile: accounts that are connected here are read
 //! again before their presence is sent, since their rosters decide who receives it.
 //!
+//! If too much was due for a node, both nodes repeat for all accounts that are connected to them what they do at a login: an account
+//! is read again, its contacts are withdrawn, and their presence is requested. That goes on only while little is due for any
+//! node, so that it does not discard anything itself.
+//!
 //! Not implemented: directed presence (RFC 6121, section 4.6) after a partition.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::sync::Arc;
 
 use base::lock::LeafMutex;
 use base::spawn::yield_now;
-use cluster::{Claim, EnvelopeKind, NodeId, RefusalReason};
+use cluster::{Claim, Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason};
 use jid::Jid;
-use store::{AddressId, Subscription};
-use throng_core::account::Account;
+use store::{AddressId, StoreError, Subscription};
+use throng_core::account::{Account, Contact};
 use throng_core::session::Session;
 
+use super::due_presence::{DueAccount, DueItem};
+use super::peer_presence::unavailable;
 use crate::ClusteredNode;
+use crate::envelope_kinds::RESYNC;
 
-/// What is due for a node.
-enum DueItem {
-    /// An account changed in the store.
-    Change(Jid, EnvelopeKind),
-    /// The sessions of an account.
-    Report(Jid),
-    Account(DueAccount),
-    /// The session requests presence from that node.
-    Prober(Weak<Session>),
-}
-
-/// An account whose presence is due.
-struct DueAccount {
-    account: Arc<Account>,
-    /// Contacts may show resources that are gone, so all are withdrawn first.
-    withdraws: bool,
-}
-
+/// Whether a pass over all accounts is running. What happens meanwhile repeats it once.
 #[derive(Default)]
-struct DueForNode {
-    changes: BTreeMap<Jid, Vec<EnvelopeKind>>,
-    reports: BTreeSet<Jid>,
-    accounts: BTreeMap<AddressId, DueAccount>,
-    /// By address in memory.
-    probers: BTreeMap<usize, Weak<Session>>,
-    running: bool,
-    /// The queue may have room again since the last attempt.
-    again: bool,
-}
-
-/// Whether accounts are being read again. Nodes that are lost meanwhile repeat it once.
-#[derive(Default)]
-pub(super) struct AccountReading(LeafMutex<ReadingState>);
+pub(super) struct AccountPass(LeafMutex<PassState>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ReadingState {
+enum PassState {
     #[default]
     Idle,
     Running,
     RunningAndDue,
 }
 
-impl AccountReading {
+impl AccountPass {
     /// Whether the caller must begin.
     fn begin(&self) -> bool {
         let mut state = self.0.lock();
-        let begins = *state == ReadingState::Idle;
-        *state = if begins { ReadingState::Running } else { ReadingState::RunningAndDue };
+        let begins = *state == PassState::Idle;
+        *state = if begins { PassState::Running } else { PassState::RunningAndDue };
         begins
     }
 
     /// A pass is over. Whether the caller must begin another one.
     fn repeats(&self) -> bool {
         let mut state = self.0.lock();
-        let repeats = *state == ReadingState::RunningAndDue;
-        *state = if repeats { ReadingState::Running } else { ReadingState::Idle };
+        let repeats = *state == PassState::RunningAndDue;
+        *state = if repeats { PassState::Running } else { PassState::Idle };
         repeats
     }
 }
 
-/// What is due, by node.
+/// Nodes with which everything must be exchanged again.
 #[derive(Default)]
-pub(super) struct DuePresence(LeafMutex<BTreeMap<NodeId, DueForNode>>);
+struct ResyncNodes {
+    /// What was due for them was discarded here.
+    discarded_for: BTreeSet<NodeId>,
+    /// They have discarded what was due for this node.
+    missed_from: BTreeSet<NodeId>,
+}
 
-impl DuePresence {
-    fn add(&self, node: NodeId, account: &Arc<Account>, withdraws: bool) {
-        // Users without an account have no contacts.
-        if account.id != AddressId::UNASSIGNED {
-            let mut nodes = self.0.lock();
-            let due = nodes.entry(node).or_default().accounts.entry(account.id);
-            due.or_insert_with(|| DueAccount { account: account.clone(), withdraws }).withdraws |= withdraws;
-        }
-    }
-
-    fn add_prober(&self, node: NodeId, session: Weak<Session>) {
-        let mut nodes = self.0.lock();
-        nodes.entry(node).or_default().probers.insert(session.as_ptr().addr(), session);
-    }
-
-    fn add_report(&self, node: NodeId, account: Jid) {
-        self.0.lock().entry(node).or_default().reports.insert(account);
-    }
-
-    fn add_change(&self, node: NodeId, account: Jid, kind: EnvelopeKind) {
-        let mut nodes = self.0.lock();
-        let kinds = nodes.entry(node).or_default().changes.entry(account).or_default();
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
-
-    /// The nodes for which something is due.
-    fn nodes(&self) -> Vec<NodeId> {
-        self.0.lock().keys().copied().collect()
-    }
-
-    /// Whether the caller must start a task. A task that is running tries again instead.
-    fn begin(&self, node: NodeId) -> bool {
-        match self.0.lock().get_mut(&node) {
-            Some(due) if due.running => {
-                due.again = true;
-                false
-            }
-            Some(due) => {
-                due.running = true;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn next(&self, node: NodeId) -> Option<DueItem> {
-        let mut nodes = self.0.lock();
-        let due = nodes.get_mut(&node)?;
-        due.again = false;
-        if let Some(mut changes) = due.changes.first_entry() {
-            let kind = changes.get_mut().pop();
-            let account = changes.key().clone();
-            if changes.get().is_empty() {
-                changes.remove();
-            }
-            if let Some(kind) = kind {
-                return Some(DueItem::Change(account, kind));
-            }
-        }
-        if let Some(account) = due.reports.pop_first() {
-            return Some(DueItem::Report(account));
-        }
-        if let Some((_, account)) = due.accounts.pop_first() {
-            return Some(DueItem::Account(account));
-        }
-        let prober = due.probers.pop_first().map(|(_, session)| DueItem::Prober(session));
-        if prober.is_none() {
-            nodes.remove(&node);
-        }
-        prober
-    }
-
-    /// Returns what the queue did not accept. True if it must be tried again immediately.
-    fn put_back(&self, node: NodeId, item: DueItem) -> bool {
-        match item {
-            DueItem::Change(account, kind) => self.add_change(node, account, kind),
-            DueItem::Report(account) => self.add_report(node, account),
-            DueItem::Account(DueAccount { account, withdraws }) => self.add(node, &account, withdraws),
-            DueItem::Prober(session) => self.add_prober(node, session),
-        }
-        let mut nodes = self.0.lock();
-        nodes.get_mut(&node).is_some_and(|due| {
-            due.running = std::mem::take(&mut due.again);
-            due.running
-        })
-    }
-
-    pub(super) fn forget_node(&self, node: NodeId) {
-        drop(self.0.lock().remove(&node));
-    }
+/// The exchange with these nodes.
+#[derive(Default)]
+pub(super) struct Resync {
+    pass: AccountPass,
+    nodes: LeafMutex<ResyncNodes>,
 }
 
 impl ClusteredNode<'_> {
     /// Contacts on `node` did not receive presence of this account: they receive all of it as soon as there is room.
     pub(super) fn presence_is_due(&self, node: NodeId, account: &Arc<Account>) {
-        self.state.due_presence.add(node, account, true);
+        let fits = self.state.due_presence.add_account(node, account, true);
+        self.note_discarded(node, fits);
     }
 
     /// `node` did not receive the probe of this session.
     pub(super) fn probe_is_due(&self, node: NodeId, session: &Arc<Session>) {
-        self.state.due_presence.add_prober(node, Arc::downgrade(session));
+        let fits = self.state.due_presence.add_prober(node, Arc::downgrade(session));
+        self.note_discarded(node, fits);
     }
 
     /// `node` did not receive the report of this account's sessions.
     pub(super) fn report_is_due(&self, node: NodeId, account: &Jid) {
-        self.state.due_presence.add_report(node, account.clone());
+        let fits = self.state.due_presence.add_report(node, account.clone());
+        self.note_discarded(node, fits);
     }
 
     /// `node` did not receive that this account changed in the store.
     pub(super) fn change_is_due(&self, node: NodeId, account: Jid, kind: EnvelopeKind) {
-        self.state.due_presence.add_change(node, account, kind);
+        let fits = self.state.due_presence.add_change(node, account, kind);
+        self.note_discarded(node, fits);
+    }
+
+    /// Counts that what was due for a node was discarded, unless it fits.
+    fn note_discarded(&self, node: NodeId, fits: bool) {
+        if !fits {
+            self.metrics.cluster_resyncs.inc();
+            tracing::warn!(%node, "too much is due for a node that does not handle it; presence will be exchanged with it again");
+        }
     }
 
     /// Sends what is due for all nodes. Called by the sweep.
@@ -238,10 +145,11 @@ impl ClusteredNode<'_> {
 
     fn send_due_item(&self, to: NodeId, item: &DueItem) -> Result<(), RefusalReason> {
         match item {
+            DueItem::Resync => self.announce_resync(to),
             DueItem::Change(account, kind) => self.send_change_of_account(to, account.clone(), *kind),
             DueItem::Report(account) => self.report_again(to, account.as_ref()),
             // All sessions may have ended since, and others begun.
-            DueItem::Account(DueAccount { account, withdraws }) => {
+            DueItem::Account(DueAccount { account, withdraws, .. }) => {
                 match self.routing_table.find_by_id(account.hash, account.id) {
                     Some(connected) => self.send_presence_of(&connected, to, *withdraws),
                     None => self.send_presence_of(account, to, *withdraws),
@@ -337,85 +245,115 @@ impl ClusteredNode<'_> {
                 })
             });
         if concerned {
-            self.state.due_presence.add(from, account, false);
+            let fits = self.state.due_presence.add_account(from, account, false);
+            self.note_discarded(from, fits);
         }
+    }
+
+    /// Tells a node that what was due for it was discarded.
+    fn announce_resync(&self, to: NodeId) -> Result<(), RefusalReason> {
+        let own = self.cluster.node();
+        let envelope = Envelope::new(RESYNC, EnvelopeClass::Control, own, Vec::new(), Vec::new());
+        self.cluster.deliver(to, envelope).map_err(|refused| refused.reason)?;
+        self.resynchronise(|nodes| nodes.discarded_for.insert(to));
+        Ok(())
+    }
+
+    /// Another node has discarded what was due for this one.
+    pub(super) fn on_resync(&self, from: NodeId) {
+        self.read_accounts_again();
+        self.resynchronise(|nodes| nodes.missed_from.insert(from));
+    }
+
+    /// Begins an exchange with the nodes that `add` adds.
+    fn resynchronise(&self, add: impl FnOnce(&mut ResyncNodes) -> bool) {
+        add(&mut self.state.resync.nodes.lock());
+        if !self.state.resync.pass.begin() {
+            return;
+        }
+        let node = self.owned();
+        let task = async move {
+            let node = node.view();
+            loop {
+                let nodes = std::mem::take(&mut *node.state.resync.nodes.lock());
+                node.exchange_all(&nodes).await;
+                if !node.state.resync.pass.repeats() {
+                    return;
+                }
+            }
+        };
+        self.spawner.spawn("presence of all accounts", Box::pin(task));
+    }
+
+    async fn exchange_all(&self, nodes: &ResyncNodes) {
+        for shard in 0..self.routing_table.shard_count() {
+            let mut accounts = Vec::new();
+            self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
+            for account in accounts.iter().filter(|account| account.id != AddressId::UNASSIGNED) {
+                poll_fn(|cx| self.state.due_presence.poll_room(cx)).await;
+                if !nodes.discarded_for.is_empty() {
+                    self.report_sessions(account);
+                }
+                for session in account.sessions().iter().filter(|session| session.is_available()) {
+                    for node in &nodes.discarded_for {
+                        if self.probe_on(session, *node).is_err() {
+                            self.probe_is_due(*node, session);
+                        }
+                    }
+                }
+                if !nodes.missed_from.is_empty()
+                    && let Err(error) = self.request_all_presence(account, &nodes.missed_from).await
+                {
+                    tracing::warn!(account = %account.jid, %error, "contacts may be shown as available that are not");
+                }
+                yield_now().await;
+            }
+        }
+    }
+
+    /// Withdraws what the sessions of an account have received from other nodes, and requests it again.
+    async fn request_all_presence(
+        &self,
+        account: &Arc<Account>,
+        missed_from: &BTreeSet<NodeId>,
+    ) -> Result<(), StoreError> {
+        account.with(|state| state.may_have_offline_messages = true);
+        self.deliver_stored_as_home(account, None);
+        if account.with(|state| state.peers().iter().any(|peer| missed_from.contains(&peer.node))) {
+            self.withdraw_other_resources(account);
+        }
+        let contacts: Vec<Contact> = account.with(|state| {
+            let of = |contact: &&Contact| contact.subscription.contains(Subscription::TO);
+            state.contacts().iter().filter(of).filter(|contact| !contact.is_foreign).copied().collect()
+        });
+        if contacts.is_empty() || !account.sessions().iter().any(|session| session.is_available()) {
+            return Ok(());
+        }
+        let ids: Vec<AddressId> = contacts.iter().map(|contact| contact.id).collect();
+        for (_, contact) in self.stores.addresses.resolve(&ids).await? {
+            if !account.blocks(contact.as_ref())
+                && let Some(stanza) = unavailable(contact.as_ref())
+            {
+                self.send_to_available(account, &stanza);
+                self.send_presence_of_contact_here(account, contact.as_ref());
+            }
+        }
+        for session in account.sessions().iter().filter(|session| session.is_available()) {
+            self.probe_contacts(session, &contacts);
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::InvalidationSubject;
-    use throng_core::host::Host;
-    use throng_core::router::routing_table::RoutingTable;
-
-    fn account(number: u32) -> Arc<Account> {
-        let host = Host::new(jid::Jid::parse("example.com").unwrap(), Arc::default());
-        let table = RoutingTable::new(cluster::AddressHasher::new([1; 16]));
-        let jid = jid::Jid::parse("juliet@example.com").unwrap();
-        let host = throng_core::domains::CurrentHost::new(Arc::new(host));
-        Arc::new(Account::new(AddressId::new(number).unwrap(), jid, host, &table))
-    }
 
     #[test]
-    fn an_account_is_due_once_for_each_node_and_waits_for_room() {
-        let due = DuePresence::default();
-        let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
-        let (one, two) = (account(1), account(2));
-        assert!(!due.begin(a), "nothing is due");
-        for withdraws in [false, true, false] {
-            due.add(a, &one, withdraws);
-        }
-        due.add(a, &two, false);
-        due.add(b, &two, false);
-        assert!(due.begin(a) && !due.begin(a), "one task for each node");
-        let first = due.next(a).unwrap();
-        assert!(matches!(&first, DueItem::Account(DueAccount { withdraws: true, .. })));
-        assert!(!due.put_back(a, first), "the queue is full");
-        assert!(due.begin(a), "it has room again");
-        let first = due.next(a).unwrap();
-        assert!(!due.begin(a));
-        assert!(due.put_back(a, first), "it had room again before the task ended");
-        let rest: Vec<DueItem> = std::iter::from_fn(|| due.next(a)).collect();
-        assert_eq!(rest.len(), 2);
-        assert!(!due.begin(a) && due.begin(b));
-        due.forget_node(b);
-        assert!(due.0.lock().is_empty());
-    }
-
-    #[test]
-    fn nodes_that_are_lost_during_a_pass_over_all_accounts_cause_one_more() {
-        let reading = AccountReading::default();
-        assert!(reading.begin() && !reading.begin() && !reading.begin());
-        assert!(reading.repeats() && !reading.repeats());
-        assert!(reading.begin());
-    }
-
-    #[test]
-    fn changes_of_accounts_are_due_once_each_and_before_anything_else() {
-        let due = DuePresence::default();
-        let (a, one) = (NodeId::new("a").unwrap(), account(1));
-        let [deleted, blocklist] =
-            [InvalidationSubject::Deleted, InvalidationSubject::Blocklist].map(EnvelopeKind::Invalidation);
-        due.add(a, &one, false);
-        for _ in 0..2 {
-            due.add_report(a, one.jid.clone());
-            due.add_change(a, one.jid.clone(), deleted);
-            due.add_change(a, one.jid.clone(), blocklist);
-        }
-        assert_eq!(due.nodes(), [a]);
-        assert!(due.begin(a));
-        let mut kinds = Vec::new();
-        for _ in 0..2 {
-            let Some(DueItem::Change(_, kind)) = due.next(a) else { panic!("a change") };
-            kinds.push(kind);
-        }
-        assert!(kinds.contains(&deleted) && kinds.contains(&blocklist));
-        let report = due.next(a).unwrap();
-        assert!(matches!(report, DueItem::Report(_)));
-        assert!(!due.put_back(a, report));
-        assert!(due.begin(a) && matches!(due.next(a), Some(DueItem::Report(_))));
-        assert!(matches!(due.next(a), Some(DueItem::Account(_))));
-        assert!(due.next(a).is_none() && due.nodes().is_empty());
+    fn what_happens_during_a_pass_over_all_accounts_causes_one_more() {
+        let pass = AccountPass::default();
+        assert!(pass.begin() && !pass.begin() && !pass.begin());
+        assert!(pass.repeats() && !pass.repeats());
+        assert!(pass.begin());
     }
 }

@@ -1,5 +1,8 @@
-//! Presence when a node is lost in the middle of a change: its contacts and the other resources must not show what is gone.
+//! Presence when a node is lost in the middle of a change, or does not handle what it is sent: its contacts and the other
+//! resources must not show what is gone.
 
+use cluster::InvalidationSubject;
+use jid::Jid;
 use testkit::{NodeClient, TestNodes};
 
 use crate::observed_features;
@@ -79,4 +82,64 @@ fn presence_arrives_once_after_an_approval_on_another_node() {
         let available: Vec<_> = from_juliet.filter(|(from, _)| from.ends_with("/b")).collect();
         assert_eq!(available, [("juliet@example.com/b".to_owned(), true)], "{}", client.full());
     }
+}
+
+/// More than may be due for one node.
+const TOO_MUCH: u32 = 70_000;
+
+#[test]
+fn a_node_that_missed_more_than_may_be_due_for_it_shows_the_presence_that_there_is() {
+    let nodes = TestNodes::new(3, &observed_features());
+    for user in ["romeo", "juliet", "nurse", "tybalt", "paris"] {
+        nodes.node(0).create_user(user);
+    }
+    for contact in ["juliet", "nurse", "tybalt"] {
+        nodes.node(0).befriend("romeo", contact);
+    }
+    let romeo = online(&nodes, 1, "romeo", "a");
+    let paris = online(&nodes, 1, "paris", "a");
+    let sender = online(&nodes, 0, "paris", "b");
+    let leaves = online(&nodes, 0, "juliet", "b");
+    let _stays = online(&nodes, 0, "nurse", "b");
+    let _elsewhere = online(&nodes, 2, "tybalt", "c");
+    for client in [&romeo, &paris] {
+        drop(presence(client));
+    }
+    // Nothing passes between the nodes until `settle`.
+    let body = "x".repeat(200_000);
+    for _ in 0..30 {
+        sender.send(&format!("<message to='romeo@example.com' type='chat'><body>{body}</body></message>"));
+    }
+    let node = nodes.node(0);
+    for number in 0..TOO_MUCH {
+        let changed = Jid::parse(&format!("{number}@example.com")).expect("an address");
+        node.node.peer_routing().invalidate(&node.node, changed.as_ref(), InvalidationSubject::Roster);
+    }
+    assert_eq!(node.node.metrics.cluster_resyncs.get(), 1);
+    // These are not remembered.
+    leaves.send("<presence type='unavailable'/>");
+    drop(leaves);
+    let comes = nodes.node(0).connect("juliet", "new");
+    comes.send("<presence/>");
+    let address = Jid::parse("paris@example.com").expect("an address");
+    let disabled = throng_commands::account_admin::set_account_disabled(&node.node, &address, true);
+    node.block_on(disabled).expect("an account");
+    for _ in 0..3 {
+        nodes.settle();
+        nodes.advance(1);
+    }
+    nodes.settle();
+    let mut shown = std::collections::BTreeSet::new();
+    for (from, available) in presence(&romeo) {
+        if available {
+            shown.insert(from);
+        } else {
+            shown.retain(|full: &String| *full != from && !full.starts_with(&format!("{from}/")));
+        }
+    }
+    let expected = ["juliet@example.com/new", "nurse@example.com/b", "tybalt@example.com/c"];
+    assert!(shown.iter().eq(expected), "{shown:?}");
+    assert!(paris.session.is_ended(), "its account is disabled");
+    assert_eq!(nodes.node(0).node.metrics.cluster_resyncs.get(), 1, "once");
+    assert_eq!(nodes.node(1).node.metrics.cluster_resyncs.get(), 0);
 }
