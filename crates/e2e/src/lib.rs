@@ -12,7 +12,6 @@
 pub mod clients;
 pub mod folder;
 pub mod node;
-pub mod ports;
 pub mod process;
 pub mod several_nodes;
 pub mod text_client;
@@ -21,4 +20,5 @@ pub mod wait;
 pub use folder::TempFolder;
 pub use node::NodeProcess;
 pub use process::{KillOnDrop, describe_output, program, signal};
-pub use wait::{poll, wait};
+pub use test_databases::ports;
+pub use wait::{TIMEOUT, poll, wait, wait_for_progress};

@@ -13,7 +13,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 
 use crate::folder::TempFolder;
 use crate::process::{KillOnDrop, describe_output, program, signal};
-use crate::wait::{NODE_TIMEOUT, SLOW_TIMEOUT, poll};
+use crate::wait::{TIMEOUT, poll};
 
 const CONFIG: &str = "throng.toml";
 const LOG: &str = "log";
@@ -112,7 +112,7 @@ impl NodeProcess {
     /// Starts the node and waits until all its ports and its admin socket are open.
     ///
     /// # Panics
-    /// If it ends first, or takes longer than [`SLOW_TIMEOUT`].
+    /// If it ends first, or takes longer than [`TIMEOUT`].
     pub fn start(&mut self) {
         // Appended, to keep the log of the process before a `kill -9`.
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join(LOG)).expect("a log");
@@ -122,18 +122,13 @@ impl NodeProcess {
         command.current_dir(&self.folder).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a log")).stderr(log);
         let mut process = KillOnDrop(command.spawn().expect("throng starts"));
-        let up = poll(SLOW_TIMEOUT, || {
+        let up = poll(TIMEOUT, || {
             if let Some(status) = process.0.try_wait().expect("a child") {
                 panic!("the node ended with {status}:\n{}", self.log_tail());
             }
             (greetings() > before).then_some(())
         });
-        assert!(
-            up.is_some(),
-            "the node is not ready after {} s:\n{}",
-            SLOW_TIMEOUT.as_secs(),
-            self.log_tail()
-        );
+        assert!(up.is_some(), "the node is not ready after {} s:\n{}", TIMEOUT.as_secs(), self.log_tail());
         self.process = Some(process);
     }
 
@@ -153,9 +148,9 @@ impl NodeProcess {
     /// Waits until the log contains this text.
     ///
     /// # Panics
-    /// If it does not within [`NODE_TIMEOUT`].
+    /// If it does not within [`TIMEOUT`].
     pub fn wait_for_log(&self, what: &str) {
-        let seen = poll(NODE_TIMEOUT, || self.log().contains(what).then_some(()));
+        let seen = poll(TIMEOUT, || self.log().contains(what).then_some(()));
         assert!(seen.is_some(), "no {what} in {}", self.log());
     }
 
@@ -179,7 +174,7 @@ impl NodeProcess {
     /// Stops the node with SIGTERM; it must exit with status 0.
     ///
     /// # Panics
-    /// If it is not running, does not end within [`NODE_TIMEOUT`], or ends with another status.
+    /// If it is not running, does not end within [`TIMEOUT`], or ends with another status.
     pub fn stop(&mut self) {
         signal(self.pid(), "TERM");
         let status = self.wait_for_exit();
@@ -199,10 +194,10 @@ impl NodeProcess {
     /// Waits until the node ends for another reason.
     ///
     /// # Panics
-    /// If it does not run, or does not end within [`NODE_TIMEOUT`].
+    /// If it does not run, or does not end within [`TIMEOUT`].
     pub fn wait_for_exit(&mut self) -> ExitStatus {
         let mut process = self.process.take().expect("a running node");
-        let status = poll(NODE_TIMEOUT, || process.0.try_wait().expect("a child"));
+        let status = poll(TIMEOUT, || process.0.try_wait().expect("a child"));
         status.unwrap_or_else(|| panic!("the node does not end:\n{}", self.log_tail()))
     }
 }

@@ -6,10 +6,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Duration;
 
 use sasl::Mechanism;
 use sasl::client::{Gs2, ScramClient};
+
+use crate::wait::TIMEOUT;
 
 /// Domain of the accounts.
 pub const DOMAIN: &str = "chat.test";
@@ -62,7 +63,7 @@ impl TextClient {
     /// If the server does not answer as expected.
     pub fn try_login(port: u16, user: &str) -> Result<TextClient, String> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         let mut client = TextClient { stream, input: String::new() };
         client.open();
         let hash = Mechanism::ScramSha256.hash().expect("a hash");
@@ -112,7 +113,7 @@ impl TextClient {
     /// Text before the pattern.
     ///
     /// # Panics
-    /// If the stream ends first, or after 30 s without text.
+    /// If the stream ends first, or after [`TIMEOUT`] without text.
     pub fn read_to(&mut self, pattern: &str) -> String {
         self.read_to_first(&[pattern]).0
     }
@@ -120,7 +121,7 @@ impl TextClient {
     /// Text before the first of these patterns, and the index of that pattern.
     ///
     /// # Panics
-    /// If the stream ends first, or after 30 s without text.
+    /// If the stream ends first, or after [`TIMEOUT`] without text.
     pub fn read_to_first(&mut self, patterns: &[&str]) -> (String, usize) {
         loop {
             let found = patterns.iter().enumerate().filter_map(|(n, one)| Some((self.input.find(one)?, n)));

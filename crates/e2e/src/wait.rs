@@ -9,10 +9,8 @@ use std::time::Duration;
 
 use base::clock::{Clock, Millis, SystemClock};
 
-/// Timeout for reactions without work.
-pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout for anything on a busy machine.
-pub const SLOW_TIMEOUT: Duration = Duration::from_secs(120);
+/// Timeout for anything that another process does, on a busy machine too. Only a failure takes this long.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
@@ -34,7 +32,31 @@ pub fn poll<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> Option
 /// Polls until there is a value.
 ///
 /// # Panics
-/// If there is none after [`SLOW_TIMEOUT`]; the message names `what`.
+/// If there is none after [`TIMEOUT`]; the message names `what`.
 pub fn wait<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    poll(SLOW_TIMEOUT, look).unwrap_or_else(|| panic!("{what}: nothing after {} s", SLOW_TIMEOUT.as_secs()))
+    poll(TIMEOUT, look).unwrap_or_else(|| panic!("{what}: nothing after {} s", TIMEOUT.as_secs()))
+}
+
+/// Polls until there is a value, as long as the error, which describes the progress, changes: so work takes the time that the
+/// machine needs for it.
+///
+/// # Panics
+/// If the progress is the same for [`TIMEOUT`]; the message names `what`.
+pub fn wait_for_progress<T, P: PartialEq + std::fmt::Debug>(
+    what: &str,
+    mut look: impl FnMut() -> Result<T, P>,
+) -> T {
+    let mut last = None;
+    loop {
+        let changed = poll(TIMEOUT, || match look() {
+            Ok(value) => Some(Ok(value)),
+            Err(progress) if last.as_ref() != Some(&progress) => Some(Err(progress)),
+            Err(_) => None,
+        });
+        match changed {
+            Some(Ok(value)) => return value,
+            Some(Err(progress)) => last = Some(progress),
+            None => panic!("{what}: no progress in {} s after {last:?}", TIMEOUT.as_secs()),
+        }
+    }
 }

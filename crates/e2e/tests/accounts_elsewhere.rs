@@ -17,14 +17,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::hmac;
-use throng_e2e::{NodeProcess, describe_output, ports};
-
-const TIMEOUT: Duration = Duration::from_secs(30);
+use throng_e2e::{NodeProcess, TIMEOUT, describe_output, ports};
 
 struct ProvidedNode {
     process: NodeProcess,

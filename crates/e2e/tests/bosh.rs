@@ -18,10 +18,9 @@
 mod bosh_client;
 
 use std::io::{Read, Write};
-use std::time::Duration;
 
-use bosh_client::{BoshTestClient, NS, TIMEOUT, TestHttpConnection};
-use throng_e2e::ports;
+use bosh_client::{BoshTestClient, NS, TestHttpConnection};
+use throng_e2e::{ports, wait};
 
 const PASSWORD: &str = "correct horse";
 
@@ -179,17 +178,14 @@ fn sessions_end_in_every_way() {
     juliet.one.post(&body);
     assert_eq!(juliet.one.text(), format!("<body xmlns='{NS}'/>"));
     let ended = |text: &str| text.contains("throng_bosh_sessions_terminated_total{reason=\"inactivity\"} 1");
-    let glance = Duration::from_millis(100);
-    let seen = (0..TIMEOUT.as_millis() / glance.as_millis()).any(|_| {
-        std::thread::sleep(glance);
+    wait("the end of the silent session", || {
         let mut page = node.connect();
         page.socket
             .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .expect("a request");
         let mut text = String::new();
-        page.socket.read_to_string(&mut text).is_ok() && ended(&text)
+        (page.socket.read_to_string(&mut text).is_ok() && ended(&text)).then_some(())
     });
-    assert!(seen, "the silent session is not over");
     // A legacy client receives an HTTP error status.
     other.post(&format!("<body rid='7' to='localhost' wait='x' xmlns='{NS}'/>"));
     assert_eq!(other.try_answer().map(|answer| answer.0), Some(400));

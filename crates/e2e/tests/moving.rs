@@ -18,16 +18,14 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use test_databases::{Server, ServerKind};
 use throng_e2e::clients::{install_clients, scripts_folder};
-use throng_e2e::{KillOnDrop, NodeProcess, TempFolder, describe_output, poll, ports, signal};
+use throng_e2e::{KillOnDrop, NodeProcess, TIMEOUT, TempFolder, describe_output, poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse battery staple";
 const USERS: [&str; 3] = ["romeo", "juliet", "nurse"];
-const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs a command that must succeed.
 fn run(command: &mut Command) -> String {

@@ -22,16 +22,14 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use store::{BulkItem, BulkRoster, CreateOutcome, NewAccount, Subscription};
 use store_sql::SqlStores;
 use testkit::scenario::{RemoteServer, Scenario, ScenarioTarget, parse, run};
-use throng_e2e::{KillOnDrop, TempFolder, describe_output, poll, ports, signal};
+use throng_e2e::{KillOnDrop, TIMEOUT, TempFolder, describe_output, poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node with its listeners.
 struct ScenarioNode {

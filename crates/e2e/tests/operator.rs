@@ -15,12 +15,12 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use throng_e2e::{KillOnDrop, NodeProcess, TempFolder, describe_output, poll, ports, process, program};
+use throng_e2e::{
+    KillOnDrop, NodeProcess, TIMEOUT, TempFolder, describe_output, poll, ports, process, program,
+};
 
 const DOMAIN: &str = "chat.test";
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node that has not been started.
 fn node(name: &str) -> NodeProcess {
@@ -218,7 +218,13 @@ fn check_writes_nothing() {
     // With a database: on a running node, a killed one, and a stopped one.
     node.add_account(&format!("romeo@{DOMAIN}"), "x");
     node.start();
-    let running = look(&node, &["check"]);
+    // The node writes its own files, so only new ones would be those of the command.
+    let paths = |node: &NodeProcess| {
+        folder_listing(&node.folder).into_iter().map(|(path, ..)| path).collect::<Vec<PathBuf>>()
+    };
+    let before = paths(&node);
+    let running = node.run(&["check"]);
+    assert_eq!(paths(&node), before, "{}", describe_output(&running));
     assert!(
         running.status.success() && describe_output(&running).contains("a node is running"),
         "{}",

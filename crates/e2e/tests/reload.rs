@@ -18,11 +18,9 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Deref;
-use std::time::Duration;
 
-use throng_e2e::{describe_output, ports, signal};
+use throng_e2e::{TIMEOUT, describe_output, ports, signal};
 
-const TIMEOUT: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct horse";
 
 /// A node with its listeners.

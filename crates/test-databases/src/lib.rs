@@ -22,11 +22,12 @@
     reason = "it waits for real processes, and uses none of our crates, so that tests of every layer can use it"
 )]
 
+pub mod ports;
 mod proxy;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -144,7 +145,7 @@ impl Server {
     pub fn start_with(kind: ServerKind, setup: &ServerSetup) -> Server {
         let directory = make_directory();
         // The port may be taken before the server has it; then another one is tried.
-        let port = free_port();
+        let [port] = ports::free();
         let mut run = match kind {
             ServerKind::Postgres => prepare_postgres(&directory, port, setup.durable),
             ServerKind::MariaDb => prepare_mariadb(&directory, port, setup.durable),
@@ -402,10 +403,6 @@ fn unprivileged(program: impl AsRef<std::ffi::OsStr>, directory: &Path) -> Comma
         command.uid(NOBODY).gid(NOBODY);
     }
     command
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
 fn prepare(mut command: Command, kind: ServerKind, directory: &Path) {

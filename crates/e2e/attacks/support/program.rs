@@ -8,13 +8,11 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use throng_e2e::{NodeProcess, ports};
+use throng_e2e::{NodeProcess, TIMEOUT, ports};
 
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Password of every account of a [`ProgramUnderAttack`].
 pub(crate) const PASSWORD: &str = "correct horse";
 
@@ -50,8 +48,8 @@ impl ProgramUnderAttack {
     /// Connects to one of its ports.
     pub(crate) fn connect(&self, port: u16) -> RawSocket {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
-        socket.set_read_timeout(Some(READ_TIMEOUT)).expect("a timeout");
-        socket.set_write_timeout(Some(READ_TIMEOUT)).expect("a timeout");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        socket.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
         socket.set_nodelay(true).expect("an option");
         RawSocket(socket)
     }

@@ -102,6 +102,8 @@ const go = async (view, title) => {
   if (title) await heading(title);
 };
 const dialog = () => page.locator("dialog[open]");
+/// Dialogs leave the page, and give the focus back, in an event of their own.
+const dialogsGone = () => page.waitForFunction(() => !document.querySelector("dialog"));
 const notice = (text) => page.locator(".toast", { hasText: text }).first().waitFor();
 async function signIn(window) {
   await window.page.goto(`${base}/`);
@@ -141,7 +143,7 @@ const scenarios = {
     const policy = answer.headers()["content-security-policy"] ?? "";
     check(policy.includes("default-src 'self'") && !policy.includes("unsafe"), `the policy is ${policy}`);
     check(answer.headers()["x-content-type-options"] === "nosniff", "no nosniff");
-    check(files.length > 10 && weight > 20_000, `only ${files.length} files with ${weight} bytes`);
+    await until("the files", () => files.length > 10 && weight > 20_000);
     check(weight < WEIGHT, `${weight} bytes in ${files.length} files`);
     // What the policy is for, in a window of its own.
     const other = await open();
@@ -318,19 +320,23 @@ const scenarios = {
     await page.keyboard.press("Enter");
     await heading(`newcomer@${domain}`);
     await notice("was added");
+    await dialogsGone();
 
     await page.getByRole("button", { name: "Change password" }).click();
     await dialog().getByLabel("Password", { exact: true }).fill("a second one");
     await dialog().getByLabel("Password again").fill("a second one");
     await page.keyboard.press("Enter");
     await notice("password of newcomer");
+    await dialogsGone();
 
     await page.getByRole("button", { name: "Disable" }).click();
     await dialog().getByRole("button", { name: "Disable" }).click();
     await main().locator(".badge", { hasText: "Disabled" }).waitFor();
+    await dialogsGone();
     await page.getByRole("button", { name: "Enable" }).click();
     await dialog().getByRole("button", { name: "Enable" }).click();
     await main().locator("dd", { hasText: "Offline" }).waitFor();
+    await dialogsGone();
 
     await page.getByRole("button", { name: "Delete" }).click();
     const send = dialog().getByRole("button", { name: "Delete permanently" });
@@ -338,6 +344,7 @@ const scenarios = {
     await dialog().getByRole("textbox").fill("newcomer");
     await send.click();
     await heading("Users");
+    await dialogsGone();
     // Adding somebody who is there already is refused inside the dialog.
     await page.getByRole("button", { name: "Add user" }).click();
     await dialog().getByLabel("Name").fill("u1");
@@ -348,6 +355,7 @@ const scenarios = {
     const text = await dialog().getByRole("alert").filter({ hasText: "u1" }).innerText();
     check(/already exists\.$/.test(text), `it says ${text}`);
     await page.keyboard.press("Escape");
+    await dialogsGone();
   },
 
   async a_session_is_ended_by_keyboard() {
@@ -378,6 +386,7 @@ const scenarios = {
     await dialog().waitFor();
     await page.keyboard.press("Enter");
     await notice("was ended");
+    await dialogsGone();
     await until("the end of the stream", () => seen.ended);
     await main().locator("tbody tr", { hasText: "/balcony" }).waitFor({ state: "detached" });
     await seen.xmpp.stop().catch(() => {});
@@ -432,7 +441,7 @@ const scenarios = {
     await dialog().getByRole("button", { name: "Send" }).click();
     await body("Back in five minutes.\nPlease <wait> & see.");
     // Closing the dialog moves the focus and scrolls, and a click that is half done meanwhile is none.
-    await dialog().waitFor({ state: "detached" });
+    await dialogsGone();
     await main().locator("[aria-busy]").first().waitFor({ state: "detached" });
     await main().getByRole("region", { name: "Message of the day" }).getByRole("textbox").fill("Good morning.");
     await page.getByRole("button", { name: "Send to all" }).click();
@@ -462,6 +471,7 @@ const scenarios = {
   async a_token_is_shown_once() {
     await go("tokens", "API tokens");
     await page.getByRole("button", { name: "Add token" }).click();
+    await dialog().waitFor();
     const reads = await dialog().locator("label", { hasText: "the log" }).allInnerTexts();
     check(reads.some((text) => /^read .*not the log$/.test(text)) && reads.some((text) => /^node Read the log/.test(text)), `the scopes say ${reads}`);
     await page.screenshot({ path: path.join(folder, "token-dialog.png") });
@@ -471,11 +481,11 @@ const scenarios = {
     const response = await page.request.get(`${base}/api/v1/nodes`, { headers: { authorization: `Bearer ${token}` } });
     check(response.status() === 200, `the token is answered with ${response.status()}`);
     await page.keyboard.press("Escape");
-    // The dialog is taken away in an event of its own.
-    await page.locator(".secret").waitFor({ state: "detached" });
+    await dialogsGone();
     check(!(await page.content()).includes(token), "the token is still there");
     await page.getByRole("button", { name: "Remove the token prometheus" }).click();
     await dialog().getByRole("button", { name: "Remove" }).click();
+    await dialogsGone();
     await main().getByText("No tokens").waitFor();
   },
 
@@ -496,6 +506,7 @@ const scenarios = {
     await page.getByRole("button", { name: "Reload configuration" }).click();
     await dialog().getByRole("button", { name: "Reload" }).click();
     await notice("configuration");
+    await dialogsGone();
     await go("nodes", "Nodes");
     await main().locator("tbody tr").first().waitFor();
     check((await main().locator("tbody tr").count()) === 1, "there is more than one node");

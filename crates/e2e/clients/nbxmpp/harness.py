@@ -21,7 +21,7 @@ from nbxmpp.errors import is_error  # noqa: E402
 from nbxmpp.protocol import JID, Iq, Message, Presence  # noqa: E402
 from nbxmpp.simplexml import Node  # noqa: E402
 
-TIMEOUT = 20
+TIMEOUT = 60
 LOOP = GLib.MainContext.default()
 
 

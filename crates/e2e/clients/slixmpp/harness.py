@@ -27,8 +27,8 @@ from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.xmlstream import ET
 
 # Seconds that one awaited thing may take, and a whole scenario. Far above what a loaded machine needs.
-TIMEOUT = 10
-SCENARIO = 60
+TIMEOUT = 60
+SCENARIO = 300
 
 # What an event says about a login that goes on.
 PENDING = object()

@@ -10,8 +10,8 @@
 // a tenth of a second. A closed page cannot end its stream; `leave` imitates that with non-public functions.
 
 // Milliseconds for one awaited thing, and for a scene. Far above what a loaded machine needs.
-const TIMEOUT = 20_000;
-const SCENE = 120_000;
+const TIMEOUT = 60_000;
+const SCENE = 300_000;
 
 const ROSTER = "jabber:iq:roster";
 const CARBONS = "urn:xmpp:carbons:2";

@@ -38,7 +38,7 @@ CUTS = 4
 # Messages in each round while the wire is down, and again as soon as it is up.
 MEANWHILE = 40
 # For a login over a wire that comes back: the kernel asks again after 1, 3 and 7 seconds.
-TIMEOUT = 40
+TIMEOUT = 120
 
 # ip and nft are there, and not on every PATH.
 os.environ["PATH"] += ":/usr/sbin:/sbin"

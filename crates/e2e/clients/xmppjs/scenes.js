@@ -8,7 +8,7 @@
 // COMPAT(xmpp.js, 0.14.0): it removes responses to its requests before its stream management counts them, and would receive the
 // last stanzas again after a resumption (`counting`).
 
-const TIMEOUT = 20_000;
+const TIMEOUT = 60_000;
 const ROSTER = "jabber:iq:roster";
 
 function counting(xmpp) {

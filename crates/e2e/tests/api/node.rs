@@ -12,14 +12,11 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Deref;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use throng_e2e::{clients, describe_output, ports, wait};
+use throng_e2e::{TIMEOUT, clients, describe_output, ports, wait};
 
 use crate::command_interfaces::{INVALID_VALUES, VALID_VALUES, body};
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node with an administrator and two users.
 struct ApiNode {

@@ -40,18 +40,17 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use throng_e2e::clients::{install_clients, scripts_folder};
 use throng_e2e::process::command_in_netns;
-use throng_e2e::{poll, ports, signal};
+use throng_e2e::{TIMEOUT, poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse battery staple";
 /// Users of a test: two for the scenarios, and a partner with another library.
 const USERS: [&str; 3] = ["romeo", "juliet", "nurse"];
 
-const START: Duration = Duration::from_secs(30);
 /// Time for a client to end when its scenarios are not done, before it is killed.
 const CLIENT_EXIT: Duration = Duration::from_secs(10);
 /// Time limit for all scenarios of one client on a busy machine.
-const SCENARIOS: Duration = Duration::from_secs(300);
+const SCENARIOS: Duration = Duration::from_secs(900);
 
 #[test]
 fn slixmpp_over_starttls() {
@@ -162,7 +161,7 @@ fn xmppjs(transport: &str) {
         .read_line(&mut ready)
         .expect("read from the partner");
     let Some(address) = ready.strip_prefix("ready ") else {
-        end(&mut partner, START);
+        end(&mut partner, TIMEOUT);
         panic!("the partner did not log in: {ready}{}", node.scenario_args());
     };
     let mut client = node.client(&install_clients().join("bin/node"), transport);
@@ -170,7 +169,7 @@ fn xmppjs(transport: &str) {
     client.env("XMPP_PEER", address.trim()).env("XMPP_MODULES", install_clients().join("xmppjs"));
     node.play(&mut client, "ok friends_and_chat_with_slixmpp\n");
     drop(partner.stdin.take());
-    let status = wait(&mut partner, START).unwrap_or_else(|| end(&mut partner, START));
+    let status = wait(&mut partner, TIMEOUT).unwrap_or_else(|| end(&mut partner, TIMEOUT));
     assert!(status.success(), "the partner ended with {status}{}", node.scenario_args());
     node.stop();
 }

@@ -1,6 +1,6 @@
 //! Tests that the generator's counts of a run agree with the node's.
 
-use throng_e2e::{KillOnDrop, signal, wait};
+use throng_e2e::{KillOnDrop, signal, wait, wait_for_progress};
 
 use crate::node::{LoadNode, exclusive_turn};
 use crate::relay::CuttableRelay;
@@ -40,17 +40,20 @@ steps = [
     let mut load = node.load("out", &["count.toml", "-n", "10000", "--workers", "2", "--quiet"]);
     load.args(["--pid", &node.pid().to_string(), "--metrics", &node.metrics_url()]);
     let mut load = KillOnDrop(load.spawn().expect("throng starts"));
-    wait("each to have sent and received", || {
+    wait_for_progress("each to have sent and received", || {
         let now = node.metrics();
-        let kept = now.sum("throng_offline_messages_stored_total")
-            - now.sum("throng_offline_messages_delivered_total");
+        // Both counters are read one after the other, while the node counts.
+        let kept = now
+            .sum("throng_offline_messages_stored_total")
+            .saturating_sub(now.sum("throng_offline_messages_delivered_total"));
         let [messages, presence] = ["message", "presence"].map(|kind| {
             ["in", "out"]
                 .map(|way| now.sum(&format!("throng_stanzas_total{{kind=\"{kind}\",direction=\"{way}\"}}")))
         });
         let ended = load.0.try_wait().expect("a child");
         assert!(ended.is_none(), "the run ended: {}", node.log());
-        (messages == [USERS, USERS - kept] && presence == [USERS, USERS]).then_some(())
+        let done = messages == [USERS, USERS.saturating_sub(kept)] && presence == [USERS, USERS];
+        done.then_some(()).ok_or((messages, presence))
     });
     signal(load.0.id(), "INT");
     assert!(load.wait_for_exit("the run").success(), "{}", node.log());
@@ -121,7 +124,10 @@ steps = ["login", "presence", { meanwhile = { do = [{ every = "2s", message = { 
     let mut load = node.load("out", &["talk.toml", "-n", "2100", "--workers", "2", "--quiet"]);
     let mut load =
         KillOnDrop(load.args(["--target", &relay.address.to_string()]).spawn().expect("throng starts"));
-    wait("all users", || (node.status_value("sessions") == USERS).then_some(()));
+    wait_for_progress("all users", || {
+        let sessions = node.status_value("sessions");
+        (sessions == USERS).then_some(()).ok_or(sessions)
+    });
     relay.cut(1_000);
     wait("the cut ones to be gone", || (node.status_value("sessions") == USERS - 1_000).then_some(()));
     let stored = node.status_value("offline_stored");

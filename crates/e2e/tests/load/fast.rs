@@ -18,7 +18,7 @@ name = "commuter"
 steps = [
   { login = { fast = true, stream_management = true } },
   "presence",
-  { barrier = { users = "connections", timeout = "30s" } },
+  { barrier = { users = "connections", timeout = "120s" } },
   "cut",
   { think = "100ms" },
   "resume",

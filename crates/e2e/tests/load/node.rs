@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
-use throng_e2e::wait::SLOW_TIMEOUT;
+use throng_e2e::TIMEOUT;
 use throng_e2e::{TempFolder, ports, program};
 
 pub(crate) const DOMAIN: &str = "chat.test";
@@ -122,7 +122,7 @@ impl LoadNode {
     /// The metrics page.
     pub(crate) fn metrics(&self) -> MetricsPage {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).expect("the node's port");
-        stream.set_read_timeout(Some(SLOW_TIMEOUT)).expect("a limit");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a limit");
         write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             .expect("a request");
         let mut text = String::new();

@@ -27,8 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use throng_e2e::wait::SLOW_TIMEOUT;
-use throng_e2e::{KillOnDrop, describe_output, ports, wait};
+use throng_e2e::{KillOnDrop, TIMEOUT, describe_output, poll, ports, signal, wait};
 
 const DOMAIN: &str = "chat.test";
 const PASSWORD: &str = "correct horse";
@@ -59,7 +58,7 @@ fn promtool_accepts_the_configuration_and_the_alerts_fire_as_tested() {
 /// One request over HTTP/1.0, so that the response is not chunked: status, head and body.
 fn ask(port: u16, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the port");
-    stream.set_read_timeout(Some(SLOW_TIMEOUT)).expect("a limit");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a limit");
     let length = body.len();
     write!(
         stream,
@@ -232,7 +231,7 @@ fn the_document_names_every_metric_as_the_node_prints_it() {
 #[test]
 fn sessions_are_counted_by_transport_from_the_first_to_the_last() {
     let node = MetricsNode::start("metrics-web");
-    let plan = "title = 'Ten of each'\n[accounts]\nprefix = 'u'\ncount = 20\n[options]\nhold = '6s'\ndrain = '1s'\n\
+    let plan = "title = 'Ten of each'\n[accounts]\nprefix = 'u'\ncount = 20\n[options]\nhold = '10m'\ndrain = '1s'\n\
                 [[phase]]\nrate = 50\nusers = 'connections'\n[[session]]\nsteps = ['login', 'presence', { think = '1h' }]\n";
     fs::write(node.folder.join("stay.toml"), plan).expect("a plan");
     let web = format!("127.0.0.1:{}", node.http);
@@ -261,6 +260,7 @@ fn sessions_are_counted_by_transport_from_the_first_to_the_last() {
             assert_eq!(count("throng_bosh_sessions"), 10.0);
             wait("each to hold a request", || (count("throng_bosh_held_requests") == 10.0).then_some(()));
         }
+        signal(load.0.id(), "INT");
         assert!(load.wait_for_exit(transport).success());
         wait("all to be gone", || {
             (count(&gauge(transport)) == 0.0 && count("throng_sessions") == 0.0).then_some(())
@@ -411,7 +411,7 @@ fn strip(rules: &str) -> String {
 /// Names that Prometheus still lacks after some time.
 fn wait_for_names(port: u16, wanted: &BTreeSet<String>) -> Vec<String> {
     let mut missing = Vec::new();
-    for _ in 0..100 {
+    let _ = poll(TIMEOUT, || {
         let answer = json(port, "/api/v1/label/__name__/values", "");
         let known: BTreeSet<String> = answer["data"]
             .as_array()
@@ -420,11 +420,8 @@ fn wait_for_names(port: u16, wanted: &BTreeSet<String>) -> Vec<String> {
             .filter_map(|n| n.as_str().map(str::to_owned))
             .collect();
         missing = wanted.difference(&known).cloned().collect();
-        if missing.is_empty() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+        missing.is_empty().then_some(())
+    });
     missing
 }
 

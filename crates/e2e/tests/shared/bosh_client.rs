@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::time::Duration;
 
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+use throng_e2e::TIMEOUT;
+
 pub(crate) const NS: &str = "http://jabber.org/protocol/httpbind";
 
 /// HTTP connection of a client.

@@ -3,14 +3,12 @@
 use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
 use testkit::tls::accept_any_certificate;
-use throng_e2e::ports;
+use throng_e2e::{TIMEOUT, ports};
 
 use super::http_client::HttpClient;
 
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const PASSWORD: &str = "correct horse";
 
 /// A node with its listeners.

@@ -271,6 +271,7 @@ const LAYER_RULES: &[LayerRule] = &[
             "loadgen",
             "server",
             "testkit",
+            "test-databases",
         ],
         never: &[],
     },
