@@ -494,8 +494,8 @@ fn calls_wait_for_a_server_that_is_gone_within_their_deadline() {
             let name = new_database(server).await;
             let proxy = Proxy::start(server.address());
             let options = DatabaseOptions {
-                read_deadline: Duration::from_millis(300),
-                write_deadline: Duration::from_millis(300),
+                read_deadline: Duration::from_secs(1),
+                write_deadline: Duration::from_secs(1),
                 ..DatabaseOptions::default()
             };
             let url = server.url_through(proxy.address(), &name);
@@ -585,7 +585,7 @@ fn a_read_only_server_refuses_writes_and_serves_reads_until_it_accepts_writes_ag
         let server = Server::start(kind);
         runtime().block_on(async {
             let name = new_database(&server).await;
-            let options = DatabaseOptions { write_deadline: Duration::from_millis(500), ..patient() };
+            let options = DatabaseOptions { write_deadline: Duration::from_secs(2), ..patient() };
             let database =
                 open_url(&server.url(&name), &options, Arc::new(ManualClock::new())).await.unwrap();
             let stores = database.stores();

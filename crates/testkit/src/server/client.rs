@@ -19,7 +19,7 @@ use xml::{Limits, NamespaceContext, Ns, ScanOutcome, Scanner, Tree};
 use super::tls::{self, TlsClientSettings};
 
 /// Timeout for input that is expected immediately.
-const RECEIVE_TIMEOUT: Duration = Duration::from_secs(20);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Stream header for `example.com`.
 pub const STREAM_HEADER: &str = "<?xml version='1.0'?><stream:stream to='example.com' version='1.0' \
