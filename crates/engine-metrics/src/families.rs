@@ -118,11 +118,13 @@ impl<const N: usize> EncodeMetric for CountFamily<N> {
     }
 }
 
-/// Histograms by one label, or one without labels.
+/// Names and values of labels.
+type LabelPairs = Vec<(&'static str, &'static str)>;
+
+/// Histograms by their labels, or one without labels.
 #[derive(Clone, Debug)]
 pub struct HistogramFamily {
-    label: &'static str,
-    parts: Vec<(&'static str, Arc<Histogram>)>,
+    parts: Vec<(LabelPairs, Arc<Histogram>)>,
     /// The printed value of one unit of the histogram.
     scale: f64,
 }
@@ -133,7 +135,7 @@ pub const MICROSECOND: f64 = 1e-6;
 impl HistogramFamily {
     /// A single histogram.
     pub fn one(histogram: &Arc<Histogram>, scale: f64) -> HistogramFamily {
-        HistogramFamily { label: "", parts: vec![("", histogram.clone())], scale }
+        HistogramFamily { parts: vec![(Vec::new(), histogram.clone())], scale }
     }
 
     /// Histograms by the values of a label.
@@ -142,7 +144,19 @@ impl HistogramFamily {
         parts: Vec<(&'static str, Arc<Histogram>)>,
         scale: f64,
     ) -> HistogramFamily {
-        HistogramFamily { label, parts, scale }
+        HistogramFamily::by_all([label], parts.into_iter().map(|(value, one)| ([value], one)), scale)
+    }
+
+    /// Histograms by the values of several labels.
+    pub fn by_all<const N: usize>(
+        labels: [&'static str; N],
+        parts: impl IntoIterator<Item = ([&'static str; N], Arc<Histogram>)>,
+        scale: f64,
+    ) -> HistogramFamily {
+        let with_labels = |(values, one): ([&'static str; N], Arc<Histogram>)| {
+            (labels.into_iter().zip(values).collect(), one)
+        };
+        HistogramFamily { parts: parts.into_iter().map(with_labels).collect(), scale }
     }
 
     fn write(&self, encoder: &mut MetricEncoder<'_>, histogram: &Histogram) -> Result<(), Error> {
@@ -162,12 +176,11 @@ fn round_to_decimal(value: f64) -> f64 {
 
 impl EncodeMetric for HistogramFamily {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), Error> {
-        for (value, histogram) in &self.parts {
-            if self.label.is_empty() {
+        for (labels, histogram) in &self.parts {
+            if labels.is_empty() {
                 self.write(&mut encoder, histogram)?;
             } else {
-                let labels = [(self.label, *value)];
-                self.write(&mut encoder.encode_family(&labels)?, histogram)?;
+                self.write(&mut encoder.encode_family(labels)?, histogram)?;
             }
         }
         Ok(())

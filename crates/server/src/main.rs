@@ -30,6 +30,7 @@ mod runtime;
 mod serve;
 mod service_listeners;
 mod status;
+mod store_metrics;
 mod tokens;
 mod top;
 mod units;

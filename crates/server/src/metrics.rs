@@ -21,6 +21,7 @@ use throng_core::metrics::{HistogramFamily, MICROSECOND};
 
 use crate::proc_self::{self, ProcessStats};
 use crate::reload::RunningNode;
+use crate::store_metrics;
 
 /// Collects the metrics of a running node.
 pub(crate) struct NodeCollector(pub(crate) Weak<RunningNode>);
@@ -39,7 +40,7 @@ impl Collector for NodeCollector {
         connection_limits(&mut page, &running)?;
         http(&mut page, &running)?;
         running.services.metrics(&mut page)?;
-        store(&mut page, &running)?;
+        store_metrics::write(&mut page, &running)?;
         account_providers(&mut page, &running)?;
         runtime(&mut page, &running)?;
         process(&mut page, &running)
@@ -97,7 +98,7 @@ impl MetricWriter<'_> {
         Ok(())
     }
 
-    fn histograms(
+    pub(crate) fn histograms(
         &mut self,
         name: &str,
         unit: Option<Unit>,
@@ -340,150 +341,6 @@ fn account_providers(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
         None,
         "Failed requests to account providers by operation and kind of error",
         &values,
-    )
-}
-
-fn store(page: &mut MetricWriter<'_>, running: &RunningNode) -> Result<(), Error> {
-    let (operations, databases) = (&running.assembled.store_metrics, &running.assembled.databases);
-    let database = &databases.data;
-    let parts = operations.all().iter().map(|one| (one.name, one.latency.clone())).collect();
-    page.histograms(
-        "throng_store_operation",
-        Some(Unit::Seconds),
-        "Duration of storage operations by method, including time in queues",
-        &HistogramFamily::by("operation", parts, MICROSECOND),
-    )?;
-    let mut failures: Vec<([(&'static str, &str); 2], f64)> = Vec::new();
-    for one in operations.all() {
-        let seen = one.failures().filter(|(_, count)| *count > 0);
-        failures.extend(seen.map(|(kind, n)| ([("operation", one.name), ("kind", kind.name())], n as f64)));
-    }
-    if failures.is_empty() {
-        failures.push(([("operation", "logins.login"), ("kind", "timeout")], 0.0));
-    }
-    let values: Vec<(Labels<'_>, f64)> = failures.iter().map(|(labels, n)| (&labels[..], *n)).collect();
-    page.counter(
-        "throng_store_failures",
-        None,
-        "Failed storage operations by method and kind of error",
-        &values,
-    )?;
-    page.gauge(
-        "throng_store_operations_in_flight",
-        None,
-        "Storage operations in progress, queued or running",
-        &[(&[], operations.in_flight() as f64)],
-    )?;
-    page.counter(
-        "throng_store_round_trips",
-        None,
-        "Statements sent to the database",
-        &[(&[], database.round_trips() as f64)],
-    )?;
-    page.counter(
-        "throng_store_commits",
-        None,
-        "Transactions committed",
-        &[(&[], database.commits() as f64)],
-    )?;
-    let figures = database.stats();
-    let mut all_pools = figures.pools.to_vec();
-    for mut pool in databases.auth.iter().flat_map(|auth| auth.stats().pools) {
-        pool.name = match pool.name {
-            "write" => "auth-write",
-            "read" => "auth-read",
-            _ => "auth-login",
-        };
-        all_pools.push(pool);
-    }
-    let pools = all_pools.iter().map(|pool| (pool.name, pool.wait.clone())).collect();
-    page.histograms(
-        "throng_store_pool_wait",
-        Some(Unit::Seconds),
-        "Time spent waiting for a database connection, by pool",
-        &HistogramFamily::by("pool", pools, MICROSECOND),
-    )?;
-    let labels: Vec<[(&'static str, &str); 1]> = all_pools.iter().map(|pool| [("pool", pool.name)]).collect();
-    // Three gauges: a sum over states would add capacity, use and demand.
-    let mut gauge = |name, help, numbers: Vec<f64>| {
-        let values: Vec<(Labels<'_>, f64)> =
-            labels.iter().zip(numbers).map(|(labels, n)| (&labels[..], n)).collect();
-        page.gauge(name, None, help, &values)
-    };
-    gauge(
-        "throng_store_pool_connections_max",
-        "Maximum number of database connections, by pool",
-        all_pools.iter().map(|pool| pool.size as f64).collect(),
-    )?;
-    gauge(
-        "throng_store_pool_connections_in_use",
-        "Database connections in use, by pool",
-        all_pools.iter().map(|pool| pool.in_use as f64).collect(),
-    )?;
-    gauge(
-        "throng_store_pool_requests_waiting",
-        "Requests waiting for a database connection, by pool",
-        all_pools.iter().map(|pool| pool.waiting as f64).collect(),
-    )?;
-    gauge(
-        "throng_store_pool_connections_min",
-        "Number of database connections that stay open while they are idle, by pool",
-        all_pools.iter().map(|pool| pool.min as f64).collect(),
-    )?;
-    gauge(
-        "throng_store_pool_connections_idle",
-        "Open database connections that are not in use, by pool",
-        all_pools.iter().map(|pool| pool.idle as f64).collect(),
-    )?;
-    gauge(
-        "throng_store_pool_circuit_open",
-        "1 if the last attempt to connect to the database failed, by pool",
-        all_pools.iter().map(|pool| f64::from(u8::from(pool.circuit_open))).collect(),
-    )?;
-    let failed: Vec<(Labels<'_>, f64)> = labels
-        .iter()
-        .zip(&all_pools)
-        .map(|(labels, pool)| (&labels[..], pool.connect_failures as f64))
-        .collect();
-    page.counter(
-        "throng_store_pool_connect_failures",
-        None,
-        "Failed attempts to connect to the database, by pool",
-        &failed,
-    )?;
-    page.counter(
-        "throng_store_write_retries",
-        None,
-        "Write transactions that ran again after a conflict or a lost connection",
-        &[(&[], database.write_retries() as f64)],
-    )?;
-    page.gauge(
-        "throng_store_queue_depth",
-        None,
-        "Requests queued for the database, by queue",
-        &[
-            (&[("queue", "writes")], figures.writes_waiting as f64),
-            (&[("queue", "logins")], figures.logins_waiting as f64),
-            (&[("queue", "reads")], figures.reads as f64),
-        ],
-    )?;
-    page.gauge(
-        "throng_store_write_queue",
-        Some(Unit::Bytes),
-        "Bytes of writes queued for the database",
-        &[(&[], figures.write_bytes as f64)],
-    )?;
-    page.histograms(
-        "throng_store_commit",
-        Some(Unit::Seconds),
-        "Duration of write transactions, from begin to commit",
-        &HistogramFamily::one(&figures.commit_time, MICROSECOND),
-    )?;
-    page.histograms(
-        "throng_store_commit_requests",
-        None,
-        "Write requests committed in one transaction",
-        &HistogramFamily::one(&figures.commit_size, 1.0),
     )
 }
 
