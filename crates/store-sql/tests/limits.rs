@@ -17,8 +17,8 @@ use sqlx::{ConnectOptions, Connection, SqliteConnection};
 use store::conformance::{account, jid, join_all};
 use store::{
     AddressId, AppendOutcome, BulkItem, BulkRoster, LastActivity, NewAccount, OfflineMessage, Page,
-    RosterUpdate, RosterUpdateOutcome, SearchPageRequest, Seek, StoreError, StoreErrorKind, StoreFuture,
-    Stores, Subscription, UserQuery,
+    RosterItem, RosterUpdate, RosterUpdateOutcome, SearchPageRequest, Seek, StoreError, StoreErrorKind,
+    StoreFuture, Stores, Subscription, UserQuery,
 };
 use support::{TempDir, open, runtime};
 use throng_store_sql::DatabaseOptions;
@@ -29,9 +29,9 @@ struct Holder(SqliteConnection);
 
 impl Holder {
     async fn take(file: &Path) -> Holder {
-        let mut line = SqliteConnectOptions::new().filename(file).connect().await.unwrap();
-        sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut line).await.unwrap();
-        Holder(line)
+        let mut conn = SqliteConnectOptions::new().filename(file).connect().await.unwrap();
+        sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut conn).await.unwrap();
+        Holder(conn)
     }
 
     async fn let_go(mut self) {
@@ -39,6 +39,8 @@ impl Holder {
         self.0.close().await.unwrap();
     }
 }
+
+const MANY: store::Quota = store::Quota::messages_only(1_000_000);
 
 fn message(owner: store::AddressId, text: &str) -> OfflineMessage {
     OfflineMessage { owner, sender: 0, stored_at: 1, expires: None, stanza: text.as_bytes().to_vec() }
@@ -60,15 +62,15 @@ fn a_search_that_skips_too_many_rows_ends_at_the_step_limit() {
                  'u' || i, 'common name', 'common', 'name', '', '', '', '', '', '', '' FROM n"
             )
         };
-        let mut line = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
-        sqlx::raw_sql(&fill(1, 20_000)).execute(&mut line).await.unwrap();
+        let mut conn = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
+        sqlx::raw_sql(&fill(1, 20_000)).execute(&mut conn).await.unwrap();
         let both =
             UserQuery { name: Some("common name".into()), email: Some("x".into()), ..UserQuery::default() };
         let first = || SearchPageRequest { seek: Seek::First, limit: 50 };
         let found = stores.user_search.search("example.org", &both, first()).await.unwrap();
         assert!(found.users.is_empty(), "what fits the budget is answered");
-        sqlx::raw_sql(&fill(20_001, 160_000)).execute(&mut line).await.unwrap();
-        line.close().await.unwrap();
+        sqlx::raw_sql(&fill(20_001, 160_000)).execute(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
         let refused = stores.user_search.search("example.org", &both, first()).await.unwrap_err();
         assert_eq!(refused.kind, StoreErrorKind::TooBroad);
         let refused = stores.user_search.count("example.org", &both).await.unwrap_err();
@@ -480,10 +482,10 @@ fn a_damaged_account_affects_no_other() {
             let item = BulkItem { contact, name: None, groups: vec![], subscription: Subscription(35) };
             stores.roster.put_bulk(vec![BulkRoster { owner, items: vec![item] }]).await.unwrap();
         }
-        let mut line = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
+        let mut conn = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
         let sql = format!("UPDATE roster SET label = x'07' WHERE owner = {}", ann.get());
-        sqlx::raw_sql(&sql).execute(&mut line).await.unwrap();
-        line.close().await.unwrap();
+        sqlx::raw_sql(&sql).execute(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
 
         let mut revisions = Vec::new();
         for name in ["ann@example.org", "bob@example.org"] {
@@ -539,13 +541,13 @@ fn many_logouts_share_few_writes() {
         }
         // Without a close, too, it goes to the disk after a moment.
         stores.last_seen.set(ids[0].id(), LastActivity { at: 9, status: None });
-        let mut line = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
+        let mut conn = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
         let sql = format!("SELECT 1 FROM last_seen WHERE owner = {} AND at = 9", ids[0].id().get());
-        while sqlx::query(&sql).fetch_all(&mut line).await.unwrap().is_empty() {
+        while sqlx::query(&sql).fetch_all(&mut conn).await.unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(stores.last_seen.get(names[0].as_ref()).await.unwrap().unwrap().at, 9);
-        line.close().await.unwrap();
+        conn.close().await.unwrap();
         database.close().await;
     });
 }
@@ -574,6 +576,59 @@ fn failed_logout_writes_are_retried() {
         database.close().await;
         let database = open(&directory.file(), &options).await.unwrap();
         assert_eq!(database.stores().last_seen.get(name.as_ref()).await.unwrap().unwrap().at, 1);
+        database.close().await;
+    });
+}
+
+/// A row that is damaged fails the requests that need it, and no others of its transaction.
+#[test]
+fn a_damaged_row_fails_only_its_own_requests() {
+    let directory = TempDir::new();
+    runtime().block_on(async {
+        let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
+        let stores = database.stores();
+        let contact = jid("bob@example.com");
+        let add = |name: &'static str| {
+            move |before: Option<RosterItem>| {
+                let mut item = before.unwrap_or_else(|| RosterItem::new(jid("bob@example.com")));
+                (item.subscription, item.name) = (Subscription::IN_ROSTER, Some(name.to_owned()));
+                RosterUpdate::Put(item)
+            }
+        };
+        let mut owners = Vec::new();
+        for name in ["ann", "damaged", "eve"] {
+            let owner = account(&stores, name).await;
+            stores.roster.update(owner, &contact, Box::new(add("first"))).await.unwrap();
+            stores.offline.append(vec![message(owner, "first")], MANY).await.unwrap();
+            owners.push(owner);
+        }
+        let mut conn = SqliteConnectOptions::new().filename(directory.file()).connect().await.unwrap();
+        let damaged = owners[1].get();
+        let damage = format!(
+            "UPDATE roster SET subscription = 255 WHERE owner = {damaged}; \
+             UPDATE inbox SET waiting = -1 WHERE owner = {damaged}"
+        );
+        sqlx::raw_sql(&damage).execute(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
+        // Meanwhile the requests are queued, so that they share a transaction.
+        let holder = Holder::take(&directory.file()).await;
+        let appends = owners.iter().map(|owner| stores.offline.append(vec![message(*owner, "second")], MANY));
+        let updates =
+            owners.iter().map(|owner| stores.roster.update(*owner, &contact, Box::new(add("second"))));
+        let (appended, updated, ()) =
+            tokio::join!(join_all(appends.collect()), join_all(updates.collect()), async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                holder.let_go().await;
+            });
+        for (n, (appended, updated)) in appended.into_iter().zip(updated).enumerate() {
+            if n == 1 {
+                assert_eq!(appended.unwrap_err().kind, StoreErrorKind::Corrupt);
+                assert_eq!(updated.unwrap_err().kind, StoreErrorKind::Corrupt);
+            } else {
+                assert!(matches!(appended.unwrap()[..], [AppendOutcome::Stored { .. }]), "request {n}");
+                assert_eq!(updated.unwrap().after.unwrap().name.as_deref(), Some("second"), "request {n}");
+            }
+        }
         database.close().await;
     });
 }

@@ -40,6 +40,8 @@ pub(crate) trait WriteJob: Send {
     fn run<'a>(&'a mut self, conn: &'a mut DbConnection) -> BoxFuture<'a, JobOutcome>;
     /// Answers the callers: with the results of the last run, or with the reason why nothing was stored.
     fn complete(self: Box<Self>, fault: Option<&StoreError>);
+    /// A job for each request, in their order: one that fails must not fail the others.
+    fn split(self: Box<Self>) -> Vec<Box<dyn WriteJob>>;
 }
 
 /// Separates an error that concerns one job from one that ends the transaction.
@@ -176,6 +178,10 @@ impl<A: Send + 'static, T: Send + 'static> WriteJob for CallJob<A, T> {
     fn complete(self: Box<Self>, fault: Option<&StoreError>) {
         self.reply.send(fault);
     }
+
+    fn split(self: Box<Self>) -> Vec<Box<dyn WriteJob>> {
+        vec![self]
+    }
 }
 
 /// The caller of a request, and its result, which is held back until the commit.
@@ -252,6 +258,10 @@ impl<R: MergeableRequest> WriteJob for MergedJob<R> {
             request.into_reply().send(fault);
         }
     }
+
+    fn split(self: Box<Self>) -> Vec<Box<dyn WriteJob>> {
+        self.0.into_iter().map(|request| Box::new(MergedJob(vec![request])) as Box<dyn WriteJob>).collect()
+    }
 }
 
 /// Messages to append for one caller.
@@ -319,6 +329,15 @@ impl WriteJob for AppendJob {
                 }
             }
         }
+    }
+
+    fn split(self: Box<Self>) -> Vec<Box<dyn WriteJob>> {
+        let requests = self.batches.into_iter().zip(self.answers);
+        let one = |(batch, answer)| {
+            Box::new(AppendJob { batches: vec![batch], answers: vec![answer], results: Vec::new() })
+                as Box<dyn WriteJob>
+        };
+        requests.map(one).collect()
     }
 }
 

@@ -1,8 +1,10 @@
 //! Writers: bounded queues, one transaction for all waiting requests of a queue, replies after the commit is on the
 //! disk.
 //!
-//! Requests of one account go to one queue, so their order is kept. SQLite has one writer; a server has several, which
-//! wait for the network and the disk at the same time. Requests of the same kind are merged into multi-row
+//! SQLite has one writer; a server has several, which wait for the network and the disk at the same time. An [`Owner`]
+//! chooses the queue, so requests with the same owner keep their order. One account can be two owners, by number and by
+//! address, and requests of several accounts or of none are in a queue of their own: a caller that needs an order between
+//! those waits for the first. Locks of the accounts keep their transactions apart. Requests of the same kind are merged into multi-row
 //! statements ([`jobs`]); how a transaction is retried is described in [`transaction`].
 //!
 //! A deadline applies to the wait only. Each request has a [`BeginClaim`] that is taken once: by the caller when the
@@ -48,7 +50,8 @@ pub(crate) type ReadFn<A, T> =
 pub(crate) type WriteFn<A, T> =
     for<'a> fn(&'a mut DbConnection, &'a mut A) -> BoxFuture<'a, Result<T, StoreError>>;
 
-/// The account that a request changes: its row is locked first, and it chooses the writer.
+/// The account that a request changes: its row is locked first, and it chooses the writer. An account by number and the same
+/// account by address can have different writers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Owner {
     Id(AddressId),
@@ -85,8 +88,8 @@ struct ReplyReceiver<T> {
 
 impl<T> ReplySender<T> {
     fn new() -> (ReplySender<T>, ReplyReceiver<T>) {
-        let ((to, answer), turn) = (oneshot::channel(), BeginClaim::default());
-        (ReplySender { to, claim: turn.clone() }, ReplyReceiver { answer, claim: turn })
+        let ((to, answer), claim) = (oneshot::channel(), BeginClaim::default());
+        (ReplySender { to, claim: claim.clone() }, ReplyReceiver { answer, claim })
     }
 
     /// Whether the caller has stopped waiting; a cheap check, to be followed by [`ReplySender::claim`].
@@ -149,10 +152,10 @@ impl TransactionWriter {
         let writers = writers.max(1) as usize;
         for _ in 0..writers {
             let (queue, requests) = mpsc::channel((options.max_queued / writers).max(1));
-            let gather = BatchReceiver::new(options.write_batch_delay, MAX_BATCH);
+            let batches = BatchReceiver::new(options.write_batch_delay, MAX_BATCH);
             let (pool, context) = (pool.clone(), context.clone());
             let runner = TransactionRunner::new(pool, context, options.write_deadline, closing.clone());
-            spawner.spawn("store-writer", Box::pin(run(runner, requests, gather)));
+            spawner.spawn("store-writer", Box::pin(run(runner, requests, batches)));
             queues.push(queue);
         }
         TransactionWriter {
@@ -268,10 +271,10 @@ impl TransactionWriter {
         let deadline = self.deadline;
         Box::pin(async move {
             queued?;
-            let ReplyReceiver { mut answer, claim: turn } = wait;
+            let ReplyReceiver { mut answer, claim } = wait;
             let answer = match tokio::time::timeout(deadline, &mut answer).await {
                 Ok(answer) => answer,
-                Err(_) if turn.claim() => return Err(error::deadline_exceeded()),
+                Err(_) if claim.claim() => return Err(error::deadline_exceeded()),
                 // It has begun and may be committed, so its result must be awaited.
                 Err(_) => answer.await,
             };
@@ -305,10 +308,10 @@ impl TransactionWriter {
 async fn run(
     mut runner: TransactionRunner,
     mut queue: mpsc::Receiver<WriteRequest>,
-    mut gather: BatchReceiver,
+    mut batches: BatchReceiver,
 ) {
     let mut waiting = Vec::with_capacity(MAX_BATCH);
-    while gather.recv_batch(&mut queue, &mut waiting).await {
+    while batches.recv_batch(&mut queue, &mut waiting).await {
         let MergedRequests { mut jobs, weights, closing } = merge(waiting.drain(..));
         jobs.retain(|job| !job.abandoned());
         if !jobs.is_empty() {

@@ -1,5 +1,5 @@
-//! Transactions of a writer: all jobs in one, again after a deadlock or a lost connection, and one by one if one of
-//! them spoils the others.
+//! Transactions of a writer: all jobs in one, again after a deadlock or a lost connection, and each request in its own if
+//! one of them fails the others.
 //!
 //! ```text
 //! server: BEGIN, number of the transaction, locks of the accounts   one round trip
@@ -51,7 +51,7 @@ pub(super) struct TransactionRunner {
     context: Arc<SqlContext>,
     held: Option<DbConnection>,
     /// How long the jobs of a group are tried, each statement included.
-    patience: Duration,
+    timeout: Duration,
     /// The node ends.
     closing: Arc<AtomicBool>,
     /// Identifies this writer among all nodes.
@@ -84,30 +84,25 @@ impl TransactionRunner {
     pub(super) fn new(
         pool: ConnectionPool,
         context: Arc<SqlContext>,
-        patience: Duration,
+        timeout: Duration,
         closing: Arc<AtomicBool>,
     ) -> TransactionRunner {
         let writer = i64::from_be_bytes(base::id::random_bytes()) & i64::MAX;
-        TransactionRunner {
-            pool,
-            context,
-            held: None,
-            patience,
-            closing,
-            writer,
-            batch: 0,
-            registered: false,
-        }
+        TransactionRunner { pool, context, held: None, timeout, closing, writer, batch: 0, registered: false }
     }
 
     /// Runs the jobs in one transaction, or in one each if that fails, and answers them.
     pub(super) async fn commit(&mut self, jobs: Vec<Box<dyn WriteJob>>, weights: Vec<QueuedBytes>) {
-        let deadline = after(self.patience);
+        let deadline = after(self.timeout);
         let mut jobs: Vec<ClaimableJob> = jobs.into_iter().map(ClaimableJob::new).collect();
         let result = match self.commit_together(&mut jobs, deadline).await {
-            Err(Failure::Permanent(_)) if jobs.len() > 1 => {
-                self.commit_one_by_one(jobs, deadline).await;
-                return;
+            Err(Failure::Permanent(error)) => {
+                jobs = jobs.into_iter().flat_map(ClaimableJob::split).collect();
+                if jobs.len() > 1 {
+                    self.commit_one_by_one(jobs, deadline).await;
+                    return;
+                }
+                Err(Failure::Permanent(error))
             }
             result => self.settle(result).await,
         };
@@ -116,7 +111,7 @@ impl TransactionRunner {
         complete(jobs, result.err().map(Failure::into_error).as_ref());
     }
 
-    /// Runs each job in a transaction of its own and answers it.
+    /// Runs each request in a transaction of its own and answers it.
     async fn commit_one_by_one(&mut self, jobs: Vec<ClaimableJob>, deadline: Instant) {
         let mut waiting = jobs.into_iter();
         while let Some(job) = waiting.next() {
@@ -186,7 +181,7 @@ impl TransactionRunner {
     async fn settle(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let Err(Failure::Open(mut error)) = result else { return result };
         loop {
-            match self.was_committed(after(self.patience)).await {
+            match self.was_committed(after(self.timeout)).await {
                 Ok(true) => {
                     self.context.commits.fetch_add(1, Ordering::Relaxed);
                     self.context.committed.notify_one();
@@ -333,7 +328,7 @@ impl TransactionRunner {
             let stale = stale.saturating_sub(u64::try_from(STALE_WRITER.as_millis()).unwrap_or(u64::MAX));
             let writer = self.writer;
             // A row that remains is only removed later.
-            conn.set_deadline(after(self.patience));
+            conn.set_deadline(after(self.timeout));
             let sql = format!("DELETE FROM write_batch WHERE writer = {writer} OR at < {stale}");
             let _ = conn.execute_text(&sql).await;
         }
@@ -369,6 +364,12 @@ struct ClaimableJob {
 impl ClaimableJob {
     fn new(job: Box<dyn WriteJob>) -> ClaimableJob {
         ClaimableJob { job, claimed: false }
+    }
+
+    /// A job for each request.
+    fn split(self) -> impl Iterator<Item = ClaimableJob> {
+        let claimed = self.claimed;
+        self.job.split().into_iter().map(move |job| ClaimableJob { job, claimed })
     }
 
     /// Claims the job at its first turn. False when it is not wanted any more.
