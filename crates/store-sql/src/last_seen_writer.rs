@@ -49,12 +49,12 @@ impl LastSeenWriter {
     pub(crate) fn start(
         writer: Arc<TransactionWriter>,
         spawner: &dyn Spawner,
-        gather: Duration,
+        interval: Duration,
     ) -> LastSeenWriter {
         let entries = Arc::new(PendingEntries::default());
         // Room for one `Set` per time that the queue was empty, and one `Close`.
         let (wake, signals) = mpsc::channel(4);
-        spawner.spawn("store-seen", Box::pin(run(entries.clone(), writer, signals, gather)));
+        spawner.spawn("store-seen", Box::pin(run(entries.clone(), writer, signals, interval)));
         LastSeenWriter { entries, wake }
     }
 
@@ -113,7 +113,7 @@ async fn run(
     entries: Arc<PendingEntries>,
     writer: Arc<TransactionWriter>,
     mut signals: mpsc::Receiver<Signal>,
-    gather: Duration,
+    interval: Duration,
 ) {
     loop {
         let mut closing = None;
@@ -126,7 +126,7 @@ async fn run(
             }
         }
         while closing.is_none() {
-            match tokio::time::timeout(gather, signals.recv()).await {
+            match tokio::time::timeout(interval, signals.recv()).await {
                 Err(_) => break,
                 Ok(Some(Signal::Set)) => {}
                 Ok(Some(Signal::Close(done))) => closing = Some(Some(done)),
@@ -144,7 +144,8 @@ async fn run(
     }
 }
 
-/// Writes all pending entries. Entries that cannot be written are queued again.
+/// Writes all pending entries. Entries that cannot be written are queued again. After one chunk that the database did not
+/// take the others are not tried: each would wait for its deadline, and a node that ends with it.
 async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
     let mut all: Vec<(AddressId, LastActivity)> = {
         let maps = &mut *entries.maps.lock();
@@ -153,6 +154,7 @@ async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
     };
     // In the order of the table, so that a chunk touches few pages.
     all.sort_unstable_by_key(|(owner, _)| *owner);
+    let mut refused = false;
     for chunk in all.chunks(ROWS_PER_TRANSACTION) {
         let rows = {
             let maps = entries.maps.lock();
@@ -160,12 +162,15 @@ async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
             chunk.iter().filter(|(owner, _)| maps.writing.contains_key(owner)).cloned().collect::<Vec<_>>()
         };
         let bytes = rows.len() * 64;
-        let done =
-            writer.call(Owner::None, bytes, rows, |conn, rows| Box::pin(last_seen::put(conn, rows))).await;
+        if !refused {
+            let put =
+                writer.call(Owner::None, bytes, rows, |conn, rows| Box::pin(last_seen::put(conn, rows)));
+            refused = put.await.is_err_and(|error| error.retryable);
+        }
         let maps = &mut *entries.maps.lock();
         for (owner, _) in chunk {
             if let Some(seen) = maps.writing.remove(owner)
-                && done.as_ref().is_err_and(|error| error.retryable)
+                && refused
                 && maps.waiting.len() < MAX_PENDING_ACCOUNTS
             {
                 maps.waiting.entry(*owner).or_insert(seen);

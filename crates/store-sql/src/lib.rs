@@ -58,7 +58,8 @@ use writer::{ReadFn, TransactionWriter};
 
 pub use backup::backup;
 pub use dialect::PoolStats;
-pub use inspect::{DatabaseState, inspect};
+pub use inspect::{DatabaseState, inspect, pending_migrations};
+pub use location::Encryption;
 pub use options::DatabaseOptions;
 
 /// The file of a storage URL; `None` for a database on a server.
@@ -75,6 +76,28 @@ pub fn database_path(url: &str) -> Result<Option<PathBuf>, StoreError> {
 /// `Setup` with one sentence when the URL is wrong.
 pub fn database_name(url: &str) -> Result<String, StoreError> {
     Ok(Location::parse(url)?.shown())
+}
+
+/// Whether two storage URLs name the same database, as far as they tell.
+///
+/// # Errors
+/// `Setup` with one sentence when one of them is wrong.
+pub fn is_same_database(one: &str, other: &str) -> Result<bool, StoreError> {
+    Ok(Location::parse(one)?.is_same(&Location::parse(other)?))
+}
+
+/// Whether a storage URL has a password.
+pub fn has_password(url: &str) -> bool {
+    Location::has_password(url)
+}
+
+/// How connections to the database of a storage URL are encrypted, and the parameters of such a URL that require it.
+///
+/// # Errors
+/// `Setup` with one sentence when the URL is wrong.
+pub fn encryption(url: &str) -> Result<(Encryption, &'static str), StoreError> {
+    let location = Location::parse(url)?;
+    Ok((location.encryption(), location.encryption_parameters()))
 }
 
 /// Large rosters that are read for logins at a time, of at most [`store::roster::MAX_ROSTER_BYTES`] each.
@@ -229,6 +252,9 @@ impl SqlStores {
 
     /// Finishes pending writes and closes all connections. Later calls fail with `Unavailable`.
     pub async fn close(&self) {
+        let [_, reading, logins] = &self.pools;
+        reading.stop_waiting();
+        logins.stop_waiting();
         self.last_seen_writer.close().await;
         self.writer.close().await;
         self.login_batcher.close().await;
@@ -260,7 +286,7 @@ impl SqlStores {
         work: ReadFn<A, T>,
     ) -> StoreFuture<'_, T> {
         Box::pin(async move {
-            let _place = QueueSlot::acquire(&self.searches_queued, MAX_QUEUED_SEARCHES)?;
+            let _slot = QueueSlot::acquire(&self.searches_queued, MAX_QUEUED_SEARCHES)?;
             self.read_with_permit(Some(&self.search_permits), args, work).await
         })
     }
@@ -275,7 +301,7 @@ impl SqlStores {
         work: ReadFn<A, T>,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            let _place = QueueSlot::acquire(&self.reads_queued, self.max_reads_queued)?;
+            let _slot = QueueSlot::acquire(&self.reads_queued, self.max_reads_queued)?;
             let reading = async {
                 let _permit = match few {
                     Some(few) => Some(few.acquire().await.map_err(|_| error::unavailable())?),
@@ -317,13 +343,13 @@ pub struct DatabaseStats {
     pub commit_size: Arc<Histogram>,
 }
 
-/// A place among the calls that wait for a connection.
+/// A slot among the calls that wait for a connection.
 struct QueueSlot<'a>(&'a AtomicUsize);
 
 impl QueueSlot<'_> {
     fn acquire(taken: &AtomicUsize, most: usize) -> Result<QueueSlot<'_>, StoreError> {
-        let place = QueueSlot(taken);
-        if taken.fetch_add(1, Ordering::Relaxed) >= most { Err(error::overloaded()) } else { Ok(place) }
+        let slot = QueueSlot(taken);
+        if taken.fetch_add(1, Ordering::Relaxed) >= most { Err(error::overloaded()) } else { Ok(slot) }
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use base::ManualClock;
 use store::conformance::{account, jid, join_all, login};
 use store::{StoreErrorKind, Stores, TokensUpdateOutcome};
-use support::servers::{new_database, open_url, patient, run_sql, shared_server};
+use support::servers::{administer, new_database, open_url, patient, run_sql, shared_server};
 use support::{TempDir, runtime};
 use test_databases::{Proxy, Server, ServerKind, ServerSetup};
 use throng_store_sql::{DatabaseOptions, DatabaseState, PoolStats, SqlStores, inspect};
@@ -71,6 +71,22 @@ fn a_server_can_be_reached_over_its_socket() {
     }
 }
 
+/// Joined texts would be cut at this length.
+#[test]
+fn a_server_that_accepts_too_small_packets_is_refused_by_a_check_and_a_start() {
+    let server = Server::start(ServerKind::MariaDb);
+    runtime().block_on(async {
+        administer(&server, "SET GLOBAL max_allowed_packet = 1048576").await;
+        let url = server.default_url();
+        let checked = inspect(&url, None).await.unwrap_err();
+        let opened = open_url(&url, &patient(), Arc::new(ManualClock::new())).await.err().unwrap();
+        for refused in [checked, opened] {
+            assert_eq!(refused.kind, StoreErrorKind::Setup, "{refused}");
+            assert!(refused.to_string().contains("raise it in the server's configuration"), "{refused}");
+        }
+    });
+}
+
 fn reads(database: &SqlStores) -> PoolStats {
     database.stats().pools.into_iter().find(|pool| pool.name == "read").unwrap()
 }
@@ -88,7 +104,7 @@ async fn wait_until(mut condition: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(300), waiting).await.unwrap();
 }
 
 #[test]
@@ -136,6 +152,35 @@ fn idle_connections_are_closed_down_to_the_minimum_and_lost_ones_replaced() {
             read_concurrently(&stores).await;
             wait_until(async || reads(&database).idle == 2).await;
             read_concurrently(&stores).await;
+            database.close().await;
+        });
+    }
+}
+
+/// The open connection suffices for everything, and stays open although it is idle for long between attempts to open others.
+/// Afterwards no call needs another one.
+#[test]
+fn the_circuit_closes_when_the_server_accepts_connections_again() {
+    for kind in ServerKind::ALL {
+        let server = shared_server(kind);
+        runtime().block_on(async {
+            let name = new_database(server).await;
+            let proxy = Proxy::start(server.address());
+            let idle_timeout = Duration::from_millis(50);
+            let options = DatabaseOptions { pool_size: 6, min_connections: 1, idle_timeout, ..patient() };
+            let database = open(&server.url_through(proxy.address(), &name), &options).await;
+            let stores = database.stores();
+            account(&stores, "ann").await;
+            wait_until(async || reads(&database).idle == 1).await;
+            proxy.refuse_new(true);
+            proxy.delay(Duration::from_millis(20));
+            wait_until(async || {
+                read_concurrently(&stores).await;
+                reads(&database).circuit_open
+            })
+            .await;
+            proxy.refuse_new(false);
+            wait_until(async || !reads(&database).circuit_open).await;
             database.close().await;
         });
     }

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use base::ManualClock;
 use store::conformance::{account, jid, login};
-use store::{AddressId, StoreErrorKind, Stores};
-use store::{AppendOutcome, OfflineMessage, Page, Quota};
+use store::{
+    AddressId, AppendOutcome, OfflineMessage, Page, Quota, RosterItem, RosterUpdate, StoreErrorKind, Stores,
+};
 use support::load::{Load, LoadCounts};
 use support::runtime;
 use support::servers::{new_database, open_url, patient, shared_server};
@@ -254,6 +255,63 @@ fn a_write_that_has_begun_fails_at_the_deadline_although_its_statement_has_no_an
             let database = open(&server.url(&name), &impatient()).await;
             assert_eq!(stored(&database.stores(), ann).await, ["before", "after"], "{kind:?}");
             database.close().await;
+        });
+    }
+}
+
+/// As after a loss of power or of a route while a transaction is open: its node is gone, and the server has to notice.
+#[test]
+fn the_locks_of_a_node_that_is_gone_are_released() {
+    for kind in ServerKind::ALL {
+        let server = shared_server(kind);
+        runtime().block_on(async {
+            let name = new_database(server).await;
+            let proxy = Arc::new(Proxy::start(server.address()));
+            let second = Duration::from_secs(1);
+            let options = DatabaseOptions { statement_timeout: second, writers: 1, ..impatient() };
+            let gone = open(&server.url_through(proxy.address(), &name), &options).await;
+            let ann = account(&gone.stores(), "ann").await;
+            let stranded = proxy.clone();
+            let decide = Box::new(move |_: Option<RosterItem>| {
+                // The account is locked here.
+                stranded.strand();
+                RosterUpdate::Put(RosterItem::new(jid("bob@example.com")))
+            });
+            gone.stores().roster.update(ann, &jid("bob@example.com"), decide).await.unwrap_err();
+            let patient = DatabaseOptions { statement_timeout: second, ..patient() };
+            let database = open(&server.url(&name), &patient).await;
+            let stores = database.stores();
+            let append = stores.offline.append(message(ann, "after"), MANY);
+            tokio::time::timeout(Duration::from_secs(30), append).await.unwrap().unwrap();
+            database.close().await;
+        });
+    }
+}
+
+/// Otherwise a node that ends would be killed while it waits, with what its other tasks have to write.
+#[test]
+fn a_database_is_closed_soon_although_its_server_is_gone() {
+    for kind in ServerKind::ALL {
+        let server = shared_server(kind);
+        runtime().block_on(async {
+            let name = new_database(server).await;
+            let proxy = Proxy::start(server.address());
+            let deadline = Duration::from_millis(500);
+            let options = DatabaseOptions { read_deadline: deadline, ..impatient() };
+            let database = open(&server.url_through(proxy.address(), &name), &options).await;
+            let stores = database.stores();
+            let ann = account(&stores, "ann").await;
+            proxy.refuse(true);
+            // A hundred transactions, each with the deadline of a write.
+            let seen = store::LastActivity { at: 1, status: None };
+            for number in 1..51_200 {
+                stores.last_seen.set(AddressId::new(number).unwrap(), seen.clone());
+            }
+            let name = jid("ann@example.org");
+            let (secrets, count) =
+                tokio::join!(stores.logins.secrets(name.as_ref()), stores.offline.count(ann));
+            assert!(secrets.unwrap_err().retryable && count.unwrap_err().retryable, "{kind:?}");
+            tokio::time::timeout(Duration::from_secs(20), database.close()).await.unwrap();
         });
     }
 }

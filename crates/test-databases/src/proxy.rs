@@ -76,7 +76,7 @@ impl Proxy {
     }
 
     /// Keeps all connections open, but carries nothing over them, as if the server had lost its power. Later
-    /// connections work.
+    /// connections work. The server does not learn that the client has closed one of them.
     pub fn strand(&self) {
         self.shared.period.fetch_add(1, Ordering::AcqRel);
     }
@@ -87,6 +87,11 @@ impl Proxy {
         if refuse {
             self.cut();
         }
+    }
+
+    /// Refuses further connections, or accepts them again; those that are open stay so.
+    pub fn refuse_new(&self, refuse: bool) {
+        self.shared.refusing.store(refuse, Ordering::Release);
     }
 
     /// Cuts all connections.
@@ -151,7 +156,9 @@ fn carry(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) {
                 break;
             }
         }
-        let _ = to_server.shutdown(Shutdown::Both);
+        if own.period.load(Ordering::Acquire) == period {
+            let _ = to_server.shutdown(Shutdown::Both);
+        }
     });
     let own = shared.clone();
     std::thread::spawn(move || {

@@ -17,7 +17,7 @@ use store::{StoreError, StoreErrorKind};
 
 use super::pool::RawConnectOptions;
 use super::statements::push_hex;
-use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits};
+use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits, STALE_AFTER};
 use crate::DatabaseOptions;
 use crate::migrate::{MYSQL_MIGRATIONS, Migration};
 
@@ -94,7 +94,8 @@ impl Dialect for MySqlDialect {
     }
 
     fn remove_timeouts(&self) -> &'static str {
-        "SET SESSION innodb_lock_wait_timeout = 3600 /*M!100101 , max_statement_time = 0 */ \
+        "SET SESSION innodb_lock_wait_timeout = 3600, lock_wait_timeout = 604800 \
+         /*M!100101 , max_statement_time = 0 */ /*M!100301 , idle_transaction_timeout = 0 */ \
          /*!50708 , max_execution_time = 0 */"
     }
 
@@ -108,7 +109,9 @@ impl Dialect for MySqlDialect {
 
     fn requirement(&self) -> Option<(&'static str, u64, &'static str)> {
         // Joined texts are cut at this length, with a warning that no client reads.
-        Some(("SELECT @@max_allowed_packet", 16 << 20, "has a max_allowed_packet below 16 MB, its default"))
+        let problem =
+            "has a max_allowed_packet below 16 MB, its default; raise it in the server's configuration";
+        Some(("SELECT @@max_allowed_packet", 16 << 20, problem))
     }
 
     fn migrations(&self) -> &'static [Migration] {
@@ -175,7 +178,7 @@ pub(crate) fn pool(
     // Both servers understand the timeout for locks. The one for a whole statement has different names; each server takes
     // the comment of the other for one, and MySQL limits statements that read only.
     let limit = if reading { options.read_deadline } else { options.write_statement_timeout() };
-    let setup = format!(
+    let mut setup = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ {access}; \
          SET SESSION sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES'), group_concat_max_len = 1073741824, \
          innodb_lock_wait_timeout = {} /*M!100101 , max_statement_time = {} */ /*!50708 , max_execution_time = {} */",
@@ -183,6 +186,16 @@ pub(crate) fn pool(
         limit.as_secs_f64().clamp(0.001, 3600.0),
         limit.as_millis().clamp(1, 3_600_000)
     );
+    if !reading {
+        // A transaction of a node that is gone must not hold its locks until the operating system notices. MySQL has this
+        // limit for idle connections only; those that this program uses are tested before.
+        let idle = options.statement_timeout.as_secs().clamp(1, 3600);
+        let idle_connection = idle.max(2 * STALE_AFTER.as_secs());
+        setup += &format!(
+            "; SET SESSION lock_wait_timeout = {idle} /*M!100301 , idle_transaction_timeout = {idle} */ \
+             /*!50708 , wait_timeout = {idle_connection} */"
+        );
+    }
     let connect = RawConnectOptions::MySql(Box::new(connect.clone()), setup);
     ConnectionPool::new(connect, name, limits, options, Some(limit))
 }

@@ -10,7 +10,7 @@
 //! A connection that is held permanently must be released before [`ConnectionPool::close`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::BoxFuture;
@@ -139,10 +139,14 @@ struct PoolInner {
     name: &'static str,
     wait: Arc<Histogram>,
     waiting: AtomicUsize,
+    /// Permits whose connection is not open yet.
+    connecting: AtomicUsize,
     connect_timeout: Duration,
     idle_timeout: Duration,
     statement_deadline: Option<Duration>,
     breaker: CircuitBreaker,
+    /// The pool will be closed: nobody waits for a server that cannot be reached.
+    closing: AtomicBool,
 }
 
 /// Opens after a failed attempt to connect. While it is open, one caller tries at a time, at growing intervals, and the
@@ -160,7 +164,7 @@ struct BreakerState {
 }
 
 impl CircuitBreaker {
-    /// Whether the caller may try to connect, or when to ask again.
+    /// Whether the caller may try to connect, or when to try again.
     fn admit(&self) -> Result<(), Instant> {
         let state = &mut *self.state.lock();
         let now = Instant::now();
@@ -221,7 +225,7 @@ pub struct PoolStats {
     pub circuit_open: bool,
 }
 
-/// Decrements the number of waiting calls when dropped.
+/// Decrements a number of waiting calls when dropped.
 struct WaitGuard<'a>(&'a AtomicUsize);
 
 impl<'a> WaitGuard<'a> {
@@ -269,20 +273,22 @@ impl ConnectionPool {
         options: &DatabaseOptions,
         limit: Option<Duration>,
     ) -> ConnectionPool {
-        let places = Arc::new(Semaphore::new(limits.max as usize));
+        let permits = Arc::new(Semaphore::new(limits.max as usize));
         let (wait, waiting) = (Arc::new(Histogram::new(LATENCY_BUCKETS_MICROS)), AtomicUsize::new(0));
         ConnectionPool(Arc::new(PoolInner {
             connect_options: open,
             idle: LeafMutex::new(Vec::new()),
-            permits: places,
+            permits,
             limits,
             name,
             wait,
             waiting,
+            connecting: AtomicUsize::new(0),
             connect_timeout: options.connect_timeout,
             idle_timeout: options.idle_timeout,
             statement_deadline: limit.map(|limit| limit.saturating_add(MAX_ERROR_DELAY)),
             breaker: CircuitBreaker::default(),
+            closing: AtomicBool::new(false),
         }))
     }
 
@@ -299,19 +305,23 @@ impl ConnectionPool {
     async fn acquire_with(
         &self,
         context: &Arc<SqlContext>,
-        patient: bool,
+        may_wait: bool,
     ) -> Result<DbConnection, StoreError> {
         let requested_at = context.clock.now_micros();
-        let place = {
-            let _in_line = WaitGuard::enter(&self.0.waiting);
+        let permit = {
+            let _waiting = WaitGuard::enter(&self.0.waiting);
             self.0.permits.clone().acquire_owned().await.map_err(|_| error::unavailable())?
         };
         self.0.wait.record(context.clock.now_micros().saturating_sub(requested_at));
-        let line = match self.take_idle().await {
-            Some(line) => line,
-            None => self.connect(patient).await?,
+        let conn = match self.take_idle().await {
+            Some(conn) => conn,
+            None => self.connect(may_wait).await?,
         };
-        Ok(DbConnection::new(line, ConnectionLease { pool: self.0.clone(), _permit: place }, context.clone()))
+        Ok(DbConnection::new(
+            conn,
+            ConnectionLease { pool: self.0.clone(), _permit: permit },
+            context.clone(),
+        ))
     }
 
     /// An idle connection that works.
@@ -329,16 +339,18 @@ impl ConnectionPool {
         None
     }
 
-    async fn connect(&self, patient: bool) -> Result<RawConnection, StoreError> {
+    async fn connect(&self, may_wait: bool) -> Result<RawConnection, StoreError> {
+        let _connecting = WaitGuard::enter(&self.0.connecting);
         loop {
+            let may_wait = may_wait && !self.0.closing.load(Ordering::Relaxed);
             if let Err(at) = self.0.breaker.admit() {
-                if !patient {
+                if !may_wait {
                     return Err(error::connect_timeout());
                 }
                 tokio::time::sleep_until(at).await;
                 // Another caller may have returned a connection in the meantime.
                 match self.take_idle().await {
-                    Some(line) => return Ok(line),
+                    Some(conn) => return Ok(conn),
                     None => continue,
                 }
             }
@@ -348,9 +360,9 @@ impl ConnectionPool {
                 Err(_) => Err(error::connect_timeout()),
             };
             match connected {
-                Ok(line) => {
+                Ok(conn) => {
                     self.0.breaker.succeeded();
-                    return Ok(line);
+                    return Ok(conn);
                 }
                 // A file that cannot be opened now cannot be opened soon.
                 Err(error) if matches!(self.0.connect_options, RawConnectOptions::Sqlite(_)) => {
@@ -358,7 +370,7 @@ impl ConnectionPool {
                 }
                 Err(error) => {
                     self.0.breaker.failed();
-                    if !patient || error.kind != StoreErrorKind::Unavailable {
+                    if !may_wait || error.kind != StoreErrorKind::Unavailable {
                         return Err(error);
                     }
                 }
@@ -376,6 +388,7 @@ impl ConnectionPool {
         for expired in self.take_expired() {
             expired.raw.close().await;
         }
+        self.probe().await;
         loop {
             // Before the idle ones are counted: a connection that is returned meanwhile is counted twice rather than not.
             let in_use = self.in_use();
@@ -383,16 +396,33 @@ impl ConnectionPool {
             if open >= self.0.limits.min as usize {
                 return;
             }
-            let Ok(_place) = self.0.permits.clone().try_acquire_owned() else { return };
+            let Ok(_permit) = self.0.permits.clone().try_acquire_owned() else { return };
             // The circuit breaker counts a failure; the next call tries again.
             let Ok(raw) = self.connect(false).await else { return };
             self.0.idle.lock().push(IdleConnection { raw, since: Instant::now() });
         }
     }
 
-    /// The idle connections above the minimum that were not used for too long.
+    /// Opens a connection if the last attempt failed. The idle ones may suffice for all calls, and the failure would be
+    /// reported until they do not.
+    async fn probe(&self) {
+        if !self.0.breaker.is_open() {
+            return;
+        }
+        let Ok(_permit) = self.0.permits.clone().try_acquire_owned() else { return };
+        if self.0.idle.lock().len() + self.in_use() > self.0.limits.max as usize {
+            return;
+        }
+        if let Ok(raw) = self.connect(false).await {
+            self.0.idle.lock().push(IdleConnection { raw, since: Instant::now() });
+        }
+    }
+
+    /// The idle connections above the minimum that were not used for too long. Those that are being opened do not count: a
+    /// server that accepts no more connections would lose the last one that works.
     fn take_expired(&self) -> Vec<IdleConnection> {
         let (now, in_use) = (Instant::now(), self.in_use());
+        let in_use = in_use.saturating_sub(self.0.connecting.load(Ordering::Relaxed));
         let idle = &mut *self.0.idle.lock();
         let surplus = (idle.len() + in_use).saturating_sub(self.0.limits.min as usize);
         let is_expired = |conn: &&IdleConnection| now.duration_since(conn.since) >= self.0.idle_timeout;
@@ -418,8 +448,15 @@ impl ConnectionPool {
         }
     }
 
+    /// Lets calls fail that would wait for a server that cannot be reached: it may not be there again before the node must
+    /// have ended.
+    pub(crate) fn stop_waiting(&self) {
+        self.0.closing.store(true, Ordering::Relaxed);
+    }
+
     /// Waits until all connections are returned and closes them; later calls fail.
     pub(crate) async fn close(&self) {
+        self.stop_waiting();
         // Permits are granted in order, so this gets all of them once earlier callers are done.
         let all = self.0.permits.acquire_many(self.0.limits.max).await;
         self.0.permits.close();
