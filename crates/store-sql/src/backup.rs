@@ -61,9 +61,9 @@ async fn write_copy(path: &Path, partial: &Path) -> Result<(), StoreError> {
         .read_only(true)
         .busy_timeout(Duration::from_secs(5))
         .disable_statement_logging();
-    let mut line: SqliteConnection = options.connect().await.map_err(error::from_sqlx)?;
-    let copied = sqlx::query("VACUUM INTO ?").bind(text).execute(&mut line).await;
-    let closed = line.close().await;
+    let mut conn: SqliteConnection = options.connect().await.map_err(error::from_sqlx)?;
+    let copied = sqlx::query("VACUUM INTO ?").bind(text).execute(&mut conn).await;
+    let closed = conn.close().await;
     copied.map_err(error::from_sqlx)?;
     closed.map_err(error::from_sqlx)
 }

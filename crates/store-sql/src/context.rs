@@ -56,17 +56,17 @@ mod tests {
         let context = SqlContext::new(Box::new(SqliteDialect), Arc::new(base::ManualClock::new()));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut line = crate::migrate::in_memory().await;
+            let mut conn = crate::migrate::in_memory().await;
             let fill = "INSERT INTO address (id, jid) VALUES (1, 'juliet@a.org'), (2, 'nobody@a.org'), (3, 'a.org');
                         INSERT INTO account (id, domain, created_at, disabled, roster_version, credentials)
                         VALUES (1, 3, 0, 0, 0, randomblob(300));
                         WITH RECURSIVE n(n) AS (VALUES (3) UNION ALL SELECT n + 1 FROM n WHERE n < 1000)
                         INSERT INTO roster (owner, contact, subscription, label) SELECT 1, n, 35, randomblob(9999) FROM n";
-            sqlx::raw_sql(fill).execute(&mut line).await.unwrap();
+            sqlx::raw_sql(fill).execute(&mut conn).await.unwrap();
             let (_, text) = context.sql.logins.all_secrets().at_least(1);
             let mut lengths = Vec::new();
             for name in ["juliet@a.org", "nobody@a.org", "noname@a.org"] {
-                let rows = sqlx::query(text).bind(name).fetch_all(&mut line).await.unwrap();
+                let rows = sqlx::query(text).bind(name).fetch_all(&mut conn).await.unwrap();
                 assert_eq!(rows.len(), 1, "{name}");
                 lengths.push(rows[0].get::<String, _>(0).len());
             }
@@ -82,10 +82,10 @@ mod tests {
         let texts = context.sql.all();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut line = crate::migrate::in_memory().await;
+            let mut conn = crate::migrate::in_memory().await;
             for text in texts {
                 let explain = format!("EXPLAIN QUERY PLAN {text}");
-                let rows = sqlx::query(&explain).fetch_all(&mut line).await.unwrap();
+                let rows = sqlx::query(&explain).fetch_all(&mut conn).await.unwrap();
                 let plan: Vec<&str> = rows.iter().map(|row| row.get(3)).collect();
                 assert!(!plan.is_empty(), "{text}");
                 // Fetching in key order needs no sorting either. Counted rows come from a key, too.

@@ -193,23 +193,23 @@ async fn run_batches(
     loop {
         {
             let mut waiting = waiting.lock().await;
-            let (queue, gather) = &mut *waiting;
-            if !gather.recv_batch(queue, &mut requests).await {
+            let (queue, batches) = &mut *waiting;
+            if !batches.recv_batch(queue, &mut requests).await {
                 return;
             }
             for request in requests.drain(..) {
                 match request {
-                    BatchRequest::Before(ask) => before.push(ask),
-                    BatchRequest::After(ask) => after.push(ask),
+                    BatchRequest::Before(request) => before.push(request),
+                    BatchRequest::After(request) => after.push(request),
                     BatchRequest::Close => queue.close(),
                 }
             }
         }
-        before.retain(|ask| !ask.reply.is_closed());
+        before.retain(|request| !request.reply.is_closed());
         // Each request is in one of the two, and a right proof moves it: both statements hold all waiting requests.
         debug_assert!(before.len() + after.len() <= SizedStatement::MAX);
         if !before.is_empty() {
-            let accounts: Vec<&str> = before.iter().map(|ask| ask.account.as_ref()).collect();
+            let accounts: Vec<&str> = before.iter().map(|request| request.account.as_ref()).collect();
             let mut attempts = Attempts::default();
             let found = loop {
                 let found = match connection(&mut held, &pool, &context).await {
@@ -227,9 +227,9 @@ async fn run_batches(
             };
             send_results(&mut before, found, |reply, found| after.extend(reply.found(found)));
         }
-        after.retain(|ask| !ask.reply.is_closed());
+        after.retain(|request| !request.reply.is_closed());
         if !after.is_empty() {
-            let accounts: Vec<_> = after.iter().map(|ask| ask.account).collect();
+            let accounts: Vec<_> = after.iter().map(|request| request.account).collect();
             let mut attempts = Attempts::default();
             let found = loop {
                 let found = match connection(&mut held, &pool, &context).await {
@@ -273,30 +273,30 @@ async fn connection(
 }
 
 fn send_results<K: Eq + Hash, R, T: Clone>(
-    asks: &mut Vec<LoginRequest<K, R>>,
+    requests: &mut Vec<LoginRequest<K, R>>,
     found: Result<tables::LoginResults<K, Option<T>>, StoreError>,
     mut answer: impl FnMut(R, Result<Option<T>, StoreError>),
 ) {
     let mut found: HashMap<K, Result<Option<T>, StoreError>> = match found {
         Ok(found) => found.into_iter().collect(),
         Err(error) => {
-            for ask in asks.drain(..) {
-                answer(ask.reply, Err(error::clone_error(&error)));
+            for request in requests.drain(..) {
+                answer(request.reply, Err(error::clone_error(&error)));
             }
             return;
         }
     };
-    while let Some(ask) = asks.pop() {
+    while let Some(request) = requests.pop() {
         // Several requests may be for the same account; only the last one may move the answer out.
-        let more = asks.iter().any(|other| other.account == ask.account);
+        let more = requests.iter().any(|other| other.account == request.account);
         let one = if more {
-            found.get(&ask.account).map(|found| match found {
+            found.get(&request.account).map(|found| match found {
                 Ok(found) => Ok(found.clone()),
                 Err(error) => Err(error::clone_error(error)),
             })
         } else {
-            found.remove(&ask.account)
+            found.remove(&request.account)
         };
-        answer(ask.reply, one.unwrap_or(Ok(None)));
+        answer(request.reply, one.unwrap_or(Ok(None)));
     }
 }

@@ -28,16 +28,16 @@ async fn connect(file: &Path) -> SqliteConnection {
 }
 
 async fn script(file: &Path, sql: &str) {
-    let mut line = connect(file).await;
-    sqlx::raw_sql(sql).execute(&mut line).await.unwrap();
-    line.close().await.unwrap();
+    let mut conn = connect(file).await;
+    sqlx::raw_sql(sql).execute(&mut conn).await.unwrap();
+    conn.close().await.unwrap();
 }
 
 async fn schema(file: &Path) -> String {
-    let mut line = connect(file).await;
+    let mut conn = connect(file).await;
     let sql = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'sqlite_sequence' ORDER BY type, name";
-    let rows = sqlx::query(sql).fetch_all(&mut line).await.unwrap();
-    line.close().await.unwrap();
+    let rows = sqlx::query(sql).fetch_all(&mut conn).await.unwrap();
+    conn.close().await.unwrap();
     rows.iter().map(|row| format!("{};\n", row.get::<&str, _>(0))).collect::<Vec<_>>().join("\n")
 }
 
@@ -134,18 +134,18 @@ fn inspecting_a_database_changes_nothing_and_reports_what_opening_would_do() {
     let DatabaseState::Schema { version, newest } = look().unwrap() else { panic!("a schema") };
     assert!(version == newest && version >= 2);
     // With a journal, as a killed program leaves it.
-    let line = runtime().block_on(async {
-        let mut line = connect(&directory.file()).await;
+    let conn = runtime().block_on(async {
+        let mut conn = connect(&directory.file()).await;
         let sql = "PRAGMA journal_mode = WAL; DELETE FROM throng_schema WHERE version > 1";
-        sqlx::raw_sql(sql).execute(&mut line).await.unwrap();
-        line
+        sqlx::raw_sql(sql).execute(&mut conn).await.unwrap();
+        conn
     });
     assert_eq!(
         look().unwrap(),
         DatabaseState::Schema { version, newest },
         "what is in the journal is not seen"
     );
-    runtime().block_on(line.close()).unwrap();
+    runtime().block_on(conn.close()).unwrap();
     assert_eq!(look().unwrap(), DatabaseState::Schema { version: 1, newest });
     runtime().block_on(script(&directory.file(), "INSERT INTO throng_schema VALUES (9999, 'future', 0)"));
     assert!(
@@ -181,17 +181,17 @@ fn a_database_is_created_only_if_permitted() {
 fn locked_databases_are_refused() {
     let directory = TempDir::new();
     let runtime = runtime();
-    let mut line = runtime.block_on(async {
-        let mut line = connect(&directory.file()).await;
-        sqlx::raw_sql("PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE").execute(&mut line).await.unwrap();
-        line
+    let mut conn = runtime.block_on(async {
+        let mut conn = connect(&directory.file()).await;
+        sqlx::raw_sql("PRAGMA journal_mode = DELETE; BEGIN EXCLUSIVE").execute(&mut conn).await.unwrap();
+        conn
     });
     let (kind, text) = refused(&directory, "sqlite:DIR/throng.db");
     assert_eq!(kind, StoreErrorKind::Conflict);
     assert!(text.contains("the database is locked by another program"), "{text}");
     runtime.block_on(async {
-        sqlx::raw_sql("ROLLBACK").execute(&mut line).await.unwrap();
-        line.close().await.unwrap();
+        sqlx::raw_sql("ROLLBACK").execute(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
         open(&directory.file(), &DatabaseOptions::default()).await.unwrap().close().await;
     });
 }

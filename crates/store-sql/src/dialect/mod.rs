@@ -220,8 +220,8 @@ pub(crate) struct DbConnection {
 impl Drop for DbConnection {
     fn drop(&mut self) {
         let unchanged = !self.busy && self.deadline == self.lease.statement_deadline();
-        if let Some(line) = self.raw.take().filter(|_| unchanged) {
-            self.lease.give_back(line, self.last_used);
+        if let Some(raw) = self.raw.take().filter(|_| unchanged) {
+            self.lease.give_back(raw, self.last_used);
         } else if self.lost {
             self.lease.drop_idle();
         }
@@ -243,17 +243,17 @@ async fn within<T>(
 }
 
 impl DbConnection {
-    fn new(line: RawConnection, home: ConnectionLease, context: Arc<SqlContext>) -> DbConnection {
+    fn new(raw: RawConnection, lease: ConnectionLease, context: Arc<SqlContext>) -> DbConnection {
         DbConnection {
-            raw: Some(line),
+            raw: Some(raw),
             busy: false,
             lost: false,
             failed: false,
             writes: 0,
-            deadline: home.statement_deadline(),
+            deadline: lease.statement_deadline(),
             until: None,
             last_used: Instant::now(),
-            lease: home,
+            lease,
             context,
         }
     }
@@ -325,9 +325,9 @@ impl DbConnection {
         self.writes += 1;
         let limit = self.time_left();
         let result = match self.begin_statement()? {
-            RawConnection::Sqlite(line) => sqlite::execute(line, sql, args).await,
-            RawConnection::Postgres(line) => within(limit, postgres::execute(line, sql, args)).await,
-            RawConnection::MySql(line) => within(limit, mysql::execute(line, sql, args)).await,
+            RawConnection::Sqlite(raw) => sqlite::execute(raw, sql, args).await,
+            RawConnection::Postgres(raw) => within(limit, postgres::execute(raw, sql, args)).await,
+            RawConnection::MySql(raw) => within(limit, mysql::execute(raw, sql, args)).await,
         };
         self.end_statement(result)
     }
@@ -337,9 +337,9 @@ impl DbConnection {
         self.writes += 1;
         let limit = self.time_left();
         let result = match self.begin_statement()? {
-            RawConnection::Sqlite(line) => sqlite::execute_text(line, sql).await,
-            RawConnection::Postgres(line) => within(limit, postgres::execute_text(line, sql)).await,
-            RawConnection::MySql(line) => within(limit, mysql::execute_text(line, sql)).await,
+            RawConnection::Sqlite(raw) => sqlite::execute_text(raw, sql).await,
+            RawConnection::Postgres(raw) => within(limit, postgres::execute_text(raw, sql)).await,
+            RawConnection::MySql(raw) => within(limit, mysql::execute_text(raw, sql)).await,
         };
         self.end_statement(result)
     }
@@ -348,12 +348,12 @@ impl DbConnection {
     pub(crate) async fn fetch_all(&mut self, sql: &str, args: &[Arg<'_>]) -> Result<Vec<SqlRow>, StoreError> {
         let limit = self.time_left();
         let result = match self.begin_statement()? {
-            RawConnection::Sqlite(line) => sqlite::fetch_all(line, sql, args).await.map(SqlRow::all_sqlite),
-            RawConnection::Postgres(line) => {
-                within(limit, postgres::fetch_all(line, sql, args)).await.map(SqlRow::all_postgres)
+            RawConnection::Sqlite(raw) => sqlite::fetch_all(raw, sql, args).await.map(SqlRow::all_sqlite),
+            RawConnection::Postgres(raw) => {
+                within(limit, postgres::fetch_all(raw, sql, args)).await.map(SqlRow::all_postgres)
             }
-            RawConnection::MySql(line) => {
-                within(limit, mysql::fetch_all(line, sql, args)).await.map(SqlRow::all_mysql)
+            RawConnection::MySql(raw) => {
+                within(limit, mysql::fetch_all(raw, sql, args)).await.map(SqlRow::all_mysql)
             }
         };
         self.end_statement(result)
@@ -363,12 +363,12 @@ impl DbConnection {
     async fn fetch_text(&mut self, sql: &str) -> Result<Vec<SqlRow>, StoreError> {
         let limit = self.time_left();
         let result = match self.begin_statement()? {
-            RawConnection::Sqlite(line) => sqlite::fetch_all(line, sql, &[]).await.map(SqlRow::all_sqlite),
-            RawConnection::Postgres(line) => {
-                within(limit, postgres::fetch_text(line, sql)).await.map(SqlRow::all_postgres)
+            RawConnection::Sqlite(raw) => sqlite::fetch_all(raw, sql, &[]).await.map(SqlRow::all_sqlite),
+            RawConnection::Postgres(raw) => {
+                within(limit, postgres::fetch_text(raw, sql)).await.map(SqlRow::all_postgres)
             }
-            RawConnection::MySql(line) => {
-                within(limit, mysql::fetch_text(line, sql)).await.map(SqlRow::all_mysql)
+            RawConnection::MySql(raw) => {
+                within(limit, mysql::fetch_text(raw, sql)).await.map(SqlRow::all_mysql)
             }
         };
         self.end_statement(result)
@@ -383,15 +383,15 @@ impl DbConnection {
     ) -> Result<Vec<SqlRow>, StoreError> {
         let limit = self.time_left();
         let result = match self.begin_statement()? {
-            RawConnection::Sqlite(line) => {
-                sqlite::fetch_all_within(line, steps, sql, args).await.map(SqlRow::all_sqlite)
+            RawConnection::Sqlite(raw) => {
+                sqlite::fetch_all_within(raw, steps, sql, args).await.map(SqlRow::all_sqlite)
             }
             // These servers end a statement by its time; see `statement_timeout`.
-            RawConnection::Postgres(line) => {
-                within(limit, postgres::fetch_all(line, sql, args)).await.map(SqlRow::all_postgres)
+            RawConnection::Postgres(raw) => {
+                within(limit, postgres::fetch_all(raw, sql, args)).await.map(SqlRow::all_postgres)
             }
-            RawConnection::MySql(line) => {
-                within(limit, mysql::fetch_all(line, sql, args)).await.map(SqlRow::all_mysql)
+            RawConnection::MySql(raw) => {
+                within(limit, mysql::fetch_all(raw, sql, args)).await.map(SqlRow::all_mysql)
             }
         };
         self.end_statement(result)
@@ -402,8 +402,8 @@ impl DbConnection {
     pub(crate) async fn checkpoint(&mut self) -> Result<u64, StoreError> {
         self.busy = true;
         let result = match self.raw.as_mut().ok_or_else(error::unavailable)? {
-            RawConnection::Sqlite(line) => {
-                sqlite::fetch_all(line, "PRAGMA wal_checkpoint(PASSIVE)", &[]).await.map(SqlRow::all_sqlite)
+            RawConnection::Sqlite(raw) => {
+                sqlite::fetch_all(raw, "PRAGMA wal_checkpoint(PASSIVE)", &[]).await.map(SqlRow::all_sqlite)
             }
             // Servers write their own.
             RawConnection::Postgres(_) | RawConnection::MySql(_) => Ok(Vec::new()),

@@ -155,43 +155,43 @@ fn bind(args: &[Arg<'_>]) -> Result<SqliteArguments<'static>, sqlx::Error> {
 }
 
 pub(super) async fn execute(
-    line: &mut SqliteConnection,
+    conn: &mut SqliteConnection,
     sql: &str,
     args: &[Arg<'_>],
 ) -> Result<u64, sqlx::Error> {
-    let done = sqlx::query_with(sql, bind(args)?).execute(line).await?;
+    let done = sqlx::query_with(sql, bind(args)?).execute(conn).await?;
     Ok(done.rows_affected())
 }
 
 pub(super) async fn fetch_all(
-    line: &mut SqliteConnection,
+    conn: &mut SqliteConnection,
     sql: &str,
     args: &[Arg<'_>],
 ) -> Result<Vec<SqliteRow>, sqlx::Error> {
-    sqlx::query_with(sql, bind(args)?).fetch_all(line).await
+    sqlx::query_with(sql, bind(args)?).fetch_all(conn).await
 }
 
 /// Fetches all rows, interrupted when the budget is exhausted. A statement whose future is dropped is interrupted as
 /// well, some time later.
 pub(super) async fn fetch_all_within(
-    line: &mut SqliteConnection,
+    conn: &mut SqliteConnection,
     steps: &StepBudget,
     sql: &str,
     args: &[Arg<'_>],
 ) -> Result<Vec<SqliteRow>, sqlx::Error> {
     const AT_ONCE: i32 = 10_000;
     let left = steps.clone();
-    line.lock_handle().await?.set_progress_handler(AT_ONCE, move || left.consume(AT_ONCE));
-    let result = fetch_all(line, sql, args).await;
-    line.lock_handle().await?.remove_progress_handler();
+    conn.lock_handle().await?.set_progress_handler(AT_ONCE, move || left.consume(AT_ONCE));
+    let result = fetch_all(conn, sql, args).await;
+    conn.lock_handle().await?.remove_progress_handler();
     result
 }
 
 pub(super) fn execute_text<'a>(
-    line: &'a mut SqliteConnection,
+    conn: &'a mut SqliteConnection,
     sql: &'a str,
 ) -> BoxFuture<'a, Result<u64, sqlx::Error>> {
-    let done = sqlx::Executor::execute(line, sql);
+    let done = sqlx::Executor::execute(conn, sql);
     Box::pin(async move { Ok(done.await?.rows_affected()) })
 }
 
@@ -211,5 +211,25 @@ pub(crate) fn classify(code: Option<u32>) -> (StoreErrorKind, &'static str) {
         Some(18) => (StoreErrorKind::TooLarge, "the value is too large for the database"),
         Some(19) => (StoreErrorKind::Conflict, "another program is writing to the database"),
         _ => (StoreErrorKind::Internal, "the database rejected a statement"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Cargo reads `.cargo/config.toml` of the directory in which it is started. A build from elsewhere would be slower without
+    /// a word.
+    #[test]
+    fn sqlite_is_compiled_with_the_options_of_this_workspace() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let options: Vec<String> = runtime.block_on(async {
+            let mut conn = crate::migrate::in_memory().await;
+            sqlx::query_scalar("PRAGMA compile_options").fetch_all(&mut conn).await.unwrap()
+        });
+        let has = |option: &str| options.iter().any(|one| one == option);
+        let hint = "start cargo in the directory of the workspace, or set LIBSQLITE3_FLAGS as .cargo/config.toml does";
+        assert!(has("DEFAULT_MEMSTATUS=0"), "{hint}: {options:?}");
+        assert!(!has("ENABLE_MEMORY_MANAGEMENT"), "{hint}: {options:?}");
+        // Connections of several threads.
+        assert!(has("THREADSAFE=1"), "{options:?}");
     }
 }

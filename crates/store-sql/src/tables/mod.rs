@@ -102,10 +102,10 @@ mod tests {
     fn every_table_with_an_owner_is_emptied_with_its_account() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let of_schema: BTreeSet<String> = runtime.block_on(async {
-            let mut line = crate::migrate::in_memory().await;
+            let mut conn = crate::migrate::in_memory().await;
             let query =
                 "SELECT t.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE c.name = 'owner'";
-            let rows = sqlx::query(query).fetch_all(&mut line).await.unwrap();
+            let rows = sqlx::query(query).fetch_all(&mut conn).await.unwrap();
             rows.iter().map(|row| row.get(0)).collect()
         });
         let declared: BTreeSet<String> =

@@ -72,16 +72,16 @@ fn statement(d: &dyn Dialect, leader: SearchField, any: bool, walk: ScanKind) ->
         SearchField::Nick => "p.nick_key",
         SearchField::Email => "p.email_key",
     };
-    let place = column(leader);
+    let leading = column(leader);
     // An account without a vCard has no texts; and wrapping a column in a function keeps the planner from its index.
     let key = |field: SearchField| format!("coalesce({}, '')", column(field));
     let bounds = match d.ranges_of_rows() {
         true => String::new(),
-        false => format!(" AND {place} >= ? AND {place} <= ?"),
+        false => format!(" AND {leading} >= ? AND {leading} <= ?"),
     };
     let mut sql = format!(
         "WHERE {domain} = (SELECT id FROM address WHERE jid = ?){bounds} \
-         AND ({place}, {owner}) > (?, ?) AND ({place}, {owner}) < (?, ?)"
+         AND ({leading}, {owner}) > (?, ?) AND ({leading}, {owner}) < (?, ?)"
     );
     for field in SearchField::ALL {
         sql += &format!(" AND {0} >= ? AND {0} < ?", key(field));
@@ -90,14 +90,15 @@ fn statement(d: &dyn Dialect, leader: SearchField, any: bool, walk: ScanKind) ->
         for other in SearchField::ALL.into_iter().filter(|other| *other != leader) {
             let key = key(other);
             let smaller = if (other as usize) < leader as usize { "<=" } else { "<" };
-            sql += &format!(" AND NOT ({key} >= ? AND {key} < ? AND {key} {smaller} {place})");
+            sql += &format!(" AND NOT ({key} >= ? AND {key} < ? AND {key} {smaller} {leading})");
         }
     }
-    let columns = format!("{place}, {owner}, a.jid, p.full_name, p.first_name, p.last_name, p.nick, p.email");
+    let columns =
+        format!("{leading}, {owner}, a.jid, p.full_name, p.first_name, p.last_name, p.nick, p.email");
     let page = |down: &str| {
         format!(
             "SELECT {columns} FROM {from} JOIN address a ON a.id = {owner} {sql} \
-             ORDER BY {place}{down}, {owner}{down} LIMIT ? OFFSET ?"
+             ORDER BY {leading}{down}, {owner}{down} LIMIT ? OFFSET ?"
         )
     };
     d.sql(&match walk {
@@ -254,12 +255,12 @@ impl SearchRun<'_> {
         let (mut hits, down) = match page.seek {
             Seek::First => (self.hits(ScanKind::Up, None, None, limit + 1, 0).await?, false),
             Seek::After(cursor) => {
-                let place = place(&cursor)?;
-                (self.hits(ScanKind::Up, Some(&place), None, limit + 1, 0).await?, false)
+                let position = position(&cursor)?;
+                (self.hits(ScanKind::Up, Some(&position), None, limit + 1, 0).await?, false)
             }
             Seek::Before(cursor) => {
-                let place = place(&cursor)?;
-                (self.hits(ScanKind::Down, None, Some(&place), limit + 1, 0).await?, true)
+                let position = position(&cursor)?;
+                (self.hits(ScanKind::Down, None, Some(&position), limit + 1, 0).await?, true)
             }
             Seek::Last => (self.hits(ScanKind::Down, None, None, limit + 1, 0).await?, true),
             Seek::Index(index) if u64::from(index) >= MAX_COUNT => (Vec::new(), false),
@@ -314,7 +315,7 @@ impl SearchRun<'_> {
     }
 }
 
-fn place(cursor: &str) -> Result<IndexPosition, StoreError> {
+fn position(cursor: &str) -> Result<IndexPosition, StoreError> {
     let (key, id): (String, AddressId) = decode_cursor(cursor)?;
     Ok((key, id.get().into()))
 }
@@ -359,8 +360,8 @@ impl UserSearch for SqlStores {
     }
 
     fn index(&self, domain: &str, query: &UserQuery, cursor: &str) -> StoreFuture<'_, u64> {
-        match place(cursor) {
-            Ok(place) => self.counted(domain, query, Some(place)),
+        match position(cursor) {
+            Ok(position) => self.counted(domain, query, Some(position)),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
@@ -379,7 +380,7 @@ mod tests {
         let texts = UserSearchStatements::new(&SqliteDialect);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut line = crate::migrate::in_memory().await;
+            let mut conn = crate::migrate::in_memory().await;
             for any in [false, true] {
                 for walk in SCANS {
                     for (leader, expected) in SearchField::ALL.into_iter().zip([
@@ -391,7 +392,7 @@ mod tests {
                         "INDEX profile_email (domain=? AND (email_key,owner)>(?,?) AND (email_key,owner)<(?,?))",
                     ]) {
                         let text = format!("EXPLAIN QUERY PLAN {}", texts.get(any, walk, leader));
-                        let rows = sqlx::query(&text).fetch_all(&mut line).await.unwrap();
+                        let rows = sqlx::query(&text).fetch_all(&mut conn).await.unwrap();
                         let plan: Vec<&str> = rows.iter().map(|row| row.get(3)).collect();
                         assert!(plan.iter().any(|step| step.contains(expected)), "{text}\n{plan:#?}");
                     }
