@@ -148,7 +148,7 @@ async fn database(
         let shown = store_sql::database_name(url).map_err(|error| anyhow!("{error}"))?;
         seen.notes.push(match found {
             DatabaseState::Schema { version, newest } if version < newest => {
-                format!("database       {shown}, schema {version}, will be migrated to {newest}")
+                format!("database       {shown}, schema {version}{}", migration(url, version, newest))
             }
             DatabaseState::Schema { version, .. } => format!("database       {shown}, schema {version}"),
             DatabaseState::Missing | DatabaseState::JournalOnly => {
@@ -177,12 +177,20 @@ async fn database(
         }
         DatabaseState::Schema { version, newest } => {
             check_writable(&file)?;
-            let next =
-                if version < newest { format!(", will be migrated to {newest}") } else { String::new() };
+            let next = migration(url, version, newest);
             seen.notes.push(format!("database       {shown}, schema {version}{next}"));
         }
     }
     Ok(())
+}
+
+/// What a start would do with a schema.
+fn migration(url: &str, version: u64, newest: u64) -> String {
+    if version >= newest {
+        return String::new();
+    }
+    let steps = store_sql::pending_migrations(url, version).unwrap_or_default();
+    format!(", will be migrated to {newest} ({})", steps.join(", "))
 }
 
 /// Whether this user could write there: a file, a folder, or what would be created in the nearest existing parent

@@ -3,7 +3,7 @@
 use feature_api::EnabledFeature;
 use throng_core::limits::ADDED_BYTES;
 
-use crate::config::NodeConfig;
+use crate::config::{NodeConfig, storage};
 use crate::service_listeners;
 use crate::web::public_url;
 
@@ -11,6 +11,7 @@ use crate::web::public_url;
 pub(crate) fn warnings(config: &NodeConfig) -> Vec<String> {
     let mut warnings = service_listeners::warnings(config);
     warnings.extend(public_url::warnings(config));
+    warnings.extend(storage::warnings(config));
     for domain in &config.hosts {
         let enabled = features::registry::enable(&config.modules_of(domain)).unwrap_or_default();
         warnings.extend(offline_warning(config, domain, &enabled));
@@ -37,6 +38,22 @@ fn offline_warning(config: &NodeConfig, domain: &str, enabled: &[EnabledFeature]
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_to_a_database_on_another_machine_must_be_encrypted() {
+        let warned = |text: &str| warnings(&NodeConfig::from_text(text).unwrap()).join("\n");
+        assert_eq!(warned("[storage]\nurl = 'postgres://throng:secret@localhost/throng'\n"), "");
+        assert_eq!(
+            warned("[storage]\nurl = 'postgres://throng:secret@db.example/throng'\n"),
+            "connections to the PostgreSQL database throng at db.example:5432 may be unencrypted, and keys of accounts \
+             pass there; add sslmode=verify-full&sslrootcert=FILE to [storage] url"
+        );
+        assert_eq!(
+            warned("[auth]\nurl = 'mysql://throng:secret@db.example/auth?ssl-mode=REQUIRED'\n"),
+            "connections to the MySQL database auth at db.example:3306 are encrypted, but the certificate of the server \
+             is not verified, and keys of accounts pass there; add ssl-mode=VERIFY_IDENTITY&ssl-ca=FILE to [auth] url"
+        );
+    }
 
     #[test]
     fn the_largest_message_must_fit_into_the_offline_store() {

@@ -74,6 +74,15 @@ pub async fn inspect(url: &str, password_file: Option<&Path>) -> Result<Database
     Ok(DatabaseState::Schema { version, newest })
 }
 
+/// The names of the migrations that a database of this schema needs, in their order.
+///
+/// # Errors
+/// `Setup` with one sentence when the URL is wrong.
+pub fn pending_migrations(url: &str, version: u64) -> Result<Vec<&'static str>, StoreError> {
+    let steps = Location::parse(url)?.dialect().migrations();
+    Ok(steps.iter().filter(|step| step.version > version).map(|step| step.name).collect())
+}
+
 /// Inspects a database on a server.
 async fn inspect_server(location: &Location) -> Result<DatabaseState, StoreError> {
     let pool = location.reading_pool(&DatabaseOptions::default(), "check", PoolLimits::at_most(1));
@@ -82,6 +91,7 @@ async fn inspect_server(location: &Location) -> Result<DatabaseState, StoreError
     let about =
         |error: StoreError| StoreError::new(error.kind, format!("cannot use {shown}")).with_source(error);
     let mut conn = pool.acquire_now(&context).await.map_err(about)?;
+    migrate::check_requirement(&mut conn, &shown).await?;
     let version = migrate::schema_version(&mut conn, &shown).await?;
     drop(conn);
     pool.close().await;
@@ -104,16 +114,16 @@ async fn read_schema(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Er
         .read_only(true)
         .immutable(true)
         .disable_statement_logging();
-    let mut line: SqliteConnection = options.connect().await?;
-    let rows = sqlx::query(sqlite::SqliteDialect.list_tables()).fetch_all(&mut line).await?;
+    let mut conn: SqliteConnection = options.connect().await?;
+    let rows = sqlx::query(sqlite::SqliteDialect.list_tables()).fetch_all(&mut conn).await?;
     let tables = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
     let mut version = None;
     if tables.iter().any(|table| table == migrate::SCHEMA_TABLE) {
         let sql = "SELECT coalesce(max(version), 0) FROM throng_schema";
-        let number: i64 = sqlx::query(sql).fetch_one(&mut line).await?.try_get(0)?;
+        let number: i64 = sqlx::query(sql).fetch_one(&mut conn).await?.try_get(0)?;
         version = Some(u64::try_from(number).unwrap_or_default());
     }
-    line.close().await?;
+    conn.close().await?;
     Ok((tables, version))
 }
 

@@ -65,12 +65,7 @@ pub(crate) async fn in_memory() -> sqlx::SqliteConnection {
 /// Migrates the schema to the newest version; `shown` names the database in messages. Other nodes may do the same at
 /// the same time.
 pub(crate) async fn migrate(conn: &mut DbConnection, shown: &str) -> Result<(), StoreError> {
-    if let Some((sql, least, problem)) = conn.context.dialect.requirement() {
-        let row = conn.fetch_optional(sql, &[]).await?;
-        if row.map_or(Ok(0), |row| row.number(0))? < least {
-            return Err(StoreError::new(StoreErrorKind::Setup, format!("{shown} {problem}")));
-        }
-    }
+    check_requirement(conn, shown).await?;
     let [lock, unlock] = conn.context.dialect.migration_lock();
     // An up-to-date database is not locked: nodes start while another one runs.
     if schema_version(conn, shown).await? == Some(newest(conn.context.dialect.migrations())) {
@@ -87,6 +82,16 @@ pub(crate) async fn migrate(conn: &mut DbConnection, shown: &str) -> Result<(), 
         let _ = conn.execute(unlock, &[]).await;
     }
     done
+}
+
+/// Checks that the server is configured as this program requires.
+pub(crate) async fn check_requirement(conn: &mut DbConnection, shown: &str) -> Result<(), StoreError> {
+    let Some((sql, least, problem)) = conn.context.dialect.requirement() else { return Ok(()) };
+    let row = conn.fetch_optional(sql, &[]).await?;
+    if row.map_or(Ok(0), |row| row.number(0))? < least {
+        return Err(StoreError::new(StoreErrorKind::Setup, format!("{shown} {problem}")));
+    }
+    Ok(())
 }
 
 /// The schema of the database; `None` for an empty one.

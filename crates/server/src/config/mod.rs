@@ -17,6 +17,7 @@ mod modules;
 pub(crate) mod reader;
 mod renamed;
 mod source;
+pub(crate) mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -152,13 +153,14 @@ impl NodeConfig {
             storage.text("url").unwrap_or_else(|| format!("sqlite:{}", data_dir.join("throng.db").display()));
         let storage_password_file = storage.text("password_file").map(PathBuf::from);
         let pool_size = storage.int("pool_size", 1, 1000).unwrap_or(12) as u32;
-        let storage_min_connections = storage.int("min_connections", 0, 1000).unwrap_or(2) as u32;
+        let storage_min_connections = storage::min_connections(&mut storage, pool_size);
         let storage_idle_seconds = storage.int("idle_timeout_seconds", 1, 86_400).unwrap_or(600) as u32;
         let storage_writers = storage.int("writers", 1, 64).unwrap_or(4) as u32;
+        storage::check_password(&storage, &storage_url, storage_password_file.as_deref());
         storage.finish();
 
         let mut section = root.section("auth");
-        let auth_database = auth_database(&mut section, &storage_url);
+        let auth_database = storage::auth_database(&mut section, &storage_url);
         let scram_iterations = section.int("scram_iterations", 4096, 1_000_000);
         let scram_iterations = scram_iterations.unwrap_or(i64::from(sasl::DEFAULT_ITERATIONS)) as u32;
         let auth = listen::auth(&mut section, listen::default_auth());
@@ -274,21 +276,4 @@ fn virtual_hosts(root: &mut ConfigSection) -> Vec<String> {
         }
     }
     domains
-}
-
-/// The database of `[auth]`.
-fn auth_database(section: &mut ConfigSection, storage_url: &str) -> Option<AuthDatabaseConfig> {
-    let password_file = section.text("password_file").map(PathBuf::from);
-    let url = section.text("url");
-    if password_file.is_some() && url.is_none() {
-        section
-            .fault("password_file", "[auth] password_file is for the database of [auth] url; set that, too");
-    }
-    let url = url?;
-    if url == storage_url {
-        let fault =
-            "[auth] url is the database of [storage], which has the accounts without this key; remove it";
-        section.fault("url", fault);
-    }
-    Some(AuthDatabaseConfig { url: StorageUrl(url), password_file })
 }

@@ -384,15 +384,47 @@ fn an_activation_timeout_is_at_least_five_seconds() {
 
 #[test]
 fn accounts_can_have_a_database_of_their_own() {
-    let config = read("[auth]\nurl = 'mysql://a:secret@db.example/auth'\npassword_file = 'key'\n").unwrap();
+    let config = read("[auth]\nurl = 'mysql://a@db.example/auth'\npassword_file = 'key'\n").unwrap();
     let auth = config.auth_database.as_ref().unwrap();
-    assert_eq!(&*auth.url, "mysql://a:secret@db.example/auth");
+    assert_eq!(&*auth.url, "mysql://a@db.example/auth");
     assert_eq!(auth.password_file.as_deref(), Some(std::path::Path::new("key")));
+    let config = read("[auth]\nurl = 'mysql://a:secret@db.example/auth'\n").unwrap();
     assert!(!format!("{config:?}").contains("secret"));
     assert_eq!(read("").unwrap().auth_database, None);
     assert!(errors("[auth]\npassword_file = 'key'").contains("set that, too"));
-    let same = "[storage]\nurl = 'sqlite:a.db'\n[auth]\nurl = 'sqlite:a.db'\n";
-    assert!(errors(same).contains("is the database of [storage]"));
+    for same in [
+        "[storage]\nurl = 'sqlite:a.db'\n[auth]\nurl = 'sqlite:a.db'\n",
+        "[storage]\nurl = 'sqlite:a.db'\n[auth]\nurl = 'sqlite:./a.db'\n",
+        "[storage]\nurl = 'postgres://a@h/x'\n[auth]\nurl = 'postgresql://b@h:5432/x'\n",
+    ] {
+        assert!(errors(same).contains("is the database of [storage]"), "{same}");
+    }
+}
+
+#[test]
+fn settings_of_databases_that_contradict_each_other_are_refused_with_their_fix() {
+    for (text, expected) in [
+        (
+            "[storage]\npool_size = 4\nmin_connections = 5\n",
+            "[storage] min_connections is 5, which is more than pool_size, 4; make it at most 4 or raise pool_size",
+        ),
+        (
+            "[storage]\nurl = 'postgres://a:secret@h/x'\npassword_file = 'key'\n",
+            "[storage] password_file is set, but url has a password, too; remove one of them",
+        ),
+        (
+            "[storage]\npassword_file = 'key'\n",
+            "[storage] password_file is set, but a database in a file has no password; remove it",
+        ),
+        (
+            "[auth]\nurl = 'mysql://a:secret@h/x'\npassword_file = 'key'\n",
+            "[auth] password_file is set, but url has a password, too; remove one of them",
+        ),
+    ] {
+        assert_eq!(errors(text), expected);
+    }
+    // A minimum that is not configured is at most the maximum.
+    assert_eq!(read("[storage]\npool_size = 1\n").unwrap().storage_min_connections, 1);
 }
 
 #[test]
