@@ -171,7 +171,7 @@ impl OfflineDatabase {
             stores: stores.clone(),
             domains: config.hosts.clone(),
             provided_domains: config.provided_domains(),
-            keys: crate::passwords::ScramKeyDeriver::new(config.scram_iterations),
+            keys: crate::passwords::ScramKeyDeriver::new(config.scram_iterations, tasks.handle.clone()),
             tokens: Arc::new(api::auth::tokens::ApiTokens::new(stores.server_kv)),
             config: config.path.clone(),
             running: None,

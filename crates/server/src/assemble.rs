@@ -24,7 +24,7 @@ use crate::account_providers::AccountProviders;
 use crate::config::{ListenConfig, NodeConfig};
 use crate::files::DiskStorage;
 use crate::passwords::ScramKeyDeriver;
-use crate::runtime::{DiskThreads, TokioSpawner};
+use crate::runtime::{BlockingThreads, TokioSpawner};
 
 /// A node and its parts.
 pub(crate) struct AssembledNode {
@@ -41,8 +41,8 @@ pub(crate) struct AssembledNode {
     pub(crate) feature_state: FeatureState,
     pub(crate) registry: Arc<RankedMutex<Registry, { rank::METRICS_REGISTRY }>>,
     secret: Secret,
-    /// Runs the work of [`DiskStorage`].
-    _disk_threads: DiskThreads,
+    /// For files and for passwords.
+    _threads: [BlockingThreads; 2],
 }
 
 /// The databases of a node.
@@ -176,7 +176,8 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     let feature_state = FeatureState::default();
     let providers = AccountProviders::default();
     let hosts = build_hosts(config, &feature_state, &providers)?;
-    let keys = ScramKeyDeriver::new(config.scram_iterations);
+    let password_threads = BlockingThreads::passwords()?;
+    let keys = ScramKeyDeriver::new(config.scram_iterations, password_threads.handle());
     let databases = open_databases(config, tasks, true).await?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let (stores, operations) = store::instrumented::instrument(databases.stores(), clock.clone());
@@ -196,7 +197,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     }
     let hasher = address_hasher(&stores).await?;
     // Counted apart from those of the database, which run until it is closed.
-    let node_tasks = TokioSpawner::new(tasks.handle.clone());
+    let node_tasks = TokioSpawner::new(tasks.handle.clone()).with_blocking_threads(&password_threads);
     let node = Node::new(throng_core::NodeComponents {
         hosts,
         stores,
@@ -214,7 +215,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     });
     node.set_configured_admins(configured);
     node.extensions.insert(ServerSecret::new(&secret));
-    let disk_threads = DiskThreads::start()?;
+    let disk_threads = BlockingThreads::disk()?;
     let files = DiskStorage::new(&config.data_dir, disk_threads.handle());
     node.extensions.insert::<SharedFileStorage>(Arc::new(files));
     let (registry, secret) = (Arc::new(RankedMutex::new(registry)), Secret::new(secret));
@@ -228,7 +229,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         feature_state,
         registry,
         secret,
-        _disk_threads: disk_threads,
+        _threads: [disk_threads, password_threads],
     })
 }
 

@@ -7,15 +7,18 @@ use base::Secret;
 use base::spawn::BoxFuture;
 use sasl::Credentials;
 use throng_core::Passwords;
+use tokio::runtime::Handle;
 
 /// Derives keys; the number of iterations for new ones may change.
 pub(crate) struct ScramKeyDeriver {
     iterations: AtomicU32,
+    /// Whose threads derive them.
+    threads: Handle,
 }
 
 impl ScramKeyDeriver {
-    pub(crate) fn new(iterations: u32) -> Arc<ScramKeyDeriver> {
-        Arc::new(ScramKeyDeriver { iterations: AtomicU32::new(iterations) })
+    pub(crate) fn new(iterations: u32, threads: Handle) -> Arc<ScramKeyDeriver> {
+        Arc::new(ScramKeyDeriver { iterations: AtomicU32::new(iterations), threads })
     }
 
     /// Iterations of new keys.
@@ -30,12 +33,12 @@ impl ScramKeyDeriver {
 
 impl Passwords for ScramKeyDeriver {
     fn derive(&self, password: Secret) -> BoxFuture<'static, Result<Vec<u8>, String>> {
-        let iterations = self.iterations();
+        let (iterations, threads) = (self.iterations(), self.threads.clone());
         Box::pin(async move {
             if password.is_empty() {
                 return Err("the password is empty".to_owned());
             }
-            let work = tokio::task::spawn_blocking(move || {
+            let work = threads.spawn_blocking(move || {
                 let text = password.expose_str().map_err(|_| "the password is not valid text".to_owned())?;
                 let salt = base::id::random_bytes::<{ sasl::SALT_BYTES }>();
                 let keys = Credentials::derive(text, iterations, &salt);
@@ -46,8 +49,9 @@ impl Passwords for ScramKeyDeriver {
     }
 
     fn verify(&self, stored: Vec<u8>, password: Secret) -> BoxFuture<'static, bool> {
+        let threads = self.threads.clone();
         Box::pin(async move {
-            let work = tokio::task::spawn_blocking(move || {
+            let work = threads.spawn_blocking(move || {
                 let keys = Credentials::decode(&stored).ok();
                 let text = password.expose_str().ok();
                 keys.zip(text).is_some_and(|(keys, text)| keys.verify_password(text))

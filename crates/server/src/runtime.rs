@@ -1,4 +1,5 @@
-//! Tokio runtime: worker threads for sockets, a few more for blocking work and for files, and the spawner that the crates use.
+//! Tokio runtime: worker threads for sockets, others for passwords, for files and for the remaining blocking work, and the
+//! spawner that the crates use.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -12,31 +13,44 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Starts the runtime with one worker per core.
 pub(crate) fn start() -> Result<Runtime> {
-    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     Builder::new_multi_thread()
-        .worker_threads(cores)
-        // Password hashing must not take the cores away from the workers.
-        .max_blocking_threads(cores.max(2))
+        .worker_threads(cores())
+        // Host names are looked up here. A name server that is dead holds each thread for half a minute.
+        .max_blocking_threads(512)
         .enable_all()
         .build()
         .context("cannot start the threads of the runtime")
 }
 
-/// Threads for files of features, apart from those of the runtime: a slow disk must delay neither logins nor deadlines.
-pub(crate) struct DiskThreads(Option<Runtime>);
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
 
-impl DiskThreads {
-    /// Threads are started when there is work.
-    const MAX: usize = 4;
+/// Threads for one kind of blocking work, apart from those of the runtime. They are started when there is work.
+pub(crate) struct BlockingThreads(Option<Runtime>);
 
-    /// Prepares the threads.
-    pub(crate) fn start() -> Result<DiskThreads> {
+impl BlockingThreads {
+    /// Most threads for files.
+    const DISK: usize = 4;
+
+    /// For files of features: a slow disk must delay neither logins nor deadlines.
+    pub(crate) fn disk() -> Result<BlockingThreads> {
+        BlockingThreads::start("disk", BlockingThreads::DISK)
+    }
+
+    /// For passwords of accounts in the store. Hashing must not take the cores away from the workers, and nothing that waits
+    /// may take these threads away from the hashing.
+    pub(crate) fn passwords() -> Result<BlockingThreads> {
+        BlockingThreads::start("passwords", cores().max(2))
+    }
+
+    fn start(name: &'static str, most: usize) -> Result<BlockingThreads> {
         let runtime = Builder::new_current_thread()
-            .max_blocking_threads(DiskThreads::MAX)
-            .thread_name("disk")
+            .max_blocking_threads(most)
+            .thread_name(name)
             .build()
-            .context("cannot start the threads of the disk")?;
-        Ok(DiskThreads(Some(runtime)))
+            .with_context(|| format!("cannot start the threads \"{name}\""))?;
+        Ok(BlockingThreads(Some(runtime)))
     }
 
     /// Runs blocking work as long as these threads exist, and nothing afterwards.
@@ -45,7 +59,7 @@ impl DiskThreads {
     }
 }
 
-impl Drop for DiskThreads {
+impl Drop for BlockingThreads {
     fn drop(&mut self) {
         // Without waiting: it may be dropped by a task.
         if let Some(runtime) = self.0.take() {
@@ -58,13 +72,21 @@ impl Drop for DiskThreads {
 #[derive(Clone)]
 pub(crate) struct TokioSpawner {
     pub(crate) handle: Handle,
+    /// Whose threads do blocking work.
+    blocking: Handle,
     running: Arc<AtomicUsize>,
 }
 
 impl TokioSpawner {
     /// A spawner without tasks.
     pub(crate) fn new(handle: Handle) -> Self {
-        Self { handle, running: Arc::default() }
+        Self { blocking: handle.clone(), handle, running: Arc::default() }
+    }
+
+    /// The same with other threads for blocking work.
+    #[must_use]
+    pub(crate) fn with_blocking_threads(self, threads: &BlockingThreads) -> Self {
+        Self { blocking: threads.handle(), ..self }
     }
 
     /// Whether a task runs. A task that spawns another one counts until both have ended.
@@ -86,7 +108,7 @@ impl Spawner for TokioSpawner {
                 tracing::error!(what, "a job panicked");
             }
         };
-        drop(self.handle.spawn_blocking(watched));
+        drop(self.blocking.spawn_blocking(watched));
     }
 }
 
@@ -127,10 +149,10 @@ mod tests {
 
     #[test]
     fn work_of_the_disk_does_not_use_the_threads_of_the_runtime() {
-        let (runtime, disk) = (start().unwrap(), DiskThreads::start().unwrap());
+        let (runtime, disk) = (start().unwrap(), BlockingThreads::disk().unwrap());
         let (release, hold) = std::sync::mpsc::sync_channel::<()>(0);
         let hold = std::sync::Arc::new(base::lock::LeafMutex::new(hold));
-        let held: Vec<_> = (0..DiskThreads::MAX + 1)
+        let held: Vec<_> = (0..BlockingThreads::DISK + 1)
             .map(|_| {
                 let hold = hold.clone();
                 disk.handle().spawn_blocking(move || {
@@ -140,6 +162,35 @@ mod tests {
             .collect();
         let other = runtime.block_on(async { Handle::current().spawn_blocking(|| 1).await.unwrap() });
         assert_eq!(other, 1, "the disk hangs");
+        drop(release);
+        runtime.block_on(async {
+            for one in held {
+                one.await.unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn host_names_that_are_not_found_delay_no_password() {
+        let (runtime, threads) = (start().unwrap(), BlockingThreads::passwords().unwrap());
+        let tasks = TokioSpawner::new(runtime.handle().clone()).with_blocking_threads(&threads);
+        let (release, hold) = std::sync::mpsc::sync_channel::<()>(0);
+        let hold = std::sync::Arc::new(base::lock::LeafMutex::new(hold));
+        let held: Vec<_> = (0..4 * cores())
+            .map(|_| {
+                let hold = hold.clone();
+                // What `TcpStream::connect` does with a name.
+                runtime.spawn_blocking(move || {
+                    let _ = hold.lock().recv();
+                })
+            })
+            .collect();
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        tasks.spawn_blocking("password", Box::new(move || sender.send(()).unwrap()));
+        receiver.recv_timeout(std::time::Duration::from_secs(30)).unwrap();
+        let keys = crate::passwords::ScramKeyDeriver::new(4096, threads.handle());
+        let derived = throng_core::Passwords::derive(&*keys, base::Secret::from("correct horse"));
+        assert!(runtime.block_on(derived).is_ok());
         drop(release);
         runtime.block_on(async {
             for one in held {
