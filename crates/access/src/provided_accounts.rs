@@ -21,6 +21,7 @@ use jid::Jid;
 use store::{AccountSecrets, AddressId, StoreErrorKind};
 use throng_core::account_provider::{
     AccountProvider, PasswordCheck, ProvidedAccount, TokenCheck, external_credentials, external_version,
+    is_external,
 };
 use throng_core::server_error::ServerError;
 use throng_core::{Host, Node};
@@ -134,7 +135,10 @@ pub async fn register(node: &Arc<Node>, record: LoginRecord) -> Result<Option<Lo
 /// # Errors
 /// If the provider does not answer.
 pub async fn confirm(record: LoginRecord) -> Result<Option<LoginRecord>, ServerError> {
-    let Some(provider) = record.identity.host.account_provider().cloned() else { return Ok(Some(record)) };
+    let Some(provider) = record.identity.host.account_provider().cloned() else {
+        // The domain had a provider, which nobody can ask any more.
+        return Ok(Some(record).filter(|record| !is_external(&record.credentials)));
+    };
     let Some(found) = provider.find(record.identity.jid.as_ref()).await? else { return Ok(None) };
     let version = external_version(&record.credentials);
     if version.is_none() || version != stored_version(&found) {
@@ -153,8 +157,7 @@ fn is_outdated(secrets: &AccountSecrets, provided: &ProvidedAccount) -> bool {
     match stored_version(provided) {
         None => false,
         version if stored == version => false,
-        // SCRAM keys begin with the version of their encoding, which is never 0.
-        _ => secrets.credentials.first().is_none_or(|first| *first == 0),
+        _ => secrets.credentials.is_empty() || is_external(&secrets.credentials),
     }
 }
 

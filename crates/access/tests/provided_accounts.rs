@@ -122,6 +122,23 @@ fn login_tokens_need_a_provider_that_reports_versions() {
 }
 
 #[test]
+fn tokens_of_a_time_with_a_provider_are_not_trusted_without_it() {
+    let fixture = Fixture::new(ALL_CAPABILITIES);
+    fixture.accounts.put(&romeo(), "0rchard", None);
+    let identity = fixture.login("0rchard").unwrap().identity;
+    let add = Box::new(|_: &[u8]| Some(b"tokens".to_vec()));
+    fixture.engine.block_on(login::update_tokens(&fixture.engine.node, &identity, add)).unwrap();
+    // Its passwords are in the store.
+    let host = fixture.engine.node.host("example.net").unwrap();
+    let load = login::load_stored(&fixture.engine.node, host.clone(), romeo());
+    let stored = fixture.engine.block_on(load).unwrap().unwrap();
+    assert!(fixture.engine.block_on(confirm(stored)).unwrap().is_none());
+    let judge = |tokens: Option<&[u8]>| tokens.is_some_and(|tokens| !tokens.is_empty());
+    let proved = login::prove(&fixture.engine.node, host, romeo(), judge);
+    assert!(fixture.engine.block_on(proved).unwrap().unwrap().1.is_none());
+}
+
+#[test]
 fn either_side_may_disable_an_account() {
     let fixture = Fixture::new(ALL_CAPABILITIES);
     fixture.accounts.put(&romeo(), "0rchard", None);

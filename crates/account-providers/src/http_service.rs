@@ -27,7 +27,7 @@ use base::Secret;
 use base::clock::Clock;
 use environment::account_provider::{
     AccountProvider, MAX_VERSION_BYTES, PasswordCheck, ProvidedAccount, ProviderCapabilities, ProviderError,
-    ProviderErrorKind, ProviderFuture, TokenCheck,
+    ProviderErrorKind, ProviderFuture, TokenCheck, check_new_password,
 };
 use http::{HeaderValue, StatusCode};
 use jid::{Jid, JidRef};
@@ -114,12 +114,14 @@ impl HttpAccounts {
     async fn call(
         &self,
         operation: &str,
+        domain: &str,
         request: Value,
         connection: ConnectionUse,
     ) -> Result<Option<Map<String, Value>>, ProviderError> {
         let request = request.to_string().into_bytes();
         let source = self.client.url().to_string();
-        let response = self.limiter.run(&source, self.client.post(operation, request, connection)).await?;
+        let response =
+            self.limiter.run(&source, domain, self.client.post(operation, request, connection)).await?;
         self.read(operation, &response)
     }
 
@@ -136,6 +138,10 @@ impl HttpAccounts {
             StatusCode::OK if response.body.is_empty() => Ok(Some(Map::new())),
             StatusCode::OK => object().map(Some),
             StatusCode::CREATED | StatusCode::NO_CONTENT => Ok(Some(Map::new())),
+            // A page of a web server means that the URL is wrong. No password would be right, and clients would forget theirs.
+            StatusCode::NOT_FOUND if response.body.trim_ascii_start().starts_with(b"<") => {
+                Err(self.invalid(operation, "it is a page for the status 404; check url"))
+            }
             StatusCode::NOT_FOUND => Ok(None),
             StatusCode::CONFLICT => {
                 Err(ProviderError::new(ProviderErrorKind::AlreadyExists, "the account exists already"))
@@ -217,11 +223,14 @@ impl HttpAccounts {
         let account = account.bare().to_jid();
         Box::pin(async move {
             let request = match &password {
-                Some(password) => request_with_password(&account, password)?,
+                Some(password) => {
+                    check_new_password(password)?;
+                    request_with_password(&account, password)?
+                }
                 None => request_of(&account),
             };
             let change = self.cache.begin_change(account.as_ref());
-            let done = self.call(operation, request, ConnectionUse::Fresh).await?;
+            let done = self.call(operation, account.domain(), request, ConnectionUse::Fresh).await?;
             drop(change);
             match done {
                 Some(_) => Ok(()),
@@ -265,7 +274,7 @@ impl AccountProvider for HttpAccounts {
             passwords: check_password,
             tokens: check_token,
             lookup: find,
-            scram: false,
+            scram: &[],
             versions: find && versions,
             create,
             set_password,
@@ -279,7 +288,9 @@ impl AccountProvider for HttpAccounts {
         }
         let account = account.bare().to_jid();
         Box::pin(async move {
-            let Some(object) = self.call("find", request_of(&account), ConnectionUse::Kept).await? else {
+            let Some(object) =
+                self.call("find", account.domain(), request_of(&account), ConnectionUse::Kept).await?
+            else {
                 return Ok(None);
             };
             match self.flag("find", &object, "exists")? {
@@ -300,7 +311,9 @@ impl AccountProvider for HttpAccounts {
             }
             let check = Box::pin(async {
                 let request = request_with_password(&account, &password)?;
-                let Some(object) = self.call("check_password", request, ConnectionUse::Kept).await? else {
+                let Some(object) =
+                    self.call("check_password", account.domain(), request, ConnectionUse::Kept).await?
+                else {
                     return Ok(PasswordCheck::Invalid);
                 };
                 if !self.flag("check_password", &object, "valid")? {
@@ -322,7 +335,7 @@ impl AccountProvider for HttpAccounts {
                 return Ok(TokenCheck::Invalid);
             };
             let request = json!({ "domain": domain, "token": token });
-            let Some(object) = self.call("check_token", request, ConnectionUse::Kept).await? else {
+            let Some(object) = self.call("check_token", &domain, request, ConnectionUse::Kept).await? else {
                 return Ok(TokenCheck::Invalid);
             };
             if !self.flag("check_token", &object, "valid")? {

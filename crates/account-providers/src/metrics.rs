@@ -9,7 +9,7 @@ use base::clock::Clock;
 use base::count::{Histogram, LATENCY_BUCKETS_MICROS};
 use environment::account_provider::{
     AccountProvider, PasswordCheck, ProvidedAccount, ProviderCapabilities, ProviderError, ProviderErrorKind,
-    ProviderFuture, TokenCheck,
+    ProviderFuture, ScramParameters, TokenCheck,
 };
 use jid::JidRef;
 
@@ -103,6 +103,10 @@ impl AccountProvider for MeasuredProvider {
 
     fn capabilities(&self) -> ProviderCapabilities {
         self.inner.capabilities()
+    }
+
+    fn scram_parameters(&self) -> Option<ScramParameters> {
+        self.inner.scram_parameters()
     }
 
     fn find(&self, account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {

@@ -255,6 +255,7 @@ async fn responses_that_break_the_agreement_never_authenticate() {
         (200, "{\"valid\":true,\"version\":\"1\"", Err(InvalidResponse)),
         (200, "{\"valid\":false}", Ok(PasswordCheck::Invalid)),
         (404, "no such user", Ok(PasswordCheck::Invalid)),
+        (404, "\n<html>Not Found</html>", Err(InvalidResponse)),
         (201, "{\"valid\":true,\"version\":\"1\"}", Err(InvalidResponse)),
         (301, "", Err(InvalidResponse)),
         (302, "{\"valid\":true,\"version\":\"1\"}", Err(InvalidResponse)),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use account_providers::HttpUrl;
-use account_providers::jwt::keys::{MAX_AGE, MIN_REFRESH, REFRESH};
+use account_providers::jwt::keys::{MAX_AGE, MIN_REFRESH, REFRESH, RETRY};
 use account_providers::jwt::signature::VerificationKey;
 use account_providers::jwt::{ClaimRules, JwtAccounts, JwtSettings, KeySource, KeySourceSettings};
 use account_providers::limiter::RequestLimits;
@@ -24,7 +24,7 @@ use environment::account_provider::conformance::{
 };
 use environment::account_provider::{AccountProvider, PasswordCheck, ProviderErrorKind, TokenCheck};
 use jid::Jid;
-use ring::hmac;
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::json;
 use support::{FaultyServer, Protocol, block_on};
 use throng_account_providers as account_providers;
@@ -53,12 +53,16 @@ impl Protocol for KeyServer {
     }
 }
 
-fn secret(id: &str) -> Vec<u8> {
-    format!("{id}{}", "x".repeat(64)).into_bytes()
+fn key_pair(id: &str) -> Ed25519KeyPair {
+    let seed = ring::digest::digest(&ring::digest::SHA256, id.as_bytes());
+    Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).unwrap()
 }
 
 fn key_set(ids: &[&str]) -> String {
-    let key = |id: &&str| json!({ "kty": "oct", "kid": id, "k": URL_SAFE_NO_PAD.encode(secret(id)) });
+    let key = |id: &&str| {
+        let public = URL_SAFE_NO_PAD.encode(key_pair(id).public_key());
+        json!({ "kty": "OKP", "crv": "Ed25519", "kid": id, "x": public })
+    };
     json!({ "keys": ids.iter().map(key).collect::<Vec<_>>() }).to_string()
 }
 
@@ -85,10 +89,10 @@ impl Issuer {
 
     fn token(&self, user: &str, key: &str) -> String {
         let now = self.clock.unix_millis() / 1000;
-        let header = json!({ "alg": "HS256", "kid": key }).to_string();
+        let header = json!({ "alg": "EdDSA", "kid": key }).to_string();
         let claims = json!({ "sub": user, "aud": DOMAIN, "exp": now + 10 * 24 * 3_600 }).to_string();
         let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
-        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &secret(key)), signed.as_bytes());
+        let tag = key_pair(key).sign(signed.as_bytes());
         format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag))
     }
 
@@ -110,10 +114,6 @@ impl ProviderSource for Issuer {
         Box::pin(async {})
     }
 
-    fn disable(&self, _account: &Jid) -> BoxFuture<'_, bool> {
-        Box::pin(async { false })
-    }
-
     fn token(&self, account: &Jid) -> BoxFuture<'_, Option<String>> {
         let token = Issuer::token(self, account.as_str(), "a");
         Box::pin(async { Some(token) })
@@ -121,6 +121,7 @@ impl ProviderSource for Issuer {
 
     fn set_fault(&self, fault: Option<SourceFault>) -> BoxFuture<'_, bool> {
         self.server.set_fault(fault);
+        self.later(RETRY);
         Box::pin(async { true })
     }
 
@@ -186,8 +187,43 @@ async fn a_removed_key_is_forgotten_and_known_keys_survive_a_failure() {
     issuer.later(MAX_AGE);
     assert_eq!(issuer.check(&token).await, Err(ProviderErrorKind::Unavailable), "but not permanently");
     issuer.server.set_fault(None);
+    issuer.later(RETRY);
     *issuer.keys.document.lock() = key_set(&["b"]);
     assert_eq!(issuer.check(&token).await, Ok(TokenCheck::Invalid));
+}
+
+#[tokio::test]
+async fn an_identity_provider_that_hangs_delays_one_login_only() {
+    let issuer = Arc::new(Issuer::new(false));
+    let token = issuer.token("romeo", "a");
+    assert!(matches!(issuer.check(&token).await, Ok(TokenCheck::Valid(..))));
+    issuer.server.set_fault(Some(SourceFault::Silent));
+    issuer.later(REFRESH);
+    let accepted = issuer.server.accepted();
+    let (first, others) = tokio::join!(issuer.check(&token), async {
+        // After the first one has begun its request.
+        tokio::task::yield_now().await;
+        let mut valid = 0;
+        for n in 0..50 {
+            let forged = issuer.token("romeo", &format!("forged{n}"));
+            let attempt = tokio::time::timeout(Duration::from_millis(1), issuer.check(&forged)).await;
+            assert!(!matches!(attempt, Ok(Ok(TokenCheck::Valid(..)))));
+            let known = tokio::time::timeout(Duration::from_millis(100), issuer.check(&token)).await;
+            valid += usize::from(matches!(known, Ok(Ok(TokenCheck::Valid(..)))));
+        }
+        valid
+    });
+    assert!(matches!(first, Ok(TokenCheck::Valid(..))), "with the known keys: {first:?}");
+    assert_eq!(others, 50, "none waits for the request");
+    assert!(issuer.server.accepted() <= accepted + 1, "forged tokens cause no requests");
+}
+
+#[tokio::test]
+async fn secrets_of_a_public_key_set_are_not_used() {
+    let issuer = Issuer::new(false);
+    let key = json!({ "kty": "oct", "kid": "a", "k": URL_SAFE_NO_PAD.encode([7; 64]) });
+    *issuer.keys.document.lock() = json!({ "keys": [key] }).to_string();
+    assert_eq!(issuer.check(&issuer.token("romeo", "a")).await, Err(ProviderErrorKind::InvalidResponse));
 }
 
 #[test]
@@ -202,6 +238,8 @@ fn a_key_of_a_file_is_read_at_the_start() {
     };
     assert!(open(&format!("{}\n", "k".repeat(32))).is_ok());
     assert!(open("short\n").err().unwrap().contains("at least 32 bytes"));
+    let public = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END PUBLIC KEY-----\n";
+    assert!(open(public).err().unwrap().contains("set key_file"), "everybody knows a public key");
     assert!(VerificationKey::hmac(&[1; 31]).is_err());
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use account_providers::ber::{self, BerReader};
@@ -43,6 +44,10 @@ struct Directory {
     bind_result: LeafMutex<Option<u32>>,
     /// Names of the binds.
     binds: LeafMutex<Vec<String>>,
+    /// Time that a bind of a user takes.
+    bind_time: LeafMutex<Duration>,
+    /// Entries have no `pwdChangedTime`.
+    without_version: AtomicBool,
 }
 
 fn done(out: &mut Vec<u8>, id: u32, tag: u8, code: u32) {
@@ -63,6 +68,8 @@ impl Directory {
         if password.is_empty() || (name == SERVICE && password == b"s3rvice") {
             return 0;
         }
+        let time = *self.bind_time.lock();
+        std::thread::sleep(time);
         if let Some(result) = *self.bind_result.lock() {
             return result;
         }
@@ -76,10 +83,11 @@ impl Directory {
             if entry.uid.as_bytes() != uid {
                 continue;
             }
-            let attributes = [
-                ("pwdChangedTime", entry.changes.to_string()),
-                ("nsAccountLock", if entry.disabled { "TRUE" } else { "FALSE" }.to_owned()),
-            ];
+            let mut attributes =
+                vec![("nsAccountLock", if entry.disabled { "TRUE" } else { "FALSE" }.to_owned())];
+            if !self.without_version.load(Ordering::SeqCst) {
+                attributes.push(("pwdChangedTime", entry.changes.to_string()));
+            }
             ber::write_constructed(out, ber::SEQUENCE, |out| {
                 ber::write_number(out, ber::INTEGER, id);
                 ber::write_constructed(out, 0x64, |out| {
@@ -168,24 +176,31 @@ struct DirectorySource {
     provider: Arc<LdapAccounts>,
 }
 
+fn settings_of(server: &FaultyServer, cache_seconds: u64) -> LdapSettings {
+    LdapSettings {
+        server: LdapServer::parse(&format!("ldap://{}", server.address), false).unwrap(),
+        bind: Some((SERVICE.to_owned(), Secret::from("s3rvice"))),
+        base_dn: "ou=people,dc=example,dc=net".to_owned(),
+        filter: FilterTemplate::parse("(uid={user})").unwrap(),
+        disabled_attribute: Some("nsaccountlock".to_owned()),
+        version_attribute: Some("pwdChangedTime".to_owned()),
+        set_password: true,
+        cache: Duration::from_secs(cache_seconds),
+        limits: RequestLimits { deadline: Duration::from_millis(700), ..RequestLimits::default() },
+    }
+}
+
 impl DirectorySource {
     fn new(cache_seconds: u64) -> DirectorySource {
         let directory = Arc::new(Directory::default());
         let server = FaultyServer::start(directory.clone());
         let clock = Arc::new(ManualClock::new());
-        let settings = LdapSettings {
-            server: LdapServer::parse(&format!("ldap://{}", server.address), false).unwrap(),
-            bind: Some((SERVICE.to_owned(), Secret::from("s3rvice"))),
-            base: "ou=people,dc=example,dc=net".to_owned(),
-            filter: FilterTemplate::parse("(uid={user})").unwrap(),
-            disabled_attribute: Some("nsaccountlock".to_owned()),
-            version_attribute: Some("pwdChangedTime".to_owned()),
-            set_password: true,
-            cache: Duration::from_secs(cache_seconds),
-            limits: RequestLimits { deadline: Duration::from_millis(700), ..RequestLimits::default() },
-        };
-        let provider = Arc::new(LdapAccounts::new(settings, clock.clone()));
+        let provider = Arc::new(LdapAccounts::new(settings_of(&server, cache_seconds), clock.clone()));
         DirectorySource { directory, server, clock, provider }
+    }
+
+    fn settings(&self, cache_seconds: u64) -> LdapSettings {
+        settings_of(&self.server, cache_seconds)
     }
 
     fn name(account: &Jid) -> String {
@@ -219,10 +234,6 @@ impl ProviderSource for DirectorySource {
     fn disable(&self, account: &Jid) -> BoxFuture<'_, bool> {
         self.directory.entries.lock().get_mut(&DirectorySource::name(account)).unwrap().disabled = true;
         Box::pin(async { true })
-    }
-
-    fn token(&self, _account: &Jid) -> BoxFuture<'_, Option<String>> {
-        Box::pin(async { None })
     }
 
     fn set_fault(&self, fault: Option<SourceFault>) -> BoxFuture<'_, bool> {
@@ -276,6 +287,35 @@ async fn results_of_a_bind_that_are_no_success_never_authenticate() {
 }
 
 #[tokio::test]
+async fn an_entry_without_the_version_attribute_has_no_version() {
+    let source = DirectorySource::new(0);
+    source.add(&romeo(), "0rchard");
+    source.directory.without_version.store(true, Ordering::SeqCst);
+    let found = source.provider.find(romeo().as_ref()).await.unwrap().unwrap();
+    assert_eq!(found.version, None, "it would be the same after a change of the password");
+}
+
+#[tokio::test]
+async fn a_missing_account_is_answered_as_late_as_a_wrong_password() {
+    let source = DirectorySource::new(0);
+    source.add(&romeo(), "0rchard");
+    *source.directory.bind_time.lock() = Duration::from_millis(40);
+    let provider = LdapAccounts::new(source.settings(0), Arc::new(base::SystemClock::new()));
+    let time = async |name: &str| {
+        let account = Jid::from_parts(Some(name), "example.net", None).unwrap();
+        let begun = tokio::time::Instant::now();
+        let checked = provider.check_password(account.as_ref(), Secret::from("wrong")).await.unwrap();
+        assert_eq!(checked, PasswordCheck::Invalid);
+        begun.elapsed()
+    };
+    let existing = time("romeo").await;
+    let missing = time("nobody").await;
+    assert!(existing >= Duration::from_millis(40), "{existing:?}");
+    assert!(missing >= Duration::from_millis(40), "{missing:?}");
+    assert_eq!(source.directory.binds.lock().iter().filter(|name| *name != SERVICE).count(), 1);
+}
+
+#[tokio::test]
 async fn two_entries_for_one_account_are_an_error() {
     let source = DirectorySource::new(0);
     source.add(&romeo(), "0rchard");
@@ -305,17 +345,8 @@ async fn connections_are_kept_and_the_service_account_logs_in_once() {
 async fn a_service_account_that_cannot_log_in_is_a_failure_of_the_server() {
     let source = DirectorySource::new(0);
     source.add(&romeo(), "0rchard");
-    let settings = LdapSettings {
-        server: LdapServer::parse(&format!("ldap://{}", source.server.address), false).unwrap(),
-        bind: Some((SERVICE.to_owned(), Secret::from("wrong"))),
-        base: "ou=people,dc=example,dc=net".to_owned(),
-        filter: FilterTemplate::parse("(uid={user})").unwrap(),
-        disabled_attribute: None,
-        version_attribute: None,
-        set_password: false,
-        cache: Duration::ZERO,
-        limits: RequestLimits::default(),
-    };
+    let settings =
+        LdapSettings { bind: Some((SERVICE.to_owned(), Secret::from("wrong"))), ..source.settings(0) };
     let provider = LdapAccounts::new(settings, Arc::new(ManualClock::new()));
     let error = provider.check_password(romeo().as_ref(), Secret::from("0rchard")).await.unwrap_err();
     assert_eq!(error.kind, ProviderErrorKind::Unavailable);

@@ -203,7 +203,7 @@ impl Slapd {
         LdapSettings {
             server: LdapServer { tls: Some(client_config(&roots).unwrap()), ..server },
             bind: Some((SERVICE.to_owned(), Secret::from("s3rvice"))),
-            base: PEOPLE.to_owned(),
+            base_dn: PEOPLE.to_owned(),
             filter: FilterTemplate::parse("(&(objectClass=inetOrgPerson)(uid={user}))").unwrap(),
             disabled_attribute: Some("employeeType".to_owned()),
             // Changes with each change of the entry; pwdChangedTime needs an overlay.
@@ -267,10 +267,6 @@ impl ProviderSource for SlapdSource {
             "dn: cn=u{number},{PEOPLE}\nchangetype: modify\nadd: employeeType\nemployeeType: gone\n\n"
         ));
         Box::pin(async { true })
-    }
-
-    fn token(&self, _account: &Jid) -> BoxFuture<'_, Option<String>> {
-        Box::pin(async { None })
     }
 
     fn set_fault(&self, fault: Option<SourceFault>) -> BoxFuture<'_, bool> {
@@ -375,8 +371,8 @@ async fn what_the_service_account_may_not_do_fails_without_a_login() {
     let bind = Some((SERVICE.to_owned(), Secret::from("wrong")));
     let refused = logs_in(LdapSettings { bind, ..settings.clone() }).await;
     assert_eq!(refused, Err(ProviderErrorKind::Unavailable), "a wrong password of the service account");
-    let base = "ou=nobody,dc=example,dc=net".to_owned();
-    let refused = logs_in(LdapSettings { base, ..settings.clone() }).await;
+    let base_dn = "ou=nobody,dc=example,dc=net".to_owned();
+    let refused = logs_in(LdapSettings { base_dn, ..settings.clone() }).await;
     assert_eq!(refused, Err(ProviderErrorKind::Unavailable), "a subtree that does not exist");
     // Without its rights no entry is visible.
     let anonymous = LdapSettings { bind: None, ..settings };

@@ -17,7 +17,9 @@ use base::{ManualClock, Secret};
 use environment::account_provider::conformance::{
     ProviderCase, ProviderFixture, ProviderSource, SourceFault,
 };
-use environment::account_provider::{AccountProvider, PasswordCheck, ProviderError, ProviderErrorKind};
+use environment::account_provider::{
+    AccountProvider, PasswordCheck, ProviderError, ProviderErrorKind, ScramParameters,
+};
 use jid::Jid;
 use support::block_on;
 use throng_account_providers as account_providers;
@@ -136,21 +138,29 @@ struct TableSource {
     provider: Arc<SqlAccounts>,
 }
 
+fn settings() -> SqlSettings {
+    let find = "SELECT hash, disabled FROM users WHERE name = :user AND domain = :domain";
+    SqlSettings {
+        find: SqlStatement::parse(find, false).unwrap(),
+        create: Some(insert()),
+        set_password: Some(update()),
+        remove: Some(delete()),
+        new_passwords: NewPasswordHash::ScramSha256,
+        scram: None,
+        hashes_in_progress: 4,
+        cache: Duration::from_secs(60),
+        limits: RequestLimits { deadline: Duration::from_millis(700), ..RequestLimits::default() },
+    }
+}
+
 impl TableSource {
     fn new() -> TableSource {
-        let find = "SELECT hash, disabled FROM users WHERE name = :user AND domain = :domain";
-        let settings = SqlSettings {
-            find: SqlStatement::parse(find, false).unwrap(),
-            create: Some(insert()),
-            set_password: Some(update()),
-            remove: Some(delete()),
-            new_passwords: NewPasswordHash::Scram,
-            scram: false,
-            cache: Duration::from_secs(60),
-            limits: RequestLimits { deadline: Duration::from_millis(700), ..RequestLimits::default() },
-        };
+        TableSource::with(settings(), Arc::new(InlineSpawner))
+    }
+
+    fn with(settings: SqlSettings, spawner: Arc<dyn Spawner>) -> TableSource {
         let (table, clock) = (Arc::new(Table::default()), Arc::new(ManualClock::new()));
-        let provider = SqlAccounts::new(settings, table.clone(), Arc::new(InlineSpawner), clock.clone());
+        let provider = SqlAccounts::new(settings, table.clone(), spawner, clock.clone());
         TableSource { table, clock, provider: Arc::new(provider) }
     }
 }
@@ -170,10 +180,6 @@ impl ProviderSource for TableSource {
     fn disable(&self, account: &Jid) -> BoxFuture<'_, bool> {
         self.table.rows.lock().get_mut(account.as_str()).unwrap().1 = true;
         Box::pin(async { true })
-    }
-
-    fn token(&self, _account: &Jid) -> BoxFuture<'_, Option<String>> {
-        Box::pin(async { None })
     }
 
     fn set_fault(&self, fault: Option<SourceFault>) -> BoxFuture<'_, bool> {
@@ -205,6 +211,8 @@ async fn rows_that_cannot_be_right_never_authenticate() {
     for (rows, expected) in [
         (vec![], Ok(PasswordCheck::Invalid)),
         (vec![vec![None]], Ok(PasswordCheck::Invalid)),
+        (vec![vec![Some("!".to_owned())]], Ok(PasswordCheck::Invalid)),
+        (vec![vec![Some("*LK*".to_owned())]], Ok(PasswordCheck::Invalid)),
         (vec![vec![]], Err(ProviderErrorKind::InvalidResponse)),
         (vec![vec![Some(String::new())]], Err(ProviderErrorKind::InvalidResponse)),
         (vec![vec![Some("0rchard".to_owned())]], Err(ProviderErrorKind::InvalidResponse)),
@@ -248,24 +256,58 @@ async fn a_row_of_another_name_is_ignored() {
 
 #[tokio::test]
 async fn scram_keys_of_the_column_are_provided_where_that_is_declared() {
-    let table = Arc::new(Table::default());
-    let stored = NewPasswordHash::Scram.hash("0rchard").unwrap();
-    table.rows.lock().insert("romeo@example.net".to_owned(), (stored, false));
-    let settings = SqlSettings {
-        find: SqlStatement::parse("SELECT hash FROM users WHERE name = :user AND domain = :domain", false)
-            .unwrap(),
-        create: None,
-        set_password: None,
-        remove: None,
-        new_passwords: NewPasswordHash::Scram,
-        scram: true,
-        cache: Duration::ZERO,
-        limits: RequestLimits::default(),
-    };
-    let provider = SqlAccounts::new(settings, table, Arc::new(InlineSpawner), Arc::new(ManualClock::new()));
+    let declared = SqlSettings { scram: Some(sasl::ScramHash::Sha256), create: None, ..settings() };
+    let source = TableSource::with(declared, Arc::new(InlineSpawner));
+    assert_eq!(source.provider.scram_parameters(), None);
+    let stored = NewPasswordHash::ScramSha256.hash("0rchard").unwrap();
+    source.table.rows.lock().insert("romeo@example.net".to_owned(), (stored, false));
     let romeo = Jid::parse("romeo@example.net").unwrap();
-    let found = provider.find(romeo.as_ref()).await.unwrap().unwrap();
+    let found = source.provider.find(romeo.as_ref()).await.unwrap().unwrap();
     let keys = sasl::Credentials::decode(&found.credentials.unwrap().0).unwrap();
     assert!(keys.sha256.is_some() && keys.verify_password("0rchard"));
-    assert!(provider.capabilities().scram && !provider.capabilities().create);
+    let capabilities = source.provider.capabilities();
+    assert!(capabilities.scram == ["SCRAM-SHA-256"] && !capabilities.create);
+    let parameters = ScramParameters { salt_bytes: sasl::SALT_BYTES, iterations: sasl::DEFAULT_ITERATIONS };
+    assert_eq!(source.provider.scram_parameters(), Some(parameters));
+    // Another account must not change what a client is told about missing ones.
+    let other = "SCRAM-SHA-256$4096:c2FsdA==$V6dHJjdyOMJiQQxRMHyHRSHZRJRUoSd9fWXkU+AjMjE=:V6dHJjdyOMJiQQxRMHyHRSHZRJRUoSd9fWXkU+AjMjE=";
+    source.table.rows.lock().insert("juliet@example.net".to_owned(), (other.to_owned(), false));
+    let juliet = Jid::parse("juliet@example.net").unwrap();
+    assert!(source.provider.find(juliet.as_ref()).await.unwrap().unwrap().credentials.is_some());
+    assert_eq!(source.provider.scram_parameters(), Some(parameters));
+}
+
+/// Keeps jobs until a test runs them.
+#[derive(Default)]
+struct HeldJobs(LeafMutex<Vec<Box<dyn FnOnce() + Send>>>);
+
+impl Spawner for HeldJobs {
+    fn spawn(&self, _what: &'static str, _task: BoxFuture<'static, ()>) {
+        panic!("the provider has no tasks");
+    }
+
+    fn spawn_blocking(&self, _what: &'static str, job: Box<dyn FnOnce() + Send>) {
+        self.0.lock().push(job);
+    }
+}
+
+#[tokio::test]
+async fn hashes_of_logins_that_were_given_up_count_until_they_are_done() {
+    let jobs = Arc::new(HeldJobs::default());
+    let limits = RequestLimits { deadline: Duration::from_millis(20), ..RequestLimits::default() };
+    let source = TableSource::with(SqlSettings { hashes_in_progress: 2, limits, ..settings() }, jobs.clone());
+    let romeo = Jid::parse("romeo@example.net").unwrap();
+    source.put(&romeo, "0rchard").await;
+    let check = || source.provider.check_password(romeo.as_ref(), Secret::from("0rchard"));
+    for _ in 0..3 {
+        let results = tokio::join!(check(), check(), check());
+        for result in [results.0, results.1, results.2] {
+            assert_eq!(result.unwrap_err().kind, ProviderErrorKind::Timeout);
+        }
+    }
+    let held = std::mem::take(&mut *jobs.0.lock());
+    assert_eq!(held.len(), 2, "the others would take memory and time, too");
+    held.into_iter().for_each(|job| job());
+    assert_eq!(check().await.unwrap_err().kind, ProviderErrorKind::Timeout);
+    assert_eq!(jobs.0.lock().len(), 1);
 }

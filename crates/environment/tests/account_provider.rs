@@ -42,10 +42,6 @@ impl ProviderSource for MemorySource {
         }));
         Box::pin(async { true })
     }
-
-    fn expire_caches(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {})
-    }
 }
 
 struct MemoryFixture;

@@ -5,8 +5,8 @@
 //! iterations before the client's proof. So a missing account gets a salt too: always the same one, derived from a
 //! secret of the server (RFC 5802, section 9, leaves it to implementations).
 //!
-//! Not implemented: varying iterations. Accounts stored with iterations other than the decoy's are recognisable as
-//! existing; store them again at the next PLAIN login or accept it.
+//! Not implemented: varying iterations and salts. Accounts stored with iterations or a length of the salt other than the
+//! decoy's are recognisable as existing; store them again at the next PLAIN login or accept it.
 //!
 //! # Pitfalls
 //!
@@ -26,15 +26,23 @@ use crate::hash::{KeyBytes, ScramHash};
 pub struct Decoy {
     secret: KeyBytes,
     iterations: NonZeroU32,
+    salt_bytes: usize,
 }
 
 impl Decoy {
     /// `secret`: at least 16 random bytes, the same on every node. `iterations`: those of new accounts; clamped to 1 to
     /// [`MAX_ITERATIONS`].
     pub fn new(secret: &Secret, iterations: u32) -> Decoy {
-        let iterations = NonZeroU32::new(iterations.min(MAX_ITERATIONS)).unwrap_or(NonZeroU32::MIN);
         // Hashed, so that the secret may have other uses and any length.
-        Decoy { secret: ScramHash::Sha512.hmac(secret.expose(), &[b"throng sasl decoy"]), iterations }
+        let secret = ScramHash::Sha512.hmac(secret.expose(), &[b"throng sasl decoy"]);
+        Decoy { secret, iterations: clamp(iterations), salt_bytes: SALT_BYTES }
+    }
+
+    /// The same for accounts whose keys were made by another program. The salt has 1 to 64 bytes.
+    #[must_use]
+    pub fn with_parameters(&self, salt_bytes: usize, iterations: u32) -> Decoy {
+        let salt_bytes = salt_bytes.clamp(1, ScramHash::Sha512.output_len());
+        Decoy { secret: self.secret.clone(), iterations: clamp(iterations), salt_bytes }
     }
 
     /// Keys for `account` that match no proof. The salt is the same for every hash, as in real credentials.
@@ -44,7 +52,7 @@ impl Decoy {
             KeyBytes::from_slice(&bytes.expose()[..len])
         };
         ScramKeys {
-            salt: part(b"salt", SALT_BYTES).expose().into(),
+            salt: part(b"salt", self.salt_bytes).expose().into(),
             iterations: self.iterations,
             stored_key: part(b"stored", hash.output_len()),
             server_key: part(b"server", hash.output_len()),
@@ -59,4 +67,8 @@ impl Decoy {
         }
         credentials
     }
+}
+
+fn clamp(iterations: u32) -> NonZeroU32 {
+    NonZeroU32::new(iterations.min(MAX_ITERATIONS)).unwrap_or(NonZeroU32::MIN)
 }

@@ -8,13 +8,18 @@ use account_providers::http_service::{HttpAccounts, HttpServiceSettings};
 use account_providers::jwt::{JwtAccounts, KeySource, KeySourceSettings};
 use account_providers::ldap::{LdapAccounts, LdapEncryption, LdapServer, LdapSettings};
 use account_providers::metrics::{MeasuredProvider, ProviderMetrics};
+use account_providers::sql::{SqlAccounts, SqlSettings};
 use anyhow::{Context, Result, anyhow};
 use base::clock::{Clock, SystemClock};
 use base::lock::LeafMutex;
+use store_sql::{ForeignDatabase, ForeignDatabaseOptions};
 use throng_core::Host;
 use throng_core::account_provider::{AccountProvider, SharedAccountProvider};
+use tokio::runtime::Handle;
 
 use crate::config::{NodeConfig, ProviderConfig, read_secret, source_tls};
+use crate::foreign_table::SqlForeignTable;
+use crate::runtime::{self, TokioSpawner};
 
 /// Providers by configuration.
 #[derive(Default)]
@@ -96,7 +101,7 @@ fn open(config: &ProviderConfig) -> Result<Arc<dyn AccountProvider>> {
             let settings = LdapSettings {
                 server: LdapServer { tls, ..server },
                 bind,
-                base: ldap.base.clone(),
+                base_dn: ldap.base_dn.clone(),
                 filter: ldap.filter.clone(),
                 disabled_attribute: ldap.disabled_attribute.clone(),
                 version_attribute: ldap.version_attribute.clone(),
@@ -105,6 +110,30 @@ fn open(config: &ProviderConfig) -> Result<Arc<dyn AccountProvider>> {
                 limits: ldap.source.limits,
             };
             Arc::new(LdapAccounts::new(settings, clock))
+        }
+        ProviderConfig::Sql(sql) => {
+            let limits = sql.source.limits;
+            let options = ForeignDatabaseOptions {
+                password_file: sql.password_file.clone(),
+                connections: u32::try_from(limits.in_progress).unwrap_or(u32::MAX),
+                deadline: limits.deadline,
+                writes: sql.create.is_some() || sql.set_password.is_some() || sql.remove.is_some(),
+            };
+            let database = ForeignDatabase::open(&sql.url, &options, clock.clone());
+            let table = SqlForeignTable(database.map_err(|error| anyhow!("{error}"))?);
+            let settings = SqlSettings {
+                find: sql.find.clone(),
+                create: sql.create.clone(),
+                set_password: sql.set_password.clone(),
+                remove: sql.remove.clone(),
+                new_passwords: sql.new_passwords,
+                scram: sql.scram,
+                hashes_in_progress: runtime::cores(),
+                cache: sql.source.cache,
+                limits,
+            };
+            let tasks = TokioSpawner::new(Handle::try_current().context("hashes need the runtime")?);
+            Arc::new(SqlAccounts::new(settings, Arc::new(table), Arc::new(tasks), clock))
         }
     })
 }

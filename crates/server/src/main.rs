@@ -18,6 +18,7 @@ mod config;
 mod config_warnings;
 mod disk;
 mod files;
+mod foreign_table;
 mod logs;
 mod metrics;
 mod output;

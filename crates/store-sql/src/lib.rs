@@ -22,6 +22,7 @@ mod checkpointer;
 mod context;
 mod dialect;
 mod error;
+mod foreign_database;
 mod inspect;
 mod last_seen_writer;
 mod location;
@@ -58,6 +59,7 @@ use writer::{ReadFn, TransactionWriter};
 
 pub use backup::backup;
 pub use dialect::PoolStats;
+pub use foreign_database::{ForeignDatabase, ForeignDatabaseOptions, is_duplicate_key, refusal_code};
 pub use inspect::{DatabaseState, inspect, pending_migrations};
 pub use location::Encryption;
 pub use options::DatabaseOptions;

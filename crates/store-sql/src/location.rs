@@ -294,6 +294,20 @@ impl Location {
         }
     }
 
+    /// A pool of connections to a database of another program.
+    pub(crate) fn foreign_pool(
+        &self,
+        options: &DatabaseOptions,
+        limits: PoolLimits,
+        writes: bool,
+    ) -> ConnectionPool {
+        match self {
+            Location::Sqlite(path) => sqlite::foreign_pool(path, options, limits, writes),
+            Location::Postgres(connect) => postgres::pool(connect, options, "foreign", limits, !writes),
+            Location::MySql(connect) => mysql::pool(connect, options, "foreign", limits, !writes),
+        }
+    }
+
     /// A connection for checkpoints of SQLite's journal. Servers write their own.
     pub(crate) fn checkpoint_pool(&self, options: &DatabaseOptions) -> Option<ConnectionPool> {
         let purpose = (PoolPurpose::Read, "checkpoint");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sasl::{Credentials, Mechanism, encoding};
 use testkit::server::{StreamClient, TestServer, TestServerConfig, TlsClientSettings};
 use throng_core::account_provider::memory::{ALL_CAPABILITIES, MemoryAccounts};
-use throng_core::account_provider::{ProviderCapabilities, ProviderErrorKind};
+use throng_core::account_provider::{ProviderCapabilities, ProviderErrorKind, ScramParameters};
 
 const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
 
@@ -18,10 +18,14 @@ struct Fixture {
 
 /// A node whose provider has juliet, with SCRAM keys and a token.
 fn fixture(capabilities: ProviderCapabilities) -> Fixture {
+    fixture_with(capabilities, TestServerConfig::default())
+}
+
+fn fixture_with(capabilities: ProviderCapabilities, setup: TestServerConfig) -> Fixture {
     let accounts = Arc::new(MemoryAccounts::new(capabilities));
-    let server =
-        TestServerConfig { account_provider: Some(accounts.clone()), ..TestServerConfig::default() }.start();
+    let server = TestServerConfig { account_provider: Some(accounts.clone()), ..setup }.start();
     let keys = Credentials::derive("balc0ny", 64, b"salt of the tests").unwrap();
+    accounts.set_scram_parameters(ScramParameters { salt_bytes: 17, iterations: 64 });
     accounts.put(&server.address("juliet"), "balc0ny", Some(keys.encode()));
     accounts.put_token("t0ken", &server.address("juliet"));
     Fixture { server, accounts }
@@ -94,6 +98,23 @@ async fn passwords_keys_and_tokens_of_the_provider_log_in_and_bind() {
     }
 }
 
+#[tokio::test]
+async fn the_challenge_does_not_tell_which_accounts_exist() {
+    let fixture = fixture(ALL_CAPABILITIES);
+    let challenge = async |user: &str| {
+        let (mut client, _) = fixture.connect().await;
+        client.auth(Mechanism::ScramSha256, format!("n,,n={user},r=abcdef").as_bytes()).await;
+        String::from_utf8(encoding::decode_response(&client.element().await.text()).unwrap()).unwrap()
+    };
+    let (known, missing) = (challenge("juliet").await, challenge("nobody").await);
+    let shape = |challenge: &str| {
+        let field = |name: &str| challenge.split(',').find_map(|field| field.strip_prefix(name)).unwrap();
+        (field("s=").len(), field("i=").to_owned())
+    };
+    assert_eq!(shape(&known), shape(&missing), "{known} {missing}");
+    assert!(missing.ends_with(",i=64"), "{missing}");
+}
+
 // RFC 7628, section 3.2.2.
 #[tokio::test]
 async fn a_refused_token_gets_an_error_before_the_failure() {
@@ -162,6 +183,28 @@ async fn guesses_are_throttled_before_the_provider_is_called() {
         assert_eq!(limited, Err("temporary-auth-failure".to_owned()), "{password}");
     }
     assert_eq!(fixture.accounts.calls(), calls);
+}
+
+#[tokio::test]
+async fn a_valid_token_does_not_lift_the_limits_of_another_account() {
+    let mut setup = TestServerConfig::default();
+    setup.limits.login_failures_per_account = 3;
+    let fixture = fixture_with(ALL_CAPABILITIES, setup);
+    let romeo = fixture.server.address("romeo");
+    fixture.accounts.put(&romeo, "0rchard", None);
+    let guess = async || {
+        let (mut client, _) = fixture.connect().await;
+        client.authenticate(Mechanism::Plain, "romeo", "guess").await
+    };
+    for _ in 0..3 {
+        assert_eq!(guess().await, Err("not-authorized".to_owned()));
+    }
+    assert_eq!(guess().await, Err("temporary-auth-failure".to_owned()));
+    let (mut client, _) = fixture.connect().await;
+    let message = sasl::client::oauth_bearer(Some(romeo.as_str()), "t0ken");
+    client.auth(Mechanism::OauthBearer, &message).await;
+    assert_eq!(client.element().await.condition().as_deref(), Some("invalid-authzid"));
+    assert_eq!(guess().await, Err("temporary-auth-failure".to_owned()), "the token is one of juliet");
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 //! # Pitfalls
 //!
 //! A valid signature only says who issued the token. One that the same issuer made for another service must be refused
-//! (RFC 8725, section 3.9), so a token that names an audience must name this server's.
+//! (RFC 8725, section 3.9), so a token must name this server as its audience, unless the configuration says that its issuer
+//! serves nobody else.
 
 use jid::Jid;
 use serde_json::{Map, Value};
@@ -26,8 +27,10 @@ impl Default for UserClaim {
 pub struct ClaimRules {
     /// `iss` must be this.
     pub issuer: Option<String>,
-    /// `aud` must name one of these. Empty: the domain, where the token has an `aud` at all.
+    /// `aud` must name one of these. Empty: the domain.
     pub audiences: Vec<String>,
+    /// With no `audiences`, a token without `aud` is for this server: nobody else has its key.
+    pub without_audience: bool,
     /// The user: a user name of the domain, or a bare address of it.
     pub user: UserClaim,
 }
@@ -68,7 +71,7 @@ impl ClaimRules {
             }
         };
         match audience {
-            None => self.audiences.is_empty(),
+            None => self.audiences.is_empty() && self.without_audience,
             Some(Value::Array(names)) => names.iter().any(is_ours),
             Some(name) => is_ours(name),
         }
@@ -97,13 +100,17 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000;
 
+    fn any() -> ClaimRules {
+        ClaimRules { without_audience: true, ..ClaimRules::default() }
+    }
+
     fn account(rules: &ClaimRules, claims: Value) -> Option<String> {
         rules.account(claims.as_object().unwrap(), "example.net", NOW).map(|jid| jid.to_string())
     }
 
     #[test]
     fn the_user_is_a_name_or_an_address_of_the_domain() {
-        let of = |sub: Value| account(&ClaimRules::default(), json!({ "sub": sub, "exp": NOW + 1 }));
+        let of = |sub: Value| account(&any(), json!({ "sub": sub, "exp": NOW + 1 }));
         for same in ["romeo", "Romeo", "romeo@example.net", "romeo@EXAMPLE.net"] {
             assert_eq!(of(json!(same)).as_deref(), Some("romeo@example.net"), "{same}");
         }
@@ -120,7 +127,7 @@ mod tests {
         }
         assert_eq!(of(json!(7)), None);
         assert_eq!(of(json!(["romeo"])), None);
-        let rules = ClaimRules { user: UserClaim("preferred_username".into()), ..ClaimRules::default() };
+        let rules = ClaimRules { user: UserClaim("preferred_username".into()), ..any() };
         let claims = json!({ "sub": "0815", "preferred_username": "romeo", "exp": NOW + 1 });
         assert_eq!(account(&rules, claims).as_deref(), Some("romeo@example.net"));
         assert_eq!(account(&rules, json!({ "sub": "romeo", "exp": NOW + 1 })), None);
@@ -128,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_token_is_valid_between_its_times_and_must_have_an_end() {
-        let at = |claims: Value| account(&ClaimRules::default(), claims).is_some();
+        let at = |claims: Value| account(&any(), claims).is_some();
         assert!(at(json!({ "sub": "romeo", "exp": NOW + 1 })));
         assert!(at(json!({ "sub": "romeo", "exp": NOW - LEEWAY_SECONDS + 1 })), "clocks differ");
         assert!(!at(json!({ "sub": "romeo", "exp": NOW - LEEWAY_SECONDS })));
@@ -148,12 +155,16 @@ mod tests {
         let with = |rules: &ClaimRules, aud: Value| {
             account(rules, json!({ "sub": "romeo", "exp": NOW + 1, "aud": aud })).is_some()
         };
-        let any = ClaimRules::default();
+        let any = any();
         assert!(with(&any, json!("example.net")) && with(&any, json!("xmpp:example.net")));
         assert!(with(&any, json!(["other", "example.net"])));
         for wrong in [json!("other"), json!([]), json!(["other"]), json!(7), json!(null), json!("")] {
             assert!(!with(&any, wrong));
         }
+        let unnamed = json!({ "sub": "romeo", "exp": NOW + 1 });
+        assert!(account(&any, unnamed.clone()).is_some());
+        assert_eq!(account(&ClaimRules::default(), unnamed), None, "its issuer serves others, too");
+        assert!(with(&ClaimRules::default(), json!("example.net")));
         let chat = ClaimRules { audiences: vec!["chat".into(), "talk".into()], ..ClaimRules::default() };
         assert!(with(&chat, json!("talk")) && !with(&chat, json!("example.net")));
         assert_eq!(
@@ -165,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_issuer_must_be_the_configured_one() {
-        let rules = ClaimRules { issuer: Some("https://id.example.net".into()), ..ClaimRules::default() };
+        let rules = ClaimRules { issuer: Some("https://id.example.net".into()), ..any() };
         let with =
             |iss: Value| account(&rules, json!({ "sub": "romeo", "exp": NOW + 1, "iss": iss })).is_some();
         assert!(with(json!("https://id.example.net")));

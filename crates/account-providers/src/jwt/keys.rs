@@ -4,7 +4,11 @@
 //! # Pitfalls
 //!
 //! Anybody can make a token with an unknown key. The set is read again at most once within [`MIN_REFRESH`], or such tokens
-//! would be requests to the identity provider.
+//! would be requests to the identity provider. While a request is under way, and for a time after one has failed, tokens are
+//! verified with the keys that are known: an identity provider that hangs must delay neither the logins of known keys nor
+//! every login for the whole deadline.
+//!
+//! A set at a URL is public, so a secret in it is known to everybody and is not used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,12 +29,14 @@ use super::signature::VerificationKey;
 use crate::http_client::{HttpUrl, ServiceClient};
 use crate::limiter::{RequestLimiter, RequestLimits};
 
-/// Shortest time between two successful requests for the keys.
+/// Shortest time between two requests for the keys, if the former has succeeded or keys are known.
 pub const MIN_REFRESH: Duration = Duration::from_secs(30);
 /// Time after which the keys are read again: a removed key must not verify for long.
 pub const REFRESH: Duration = Duration::from_secs(3_600);
 /// Time for which keys are used although they cannot be read again.
 pub const MAX_AGE: Duration = Duration::from_secs(24 * 3_600);
+/// Time after a failed request without any known key.
+pub const RETRY: Duration = Duration::from_secs(1);
 /// Most keys of a set.
 const MAX_KEYS: usize = 100;
 
@@ -65,8 +71,10 @@ pub struct RemoteKeys {
 
 #[derive(Clone, Default)]
 struct RemoteState {
-    keys: Option<Arc<[VerificationKey]>>,
-    read_at: Millis,
+    /// Keys, and when they were read.
+    keys: Option<(Arc<[VerificationKey]>, Millis)>,
+    /// The last request failed with this error; the next one may be made at that time.
+    failed: Option<(ProviderError, Millis)>,
 }
 
 impl KeySource {
@@ -86,6 +94,13 @@ impl KeySource {
                 .map_err(|error| format!("{}: {error}", path.display())),
             KeySourceSettings::SecretFile(path) => {
                 let secret = read(path)?;
+                // A public key is known to everybody (RFC 8725, section 2.1).
+                if secret.trim_ascii_start().starts_with(b"-----BEGIN") {
+                    return Err(format!(
+                        "{} contains a PEM file, not a secret; set key_file",
+                        path.display()
+                    ));
+                }
                 let key = VerificationKey::hmac(secret.trim_ascii_end());
                 key.map(|key| KeySource::Fixed([key].into()))
                     .map_err(|error| format!("{}: {error}", path.display()))
@@ -107,52 +122,69 @@ impl KeySource {
     pub async fn keys(&self, key_id: Option<&str>) -> Result<Arc<[VerificationKey]>, ProviderError> {
         match self {
             KeySource::Fixed(keys) => Ok(keys.clone()),
-            KeySource::Remote(remote) => remote.limiter.run("the source of keys", remote.keys(key_id)).await,
+            KeySource::Remote(remote) => remote.keys(key_id).await,
         }
     }
 }
 
 impl RemoteKeys {
     async fn keys(&self, key_id: Option<&str>) -> Result<Arc<[VerificationKey]>, ProviderError> {
-        if let Some(keys) = self.current(key_id) {
-            return Ok(keys);
+        if let Some(current) = self.current(key_id) {
+            return current;
         }
-        let closed =
-            |_| ProviderError::new(ProviderErrorKind::Unavailable, "the source of keys is being closed");
-        let permit = self.refresh.acquire().await.map_err(closed)?;
-        // Another call may have read them in the meantime.
-        if let Some(keys) = self.current(key_id) {
-            return Ok(keys);
-        }
-        let result = self.read().await;
+        let error = match self.limiter.run("the source of keys", "", self.refresh(key_id)).await {
+            Ok(keys) => return Ok(keys),
+            Err(error) => error,
+        };
         let now = self.clock.now();
         let mut state = self.state.lock();
-        let result = match result {
-            Ok(keys) => {
-                *state = RemoteState { keys: Some(keys.clone()), read_at: now };
-                Ok(keys)
-            }
-            Err(error) => match state.keys.clone().filter(|_| now < state.read_at + MAX_AGE) {
-                Some(keys) => {
-                    tracing::warn!(%error, "the keys of tokens cannot be read again; those known are used");
-                    Ok(keys)
-                }
-                None => Err(error),
-            },
-        };
+        let usable = usable(&state, now);
+        let pause = if usable.is_some() { MIN_REFRESH } else { RETRY };
+        // A call that waited too long in the queue says nothing about the source.
+        if error.kind != ProviderErrorKind::Overloaded {
+            state.failed = Some((error.clone(), now + pause));
+        }
         drop(state);
-        drop(permit);
-        result
+        let Some(keys) = usable else { return Err(error) };
+        tracing::warn!(%error, "the keys of tokens cannot be read again; those known are used");
+        Ok(keys)
     }
 
-    /// The known keys, if they need not be read again for this token.
-    fn current(&self, key_id: Option<&str>) -> Option<Arc<[VerificationKey]>> {
+    async fn refresh(&self, key_id: Option<&str>) -> Result<Arc<[VerificationKey]>, ProviderError> {
+        let closed =
+            |_| ProviderError::new(ProviderErrorKind::Unavailable, "the source of keys is being closed");
+        let _permit = self.refresh.acquire().await.map_err(closed)?;
+        // Another call may have read them in the meantime.
+        if let Some(current) = self.settled(key_id) {
+            return current;
+        }
+        let keys = self.read().await?;
+        *self.state.lock() = RemoteState { keys: Some((keys.clone(), self.clock.now())), failed: None };
+        Ok(keys)
+    }
+
+    /// The result for this token without a request, or without waiting for one that is under way.
+    fn current(&self, key_id: Option<&str>) -> Option<Result<Arc<[VerificationKey]>, ProviderError>> {
+        let settled = self.settled(key_id);
+        if settled.is_some() || self.refresh.available_permits() > 0 {
+            return settled;
+        }
+        let keys = usable(&self.state.lock(), self.clock.now())?;
+        names_key(&keys, key_id).then_some(Ok(keys))
+    }
+
+    /// The result for this token, if the keys need not or must not be read again.
+    fn settled(&self, key_id: Option<&str>) -> Option<Result<Arc<[VerificationKey]>, ProviderError>> {
         let state = self.state.lock().clone();
-        let keys = state.keys?;
         let now = self.clock.now();
-        let known =
-            key_id.is_none_or(|id| keys.iter().any(|key| key.id.as_deref().is_none_or(|own| own == id)));
-        (now < state.read_at + if known { REFRESH } else { MIN_REFRESH }).then_some(keys)
+        if let Some((keys, read_at)) = &state.keys {
+            let fresh = if names_key(keys, key_id) { REFRESH } else { MIN_REFRESH };
+            if now < *read_at + fresh {
+                return Some(Ok(keys.clone()));
+            }
+        }
+        let (error, _) = state.failed.clone().filter(|(_, next)| now < *next)?;
+        Some(usable(&state, now).ok_or(error))
     }
 
     async fn read(&self) -> Result<Arc<[VerificationKey]>, ProviderError> {
@@ -163,8 +195,24 @@ impl RemoteKeys {
         if response.status != StatusCode::OK {
             return Err(invalid(format!("the status is {}", response.status)));
         }
-        parse_jwk_set(&response.body).map(Into::into).map_err(invalid)
+        let keys = parse_jwk_set(&response.body).map_err(invalid)?;
+        let public: Vec<_> = keys.into_iter().filter(|key| !key.is_secret()).collect();
+        if public.is_empty() {
+            return Err(invalid("it contains secrets only, and a set at a URL is public".to_owned()));
+        }
+        Ok(public.into())
     }
+}
+
+/// Keys that are known and not too old.
+fn usable(state: &RemoteState, now: Millis) -> Option<Arc<[VerificationKey]>> {
+    let (keys, read_at) = state.keys.as_ref()?;
+    (now < *read_at + MAX_AGE).then(|| keys.clone())
+}
+
+/// Whether one of the keys may be the one that a token names.
+fn names_key(keys: &[VerificationKey], key_id: Option<&str>) -> bool {
+    key_id.is_none_or(|id| keys.iter().any(|key| key.id.as_deref().is_none_or(|own| own == id)))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {

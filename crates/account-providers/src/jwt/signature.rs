@@ -133,6 +133,11 @@ impl VerificationKey {
         Some(VerificationKey { id: None, algorithm: None, material })
     }
 
+    /// Whether it is a shared secret.
+    pub fn is_secret(&self) -> bool {
+        matches!(self.material, KeyMaterial::Hmac(_))
+    }
+
     fn verify(&self, algorithm: &str, message: &[u8], tag: &[u8]) -> bool {
         if self.algorithm.as_deref().is_some_and(|only| only != algorithm) {
             return false;

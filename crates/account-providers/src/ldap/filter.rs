@@ -2,8 +2,6 @@
 //!
 //! A [`FilterTemplate`] is a filter with `{user}`, `{domain}` and `{address}` in its values. It is parsed once, at the start;
 //! what is inserted later is a value and can never become a part of the filter.
-//!
-//! Not implemented: extensible matches (`:=`).
 
 use crate::ber;
 
@@ -31,6 +29,19 @@ pub enum Filter {
     Present(String),
     /// `(attribute~=value)`
     Approximate(String, Vec<u8>),
+    /// `(attribute:dn:rule:=value)`, such as the groups in groups and the bits of Active Directory.
+    Extensible(MatchingRule, Vec<u8>),
+}
+
+/// Left side of an extensible match (RFC 4511, section 4.5.1.7.7). It has an attribute or a rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MatchingRule {
+    /// Attribute; all that the rule is for if there is none.
+    pub attribute: Option<String>,
+    /// Matching rule; that of the attribute for equality if there is none.
+    pub rule: Option<String>,
+    /// The attributes in the distinguished name count, too.
+    pub dn_attributes: bool,
 }
 
 /// What is inserted into a template.
@@ -136,6 +147,19 @@ impl Filter {
             Filter::LessOrEqual(attribute, value) => pair(out, 0xa6, attribute, value),
             Filter::Present(attribute) => ber::write(out, 0x87, attribute.as_bytes()),
             Filter::Approximate(attribute, value) => pair(out, 0xa8, attribute, value),
+            Filter::Extensible(matching, value) => ber::write_constructed(out, 0xa9, |out| {
+                if let Some(rule) = &matching.rule {
+                    ber::write(out, 0x81, rule.as_bytes());
+                }
+                if let Some(attribute) = &matching.attribute {
+                    ber::write(out, 0x82, attribute.as_bytes());
+                }
+                ber::write(out, 0x83, value);
+                // Not encoded where it is the default (section 5.1).
+                if matching.dn_attributes {
+                    ber::write(out, 0x84, &[0xff]);
+                }
+            }),
         }
     }
 
@@ -159,6 +183,7 @@ impl Filter {
             Filter::LessOrEqual(attribute, value) => Filter::LessOrEqual(attribute.clone(), change(value)),
             Filter::Present(attribute) => Filter::Present(attribute.clone()),
             Filter::Approximate(attribute, value) => Filter::Approximate(attribute.clone(), change(value)),
+            Filter::Extensible(matching, value) => Filter::Extensible(matching.clone(), change(value)),
         }
     }
 
@@ -170,7 +195,8 @@ impl Filter {
             Filter::Equal(_, value)
             | Filter::GreaterOrEqual(_, value)
             | Filter::LessOrEqual(_, value)
-            | Filter::Approximate(_, value) => Box::new(std::iter::once(value.as_slice())),
+            | Filter::Approximate(_, value)
+            | Filter::Extensible(_, value) => Box::new(std::iter::once(value.as_slice())),
             Filter::Substrings(_, first, any, last) => {
                 Box::new([first, last].into_iter().chain(any).map(Vec::as_slice))
             }
@@ -212,11 +238,11 @@ fn parse(text: &str, depth: usize) -> Option<(Filter, &str)> {
 fn parse_item(item: &str) -> Option<Filter> {
     let (left, value) = item.split_once('=')?;
     let (attribute, operator) = match left.char_indices().last()? {
+        (at, ':') => return Some(Filter::Extensible(parse_matching_rule(&left[..at])?, unescape(value)?)),
         (at, operator @ ('>' | '<' | '~')) => (&left[..at], Some(operator)),
         _ => (left, None),
     };
-    let permitted = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ';');
-    if attribute.is_empty() || !attribute.chars().all(permitted) {
+    if !is_description(attribute) {
         return None;
     }
     let attribute = attribute.to_owned();
@@ -236,6 +262,23 @@ fn parse_item(item: &str) -> Option<Filter> {
         }
         (None, value) => Some(Filter::Equal(attribute, unescape(value)?)),
     }
+}
+
+/// Whether it is the name or number of an attribute or a matching rule, with its options.
+fn is_description(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | ';'))
+}
+
+/// `attribute[:dn][:rule]` or `[:dn]:rule` (RFC 4515, section 3), without the `:` of the operator.
+fn parse_matching_rule(text: &str) -> Option<MatchingRule> {
+    let mut parts = text.split(':').peekable();
+    let attribute = parts.next().filter(|attribute| !attribute.is_empty()).map(str::to_owned);
+    let dn_attributes = parts.next_if(|part| part.eq_ignore_ascii_case("dn")).is_some();
+    let rule = parts.next().map(str::to_owned);
+    let valid = parts.next().is_none()
+        && (attribute.is_some() || rule.is_some())
+        && attribute.iter().chain(&rule).all(|name| is_description(name));
+    valid.then_some(MatchingRule { attribute, rule, dn_attributes })
 }
 
 /// A value: `\` and two hexadecimal digits are a byte (RFC 4515, section 3).
@@ -302,6 +345,28 @@ mod tests {
     }
 
     #[test]
+    fn rfc_4515_section_4_the_extensible_examples_are_parsed() {
+        for (text, attribute, dn_attributes, rule, value) in [
+            (
+                "(cn:caseExactMatch:=Fred Flintstone)",
+                Some("cn"),
+                false,
+                Some("caseExactMatch"),
+                "Fred Flintstone",
+            ),
+            ("(cn:=Betty Rubble)", Some("cn"), false, None, "Betty Rubble"),
+            ("(sn:dn:2.4.6.8.10:=Barney Rubble)", Some("sn"), true, Some("2.4.6.8.10"), "Barney Rubble"),
+            ("(o:dn:=Ace Industry)", Some("o"), true, None, "Ace Industry"),
+            ("(:1.2.3:=Wilma Flintstone)", None, false, Some("1.2.3"), "Wilma Flintstone"),
+            ("(:DN:2.4.6.8.10:=Dino)", None, true, Some("2.4.6.8.10"), "Dino"),
+        ] {
+            let owned = |text: Option<&str>| text.map(str::to_owned);
+            let matching = MatchingRule { attribute: owned(attribute), rule: owned(rule), dn_attributes };
+            assert_eq!(Filter::parse(text), Ok(Filter::Extensible(matching, value.into())), "{text}");
+        }
+    }
+
+    #[test]
     fn malformed_filters_are_refused() {
         let deep = format!("{}(a=b){}", "(!".repeat(MAX_DEPTH), ")".repeat(MAX_DEPTH));
         for wrong in [
@@ -316,7 +381,12 @@ mod tests {
             "(uid=\\zz)",
             "(uid=a(b)",
             "(a=b**c)",
-            "(uid:dn:=x)",
+            "(:=x)",
+            "(:dn:=x)",
+            "(uid::=x)",
+            "(uid:dn:rule:more:=x)",
+            "(u d:=x)",
+            "(uid:=a(b)",
             "(&(a=b)x)",
             deep.as_str(),
         ] {
@@ -328,13 +398,18 @@ mod tests {
 
     #[test]
     fn inserted_values_stay_values() {
-        let template = FilterTemplate::parse("(&(uid={user})(mail={address})(o=x {domain}*))").unwrap();
+        let template =
+            FilterTemplate::parse("(&(uid={user})(mail={address})(o=x {domain}*)(cn:dn:=u {user}))").unwrap();
         for user in ["romeo", "*", "romeo)(uid=*", "\\2a", "{domain}", "{user}", "r\u{f6}meo"] {
             let filled = template.fill(FilterValues { user, domain: "example.net" });
             let expected = Filter::And(vec![
                 equal("uid", user.as_bytes()),
                 equal("mail", format!("{user}@example.net").as_bytes()),
                 Filter::Substrings("o".into(), b"x example.net".to_vec(), vec![], vec![]),
+                Filter::Extensible(
+                    MatchingRule { attribute: Some("cn".into()), rule: None, dn_attributes: true },
+                    format!("u {user}").into_bytes(),
+                ),
             ]);
             assert_eq!(filled, expected);
         }
@@ -351,12 +426,14 @@ mod tests {
         assert_eq!(encoded("(mail=*)"), b"\x87\x04mail");
         assert_eq!(encoded("(!(a=b))"), b"\xa2\x08\xa3\x06\x04\x01a\x04\x01b");
         assert_eq!(encoded("(&(a=b)(c=*))"), b"\xa0\x0b\xa3\x06\x04\x01a\x04\x01b\x87\x01c");
+        assert_eq!(encoded("(a:dn:1.2:=b)"), b"\xa9\x0e\x81\x031.2\x82\x01a\x83\x01b\x84\x01\xff");
+        assert_eq!(encoded("(a:=b)"), b"\xa9\x06\x82\x01a\x83\x01b");
         assert_eq!(encoded("(a=b*c*d)"), b"\xa4\x0e\x04\x01a\x30\x09\x80\x01b\x81\x01c\x82\x01d");
     }
 
     proptest! {
         #[test]
-        fn random_filters_never_panic(text in "[(&|!)a-c=*<>~\\\\0-2{}]{0,40}") {
+        fn random_filters_never_panic(text in "[(&|!)a-c=*<>~:\\\\0-2{}]{0,40}") {
             if let Ok(filter) = Filter::parse(&text) {
                 filter.write(&mut Vec::new());
             }

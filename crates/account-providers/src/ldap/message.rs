@@ -10,6 +10,9 @@ use crate::ber::{self, BerReader, Malformed};
 /// Largest message in bytes: an entry with the few attributes that are requested.
 pub const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
+/// Most characters of a text for operators: each failed login writes one into the log.
+const MAX_DIAGNOSTIC_CHARS: usize = 200;
+
 /// OID of StartTLS (RFC 4511, section 4.14.1).
 const START_TLS: &[u8] = b"1.3.6.1.4.1.1466.20037";
 /// OID of the operation that changes a password (RFC 3062, section 2).
@@ -177,7 +180,9 @@ pub fn decode(message: &[u8]) -> Result<(u32, LdapResponse), Malformed> {
         BIND_RESPONSE | SEARCH_DONE | EXTENDED_RESPONSE => {
             let code = content.number(ber::ENUMERATED)?;
             content.expect(ber::OCTET_STRING)?;
-            let diagnostic = String::from_utf8_lossy(content.expect(ber::OCTET_STRING)?).into_owned();
+            let diagnostic = String::from_utf8_lossy(content.expect(ber::OCTET_STRING)?);
+            let diagnostic =
+                diagnostic.chars().filter(|c| !c.is_control()).take(MAX_DIAGNOSTIC_CHARS).collect();
             LdapResponse::Done(LdapResult { code, diagnostic })
         }
         SEARCH_ENTRY => LdapResponse::Entry(decode_entry(content)?),
@@ -240,6 +245,18 @@ mod tests {
         let Ok((2, LdapResponse::Entry(entry))) = decode(entry) else { panic!() };
         assert_eq!((entry.name.as_str(), entry.value("uid")), ("cn=a", Some(&b"joe"[..])));
         assert_eq!(entry.value("cn"), None);
+        let mut long = vec![];
+        ber::write_constructed(&mut long, ber::SEQUENCE, |out| {
+            ber::write_number(out, ber::INTEGER, 1);
+            ber::write_constructed(out, BIND_RESPONSE, |out| {
+                ber::write_number(out, ber::ENUMERATED, 80);
+                ber::write(out, ber::OCTET_STRING, b"");
+                ber::write(out, ber::OCTET_STRING, "\nforged line\u{1b}[2J".repeat(1_000).as_bytes());
+            });
+        });
+        let Ok((1, LdapResponse::Done(result))) = decode(&long) else { panic!() };
+        assert_eq!(result.diagnostic.chars().count(), MAX_DIAGNOSTIC_CHARS);
+        assert!(!result.diagnostic.contains(char::is_control));
         for cut in 0..bind.len() {
             assert_eq!(message_length(&bind[..cut]), Ok(None), "{cut}");
         }

@@ -7,6 +7,9 @@
 //! # Pitfalls
 //!
 //! A filter that finds two entries is an error, not a choice: the password of either would log in to the same account.
+//!
+//! Without an entry there is no bind, whose time would tell a missing account from a wrong password. The answer waits as long
+//! as one of the last binds took.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +19,7 @@ use base::clock::Clock;
 use base::lock::LeafMutex;
 use environment::account_provider::{
     AccountProvider, MAX_VERSION_BYTES, PasswordCheck, ProvidedAccount, ProviderCapabilities, ProviderError,
-    ProviderErrorKind, ProviderFuture,
+    ProviderErrorKind, ProviderFuture, check_new_password,
 };
 use jid::{Jid, JidRef};
 use ring::digest;
@@ -49,7 +52,7 @@ pub struct LdapSettings {
     /// Name and password of the service account that searches; anonymous if there is none.
     pub bind: Option<(String, Secret)>,
     /// Distinguished name of the subtree with the users.
-    pub base: String,
+    pub base_dn: String,
     /// Finds the entry of an account.
     pub filter: FilterTemplate,
     /// Attribute whose presence, with another value than `FALSE` or `0`, disables an account.
@@ -74,6 +77,30 @@ pub struct LdapAccounts {
     searching: LeafMutex<Vec<LdapConnection>>,
     /// Connections on which passwords are checked, each with the name of its last bind.
     checking: LeafMutex<Vec<LdapConnection>>,
+    clock: Arc<dyn Clock>,
+    bind_times: LeafMutex<BindTimes>,
+}
+
+/// How long the last binds of users took, in microseconds.
+#[derive(Default)]
+struct BindTimes {
+    micros: [u64; 16],
+    count: usize,
+}
+
+impl BindTimes {
+    fn record(&mut self, micros: u64) {
+        let at = self.count % self.micros.len();
+        self.micros[at] = micros;
+        self.count = self.count.wrapping_add(1).max(1);
+    }
+
+    /// One of them; `None` before the first bind.
+    fn sample(&self) -> Option<u64> {
+        let known = self.count.min(self.micros.len());
+        let [random] = base::id::random_bytes::<1>();
+        self.micros.get(usize::from(random).checked_rem(known)?).copied()
+    }
 }
 
 impl LdapAccounts {
@@ -81,8 +108,10 @@ impl LdapAccounts {
     pub fn new(settings: LdapSettings, clock: Arc<dyn Clock>) -> LdapAccounts {
         LdapAccounts {
             source: settings.server.to_string(),
-            cache: PasswordCache::new(settings.cache, clock),
+            cache: PasswordCache::new(settings.cache, clock.clone()),
             limiter: RequestLimiter::new(settings.limits),
+            clock,
+            bind_times: LeafMutex::default(),
             searching: LeafMutex::default(),
             checking: LeafMutex::default(),
             settings,
@@ -156,7 +185,7 @@ impl LdapAccounts {
         }
         let seconds = settings.limits.deadline.as_secs().clamp(1, 60);
         let request = LdapRequest::Search {
-            base: &settings.base,
+            base: &settings.base_dn,
             filter: &filter,
             attributes: &attributes,
             size_limit: 2,
@@ -168,7 +197,7 @@ impl LdapAccounts {
             (SUCCESS, 1) if !entries[0].name.is_empty() => Ok(entries.pop()),
             (NO_SUCH_OBJECT, _) => Err(settings
                 .server
-                .error(ProviderErrorKind::Unavailable, format!("{} does not exist", settings.base))),
+                .error(ProviderErrorKind::Unavailable, format!("{} does not exist", settings.base_dn))),
             // 4: sizeLimitExceeded.
             (SUCCESS | 4, _) => {
                 let text = format!("the filter finds several entries for {account}");
@@ -190,8 +219,8 @@ impl LdapAccounts {
         let value = |name: &Option<String>| name.as_deref().and_then(|name| entry.value(name));
         let disabled = value(&self.settings.disabled_attribute)
             .is_some_and(|value| !value.eq_ignore_ascii_case(b"FALSE") && value != b"0");
-        let version = self.settings.version_attribute.is_some().then(|| {
-            let value = value(&self.settings.version_attribute).unwrap_or_default();
+        // An entry without the attribute has no version: it would be the same before and after a change of the password.
+        let version = value(&self.settings.version_attribute).map(|value| {
             let mut hash = digest::digest(&digest::SHA256, value).as_ref().to_vec();
             hash.truncate(MAX_VERSION_BYTES);
             hash
@@ -200,9 +229,18 @@ impl LdapAccounts {
     }
 
     async fn check(&self, account: &Jid, password: &Secret) -> Result<PasswordCheck, ProviderError> {
-        let Some(entry) = self.entry(account).await? else { return Ok(PasswordCheck::Invalid) };
+        let started = self.clock.now_micros();
+        let Some(entry) = self.entry(account).await? else {
+            let search = self.clock.now_micros().saturating_sub(started);
+            // Before the first bind: as long as the search, which is another request to the same directory.
+            let pause = self.bind_times.lock().sample().unwrap_or(search);
+            tokio::time::sleep(Duration::from_micros(pause)).await;
+            return Ok(PasswordCheck::Invalid);
+        };
         let request = LdapRequest::Bind { name: &entry.name, password };
+        let started = self.clock.now_micros();
         let (_, result) = self.request(&self.checking, false, &request).await?;
+        self.bind_times.lock().record(self.clock.now_micros().saturating_sub(started));
         match result.code {
             SUCCESS => Ok(PasswordCheck::Valid(self.account(&entry))),
             INVALID_CREDENTIALS
@@ -233,7 +271,7 @@ impl AccountProvider for LdapAccounts {
     fn find(&self, account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {
         let account = account.bare().to_jid();
         Box::pin(async move {
-            let found = self.limiter.run(&self.source, self.entry(&account)).await?;
+            let found = self.limiter.run(&self.source, account.domain(), self.entry(&account)).await?;
             Ok(found.map(|entry| self.account(&entry)))
         })
     }
@@ -244,7 +282,8 @@ impl AccountProvider for LdapAccounts {
             if password.is_empty() || password.expose().contains(&0) {
                 return Ok(PasswordCheck::Invalid);
             }
-            let check = Box::pin(self.limiter.run(&self.source, self.check(&account, &password)));
+            let check =
+                Box::pin(self.limiter.run(&self.source, account.domain(), self.check(&account, &password)));
             self.cache.get_or_check(account.as_ref(), &password, check).await
         })
     }
@@ -255,6 +294,7 @@ impl AccountProvider for LdapAccounts {
             if !self.settings.set_password {
                 return Err(ProviderError::not_supported(self.name(), "change passwords of"));
             }
+            check_new_password(&password)?;
             let change = async {
                 let missing =
                     || ProviderError::new(ProviderErrorKind::NotFound, format!("{account} does not exist"));
@@ -272,7 +312,7 @@ impl AccountProvider for LdapAccounts {
                 }
             };
             let _change = self.cache.begin_change(account.as_ref());
-            self.limiter.run(&self.source, change).await
+            self.limiter.run(&self.source, account.domain(), change).await
         })
     }
 }

@@ -18,22 +18,34 @@
 
 use std::num::NonZeroU32;
 
-use argon2::{Algorithm, Argon2, Params, PasswordVerifier, Version};
+use argon2::password_hash::SaltString;
+use argon2::{Algorithm, Argon2, Params, PasswordHasher as _, PasswordVerifier, Version};
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::engine::general_purpose::{
+    GeneralPurpose, GeneralPurposeConfig, NO_PAD, STANDARD, STANDARD_NO_PAD,
+};
 use ring::pbkdf2;
-use sasl::{Credentials, KeyBytes, MAX_ITERATIONS, ScramHash, ScramKeys};
+use sasl::{Credentials, KeyBytes, ScramHash, ScramKeys};
 
 /// Most memory for one Argon2, in kibibytes.
 const MAX_ARGON2_KIB: u32 = 256 * 1024;
 /// Most passes of Argon2.
 const MAX_ARGON2_PASSES: u32 = 16;
+/// Most memory times passes of one Argon2, in kibibytes: about a second.
+const MAX_ARGON2_WORK: u32 = 1024 * 1024;
+/// Most iterations of PBKDF2: about a second.
+const MAX_PBKDF2_ITERATIONS: u32 = 3_000_000;
+/// Iterations for new passwords, as Django has them.
+const NEW_PBKDF2_ITERATIONS: NonZeroU32 = NonZeroU32::new(600_000).unwrap();
 /// Highest cost of bcrypt: a second.
 const MAX_BCRYPT_COST: u32 = 14;
 /// bcrypt ignores the rest of a password, so a longer one must not be compared.
 const MAX_BCRYPT_PASSWORD: usize = 72;
+
+/// Base 64 of bcrypt.
+const BCRYPT: GeneralPurpose = GeneralPurpose::new(&alphabet::BCRYPT, NO_PAD);
 
 /// Base 64 with `.` instead of `+`, which Passlib uses, without padding.
 const PASSLIB: GeneralPurpose = GeneralPurpose::new(
@@ -84,8 +96,12 @@ impl std::fmt::Debug for PasswordHash {
 pub enum NewPasswordHash {
     /// bcrypt with cost 12.
     Bcrypt,
+    /// Argon2id in the PHC string format.
+    Argon2id,
+    /// PBKDF2 with SHA-256 in the form of Django.
+    Pbkdf2Sha256,
     /// SCRAM-SHA-256 in the form of PostgreSQL.
-    Scram,
+    ScramSha256,
 }
 
 impl PasswordHash {
@@ -102,8 +118,10 @@ impl PasswordHash {
             Some("argon2id" | "argon2i" | "argon2d") => {
                 let parsed = argon2::PasswordHash::new(text).ok()?;
                 let parameters = Params::try_from(&parsed).ok()?;
-                let bounded =
-                    parameters.m_cost() <= MAX_ARGON2_KIB && parameters.t_cost() <= MAX_ARGON2_PASSES;
+                let (memory, passes) = (parameters.m_cost(), parameters.t_cost());
+                let bounded = memory <= MAX_ARGON2_KIB
+                    && passes <= MAX_ARGON2_PASSES
+                    && memory.saturating_mul(passes) <= MAX_ARGON2_WORK;
                 (bounded && parsed.hash.is_some()).then(|| PasswordHash::Argon2(text.to_owned()))
             }
             Some(name @ ("pbkdf2" | "pbkdf2-sha256" | "pbkdf2-sha512")) => {
@@ -210,17 +228,67 @@ impl PasswordHash {
 
 fn parse_iterations(text: &str) -> Option<NonZeroU32> {
     let iterations: NonZeroU32 = text.parse().ok()?;
-    (iterations.get() <= MAX_ITERATIONS).then_some(iterations)
+    (iterations.get() <= MAX_PBKDF2_ITERATIONS).then_some(iterations)
 }
 
 impl NewPasswordHash {
+    /// All forms.
+    pub const ALL: [NewPasswordHash; 4] = [
+        NewPasswordHash::Bcrypt,
+        NewPasswordHash::Argon2id,
+        NewPasswordHash::Pbkdf2Sha256,
+        NewPasswordHash::ScramSha256,
+    ];
+
+    /// Name in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            NewPasswordHash::Bcrypt => "bcrypt",
+            NewPasswordHash::Argon2id => "argon2id",
+            NewPasswordHash::Pbkdf2Sha256 => "pbkdf2-sha256",
+            NewPasswordHash::ScramSha256 => "scram-sha-256",
+        }
+    }
+
+    /// A hash that matches no password and takes as long as one that [`NewPasswordHash::hash`] has made.
+    pub fn decoy(self) -> PasswordHash {
+        let random = base::id::random_bytes::<32>();
+        match self {
+            NewPasswordHash::Bcrypt => {
+                // 16 bytes of salt and 23 of the hash.
+                let (salt, hash) = (BCRYPT.encode(&random[..16]), BCRYPT.encode(&random[..23]));
+                PasswordHash::Bcrypt(format!("$2b${:02}${salt}{hash}", bcrypt::DEFAULT_COST))
+            }
+            NewPasswordHash::Argon2id => PasswordHash::Argon2(format!(
+                "$argon2id$v=19$m={},t={},p={}$c29tZXNhbHQ${}",
+                Params::DEFAULT_M_COST,
+                Params::DEFAULT_T_COST,
+                Params::DEFAULT_P_COST,
+                STANDARD_NO_PAD.encode(random)
+            )),
+            NewPasswordHash::Pbkdf2Sha256 => PasswordHash::Pbkdf2 {
+                hash: ScramHash::Sha256,
+                iterations: NEW_PBKDF2_ITERATIONS,
+                salt: random.to_vec(),
+                key: random.to_vec(),
+            },
+            NewPasswordHash::ScramSha256 => {
+                let keys = sasl::Decoy::new(&base::Secret::new(random), sasl::DEFAULT_ITERATIONS);
+                PasswordHash::Scram(Box::new(keys.credentials("decoy")))
+            }
+        }
+    }
+
     /// Hashes a new password. Slow.
     ///
     /// # Errors
     /// One sentence, if the password cannot be used.
     pub fn hash(self, password: &str) -> Result<String, String> {
+        if password.is_empty() || password.contains('\0') {
+            return Err("the password is empty or contains U+0000".to_owned());
+        }
         match self {
-            NewPasswordHash::Bcrypt if password.len() > MAX_BCRYPT_PASSWORD || password.contains('\0') => {
+            NewPasswordHash::Bcrypt if password.len() > MAX_BCRYPT_PASSWORD => {
                 Err(format!("the password must have at most {MAX_BCRYPT_PASSWORD} bytes"))
             }
             NewPasswordHash::Bcrypt => {
@@ -230,7 +298,21 @@ impl NewPasswordHash {
                     .map(|parts| parts.to_string())
                     .map_err(|error| format!("the password cannot be hashed: {error}"))
             }
-            NewPasswordHash::Scram => {
+            NewPasswordHash::Argon2id => {
+                let failed = |error| format!("the password cannot be hashed: {error}");
+                let salt = SaltString::encode_b64(&base::id::random_bytes::<16>()).map_err(failed)?;
+                let hash = Argon2::default().hash_password(password.as_bytes(), &salt).map_err(failed)?;
+                Ok(hash.to_string())
+            }
+            NewPasswordHash::Pbkdf2Sha256 => {
+                // Without the characters that separate fields.
+                let salt = base::id::random_id();
+                let mut key = [0; 32];
+                let (algorithm, iterations) = (pbkdf2::PBKDF2_HMAC_SHA256, NEW_PBKDF2_ITERATIONS);
+                pbkdf2::derive(algorithm, iterations, salt.as_bytes(), password.as_bytes(), &mut key);
+                Ok(format!("pbkdf2_sha256${iterations}${salt}${}", STANDARD.encode(key)))
+            }
+            NewPasswordHash::ScramSha256 => {
                 let salt = base::id::random_bytes::<{ sasl::SALT_BYTES }>();
                 let hashes = [ScramHash::Sha256];
                 let derived = Credentials::derive_for(&hashes, password, sasl::DEFAULT_ITERATIONS, &salt);
@@ -298,15 +380,32 @@ mod tests {
             let text = hasher.hash_password(b"s3cret", &salt).unwrap().to_string();
             assert!(verifies(&text, "s3cret") && !verifies(&text, "s3cre"), "{text}");
         }
+        // From the documentation of the reference implementation.
+        let reference = "$argon2i$v=19$m=65536,t=2,p=4$c29tZXNhbHQ$RdescudvJCsgt3ub+b+dWRWJTmaaJObG";
+        assert!(verifies(reference, "password"));
     }
 
     #[test]
     fn new_hashes_are_verified_and_have_scram_keys_where_they_are_those() {
-        let stored = NewPasswordHash::Scram.hash("p\u{e4}ss").unwrap();
-        let parsed = PasswordHash::parse(&stored).unwrap();
-        assert!(parsed.verify("p\u{e4}ss") && !parsed.verify("pass"));
-        assert!(parsed.credentials().unwrap().sha256.is_some());
-        assert!(NewPasswordHash::Scram.hash("").is_err());
+        for form in NewPasswordHash::ALL {
+            let stored = form.hash("p\u{e4}ss").unwrap();
+            let parsed = PasswordHash::parse(&stored).unwrap_or_else(|| panic!("{stored}"));
+            assert!(parsed.verify("p\u{e4}ss") && !parsed.verify("pass"), "{stored}");
+            let scram = form == NewPasswordHash::ScramSha256;
+            assert_eq!(parsed.credentials().is_some_and(|keys| keys.sha256.is_some()), scram);
+            assert!(form.hash("").is_err() && form.hash("a\0b").is_err(), "{}", form.name());
+            assert_ne!(form.hash("p\u{e4}ss").unwrap(), stored, "each has a salt of its own");
+            let decoy = form.decoy();
+            assert_eq!(format!("{decoy:?}"), format!("{parsed:?}"));
+            assert!(!decoy.verify("p\u{e4}ss"));
+            if let PasswordHash::Bcrypt(text) | PasswordHash::Argon2(text) = &decoy {
+                assert!(PasswordHash::parse(text).is_some(), "{text}");
+                assert_eq!(text.split('$').nth(2), stored.split('$').nth(2), "the same cost");
+            }
+            if let PasswordHash::Bcrypt(text) = &decoy {
+                assert_eq!(bcrypt::verify("x", text).ok(), Some(false), "an error would take no time");
+            }
+        }
         assert!(NewPasswordHash::Bcrypt.hash(&"x".repeat(73)).is_err());
     }
 
@@ -320,7 +419,9 @@ mod tests {
             "$2y$31$BCryptRequires22Chrcte/VlQH0piJtjXl.0t1XkA8pw9dMXTpOq",
             "$2y$07$short",
             "$argon2id$v=19$m=4194304,t=3,p=1$c29tZXNhbHQ$RdescudvJCsgt3ub+b4dWRWJTmaaJObG",
+            "$argon2id$v=19$m=262144,t=16,p=1$c29tZXNhbHQ$RdescudvJCsgt3ub+b4dWRWJTmaaJObG",
             "$argon2id$v=19$m=64,t=3,p=1$c29tZXNhbHQ",
+            "pbkdf2_sha256$3000001$salt$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
             "pbkdf2_sha256$1000$salt$AAAA",
             "pbkdf2_sha256$0$salt$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
             "pbkdf2_sha256$99999999999$salt$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",

@@ -2,12 +2,16 @@
 //! the account unless it is null, 0, empty or false. A third one is the user name or the address: a row of another name is
 //! ignored.
 //!
-//! SCRAM is offered if the column has its keys for everybody, which the operator declares.
+//! SCRAM is offered with the hash for which the column has keys, which the operator declares.
 //!
 //! # Pitfalls
 //!
 //! Looking up an account is one statement, whether or not the account exists, and a missing one costs the verification of a
-//! decoy, so that the time reveals nothing.
+//! decoy with the form and the cost of the last row that was read. In a table with several of them the time can still tell
+//! accounts apart.
+//!
+//! Clients see the length of the salt and the number of iterations of SCRAM keys. Those of a missing account are those of the
+//! first keys that were read, so an account with others is recognisable.
 //!
 //! Some databases, such as MySQL by default, compare texts without case, accents and trailing spaces. There the password of
 //! `jose` would also log in to the account `josé`, unless the third column is selected.
@@ -17,14 +21,16 @@ use std::time::Duration;
 
 use base::Secret;
 use base::clock::Clock;
+use base::lock::LeafMutex;
 use base::spawn::{BoxFuture, Spawner};
 use environment::account_provider::{
     AccountProvider, MAX_VERSION_BYTES, PasswordCheck, ProvidedAccount, ProvidedKeys, ProviderCapabilities,
-    ProviderError, ProviderErrorKind, ProviderFuture,
+    ProviderError, ProviderErrorKind, ProviderFuture, ScramParameters, check_new_password,
 };
 use jid::{Jid, JidRef};
 use ring::digest;
-use tokio::sync::oneshot;
+use sasl::ScramHash;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::password_hash::{NewPasswordHash, PasswordHash};
 use super::statement::{SqlParameter, SqlStatement};
@@ -64,8 +70,10 @@ pub struct SqlSettings {
     pub remove: Option<SqlStatement>,
     /// Form of new passwords.
     pub new_passwords: NewPasswordHash,
-    /// The column has SCRAM keys.
-    pub scram: bool,
+    /// The column has SCRAM keys for this hash.
+    pub scram: Option<ScramHash>,
+    /// Most hashes to compute at the same time, each of which takes a core and up to 256 MiB of memory.
+    pub hashes_in_progress: usize,
     /// Time for which a right password is remembered.
     pub cache: Duration,
     /// Limits of requests.
@@ -79,7 +87,13 @@ pub struct SqlAccounts {
     spawner: Arc<dyn Spawner>,
     cache: PasswordCache,
     limiter: RequestLimiter,
-    decoy: PasswordHash,
+    /// Verified for accounts that do not exist.
+    decoy: LeafMutex<PasswordHash>,
+    /// Parameters of the first SCRAM keys that were read. Those of later rows must not change what a client is told about a
+    /// missing account.
+    scram: LeafMutex<Option<ScramParameters>>,
+    /// Hashes that may be computed at the same time. The caller may be gone long before one is done.
+    hashing: Arc<Semaphore>,
 }
 
 const SOURCE: &str = "the database of accounts";
@@ -92,11 +106,12 @@ impl SqlAccounts {
         spawner: Arc<dyn Spawner>,
         clock: Arc<dyn Clock>,
     ) -> SqlAccounts {
-        let keys = sasl::Decoy::new(&Secret::new(base::id::random_bytes::<32>()), sasl::DEFAULT_ITERATIONS);
         SqlAccounts {
             cache: PasswordCache::new(settings.cache, clock),
             limiter: RequestLimiter::new(settings.limits),
-            decoy: PasswordHash::Scram(Box::new(keys.credentials("decoy"))),
+            decoy: LeafMutex::new(settings.new_passwords.decoy()),
+            scram: LeafMutex::default(),
+            hashing: Arc::new(Semaphore::new(settings.hashes_in_progress.clamp(1, Semaphore::MAX_PERMITS))),
             settings,
             table,
             spawner,
@@ -123,15 +138,21 @@ impl SqlAccounts {
         let invalid = |what| invalid_row(account, what);
         let mut columns = row.into_iter();
         // An account without a password cannot log in.
-        let Some(text) = columns.next().ok_or_else(|| invalid("has no columns"))? else { return Ok(None) };
+        let text = columns.next().ok_or_else(|| invalid("has no columns"))?;
+        let Some(text) = text.filter(|text| !is_locked(text)) else { return Ok(None) };
         let hash = PasswordHash::parse(&text).ok_or_else(|| invalid("has a password of an unknown form"))?;
         let disabled = columns.next().flatten();
         let disabled =
             disabled.is_some_and(|value| !matches!(value.to_lowercase().as_str(), "" | "0" | "f" | "false"));
         let mut version = digest::digest(&digest::SHA256, text.as_bytes()).as_ref().to_vec();
         version.truncate(MAX_VERSION_BYTES);
-        let credentials =
-            hash.credentials().filter(|_| self.settings.scram).map(|keys| ProvidedKeys(keys.encode()));
+        let keys = hash.credentials().filter(|_| self.settings.scram.is_some());
+        if let Some(keys) = keys.and_then(|keys| keys.keys(self.settings.scram?)) {
+            let parameters =
+                ScramParameters { salt_bytes: keys.salt.len(), iterations: keys.iterations.get() };
+            self.scram.lock().get_or_insert(parameters);
+        }
+        let credentials = keys.map(|keys| ProvidedKeys(keys.encode()));
         Ok(Some((hash, ProvidedAccount { disabled, credentials, version: Some(version) })))
     }
 
@@ -140,26 +161,32 @@ impl SqlAccounts {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ProviderError> {
+        let lost =
+            || ProviderError::new(ProviderErrorKind::Unavailable, "the hash of a password was not computed");
+        let permit = self.hashing.clone().acquire_owned().await.map_err(|_| lost())?;
         let (sender, receiver) = oneshot::channel();
         self.spawner.spawn_blocking(
             "password",
             Box::new(move || {
                 // The caller may be gone.
                 if !sender.is_closed() {
-                    let _ = sender.send(work());
+                    let done = work();
+                    drop(permit);
+                    let _ = sender.send(done);
                 }
             }),
         );
-        let lost =
-            |_| ProviderError::new(ProviderErrorKind::Unavailable, "the hash of a password was not computed");
-        receiver.await.map_err(lost)
+        receiver.await.map_err(|_| lost())
     }
 
     async fn check(&self, account: &Jid, password: &Secret) -> Result<PasswordCheck, ProviderError> {
         let found = self.account(account).await?;
         let (hash, provided) = match found {
-            Some((hash, provided)) => (hash, Some(provided)),
-            None => (self.decoy.clone(), None),
+            Some((hash, provided)) => {
+                self.decoy.lock().clone_from(&hash);
+                (hash, Some(provided))
+            }
+            None => (self.decoy.lock().clone(), None),
         };
         let password = password.clone();
         let verify = move || password.expose_str().is_ok_and(|password| hash.verify(password));
@@ -182,8 +209,8 @@ impl SqlAccounts {
             None => None,
             Some(password) => {
                 let form = self.settings.new_passwords;
+                check_new_password(&password)?;
                 let hash = move || match password.expose_str() {
-                    Ok("") => Err("the password is empty".to_owned()),
                     Ok(password) => form.hash(password),
                     Err(_) => Err("the password is not valid text".to_owned()),
                 };
@@ -214,7 +241,7 @@ impl SqlAccounts {
                 }
                 self.write(&statement, &account, password).await
             };
-            match self.limiter.run(SOURCE, write).await? {
+            match self.limiter.run(SOURCE, account.domain(), write).await? {
                 0 => Err(ProviderError::new(none, format!("{account}: no row was changed"))),
                 _ => Ok(()),
             }
@@ -229,6 +256,11 @@ fn is_name_of(name: &str, account: &Jid) -> bool {
         false => Jid::from_parts(Some(name), account.domain(), None),
     };
     named.is_ok_and(|named| named == *account)
+}
+
+/// Whether no password is right, as Django (`!`) and Unix (`!`, `*`) write it.
+fn is_locked(hash: &str) -> bool {
+    hash.starts_with(['!', '*'])
 }
 
 fn invalid_row(account: &Jid, what: &str) -> ProviderError {
@@ -256,7 +288,12 @@ impl AccountProvider for SqlAccounts {
             passwords: true,
             tokens: false,
             lookup: true,
-            scram: self.settings.scram,
+            scram: match self.settings.scram {
+                None => &[],
+                Some(ScramHash::Sha1) => &["SCRAM-SHA-1"],
+                Some(ScramHash::Sha256) => &["SCRAM-SHA-256"],
+                Some(ScramHash::Sha512) => &["SCRAM-SHA-512"],
+            },
             versions: true,
             create: self.settings.create.is_some(),
             set_password: self.settings.set_password.is_some(),
@@ -264,10 +301,14 @@ impl AccountProvider for SqlAccounts {
         }
     }
 
+    fn scram_parameters(&self) -> Option<ScramParameters> {
+        *self.scram.lock()
+    }
+
     fn find(&self, account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {
         let account = account.bare().to_jid();
         Box::pin(async move {
-            let found = self.limiter.run(SOURCE, self.account(&account)).await?;
+            let found = self.limiter.run(SOURCE, account.domain(), self.account(&account)).await?;
             Ok(found.map(|(_, provided)| provided))
         })
     }
@@ -278,7 +319,7 @@ impl AccountProvider for SqlAccounts {
             if password.is_empty() || password.expose().contains(&0) {
                 return Ok(PasswordCheck::Invalid);
             }
-            let check = self.limiter.run(SOURCE, self.check(&account, &password));
+            let check = Box::pin(self.limiter.run(SOURCE, account.domain(), self.check(&account, &password)));
             self.cache.get_or_check(account.as_ref(), &password, check).await
         })
     }

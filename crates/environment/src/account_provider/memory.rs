@@ -12,7 +12,7 @@ use jid::{Jid, JidRef};
 
 use super::{
     AccountProvider, PasswordCheck, ProvidedAccount, ProvidedKeys, ProviderCapabilities, ProviderError,
-    ProviderErrorKind, ProviderFuture, TokenCheck,
+    ProviderErrorKind, ProviderFuture, ScramParameters, TokenCheck, check_new_password,
 };
 
 /// Every operation.
@@ -20,7 +20,7 @@ pub const ALL_CAPABILITIES: ProviderCapabilities = ProviderCapabilities {
     passwords: true,
     tokens: true,
     lookup: true,
-    scram: true,
+    scram: &["SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512"],
     versions: true,
     create: true,
     set_password: true,
@@ -39,6 +39,7 @@ struct MemoryState {
     /// Address by token.
     tokens: BTreeMap<String, Jid>,
     fault: Option<ProviderErrorKind>,
+    scram: Option<ScramParameters>,
     calls: usize,
 }
 
@@ -97,6 +98,11 @@ impl MemoryAccounts {
         self.state.lock().fault = fault;
     }
 
+    /// Declares the parameters of the SCRAM keys.
+    pub fn set_scram_parameters(&self, parameters: ScramParameters) {
+        self.state.lock().scram = Some(parameters);
+    }
+
     /// Number of calls so far.
     pub fn calls(&self) -> usize {
         self.state.lock().calls
@@ -128,6 +134,10 @@ impl AccountProvider for MemoryAccounts {
         self.capabilities
     }
 
+    fn scram_parameters(&self) -> Option<ScramParameters> {
+        self.state.lock().scram
+    }
+
     fn find(&self, account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {
         let account = account.bare().to_jid();
         self.call(self.capabilities.lookup, "look up", |state| {
@@ -156,6 +166,7 @@ impl AccountProvider for MemoryAccounts {
     fn create(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
         let account = account.bare().to_jid();
         self.call(self.capabilities.create, "create", |state| {
+            check_new_password(&password).map_err(|error| error.kind)?;
             if state.accounts.contains_key(account.as_str()) {
                 return Err(ProviderErrorKind::AlreadyExists);
             }
@@ -168,6 +179,7 @@ impl AccountProvider for MemoryAccounts {
     fn set_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
         let account = account.bare().to_jid();
         self.call(self.capabilities.set_password, "change passwords of", |state| {
+            check_new_password(&password).map_err(|error| error.kind)?;
             let found = state.accounts.get_mut(account.as_str()).ok_or(ProviderErrorKind::NotFound)?;
             *found = MemoryAccount {
                 password,

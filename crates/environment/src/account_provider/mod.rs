@@ -38,10 +38,11 @@ pub struct ProviderCapabilities {
     pub tokens: bool,
     /// [`AccountProvider::find`].
     pub lookup: bool,
-    /// [`ProvidedAccount::credentials`] may be present: SCRAM is offered. Implies `lookup`.
-    pub scram: bool,
-    /// [`ProvidedAccount::version`] is always present, so that login tokens (XEP-0484) end with the password for which they
-    /// were issued. Implies `lookup`.
+    /// SCRAM mechanisms, such as `SCRAM-SHA-256`, for which [`ProvidedAccount::credentials`] has keys: these are offered. Not
+    /// empty implies `lookup`.
+    pub scram: &'static [&'static str],
+    /// [`ProvidedAccount::version`] is present, so that login tokens (XEP-0484) end with the password for which they were
+    /// issued; an account without one has no tokens. Implies `lookup`.
     pub versions: bool,
     /// [`AccountProvider::create`].
     pub create: bool,
@@ -49,6 +50,15 @@ pub struct ProviderCapabilities {
     pub set_password: bool,
     /// [`AccountProvider::remove`].
     pub remove: bool,
+}
+
+/// What a client sees of SCRAM keys before its proof.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScramParameters {
+    /// Length of a salt.
+    pub salt_bytes: usize,
+    /// Iterations of PBKDF2.
+    pub iterations: u32,
 }
 
 /// An account as its provider reports it.
@@ -184,6 +194,12 @@ pub trait AccountProvider: Send + Sync {
     /// What it can do. Constant for the lifetime of the provider.
     fn capabilities(&self) -> ProviderCapabilities;
 
+    /// Parameters of the SCRAM keys of its accounts, which those of a missing account must have, too: otherwise everybody
+    /// could tell which accounts exist. `None`: those of this server.
+    fn scram_parameters(&self) -> Option<ScramParameters> {
+        None
+    }
+
     /// The account with this bare address, or `None`.
     fn find(&self, account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {
         let _ = account;
@@ -222,6 +238,21 @@ pub trait AccountProvider: Send + Sync {
     }
 }
 
+/// Refuses a new password that no login could use: every provider calls it before anything else. With an empty one, a directory
+/// would choose a password (RFC 3062, section 2) or have an account without one.
+///
+/// # Errors
+/// `PasswordRefused`.
+pub fn check_new_password(password: &Secret) -> Result<(), ProviderError> {
+    match password.is_empty() || password.expose().contains(&0) {
+        true => {
+            let text = "the password is empty or contains U+0000";
+            Err(ProviderError::new(ProviderErrorKind::PasswordRefused, text))
+        }
+        false => Ok(()),
+    }
+}
+
 fn refuse<T: Send + 'static>(provider: &'static str, operation: &'static str) -> ProviderFuture<'static, T> {
     Box::pin(async move { Err(ProviderError::not_supported(provider, operation)) })
 }
@@ -253,13 +284,15 @@ pub fn external_credentials(version: Option<&[u8]>) -> Vec<u8> {
     credentials
 }
 
+/// Whether the credentials are those of an account whose password is kept by a provider.
+pub fn is_external(credentials: &[u8]) -> bool {
+    credentials.first() == Some(&EXTERNAL)
+}
+
 /// The version of the password in credentials written by [`external_credentials`]; `None` for SCRAM keys, and if no version
 /// was reported.
 pub fn external_version(credentials: &[u8]) -> Option<&[u8]> {
-    credentials
-        .split_first()
-        .filter(|(first, rest)| **first == EXTERNAL && !rest.is_empty())
-        .map(|(_, rest)| rest)
+    credentials.get(1..).filter(|version| is_external(credentials) && !version.is_empty())
 }
 
 #[cfg(test)]

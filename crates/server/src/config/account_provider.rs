@@ -10,9 +10,12 @@ use account_providers::http_service::HttpOperations;
 use account_providers::jwt::{ClaimRules, JwtSettings, KeySourceSettings, UserClaim};
 use account_providers::ldap::{FilterTemplate, LdapEncryption, LdapServer};
 use account_providers::limiter::RequestLimits;
+use account_providers::sql::{NewPasswordHash, SqlStatement};
 use account_providers::{TrustedRoots, client_config};
 use base::Secret;
+use sasl::ScramHash;
 
+use super::StorageUrl;
 use super::reader::ConfigSection;
 
 /// Where the accounts of a domain are kept.
@@ -27,6 +30,8 @@ pub(crate) enum ProviderConfig {
     Jwt(JwtProviderConfig),
     /// `[auth.ldap]`
     Ldap(LdapProviderConfig),
+    /// `[auth.sql]`
+    Sql(SqlProviderConfig),
 }
 
 impl ProviderConfig {
@@ -44,6 +49,7 @@ impl ProviderConfig {
                     KeySourceSettings::Url(_) => None,
                 },
             ),
+            ProviderConfig::Sql(sql) => (&sql.source, sql.password_file.as_deref()),
             ProviderConfig::Ldap(ldap) => (&ldap.source, ldap.bind.as_ref().map(|(_, path)| path.as_path())),
         };
         let authorities = match &source.roots {
@@ -85,7 +91,7 @@ pub(crate) struct LdapProviderConfig {
     pub(crate) url: String,
     pub(crate) start_tls: bool,
     pub(crate) bind: Option<(String, PathBuf)>,
-    pub(crate) base: String,
+    pub(crate) base_dn: String,
     pub(crate) filter: FilterTemplate,
     pub(crate) disabled_attribute: Option<String>,
     pub(crate) version_attribute: Option<String>,
@@ -93,8 +99,22 @@ pub(crate) struct LdapProviderConfig {
     pub(crate) source: SourceConfig,
 }
 
+/// A table of another program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SqlProviderConfig {
+    pub(crate) url: StorageUrl,
+    pub(crate) password_file: Option<PathBuf>,
+    pub(crate) find: SqlStatement,
+    pub(crate) create: Option<SqlStatement>,
+    pub(crate) set_password: Option<SqlStatement>,
+    pub(crate) remove: Option<SqlStatement>,
+    pub(crate) new_passwords: NewPasswordHash,
+    pub(crate) scram: Option<ScramHash>,
+    pub(crate) source: SourceConfig,
+}
+
 /// The words of `provider`.
-const PROVIDERS: [&str; 4] = ["store", "http", "jwt", "ldap"];
+const PROVIDERS: [&str; 5] = ["store", "http", "jwt", "ldap", "sql"];
 
 /// Reads `provider` and its section; missing ones are those of `otherwise`.
 pub(super) fn provider(section: &mut ConfigSection, otherwise: &ProviderConfig) -> ProviderConfig {
@@ -109,12 +129,14 @@ pub(super) fn provider(section: &mut ConfigSection, otherwise: &ProviderConfig) 
         section.fault(written, fault);
     }
     // The sections are always read, so that their keys are known.
-    let (http, jwt, ldap) = (section.section("http"), section.section("jwt"), section.section("ldap"));
+    let (http, jwt) = (section.section("http"), section.section("jwt"));
+    let (ldap, sql) = (section.section("ldap"), section.section("sql"));
     let read = match chosen.or(written) {
         None => return otherwise.clone(),
         Some("http") => http_service(http).map(ProviderConfig::Http),
         Some("jwt") => identity_provider(jwt).map(ProviderConfig::Jwt),
         Some("ldap") => directory(ldap).map(ProviderConfig::Ldap),
+        Some("sql") => foreign_table(sql).map(ProviderConfig::Sql),
         Some(_) => Some(ProviderConfig::Store),
     };
     // A mistake was recorded, so this value is never used.
@@ -123,7 +145,7 @@ pub(super) fn provider(section: &mut ConfigSection, otherwise: &ProviderConfig) 
 
 /// Reads what all sources have.
 fn source(section: &mut ConfigSection) -> SourceConfig {
-    let authorities = section.text("authorities").map(PathBuf::from);
+    let ca_file = section.text("ca_file").map(PathBuf::from);
     let number = |value: Option<i64>, otherwise: u64| {
         value.and_then(|value| u64::try_from(value).ok()).unwrap_or(otherwise)
     };
@@ -132,7 +154,7 @@ fn source(section: &mut ConfigSection) -> SourceConfig {
     let in_progress = number(section.int("connections", 1, 1_000), 16);
     let waiting = number(section.int("queue", 0, 100_000), 1_000);
     SourceConfig {
-        roots: authorities.map_or(TrustedRoots::System, TrustedRoots::File),
+        roots: ca_file.map_or(TrustedRoots::System, TrustedRoots::File),
         cache: Duration::from_secs(cache),
         limits: RequestLimits {
             in_progress: usize::try_from(in_progress).unwrap_or(usize::MAX),
@@ -216,6 +238,8 @@ fn identity_provider(mut section: ConfigSection) -> Option<JwtProviderConfig> {
     let claims = ClaimRules {
         issuer: section.text("issuer"),
         audiences: section.texts("audiences").unwrap_or_default(),
+        // An identity provider signs tokens for other services with the same key.
+        without_audience: matches!(keys, Some(KeySourceSettings::SecretFile(_))),
         user: section.text("user_claim").map(UserClaim).unwrap_or_default(),
     };
     let as_password = section.bool("as_password").unwrap_or(false);
@@ -225,7 +249,7 @@ fn identity_provider(mut section: ConfigSection) -> Option<JwtProviderConfig> {
 }
 
 fn directory(mut section: ConfigSection) -> Option<LdapProviderConfig> {
-    for key in ["url", "base", "filter"] {
+    for key in ["url", "base_dn", "filter"] {
         if !section.is_written(key) {
             section.faults.at(&section.here(), format!("{} is missing", section.key_in_section(key)));
         }
@@ -255,11 +279,11 @@ fn directory(mut section: ConfigSection) -> Option<LdapProviderConfig> {
             None
         }
     });
-    let base = section.text("base");
-    let bind_name = section.text("bind_name");
+    let base_dn = section.text("base_dn");
+    let bind_dn = section.text("bind_dn");
     let password_file = section.text("bind_password_file").map(PathBuf::from);
-    if bind_name.is_some() != password_file.is_some() {
-        let name = section.key_in_section("bind_name");
+    if bind_dn.is_some() != password_file.is_some() {
+        let name = section.key_in_section("bind_dn");
         section.faults.at(&section.here(), format!("{name} and bind_password_file need each other"));
     }
     let (disabled_attribute, version_attribute) =
@@ -270,12 +294,70 @@ fn directory(mut section: ConfigSection) -> Option<LdapProviderConfig> {
     Some(LdapProviderConfig {
         url: url?,
         start_tls,
-        bind: bind_name.zip(password_file),
-        base: base?,
+        bind: bind_dn.zip(password_file),
+        base_dn: base_dn?,
         filter: filter?,
         disabled_attribute,
         version_attribute,
         set_password,
+        source,
+    })
+}
+
+fn foreign_table(mut section: ConfigSection) -> Option<SqlProviderConfig> {
+    for key in ["url", "find"] {
+        if !section.is_written(key) {
+            section.faults.at(&section.here(), format!("{} is missing", section.key_in_section(key)));
+        }
+    }
+    let url = section.text("url").map(StorageUrl);
+    if let Some(Err(error)) = url.as_ref().map(|url| store_sql::database_name(url)) {
+        section.fault("url", format!("{}: {error}", section.key_in_section("url")));
+    }
+    let password_file = section.text("password_file").map(PathBuf::from);
+    let mut statement = |key: &'static str, writes_password: bool| {
+        let text = section.text(key)?;
+        match SqlStatement::parse(&text, writes_password) {
+            Ok(statement) => Some(statement),
+            Err(error) => {
+                section.fault(key, format!("{}: {error}", section.key_in_section(key)));
+                None
+            }
+        }
+    };
+    let find = statement("find", false);
+    let create = statement("create", true);
+    let set_password = statement("set_password", true);
+    let remove = statement("remove", false);
+    let forms: Vec<&str> = NewPasswordHash::ALL.iter().map(|form| form.name()).collect();
+    let new_passwords = section.choice("new_passwords", &forms).map(|at| NewPasswordHash::ALL[at]);
+    if new_passwords.is_none() && (create.is_some() || set_password.is_some()) {
+        let name = section.key_in_section("new_passwords");
+        section.faults.at(
+            &section.here(),
+            format!("{name} is missing: the form of the passwords that create and set_password write"),
+        );
+    }
+    let names = ScramHash::ALL.map(ScramHash::scram_name);
+    let scram = section.choice("scram", &names).map(|at| ScramHash::ALL[at]);
+    if section.is_written("ca_file") {
+        let fault = format!(
+            "{} has no effect; name the file in the URL, as sslrootcert or ssl-ca",
+            section.key_in_section("ca_file")
+        );
+        section.fault("ca_file", fault);
+    }
+    let source = source(&mut section);
+    section.finish();
+    Some(SqlProviderConfig {
+        url: url?,
+        password_file,
+        find: find?,
+        create,
+        set_password,
+        remove,
+        new_passwords: new_passwords.unwrap_or(NewPasswordHash::Bcrypt),
+        scram,
         source,
     })
 }

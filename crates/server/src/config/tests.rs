@@ -440,15 +440,20 @@ fn accounts_may_be_kept_elsewhere_for_all_domains_or_one() {
     assert!(matches!(config.provider_of("b.org"), ProviderConfig::Jwt(jwt) if jwt.settings.as_password));
     assert_eq!(*config.provider_of("c.org"), ProviderConfig::Store);
     assert_eq!(*NodeConfig::from_text("").unwrap().provider_of("localhost"), ProviderConfig::Store);
-    let ldap = "[auth.ldap]\nurl = 'ldap://ldap.a.org'\nstart_tls = true\nbase = 'ou=people,dc=a,dc=org'\nfilter = '(uid={user})'\n";
+    let ldap = "[auth.ldap]\nurl = 'ldap://ldap.a.org'\nstart_tls = true\nbase_dn = 'ou=people,dc=a,dc=org'\nfilter = '(uid={user})'\n";
     let config = NodeConfig::from_text(ldap).unwrap();
     assert!(matches!(config.provider_of("localhost"), ProviderConfig::Ldap(ldap) if ldap.bind.is_none()));
+    let sql = "[auth.sql]\nurl = 'postgres://throng@/shop?host=/run/postgresql'\n\
+               find = 'SELECT hash FROM users WHERE name = :user'\nscram = 'SCRAM-SHA-256'\n";
+    let config = NodeConfig::from_text(sql).unwrap();
+    let ProviderConfig::Sql(sql) = config.provider_of("localhost") else { panic!() };
+    assert!(sql.scram == Some(sasl::ScramHash::Sha256) && sql.create.is_none());
 }
 
 #[test]
 fn mistakes_in_account_providers_are_reported_with_their_fix() {
     for (text, part) in [
-        ("[auth]\nprovider = 'radius'\n", "store, http, jwt or ldap"),
+        ("[auth]\nprovider = 'radius'\n", "store, http, jwt, ldap or sql"),
         ("[auth]\nprovider = 'http'\n", "[auth.http] url is missing"),
         ("[auth]\nprovider = 'store'\n[auth.http]\nurl = 'https://a.org'\n", "no effect"),
         ("[auth.http]\nurl = 'http://auth.a.org'\n", "must begin with https://"),
@@ -457,10 +462,22 @@ fn mistakes_in_account_providers_are_reported_with_their_fix() {
         ("[auth.http]\nurl = 'https://u:p@a.org'\n", "token_file"),
         ("[auth.jwt]\nissuer = 'x'\n", "exactly one of"),
         ("[auth.jwt]\nkey_file = 'a'\nsecret_file = 'b'\n", "exactly one of"),
-        ("[auth.ldap]\nurl = 'ldap://a.org'\nbase = 'dc=a'\nfilter = '(uid={user})'\n", "start_tls"),
-        ("[auth.ldap]\nurl = 'ldaps://a.org'\nbase = 'dc=a'\nfilter = '(uid=romeo)'\n", "{user}"),
+        ("[auth.ldap]\nurl = 'ldap://a.org'\nbase_dn = 'dc=a'\nfilter = '(uid={user})'\n", "start_tls"),
+        ("[auth.ldap]\nurl = 'ldaps://a.org'\nbase_dn = 'dc=a'\nfilter = '(uid=romeo)'\n", "{user}"),
+        ("[auth.sql]\nurl = 'sqlite:a'\n", "[auth.sql] find is missing"),
+        ("[auth.sql]\nurl = 'sqlite:a'\nfind = 'SELECT a FROM b'\n", "no :user"),
+        ("[auth.sql]\nurl = 'oracle:a'\nfind = 'SELECT a FROM b WHERE c = :user'\n", "\"oracle\" is not"),
         (
-            "[auth.ldap]\nurl = 'ldaps://a.org'\nbase = 'dc=a'\nfilter = '(uid={user})'\nbind_name = 'x'\n",
+            "[auth.sql]\nurl = 'sqlite:a'\nfind = 'SELECT a FROM b WHERE c = :user'\n\
+             set_password = 'UPDATE b SET a = :password WHERE c = :user'\n",
+            "new_passwords is missing",
+        ),
+        (
+            "[auth.sql]\nurl = 'sqlite:a'\nfind = 'SELECT a FROM b WHERE c = :user'\nca_file = 'x'\n",
+            "sslrootcert",
+        ),
+        (
+            "[auth.ldap]\nurl = 'ldaps://a.org'\nbase_dn = 'dc=a'\nfilter = '(uid={user})'\nbind_dn = 'x'\n",
             "need each other",
         ),
     ] {

@@ -161,6 +161,8 @@ pub(crate) enum Arg<'a> {
     Text(&'a str),
     /// Text of any characters, for a column of that kind.
     AnyText(&'a str),
+    /// Text for a table of another program.
+    ForeignText(&'a str),
     Bytes(&'a [u8]),
     Null,
 }

@@ -129,7 +129,7 @@ fn push_literal(sql: &mut String, arg: &Arg<'_>) {
             // Writing to a string does not fail.
             let _ = write!(sql, "{number}");
         }
-        Arg::Text(text) | Arg::AnyText(text) => push_bytes(sql, text.as_bytes()),
+        Arg::Text(text) | Arg::AnyText(text) | Arg::ForeignText(text) => push_bytes(sql, text.as_bytes()),
         Arg::Bytes(bytes) => push_bytes(sql, bytes),
         Arg::Null => sql.push_str("NULL"),
     }
@@ -147,6 +147,7 @@ fn bind(args: &[Arg<'_>]) -> Result<MySqlArguments, sqlx::Error> {
         match *arg {
             Arg::Int(number) => bound.add(number),
             Arg::Text(text) | Arg::AnyText(text) => bound.add(text.as_bytes()),
+            Arg::ForeignText(text) => bound.add(text),
             Arg::Bytes(bytes) => bound.add(bytes),
             Arg::Null => bound.add(None::<&[u8]>),
         }

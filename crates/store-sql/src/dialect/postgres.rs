@@ -108,7 +108,7 @@ fn push_literal(sql: &mut String, arg: &Arg<'_>) {
             }
             sql.push('\'');
         }
-        Arg::AnyText(text) => push_bytea(sql, text.as_bytes()),
+        Arg::AnyText(text) | Arg::ForeignText(text) => push_bytea(sql, text.as_bytes()),
         Arg::Bytes(bytes) => push_bytea(sql, bytes),
         Arg::Null => sql.push_str("NULL"),
     }
@@ -146,7 +146,7 @@ fn bind(args: &[Arg<'_>]) -> Result<PgArguments, sqlx::Error> {
     for arg in args {
         match *arg {
             Arg::Int(number) => bound.add(number),
-            Arg::Text(text) | Arg::AnyText(text) => {
+            Arg::Text(text) | Arg::AnyText(text) | Arg::ForeignText(text) => {
                 Arguments::add(&mut bound, Untyped(Some(text.as_bytes())))
             }
             Arg::Bytes(bytes) => Arguments::add(&mut bound, Untyped(Some(bytes))),

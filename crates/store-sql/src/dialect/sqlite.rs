@@ -140,12 +140,31 @@ pub(crate) fn pool(
     ConnectionPool::new(RawConnectOptions::Sqlite(Box::new(connect)), name, limits, options, None)
 }
 
+/// A pool of connections to a file of another program, whose journal stays as it is.
+pub(crate) fn foreign_pool(
+    path: &Path,
+    options: &DatabaseOptions,
+    limits: PoolLimits,
+    writes: bool,
+) -> ConnectionPool {
+    let mut connect = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(false)
+        .busy_timeout(options.busy_timeout)
+        .row_buffer_size(ROW_BUFFER_SIZE)
+        .disable_statement_logging();
+    if !writes {
+        connect = connect.pragma("query_only", "1");
+    }
+    ConnectionPool::new(RawConnectOptions::Sqlite(Box::new(connect)), "foreign", limits, options, None)
+}
+
 fn bind(args: &[Arg<'_>]) -> Result<SqliteArguments<'static>, sqlx::Error> {
     let mut bound = SqliteArguments::default();
     for arg in args {
         match *arg {
             Arg::Int(number) => bound.add(number),
-            Arg::Text(text) | Arg::AnyText(text) => bound.add(text.to_owned()),
+            Arg::Text(text) | Arg::AnyText(text) | Arg::ForeignText(text) => bound.add(text.to_owned()),
             Arg::Bytes(bytes) => bound.add(bytes.to_owned()),
             Arg::Null => bound.add(None::<i64>),
         }

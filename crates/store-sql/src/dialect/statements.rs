@@ -135,7 +135,7 @@ pub(super) fn part_of_rows(values: &[Arg<'_>], width: usize) -> usize {
             break;
         }
         let size = |arg: &Arg<'_>| match arg {
-            Arg::Text(text) | Arg::AnyText(text) => text.len() + 8,
+            Arg::Text(text) | Arg::AnyText(text) | Arg::ForeignText(text) => text.len() + 8,
             Arg::Bytes(bytes) => bytes.len() + 8,
             Arg::Int(_) | Arg::Null => 8,
         };

@@ -155,7 +155,7 @@ fn has_secrets_for(host: Option<&Host>, mechanism: Mechanism) -> bool {
         // Whether the account still exists must be known.
         Mechanism::External => capabilities.lookup,
         Mechanism::Anonymous => true,
-        _ => capabilities.scram,
+        scram => scram.hash().is_some_and(|hash| capabilities.scram.contains(&hash.scram_name())),
     }
 }
 

@@ -177,6 +177,7 @@ impl C2sConnection {
     /// Continues the login with the result of an asynchronous step.
     pub(super) fn on_login_step(&mut self, done: LoginStepResult) -> NegotiationResult {
         let context = self.context.clone();
+        let peer = self.stream.info().peer.ip();
         let (decoy, decoy_text) = (&context.decoy, &context.decoy_credentials);
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
         match done {
@@ -194,6 +195,11 @@ impl C2sConnection {
                 let stored = Credentials::decode(text).ok().filter(|_| found.is_some());
                 state.login_record = found.map(|found| LoginRecord { tokens: Vec::new(), ..found });
                 let Some(exchange) = &mut state.exchange else { return Ok(NegotiationOutcome::Pending) };
+                let provider = state.host.as_ref().and_then(|host| host.account_provider());
+                let foreign = provider
+                    .and_then(|provider| provider.scram_parameters())
+                    .map(|like| decoy.with_parameters(like.salt_bytes, like.iterations));
+                let decoy = foreign.as_ref().unwrap_or(decoy);
                 let step = exchange.credentials(stored.as_ref(), decoy, &state.claimed_address);
                 self.apply_sasl_step(step)
             }
@@ -205,6 +211,13 @@ impl C2sConnection {
             }
             LoginStepResult::BearerToken(Ok(found)) => {
                 let user = found.as_ref().and_then(|found| found.identity.jid.local()).map(str::to_owned);
+                // The success is one of the account that the token proves. The requested identity is the client's choice: a
+                // valid token must not lift the limits of another account.
+                if let Some(found) = &found {
+                    let proved = found.identity.jid.as_str();
+                    proved.clone_into(&mut state.claimed_address);
+                    state.keys = Some(login_throttle(&context.node).keys(peer, proved, true));
+                }
                 state.login_record = found;
                 // The client may never answer the error about its token, which tells it all.
                 if user.is_none() && !self.check_login_throttle(false) {
