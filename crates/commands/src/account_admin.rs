@@ -155,14 +155,22 @@ pub async fn remove_at_provider(host: &Host, jid: JidRef<'_>) -> Result<(), Acco
     }
 }
 
-/// Removes an account with all its data, ends its sessions with `not-authorized` and notifies its contacts.
+/// Removes an account with all its data, ends its sessions with `not-authorized` and notifies its contacts. If the provider of
+/// the domain can neither remove nor look up accounts, only the data are removed: the owner of the account may log in again.
 ///
 /// # Errors
 /// See [`AccountError`].
 pub async fn remove_account(node: &Arc<Node>, jid: JidRef<'_>) -> Result<(), AccountError> {
     let jid = jid.bare().to_jid();
     let host = node.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
-    remove_at_provider(&host, jid.as_ref()).await?;
+    // What only its tokens name cannot be looked up. Whoever gets the name next must not find the data of its former owner.
+    let unknown = host.account_provider().is_some_and(|provider| {
+        let capabilities = provider.capabilities();
+        !capabilities.remove && !capabilities.lookup
+    });
+    if !unknown {
+        remove_at_provider(&host, jid.as_ref()).await?;
+    }
     let removed = node.stores.accounts.remove(jid.as_ref()).await?.ok_or(AccountError::NotFound)?;
     node.account_removed(&host, jid.as_ref(), removed.contacts);
     Ok(())
