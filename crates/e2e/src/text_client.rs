@@ -1,4 +1,4 @@
-//! A client that writes text and reads up to a pattern: SCRAM-SHA-256 without TLS, and no parser.
+//! A client that writes text and reads up to a pattern: any mechanism without TLS, and no parser.
 //!
 //! # Pitfalls
 //!
@@ -7,8 +7,8 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
-use sasl::Mechanism;
 use sasl::client::{Gs2, ScramClient};
+use sasl::{Mechanism, ScramHash};
 
 use crate::wait::TIMEOUT;
 
@@ -18,6 +18,8 @@ pub const DOMAIN: &str = "chat.test";
 /// Password of all accounts.
 pub const PASSWORD: &str = "correct horse";
 
+const SASL: &str = "urn:ietf:params:xml:ns:xmpp-sasl";
+
 /// A client that reads the server's text up to a pattern.
 #[derive(Debug)]
 pub struct TextClient {
@@ -25,6 +27,7 @@ pub struct TextClient {
     pub stream: TcpStream,
     /// Text that was read and not returned yet.
     pub input: String,
+    domain: String,
 }
 
 impl TextClient {
@@ -62,36 +65,140 @@ impl TextClient {
     /// # Panics
     /// If the server does not answer as expected.
     pub fn try_login(port: u16, user: &str) -> Result<TextClient, String> {
+        let mut client = TextClient::connect(port, DOMAIN);
+        client.read_to("</stream:features>");
+        let hash = Mechanism::ScramSha256.hash().expect("a hash");
+        client.scram(hash, user, PASSWORD)?;
+        Ok(client)
+    }
+
+    /// Connects and begins a stream to this domain. Its features are not read yet.
+    ///
+    /// # Panics
+    /// If the connection is refused.
+    pub fn connect(port: u16, domain: &str) -> TextClient {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-        let mut client = TextClient { stream, input: String::new() };
-        client.open();
-        let hash = Mechanism::ScramSha256.hash().expect("a hash");
-        let mut scram = ScramClient::new(hash, Gs2::None, user, PASSWORD);
-        let first = sasl::encoding::encode_additional_data(Some(&scram.client_first()));
-        client.send(&format!(
-            "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='SCRAM-SHA-256'>{first}</auth>"
-        ));
-        let challenge = client.read_sasl("</challenge>")?;
+        let mut client = TextClient { stream, input: String::new(), domain: domain.to_owned() };
+        client.begin_stream();
+        client
+    }
+
+    /// Authenticates with SASL PLAIN and binds a resource, or returns the content of `<failure/>`.
+    ///
+    /// # Errors
+    /// If the authentication failed.
+    ///
+    /// # Panics
+    /// If the server does not answer as expected.
+    pub fn login_plain(port: u16, address: &str, password: &str) -> Result<TextClient, String> {
+        let (user, domain) = address.split_once('@').expect("an address");
+        let mut client = TextClient::connect(port, domain);
+        client.read_to("</stream:features>");
+        client.authenticate("PLAIN", &format!("\0{user}\0{password}"))?;
+        Ok(client)
+    }
+
+    /// Authenticates with a mechanism of one message, after the features, and binds a resource; or returns the content of
+    /// `<failure/>`.
+    ///
+    /// # Errors
+    /// If the authentication failed.
+    ///
+    /// # Panics
+    /// If the server does not answer as expected.
+    pub fn authenticate(&mut self, mechanism: &str, message: &str) -> Result<(), String> {
+        self.send_auth(mechanism, message.as_bytes());
+        let (text, answer) = self.read_to_first(&["<success", "</failure>", "</challenge>"]);
+        match answer {
+            0 => {
+                self.bind();
+                Ok(())
+            }
+            1 => Err(text),
+            _ => {
+                // RFC 7628, section 3.2.3: the client acknowledges the error about its token.
+                self.send(&format!("<response xmlns='{SASL}'>AQ==</response>"));
+                Err(self.read_to("</failure>"))
+            }
+        }
+    }
+
+    /// Authenticates with SCRAM, after the features, and binds a resource; or returns the content of `<failure/>`.
+    ///
+    /// # Errors
+    /// If the authentication failed.
+    ///
+    /// # Panics
+    /// If the server does not answer as expected.
+    pub fn scram(&mut self, hash: ScramHash, user: &str, password: &str) -> Result<(), String> {
+        let mut scram = ScramClient::new(hash, Gs2::None, user, password);
+        self.send_auth(hash.scram_name(), &scram.client_first());
+        let challenge = self.read_sasl("</challenge>")?;
         let challenge = challenge.rsplit_once('>').map_or("", |(_, text)| text);
         let challenge = sasl::encoding::decode_response(challenge).expect("base 64");
         let last = scram.client_final(&challenge, None).expect("a challenge");
         let last = sasl::encoding::encode_additional_data(Some(&last));
-        client.send(&format!("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>{last}</response>"));
-        client.read_sasl("<success")?;
-        client.read_to(">");
-        client.open();
-        client.send("<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>");
-        client.read_to("</iq>");
-        Ok(client)
+        self.send(&format!("<response xmlns='{SASL}'>{last}</response>"));
+        self.read_sasl("<success")?;
+        self.bind();
+        Ok(())
     }
 
-    fn open(&mut self) {
+    /// Begins an authentication, whose answer is not read.
+    ///
+    /// # Panics
+    /// If the connection is closed.
+    pub fn send_auth(&mut self, mechanism: &str, message: &[u8]) {
+        let first = sasl::encoding::encode_additional_data(Some(message));
+        self.send(&format!("<auth xmlns='{SASL}' mechanism='{mechanism}'>{first}</auth>"));
+    }
+
+    fn begin_stream(&mut self) {
+        let domain = &self.domain;
         self.send(&format!(
-            "<stream:stream to='{DOMAIN}' version='1.0' xmlns='jabber:client' \
+            "<stream:stream to='{domain}' version='1.0' xmlns='jabber:client' \
              xmlns:stream='http://etherx.jabber.org/streams'>"
         ));
+    }
+
+    /// Restarts the stream after `<success`, and binds a resource.
+    fn bind(&mut self) {
+        self.read_to(">");
+        self.begin_stream();
         self.read_to("</stream:features>");
+        self.send("<iq type='set' id='bind'><bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/></iq>");
+        self.read_to("</iq>");
+    }
+
+    /// The next element of the stream, as text.
+    ///
+    /// # Panics
+    /// If the stream ends first.
+    pub fn element(&mut self) -> String {
+        let start = self.read_to(">") + ">";
+        if start.ends_with("/>") {
+            return start;
+        }
+        let name = start.trim_start_matches('<').split([' ', '>']).next().unwrap_or_default().to_owned();
+        let end = format!("</{name}>");
+        start + &self.read_to(&end) + &end
+    }
+
+    /// The result of a request to the own account.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn request(&mut self, kind: &str, payload: &str) -> String {
+        self.send(&format!("<iq type='{kind}' id='request'>{payload}</iq>"));
+        loop {
+            let response = self.element();
+            // Others are roster pushes.
+            if response.contains("id='request'") {
+                assert!(response.contains("type='result'"), "{response}");
+                return response;
+            }
+        }
     }
 
     /// Reads to the pattern, or to the end of a failure.

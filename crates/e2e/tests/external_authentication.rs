@@ -1,5 +1,5 @@
-//! Accounts that are kept elsewhere, with the program: tokens as passwords and with OAUTHBEARER, an HTTP service that fails,
-//! and what stays in the database of the node.
+//! External authentication with the program: tokens as passwords and with OAUTHBEARER, an HTTP service that fails, and what
+//! stays in the database of the node.
 //!
 //! # Pitfalls
 //!
@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
-use throng_e2e::{NodeProcess, TIMEOUT, describe_output, ports};
+use throng_e2e::text_client::TextClient;
+use throng_e2e::{NodeProcess, describe_output, ports};
 
 struct ProvidedNode {
     process: NodeProcess,
@@ -34,7 +35,7 @@ impl ProvidedNode {
         let [port] = ports::free();
         let mut process = NodeProcess::new(name);
         process.configure(&format!(
-            "data_dir = 'data'\nhosts = ['a.test']\n{auth}\n[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\n\
+            "data_dir = 'data'\nhosts = ['a.test', 'b.test']\n{auth}\n[[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\n\
              tls = 'off'\nallow_plain_without_tls = true\n"
         ));
         for (file, content) in files {
@@ -45,99 +46,21 @@ impl ProvidedNode {
     }
 
     /// Logs in and returns the client, or the condition of the failure.
-    fn login(&self, mechanism: &str, message: &str) -> Result<ProvidedClient, String> {
-        let mut client = ProvidedClient::open(self.port);
-        let features = client.until("</stream:features>");
+    fn login(&self, mechanism: &str, message: &str) -> Result<TextClient, String> {
+        let mut client = TextClient::connect(self.port, "a.test");
+        let features = client.read_to("</stream:features>");
         assert!(features.contains(&format!("<mechanism>{mechanism}<")), "{features}");
         assert!(!features.contains("SCRAM"), "{features}");
-        client.send(&format!(
-            "<auth xmlns='urn:ietf:params:xml:ns:xmpp-sasl' mechanism='{mechanism}'>{}</auth>",
-            STANDARD.encode(message)
-        ));
-        let mut answer = client.element();
-        if answer.starts_with("<challenge") {
-            // RFC 7628, section 3.2.3: the client acknowledges the error.
-            client.send("<response xmlns='urn:ietf:params:xml:ns:xmpp-sasl'>AQ==</response>");
-            answer = client.element();
-        }
-        if !answer.starts_with("<success") {
-            return Err(answer);
-        }
-        client.header();
-        client.until("</stream:features>");
-        client.request("<bind xmlns='urn:ietf:params:xml:ns:xmpp-bind'/>", "set");
+        client.authenticate(mechanism, message)?;
         Ok(client)
     }
 
-    fn plain(&self, user: &str, password: &str) -> Result<ProvidedClient, String> {
+    fn plain(&self, user: &str, password: &str) -> Result<TextClient, String> {
         self.login("PLAIN", &format!("\0{user}\0{password}"))
     }
 
-    fn bearer(&self, token: &str) -> Result<ProvidedClient, String> {
+    fn bearer(&self, token: &str) -> Result<TextClient, String> {
         self.login("OAUTHBEARER", &format!("n,,\x01auth=Bearer {token}\x01\x01"))
-    }
-}
-
-struct ProvidedClient {
-    socket: TcpStream,
-    received: String,
-}
-
-impl ProvidedClient {
-    fn open(port: u16) -> ProvidedClient {
-        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a connection");
-        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-        let mut client = ProvidedClient { socket, received: String::new() };
-        client.header();
-        client
-    }
-
-    fn header(&mut self) {
-        self.send(
-            "<stream:stream xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams' to='a.test' \
-             version='1.0'>",
-        );
-    }
-
-    fn send(&mut self, text: &str) {
-        self.socket.write_all(text.as_bytes()).expect("the node reads");
-    }
-
-    /// Reads up to and including `what`.
-    fn until(&mut self, what: &str) -> String {
-        loop {
-            if let Some(at) = self.received.find(what) {
-                let rest = self.received.split_off(at + what.len());
-                return std::mem::replace(&mut self.received, rest);
-            }
-            let mut buffer = [0; 4096];
-            let count = self.socket.read(&mut buffer).unwrap_or(0);
-            assert!(count > 0, "no {what} in {}", self.received);
-            self.received.push_str(&String::from_utf8_lossy(&buffer[..count]));
-        }
-    }
-
-    /// The next element of the stream.
-    fn element(&mut self) -> String {
-        let start = self.until(">");
-        if start.ends_with("/>") {
-            return start;
-        }
-        let name = start.trim_start_matches('<').split([' ', '>']).next().unwrap_or_default().to_owned();
-        start + &self.until(&format!("</{name}>"))
-    }
-
-    /// The response to a request to the own account.
-    fn request(&mut self, payload: &str, kind: &str) -> String {
-        self.send(&format!("<iq type='{kind}' id='r'>{payload}</iq>"));
-        loop {
-            let response = self.element();
-            // Others are roster pushes.
-            if response.contains("id='r'") {
-                assert!(response.contains("type='result'"), "{response}");
-                return response;
-            }
-        }
     }
 }
 
@@ -150,6 +73,8 @@ fn token(secret: &str, user: &str) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag))
 }
 
+const ROSTER: &str = "<query xmlns='jabber:iq:roster'/>";
+
 const EARLIER: &str = "the secret of the first test of all";
 const LATER: &str = "another secret, which is as long as it";
 
@@ -159,9 +84,9 @@ fn tokens_log_in_until_their_key_is_replaced_and_the_account_keeps_its_roster() 
     let node = ProvidedNode::start("accounts-jwt", &[("secret", EARLIER)], auth);
     let mut romeo = node.bearer(&token(EARLIER, "romeo")).expect("a login");
     let item = "<query xmlns='jabber:iq:roster'><item jid='juliet@a.test' name='Juliet'/></query>";
-    romeo.request(item, "set");
+    romeo.request("set", item);
     let mut again = node.plain("romeo", &token(EARLIER, "romeo")).expect("a login");
-    assert!(again.request("<query xmlns='jabber:iq:roster'/>", "get").contains("Juliet"));
+    assert!(again.request("get", ROSTER).contains("Juliet"));
     for refused in [
         node.plain("juliet", &token(EARLIER, "romeo")),
         node.plain("romeo", "password"),
@@ -180,7 +105,7 @@ fn tokens_log_in_until_their_key_is_replaced_and_the_account_keeps_its_roster() 
     assert!(node.bearer(&token(LATER, "romeo")).is_ok());
     assert!(!node.process.run_ok(&["reload"]).contains("account provider"));
     // Connected users are not affected.
-    assert!(romeo.request("<query xmlns='jabber:iq:roster'/>", "get").contains("Juliet"));
+    assert!(romeo.request("get", ROSTER).contains("Juliet"));
 
     // What the provider cannot do is refused with the reason.
     for command in [
@@ -192,6 +117,10 @@ fn tokens_log_in_until_their_key_is_replaced_and_the_account_keeps_its_roster() 
         let text = describe_output(&output);
         assert!(text.contains("kept by an identity provider"), "{text}");
     }
+    // Nobody but the operator can remove the data of a name that is given to another person.
+    node.process.run_ok(&["account", "remove", "romeo@a.test"]);
+    let mut next = node.bearer(&token(LATER, "romeo")).expect("a login");
+    assert!(!next.request("get", ROSTER).contains("Juliet"));
 }
 
 /// A service with one password, which can stop to answer.
@@ -247,8 +176,37 @@ fn a_service_that_does_not_answer_delays_logins_only() {
     service.silent.store(true, Ordering::SeqCst);
     let condition = node.plain("romeo", "0rchard").err().expect("no login");
     assert!(condition.contains("<temporary-auth-failure"), "{condition}");
-    romeo.request("<query xmlns='jabber:iq:roster'/>", "get");
+    romeo.request("get", ROSTER);
     node.process.wait_for_log("timeout: http://");
     service.silent.store(false, Ordering::SeqCst);
     assert!(node.plain("romeo", "0rchard").is_ok(), "without a restart");
+}
+
+#[test]
+fn a_domain_whose_service_is_dead_delays_no_other_domain() {
+    let (dead, alive) = (PasswordService::start(), PasswordService::start());
+    dead.silent.store(true, Ordering::SeqCst);
+    let auth = format!(
+        "[host.'a.test'.auth.http]\nurl = 'http://{}'\ndeadline_ms = 60000\nconnections = 4\n\
+         [host.'b.test'.auth.http]\nurl = 'http://{}'\ncache_seconds = 0\n\
+         [limits]\nnew_connections_per_second = 0\n",
+        dead.address, alive.address
+    );
+    let node = ProvidedNode::start("accounts-dead", &[], &auth);
+    let waiting: Vec<TextClient> = (0..40)
+        .map(|n| {
+            let mut client = TextClient::connect(node.port, "a.test");
+            client.read_to("</stream:features>");
+            client.send_auth("PLAIN", format!("\0user{n}\00rchard").as_bytes());
+            client
+        })
+        .collect();
+    for _ in 0..5 {
+        TextClient::login_plain(node.port, "romeo@b.test", "0rchard").expect("a login");
+    }
+    for client in waiting {
+        client.stream.set_nonblocking(true).expect("a socket");
+        let answer = client.stream.peek(&mut [0]).expect_err("nothing to read");
+        assert_eq!(answer.kind(), std::io::ErrorKind::WouldBlock, "all of them wait meanwhile");
+    }
 }
