@@ -13,7 +13,7 @@ use std::time::Duration;
 use base::Spawner;
 use base::lock::LeafMutex;
 use store::last_seen::MAX_PENDING_ACCOUNTS;
-use store::{AddressId, LastActivity};
+use store::{AddressId, LastActivity, StoreError, StoreErrorKind};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::tables::last_seen;
@@ -30,6 +30,8 @@ pub(crate) struct LastSeenWriter {
 enum Signal {
     /// The first entry was queued.
     Set,
+    /// Write now, and tell when it is done.
+    Flush(oneshot::Sender<Result<(), StoreError>>),
     Close(oneshot::Sender<()>),
 }
 
@@ -99,6 +101,14 @@ impl LastSeenWriter {
         }
     }
 
+    /// Writes the pending entries without gathering further ones.
+    pub(crate) async fn flush(&self) -> Result<(), StoreError> {
+        let closed = || StoreError::new(StoreErrorKind::Unavailable, "the database is closed");
+        let (done, wait) = oneshot::channel();
+        self.wake.send(Signal::Flush(done)).await.map_err(|_| closed())?;
+        wait.await.unwrap_or_else(|_| Err(closed()))
+    }
+
     /// Writes the pending entries, then accepts no more.
     pub(crate) async fn close(&self) {
         let (done, wait) = oneshot::channel();
@@ -117,23 +127,30 @@ async fn run(
 ) {
     loop {
         let mut closing = None;
+        let mut flushing = None;
         let idle = entries.maps.lock().waiting.is_empty();
         if idle {
             match signals.recv().await {
                 Some(Signal::Set) => {}
+                Some(Signal::Flush(done)) => flushing = Some(done),
                 Some(Signal::Close(done)) => closing = Some(Some(done)),
                 None => return,
             }
         }
-        while closing.is_none() {
+        while closing.is_none() && flushing.is_none() {
             match tokio::time::timeout(interval, signals.recv()).await {
                 Err(_) => break,
                 Ok(Some(Signal::Set)) => {}
+                Ok(Some(Signal::Flush(done))) => flushing = Some(done),
                 Ok(Some(Signal::Close(done))) => closing = Some(Some(done)),
                 Ok(None) => closing = Some(None),
             }
         }
-        flush(&entries, &writer).await;
+        let written = flush(&entries, &writer).await;
+        if let Some(done) = flushing {
+            // An error means that nobody waits any more.
+            let _ = done.send(written);
+        }
         if let Some(done) = closing {
             signals.close();
             if let Some(done) = done {
@@ -145,8 +162,10 @@ async fn run(
 }
 
 /// Writes all pending entries. Entries that cannot be written are queued again. After one chunk that the database did not
-/// take the others are not tried: each would wait for its deadline, and a node that ends with it.
-async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
+/// take the others are not tried: each would wait for its deadline, and a node that ends with it. Fails with the first
+/// error.
+async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) -> Result<(), StoreError> {
+    let mut written = Ok(());
     let mut all: Vec<(AddressId, LastActivity)> = {
         let maps = &mut *entries.maps.lock();
         maps.writing = std::mem::take(&mut maps.waiting);
@@ -165,7 +184,9 @@ async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
         if !refused {
             let put =
                 writer.call(Owner::None, bytes, rows, |conn, rows| Box::pin(last_seen::put(conn, rows)));
-            refused = put.await.is_err_and(|error| error.retryable);
+            let result = put.await;
+            refused = result.as_ref().is_err_and(|error| error.retryable);
+            written = written.and(result);
         }
         let maps = &mut *entries.maps.lock();
         for (owner, _) in chunk {
@@ -178,4 +199,5 @@ async fn flush(entries: &Arc<PendingEntries>, writer: &TransactionWriter) {
         }
         entries.flushes.fetch_add(1, Ordering::Release);
     }
+    written
 }

@@ -8,7 +8,7 @@
 //! # Pitfalls
 //!
 //! `set` never fails and never waits. If more than [`MAX_PENDING_ACCOUNTS`] accounts have pending writes, further ones
-//! are dropped.
+//! are dropped. A caller with many must [`LastSeen::flush`] in between.
 
 use jid::JidRef;
 
@@ -45,6 +45,10 @@ storage_need! {
     pub trait LastSeen in last_seen {
         /// The last activity; `None` if it was never set.
         fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<LastActivity>>;
+
+        /// Waits until everything that was set before is on the disk. Fails if something was not written; what can be
+        /// repeated stays queued. For imports, which would fill the queue.
+        fn flush(&self) -> StoreFuture<'_, ()>;
     }
     queue {
         /// Replaces the last activity; `get` returns it immediately. Does nothing if the account does not exist.

@@ -75,6 +75,10 @@ impl LastSeen for SqlStores {
         self.last_seen_writer.set(owner, seen.with_truncated_status());
     }
 
+    fn flush(&self) -> StoreFuture<'_, ()> {
+        Box::pin(self.last_seen_writer.flush())
+    }
+
     fn get(&self, owner: JidRef<'_>) -> StoreFuture<'_, Option<LastActivity>> {
         let name = bare(owner);
         Box::pin(async move {

@@ -9,6 +9,7 @@ cases! {
     a_missing_account_stores_nothing,
     unusual_texts_are_returned_unchanged,
     many_logouts_at_once_are_stored,
+    nothing_is_dropped_between_two_flushes,
 }
 
 fn seen(at: u64, status: &str) -> LastActivity {
@@ -63,5 +64,25 @@ async fn many_logouts_at_once_are_stored(f: Fixture) {
     for (n, name) in names.iter().enumerate().step_by(97) {
         let seen = f.stores.last_seen.get(name.as_ref()).await.unwrap().unwrap();
         assert_eq!(seen.at, 20_000 + n as u64);
+    }
+}
+
+async fn nothing_is_dropped_between_two_flushes(f: Fixture) {
+    f.stores.last_seen.flush().await.unwrap();
+    let ann = account(&f.stores, "ann").await;
+    for round in 0..3 {
+        f.stores.last_seen.set(ann, seen(round, "gone"));
+        f.stores.last_seen.flush().await.unwrap();
+        assert_eq!(get(&f.stores, "ann").await, Some(seen(round, "gone")));
+    }
+    let names: Vec<_> = (0..2_000).map(|n| jid(&format!("u{n}@example.org"))).collect();
+    let new = names.iter().map(|jid| crate::NewAccount { jid: jid.clone(), credentials: [0u8; 1].into() });
+    let ids = f.stores.accounts.create_bulk(new.collect()).await.unwrap();
+    for chunk in ids.chunks(700) {
+        chunk.iter().for_each(|id| f.stores.last_seen.set(id.id(), seen(9, "")));
+        f.stores.last_seen.flush().await.unwrap();
+    }
+    for name in names.iter().step_by(97) {
+        assert_eq!(f.stores.last_seen.get(name.as_ref()).await.unwrap(), Some(seen(9, "")));
     }
 }

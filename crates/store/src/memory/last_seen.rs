@@ -18,4 +18,8 @@ impl LastSeen for MemoryStore {
             .account(owner)
             .and_then(|(_, entry)| entry.values.get::<Option<LastActivity>>()?.clone())))
     }
+
+    fn flush(&self) -> StoreFuture<'_, ()> {
+        ready(Ok(()))
+    }
 }
