@@ -14,19 +14,23 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use base::clock::{Clock, Millis, SystemClock};
 use base::{BoxFuture, Secret};
-use features::{private_storage, vcard};
+use feature_api::EnabledFeature;
+use feature_api::feature::{Feature, FeatureOptions};
+use features::{blocking, offline, private_storage, rfc6121, vcard};
 use sasl::{Credentials, Mechanism, ScramHash};
-use store::Stores;
+use store::{AccountKvLimits, Quota, Stores};
 use store_sql::DatabaseState;
+use throng_core::NodeLimits;
+use throng_core::account_provider::{external_credentials, is_external};
 use transfer::ejabberd::EjabberdDump;
 use transfer::prosody::ProsodyFolder;
 use transfer::server_data::ServerDataSource;
 use transfer::{
-    DerivePasswords, ExportCounts, FeatureFormats, ImportCounts, ImportObserver, ImportOptions, IndexedVcard,
-    SkippedData, TransferSource,
+    AccountLimits, DerivePasswords, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts,
+    ImportDomain, ImportObserver, ImportOptions, IndexedVcard, SkippedData, TransferSource,
 };
 use transfer_sql::EjabberdDatabase;
-use xml::{NamespaceContext, Tree};
+use xml::{NamespaceContext, Ns, Tree};
 
 use crate::accounts::{OfflineDatabase, absolute_path};
 use crate::assemble::NodeDatabases;
@@ -38,6 +42,10 @@ use crate::{admin, assemble, output, prompt};
 /// Formats of the features whose data are imported and exported.
 const FORMATS: FeatureFormats =
     FeatureFormats { private_prefix: private_storage::KEY_PREFIX, private_key, vcard: indexed_vcard };
+
+/// Version of the password of accounts that an import has created where a provider checks the passwords. Their first login
+/// replaces it.
+const IMPORTED_VERSION: &[u8] = b"import";
 
 /// Milliseconds between two lines of progress.
 const PROGRESS_INTERVAL: u64 = 250;
@@ -87,7 +95,7 @@ async fn run_import(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let options = ImportOptions {
         source: format!("{} {shown}", args.kind.name()),
-        domains: config.hosts.clone(),
+        domains: import_domains(config)?,
         dry_run: args.dry_run,
         restart: args.restart,
         now: clock.unix_millis(),
@@ -111,6 +119,59 @@ async fn run_import(
     }
     print_counts(&result?, args.dry_run);
     Ok(())
+}
+
+/// The domains with the limits of their modules; those of a module that is off are its defaults.
+fn import_domains(config: &NodeConfig) -> Result<Vec<ImportDomain>> {
+    let provided = config.provided_domains();
+    let import = |name: &String| {
+        let enabled =
+            features::registry::enable(&config.modules_of(name)).map_err(|error| anyhow!("{error}"))?;
+        let external = provided.contains(name).then(|| external_credentials(Some(IMPORTED_VERSION)));
+        Ok(ImportDomain {
+            name: name.clone(),
+            external_credentials: external.map(Arc::from),
+            limits: account_limits(&config.limits, &enabled),
+        })
+    };
+    config.hosts.iter().map(import).collect()
+}
+
+/// What clients can store.
+fn account_limits(node: &NodeLimits, enabled: &[EnabledFeature]) -> AccountLimits {
+    let option = |feature: &'static Feature, key: &str| {
+        let found = enabled.iter().find(|found| found.feature.name == feature.name);
+        let number = match found {
+            Some(found) => found.options.int(key),
+            None => FeatureOptions::defaults(feature.options).int(key),
+        };
+        number.unsigned_abs()
+    };
+    let size = |feature, key| usize::try_from(option(feature, key)).unwrap_or(usize::MAX);
+    let count = |feature, key| u32::try_from(option(feature, key)).unwrap_or(u32::MAX);
+    let bytes = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    AccountLimits {
+        roster_items: node.roster_items,
+        roster_bytes: node.roster_bytes.into(),
+        name_bytes: size(&rfc6121::roster::FEATURE, "max_name_bytes"),
+        group_bytes: size(&rfc6121::roster::FEATURE, "max_group_bytes"),
+        groups: size(&rfc6121::roster::FEATURE, "max_groups_per_contact"),
+        requests: count(&rfc6121::subscription::FEATURE, "max_pending_requests"),
+        private: AccountKvLimits {
+            entries: count(&private_storage::FEATURE, "max_entries"),
+            bytes: count(&private_storage::FEATURE, "max_bytes"),
+        },
+        vcard_bytes: size(&vcard::FEATURE, "max_bytes"),
+        blocked: count(&blocking::FEATURE, "max_entries"),
+        blocked_bytes: bytes(node.roster_bytes),
+        offline: Quota {
+            messages: count(&offline::FEATURE, "max_messages"),
+            bytes: option(&offline::FEATURE, "max_bytes"),
+            // A sender of this server is not known by a number yet.
+            sender_percent: 100,
+        },
+        stanza_bytes: bytes(node.stanza_bytes.saturating_add(throng_core::limits::ADDED_BYTES)),
+    }
 }
 
 /// The states of the databases of data and, if they are separate, of accounts.
@@ -206,10 +267,13 @@ pub(crate) fn export(args: ExportArgs) -> Result<()> {
     if let Some(unknown) = domains.iter().find(|domain| !config.hosts.contains(domain)) {
         bail!("the configuration has no domain {unknown}; its domains are {}", config.hosts.join(", "));
     }
-    runtime::start()?.block_on(run_export(&config, &domains, &args.path))
+    let provided = config.provided_domains();
+    let domains = domains.into_iter().map(|name| ExportDomain { provided: provided.contains(&name), name });
+    let domains = domains.collect();
+    runtime::start()?.block_on(run_export(&config, domains, &args.path))
 }
 
-async fn run_export(config: &NodeConfig, domains: &[String], path: &Path) -> Result<()> {
+async fn run_export(config: &NodeConfig, domains: Vec<ExportDomain>, path: &Path) -> Result<()> {
     let states = inspect(config).await?;
     if states.contains(&DatabaseState::Missing) {
         bail!("there is no database; nothing to export");
@@ -224,20 +288,30 @@ async fn run_export(config: &NodeConfig, domains: &[String], path: &Path) -> Res
     databases.close().await;
     let counts = result?;
     output::error(&format!("exported {} accounts", counts.accounts));
+    if counts.without_keys > 0 {
+        let count = counts.without_keys;
+        output::error(&format!(
+            "{count} of them without keys, because an account provider checks their passwords"
+        ));
+    }
     Ok(())
 }
 
-async fn write_export(stores: &Stores, domains: &[String], path: &Path) -> Result<ExportCounts> {
+async fn write_export(stores: &Stores, domains: Vec<ExportDomain>, path: &Path) -> Result<ExportCounts> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let now = clock.unix_millis();
+    let options = ExportOptions {
+        domains,
+        private_prefix: FORMATS.private_prefix,
+        is_external,
+        now: clock.unix_millis(),
+    };
     let mut terminal = TerminalProgress::new(clock);
     let mut progress = |counts: &ExportCounts| {
         terminal.show(|| format!("{} of {} accounts", counts.accounts, counts.total));
     };
-    let prefix = FORMATS.private_prefix;
     let result = if path == Path::new("-") {
         let mut out = BufWriter::new(std::io::stdout().lock());
-        transfer::export(stores, domains, prefix, now, &mut out, &mut progress).await
+        transfer::export(stores, &options, &mut out, &mut progress).await
     } else {
         let partial = with_suffix(path, ".partial");
         if path.exists() {
@@ -247,7 +321,7 @@ async fn write_export(stores: &Stores, domains: &[String], path: &Path) -> Resul
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial);
         let file = file.with_context(|| format!("cannot create {}", partial.display()))?;
         let mut out = BufWriter::new(file);
-        let result = transfer::export(stores, domains, prefix, now, &mut out, &mut progress).await;
+        let result = transfer::export(stores, &options, &mut out, &mut progress).await;
         let synced = out.into_inner().map_err(|error| error.into_error()).and_then(|file| file.sync_all());
         if result.is_ok() && synced.is_ok() {
             std::fs::rename(&partial, path).with_context(|| format!("cannot create {}", path.display()))?;
@@ -302,6 +376,9 @@ fn indexed_vcard(card: &[u8]) -> Result<Option<IndexedVcard>, String> {
     let scope = NamespaceContext::empty();
     let tree = Tree::parse(card, &scope, &throng_core::limits::FRAGMENT_LIMITS);
     let tree = tree.map_err(|error| error.to_string())?;
+    if !tree.root().is("vCard", Ns::VCardTemp) {
+        return Err("it is not a vCard".to_owned());
+    }
     if tree.root().child_elements().next().is_none() {
         return Ok(None);
     }
@@ -410,6 +487,7 @@ mod tests {
         assert_eq!((texts.name.as_str(), photo), ("Juliet", None));
         assert!(card.starts_with(b"<vCard "));
         assert_eq!(indexed_vcard(b"<vCard xmlns='vcard-temp'/>").unwrap(), None);
+        assert!(indexed_vcard(b"<vCard xmlns='urn:x'><FN>Juliet</FN></vCard>").is_err());
     }
 
     #[test]

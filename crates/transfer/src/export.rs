@@ -35,6 +35,31 @@ pub struct ExportCounts {
     pub accounts: u64,
     /// Accounts to write.
     pub total: u64,
+    /// Accounts among those written that have no keys, because a provider checks their passwords.
+    pub without_keys: u64,
+}
+
+/// A domain to export.
+#[derive(Clone, Debug)]
+pub struct ExportDomain {
+    /// Its name.
+    pub name: String,
+    /// Whether a provider checks the passwords of its accounts. Keys of a time before are in the store, unused; they are not
+    /// exported, because another server would accept an old password.
+    pub provided: bool,
+}
+
+/// Options of an export.
+#[derive(Clone, Debug)]
+pub struct ExportOptions {
+    /// The domains, in their order.
+    pub domains: Vec<ExportDomain>,
+    /// Beginning of the keys of private values.
+    pub private_prefix: &'static str,
+    /// Whether stored credentials state that a provider has the password.
+    pub is_external: fn(&[u8]) -> bool,
+    /// The time, in milliseconds since 1970.
+    pub now: u64,
 }
 
 /// An export that has stopped.
@@ -50,15 +75,13 @@ pub enum ExportError {
 
 /// Writes the accounts of these domains, ordered by address, so that two exports of the same data are equal.
 ///
-/// `private_prefix` is the beginning of the keys of private values. `progress` is called after some accounts.
+/// `progress` is called after some accounts.
 ///
 /// # Errors
 /// If the store or the file fails.
 pub async fn export(
     stores: &Stores,
-    domains: &[String],
-    private_prefix: &str,
-    now: u64,
+    options: &ExportOptions,
     out: &mut dyn Write,
     progress: &mut dyn FnMut(&ExportCounts),
 ) -> Result<ExportCounts, ExportError> {
@@ -66,11 +89,11 @@ pub async fn export(
     let mut text =
         format!("<?xml version='1.0' encoding='UTF-8'?>\n<server-data xmlns='{SERVER_DATA_NAMESPACE}'>\n")
             .into_bytes();
-    for domain in domains {
-        let accounts = accounts_of(stores, domain).await?;
+    for domain in &options.domains {
+        let accounts = accounts_of(stores, &domain.name).await?;
         counts.total += accounts.len() as u64;
         text.extend_from_slice(b"<host jid='");
-        escape::attr(domain, &mut text);
+        escape::attr(&domain.name, &mut text);
         text.extend_from_slice(b"'>\n");
         let mut accounts = accounts.into_iter();
         loop {
@@ -78,11 +101,13 @@ pub async fn export(
             if part.is_empty() {
                 break;
             }
-            let reads =
-                part.into_iter().map(|account| Box::pin(read_user(stores, account, private_prefix, now)));
+            let reads = part
+                .into_iter()
+                .map(|account| Box::pin(read_user(stores, account, domain.provided, options)));
             for user in run_all(reads, CONCURRENT_ACCOUNTS).await?.into_iter().flatten() {
                 write_user(&user, &mut text);
                 counts.accounts += 1;
+                counts.without_keys += u64::from(user.external);
             }
             out.write_all(&text)?;
             text.clear();
@@ -116,13 +141,19 @@ async fn accounts_of(stores: &Stores, domain: &str) -> Result<Vec<AccountRecord>
 async fn read_user(
     stores: &Stores,
     account: AccountRecord,
-    private_prefix: &str,
-    now: u64,
+    provided: bool,
+    options: &ExportOptions,
 ) -> Result<Option<ExportedUser>, StoreError> {
     let AccountRecord { id, jid, .. } = account;
     let Some(secrets) = stores.logins.secrets(jid.as_ref()).await? else { return Ok(None) };
-    let credentials = Credentials::decode(&secrets.credentials)
-        .map_err(|error| StoreError::new(StoreErrorKind::Corrupt, format!("the account {jid}: {error}")))?;
+    let external = provided || (options.is_external)(&secrets.credentials);
+    let credentials = if external {
+        Credentials::default()
+    } else {
+        Credentials::decode(&secrets.credentials).map_err(|error| {
+            StoreError::new(StoreErrorKind::Corrupt, format!("the account {jid}: {error}"))
+        })?
+    };
     let mut roster: Vec<RosterItem> = match stores.roster.get(id).await {
         Ok(roster) => roster.items,
         Err(error) if error.kind == StoreErrorKind::NotFound => return Ok(None),
@@ -130,11 +161,11 @@ async fn read_user(
     };
     roster.sort_by(|a, b| a.jid.cmp(&b.jid));
     let entries = stores.account_kv.entries(jid.as_ref()).await?;
-    let private = entries.into_iter().filter(|(key, _)| key.starts_with(private_prefix));
+    let private = entries.into_iter().filter(|(key, _)| key.starts_with(options.private_prefix));
     let mut offline = Vec::new();
     let mut page = Page::first(MESSAGES_PER_PAGE);
     loop {
-        let paged = stores.offline.fetch(id, page, now).await?;
+        let paged = stores.offline.fetch(id, page, options.now).await?;
         offline.extend(paged.items.into_iter().map(|message| OfflineData {
             stanza: message.stanza,
             stored_at: Some(message.stored_at),
@@ -148,6 +179,7 @@ async fn read_user(
     let blocklist: Vec<Jid> = stores.blocklists.blocklist(jid.as_ref()).await?;
     Ok(Some(ExportedUser {
         credentials,
+        external,
         disabled: secrets.disabled,
         last_activity: stores.last_seen.get(jid.as_ref()).await?,
         roster,

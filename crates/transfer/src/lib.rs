@@ -29,10 +29,10 @@ pub mod server_data;
 mod source_element;
 mod stanza_form;
 
-pub use export::{ExportCounts, ExportError, export};
+pub use export::{ExportCounts, ExportDomain, ExportError, ExportOptions, export};
 pub use import::{
-    DerivePasswords, FeatureFormats, ImportCounts, ImportError, ImportObserver, ImportOptions, IndexedVcard,
-    import,
+    AccountLimits, DerivePasswords, FeatureFormats, ImportCounts, ImportDomain, ImportError, ImportObserver,
+    ImportOptions, IndexedVcard, import,
 };
 pub use record::{
     AccountItem, AccountPassword, ContactData, ContactRequest, OfflineData, SkippedData, SourceError,

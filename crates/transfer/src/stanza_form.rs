@@ -8,7 +8,7 @@
 use jid::Jid;
 use limits::STANZA_LIMITS;
 use stanza::payload::datetime::{format_utc, parse_datetime};
-use stanza::{Element, PresenceType, StanzaKind};
+use stanza::{Element, MessageType, PresenceType, StanzaKind};
 use xml::{NamespaceContext, Ns, Tree};
 
 use crate::{SourceElement, SourceNode};
@@ -38,7 +38,9 @@ pub(crate) fn to_file_form(stanza: &[u8]) -> Vec<u8> {
 /// Checks that the engine can read a stored message. The error is a reason for people.
 pub(crate) fn check_message(stanza: &[u8]) -> Result<(), String> {
     match read(stanza)? {
-        StanzaKind::Message(_) => Ok(()),
+        StanzaKind::Message(MessageType::Chat | MessageType::Normal) => Ok(()),
+        // XEP-0160, section 3: no other type is stored offline.
+        StanzaKind::Message(_) => Err("a message of its type is not stored for offline users".to_owned()),
         _ => Err("it is not a message".to_owned()),
     }
 }
@@ -142,6 +144,10 @@ mod tests {
     #[test]
     fn only_what_the_engine_can_read_is_a_message_or_request() {
         assert_eq!(check_message(b"<message type='chat'><body/></message>"), Ok(()));
+        assert_eq!(check_message(b"<message/>"), Ok(()));
+        for kind in ["groupchat", "headline", "error"] {
+            assert!(check_message(format!("<message type='{kind}'/>").as_bytes()).is_err(), "{kind}");
+        }
         assert!(check_message(b"<presence/>").is_err());
         assert!(check_message(b"<message xmlns='urn:x'/>").is_err());
         assert!(check_message(b"<message>").is_err());

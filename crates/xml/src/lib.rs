@@ -35,6 +35,7 @@ pub use event::{Attr, AttributeSpans, Attrs, Event, Namespace, Outline, StartTag
 pub use limits::{
     Limits, MAX_ATTRIBUTE_PREFIXES, MAX_ATTRIBUTES, MAX_DEPTH, MAX_NAMESPACE_BYTES, MAX_PREFIXES,
 };
+pub use name::is_char;
 pub use namespace_context::NamespaceContext;
 pub use normalise::normalise;
 pub use ns::Ns;

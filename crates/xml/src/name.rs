@@ -58,8 +58,8 @@ pub(crate) fn is_delimiter(byte: Option<&u8>) -> bool {
     byte.is_some_and(|&b| b == b'>' || b == b'/' || is_space(b))
 }
 
-/// The production Char.
-pub(crate) const fn is_char(c: char) -> bool {
+/// The production Char (XML 1.0, section 2.2): whether a text may contain this character.
+pub const fn is_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 

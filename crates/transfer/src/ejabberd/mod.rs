@@ -77,7 +77,9 @@ impl EjabberdContact {
             }));
         }
         if is_requested && !subscription.contains(Subscription::FROM) {
-            let stanza = (!self.message.is_empty()).then(|| {
+            // A text that XML does not allow is lost, and the request is taken.
+            let is_text = !self.message.is_empty() && self.message.chars().all(xml::is_char);
+            let stanza = is_text.then(|| {
                 let mut stanza = Vec::new();
                 let mut writer = Writer::new(&mut stanza);
                 writer.start("presence").attr("from", jid.as_str()).attr("to", owner.as_str());

@@ -16,6 +16,8 @@ use crate::stanza_form::to_file_form;
 pub(crate) struct ExportedUser {
     pub(crate) jid: Jid,
     pub(crate) credentials: Credentials,
+    /// Whether a provider has the password. An element without a password is all that the format has for it.
+    pub(crate) external: bool,
     pub(crate) disabled: bool,
     pub(crate) last_activity: Option<LastActivity>,
     /// Ordered by address.

@@ -17,9 +17,9 @@ use throng_transfer::{ImportError, SourceError, SourceRecord, TransferSource, im
 use super::support::{NOW, Reports, TemporaryFolder, accepts, exported, options, run, stores};
 
 /// A source that fails once after a number of records.
-struct FailingSource<S> {
-    inner: S,
-    left: u64,
+pub(crate) struct FailingSource<S> {
+    pub(crate) inner: S,
+    pub(crate) left: u64,
 }
 
 impl<S: TransferSource> TransferSource for FailingSource<S> {
@@ -38,7 +38,7 @@ impl<S: TransferSource> TransferSource for FailingSource<S> {
 }
 
 /// Users with a contact and two equal messages each.
-fn document(users: u32) -> String {
+pub(crate) fn document(users: u32) -> String {
     let mut text = "<server-data xmlns='urn:xmpp:pie:0'><host jid='capulet.lit'>".to_owned();
     for user in 0..users {
         text.push_str(&format!(
@@ -53,7 +53,7 @@ fn document(users: u32) -> String {
     text
 }
 
-fn messages(stores: &store::Stores) -> BTreeMap<String, u32> {
+pub(crate) fn messages(stores: &store::Stores) -> BTreeMap<String, u32> {
     let accounts = block_on_ready(stores.accounts.list("capulet.lit", store::Page::first(10_000))).unwrap();
     let count = |account: &store::AccountRecord| block_on_ready(stores.offline.count(account.id)).unwrap();
     accounts.items.iter().map(|account| (account.jid.as_str().to_owned(), count(account))).collect()

@@ -99,7 +99,8 @@ fn an_export_of_an_import_has_the_same_bytes() {
     block_on_ready(first.offline.append(vec![message], quota)).unwrap();
     for (jid, state) in [
         ("approved@montague.lit", Subscription::APPROVED),
-        ("hidden@montague.lit", Subscription::FROM | Subscription::PENDING_IN),
+        ("hidden@montague.lit", Subscription::FROM),
+        ("requesting@montague.lit", Subscription::PENDING_IN),
     ] {
         let contact = Jid::parse(jid).unwrap();
         let item = store::RosterItem { subscription: state, ..store::RosterItem::new(contact.clone()) };

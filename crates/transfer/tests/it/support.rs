@@ -9,8 +9,8 @@ use sasl::Credentials;
 use store::conformance::block_on_ready;
 use store::{AccountSecrets, SearchableProfile, Stores};
 use throng_transfer::{
-    ExportCounts, FeatureFormats, ImportCounts, ImportError, ImportObserver, ImportOptions, SkippedData,
-    TransferSource, export, import,
+    AccountLimits, ExportCounts, ExportDomain, ExportOptions, FeatureFormats, ImportCounts, ImportDomain,
+    ImportError, ImportObserver, ImportOptions, SkippedData, TransferSource, export, import,
 };
 
 /// The time of all tests, in milliseconds since 1970.
@@ -66,10 +66,14 @@ impl ImportObserver for Reports {
     fn progress(&mut self, _: &ImportCounts, _: u8, _: Option<(u64, u64)>) {}
 }
 
+pub(crate) fn domain(name: &str) -> ImportDomain {
+    ImportDomain { name: name.to_owned(), external_credentials: None, limits: AccountLimits::UNLIMITED }
+}
+
 pub(crate) fn options(dry_run: bool) -> ImportOptions {
     ImportOptions {
         source: "test".to_owned(),
-        domains: vec!["capulet.lit".to_owned(), "montague.lit".to_owned()],
+        domains: vec![domain("capulet.lit"), domain("montague.lit")],
         dry_run,
         restart: false,
         now: NOW,
@@ -97,20 +101,43 @@ pub(crate) fn run(
     source: &mut dyn TransferSource,
     stores: &Stores,
 ) -> Result<(ImportCounts, Vec<String>), ImportError> {
+    run_with(source, stores, &options(false))
+}
+
+pub(crate) fn run_with(
+    source: &mut dyn TransferSource,
+    stores: &Stores,
+    options: &ImportOptions,
+) -> Result<(ImportCounts, Vec<String>), ImportError> {
     let mut reports = Reports::default();
-    let counts = block_on_ready(import(source, stores, &options(false), &mut reports))?;
+    let counts = block_on_ready(import(source, stores, options, &mut reports))?;
     Ok((counts, reports.0))
 }
 
+/// Credentials of accounts whose passwords a provider checks; they begin with a zero.
+pub(crate) const EXTERNAL: &[u8] = b"\0import";
+
 pub(crate) fn exported(stores: &Stores) -> String {
+    exported_with(stores, &[]).0
+}
+
+/// An export in which a provider checks the passwords of these domains, and the number of accounts without keys.
+pub(crate) fn exported_with(stores: &Stores, provided: &[&str]) -> (String, u64) {
     let mut out = Vec::new();
-    let domains = options(false).domains;
+    let domains = options(false)
+        .domains
+        .into_iter()
+        .map(|domain| ExportDomain { provided: provided.contains(&domain.name.as_str()), name: domain.name });
+    let options = ExportOptions {
+        domains: domains.collect(),
+        private_prefix: PREFIX,
+        is_external: |credentials| credentials.first() == Some(&0),
+        now: NOW,
+    };
     let mut last = ExportCounts::default();
-    let counts =
-        block_on_ready(export(stores, &domains, PREFIX, NOW, &mut out, &mut |counts| last = *counts))
-            .unwrap();
+    let counts = block_on_ready(export(stores, &options, &mut out, &mut |counts| last = *counts)).unwrap();
     assert_eq!((counts.accounts, last.accounts), (counts.total, counts.total));
-    String::from_utf8(out).unwrap()
+    (String::from_utf8(out).unwrap(), counts.without_keys)
 }
 
 pub(crate) fn secrets(stores: &Stores, jid: &str) -> AccountSecrets {
