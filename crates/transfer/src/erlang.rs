@@ -19,6 +19,9 @@ pub const MAX_DEPTH: usize = 500;
 /// Maximum size of one term in bytes; longer ones are skipped.
 pub const MAX_TERM_BYTES: usize = 64 << 20;
 
+/// Maximum number of terms in one term. A term of two bytes takes 32 bytes of memory.
+pub const MAX_TERMS: usize = 500_000;
+
 /// A term.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ErlangTerm {
@@ -97,12 +100,12 @@ impl ErlangTerm {
 
 /// Text that is no term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} at byte {at}")]
+#[error("{what}")]
 pub struct ErlangError {
     /// What was found or is missing.
     pub what: &'static str,
-    /// Offset in the term.
-    pub at: usize,
+    /// Line in the term, from 0.
+    pub line: u64,
 }
 
 /// A term of a file as text.
@@ -118,6 +121,9 @@ pub enum TermText {
 pub struct TermReader<R> {
     input: R,
     consumed: u64,
+    /// The current line, and that in which the last term began, from 1.
+    line: u64,
+    first_line: u64,
 }
 
 /// Where in a term the reader is.
@@ -140,7 +146,12 @@ enum TermState {
 impl<R: BufRead> TermReader<R> {
     /// A reader at the beginning of a file.
     pub fn new(input: R) -> TermReader<R> {
-        TermReader { input, consumed: 0 }
+        TermReader { input, consumed: 0, line: 1, first_line: 1 }
+    }
+
+    /// The line in which the last term began, from 1.
+    pub const fn line(&self) -> u64 {
+        self.first_line
     }
 
     /// Bytes read so far.
@@ -156,6 +167,7 @@ impl<R: BufRead> TermReader<R> {
         let mut term = Vec::new();
         let mut too_long = false;
         let mut state = TermState::Plain;
+        self.first_line = self.line;
         loop {
             let chunk = self.input.fill_buf()?;
             if chunk.is_empty() {
@@ -174,13 +186,17 @@ impl<R: BufRead> TermReader<R> {
                     ended = true;
                     // The comment belongs to the next term.
                     used -= usize::from(byte == b'%');
+                    self.line += u64::from(byte == b'\n');
                     break;
                 }
-                let before = state;
+                self.line += u64::from(byte == b'\n');
                 state = advance(state, byte);
-                let comment = before == TermState::Comment || state == TermState::Comment;
-                let leading = term.is_empty() && byte.is_ascii_whitespace();
-                if comment || leading {
+                // The end of a line remains after a comment, so that lines can be counted.
+                if term.is_empty() && (byte.is_ascii_whitespace() || state == TermState::Comment) {
+                    self.first_line = self.line;
+                    continue;
+                }
+                if state == TermState::Comment {
                     continue;
                 }
                 if term.len() < MAX_TERM_BYTES {
@@ -224,7 +240,7 @@ fn advance(state: TermState, byte: u8) -> TermState {
 /// # Errors
 /// The first place that is not part of a term.
 pub fn parse_term(text: &[u8]) -> Result<ErlangTerm, ErlangError> {
-    let mut parser = ErlangParser { text, at: 0 };
+    let mut parser = ErlangParser { text, at: 0, terms: 0 };
     let term = parser.term(0)?;
     parser.skip_space();
     if parser.at < text.len() {
@@ -236,11 +252,14 @@ pub fn parse_term(text: &[u8]) -> Result<ErlangTerm, ErlangError> {
 struct ErlangParser<'a> {
     text: &'a [u8],
     at: usize,
+    /// Terms read so far.
+    terms: usize,
 }
 
 impl<'a> ErlangParser<'a> {
     fn error(&self, what: &'static str) -> ErlangError {
-        ErlangError { what, at: self.at }
+        let before = self.text.get(..self.at).unwrap_or(self.text);
+        ErlangError { what, line: before.iter().filter(|byte| **byte == b'\n').count() as u64 }
     }
 
     fn rest(&self) -> &'a [u8] {
@@ -266,6 +285,10 @@ impl<'a> ErlangParser<'a> {
     fn term(&mut self, depth: usize) -> Result<ErlangTerm, ErlangError> {
         if depth > MAX_DEPTH {
             return Err(self.error("terms are nested too deeply"));
+        }
+        self.terms += 1;
+        if self.terms > MAX_TERMS {
+            return Err(self.error("too many terms"));
         }
         self.skip_space();
         match self.peek() {
@@ -604,6 +627,17 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_counted_with_comments_and_in_terms() {
+        let file = b"% one\n{a,\n b}.\n\n% four\n{c, % five\n d, E}. \n{f";
+        let mut reader = TermReader::new(std::io::BufReader::with_capacity(3, file.as_slice()));
+        let mut lines = Vec::new();
+        while let Some(TermText::Complete(term)) = reader.next_term().unwrap() {
+            lines.push((reader.line(), parse_term(&term).err().map(|error| reader.line() + error.line)));
+        }
+        assert_eq!(lines, [(2, None), (6, Some(7)), (8, Some(8))]);
+    }
+
+    #[test]
     fn records_of_a_dump_are_read() {
         let roster = term(
             "{roster,{<<\"juliet\">>,<<\"capulet.lit\">>,{<<\"romeo\">>,<<\"montague.lit\">>,<<>>}},none,\n  [<<\"A\">>|tail],#{a => 1},-7}",
@@ -669,6 +703,8 @@ mod tests {
         ] {
             assert!(parse_term(text.as_bytes()).is_err(), "{text:?}");
         }
+        let many = format!("[{}1]", "1,".repeat(MAX_TERMS));
+        assert_eq!(parse_term(many.as_bytes()).unwrap_err().what, "too many terms");
         let deep = "{".repeat(MAX_DEPTH + 2);
         assert_eq!(parse_term(deep.as_bytes()).unwrap_err().what, "terms are nested too deeply");
     }

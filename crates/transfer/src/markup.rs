@@ -15,8 +15,11 @@ use std::io::BufRead;
 /// Maximum size of a tag in bytes.
 pub const MAX_TAG_BYTES: usize = 1 << 20;
 
-/// Maximum size of an element that is collected, in bytes.
-pub const MAX_ELEMENT_BYTES: usize = 64 << 20;
+/// Maximum size of an element that is collected, in bytes: that of the largest stanza.
+pub const MAX_ELEMENT_BYTES: usize = 17 << 20;
+
+/// Maximum number of tags in an element that is collected. A tag of four bytes takes 64 bytes of memory when it is read.
+pub const MAX_ELEMENT_TAGS: usize = 500_000;
 
 /// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,19 +44,15 @@ pub enum MarkupError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// It is not XML, or uses what is not implemented.
-    #[error("{what} at byte {at}")]
-    Malformed {
-        /// What was found or is missing.
-        what: &'static str,
-        /// Offset in the document.
-        at: u64,
-    },
+    #[error("{0}")]
+    Malformed(&'static str),
 }
 
 /// Reads tokens.
 pub struct MarkupReader<R> {
     input: R,
     consumed: u64,
+    line: u64,
 }
 
 /// Result of reading up to a delimiter.
@@ -69,12 +68,17 @@ enum DelimiterOutcome {
 impl<R: BufRead> MarkupReader<R> {
     /// A reader at the beginning of a document.
     pub fn new(input: R) -> MarkupReader<R> {
-        MarkupReader { input, consumed: 0 }
+        MarkupReader { input, consumed: 0, line: 1 }
     }
 
     /// Bytes read so far.
     pub const fn consumed(&self) -> u64 {
         self.consumed
+    }
+
+    /// The line of the next byte, from 1.
+    pub const fn line(&self) -> u64 {
+        self.line
     }
 
     /// The next token; `None` at the end of the document.
@@ -96,7 +100,7 @@ impl<R: BufRead> MarkupReader<R> {
     }
 
     /// Collects the element whose start tag was the last token: its bytes without comments. `None` if it is longer than
-    /// [`MAX_ELEMENT_BYTES`]; it is skipped then.
+    /// [`MAX_ELEMENT_BYTES`] or has more than [`MAX_ELEMENT_TAGS`]; it is skipped then.
     ///
     /// # Errors
     /// As for [`MarkupReader::next_token`], and if the document ends inside.
@@ -104,21 +108,26 @@ impl<R: BufRead> MarkupReader<R> {
         let mut element = start;
         let mut open = usize::from(!empty);
         let mut too_long = false;
+        let mut tags = 1;
         while open > 0 {
             let piece = match self.next_token()? {
                 Some(Markup::Start { tag, empty }) => {
+                    tags += 1;
                     open += usize::from(!empty);
                     tag
                 }
                 Some(Markup::End(tag)) => {
+                    tags += 1;
                     open -= 1;
                     tag
                 }
                 Some(Markup::Text(text)) => text,
-                None => return Err(self.malformed("an element without an end")),
+                None => return Err(Self::malformed("an element without an end")),
             };
-            too_long |= element.len() + piece.len() > MAX_ELEMENT_BYTES;
-            if !too_long {
+            too_long |= element.len() + piece.len() > MAX_ELEMENT_BYTES || tags > MAX_ELEMENT_TAGS;
+            if too_long {
+                element = Vec::new();
+            } else {
                 element.extend_from_slice(&piece);
             }
         }
@@ -136,14 +145,14 @@ impl<R: BufRead> MarkupReader<R> {
                 Some(Markup::Start { empty, .. }) => open += usize::from(!empty),
                 Some(Markup::End(_)) => open -= 1,
                 Some(Markup::Text(_)) => {}
-                None => return Err(self.malformed("an element without an end")),
+                None => return Err(Self::malformed("an element without an end")),
             }
         }
         Ok(())
     }
 
-    fn malformed(&self, what: &'static str) -> MarkupError {
-        MarkupError::Malformed { what, at: self.consumed }
+    fn malformed(what: &'static str) -> MarkupError {
+        MarkupError::Malformed(what)
     }
 
     fn peek(&mut self) -> Result<Option<u8>, MarkupError> {
@@ -152,9 +161,10 @@ impl<R: BufRead> MarkupReader<R> {
 
     fn next_byte(&mut self) -> Result<Option<u8>, MarkupError> {
         let byte = self.peek()?;
-        if byte.is_some() {
+        if let Some(byte) = byte {
             self.input.consume(1);
             self.consumed += 1;
+            self.line += u64::from(byte == b'\n');
         }
         Ok(byte)
     }
@@ -163,7 +173,9 @@ impl<R: BufRead> MarkupReader<R> {
     fn read_text(&mut self, text: &mut Vec<u8>) -> Result<(), MarkupError> {
         let buffer = self.input.fill_buf()?;
         let length = buffer.iter().position(|byte| *byte == b'<').unwrap_or(buffer.len());
-        text.extend_from_slice(&buffer[..length]);
+        let read = buffer.get(..length).unwrap_or_default();
+        self.line += read.iter().filter(|byte| **byte == b'\n').count() as u64;
+        text.extend_from_slice(read);
         self.input.consume(length);
         self.consumed += length as u64;
         Ok(())
@@ -187,33 +199,33 @@ impl<R: BufRead> MarkupReader<R> {
                     return Ok(None);
                 }
                 if bytes.as_slice() != b"<![C" {
-                    return Err(self.malformed("a document type declaration"));
+                    return Err(Self::malformed("a document type declaration"));
                 }
                 match self.read_until(b"]]>", &mut bytes, MAX_ELEMENT_BYTES)? {
                     DelimiterOutcome::Found if bytes.starts_with(b"<![CDATA[") => {
                         Ok(Some(Markup::Text(bytes)))
                     }
-                    DelimiterOutcome::TooLong => Err(self.malformed("a section that is too long")),
-                    _ => Err(self.malformed("not a section")),
+                    DelimiterOutcome::TooLong => Err(Self::malformed("a section that is too long")),
+                    _ => Err(Self::malformed("not a section")),
                 }
             }
             Some(_) => self.tag(bytes).map(Some),
-            None => Err(self.malformed("a tag without an end")),
+            None => Err(Self::malformed("a tag without an end")),
         }
     }
 
     fn tag(&mut self, mut tag: Vec<u8>) -> Result<Markup, MarkupError> {
         let mut quote = None;
         loop {
-            let byte = self.next_byte()?.ok_or_else(|| self.malformed("a tag without an end"))?;
+            let byte = self.next_byte()?.ok_or_else(|| Self::malformed("a tag without an end"))?;
             if tag.len() >= MAX_TAG_BYTES {
-                return Err(self.malformed("a tag that is too long"));
+                return Err(Self::malformed("a tag that is too long"));
             }
             tag.push(byte);
             match (quote, byte) {
                 (None, b'>') => break,
                 (None, b'"' | b'\'') => quote = Some(byte),
-                (None, b'<') => return Err(self.malformed("a tag in a tag")),
+                (None, b'<') => return Err(Self::malformed("a tag in a tag")),
                 (Some(open), _) if open == byte => quote = None,
                 _ => {}
             }
@@ -232,7 +244,7 @@ impl<R: BufRead> MarkupReader<R> {
                 DelimiterOutcome::Found => return Ok(()),
                 // Enough is kept to find a delimiter that spans both parts.
                 DelimiterOutcome::TooLong => last = last.split_off(last.len() - end.len()),
-                DelimiterOutcome::Missing => return Err(self.malformed("a comment without an end")),
+                DelimiterOutcome::Missing => return Err(Self::malformed("a comment without an end")),
             }
         }
     }
@@ -325,10 +337,19 @@ mod tests {
 
     #[test]
     fn an_element_above_the_limit_is_skipped() {
-        let long = format!("<a>{}</a><c/>", "x".repeat(MAX_ELEMENT_BYTES));
-        let mut reader = MarkupReader::new(long.as_bytes());
-        let Some(Markup::Start { tag, empty }) = reader.next_token().unwrap() else { panic!() };
-        assert_eq!(reader.collect_element(tag, empty).unwrap(), None);
-        assert!(matches!(reader.next_token().unwrap(), Some(Markup::Start { empty: true, .. })));
+        for content in ["x".repeat(MAX_ELEMENT_BYTES), "<x/>".repeat(MAX_ELEMENT_TAGS)] {
+            let long = format!("<a>{content}</a><c/>");
+            let mut reader = MarkupReader::new(long.as_bytes());
+            let Some(Markup::Start { tag, empty }) = reader.next_token().unwrap() else { panic!() };
+            assert_eq!(reader.collect_element(tag, empty).unwrap(), None);
+            assert!(matches!(reader.next_token().unwrap(), Some(Markup::Start { empty: true, .. })));
+        }
+    }
+
+    #[test]
+    fn lines_are_counted_in_tags_texts_and_comments() {
+        let mut reader = reader("<a\n k='\n'>\ntext\n<!--\n-->\n<b");
+        while reader.next_token().is_ok_and(|token| token.is_some()) {}
+        assert_eq!(reader.line(), 7);
     }
 }

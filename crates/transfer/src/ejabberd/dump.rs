@@ -98,26 +98,29 @@ impl EjabberdDump {
                 return Ok(false);
             }
             Some(TermText::TooLong) => {
-                self.records.push_back(SourceRecord::skipped(place, "a record is too large"));
+                let reason = format!("the record in line {} is too large", self.terms.line());
+                self.records.push_back(SourceRecord::skipped(place, reason));
                 return Ok(true);
             }
             Some(TermText::Complete(term)) => term,
         };
-        let position = self.terms.consumed();
+        let first_line = self.terms.line();
         let term = match parse_term(&term) {
             Ok(term) => term,
-            Err(error) if self.tables.is_empty() => {
-                return Err(SourceError::Format { place, expected: FORMAT, reason: error.to_string() });
-            }
             Err(error) => {
-                let reason = format!("the record before byte {position} is not an Erlang term: {error}");
+                let line = first_line.saturating_add(error.line);
+                if self.tables.is_empty() {
+                    let place = format!("{place}, line {line}");
+                    return Err(SourceError::Format { place, expected: FORMAT, reason: error.to_string() });
+                }
+                let reason = format!("the record in line {line} is not an Erlang term: {error}");
                 self.records.push_back(SourceRecord::skipped(place, reason));
                 return Ok(true);
             }
         };
         if self.tables.is_empty() {
             self.tables = read_tables(&term).ok_or_else(|| SourceError::Format {
-                place,
+                place: format!("{place}, line {first_line}"),
                 expected: FORMAT,
                 reason: "it does not begin with the description of its tables".to_owned(),
             })?;
@@ -136,7 +139,7 @@ impl EjabberdDump {
             Err(reason) => {
                 let place = match record.owner("us").or_else(|_| record.owner("usns")) {
                     Ok(owner) => owner.as_str().to_owned(),
-                    Err(_) => format!("{place}, table {table}"),
+                    Err(_) => format!("{place}, line {first_line}, table {table}"),
                 };
                 self.records.push_back(SourceRecord::skipped(place, reason));
             }

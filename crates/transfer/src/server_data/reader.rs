@@ -1,4 +1,5 @@
-//! Reads XEP-0227 as a stream: nothing larger than one child of `<user/>`, or one offline message, is in memory.
+//! Reads XEP-0227 as a stream: nothing larger than one child of `<user/>` is in memory, and of rosters, private storage and
+//! offline messages nothing larger than one entry. Subscription requests wait for the end of their account, within a limit.
 //!
 //! Long because the elements of an account are one list, as in the specification.
 //!
@@ -36,6 +37,9 @@ const XINCLUDE_NAMESPACE: &str = "http://www.w3.org/2001/XInclude";
 /// Files included in one another; a host and a user are two.
 const MAX_OPEN_FILES: usize = 8;
 
+/// Bytes of the subscription requests of an account that wait for its end.
+const MAX_REQUEST_BYTES: usize = 16 << 20;
+
 /// Limits of an element that is read as a whole. Depth and prefixes leave room for the elements that deliver it.
 const ELEMENT_LIMITS: xml::Limits = xml::Limits { element_bytes: u32::MAX, ..FRAGMENT_LIMITS };
 
@@ -56,6 +60,8 @@ struct IncludedFile {
     declared: Vec<Vec<(String, String)>>,
     /// Number of levels when it was opened.
     outer_levels: usize,
+    /// Whether its root element has begun.
+    has_root: bool,
 }
 
 /// An open element.
@@ -63,7 +69,13 @@ enum ServerDataLevel {
     ServerData,
     Host(String),
     User(Box<OpenUser>),
-    OfflineMessages { expires: Option<u64> },
+    OfflineMessages {
+        expires: Option<u64>,
+    },
+    /// The query of a roster.
+    Roster,
+    /// The query of private storage.
+    Private,
 }
 
 impl ServerDataLevel {
@@ -74,6 +86,7 @@ impl ServerDataLevel {
             ServerDataLevel::Host(_) => "host",
             ServerDataLevel::User(_) => "user",
             ServerDataLevel::OfflineMessages { .. } => "offline-messages",
+            ServerDataLevel::Roster | ServerDataLevel::Private => "query",
         };
         let written = tag.strip_prefix(b"</").and_then(|tag| tag.strip_suffix(b">")).unwrap_or_default();
         let local = written.trim_ascii_end().rsplit(|byte| *byte == b':').next().unwrap_or_default();
@@ -89,6 +102,23 @@ struct OpenUser {
     disabled: bool,
     /// Requests follow the contacts.
     requests: Vec<ContactRequest>,
+    request_bytes: usize,
+    /// Requests beyond the limit.
+    dropped_requests: u64,
+}
+
+impl OpenUser {
+    fn add_request(&mut self, request: ContactRequest) {
+        let bytes = size_of::<ContactRequest>()
+            + request.from.as_str().len()
+            + request.stanza.as_ref().map_or(0, Vec::len);
+        if self.request_bytes.saturating_add(bytes) > MAX_REQUEST_BYTES {
+            self.dropped_requests += 1;
+            return;
+        }
+        self.request_bytes += bytes;
+        self.requests.push(request);
+    }
 }
 
 /// A start tag, resolved.
@@ -139,6 +169,7 @@ impl ServerDataSource {
             path: path.to_owned(),
             declared: Vec::new(),
             outer_levels: self.levels.len(),
+            has_root: false,
         });
         Ok(())
     }
@@ -172,7 +203,7 @@ impl ServerDataSource {
 
     fn end_level(&mut self) {
         if let Some(ServerDataLevel::User(user)) = self.levels.pop() {
-            let OpenUser { jid, plain, keys, disabled, requests } = *user;
+            let OpenUser { jid, plain, keys, disabled, requests, dropped_requests, .. } = *user;
             let password = match plain {
                 Some(plain) => AccountPassword::Plain(plain),
                 None if keys != Credentials::default() => AccountPassword::Scram(Box::new(keys)),
@@ -181,6 +212,12 @@ impl ServerDataSource {
             self.item(&jid, AccountItem::Account { password, disabled });
             for request in requests {
                 self.item(&jid, AccountItem::Request(request));
+            }
+            if dropped_requests > 0 {
+                self.skip(
+                    jid.as_str(),
+                    format!("{dropped_requests} subscription requests: they are too large"),
+                );
             }
         }
     }
@@ -195,9 +232,16 @@ impl ServerDataSource {
 
     fn start(&mut self, tag: Vec<u8>, empty: bool) -> Result<(), SourceError> {
         let Some(file) = self.files.last_mut() else { return Ok(()) };
+        let is_root = self.levels.len() == file.outer_levels;
+        if is_root && std::mem::replace(&mut file.has_root, true) {
+            return Err(file.format("a second root element"));
+        }
         let parts = file.resolve(&tag, empty)?;
         if parts.is("include", XINCLUDE_NAMESPACE)
-            && !matches!(self.levels.last(), Some(ServerDataLevel::OfflineMessages { .. }))
+            && matches!(
+                self.levels.last(),
+                Some(ServerDataLevel::ServerData | ServerDataLevel::Host(_) | ServerDataLevel::User(_))
+            )
         {
             file.reader.skip_element(empty).map_err(|error| file.error(error))?;
             return self.include(&parts);
@@ -226,6 +270,12 @@ impl ServerDataSource {
             }
             Some(ServerDataLevel::User(_)) if parts.name == "offline-messages" => {
                 Some(ServerDataLevel::OfflineMessages { expires: None })
+            }
+            Some(ServerDataLevel::User(_)) if parts.is("query", Ns::Roster.as_str()) => {
+                Some(ServerDataLevel::Roster)
+            }
+            Some(ServerDataLevel::User(_)) if parts.is("query", Ns::Private.as_str()) => {
+                Some(ServerDataLevel::Private)
             }
             Some(_) => None,
         };
@@ -264,18 +314,20 @@ impl ServerDataSource {
         }
         let Some(owner) = owner else { return Ok(()) };
         let context = file.context()?;
+        let (path, line) = (file.path.clone(), file.reader.line());
+        let at = || format!("{} in line {line} of {}", parts.name, path.display());
         let element = file.reader.collect_element(tag, empty).map_err(|error| file.error(error))?;
         let Some(element) = element else {
-            self.skip(place, format!("{} is too large", parts.name));
+            self.skip(place, format!("{} is too large", at()));
             return Ok(());
         };
         match Tree::parse(&element, &context, &ELEMENT_LIMITS) {
             Ok(tree) => {
                 if let Err(reason) = self.read_child(&owner, tree.root()) {
-                    self.skip(place, format!("{}: {reason}", parts.name));
+                    self.skip(place, format!("{}: {reason}", at()));
                 }
             }
-            Err(error) => self.skip(place, format!("{} is not valid XML: {error}", parts.name)),
+            Err(error) => self.skip(place, format!("{} is not valid XML: {error}", at())),
         }
         Ok(())
     }
@@ -294,9 +346,20 @@ impl ServerDataSource {
                 self.item(owner, AccountItem::Offline(offline));
                 Ok(())
             }
+            Some(ServerDataLevel::Roster) if element.name() == "item" => {
+                if let Some(contact) = read_contact(owner, element, Subscription::IN_ROSTER)? {
+                    self.item(owner, AccountItem::Contact(contact));
+                }
+                Ok(())
+            }
+            Some(ServerDataLevel::Private) => {
+                let bytes = element.to_standalone(&ELEMENT_LIMITS).map_err(|error| error.to_string())?;
+                self.item(owner, AccountItem::Private(bytes.into_owned()));
+                Ok(())
+            }
             Some(ServerDataLevel::User(user)) => {
                 if element.is("presence", Ns::Client) {
-                    user.requests.push(read_request(element)?);
+                    user.add_request(read_request(element)?);
                 } else if element.ns_text() == SCRAM_NAMESPACE {
                     read_keys(&mut user.keys, element)?;
                 } else if extension && element.name() == "disabled" {
@@ -312,23 +375,6 @@ impl ServerDataSource {
 
     fn read_data(&mut self, owner: &Jid, element: TreeNode<'_>) -> Result<(), String> {
         match (element.name(), element.ns()) {
-            ("query", Some(Ns::Roster)) => {
-                for item in element.child_elements().filter(|item| item.name() == "item") {
-                    match read_contact(owner, item, Subscription::IN_ROSTER) {
-                        Ok(Some(contact)) => self.item(owner, AccountItem::Contact(contact)),
-                        Ok(None) => {}
-                        Err(reason) => self.skip(owner.as_str(), reason),
-                    }
-                }
-                Ok(())
-            }
-            ("query", Some(Ns::Private)) => {
-                for value in element.child_elements() {
-                    let bytes = value.to_standalone(&ELEMENT_LIMITS).map_err(|error| error.to_string())?;
-                    self.item(owner, AccountItem::Private(bytes.into_owned()));
-                }
-                Ok(())
-            }
             ("query", Some(Ns::Privacy)) => {
                 let (blocked, skipped) = read_privacy(element);
                 if skipped > 0 {
@@ -339,10 +385,14 @@ impl ServerDataSource {
                 Ok(())
             }
             ("blocklist", Some(Ns::Blocking)) => {
-                let addresses = element.child_elements().filter_map(|item| item.attr("jid"));
-                let addresses = addresses.filter_map(|jid| Jid::from_stored(&jid).ok()).collect();
-                self.item(owner, AccountItem::Blocked(addresses));
-                Ok(())
+                let addresses = element.child_elements().map(|item| item.attr("jid").unwrap_or_default());
+                let (addresses, wrong): (Vec<_>, Vec<_>) =
+                    addresses.map(|jid| Jid::from_stored(&jid)).partition(Result::is_ok);
+                self.item(owner, AccountItem::Blocked(addresses.into_iter().flatten().collect()));
+                if wrong.is_empty() {
+                    return Ok(());
+                }
+                Err(format!("{} addresses are not valid", wrong.len()))
             }
             ("vCard", Some(Ns::VCardTemp)) => {
                 let bytes = element.to_standalone(&ELEMENT_LIMITS).map_err(|error| error.to_string())?;
@@ -420,14 +470,14 @@ impl TransferSource for ServerDataSource {
 
 impl IncludedFile {
     fn format(&self, reason: impl Into<String>) -> SourceError {
-        let place = format!("{}, byte {}", self.path.display(), self.reader.consumed());
+        let place = format!("{}, line {}", self.path.display(), self.reader.line());
         SourceError::Format { place, expected: FORMAT, reason: reason.into() }
     }
 
     fn error(&self, error: MarkupError) -> SourceError {
         match error {
             MarkupError::Io(error) => SourceError::Io { place: self.path.display().to_string(), error },
-            MarkupError::Malformed { what, .. } => self.format(what),
+            MarkupError::Malformed(what) => self.format(what),
         }
     }
 
@@ -496,8 +546,15 @@ fn skipped_reason(parts: &TagParts) -> Option<&'static str> {
 }
 
 fn open_user(jid: Jid, parts: &TagParts) -> OpenUser {
-    let mut user =
-        OpenUser { jid, plain: None, keys: Credentials::default(), disabled: false, requests: Vec::new() };
+    let mut user = OpenUser {
+        jid,
+        plain: None,
+        keys: Credentials::default(),
+        disabled: false,
+        requests: Vec::new(),
+        request_bytes: 0,
+        dropped_requests: 0,
+    };
     let Some(password) = parts.attribute("password").filter(|password| !password.is_empty()) else {
         return user;
     };
