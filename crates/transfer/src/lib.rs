@@ -21,6 +21,7 @@ pub mod erlang;
 mod export;
 mod import;
 pub mod lua;
+pub mod lua_list;
 pub mod markup;
 pub mod prosody;
 mod record;

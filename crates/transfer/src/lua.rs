@@ -1,5 +1,5 @@
 //! Values in Lua's syntax as Prosody's data store contains them (util.serialization of Prosody 0.12 and 13): `return VALUE;`
-//! in `.dat` files, `item(VALUE);` repeated in `.list` files.
+//! in `.dat` files, `item(VALUE);` repeated in `.list` files, which [`crate::lua_list`] reads as a stream.
 //!
 //! Nothing is executed. Constructors of tables, literals and the three divisions by zero that stand for numbers without a
 //! literal are read; everything else is an error.
@@ -12,6 +12,9 @@
 
 /// Maximum nesting of tables. The serialiser stops at 127.
 pub const MAX_DEPTH: usize = 200;
+
+/// Maximum number of values in one text. A value of two bytes takes 64 bytes of memory.
+pub const MAX_VALUES: usize = 500_000;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,12 +124,12 @@ impl LuaValue {
 
 /// Text that is not a value of the data store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} at byte {at}")]
+#[error("{what} in line {line}")]
 pub struct LuaError {
     /// What was found or is missing.
     pub what: &'static str,
-    /// Offset in the text.
-    pub at: usize,
+    /// The line, from 1.
+    pub line: u64,
 }
 
 /// Reads the text of a `.dat` file: `return VALUE;`, where `return` and the semicolon may be missing.
@@ -134,7 +137,7 @@ pub struct LuaError {
 /// # Errors
 /// The first place that is not part of a value.
 pub fn parse_value(text: &[u8]) -> Result<LuaValue, LuaError> {
-    let mut parser = LuaParser { text, at: 0 };
+    let mut parser = LuaParser { text, at: 0, first_line: 1, values: 0 };
     parser.skip_space();
     if parser.word() == b"return" {
         parser.at += b"return".len();
@@ -149,33 +152,27 @@ pub fn parse_value(text: &[u8]) -> Result<LuaValue, LuaError> {
     Ok(value)
 }
 
-/// Reads the text of a `.list` file: any number of `item(VALUE);`.
-///
-/// The file is appended to, so a write that was cut off may be at its end; what is complete before an error is returned
-/// with it.
-pub fn parse_list(text: &[u8]) -> (Vec<LuaValue>, Option<LuaError>) {
-    let mut parser = LuaParser { text, at: 0 };
-    let mut items = Vec::new();
-    loop {
-        parser.skip_space();
-        if parser.at >= text.len() {
-            return (items, None);
-        }
-        match parser.item() {
-            Ok(item) => items.push(item),
-            Err(error) => return (items, Some(error)),
-        }
-    }
+/// Reads one `item(VALUE);` of a `.list` file; its first line is the file's `line`.
+pub(crate) fn parse_item(text: &[u8], line: u64) -> Result<LuaValue, LuaError> {
+    let mut parser = LuaParser { text, at: 0, first_line: line, values: 0 };
+    parser.skip_space();
+    parser.item()
 }
 
 struct LuaParser<'a> {
     text: &'a [u8],
     at: usize,
+    /// Line of the beginning of the text.
+    first_line: u64,
+    /// Values read so far.
+    values: usize,
 }
 
 impl<'a> LuaParser<'a> {
     fn error(&self, what: &'static str) -> LuaError {
-        LuaError { what, at: self.at }
+        let before = self.text.get(..self.at).unwrap_or(self.text);
+        let lines = before.iter().filter(|byte| **byte == b'\n').count();
+        LuaError { what, line: self.first_line + lines as u64 }
     }
 
     fn peek(&self) -> Option<u8> {
@@ -231,6 +228,10 @@ impl<'a> LuaParser<'a> {
     }
 
     fn value(&mut self, depth: usize) -> Result<LuaValue, LuaError> {
+        self.values += 1;
+        if self.values > MAX_VALUES {
+            return Err(self.error("too many values"));
+        }
         self.skip_space();
         match self.peek() {
             Some(b'{') => self.table(depth),
@@ -533,12 +534,15 @@ mod tests {
     }
 
     #[test]
-    fn items_before_a_write_that_was_cut_off_are_kept() {
-        let (items, error) = parse_list(b"item({ 1 });\nitem(\"two\");\n");
-        assert_eq!((items.len(), error), (2, None));
-        let (items, error) = parse_list(b"item({ 1 });\nitem({ \"tw");
-        assert_eq!((items.len(), error.unwrap().what), (1, "a string without an end"));
-        assert_eq!(parse_list(b""), (vec![], None));
+    fn an_error_names_the_line_and_the_number_of_values_is_limited() {
+        let error = |source: &str| parse_value(source.as_bytes()).unwrap_err().to_string();
+        assert_eq!(error("return {\n\t[\"a\"] = 1;\n\t[\"b\"] = \"x"), "a string without an end in line 3");
+        assert_eq!(error("\n\n{ -- 1\n f() }"), "not a value in line 4");
+        let many = format!("{{{}}}", "1;".repeat(MAX_VALUES));
+        assert_eq!(error(&many), "too many values in line 1");
+        let huge = format!("-{}e{}", "9".repeat(100_000), "9".repeat(100_000));
+        assert_eq!(value(&huge), LuaValue::Number(f64::NEG_INFINITY));
+        assert_eq!(value(&huge).as_u64(), None);
     }
 
     #[test]

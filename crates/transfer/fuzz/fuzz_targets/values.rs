@@ -4,7 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 use transfer::SourceElement;
 use transfer::erlang::{TermReader, TermText, parse_term};
-use transfer::lua::{LuaValue, parse_list, parse_value};
+use transfer::lua::{LuaValue, parse_value};
+use transfer::lua_list::LuaListReader;
 
 fuzz_target!(|data: &[u8]| {
     let lua = parse_value(data);
@@ -14,14 +15,22 @@ fuzz_target!(|data: &[u8]| {
             let _ = element.to_xml("jabber:client");
         }
     }
-    let _ = parse_list(data);
+    let items = |capacity| {
+        let mut reader = LuaListReader::new(std::io::BufReader::with_capacity(capacity, data));
+        let mut found = Vec::new();
+        while let Ok(Some(item)) = reader.next_item() {
+            found.push(format!("{item:?}"));
+        }
+        found
+    };
+    // The boundaries do not depend on how the file is split into chunks.
+    assert_eq!(items(1), items(data.len().max(1)));
     if let Ok(term) = parse_term(data) {
         let _ = term.to_text();
         if let Some(element) = SourceElement::from_erlang(&term) {
             let _ = element.to_xml("");
         }
     }
-    // The boundaries do not depend on how the file is split into chunks.
     let terms = |capacity| {
         let mut reader = TermReader::new(std::io::BufReader::with_capacity(capacity, data));
         let mut found = Vec::new();

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use proptest::prelude::*;
 use throng_transfer::erlang::{ErlangTerm, TermReader, TermText, parse_term};
-use throng_transfer::lua::{LuaTable, LuaValue, parse_list, parse_value};
+use throng_transfer::lua::{LuaTable, LuaValue, parse_value};
+use throng_transfer::lua_list::{LuaListItem, LuaListReader};
 use throng_transfer::markup::MarkupReader;
 use throng_transfer::{SourceElement, SourceNode};
 
@@ -147,7 +148,11 @@ proptest! {
         lua_text(&value, &mut text);
         prop_assert_eq!(parse_value(format!("return {text};\n").as_bytes()), Ok(value.clone()));
         let list = format!("item({text});\nitem({text});\n");
-        prop_assert_eq!(parse_list(list.as_bytes()), (vec![value.clone(), value], None));
+        let mut list = LuaListReader::new(std::io::BufReader::with_capacity(7, list.as_bytes()));
+        for _ in 0..2 {
+            prop_assert_eq!(list.next_item().unwrap(), Some(LuaListItem::Value(value.clone())));
+        }
+        prop_assert_eq!(list.next_item().unwrap(), None);
     }
 
     #[test]
@@ -176,7 +181,8 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse_value(&bytes);
-        let _ = parse_list(&bytes);
+        let mut list = LuaListReader::new(bytes.as_slice());
+        while list.next_item().unwrap().is_some() {}
         let _ = parse_term(&bytes);
         let mut markup = MarkupReader::new(bytes.as_slice());
         while let Ok(Some(_)) = markup.next_token() {}

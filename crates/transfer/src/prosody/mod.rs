@@ -1,0 +1,246 @@
+//! Prosody's data folder, versions 0.12 and 13 (`storage = "internal"`): `HOST/STORE/USER.dat` and `.list`, with everything
+//! but letters and digits of the names percent-encoded.
+//!
+//! Of PEP nodes, those are read for which there is a place: vCards and avatars that everybody may see become vCards
+//! (XEP-0054), bookmarks become private bookmarks (XEP-0048). That is what mod_vcard_legacy and mod_bookmarks of Prosody
+//! answer to clients that know no PEP.
+//!
+//! Not implemented: archives, other PEP nodes, rooms and other stores of [`UNSUPPORTED_STORES`]; the SQL storage of Prosody,
+//! which `prosodyctl`'s migrator converts into this folder.
+//!
+//! # Pitfalls
+//!
+//! Prosody writes while it runs, and keeps rosters of online users in memory. It must be stopped before the import.
+
+mod account;
+mod pep;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::percent_encoding::percent_decode;
+use jid::Jid;
+
+use self::account::{AccountRecords, OfflineFile};
+use crate::{SourceError, SourceRecord, TransferSource};
+
+/// Stores that are read.
+const STORES: [&str; 14] = [
+    "accounts",
+    "roster",
+    "private",
+    "vcard",
+    "blocklist",
+    "privacy",
+    "offline",
+    pep::VCARD,
+    pep::AVATAR_METADATA,
+    pep::AVATAR_DATA,
+    pep::NICKNAME,
+    pep::BOOKMARKS,
+    pep::OLD_BOOKMARKS,
+    pep::STORAGE_BOOKMARKS,
+];
+
+/// Stores that are not read, with what they contain. Names ending in `*` are prefixes.
+pub const UNSUPPORTED_STORES: [(&str, &str); 15] = [
+    ("archive", "message archives"),
+    ("archive_prefs", "preferences of message archives"),
+    ("muc_log", "archives of rooms"),
+    ("config", "rooms"),
+    ("persistent", "lists of rooms"),
+    ("pep", "configurations of PEP nodes"),
+    ("pep*", "PEP nodes"),
+    ("pubsub*", "PubSub nodes"),
+    ("cloud_notify", "push registrations"),
+    ("smacks_h", "counters of stream management"),
+    ("uploads*", "uploaded files"),
+    ("account_roles", "roles of accounts"),
+    ("account_details", "contact details of accounts"),
+    ("auth_tokens", "login tokens"),
+    ("invite*", "invitations"),
+];
+
+/// Stores without data of users, which nobody misses.
+const INTERNAL_STORES: [&str; 8] = [
+    "cron",
+    "tombstones",
+    "caps",
+    "lastlog*",
+    "account_activity",
+    "account_flags",
+    "csi*",
+    "roster_versions",
+];
+
+/// A data folder.
+pub struct ProsodyFolder {
+    root: PathBuf,
+    /// Accounts that are not read yet, in reverse order.
+    accounts: Vec<ProsodyAccount>,
+    total: usize,
+    records: VecDeque<SourceRecord>,
+    /// Those of the last account.
+    offline: Option<OfflineFile>,
+}
+
+struct ProsodyAccount {
+    host: Arc<HostFolder>,
+    /// Name of its files, without ending.
+    file: String,
+    jid: Jid,
+}
+
+impl ProsodyAccount {
+    /// The path of a file; `None` if the host has no such store.
+    fn path(&self, store: &str, ending: &str) -> Option<PathBuf> {
+        let (_, folder) = self.host.stores.iter().find(|(name, _)| name == store)?;
+        Some(self.host.path.join(folder).join(format!("{}.{ending}", self.file)))
+    }
+}
+
+/// A host with its stores that are read.
+struct HostFolder {
+    path: PathBuf,
+    /// Names of stores and of their folders, which are percent-encoded.
+    stores: Vec<(String, String)>,
+}
+
+impl ProsodyFolder {
+    /// Lists the accounts of a folder.
+    ///
+    /// # Errors
+    /// If it cannot be read or contains no host with accounts.
+    pub fn open(root: &Path) -> Result<ProsodyFolder, SourceError> {
+        let mut folder = ProsodyFolder {
+            root: root.to_owned(),
+            accounts: Vec::new(),
+            total: 0,
+            records: VecDeque::new(),
+            offline: None,
+        };
+        folder.rewind()?;
+        if folder.total == 0 {
+            return Err(SourceError::Format {
+                place: root.display().to_string(),
+                expected: "a data folder of Prosody",
+                reason: "it contains no accounts; they are in the folder that `data_path` of Prosody's \
+                         configuration names, such as /var/lib/prosody"
+                    .to_owned(),
+            });
+        }
+        Ok(folder)
+    }
+
+    fn list_host(&mut self, folder: &Path, domain: &str) -> Result<(), SourceError> {
+        let mut unsupported = Vec::new();
+        let mut stores = Vec::new();
+        for name in sorted_names(folder)? {
+            // Versions before 0.12 did not encode names of stores.
+            let store = percent_decode(&name).unwrap_or_else(|| name.clone());
+            if !folder.join(&name).is_dir() || is_listed(&store, &INTERNAL_STORES) {
+                continue;
+            }
+            if is_listed(&store, &STORES) || store == pep::CONFIGURATIONS {
+                stores.push((store.clone(), name.clone()));
+            }
+            if is_listed(&store, &STORES) {
+                continue;
+            }
+            let known = UNSUPPORTED_STORES.iter().find(|(name, _)| is_listed(&store, &[*name]));
+            let content = known.map_or("an unknown kind of data", |(_, content)| *content);
+            unsupported.push((name, content));
+        }
+        for (name, content) in unsupported {
+            let files = sorted_names(&folder.join(&name))?.len();
+            let reason = format!("{content} are not implemented; {files} files in {name}");
+            self.records.push_back(SourceRecord::skipped(domain, reason));
+        }
+        let accounts = folder.join("accounts");
+        if !accounts.is_dir() {
+            return Ok(());
+        }
+        let host = Arc::new(HostFolder { path: folder.to_owned(), stores });
+        for name in sorted_names(&accounts)? {
+            let Some(file) = name.strip_suffix(".dat") else { continue };
+            let user = percent_decode(file);
+            let jid = user.as_deref().map(|user| Jid::from_parts(Some(user), domain, None));
+            match jid {
+                Some(Ok(jid)) => {
+                    self.accounts.push(ProsodyAccount { host: host.clone(), file: file.to_owned(), jid });
+                }
+                _ => {
+                    let place = accounts.join(&name).display().to_string();
+                    self.records.push_back(SourceRecord::skipped(place, "its name is not a valid address"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TransferSource for ProsodyFolder {
+    fn next_record(&mut self) -> Result<Option<SourceRecord>, SourceError> {
+        loop {
+            if let Some(record) = self.records.pop_front() {
+                return Ok(Some(record));
+            }
+            if let Some(offline) = &mut self.offline {
+                if let Some(record) = offline.next_record() {
+                    return Ok(Some(record));
+                }
+                self.offline = None;
+            }
+            let Some(account) = self.accounts.pop() else { return Ok(None) };
+            let mut records = AccountRecords { account: &account, records: &mut self.records };
+            records.read();
+            self.offline = records.offline();
+        }
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.accounts.clear();
+        self.records.clear();
+        self.offline = None;
+        let root = self.root.clone();
+        for name in sorted_names(&root)? {
+            let folder = root.join(&name);
+            let Some(domain) = percent_decode(&name).filter(|_| folder.is_dir()) else { continue };
+            if name.starts_with('_') {
+                // `_global` and similar contain no accounts.
+                continue;
+            }
+            match Jid::parse(&domain).ok().filter(Jid::is_domain) {
+                Some(domain) => self.list_host(&folder, domain.domain())?,
+                None => {
+                    let place = folder.display().to_string();
+                    self.records.push_back(SourceRecord::skipped(place, "its name is not a domain"));
+                }
+            }
+        }
+        self.accounts.reverse();
+        self.total = self.accounts.len();
+        Ok(())
+    }
+
+    fn progress(&self) -> Option<(u64, u64)> {
+        Some(((self.total - self.accounts.len()) as u64, self.total as u64))
+    }
+}
+
+/// Whether a store is on a list; a name ending in `*` is a prefix.
+fn is_listed(store: &str, list: &[&str]) -> bool {
+    list.iter().any(|name| name.strip_suffix('*').map_or(*name == store, |prefix| store.starts_with(prefix)))
+}
+
+/// The names in a folder in a fixed order; those that are not UTF-8 are none of Prosody's.
+fn sorted_names(folder: &Path) -> Result<Vec<String>, SourceError> {
+    let io = |error| SourceError::Io { place: folder.display().to_string(), error };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        names.extend(entry.map_err(io)?.file_name().into_string().ok());
+    }
+    names.sort_unstable();
+    Ok(names)
+}
