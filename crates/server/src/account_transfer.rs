@@ -314,7 +314,8 @@ async fn write_export(stores: &Stores, domains: Vec<ExportDomain>, path: &Path) 
         transfer::export(stores, &options, &mut out, &mut progress).await
     } else {
         let partial = with_suffix(path, ".partial");
-        if path.exists() {
+        // A link whose target is missing is there, too.
+        if path.symlink_metadata().is_ok() {
             bail!("{} exists; name a file that does not", path.display());
         }
         // It contains keys of all accounts.

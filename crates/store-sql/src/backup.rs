@@ -37,7 +37,8 @@ pub async fn backup(url: &str, target: &Path) -> Result<u64, StoreError> {
     if !path.is_file() {
         return Err(setup(format!("the database {} does not exist", path.display())));
     }
-    if target.exists() {
+    // A link whose target is missing is there, too.
+    if target.symlink_metadata().is_ok() {
         return Err(setup(format!("{} exists; name a file that does not", target.display())));
     }
     let partial = partial_name(target);

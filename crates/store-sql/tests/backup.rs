@@ -68,6 +68,13 @@ fn a_copy_never_replaces_a_file_and_leaves_nothing_after_a_failure() {
         let exists = backup(&url, &target).await.unwrap_err();
         assert_eq!(exists.kind, StoreErrorKind::Setup);
         assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+        // Links are not followed, whether their target exists or not.
+        let victim = directory.0.join("victim.db");
+        for (link, name) in [("link.db", "link.db"), ("through.db.partial", "through.db")] {
+            std::os::unix::fs::symlink(&victim, directory.0.join(link)).unwrap();
+            assert_eq!(backup(&url, &directory.0.join(name)).await.unwrap_err().kind, StoreErrorKind::Setup);
+            assert!(!victim.exists() && directory.0.join(link).is_symlink(), "{link}");
+        }
         assert!(backup(&url, &directory.0.join("no/such/folder.db")).await.is_err());
         std::fs::write(directory.file(), "this is not a database, but long enough to be read as one")
             .unwrap();
