@@ -93,7 +93,7 @@ fn tokens_log_in_until_their_key_is_replaced_and_the_account_keeps_its_roster() 
         node.bearer(&token(LATER, "romeo")),
         node.bearer(&token(EARLIER, "romeo@b.test")),
     ] {
-        let condition = refused.err().expect("no login");
+        let condition = refused.expect_err("no login");
         assert!(condition.contains("<not-authorized"), "{condition}");
     }
 
@@ -171,10 +171,10 @@ fn a_service_that_does_not_answer_delays_logins_only() {
         format!("[auth.http]\nurl = 'http://{}'\ndeadline_ms = 300\ncache_seconds = 0", service.address);
     let node = ProvidedNode::start("accounts-http", &[], &auth);
     let mut romeo = node.plain("romeo", "0rchard").expect("a login");
-    let condition = node.plain("romeo", "orchard").err().expect("no login");
+    let condition = node.plain("romeo", "orchard").expect_err("no login");
     assert!(condition.contains("<not-authorized"), "{condition}");
     service.silent.store(true, Ordering::SeqCst);
-    let condition = node.plain("romeo", "0rchard").err().expect("no login");
+    let condition = node.plain("romeo", "0rchard").expect_err("no login");
     assert!(condition.contains("<temporary-auth-failure"), "{condition}");
     romeo.request("get", ROSTER);
     node.process.wait_for_log("timeout: http://");

@@ -92,7 +92,7 @@ impl TableNode {
     }
 
     fn condition(&self, user: &str, password: &str) -> String {
-        self.login(user, password).err().expect("no login")
+        self.login(user, password).expect_err("no login")
     }
 }
 

@@ -150,7 +150,7 @@ impl<R: BufRead> TermReader<R> {
     }
 
     /// The line in which the last term began, from 1.
-    pub const fn line(&self) -> u64 {
+    pub const fn first_line(&self) -> u64 {
         self.first_line
     }
 
@@ -632,7 +632,10 @@ mod tests {
         let mut reader = TermReader::new(std::io::BufReader::with_capacity(3, file.as_slice()));
         let mut lines = Vec::new();
         while let Some(TermText::Complete(term)) = reader.next_term().unwrap() {
-            lines.push((reader.line(), parse_term(&term).err().map(|error| reader.line() + error.line)));
+            lines.push((
+                reader.first_line(),
+                parse_term(&term).err().map(|error| reader.first_line() + error.line),
+            ));
         }
         assert_eq!(lines, [(2, None), (6, Some(7)), (8, Some(8))]);
     }

@@ -98,13 +98,13 @@ impl EjabberdDump {
                 return Ok(false);
             }
             Some(TermText::TooLong) => {
-                let reason = format!("the record in line {} is too large", self.terms.line());
+                let reason = format!("the record in line {} is too large", self.terms.first_line());
                 self.records.push_back(SourceRecord::skipped(place, reason));
                 return Ok(true);
             }
             Some(TermText::Complete(term)) => term,
         };
-        let first_line = self.terms.line();
+        let first_line = self.terms.first_line();
         let term = match parse_term(&term) {
             Ok(term) => term,
             Err(error) => {
