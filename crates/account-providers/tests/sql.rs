@@ -269,7 +269,7 @@ async fn scram_keys_of_the_column_are_provided_where_that_is_declared() {
     assert!(capabilities.scram == ["SCRAM-SHA-256"] && !capabilities.create);
     let parameters = ScramParameters { salt_bytes: sasl::SALT_BYTES, iterations: sasl::DEFAULT_ITERATIONS };
     assert_eq!(source.provider.scram_parameters(), Some(parameters));
-    // Another account must not change what a client is told about missing ones.
+    // Another account must not change what a client receives for missing ones.
     let other = "SCRAM-SHA-256$4096:c2FsdA==$V6dHJjdyOMJiQQxRMHyHRSHZRJRUoSd9fWXkU+AjMjE=:V6dHJjdyOMJiQQxRMHyHRSHZRJRUoSd9fWXkU+AjMjE=";
     source.table.rows.lock().insert("juliet@example.net".to_owned(), (other.to_owned(), false));
     let juliet = Jid::parse("juliet@example.net").unwrap();

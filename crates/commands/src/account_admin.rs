@@ -163,7 +163,7 @@ pub async fn remove_at_provider(host: &Host, jid: JidRef<'_>) -> Result<(), Acco
 pub async fn remove_account(node: &Arc<Node>, jid: JidRef<'_>) -> Result<(), AccountError> {
     let jid = jid.bare().to_jid();
     let host = node.host(jid.domain()).ok_or(AccountError::UnknownDomain)?;
-    // What only its tokens name cannot be looked up. Whoever gets the name next must not find the data of its former owner.
+    // What only its tokens name cannot be looked up. The next user of the name must not find the data of its former owner.
     let unknown = host.account_provider().is_some_and(|provider| {
         let capabilities = provider.capabilities();
         !capabilities.remove && !capabilities.lookup

@@ -57,7 +57,7 @@ impl ForeignDatabase {
         clock: Arc<dyn Clock>,
     ) -> Result<ForeignDatabase, StoreError> {
         let location = Location::parse(url)?.with_password_file(options.password_file.as_deref())?;
-        // Whoever could change an answer could log in to any account.
+        // An attacker who could change an answer could log in to any account.
         if !matches!(location.encryption(), Encryption::Local | Encryption::Verified) {
             let message = format!(
                 "{} is not on this machine, so its certificate must be verified: add {} to the URL",

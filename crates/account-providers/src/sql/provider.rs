@@ -89,7 +89,7 @@ pub struct SqlAccounts {
     limiter: RequestLimiter,
     /// Verified for accounts that do not exist.
     decoy: LeafMutex<PasswordHash>,
-    /// Parameters of the first SCRAM keys that were read. Those of later rows must not change what a client is told about a
+    /// Parameters of the first SCRAM keys that were read. Those of later rows must not change what a client receives for a
     /// missing account.
     scram: LeafMutex<Option<ScramParameters>>,
     /// Hashes that may be computed at the same time. The caller may be gone long before one is done.

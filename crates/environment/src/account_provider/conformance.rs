@@ -65,11 +65,13 @@ pub trait ProviderSource: Send + Sync {
         let _ = account;
         Box::pin(async { false })
     }
+
     /// A valid token of the account, if the source issues tokens.
     fn token(&self, account: &Jid) -> BoxFuture<'_, Option<String>> {
         let _ = account;
         Box::pin(async { None })
     }
+
     /// Waits until results that the provider caches have expired.
     fn expire_caches(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})

@@ -8,10 +8,9 @@
 //!
 //! A vCard is public. A node is by default visible to contacts only, and must not become public by an import.
 
+use super::account::AccountRecords;
 use crate::lua::{LuaTable, LuaValue};
 use crate::{SourceElement, SourceNode};
-
-use super::account::AccountRecords;
 
 pub(super) const CONFIGURATIONS: &str = "pep";
 pub(super) const VCARD: &str = "pep_urn:xmpp:vcard4";
