@@ -78,7 +78,10 @@ impl Slapd {
         let [certificate, key] = certificate("127.0.0.1");
         fs::write(directory.join("certificate.pem"), certificate).unwrap();
         fs::write(directory.join("key.pem"), key).unwrap();
-        fs::copy(program("slapd"), directory.join("slapd")).unwrap();
+        // Another process writes it: a child of a parallel test could inherit a file that is open for writing here, and a
+        // program is not started while one is.
+        let copied = Command::new("cp").arg(program("slapd")).arg(directory.join("slapd")).status();
+        assert!(copied.unwrap().success());
         let shown = directory.display();
         let modules = "/usr/lib/ldap";
         let configuration = format!(

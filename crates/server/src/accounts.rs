@@ -55,14 +55,14 @@ async fn run_command(config: &NodeConfig, way: &mut AdminChannel, command: Accou
     let mut request = match command {
         AccountCommand::Add { jid, password, .. } => {
             // Fail before prompting for a password.
-            if way.account_exists(&jid).await? {
+            if way.account_exists(&jid).await? == Some(true) {
                 let hint = command_hint(config.path.as_deref(), "account passwd", &jid);
                 bail!("{jid} already exists; change its password with: {hint}");
             }
             AdminRequest::Add { password: password_or_prompt(password, &jid)?, jid }
         }
         AccountCommand::Passwd { jid, password, .. } => {
-            if !way.account_exists(&jid).await? {
+            if way.account_exists(&jid).await? == Some(false) {
                 return Err(admin::no_such_account(config.path.as_deref(), &jid));
             }
             AdminRequest::Passwd { password: password_or_prompt(password, &jid)?, jid }
@@ -121,10 +121,10 @@ impl AdminChannel {
         }
     }
 
-    /// Whether the account exists; an error if the address cannot be an account.
-    async fn account_exists(&mut self, jid: &str) -> Result<bool> {
-        let answer = self.send(AdminRequest::Known { jid: jid.to_owned() }).await?;
-        Ok(answer.status == Some(serde_json::Value::Bool(true)))
+    /// Whether the account exists, `None` if only the provider of its domain knows; an error if the address cannot be an account.
+    async fn account_exists(&mut self, jid: &str) -> Result<Option<bool>> {
+        let response = self.send(AdminRequest::Known { jid: jid.to_owned() }).await?;
+        Ok(response.status.and_then(|status| status.as_bool()))
     }
 }
 

@@ -34,7 +34,7 @@ const ENTRIES_AT_A_TIME: usize = 250_000;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum AdminRequest {
-    /// Whether the account exists.
+    /// Whether the account exists: true, false, or no status if only the provider of its domain knows.
     Known {
         jid: String,
     },
@@ -133,6 +133,9 @@ impl AdminHandler {
         match request {
             AdminRequest::Known { jid } => {
                 let jid = self.parse_account(&jid)?;
+                if self.node_with_provider(jid.domain())?.is_some() {
+                    return Ok(AdminResponse::default());
+                }
                 let found = self.stores.accounts.get(jid.as_ref()).await.map_err(|e| anyhow!("{e}"))?;
                 Ok(AdminResponse { status: Some(found.is_some().into()), ..AdminResponse::default() })
             }
