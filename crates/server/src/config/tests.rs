@@ -201,7 +201,7 @@ fn an_unserved_domain_and_unknown_domain_keys_are_errors() {
     assert_eq!(
         errors("[host.localhost.auth]\nscram_iterations = 5000"),
         "unknown key \"scram_iterations\" in [host.\"localhost\".auth]; known keys: allow_anonymous, \
-         mechanisms, provider, http, jwt, ldap"
+         mechanisms, provider, http, jwt, ldap, sql"
     );
     assert_eq!(
         errors("[host.localhost.modules]\nofline = true"),
@@ -443,7 +443,7 @@ fn accounts_may_be_kept_elsewhere_for_all_domains_or_one() {
     let ldap = "[auth.ldap]\nurl = 'ldap://ldap.a.org'\nstart_tls = true\nbase_dn = 'ou=people,dc=a,dc=org'\nfilter = '(uid={user})'\n";
     let config = NodeConfig::from_text(ldap).unwrap();
     assert!(matches!(config.provider_of("localhost"), ProviderConfig::Ldap(ldap) if ldap.bind.is_none()));
-    let sql = "[auth.sql]\nurl = 'postgres://throng@/shop?host=/run/postgresql'\n\
+    let sql = "[auth.sql]\nurl = 'postgres://throng@localhost/shop?host=/run/postgresql'\n\
                find = 'SELECT hash FROM users WHERE name = :user'\nscram = 'SCRAM-SHA-256'\n";
     let config = NodeConfig::from_text(sql).unwrap();
     let ProviderConfig::Sql(sql) = config.provider_of("localhost") else { panic!() };
