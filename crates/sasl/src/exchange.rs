@@ -198,10 +198,7 @@ impl Exchange {
             (ExchangeState::Token { authzid }, Some(username)) => {
                 ExchangeStep::Done { username, authzid, additional: None }
             }
-            (ExchangeState::Token { .. }, None) => {
-                self.state = ExchangeState::TokenRefused;
-                ExchangeStep::Challenge(oauth_bearer::REFUSED.to_vec())
-            }
+            (ExchangeState::Token { .. }, None) => self.refuse_token(),
             _ => self.failed(FailureReason::UnexpectedMessage),
         }
     }
@@ -238,6 +235,8 @@ impl Exchange {
             }
             Mechanism::OauthBearer => {
                 let oauth_bearer::BearerMessage { authzid, token } = oauth_bearer::parse(message)?;
+                // RFC 7628, section 4.3: the client asks what it needs, and nothing is checked.
+                let Some(token) = token else { return Ok(self.refuse_token()) };
                 self.state = ExchangeState::Token { authzid: authzid.clone() };
                 Ok(ExchangeStep::NeedTokenCheck { authzid, token })
             }
@@ -252,6 +251,11 @@ impl Exchange {
             }
             _ => self.first_scram(message),
         }
+    }
+
+    fn refuse_token(&mut self) -> ExchangeStep {
+        self.state = ExchangeState::TokenRefused;
+        ExchangeStep::Challenge(oauth_bearer::REFUSED.to_vec())
     }
 
     fn first_scram(&mut self, message: &[u8]) -> Result<ExchangeStep, FailureReason> {

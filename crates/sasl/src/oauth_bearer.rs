@@ -4,7 +4,7 @@
 //! n,a=romeo@example.net,^Ahost=example.net^Aport=5222^Aauth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==^A^A
 //! ```
 //! where `^A` is 0x01. A refused token gets a challenge with a JSON error, which the client answers with `^A`; then the
-//! exchange fails (section 3.2.2).
+//! exchange fails (section 3.2.2). An empty `auth` is how a client asks for that error (section 4.3).
 //!
 //! Not implemented: the check of the token, which is the caller's; channel binding (the RFC registers no such mechanism);
 //! authorization schemes other than `Bearer`; discovery of the authorization server in the error.
@@ -28,7 +28,8 @@ pub(crate) const REFUSED: &[u8] = br#"{"status":"invalid_token"}"#;
 pub(crate) struct BearerMessage {
     /// The requested identity, unescaped.
     pub(crate) authzid: Option<String>,
-    pub(crate) token: Secret,
+    /// `None`: the client asks for the error.
+    pub(crate) token: Option<Secret>,
 }
 
 pub(crate) fn parse(message: &[u8]) -> Result<BearerMessage, FailureReason> {
@@ -82,16 +83,19 @@ fn parse_header(header: &[u8]) -> Result<Option<String>, FailureReason> {
     Ok(Some(name))
 }
 
-/// The token of `Bearer <token>`: the scheme in any case, and a b64token (RFC 6750, section 2.1).
-fn parse_authorization(value: &[u8]) -> Result<Secret, FailureReason> {
+/// The token of `Bearer <token>`: the scheme in any case, and a b64token (RFC 6750, section 2.1). `None` for an empty value.
+fn parse_authorization(value: &[u8]) -> Result<Option<Secret>, FailureReason> {
     const SCHEME: &[u8] = b"bearer ";
+    if value.is_empty() {
+        return Ok(None);
+    }
     let (scheme, token) = value.split_at_checked(SCHEME.len()).ok_or(FailureReason::InvalidEncoding)?;
     let token = token.trim_ascii();
     let permitted = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(byte);
     if !scheme.eq_ignore_ascii_case(SCHEME) || token.is_empty() || !token.iter().all(permitted) {
         return Err(FailureReason::InvalidEncoding);
     }
-    Ok(Secret::new(token))
+    Ok(Some(Secret::new(token)))
 }
 
 #[cfg(test)]
@@ -104,13 +108,21 @@ mod tests {
             auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01\x01";
         let parsed = parse(message).unwrap();
         assert_eq!(parsed.authzid.as_deref(), Some("user@example.com"));
-        assert_eq!(parsed.token.expose(), b"vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==");
+        assert_eq!(parsed.token.unwrap().expose(), b"vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==");
+    }
+
+    #[test]
+    fn rfc_7628_section_4_3_an_empty_authorization_has_no_token() {
+        let message = b"n,a=user@example.com,\x01host=server.example.com\x01port=143\x01auth=\x01\x01";
+        let parsed = parse(message).unwrap();
+        assert_eq!(parsed.authzid.as_deref(), Some("user@example.com"));
+        assert!(parsed.token.is_none());
     }
 
     #[test]
     fn the_identity_is_optional_and_unescaped() {
         assert_eq!(parse(b"n,,\x01auth=Bearer x\x01\x01").unwrap().authzid, None);
-        assert_eq!(parse(b"y,,\x01auth=bearer  x\x01\x01").unwrap().token.expose(), b"x");
+        assert_eq!(parse(b"y,,\x01auth=bearer  x\x01\x01").unwrap().token.unwrap().expose(), b"x");
         let parsed = parse(b"n,a=a=2Cb=3D=2C,\x01auth=BEARER x.y-z\x01\x01").unwrap();
         assert_eq!(parsed.authzid.as_deref(), Some("a,b=,"));
     }
@@ -135,6 +147,8 @@ mod tests {
             (b"n,,\x01auth=Bearer x y\x01\x01", FailureReason::InvalidEncoding),
             (b"n,,\x01auth=Bearer\x01\x01", FailureReason::InvalidEncoding),
             (b"n,,\x01auth=Bearer x\x01auth=Bearer y\x01\x01", FailureReason::InvalidEncoding),
+            (b"n,,\x01auth=\x01auth=Bearer y\x01\x01", FailureReason::InvalidEncoding),
+            (b"n,,\x01auth= \x01\x01", FailureReason::InvalidEncoding),
             (b"n,,\x01=x\x01auth=Bearer x\x01\x01", FailureReason::InvalidEncoding),
             (b"n,,\x01host\x01auth=Bearer x\x01\x01", FailureReason::InvalidEncoding),
             (b"n,,\x01host=\xff\x01auth=Bearer x\x01\x01", FailureReason::InvalidEncoding),

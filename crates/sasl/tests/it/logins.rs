@@ -228,3 +228,13 @@ fn rfc_7628_section_3_2_2_a_refused_token_gets_an_error_before_the_failure() {
         assert_eq!(exchange.reason(), Some(sasl::FailureReason::InvalidToken));
     }
 }
+
+#[test]
+fn rfc_7628_section_4_3_an_empty_authorization_gets_the_error_without_a_check() {
+    let fixture = SaslFixture::new();
+    let mut exchange = fixture.exchange(Mechanism::OauthBearer);
+    let step = exchange.step(Some(b"n,a=user@example.org,\x01host=example.org\x01auth=\x01\x01"));
+    assert_eq!(step, ExchangeStep::Challenge(br#"{"status":"invalid_token"}"#.to_vec()));
+    assert_eq!(exchange.step(Some(b"\x01")), ExchangeStep::Failed(sasl::Failure::NotAuthorized));
+    assert_eq!(exchange.reason(), Some(sasl::FailureReason::InvalidToken));
+}
