@@ -1,9 +1,10 @@
 //! Settings that are valid each and do not work together, as sentences for the log, `throng check` and reloads.
 
+use account_providers::jwt::KeySourceSettings;
 use feature_api::EnabledFeature;
 use throng_core::limits::ADDED_BYTES;
 
-use crate::config::{NodeConfig, storage};
+use crate::config::{NodeConfig, ProviderConfig, storage};
 use crate::service_listeners;
 use crate::web::public_url;
 
@@ -12,11 +13,30 @@ pub(crate) fn warnings(config: &NodeConfig) -> Vec<String> {
     let mut warnings = service_listeners::warnings(config);
     warnings.extend(public_url::warnings(config));
     warnings.extend(storage::warnings(config));
+    warnings.extend(issuer_warning(config));
     for domain in &config.hosts {
         let enabled = features::registry::enable(&config.modules_of(domain)).unwrap_or_default();
         warnings.extend(offline_warning(config, domain, &enabled));
     }
     warnings
+}
+
+/// An identity provider may sign tokens of many issuers, such as one for each of its customers, with the same keys (RFC 8725,
+/// section 3.8).
+fn issuer_warning(config: &NodeConfig) -> Option<String> {
+    let has_any_issuer = |domain: &&String| match config.provider_of(domain) {
+        ProviderConfig::Jwt(jwt) => {
+            matches!(jwt.keys, KeySourceSettings::Url(_)) && jwt.settings.claims.issuer.is_none()
+        }
+        _ => false,
+    };
+    let domains: Vec<&str> = config.hosts.iter().filter(has_any_issuer).map(String::as_str).collect();
+    (!domains.is_empty()).then(|| {
+        format!(
+            "tokens for {} are accepted from every issuer whose keys are at jwks_url; set issuer beside it",
+            domains.join(", ")
+        )
+    })
 }
 
 /// A message that a client may send and that cannot be stored is refused as soon as its recipient is offline.
@@ -53,6 +73,18 @@ mod tests {
             "connections to the MySQL database auth at db.example:3306 are encrypted, but the certificate of the server \
              is not verified, and keys of accounts pass there; add ssl-mode=VERIFY_IDENTITY&ssl-ca=FILE to [auth] url"
         );
+    }
+
+    #[test]
+    fn rfc_8725_section_3_8_keys_at_a_url_need_an_issuer() {
+        let warned = |text: &str| warnings(&NodeConfig::from_text(text).unwrap()).concat();
+        let keys = "[auth.jwt]\njwks_url = 'https://id.example.net/keys'\n";
+        assert_eq!(
+            warned(keys),
+            "tokens for localhost are accepted from every issuer whose keys are at jwks_url; set issuer beside it"
+        );
+        assert_eq!(warned(&format!("{keys}issuer = 'https://id.example.net'\n")), "");
+        assert_eq!(warned("[auth.jwt]\nsecret_file = 'secret'\n"), "", "nobody else has the key");
     }
 
     #[test]

@@ -84,7 +84,10 @@ impl VerificationKey {
     pub fn from_jwk(jwk: &Map<String, Value>) -> Option<VerificationKey> {
         let text = |key: &str| jwk.get(key).and_then(Value::as_str);
         let bytes = |key: &str| URL_SAFE_NO_PAD.decode(text(key)?).ok();
-        if text("use").is_some_and(|usage| usage != "sig") {
+        let verifies = |operations: &Value| {
+            operations.as_array().is_some_and(|operations| operations.iter().any(|name| name == "verify"))
+        };
+        if text("use").is_some_and(|usage| usage != "sig") || !jwk.get("key_ops").is_none_or(verifies) {
             return None;
         }
         let point = |length: usize| {
@@ -208,6 +211,9 @@ impl<'a> CompactToken<'a> {
         if header.contains_key("crit") || header.contains_key("b64") {
             return None;
         }
+        if !header.get("typ").is_none_or(is_login_type) {
+            return None;
+        }
         let text = |key: &str| header.get(key).and_then(Value::as_str).map(str::to_owned);
         let (algorithm, key_id, tag) = (text("alg")?, text("kid"), URL_SAFE_NO_PAD.decode(tag).ok()?);
         Some(CompactToken { algorithm, key_id, signed, payload, tag })
@@ -234,6 +240,16 @@ impl<'a> CompactToken<'a> {
             _ => None,
         }
     }
+}
+
+/// Whether tokens of this type authorise their owner. With the same key an identity provider signs others, such as logout
+/// tokens, which have the same claims (RFC 8725, section 3.11).
+fn is_login_type(kind: &Value) -> bool {
+    let Some(kind) = kind.as_str() else { return false };
+    // RFC 7515, section 4.1.9: the prefix is optional, and media types have no case.
+    let kind = kind.to_ascii_lowercase();
+    // RFC 7519, section 5.1, and RFC 9068, section 2.1.
+    matches!(kind.strip_prefix("application/").unwrap_or(&kind), "jwt" | "at+jwt")
 }
 
 fn json_object(encoded: &str) -> Option<Map<String, Value>> {
@@ -376,6 +392,7 @@ mod tests {
             header(r#"{"alg":"HS256","crit":["exp"]}"#),
             header(r#"{"alg":"HS256","b64":false}"#),
             header(r#"{"typ":"JWT"}"#),
+            header(r#"{"alg":"HS256","typ":7}"#),
             header(r#"["alg"]"#),
             header("{"),
             String::new(),
@@ -390,8 +407,31 @@ mod tests {
         assert!(VerificationKey::hmac(b"short").is_err());
         let jwk = |jwk: Value| VerificationKey::from_jwk(jwk.as_object().unwrap());
         assert!(jwk(json!({ "kty": "RSA", "use": "enc", "n": RSA_N, "e": "AQAB" })).is_none());
+        assert!(
+            jwk(json!({ "kty": "RSA", "key_ops": ["sign", "verify"], "n": RSA_N, "e": "AQAB" })).is_some()
+        );
+        for operations in [json!(["encrypt"]), json!([]), json!("verify"), json!(null)] {
+            let key = json!({ "kty": "RSA", "key_ops": operations, "n": RSA_N, "e": "AQAB" });
+            assert!(jwk(key).is_none(), "RFC 7517, section 4.3");
+        }
         assert!(jwk(json!({ "kty": "EC", "crv": "P-521", "x": "AA", "y": "AA" })).is_none());
         assert!(jwk(json!({ "kty": "oct", "k": "c2hvcnQ" })).is_none());
+    }
+
+    #[test]
+    fn rfc_8725_section_3_11_a_token_of_another_type_is_refused() {
+        let parse = |kind: &str| {
+            let header = URL_SAFE_NO_PAD.encode(json!({ "alg": "RS256", "typ": kind }).to_string());
+            CompactToken::parse(&format!("{header}.e30.AA")).is_some()
+        };
+        for kind in ["JWT", "jwt", "at+jwt", "application/at+jwt", "application/JWT"] {
+            assert!(parse(kind), "{kind}");
+        }
+        for kind in
+            ["logout+jwt", "secevent+jwt", "dpop+jwt", "token-introspection+jwt", "JOSE", "", "text/jwt"]
+        {
+            assert!(!parse(kind), "{kind}");
+        }
     }
 
     #[test]
