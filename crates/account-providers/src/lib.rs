@@ -14,6 +14,7 @@
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
+mod account_name;
 pub mod ber;
 mod http_client;
 pub mod http_service;

@@ -36,6 +36,11 @@ struct Entry {
     disabled: bool,
 }
 
+/// How a directory without accents compares.
+fn without_accents(name: &str) -> String {
+    name.replace('é', "e").replace('ö', "o")
+}
+
 #[derive(Default)]
 struct Directory {
     /// By distinguished name.
@@ -48,6 +53,10 @@ struct Directory {
     bind_time: LeafMutex<Duration>,
     /// Entries have no `pwdChangedTime`.
     without_version: AtomicBool,
+    /// Further values of `nsAccountLock` and `pwdChangedTime`, before the usual ones.
+    more_values: LeafMutex<Vec<(&'static str, &'static str)>>,
+    /// The service account may not read `uid`.
+    hidden_names: AtomicBool,
 }
 
 fn done(out: &mut Vec<u8>, id: u32, tag: u8, code: u32) {
@@ -79,14 +88,18 @@ impl Directory {
     }
 
     fn search(&self, out: &mut Vec<u8>, id: u32, uid: &[u8]) {
+        let more = self.more_values.lock().clone();
         for (name, entry) in &*self.entries.lock() {
-            if entry.uid.as_bytes() != uid {
+            if without_accents(&entry.uid) != without_accents(std::str::from_utf8(uid).unwrap()) {
                 continue;
             }
             let mut attributes =
                 vec![("nsAccountLock", if entry.disabled { "TRUE" } else { "FALSE" }.to_owned())];
             if !self.without_version.load(Ordering::SeqCst) {
                 attributes.push(("pwdChangedTime", entry.changes.to_string()));
+            }
+            if !self.hidden_names.load(Ordering::SeqCst) {
+                attributes.push(("uid", entry.uid.clone()));
             }
             ber::write_constructed(out, ber::SEQUENCE, |out| {
                 ber::write_number(out, ber::INTEGER, id);
@@ -97,6 +110,9 @@ impl Directory {
                             ber::write_constructed(out, ber::SEQUENCE, |out| {
                                 ber::write(out, ber::OCTET_STRING, attribute.as_bytes());
                                 ber::write_constructed(out, ber::SET, |out| {
+                                    for (_, value) in more.iter().filter(|(name, _)| name == attribute) {
+                                        ber::write(out, ber::OCTET_STRING, value.as_bytes());
+                                    }
                                     ber::write(out, ber::OCTET_STRING, value.as_bytes());
                                 });
                             });
@@ -293,6 +309,51 @@ async fn an_entry_without_the_version_attribute_has_no_version() {
     source.directory.without_version.store(true, Ordering::SeqCst);
     let found = source.provider.find(romeo().as_ref()).await.unwrap().unwrap();
     assert_eq!(found.version, None, "it would be the same after a change of the password");
+}
+
+#[tokio::test]
+async fn all_values_of_an_attribute_count_and_have_no_order() {
+    let source = DirectorySource::new(0);
+    source.add(&romeo(), "0rchard");
+    let found = async |more: &[(&'static str, &'static str)]| {
+        *source.directory.more_values.lock() = more.to_vec();
+        source.provider.find(romeo().as_ref()).await.unwrap().unwrap()
+    };
+    let alone = found(&[]).await;
+    assert!(!alone.disabled);
+    assert!(found(&[("nsAccountLock", "FALSE"), ("nsAccountLock", "TRUE")]).await.disabled);
+    let two = found(&[("pwdChangedTime", "a"), ("pwdChangedTime", "b")]).await;
+    assert_eq!(found(&[("pwdChangedTime", "b"), ("pwdChangedTime", "a")]).await, two);
+    for other in [&[("pwdChangedTime", "a")][..], &[("pwdChangedTime", "ab")], &[]] {
+        assert_ne!(
+            found(other).await.version,
+            two.version,
+            "login tokens must end with a change of any value"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_entry_of_another_name_is_not_the_accounts() {
+    let source = DirectorySource::new(0);
+    let account = |name: &str| Jid::from_parts(Some(name), "example.net", None).unwrap();
+    let valid = async |name: &str, password: &str| {
+        let checked = source.provider.check_password(account(name).as_ref(), Secret::from(password)).await;
+        checked.map(|checked| matches!(checked, PasswordCheck::Valid(_))).map_err(|error| error.kind)
+    };
+    source.add(&account("jose"), "0rchard");
+    assert_eq!(valid("jose", "0rchard").await, Ok(true));
+    for other in ["josé", "jösé"] {
+        assert_eq!(valid(other, "0rchard").await, Ok(false), "{other}");
+        assert_eq!(source.provider.find(account(other).as_ref()).await, Ok(None));
+    }
+    source.add(&account("josé"), "b4lcony");
+    assert_eq!(valid("josé", "b4lcony").await, Ok(true));
+    assert_eq!(valid("jose", "b4lcony").await, Ok(false));
+    // What the service account may not read cannot be compared.
+    source.directory.entries.lock().remove(&DirectorySource::name(&account("josé")));
+    source.directory.hidden_names.store(true, Ordering::SeqCst);
+    assert_eq!(valid("jose", "0rchard").await, Ok(true));
 }
 
 #[tokio::test]

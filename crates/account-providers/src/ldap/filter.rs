@@ -70,6 +70,13 @@ impl FilterTemplate {
         Ok(FilterTemplate(filter))
     }
 
+    /// The attributes that are compared with the whole name or address of an account.
+    pub fn name_attributes(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        self.0.collect_name_attributes(&mut names);
+        names
+    }
+
     /// The filter for an account.
     pub fn fill(&self, values: FilterValues<'_>) -> Filter {
         self.0.map(&|value| {
@@ -184,6 +191,22 @@ impl Filter {
             Filter::Present(attribute) => Filter::Present(attribute.clone()),
             Filter::Approximate(attribute, value) => Filter::Approximate(attribute.clone(), change(value)),
             Filter::Extensible(matching, value) => Filter::Extensible(matching.clone(), change(value)),
+        }
+    }
+
+    /// Adds the attributes that must equal `{user}` or `{address}`, each once.
+    fn collect_name_attributes(&self, names: &mut Vec<String>) {
+        match self {
+            Filter::And(all) | Filter::Or(all) => {
+                all.iter().for_each(|one| one.collect_name_attributes(names));
+            }
+            Filter::Equal(attribute, value) => {
+                let is_name = matches!(value.as_slice(), b"{user}" | b"{address}");
+                if is_name && !names.iter().any(|name| name.eq_ignore_ascii_case(attribute)) {
+                    names.push(attribute.clone());
+                }
+            }
+            _ => {}
         }
     }
 
@@ -306,6 +329,18 @@ mod tests {
 
     fn equal(attribute: &str, value: &[u8]) -> Filter {
         Filter::Equal(attribute.to_owned(), value.to_vec())
+    }
+
+    #[test]
+    fn attributes_that_equal_the_name_are_known() {
+        let names = |text: &str| FilterTemplate::parse(text).unwrap().name_attributes();
+        assert_eq!(
+            names("(&(objectClass=person)(|(uid={user})(mail={address})(UID={user})))"),
+            ["uid", "mail"]
+        );
+        for other in ["(mail={user}@*)", "(uid=x{user})", "(!(uid={user}))", "(uid:caseExactMatch:={user})"] {
+            assert!(names(other).is_empty(), "{other}");
+        }
     }
 
     #[test]

@@ -94,10 +94,10 @@ pub struct LdapEntry {
 }
 
 impl LdapEntry {
-    /// First value of an attribute, whose name has no case (RFC 4512, section 2.5).
-    pub fn value(&self, attribute: &str) -> Option<&[u8]> {
-        let (_, values) = self.attributes.iter().find(|(name, _)| name.eq_ignore_ascii_case(attribute))?;
-        values.first().map(Vec::as_slice)
+    /// Values of an attribute, whose name has no case (RFC 4512, section 2.5). They have no order.
+    pub fn values(&self, attribute: &str) -> &[Vec<u8>] {
+        let found = self.attributes.iter().find(|(name, _)| name.eq_ignore_ascii_case(attribute));
+        found.map_or(&[], |(_, values)| values.as_slice())
     }
 }
 
@@ -243,8 +243,8 @@ mod tests {
         assert_eq!(decode(bind), Ok((1, LdapResponse::Done(refused))));
         let entry = b"\x30\x1b\x02\x01\x02\x64\x16\x04\x04cn=a\x30\x0e\x30\x0c\x04\x03UID\x31\x05\x04\x03joe";
         let Ok((2, LdapResponse::Entry(entry))) = decode(entry) else { panic!() };
-        assert_eq!((entry.name.as_str(), entry.value("uid")), ("cn=a", Some(&b"joe"[..])));
-        assert_eq!(entry.value("cn"), None);
+        assert_eq!((entry.name.as_str(), entry.values("uid")), ("cn=a", &[b"joe".to_vec()][..]));
+        assert!(entry.values("cn").is_empty());
         let mut long = vec![];
         ber::write_constructed(&mut long, ber::SEQUENCE, |out| {
             ber::write_number(out, ber::INTEGER, 1);

@@ -8,6 +8,9 @@
 //!
 //! A filter that finds two entries is an error, not a choice: the password of either would log in to the same account.
 //!
+//! A directory compares names without case, and some without accents. What it finds must have the name of the account, as far
+//! as the service account may read it, or `jose` could log in as `josé`, `jösé` and so on, each an account of its own.
+//!
 //! Without an entry there is no bind, whose time would tell a missing account from a wrong password. The answer waits as long
 //! as one of the last binds took.
 
@@ -27,6 +30,7 @@ use ring::digest;
 use super::connection::{LdapConnection, LdapFailure, LdapServer};
 use super::filter::{FilterTemplate, FilterValues};
 use super::message::{LdapEntry, LdapRequest, LdapResult};
+use crate::account_name::named_account;
 use crate::limiter::{RequestLimiter, RequestLimits};
 use crate::password_cache::PasswordCache;
 
@@ -70,6 +74,8 @@ pub struct LdapSettings {
 /// Accounts of a directory.
 pub struct LdapAccounts {
     settings: LdapSettings,
+    /// Attributes that the filter compares with the name of the account.
+    name_attributes: Vec<String>,
     source: String,
     cache: PasswordCache,
     limiter: RequestLimiter,
@@ -107,6 +113,7 @@ impl LdapAccounts {
     /// No connection is made yet.
     pub fn new(settings: LdapSettings, clock: Arc<dyn Clock>) -> LdapAccounts {
         LdapAccounts {
+            name_attributes: settings.filter.name_attributes(),
             source: settings.server.to_string(),
             cache: PasswordCache::new(settings.cache, clock.clone()),
             limiter: RequestLimiter::new(settings.limits),
@@ -178,6 +185,7 @@ impl LdapAccounts {
             .disabled_attribute
             .iter()
             .chain(&settings.version_attribute)
+            .chain(&self.name_attributes)
             .map(String::as_str)
             .collect();
         if attributes.is_empty() {
@@ -192,6 +200,7 @@ impl LdapAccounts {
             time_limit: u32::try_from(seconds).unwrap_or(60),
         };
         let (mut entries, result) = self.request(&self.searching, true, &request).await?;
+        entries.retain(|entry| self.is_entry_of(entry, account));
         match (result.code, entries.len()) {
             (SUCCESS, 0) => Ok(None),
             (SUCCESS, 1) if !entries[0].name.is_empty() => Ok(entries.pop()),
@@ -207,6 +216,21 @@ impl LdapAccounts {
         }
     }
 
+    /// Whether the entry has the name of the account, or none that could be an account's.
+    fn is_entry_of(&self, entry: &LdapEntry, account: &Jid) -> bool {
+        let values = self.name_attributes.iter().flat_map(|attribute| entry.values(attribute));
+        let names =
+            values.filter_map(|value| named_account(std::str::from_utf8(value).ok()?, account.domain()));
+        let mut has_other = false;
+        for name in names {
+            if name == *account {
+                return true;
+            }
+            has_other = true;
+        }
+        !has_other
+    }
+
     fn refused(&self, what: &str, result: &LdapResult) -> ProviderError {
         let kind = match result.code {
             BUSY | UNAVAILABLE => ProviderErrorKind::Unavailable,
@@ -216,12 +240,20 @@ impl LdapAccounts {
     }
 
     fn account(&self, entry: &LdapEntry) -> ProvidedAccount {
-        let value = |name: &Option<String>| name.as_deref().and_then(|name| entry.value(name));
-        let disabled = value(&self.settings.disabled_attribute)
-            .is_some_and(|value| !value.eq_ignore_ascii_case(b"FALSE") && value != b"0");
+        let values = |name: &Option<String>| name.as_deref().map_or(&[][..], |name| entry.values(name));
+        let disabled = values(&self.settings.disabled_attribute)
+            .iter()
+            .any(|value| !value.eq_ignore_ascii_case(b"FALSE") && value != b"0");
         // An entry without the attribute has no version: it would be the same before and after a change of the password.
-        let version = value(&self.settings.version_attribute).map(|value| {
-            let mut hash = digest::digest(&digest::SHA256, value).as_ref().to_vec();
+        let mut versions: Vec<&Vec<u8>> = values(&self.settings.version_attribute).iter().collect();
+        versions.sort_unstable();
+        let version = (!versions.is_empty()).then(|| {
+            let mut context = digest::Context::new(&digest::SHA256);
+            for value in versions {
+                context.update(&(value.len() as u64).to_be_bytes());
+                context.update(value);
+            }
+            let mut hash = context.finish().as_ref().to_vec();
             hash.truncate(MAX_VERSION_BYTES);
             hash
         });

@@ -34,6 +34,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::password_hash::{NewPasswordHash, PasswordHash};
 use super::statement::{SqlParameter, SqlStatement};
+use crate::account_name::named_account;
 use crate::limiter::{RequestLimiter, RequestLimits};
 use crate::password_cache::PasswordCache;
 
@@ -251,11 +252,7 @@ impl SqlAccounts {
 
 /// Whether a user name or an address in a row is that of the account.
 fn is_name_of(name: &str, account: &Jid) -> bool {
-    let named = match name.contains('@') {
-        true => Jid::parse(name),
-        false => Jid::from_parts(Some(name), account.domain(), None),
-    };
-    named.is_ok_and(|named| named == *account)
+    named_account(name, account.domain()).is_some_and(|named| named == *account)
 }
 
 /// Whether no password is right, as Django (`!`) and Unix (`!`, `*`) write it.
