@@ -75,9 +75,15 @@ fn database_url(path: &Path) -> Result<String> {
     path.to_str().map(str::to_owned).context("the URL is not UTF-8")
 }
 
-/// The part of a URL after its user and password.
+/// The part of a URL between its user and password and its parameters, of which one may be a password, too.
 fn without_password(url: &str) -> &str {
-    url.rsplit_once('@').map_or(url, |(_, rest)| rest)
+    let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
+    match address.rsplit_once('@') {
+        Some((_, address)) => address,
+        // The `?` may be a part of a password.
+        None if parameters.contains('@') => address.split(':').next().unwrap_or_default(),
+        None => address,
+    }
 }
 
 async fn run_import(
@@ -451,10 +457,15 @@ impl TerminalProgress {
     }
 }
 
+/// A text of the source without control characters: it must neither begin another line nor control the terminal.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 impl ImportObserver for TerminalProgress {
     fn skipped(&mut self, skipped: &SkippedData) {
         self.clear();
-        output::error(&format!("not taken: {}: {}", skipped.place, skipped.reason));
+        output::error(&one_line(&format!("not taken: {}: {}", skipped.place, skipped.reason)));
     }
 
     fn progress(&mut self, counts: &ImportCounts, pass: u8, position: Option<(u64, u64)>) {
@@ -506,6 +517,23 @@ mod tests {
     fn a_password_of_a_url_is_not_shown() {
         assert_eq!(without_password("postgres://user:p@ss@host/db"), "host/db");
         assert_eq!(without_password("sqlite:file.db"), "sqlite:file.db");
+        for secret in [
+            "postgres:///db?user=u&password=s3cret",
+            "postgres://u@h/db?password=s3cret&sslmode=disable",
+            "postgres:///db?user=u&password=p@s3cret",
+            "postgres://u:s3cret?x@h/db",
+        ] {
+            assert!(!without_password(secret).contains("s3cret"), "{secret}");
+        }
+    }
+
+    #[test]
+    fn a_report_is_one_line_without_control_characters() {
+        assert_eq!(one_line("romeo"), "romeo");
+        assert_eq!(
+            one_line("a\nnot taken: b\x1b[2J\u{9b}2J\r"),
+            "a\u{fffd}not taken: b\u{fffd}[2J\u{fffd}2J\u{fffd}"
+        );
     }
 
     #[test]

@@ -150,7 +150,8 @@ fn read_password(
     iterations: i64,
     kind: i64,
 ) -> Result<AccountPassword, String> {
-    if kind == 1 || server.is_empty() {
+    // A key without the other one must not become a password: others may have seen it.
+    if kind == 1 || (kind <= 0 && server.is_empty()) {
         return Ok(if stored.is_empty() {
             AccountPassword::Missing
         } else {
@@ -215,6 +216,9 @@ mod tests {
             assert!(keys.sha256.is_some() && keys.sha1.is_none());
         }
         assert!(password("md5:x", KEY, 0).is_err());
+        for kind in [2, 3, 4] {
+            assert!(password(KEY, "", kind).is_err(), "a key is no password");
+        }
         assert!(password(KEY, "x", 0).is_err());
     }
 

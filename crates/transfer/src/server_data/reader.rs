@@ -17,12 +17,13 @@ use base::Secret;
 use base::percent_encoding::percent_decode;
 use jid::Jid;
 use limits::FRAGMENT_LIMITS;
-use sasl::{Credentials, ScramHash};
+use sasl::Credentials;
 use stanza::payload::datetime::parse_datetime;
 use store::{LastActivity, Subscription};
 use xml::{NamespaceContext, Ns, Tree, TreeNode};
 
 use super::{EXTENSION_NAMESPACE, OLD_NAMESPACE, SCRAM_NAMESPACE, SERVER_DATA_NAMESPACE};
+use crate::ejabberd::hash_of_name;
 use crate::markup::{Markup, MarkupError, MarkupReader};
 use crate::scram_keys::{add_base64, hash_of_mechanism};
 use crate::stanza_form::{bare_from, check_message, check_request, delay_stamp, to_store_form};
@@ -259,7 +260,13 @@ impl ServerDataSource {
             Some(ServerDataLevel::Host(domain)) if parts.is_server_data("user") => {
                 let name = parts.attribute("name").unwrap_or_default();
                 match Jid::from_parts(Some(name), domain, None) {
-                    Ok(jid) => Some(ServerDataLevel::User(Box::new(open_user(jid, &parts)))),
+                    Ok(jid) => {
+                        let (user, fault) = open_user(jid, &parts);
+                        if let Some(fault) = fault {
+                            self.records.push_back(SourceRecord::skipped(user.jid.as_str(), fault));
+                        }
+                        Some(ServerDataLevel::User(Box::new(user)))
+                    }
                     Err(error) => {
                         let place = format!("{name}@{domain}");
                         file.reader.skip_element(empty).map_err(|error| file.error(error))?;
@@ -545,7 +552,8 @@ fn skipped_reason(parts: &TagParts) -> Option<&'static str> {
     }
 }
 
-fn open_user(jid: Jid, parts: &TagParts) -> OpenUser {
+/// The account, and what is wrong with its keys.
+fn open_user(jid: Jid, parts: &TagParts) -> (OpenUser, Option<String>) {
     let mut user = OpenUser {
         jid,
         plain: None,
@@ -556,26 +564,35 @@ fn open_user(jid: Jid, parts: &TagParts) -> OpenUser {
         dropped_requests: 0,
     };
     let Some(password) = parts.attribute("password").filter(|password| !password.is_empty()) else {
-        return user;
+        return (user, None);
     };
     // COMPAT(ejabberd, until 23.10): SCRAM keys in the attribute of the password.
-    match password.strip_prefix("scram:") {
-        Some(keys) if add_joined_keys(&mut user.keys, keys).is_some() => {}
-        _ => user.plain = Some(Secret::from(password)),
-    }
-    user
+    let added = password.strip_prefix("scram:").and_then(|keys| add_joined_keys(&mut user.keys, keys));
+    // Keys that cannot be used must not become a password: others may have seen them.
+    let fault = added.map(Result::err).unwrap_or_else(|| {
+        user.plain = Some(Secret::from(password));
+        None
+    });
+    (user, fault)
 }
 
-/// Keys as `[HASH,]StoredKey,ServerKey,Salt,Iterations`.
-fn add_joined_keys(credentials: &mut Credentials, joined: &str) -> Option<()> {
+/// Keys as `[HASH,]StoredKey,ServerKey,Salt,Iterations`; `None` for a text that does not have this form.
+fn add_joined_keys(credentials: &mut Credentials, joined: &str) -> Option<Result<(), String>> {
     let parts: Vec<&str> = joined.split(',').collect();
-    let (hash, parts) = match parts.as_slice() {
-        ["sha256", rest @ ..] => (ScramHash::Sha256, rest),
-        ["sha512", rest @ ..] => (ScramHash::Sha512, rest),
-        rest => (ScramHash::Sha1, rest),
+    let (name, parts) = match parts.as_slice() {
+        [name, rest @ ..] if rest.len() == 4 => (*name, rest),
+        rest => ("sha", rest),
     };
     let [stored, server, salt, iterations] = parts else { return None };
-    add_base64(credentials, hash, salt, iterations.trim().parse().ok()?, stored, server).ok()
+    let iterations = iterations.trim();
+    if iterations.is_empty() || !iterations.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let Some(hash) = hash_of_name(name) else {
+        return Some(Err(format!("its keys have an unknown hash, {name}")));
+    };
+    let iterations = iterations.parse().unwrap_or(u32::MAX);
+    Some(add_base64(credentials, hash, salt, iterations, stored, server))
 }
 
 /// Section 4.3.

@@ -144,6 +144,40 @@ fn keys_of_an_export_of_ejabberd_are_encoded_twice() {
 }
 
 #[test]
+fn keys_of_old_exports_of_ejabberd_that_cannot_be_used_are_no_passwords() {
+    let keys = sasl::Credentials::derive("secret", 4096, b"salt").unwrap().sha256.unwrap();
+    let [stored, server] =
+        [&keys.stored_key, &keys.server_key].map(|key| BASE64_STANDARD.encode(key.expose()));
+    let [right, zero, unknown, sha1] =
+        [("sha256,", "4096"), ("sha256,", "0"), ("sha384,", "4096"), ("", "4096")]
+            .map(|(hash, iterations)| format!("scram:{hash}{stored},{server},c2FsdA==,{iterations}"));
+    let plain = "scram:a,b,c,d".to_owned();
+    let users = [&right, &zero, &unknown, &sha1, &plain]
+        .into_iter()
+        .zip(["right", "zero", "unknown", "sha1", "plain"])
+        .map(|(password, name)| format!("<user name='{name}' password='{password}'/>"));
+    let folder = TemporaryFolder::new();
+    let path = folder.write(
+        "ejabberd.xml",
+        format!(
+            "<server-data xmlns='urn:xmpp:pie:0'><host jid='capulet.lit'>{}</host></server-data>",
+            users.collect::<String>()
+        ),
+    );
+    let stores = stores();
+    let (counts, reports) = run(&mut ServerDataSource::open(&path).unwrap(), &stores).unwrap();
+    assert_eq!((counts.accounts, counts.passwords), (5, 1), "{reports:?}");
+    assert!(accepts(&stores, "right@capulet.lit", "secret"));
+    assert!(accepts(&stores, "plain@capulet.lit", &plain), "it does not have the form of keys");
+    for (name, keys) in [("zero", &zero), ("unknown", &unknown), ("sha1", &sha1)] {
+        let account = format!("{name}@capulet.lit");
+        assert!(!accepts(&stores, &account, keys), "{name}");
+        let reported = reports.iter().filter(|report| report.starts_with(&account)).count();
+        assert_eq!(reported, 2, "the keys, and that there is no password: {reports:?}");
+    }
+}
+
+#[test]
 fn section_5_included_files_are_read_below_the_folder_only() {
     let folder = TemporaryFolder::new();
     folder.write("secret.xml", "<user xmlns='urn:xmpp:pie:0' name='other'/>");
