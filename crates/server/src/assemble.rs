@@ -1,5 +1,6 @@
 //! Assembly of a node from its configuration.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -196,6 +197,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         );
     }
     let hasher = address_hasher(&stores).await?;
+    let key_shapes = imported_key_shapes(config, &stores).await?;
     // Counted apart from those of the database, which run until it is closed.
     let node_tasks = TokioSpawner::new(tasks.handle.clone()).with_blocking_threads(&password_threads);
     let node = Node::new(throng_core::NodeComponents {
@@ -215,6 +217,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     });
     node.set_configured_admins(configured);
     node.extensions.insert(ServerSecret::new(&secret));
+    node.extensions.insert(key_shapes);
     let disk_threads = BlockingThreads::disk()?;
     let files = DiskStorage::new(&config.data_dir, disk_threads.handle());
     node.extensions.insert::<SharedFileStorage>(Arc::new(files));
@@ -231,6 +234,21 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         secret,
         _threads: [disk_threads, password_threads],
     })
+}
+
+/// Loads the shapes of imported keys. Domains that a reload adds have none until the next start.
+async fn imported_key_shapes(
+    config: &NodeConfig,
+    stores: &store::Stores,
+) -> Result<streams::ImportedKeyShapes> {
+    let mut shapes = HashMap::new();
+    for domain in &config.hosts {
+        let found = transfer::key_shapes(stores, domain).await.map_err(|e| anyhow!("{e}"))?;
+        if !found.is_empty() {
+            shapes.insert(domain.clone(), found);
+        }
+    }
+    Ok(streams::ImportedKeyShapes(Arc::new(shapes)))
 }
 
 /// Loads the key of address hashes, and generates it at the first start. All nodes of one database share it.

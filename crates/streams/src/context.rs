@@ -1,10 +1,10 @@
 //! State shared by all connections of one listener: the node, TLS settings and the negotiation policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use base::Secret;
-use sasl::{Decoy, MechanismSet, TokenKey};
+use sasl::{Decoy, KeyShapes, MechanismSet, TokenKey};
 use throng_core::{Node, NodeLimits};
 
 /// Sets the stanza limits of a listener.
@@ -62,6 +62,10 @@ impl NegotiationPolicy {
     }
 }
 
+/// Extension of the node: the shapes of imported keys by domain, which accounts that do not exist must have, too.
+#[derive(Default)]
+pub struct ImportedKeyShapes(pub Arc<HashMap<String, KeyShapes>>);
+
 /// State shared by all connections of one listener.
 pub struct C2sContext {
     /// The node.
@@ -93,7 +97,8 @@ impl C2sContext {
         default_domain: String,
     ) -> Arc<C2sContext> {
         let limits = node.limits().stanza();
-        let decoy = Arc::new(Decoy::new(secret, policy.scram_iterations));
+        let shapes = node.extensions.get_or_default::<ImportedKeyShapes>().0.clone();
+        let decoy = Arc::new(Decoy::new(secret, policy.scram_iterations).with_shapes(shapes));
         let tokens = TokenKey::new(secret);
         let decoy_text = decoy.credentials("").encode();
         Arc::new(C2sContext {

@@ -23,4 +23,6 @@ mod stream_management;
 mod unfinished;
 
 pub use c2s::C2sConnection;
-pub use context::{AuthPolicy, C2sContext, NegotiationPolicy, TlsPolicy, set_stanza_limits};
+pub use context::{
+    AuthPolicy, C2sContext, ImportedKeyShapes, NegotiationPolicy, TlsPolicy, set_stanza_limits,
+};

@@ -33,7 +33,7 @@ mod stanza_form;
 pub use export::{ExportCounts, ExportDomain, ExportError, ExportOptions, export};
 pub use import::{
     AccountLimits, DerivePasswords, FeatureFormats, ImportCounts, ImportDomain, ImportError, ImportObserver,
-    ImportOptions, IndexedVcard, import,
+    ImportOptions, IndexedVcard, import, key_shapes,
 };
 pub use record::{
     AccountItem, AccountPassword, ContactData, ContactRequest, OfflineData, SkippedData, SourceError,

@@ -1,6 +1,11 @@
 //! Tests of the credentials blob: round trips, and detection of damage.
 
-use sasl::{CredentialsError, DEFAULT_ITERATIONS, MAX_ITERATIONS, SALT_BYTES, ScramKeys};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sasl::{
+    CredentialsError, DEFAULT_ITERATIONS, KeyShape, KeyShapes, MAX_ITERATIONS, SALT_BYTES, ScramKeys,
+};
 
 use super::*;
 
@@ -96,6 +101,71 @@ fn decoy_credentials_match_no_password_and_round_trip() {
         let keys = Decoy::new(&Secret::new(*b"s"), iterations).keys(ScramHash::Sha1, "a");
         assert!((1..=MAX_ITERATIONS).contains(&keys.iterations.get()));
     }
+}
+
+/// Keys as another server wrote them: for one hash, with a salt and iterations of its own.
+fn imported(name: &str) -> Credentials {
+    let salt = format!("{name:*<36}");
+    Credentials::derive_for(&[ScramHash::Sha1], "pencil", 3, salt.as_bytes()).unwrap()
+}
+
+/// What a client sees of keys.
+fn seen(keys: &ScramKeys) -> (usize, u32) {
+    (keys.salt.len(), keys.iterations.get())
+}
+
+#[test]
+fn missing_accounts_look_like_imported_ones_of_their_domain() {
+    let mut shapes = KeyShapes::default();
+    for number in 0..80 {
+        shapes.count(KeyShape::of(&imported(&format!("u{number}"))).unwrap());
+    }
+    let shapes = Arc::new(HashMap::from([("example.org".to_owned(), shapes)]));
+    let decoy = Decoy::new(&Secret::new(*b"secret"), 2).with_shapes(shapes);
+    let (mut foreign, mut usual) = (0, 0);
+    for number in 0..200 {
+        let account = format!("missing{number}@example.org");
+        let [sha1, sha256, sha512] = ScramHash::ALL.map(|hash| decoy.keys(hash, &account));
+        assert_eq!(decoy.keys(ScramHash::Sha1, &account), sha1, "always the same");
+        assert_eq!(
+            (seen(&sha256), &sha256.salt),
+            ((SALT_BYTES, 2), &sha512.salt),
+            "nobody has imported keys"
+        );
+        let credentials = decoy.credentials(&account);
+        assert!(!credentials.verify_password("pencil"));
+        match seen(&sha1) {
+            (36, 3) => {
+                foreign += 1;
+                assert!(!sha1.salt.starts_with(&sha256.salt), "the salts are independent");
+                // The password of an imported account is compared with its only keys.
+                assert_eq!(credentials.sha1.as_ref(), Some(&sha1));
+                assert!(credentials.sha256.is_none() && credentials.sha512.is_none());
+            }
+            (SALT_BYTES, 2) => {
+                usual += 1;
+                assert_eq!(sha1.salt, sha256.salt);
+                assert!(credentials.sha512.is_some());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(foreign > 150 && usual > 5, "{foreign} {usual}");
+    let elsewhere = decoy.keys(ScramHash::Sha1, "missing@other.example");
+    assert_eq!(seen(&elsewhere), (SALT_BYTES, 2), "the domain has no imported accounts");
+    let provided = decoy.with_parameters(20, 5).keys(ScramHash::Sha1, "missing@example.org");
+    assert_eq!(seen(&provided), (20, 5));
+}
+
+#[test]
+fn the_password_of_an_account_without_keys_is_compared_with_a_decoy() {
+    let decoy = Decoy::new(&Secret::new(*b"secret"), 2);
+    let expected = (decoy.credentials("nobody@example.org"), false);
+    for stored in [None, Some(Credentials::default())] {
+        assert_eq!(decoy.stored_or_decoy(stored, "nobody@example.org"), expected);
+    }
+    let stored = imported("juliet");
+    assert_eq!(decoy.stored_or_decoy(Some(stored.clone()), "juliet@example.org"), (stored, true));
 }
 
 #[test]

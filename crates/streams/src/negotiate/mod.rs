@@ -473,9 +473,8 @@ pub(crate) fn check_password(
                 return;
             }
             let stored = found.as_ref().and_then(|f| Credentials::decode(&f.credentials).ok());
-            let known = stored.is_some();
             // The decoy costs the same, so that timing does not reveal whether the account exists.
-            let credentials = stored.unwrap_or_else(|| decoy.credentials(&account));
+            let (credentials, known) = decoy.stored_or_decoy(stored, &account);
             let right =
                 std::str::from_utf8(password.expose()).is_ok_and(|p| credentials.verify_password(p)) && known;
             let _ = sender.send((found, right));

@@ -123,7 +123,13 @@ impl ImportRun<'_> {
         stores.accounts.create_bulk(repeated.collect()).await?;
         let completed = created_before.iter().map(|account| Box::pin(complete_account(stores, account)));
         run_all(completed, CONCURRENT_CALLS).await?;
+        for account in created_before.iter().filter(|account| account.plain.is_none()) {
+            self.count_keys(account.jid.domain(), &account.encoded());
+        }
         let new = self.derive(&mut missing).await;
+        for account in &new {
+            self.count_keys(account.jid.domain(), &account.credentials);
+        }
         let outcomes = stores.accounts.create_bulk(new).await?;
         let mut created = Vec::with_capacity(missing.len());
         for (account, outcome) in missing.into_iter().zip(outcomes) {

@@ -13,6 +13,7 @@ mod accounts;
 mod checkpoint;
 mod created;
 mod data;
+mod key_shapes;
 mod limits;
 mod write;
 
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use base::{BoxFuture, Secret};
 use jid::Jid;
+use sasl::KeyShapes;
 use store::{PhotoHash, SearchableProfile, StoreError, Stores};
 
 use self::checkpoint::Checkpoint;
@@ -29,6 +31,7 @@ use self::data::DataOwner;
 use self::limits::AccountUsage;
 use crate::{SkippedData, SourceError, TransferSource};
 
+pub use key_shapes::key_shapes;
 pub use limits::AccountLimits;
 
 /// Owners whose ids or sizes are remembered.
@@ -186,12 +189,14 @@ pub async fn import(
         orphans: 0,
         owners: HashMap::new(),
         counted: HashMap::new(),
+        key_shapes: BTreeMap::new(),
     };
     if !options.dry_run {
         run.checkpoint.write(stores).await?;
     }
     source.rewind()?;
     run.create_accounts(source).await?;
+    run.store_key_shapes().await?;
     source.rewind()?;
     run.write_data(source).await?;
     run.finish().await
@@ -215,6 +220,8 @@ struct ImportRun<'a> {
     owners: HashMap<Jid, DataOwner>,
     /// What a dry run would have stored, since nothing is in the store.
     counted: HashMap<Jid, AccountUsage>,
+    /// Of the accounts of each domain.
+    key_shapes: BTreeMap<String, KeyShapes>,
 }
 
 impl<'a> ImportRun<'a> {

@@ -178,6 +178,36 @@ fn keys_of_old_exports_of_ejabberd_that_cannot_be_used_are_no_passwords() {
 }
 
 #[test]
+fn the_shapes_of_imported_keys_are_stored_for_decoys() {
+    let mut keys = sasl::Credentials::derive("secret", 4096, b"salt").unwrap();
+    (keys.sha256, keys.sha512) = (None, None);
+    let encode = |key: &sasl::KeyBytes| BASE64_STANDARD.encode(key.expose());
+    let sha1 = keys.sha1.as_ref().unwrap();
+    let (stored, server) = (encode(&sha1.stored_key), encode(&sha1.server_key));
+    let folder = TemporaryFolder::new();
+    let path = folder.write(
+        "data.xml",
+        format!(
+            "<server-data xmlns='urn:xmpp:pie:0'><host jid='capulet.lit'>\
+             <user name='nurse' password='scram:{stored},{server},c2FsdA==,4096'/>\
+             <user name='tybalt' password='scram:{stored},{server},c2FsdA==,4096'/><user name='nobody'/></host>\
+             <host jid='other.example'><user name='a' password='x'/></host></server-data>"
+        ),
+    );
+    let stores = stores();
+    for _ in 0..2 {
+        run(&mut ServerDataSource::open(&path).unwrap(), &stores).unwrap();
+        let mut expected = sasl::KeyShapes::default();
+        for _ in 0..2 {
+            expected.count(sasl::KeyShape::of(&keys).unwrap());
+        }
+        let shapes = |domain| block_on_ready(throng_transfer::key_shapes(&stores, domain)).unwrap();
+        assert_eq!(shapes("capulet.lit"), expected, "accounts that exist already are not counted again");
+        assert!(shapes("other.example").is_empty(), "the server has no such domain");
+    }
+}
+
+#[test]
 fn section_5_included_files_are_read_below_the_folder_only() {
     let folder = TemporaryFolder::new();
     folder.write("secret.xml", "<user xmlns='urn:xmpp:pie:0' name='other'/>");
