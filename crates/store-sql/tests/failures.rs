@@ -268,9 +268,12 @@ fn the_locks_of_a_node_that_is_gone_are_released() {
             let name = new_database(server).await;
             let proxy = Arc::new(Proxy::start(server.address()));
             let second = Duration::from_secs(1);
+            let patient = DatabaseOptions { statement_timeout: second, ..patient() };
+            let database = open(&server.url(&name), &patient).await;
+            let stores = database.stores();
+            let ann = account(&stores, "ann").await;
             let options = DatabaseOptions { statement_timeout: second, writers: 1, ..impatient() };
             let gone = open(&server.url_through(proxy.address(), &name), &options).await;
-            let ann = account(&gone.stores(), "ann").await;
             let stranded = proxy.clone();
             let decide = Box::new(move |_: Option<RosterItem>| {
                 // The account is locked here.
@@ -278,11 +281,8 @@ fn the_locks_of_a_node_that_is_gone_are_released() {
                 RosterUpdate::Put(RosterItem::new(jid("bob@example.com")))
             });
             gone.stores().roster.update(ann, &jid("bob@example.com"), decide).await.unwrap_err();
-            let patient = DatabaseOptions { statement_timeout: second, ..patient() };
-            let database = open(&server.url(&name), &patient).await;
-            let stores = database.stores();
             let append = stores.offline.append(message(ann, "after"), MANY);
-            tokio::time::timeout(Duration::from_secs(30), append).await.unwrap().unwrap();
+            tokio::time::timeout(Duration::from_secs(240), append).await.unwrap().unwrap();
             database.close().await;
         });
     }
@@ -300,8 +300,8 @@ fn a_database_is_closed_soon_although_its_server_is_gone() {
             let options = DatabaseOptions { read_deadline: deadline, ..impatient() };
             let database = open(&server.url_through(proxy.address(), &name), &options).await;
             let stores = database.stores();
-            let ann = account(&stores, "ann").await;
             proxy.refuse(true);
+            let ann = AddressId::new(1).unwrap();
             // A hundred transactions, each with the deadline of a write.
             let seen = store::LastActivity { at: 1, status: None };
             for number in 1..51_200 {
@@ -311,7 +311,7 @@ fn a_database_is_closed_soon_although_its_server_is_gone() {
             let (secrets, count) =
                 tokio::join!(stores.logins.secrets(name.as_ref()), stores.offline.count(ann));
             assert!(secrets.unwrap_err().retryable && count.unwrap_err().retryable, "{kind:?}");
-            tokio::time::timeout(Duration::from_secs(20), database.close()).await.unwrap();
+            tokio::time::timeout(Duration::from_secs(40), database.close()).await.unwrap();
         });
     }
 }

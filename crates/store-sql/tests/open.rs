@@ -312,46 +312,11 @@ fn every_released_schema_is_migrated() {
 #[test]
 #[ignore = "run by hand when a schema is released"]
 fn fill() {
-    use store::{
-        AccountKvLimits, LastActivity, OfflineMessage, RosterItem, RosterUpdate, SearchableProfile, Unblock,
-    };
     let directory = std::mem::ManuallyDrop::new(TempDir::new());
     println!("{}", directory.file().display());
     runtime().block_on(async {
         let database = open(&directory.file(), &DatabaseOptions::default()).await.unwrap();
-        let stores = database.stores();
-        let ann = stores.accounts.create(&jid("ann@example.org"), b"secret").await.unwrap();
-        stores.accounts.create(&jid("bob@example.org"), b"other").await.unwrap();
-        let (bob, eve) = (jid("bob@example.org"), jid("eve@example.com"));
-        let mut item = RosterItem::new(bob.clone());
-        item.subscription = Subscription::BOTH | Subscription::IN_ROSTER;
-        (item.name, item.groups) = (Some("Bob".into()), vec!["Friends".into()]);
-        stores.roster.update(ann, &bob, Box::new(|_| RosterUpdate::Put(item))).await.unwrap();
-        let mut item = RosterItem::new(eve.clone());
-        item.subscription = Subscription::PENDING_IN;
-        item.request = Some(b"<presence type='subscribe'/>".to_vec());
-        stores.roster.update(ann, &eve, Box::new(|_| RosterUpdate::Put(item))).await.unwrap();
-        let message = |n: u64| OfflineMessage {
-            owner: ann,
-            sender: n,
-            stored_at: n,
-            expires: (n == 1).then_some(5000),
-            stanza: format!("<message><body>{n}</body></message>").into_bytes(),
-        };
-        stores.offline.append(vec![message(1), message(2)], store::Quota::messages_only(10)).await.unwrap();
-        stores.server_kv.put("salt", b"pepper").await.unwrap();
-        let name = jid("ann@example.org");
-        stores.blocklists.update_blocklist(name.as_ref(), vec![eve], Unblock::All, 9).await.unwrap();
-        stores
-            .tokens
-            .update_tokens(name.as_ref(), None, Box::new(|_| Some(b"token".to_vec())))
-            .await
-            .unwrap();
-        let limits = AccountKvLimits { entries: 9, bytes: 999 };
-        stores.account_kv.put(name.as_ref(), vec![("key".into(), b"value".to_vec())], limits).await.unwrap();
-        let shown = SearchableProfile { name: "Ann Lee".into(), ..SearchableProfile::default() };
-        stores.vcards.put(name.as_ref(), Some(b"<vCard/>".to_vec()), shown, None).await.unwrap();
-        stores.last_seen.set(ann, LastActivity { at: 1_767_225_600, status: Some("gone".into()) });
+        support::contents::fill(&database.stores()).await;
         database.close().await;
     });
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "shared by several test programs, each using a part")]
 #![allow(clippy::unwrap_used, reason = "clippy sees helpers outside of #[test] as ordinary code")]
 
+pub mod contents;
 pub mod load;
 pub mod servers;
 

@@ -43,6 +43,22 @@ pub async fn run_sql(url: &str, sql: &str) {
     }
 }
 
+/// The only column, of texts, of all rows of a query.
+pub async fn query_texts(url: &str, sql: &str) -> Vec<String> {
+    match url.starts_with("postgres") {
+        true => {
+            let options: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
+            let mut conn = options.connect().await.unwrap();
+            sqlx::query_scalar(sql).fetch_all(&mut conn).await.unwrap()
+        }
+        false => {
+            let options: sqlx::mysql::MySqlConnectOptions = url.parse().unwrap();
+            let mut conn = options.connect().await.unwrap();
+            sqlx::query_scalar(sql).fetch_all(&mut conn).await.unwrap()
+        }
+    }
+}
+
 /// A new, empty database; returns its name.
 pub async fn new_database(server: &Server) -> String {
     let name = server.unused_database();
