@@ -14,7 +14,9 @@ use std::time::Duration;
 use base::ManualClock;
 use store::conformance::{account, jid, join_all, login};
 use store::{StoreErrorKind, Stores, TokensUpdateOutcome};
-use support::servers::{administer, new_database, open_url, patient, run_sql, shared_server};
+use support::servers::{
+    administer, new_database, on_each_server, on_own_servers, open_url, patient, run_sql,
+};
 use support::{TempDir, runtime};
 use test_databases::{Proxy, Server, ServerKind, ServerSetup};
 use throng_store_sql::{DatabaseOptions, DatabaseState, PoolStats, SqlStores, inspect};
@@ -37,38 +39,32 @@ fn an_encrypted_connection_requires_the_authority_and_the_name_of_the_server() {
     std::fs::write(&own, &certificate_and_key[0]).unwrap();
     std::fs::write(&other, &certificate("127.0.0.1")[0]).unwrap();
     let setup = ServerSetup { certificate: Some(certificate_and_key), ..ServerSetup::default() };
-    for kind in ServerKind::ALL {
-        let server = Server::start_with(kind, &setup);
-        runtime().block_on(async {
-            // The server accepts no other connections, so what works below is encrypted.
-            inspect(&server.default_url(), None).await.unwrap_err();
-            let url = server.encrypted_url(&own);
-            let other_name = url.replacen("@127.0.0.1:", "@localhost:", 1);
-            assert_ne!(url, other_name);
-            for wrong in [server.encrypted_url(&other), other_name] {
-                let refused = inspect(&wrong, None).await.unwrap_err();
-                assert_eq!(refused.kind, StoreErrorKind::Unavailable, "{kind:?}: {refused}");
-                assert!(refused.to_string().contains("cannot encrypt"), "{kind:?}: {refused}");
-            }
-            assert_eq!(inspect(&url, None).await.unwrap(), DatabaseState::Missing, "{kind:?}");
-            let database = open(&url, &patient()).await;
-            let stores = database.stores();
-            account(&stores, "ann").await;
-            login(&stores, &jid("ann@example.org")).await;
-            database.close().await;
-        });
-    }
+    on_own_servers(&setup, async |server| {
+        // The server accepts no other connections, so what works below is encrypted.
+        inspect(&server.default_url(), None).await.unwrap_err();
+        let url = server.encrypted_url(&own);
+        let other_name = url.replacen("@127.0.0.1:", "@localhost:", 1);
+        assert_ne!(url, other_name);
+        for wrong in [server.encrypted_url(&other), other_name] {
+            let refused = inspect(&wrong, None).await.unwrap_err();
+            assert_eq!(refused.kind, StoreErrorKind::Unavailable, "{refused}");
+            assert!(refused.to_string().contains("cannot encrypt"), "{refused}");
+        }
+        assert_eq!(inspect(&url, None).await.unwrap(), DatabaseState::Missing);
+        let database = open(&url, &patient()).await;
+        let stores = database.stores();
+        account(&stores, "ann").await;
+        login(&stores, &jid("ann@example.org")).await;
+        database.close().await;
+    });
 }
 
 #[test]
 fn a_server_can_be_reached_over_its_socket() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let found = inspect(&server.socket_url(), None).await.unwrap();
-            assert_eq!(found, DatabaseState::Missing, "{kind:?}");
-        });
-    }
+    on_each_server(async |server| {
+        let found = inspect(&server.socket_url(), None).await.unwrap();
+        assert_eq!(found, DatabaseState::Missing);
+    });
 }
 
 /// Joined texts would be cut at this length.
@@ -109,115 +105,103 @@ async fn wait_until(mut condition: impl AsyncFnMut() -> bool) {
 
 #[test]
 fn the_minimum_of_connections_is_open_from_the_start_and_more_on_demand() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            let options = DatabaseOptions { pool_size: 6, min_connections: 2, writers: 3, ..patient() };
-            let database = open(&server.url_through(proxy.address(), &name), &options).await;
-            let open_now: Vec<_> =
-                database.stats().pools.iter().map(|pool| (pool.name, pool.min, pool.idle)).collect();
-            assert_eq!(open_now, [("write", 3, 3), ("read", 2, 2), ("login", 1, 1)], "{kind:?}");
-            account(&database.stores(), "ann").await;
-            // Without a delay two connections may serve all reads before a third is open.
-            proxy.delay(Duration::from_millis(20));
-            wait_until(async || {
-                read_concurrently(&database.stores()).await;
-                reads(&database).idle > 2
-            })
-            .await;
-            assert!(reads(&database).idle <= 6, "{kind:?}");
-            database.close().await;
-        });
-    }
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let options = DatabaseOptions { pool_size: 6, min_connections: 2, writers: 3, ..patient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let open_now: Vec<_> =
+            database.stats().pools.iter().map(|pool| (pool.name, pool.min, pool.idle)).collect();
+        assert_eq!(open_now, [("write", 3, 3), ("read", 2, 2), ("login", 1, 1)]);
+        account(&database.stores(), "ann").await;
+        // Without a delay two connections may serve all reads before a third is open.
+        proxy.delay(Duration::from_millis(20));
+        wait_until(async || {
+            read_concurrently(&database.stores()).await;
+            reads(&database).idle > 2
+        })
+        .await;
+        assert!(reads(&database).idle <= 6);
+        database.close().await;
+    });
 }
 
 #[test]
 fn idle_connections_are_closed_down_to_the_minimum_and_lost_ones_replaced() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            let idle_timeout = Duration::from_millis(50);
-            let options = DatabaseOptions { pool_size: 6, min_connections: 2, idle_timeout, ..patient() };
-            let database = open(&server.url_through(proxy.address(), &name), &options).await;
-            let stores = database.stores();
-            account(&stores, "ann").await;
-            read_concurrently(&stores).await;
-            wait_until(async || reads(&database).idle == 2).await;
-            // The reads that use them open others.
-            proxy.cut();
-            read_concurrently(&stores).await;
-            wait_until(async || reads(&database).idle == 2).await;
-            read_concurrently(&stores).await;
-            database.close().await;
-        });
-    }
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let idle_timeout = Duration::from_millis(50);
+        let options = DatabaseOptions { pool_size: 6, min_connections: 2, idle_timeout, ..patient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        account(&stores, "ann").await;
+        read_concurrently(&stores).await;
+        wait_until(async || reads(&database).idle == 2).await;
+        // The reads that use them open others.
+        proxy.cut();
+        read_concurrently(&stores).await;
+        wait_until(async || reads(&database).idle == 2).await;
+        read_concurrently(&stores).await;
+        database.close().await;
+    });
 }
 
 /// The open connection suffices for everything, and stays open although it is idle for long between attempts to open others.
 /// Afterwards no call needs another one.
 #[test]
 fn the_circuit_closes_when_the_server_accepts_connections_again() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            let idle_timeout = Duration::from_millis(50);
-            let options = DatabaseOptions { pool_size: 6, min_connections: 1, idle_timeout, ..patient() };
-            let database = open(&server.url_through(proxy.address(), &name), &options).await;
-            let stores = database.stores();
-            account(&stores, "ann").await;
-            wait_until(async || reads(&database).idle == 1).await;
-            proxy.refuse_new(true);
-            proxy.delay(Duration::from_millis(20));
-            wait_until(async || {
-                read_concurrently(&stores).await;
-                reads(&database).circuit_open
-            })
-            .await;
-            proxy.refuse_new(false);
-            wait_until(async || !reads(&database).circuit_open).await;
-            database.close().await;
-        });
-    }
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let idle_timeout = Duration::from_millis(50);
+        let options = DatabaseOptions { pool_size: 6, min_connections: 1, idle_timeout, ..patient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        account(&stores, "ann").await;
+        wait_until(async || reads(&database).idle == 1).await;
+        proxy.refuse_new(true);
+        proxy.delay(Duration::from_millis(20));
+        wait_until(async || {
+            read_concurrently(&stores).await;
+            reads(&database).circuit_open
+        })
+        .await;
+        proxy.refuse_new(false);
+        wait_until(async || !reads(&database).circuit_open).await;
+        database.close().await;
+    });
 }
 
 /// Another node has migrated the schema: a server may refuse statements that were prepared for the former one.
 #[test]
 fn statements_that_were_prepared_before_a_migration_are_prepared_again() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let url = server.url(&new_database(server).await);
-            let options = DatabaseOptions { pool_size: 1, min_connections: 1, writers: 1, ..patient() };
-            let database = open(&url, &options).await;
-            let stores = database.stores();
-            account(&stores, "ann").await;
-            let ann = jid("ann@example.org");
-            let use_statements = async |token: u8| {
-                assert!(stores.accounts.exists(ann.as_ref()).await.unwrap(), "{kind:?}");
-                let put = Box::new(move |_: &[u8]| Some(vec![token]));
-                let done = stores.tokens.update_tokens(ann.as_ref(), None, put).await.unwrap();
-                assert_eq!(done, TokensUpdateOutcome::Applied, "{kind:?}");
-                let found = stores.logins.secrets(ann.as_ref()).await.unwrap().unwrap();
-                assert_eq!(found.tokens, [token], "{kind:?}");
-            };
-            use_statements(1).await;
-            // Both a read and a write select this column.
-            run_sql(
-                &url,
-                match kind {
-                    ServerKind::Postgres => "ALTER TABLE account ALTER COLUMN disabled TYPE integer",
-                    ServerKind::MariaDb => "ALTER TABLE account MODIFY disabled INT NOT NULL",
-                },
-            )
-            .await;
-            use_statements(2).await;
-            database.close().await;
-        });
-    }
+    on_each_server(async |server| {
+        let url = server.url(&new_database(server).await);
+        let options = DatabaseOptions { pool_size: 1, min_connections: 1, writers: 1, ..patient() };
+        let database = open(&url, &options).await;
+        let stores = database.stores();
+        account(&stores, "ann").await;
+        let ann = jid("ann@example.org");
+        let use_statements = async |token: u8| {
+            assert!(stores.accounts.exists(ann.as_ref()).await.unwrap());
+            let put = Box::new(move |_: &[u8]| Some(vec![token]));
+            let done = stores.tokens.update_tokens(ann.as_ref(), None, put).await.unwrap();
+            assert_eq!(done, TokensUpdateOutcome::Applied);
+            let found = stores.logins.secrets(ann.as_ref()).await.unwrap().unwrap();
+            assert_eq!(found.tokens, [token]);
+        };
+        use_statements(1).await;
+        // Both a read and a write select this column.
+        run_sql(
+            &url,
+            match server.kind() {
+                ServerKind::Postgres => "ALTER TABLE account ALTER COLUMN disabled TYPE integer",
+                ServerKind::MariaDb => "ALTER TABLE account MODIFY disabled INT NOT NULL",
+            },
+        )
+        .await;
+        use_statements(2).await;
+        database.close().await;
+    });
 }

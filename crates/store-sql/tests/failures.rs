@@ -20,8 +20,7 @@ use store::{
     AddressId, AppendOutcome, OfflineMessage, Page, Quota, RosterItem, RosterUpdate, StoreErrorKind, Stores,
 };
 use support::load::{Load, LoadCounts};
-use support::runtime;
-use support::servers::{new_database, open_url, patient, shared_server};
+use support::servers::{new_database, on_each_server, on_own_servers, open_url, patient};
 use test_databases::{Proxy, Server, ServerKind, ServerSetup};
 use throng_store_sql::{DatabaseOptions, SqlStores};
 
@@ -36,151 +35,136 @@ async fn open(url: &str, options: &DatabaseOptions) -> Arc<SqlStores> {
     open_url(url, options, Arc::new(ManualClock::new())).await.unwrap()
 }
 
-fn report(kind: ServerKind, what: &str, counts: LoadCounts) {
-    println!("{kind:?}, {what}: {counts:?}");
+fn report(server: &Server, what: &str, counts: LoadCounts) {
+    println!("{:?}, {what}: {counts:?}", server.kind());
 }
 
 #[test]
 fn a_full_disk_refuses_messages_serves_logins_and_loses_nothing() {
     let setup = ServerSetup { disk_megabytes: Some(400), ..ServerSetup::default() };
-    for kind in ServerKind::ALL {
-        let server = Server::start_with(kind, &setup);
-        runtime().block_on(async {
-            let database = open(&server.default_url(), &impatient()).await;
-            let stores = database.stores();
-            account(&stores, "ann").await;
-            let load = Load::start(&stores, SENDERS, 3000).await;
-            load.wait_for_acknowledged(50).await;
-            tokio::task::block_in_place(|| server.fill_disk());
-            // The server first uses the pages that it has reserved.
-            load.wait_for_refused(3 * SENDERS as u64).await;
-            login(&stores, &jid("ann@example.org")).await;
-            let refused = stores.accounts.create(&jid("bob@example.org"), &[0; 5000]).await;
-            if let Err(error) = refused {
-                assert_eq!(error.kind, StoreErrorKind::Unavailable, "{kind:?}: {error}");
-            }
-            tokio::task::block_in_place(|| server.free_disk());
-            load.wait_for_acknowledged(50).await;
-            report(kind, "full disk", load.end(&stores).await);
-            database.close().await;
-        });
-    }
+    on_own_servers(&setup, async |server| {
+        let database = open(&server.default_url(), &impatient()).await;
+        let stores = database.stores();
+        account(&stores, "ann").await;
+        let load = Load::start(&stores, SENDERS, 3000).await;
+        load.wait_for_acknowledged(50).await;
+        tokio::task::block_in_place(|| server.fill_disk());
+        // The server first uses the pages that it has reserved.
+        load.wait_for_refused(3 * SENDERS as u64).await;
+        login(&stores, &jid("ann@example.org")).await;
+        let refused = stores.accounts.create(&jid("bob@example.org"), &[0; 5000]).await;
+        if let Err(error) = refused {
+            assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        }
+        tokio::task::block_in_place(|| server.free_disk());
+        load.wait_for_acknowledged(50).await;
+        report(server, "full disk", load.end(&stores).await);
+        database.close().await;
+    });
 }
 
 #[test]
 fn a_server_that_becomes_read_only_and_writable_again_loses_nothing() {
-    for kind in ServerKind::ALL {
-        let server = Server::start(kind);
-        runtime().block_on(async {
-            let url = server.url(&new_database(&server).await);
-            let database = open(&url, &impatient()).await;
-            let stores = database.stores();
-            account(&stores, "ann").await;
-            let load = Load::start(&stores, SENDERS, 300).await;
-            load.wait_for_acknowledged(50).await;
-            tokio::task::block_in_place(|| server.restart_read_only(true));
-            load.wait_for_refused(3 * SENDERS as u64).await;
-            login(&stores, &jid("ann@example.org")).await;
-            tokio::task::block_in_place(|| server.restart_read_only(false));
-            load.wait_for_acknowledged(50).await;
-            report(kind, "read-only", load.end(&stores).await);
-            database.close().await;
-        });
-    }
+    on_own_servers(&ServerSetup::default(), async |server| {
+        let url = server.url(&new_database(server).await);
+        let database = open(&url, &impatient()).await;
+        let stores = database.stores();
+        account(&stores, "ann").await;
+        let load = Load::start(&stores, SENDERS, 300).await;
+        load.wait_for_acknowledged(50).await;
+        tokio::task::block_in_place(|| server.restart_read_only(true));
+        load.wait_for_refused(3 * SENDERS as u64).await;
+        login(&stores, &jid("ann@example.org")).await;
+        tokio::task::block_in_place(|| server.restart_read_only(false));
+        load.wait_for_acknowledged(50).await;
+        report(server, "read-only", load.end(&stores).await);
+        database.close().await;
+    });
 }
 
 #[test]
 fn a_server_that_is_killed_and_restarted_three_times_loses_nothing() {
-    for kind in ServerKind::ALL {
-        let server = Server::start(kind);
-        runtime().block_on(async {
-            let url = server.url(&new_database(&server).await);
-            let database = open(&url, &impatient()).await;
-            let stores = database.stores();
-            let load = Load::start(&stores, SENDERS, 300).await;
-            for _ in 0..3 {
-                load.wait_for_acknowledged(50).await;
-                tokio::task::block_in_place(|| {
-                    server.kill();
-                    server.run();
-                });
-            }
+    on_own_servers(&ServerSetup::default(), async |server| {
+        let url = server.url(&new_database(server).await);
+        // Patient: every message is stored in the end.
+        let database = open(&url, &patient()).await;
+        let stores = database.stores();
+        let load = Load::start(&stores, SENDERS, 300).await;
+        for _ in 0..3 {
             load.wait_for_acknowledged(50).await;
-            report(kind, "killed", load.end(&stores).await);
-            database.close().await;
-        });
-    }
+            tokio::task::block_in_place(|| {
+                server.kill();
+                server.run();
+            });
+        }
+        load.wait_for_acknowledged(50).await;
+        let counts = load.end(&stores).await;
+        assert_eq!((counts.acknowledged, counts.found), (counts.sent, counts.sent));
+        report(server, "killed", counts);
+        database.close().await;
+    });
 }
 
 #[test]
 fn a_server_that_cannot_be_reached_for_a_while_loses_nothing() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            let database = open(&server.url_through(proxy.address(), &name), &impatient()).await;
-            let stores = database.stores();
-            let load = Load::start(&stores, SENDERS, 300).await;
-            for _ in 0..3 {
-                load.wait_for_acknowledged(50).await;
-                proxy.refuse(true);
-                load.wait_for_refused(SENDERS as u64).await;
-                proxy.refuse(false);
-            }
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let database = open(&server.url_through(proxy.address(), &name), &impatient()).await;
+        let stores = database.stores();
+        let load = Load::start(&stores, SENDERS, 300).await;
+        for _ in 0..3 {
             load.wait_for_acknowledged(50).await;
-            report(kind, "unreachable", load.end(&stores).await);
-            database.close().await;
-        });
-    }
+            proxy.refuse(true);
+            load.wait_for_refused(SENDERS as u64).await;
+            proxy.refuse(false);
+        }
+        load.wait_for_acknowledged(50).await;
+        report(server, "unreachable", load.end(&stores).await);
+        database.close().await;
+    });
 }
 
 #[test]
 fn connections_that_break_all_the_time_lose_nothing() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            // Patient: every message is stored in the end, although its connection breaks.
-            let database = open(&server.url_through(proxy.address(), &name), &patient()).await;
-            let stores = database.stores();
-            let load = Load::start(&stores, SENDERS, 300).await;
-            for _ in 0..30 {
-                load.wait_for_acknowledged(5).await;
-                proxy.cut();
-            }
-            load.wait_for_acknowledged(50).await;
-            let counts = load.end(&stores).await;
-            assert_eq!((counts.acknowledged, counts.found), (counts.sent, counts.sent), "{kind:?}");
-            report(kind, "cut", counts);
-            database.close().await;
-        });
-    }
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        // Patient: every message is stored in the end, although its connection breaks.
+        let database = open(&server.url_through(proxy.address(), &name), &patient()).await;
+        let stores = database.stores();
+        let load = Load::start(&stores, SENDERS, 300).await;
+        for _ in 0..30 {
+            load.wait_for_acknowledged(5).await;
+            proxy.cut();
+        }
+        load.wait_for_acknowledged(50).await;
+        let counts = load.end(&stores).await;
+        assert_eq!((counts.acknowledged, counts.found), (counts.sent, counts.sent));
+        report(server, "cut", counts);
+        database.close().await;
+    });
 }
 
 /// Answers take 100 ms: messages are stored, in larger groups, and none is refused.
 #[test]
 fn a_slow_server_stores_everything() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            let database = open(&server.url_through(proxy.address(), &name), &patient()).await;
-            let stores = database.stores();
-            let load = Load::start(&stores, SENDERS, 300).await;
-            load.wait_for_acknowledged(50).await;
-            proxy.delay(Duration::from_millis(100));
-            load.wait_for_acknowledged(50).await;
-            proxy.delay(Duration::ZERO);
-            load.wait_for_acknowledged(50).await;
-            let counts = load.end(&stores).await;
-            assert_eq!((counts.acknowledged, counts.found), (counts.sent, counts.sent), "{kind:?}");
-            report(kind, "slow", counts);
-            database.close().await;
-        });
-    }
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let database = open(&server.url_through(proxy.address(), &name), &patient()).await;
+        let stores = database.stores();
+        let load = Load::start(&stores, SENDERS, 300).await;
+        load.wait_for_acknowledged(50).await;
+        proxy.delay(Duration::from_millis(100));
+        load.wait_for_acknowledged(50).await;
+        proxy.delay(Duration::ZERO);
+        load.wait_for_acknowledged(50).await;
+        let counts = load.end(&stores).await;
+        assert_eq!((counts.acknowledged, counts.found), (counts.sent, counts.sent));
+        report(server, "slow", counts);
+        database.close().await;
+    });
 }
 
 const MANY: Quota = Quota::messages_only(1_000_000);
@@ -197,121 +181,108 @@ async fn stored(stores: &Stores, owner: AddressId) -> Vec<String> {
 /// The server has committed, the node does not get the answer and cannot connect until all deadlines have passed.
 #[test]
 fn a_write_whose_commit_has_no_answer_is_not_reported_as_failed_however_long_the_server_is_gone() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            let options = DatabaseOptions { writers: 1, ..impatient() };
-            let database = open(&server.url_through(proxy.address(), &name), &options).await;
-            let stores = database.stores();
-            let ann = account(&stores, "ann").await;
-            // With its end, because READ COMMITTED is in other texts.
-            proxy.cut_answer_and_refuse(match kind {
-                ServerKind::Postgres => "COMMIT\0",
-                ServerKind::MariaDb => "COMMIT",
-            });
-            let mut open = stores.offline.append(message(ann, "open"), MANY);
-            while proxy.cuts() == 0 {
-                let now = std::future::poll_fn(|cx| Poll::Ready(open.as_mut().poll(cx))).await;
-                assert!(now.is_pending(), "{kind:?}");
-                tokio::task::yield_now().await;
-            }
-            // Others miss their deadlines while the outcome is open.
-            for _ in 0..3 {
-                let late = stores.offline.append(message(ann, "late"), MANY).await.unwrap_err();
-                assert_eq!(late.kind, StoreErrorKind::Timeout, "{kind:?}: {late}");
-            }
-            proxy.refuse(false);
-            let done = open.await;
-            assert!(matches!(done.unwrap()[..], [AppendOutcome::Stored { .. }]), "{kind:?}");
-            stores.offline.append(message(ann, "after"), MANY).await.unwrap();
-            assert_eq!(stored(&stores, ann).await, ["open", "after"], "{kind:?}");
-            database.close().await;
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let options = DatabaseOptions { writers: 1, ..impatient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        // With its end, because READ COMMITTED is in other texts.
+        proxy.cut_answer_and_refuse(match server.kind() {
+            ServerKind::Postgres => "COMMIT\0",
+            ServerKind::MariaDb => "COMMIT",
         });
-    }
+        let mut open = stores.offline.append(message(ann, "open"), MANY);
+        while proxy.cuts() == 0 {
+            let now = std::future::poll_fn(|cx| Poll::Ready(open.as_mut().poll(cx))).await;
+            assert!(now.is_pending());
+            tokio::task::yield_now().await;
+        }
+        // Others miss their deadlines while the outcome is open.
+        for _ in 0..3 {
+            let late = stores.offline.append(message(ann, "late"), MANY).await.unwrap_err();
+            assert_eq!(late.kind, StoreErrorKind::Timeout, "{late}");
+        }
+        proxy.refuse(false);
+        let done = open.await;
+        assert!(matches!(done.unwrap()[..], [AppendOutcome::Stored { .. }]));
+        stores.offline.append(message(ann, "after"), MANY).await.unwrap();
+        assert_eq!(stored(&stores, ann).await, ["open", "after"]);
+        database.close().await;
+    });
 }
 
 /// Nothing closes the connection, and nothing answers: not the 31 seconds that a statement may take, but the deadline.
 #[test]
 fn a_write_that_has_begun_fails_at_the_deadline_although_its_statement_has_no_answer() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            let options = DatabaseOptions { writers: 1, ..impatient() };
-            let database = open(&server.url_through(proxy.address(), &name), &options).await;
-            let stores = database.stores();
-            let ann = account(&stores, "ann").await;
-            stores.offline.append(message(ann, "before"), MANY).await.unwrap();
-            proxy.strand();
-            let lost = stores.offline.append(message(ann, "lost"), MANY);
-            let lost = tokio::time::timeout(Duration::from_secs(20), lost).await.unwrap().unwrap_err();
-            assert!(lost.retryable, "{kind:?}: {lost}");
-            stores.offline.append(message(ann, "after"), MANY).await.unwrap();
-            database.close().await;
-            // Not over the connections of reads, which have no answer either.
-            let database = open(&server.url(&name), &impatient()).await;
-            assert_eq!(stored(&database.stores(), ann).await, ["before", "after"], "{kind:?}");
-            database.close().await;
-        });
-    }
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let options = DatabaseOptions { writers: 1, ..impatient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        stores.offline.append(message(ann, "before"), MANY).await.unwrap();
+        proxy.strand();
+        let lost = stores.offline.append(message(ann, "lost"), MANY);
+        let lost = tokio::time::timeout(Duration::from_secs(20), lost).await.unwrap().unwrap_err();
+        assert!(lost.retryable, "{lost}");
+        stores.offline.append(message(ann, "after"), MANY).await.unwrap();
+        database.close().await;
+        // Not over the connections of reads, which have no answer either.
+        let database = open(&server.url(&name), &impatient()).await;
+        assert_eq!(stored(&database.stores(), ann).await, ["before", "after"]);
+        database.close().await;
+    });
 }
 
 /// As after a loss of power or of a route while a transaction is open: its node is gone, and the server has to notice.
 #[test]
 fn the_locks_of_a_node_that_is_gone_are_released() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Arc::new(Proxy::start(server.address()));
-            let second = Duration::from_secs(1);
-            let patient = DatabaseOptions { statement_timeout: second, ..patient() };
-            let database = open(&server.url(&name), &patient).await;
-            let stores = database.stores();
-            let ann = account(&stores, "ann").await;
-            let options = DatabaseOptions { statement_timeout: second, writers: 1, ..impatient() };
-            let gone = open(&server.url_through(proxy.address(), &name), &options).await;
-            let stranded = proxy.clone();
-            let decide = Box::new(move |_: Option<RosterItem>| {
-                // The account is locked here.
-                stranded.strand();
-                RosterUpdate::Put(RosterItem::new(jid("bob@example.com")))
-            });
-            gone.stores().roster.update(ann, &jid("bob@example.com"), decide).await.unwrap_err();
-            let append = stores.offline.append(message(ann, "after"), MANY);
-            tokio::time::timeout(Duration::from_secs(240), append).await.unwrap().unwrap();
-            database.close().await;
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Arc::new(Proxy::start(server.address()));
+        let second = Duration::from_secs(1);
+        let patient = DatabaseOptions { statement_timeout: second, ..patient() };
+        let database = open(&server.url(&name), &patient).await;
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        let options = DatabaseOptions { statement_timeout: second, writers: 1, ..impatient() };
+        let gone = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stranded = proxy.clone();
+        let decide = Box::new(move |_: Option<RosterItem>| {
+            // The account is locked here.
+            stranded.strand();
+            RosterUpdate::Put(RosterItem::new(jid("bob@example.com")))
         });
-    }
+        gone.stores().roster.update(ann, &jid("bob@example.com"), decide).await.unwrap_err();
+        let append = stores.offline.append(message(ann, "after"), MANY);
+        tokio::time::timeout(Duration::from_secs(240), append).await.unwrap().unwrap();
+        database.close().await;
+    });
 }
 
 /// Otherwise a node that ends would be killed while it waits, with what its other tasks have to write.
 #[test]
 fn a_database_is_closed_soon_although_its_server_is_gone() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            let deadline = Duration::from_millis(500);
-            let options = DatabaseOptions { read_deadline: deadline, ..impatient() };
-            let database = open(&server.url_through(proxy.address(), &name), &options).await;
-            let stores = database.stores();
-            proxy.refuse(true);
-            let ann = AddressId::new(1).unwrap();
-            // A hundred transactions, each with the deadline of a write.
-            let seen = store::LastActivity { at: 1, status: None };
-            for number in 1..51_200 {
-                stores.last_seen.set(AddressId::new(number).unwrap(), seen.clone());
-            }
-            let name = jid("ann@example.org");
-            let (secrets, count) =
-                tokio::join!(stores.logins.secrets(name.as_ref()), stores.offline.count(ann));
-            assert!(secrets.unwrap_err().retryable && count.unwrap_err().retryable, "{kind:?}");
-            tokio::time::timeout(Duration::from_secs(40), database.close()).await.unwrap();
-        });
-    }
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let deadline = Duration::from_millis(500);
+        let options = DatabaseOptions { read_deadline: deadline, ..impatient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        proxy.refuse(true);
+        let ann = AddressId::new(1).unwrap();
+        // A hundred transactions, each with the deadline of a write.
+        let seen = store::LastActivity { at: 1, status: None };
+        for number in 1..51_200 {
+            stores.last_seen.set(AddressId::new(number).unwrap(), seen.clone());
+        }
+        let name = jid("ann@example.org");
+        let (secrets, count) = tokio::join!(stores.logins.secrets(name.as_ref()), stores.offline.count(ann));
+        assert!(secrets.unwrap_err().retryable && count.unwrap_err().retryable);
+        tokio::time::timeout(Duration::from_secs(40), database.close()).await.unwrap();
+    });
 }

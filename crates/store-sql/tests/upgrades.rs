@@ -16,29 +16,26 @@ use std::time::Duration;
 use base::ManualClock;
 use sqlx::{ConnectOptions, Connection};
 use store::conformance::join_all;
-use support::servers::{new_database, open_url, patient, query_texts, run_sql, shared_server};
+use support::servers::{
+    new_database, on_each_server, open_url, patient, query_texts, run_sql, shared_server,
+};
 use support::{contents, runtime};
 use test_databases::{Proxy, Server, ServerKind};
 use throng_store_sql::{DatabaseState, SqlStores, inspect};
 use tokio::runtime::Handle;
 
 /// Every released schema, filled by a program of that version.
-const DUMPS: [(ServerKind, &str); 2] = [
-    (ServerKind::Postgres, include_str!("dumps/postgres_0005.sql")),
-    (ServerKind::MariaDb, include_str!("dumps/mysql_0005.sql")),
-];
+fn dumps(kind: ServerKind) -> &'static [&'static str] {
+    match kind {
+        ServerKind::Postgres => &[include_str!("dumps/postgres_0005.sql")],
+        ServerKind::MariaDb => &[include_str!("dumps/mysql_0005.sql")],
+    }
+}
 
 const MYSQL_START: &str = include_str!("../migrations/mysql/0005_start.sql");
 
 const SCHEMA_TABLE: &str =
     "CREATE TABLE throng_schema (version INTEGER PRIMARY KEY, name TEXT NOT NULL, at BIGINT NOT NULL)";
-
-/// The locks that keep nodes from migrating at the same time. Versions that start together must have the same one, so
-/// they never change.
-const LOCKS: [(ServerKind, &str); 2] = [
-    (ServerKind::Postgres, "SELECT pg_advisory_lock(8390877713412350823)"),
-    (ServerKind::MariaDb, "SELECT get_lock(concat('throng.', sha2(database(), 224)), 604800)"),
-];
 
 async fn open(url: &str) -> Arc<SqlStores> {
     open_url(url, &patient(), Arc::new(ManualClock::new())).await.unwrap()
@@ -84,36 +81,37 @@ async fn newest_schema(server: &Server) -> Vec<String> {
 
 #[test]
 fn ten_nodes_that_start_together_migrate_every_released_schema() {
-    for (kind, dump) in DUMPS {
-        let server = shared_server(kind);
-        runtime().block_on(async {
+    on_each_server(async |server| {
+        let newest = newest_schema(server).await;
+        for dump in dumps(server.kind()) {
             let url = server.url(&new_database(server).await);
             run_sql(&url, dump).await;
             let nodes = join_all((0..10).map(|_| open(&url)).collect()).await;
-            let DatabaseState::Schema { version, newest } = inspect(&url, None).await.unwrap() else {
-                unreachable!("{kind:?}")
-            };
-            assert_eq!(version, newest, "{kind:?}");
+            let migrated = inspect(&url, None).await.unwrap();
+            assert!(matches!(migrated, DatabaseState::Schema { version, newest } if version == newest));
             contents::check(&nodes[0].stores()).await;
             join_all(nodes.iter().map(|node| node.close()).collect()).await;
-            assert_eq!(schema(&url).await, newest_schema(server).await, "{kind:?}");
-        });
-    }
+            assert_eq!(schema(&url).await, newest);
+        }
+    });
 }
 
-/// Runs this while another connection holds the lock of migrations.
-async fn with_lock(url: &str, lock: &str, work: impl Future<Output = ()>) {
-    match url.starts_with("postgres") {
-        true => {
+/// Runs this while another connection holds the lock that keeps nodes from migrating at the same time. Versions that start
+/// together must have the same one, so it never changes.
+async fn with_migration_lock(server: &Server, url: &str, work: impl Future<Output = ()>) {
+    match server.kind() {
+        ServerKind::Postgres => {
             let options: sqlx::postgres::PgConnectOptions = url.parse().unwrap();
             let mut conn = options.connect().await.unwrap();
+            let lock = "SELECT pg_advisory_lock(8390877713412350823)";
             sqlx::raw_sql(lock).execute(&mut conn).await.unwrap();
             work.await;
             conn.close().await.unwrap();
         }
-        false => {
+        ServerKind::MariaDb => {
             let options: sqlx::mysql::MySqlConnectOptions = url.parse().unwrap();
             let mut conn = options.connect().await.unwrap();
+            let lock = "SELECT get_lock(concat('throng.', sha2(database(), 224)), 604800)";
             sqlx::raw_sql(lock).execute(&mut conn).await.unwrap();
             work.await;
             conn.close().await.unwrap();
@@ -123,49 +121,43 @@ async fn with_lock(url: &str, lock: &str, work: impl Future<Output = ()>) {
 
 #[test]
 fn nodes_wait_for_the_one_that_migrates() {
-    for (kind, lock) in LOCKS {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let url = server.url(&new_database(server).await);
-            let mut nodes = Vec::new();
-            with_lock(&url, lock, async {
-                for _ in 0..10 {
-                    let url = url.clone();
-                    nodes.push(Handle::current().spawn(async move { open(&url).await }));
-                }
-                // On a slow machine they have not even begun, which shows less but is not wrong.
-                tokio::time::sleep(Duration::from_millis(300)).await;
-                assert!(nodes.iter().all(|node| !node.is_finished()), "{kind:?}");
-                assert_eq!(inspect(&url, None).await.unwrap(), DatabaseState::Missing, "{kind:?}");
-            })
-            .await;
-            for node in nodes {
-                node.await.unwrap().close().await;
+    on_each_server(async |server| {
+        let url = server.url(&new_database(server).await);
+        let mut nodes = Vec::new();
+        with_migration_lock(server, &url, async {
+            for _ in 0..10 {
+                let url = url.clone();
+                nodes.push(Handle::current().spawn(async move { open(&url).await }));
             }
-            assert_eq!(schema(&url).await, newest_schema(server).await, "{kind:?}");
-        });
-    }
+            // On a slow machine they have not even begun, which shows less but is not wrong.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            assert!(nodes.iter().all(|node| !node.is_finished()));
+            assert_eq!(inspect(&url, None).await.unwrap(), DatabaseState::Missing);
+        })
+        .await;
+        for node in nodes {
+            node.await.unwrap().close().await;
+        }
+        assert_eq!(schema(&url).await, newest_schema(server).await);
+    });
 }
 
 /// PostgreSQL has done nothing then, and MySQL all of it but its record.
 #[test]
 fn a_migration_whose_connection_was_cut_is_repeated() {
-    for kind in ServerKind::ALL {
-        let server = shared_server(kind);
-        runtime().block_on(async {
-            let name = new_database(server).await;
-            let proxy = Proxy::start(server.address());
-            let through = server.url_through(proxy.address(), &name);
-            proxy.cut_answer_to("write_batch");
-            let cut = open_url(&through, &patient(), Arc::new(ManualClock::new())).await.err().unwrap();
-            assert!(cut.to_string().contains("migration 0005_start failed"), "{kind:?}: {cut}");
-            assert_eq!(proxy.cuts(), 1, "{kind:?}");
-            let database = open(&server.url(&name)).await;
-            contents::fill(&database.stores()).await;
-            database.close().await;
-            assert_eq!(schema(&server.url(&name)).await, newest_schema(server).await, "{kind:?}");
-        });
-    }
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let through = server.url_through(proxy.address(), &name);
+        proxy.cut_answer_to("write_batch");
+        let cut = open_url(&through, &patient(), Arc::new(ManualClock::new())).await.err().unwrap();
+        assert!(cut.to_string().contains("migration 0005_start failed"), "{cut}");
+        assert_eq!(proxy.cuts(), 1);
+        let database = open(&server.url(&name)).await;
+        contents::fill(&database.stores()).await;
+        database.close().await;
+        assert_eq!(schema(&server.url(&name)).await, newest_schema(server).await);
+    });
 }
 
 /// A server that is killed has done some of the statements, each of which commits in MySQL.

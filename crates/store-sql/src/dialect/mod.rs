@@ -15,6 +15,7 @@ pub(crate) mod mysql;
 mod pool;
 pub(crate) mod postgres;
 mod row;
+mod server_statements;
 pub(crate) mod sqlite;
 mod statements;
 

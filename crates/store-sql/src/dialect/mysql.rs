@@ -16,6 +16,7 @@ use sqlx::{Arguments, ConnectOptions};
 use store::{StoreError, StoreErrorKind};
 
 use super::pool::RawConnectOptions;
+use super::server_statements::server_statements;
 use super::statements::push_hex;
 use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits, STALE_AFTER};
 use crate::DatabaseOptions;
@@ -201,40 +202,7 @@ pub(crate) fn pool(
     ConnectionPool::new(connect, name, limits, options, Some(limit))
 }
 
-pub(super) fn execute<'a>(
-    conn: &'a mut MySqlConnection,
-    sql: &'a str,
-    args: &[Arg<'_>],
-) -> BoxFuture<'a, Result<u64, sqlx::Error>> {
-    let bound = bind(args);
-    Box::pin(async move { Ok(sqlx::query_with(sql, bound?).execute(conn).await?.rows_affected()) })
-}
-
-pub(super) fn execute_text<'a>(
-    conn: &'a mut MySqlConnection,
-    sql: &'a str,
-) -> BoxFuture<'a, Result<u64, sqlx::Error>> {
-    // Without values a text goes to the server as it is, unprepared.
-    let done = sqlx::Executor::execute(conn, sql);
-    Box::pin(async move { Ok(done.await?.rows_affected()) })
-}
-
-pub(super) fn fetch_all<'a>(
-    conn: &'a mut MySqlConnection,
-    sql: &'a str,
-    args: &[Arg<'_>],
-) -> BoxFuture<'a, Result<Vec<MySqlRow>, sqlx::Error>> {
-    let bound = bind(args);
-    Box::pin(async move { sqlx::query_with(sql, bound?).fetch_all(conn).await })
-}
-
-pub(super) fn fetch_text<'a>(
-    conn: &'a mut MySqlConnection,
-    sql: &'a str,
-) -> BoxFuture<'a, Result<Vec<MySqlRow>, sqlx::Error>> {
-    // Without values a text goes to the server as it is, unprepared.
-    sqlx::Executor::fetch_all(conn, sql)
-}
+server_statements!(MySqlConnection, MySqlRow);
 
 /// Classifies an error by its number (<https://mariadb.com/kb/en/mariadb-error-code-reference/>; MySQL's numbers are
 /// the same below 1900).

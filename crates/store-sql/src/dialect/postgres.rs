@@ -23,6 +23,7 @@ use sqlx::{Arguments, ConnectOptions, Encode, Type};
 use store::{StoreError, StoreErrorKind};
 
 use super::pool::RawConnectOptions;
+use super::server_statements::server_statements;
 use super::statements::{number_placeholders, push_hex};
 use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits};
 use crate::DatabaseOptions;
@@ -194,40 +195,7 @@ pub(crate) fn pool(
     ConnectionPool::new(connect, name, limits, options, Some(limit))
 }
 
-pub(super) fn execute<'a>(
-    conn: &'a mut PgConnection,
-    sql: &'a str,
-    args: &[Arg<'_>],
-) -> BoxFuture<'a, Result<u64, sqlx::Error>> {
-    let bound = bind(args);
-    Box::pin(async move { Ok(sqlx::query_with(sql, bound?).execute(conn).await?.rows_affected()) })
-}
-
-pub(super) fn execute_text<'a>(
-    conn: &'a mut PgConnection,
-    sql: &'a str,
-) -> BoxFuture<'a, Result<u64, sqlx::Error>> {
-    // Without values a text goes to the server as it is, unprepared.
-    let done = sqlx::Executor::execute(conn, sql);
-    Box::pin(async move { Ok(done.await?.rows_affected()) })
-}
-
-pub(super) fn fetch_all<'a>(
-    conn: &'a mut PgConnection,
-    sql: &'a str,
-    args: &[Arg<'_>],
-) -> BoxFuture<'a, Result<Vec<PgRow>, sqlx::Error>> {
-    let bound = bind(args);
-    Box::pin(async move { sqlx::query_with(sql, bound?).fetch_all(conn).await })
-}
-
-pub(super) fn fetch_text<'a>(
-    conn: &'a mut PgConnection,
-    sql: &'a str,
-) -> BoxFuture<'a, Result<Vec<PgRow>, sqlx::Error>> {
-    // Without values a text goes to the server as it is, unprepared.
-    sqlx::Executor::fetch_all(conn, sql)
-}
+server_statements!(PgConnection, PgRow);
 
 /// Classifies an error by its SQLSTATE (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
 pub(crate) fn classify(error: &PgDatabaseError) -> (StoreErrorKind, &'static str) {

@@ -1,6 +1,10 @@
 //! Databases on real servers: one server of each kind per test program, and a database for each test.
 #![allow(dead_code, unreachable_pub, reason = "shared by several test programs, each using a part")]
-#![allow(clippy::unwrap_used, reason = "clippy sees helpers outside of #[test] as ordinary code")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "clippy sees helpers outside of #[test] as ordinary code; the output of a failed test names its server"
+)]
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +12,7 @@ use base::{Clock, ManualClock};
 use sqlx::{ConnectOptions, Connection};
 use store::StoreError;
 use store::conformance::{Backend, Case, Fixture};
-use test_databases::{Server, ServerKind};
+use test_databases::{Server, ServerKind, ServerSetup};
 use throng_store_sql::{DatabaseOptions, SqlStores};
 use tokio::runtime::Handle;
 
@@ -18,6 +22,26 @@ use super::{SqliteTestSpawner, runtime};
 pub fn shared_server(kind: ServerKind) -> &'static Server {
     static SERVERS: [OnceLock<Server>; 2] = [OnceLock::new(), OnceLock::new()];
     SERVERS[kind as usize].get_or_init(|| Server::start(kind))
+}
+
+/// Runs a test on the shared server of each kind.
+pub fn on_each_server(test: impl AsyncFn(&'static Server)) {
+    for kind in ServerKind::ALL {
+        run_on(shared_server(kind), &test);
+    }
+}
+
+/// Runs a test on a server of its own of each kind.
+pub fn on_own_servers(setup: &ServerSetup, test: impl AsyncFn(&Server)) {
+    for kind in ServerKind::ALL {
+        run_on(&Server::start_with(kind, setup), &test);
+    }
+}
+
+fn run_on<'a>(server: &'a Server, test: &impl AsyncFn(&'a Server)) {
+    // Shown if the test fails.
+    println!("on {:?}:", server.kind());
+    runtime().block_on(test(server));
 }
 
 /// Runs statements in the administrative database of a server.
