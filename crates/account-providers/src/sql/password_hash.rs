@@ -18,7 +18,7 @@
 
 use std::num::NonZeroU32;
 
-use argon2::password_hash::SaltString;
+use argon2::password_hash::{SaltString, Value};
 use argon2::{Algorithm, Argon2, Params, PasswordHasher as _, PasswordVerifier, Version};
 use base64::Engine as _;
 use base64::alphabet;
@@ -117,6 +117,11 @@ impl PasswordHash {
             }
             Some("argon2id" | "argon2i" | "argon2d") => {
                 let parsed = argon2::PasswordHash::new(text).ok()?;
+                // `Params` multiplies the lanes before it checks them.
+                let few = |lanes: Value<'_>| lanes.decimal().is_ok_and(|lanes| lanes <= Params::MAX_P_COST);
+                if parsed.params.iter().any(|(name, value)| name.as_str() == "p" && !few(value)) {
+                    return None;
+                }
                 let parameters = Params::try_from(&parsed).ok()?;
                 let (memory, passes) = (parameters.m_cost(), parameters.t_cost());
                 let bounded = memory <= MAX_ARGON2_KIB
@@ -421,6 +426,7 @@ mod tests {
             "$argon2id$v=19$m=4194304,t=3,p=1$c29tZXNhbHQ$RdescudvJCsgt3ub+b4dWRWJTmaaJObG",
             "$argon2id$v=19$m=262144,t=16,p=1$c29tZXNhbHQ$RdescudvJCsgt3ub+b4dWRWJTmaaJObG",
             "$argon2id$v=19$m=64,t=3,p=1$c29tZXNhbHQ",
+            "$argon2id$v=19$m=64,t=3,p=3177777719$c29tZXNhbHQ$RdescudvJCsgt3ub+b4dWRWJTmaaJObG",
             "pbkdf2_sha256$3000001$salt$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
             "pbkdf2_sha256$1000$salt$AAAA",
             "pbkdf2_sha256$0$salt$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
