@@ -19,8 +19,11 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use test_databases::{Server, ServerKind};
 use throng_e2e::clients::{install_clients, scripts_folder};
+use throng_e2e::text_client::TextClient;
 use throng_e2e::{KillOnDrop, NodeProcess, TIMEOUT, TempFolder, describe_output, poll, ports, signal};
 
 const DOMAIN: &str = "chat.test";
@@ -316,4 +319,61 @@ fn accounts_of_ejabberd_in_postgresql_move_to_postgresql() {
 #[test]
 fn accounts_of_ejabberd_in_mariadb_move_to_mariadb() {
     move_sql(ServerKind::MariaDb, false);
+}
+
+/// What SCRAM-SHA-1 shows of an account before the proof: the form of the salt, and the iterations.
+fn shown_keys(port: u16, user: &str) -> (String, String) {
+    let mut client = TextClient::connect(port, DOMAIN);
+    client.read_to("</stream:features>");
+    client.send_auth("SCRAM-SHA-1", format!("n,,n={user},r=abcdef").as_bytes());
+    let text = client.read_to("</challenge>");
+    let text = text.rsplit_once('>').map_or("", |(_, text)| text).to_owned();
+    let challenge = String::from_utf8(sasl::encoding::decode_response(&text).unwrap()).unwrap();
+    let field =
+        |name: &str| challenge.split(',').find_map(|field| field.strip_prefix(name)).unwrap().to_owned();
+    let salt = sasl::encoding::decode_response(&field("s=")).unwrap();
+    let form = |byte: &u8| {
+        if *byte == b'-' {
+            '-'
+        } else if byte.is_ascii_hexdigit() {
+            'x'
+        } else {
+            '?'
+        }
+    };
+    (salt.iter().map(form).collect(), field("i="))
+}
+
+#[test]
+fn accounts_that_do_not_exist_look_like_imported_ones() {
+    let [port] = ports::free();
+    let mut node = NodeProcess::new("import-decoys");
+    node.configure(&format!(
+        "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n\
+         [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{port}'\ntls = 'off'\nallow_plain_without_tls = true\n"
+    ));
+    // As Prosody has them.
+    let keys = sasl::Credentials::derive(PASSWORD, 4321, b"6fb4d0f7-1b19-4c57-8bc1-6a9e9c4ad0c8").unwrap();
+    let keys = keys.sha1.unwrap();
+    let encode = |bytes: &[u8]| STANDARD.encode(bytes);
+    let (stored, server) = (encode(keys.stored_key.expose()), encode(keys.server_key.expose()));
+    let salt = encode(&keys.salt);
+    fs::write(
+        node.folder.join("accounts.xml"),
+        format!(
+            "<server-data xmlns='urn:xmpp:pie:0'><host jid='{DOMAIN}'><user name='romeo'>\
+             <scram-credentials xmlns='urn:xmpp:pie:0#scram' mechanism='SCRAM-SHA-1'><iter-count>4321</iter-count>\
+             <salt>{salt}</salt><server-key>{server}</server-key><stored-key>{stored}</stored-key></scram-credentials>\
+             </user></host></server-data>"
+        ),
+    )
+    .unwrap();
+    node.run_ok(&["import", "--create", "xep-0227", "accounts.xml"]);
+    node.start();
+    let imported = shown_keys(port, "romeo");
+    assert_eq!(imported, ("xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx".to_owned(), "4321".to_owned()));
+    let names = (0..30).map(|number| format!("missing{number}"));
+    let alike = names.filter(|name| shown_keys(port, name) == imported).count();
+    assert!(alike > 0, "every other name is known not to exist");
+    node.stop_in_order();
 }
