@@ -437,8 +437,8 @@ impl ServerDataSource {
         let folder = file.path.parent().unwrap_or(Path::new("")).to_owned();
         // COMPAT(ejabberd, all versions): it writes names of files, not URIs, so `%` may be part of a name.
         let names = [Some(href.to_owned()), percent_decode(href)];
-        let paths = names.iter().flatten().filter(|name| is_below(name)).map(|name| folder.join(name));
-        match paths.into_iter().find(|path| path.is_file()) {
+        let mut paths = names.iter().flatten().filter(|name| is_below(name)).map(|name| folder.join(name));
+        match paths.find(|path| path.is_file() && is_inside(path, &folder)) {
             Some(path) => self.open_file(&path),
             None => {
                 self.skip(place, format!("the included file {href} does not exist below its folder"));
@@ -539,6 +539,15 @@ impl IncludedFile {
 fn is_below(name: &str) -> bool {
     let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     !name.is_empty() && !name.contains("://") && Path::new(name).components().all(inside)
+}
+
+/// Whether a path is inside of a folder when links are followed.
+fn is_inside(path: &Path, folder: &Path) -> bool {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    match (path.canonicalize(), folder.canonicalize()) {
+        (Ok(path), Ok(folder)) => path.starts_with(folder),
+        _ => false,
+    }
 }
 
 /// The reason for which a child of an account is not even read.

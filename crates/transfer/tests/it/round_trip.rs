@@ -220,12 +220,13 @@ fn section_5_included_files_are_read_below_the_folder_only() {
         "data/capulet.lit.xml",
         "<host xmlns='urn:xmpp:pie:0' xmlns:xi='http://www.w3.org/2001/XInclude' jid='capulet.lit'>\
          <xi:include href='capulet.lit/juliet%20.xml'/><xi:include href='../secret.xml'/>\
-         <xi:include href='/etc/passwd'/><xi:include href='missing.xml'/></host>",
+         <xi:include href='/etc/passwd'/><xi:include href='missing.xml'/><xi:include href='link.xml'/></host>",
     );
+    std::os::unix::fs::symlink("../secret.xml", main.with_file_name("link.xml")).unwrap();
     folder.write("data/capulet.lit/juliet .xml", "<user xmlns='urn:xmpp:pie:0' name='juliet' password='x'/>");
     let stores = stores();
     let (counts, reports) = run(&mut ServerDataSource::open(&main).unwrap(), &stores).unwrap();
-    assert_eq!((counts.accounts, reports.len()), (1, 3), "{reports:?}");
+    assert_eq!((counts.accounts, reports.len()), (1, 4), "{reports:?}");
     assert!(accepts(&stores, "juliet@capulet.lit", "x"));
 }
 
