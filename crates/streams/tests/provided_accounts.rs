@@ -4,12 +4,24 @@
 
 use std::sync::Arc;
 
+use feature_api::feature::{Feature, OptionKind, OptionSpec, OptionValue};
 use sasl::{Credentials, Mechanism, encoding};
 use testkit::server::{StreamClient, TestServer, TestServerConfig, TlsClientSettings};
 use throng_core::account_provider::memory::{ALL_CAPABILITIES, MemoryAccounts};
 use throng_core::account_provider::{ProviderCapabilities, ProviderErrorKind, ScramParameters};
 
 const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
+
+const fn option(key: &'static str, default: i64) -> OptionSpec {
+    OptionSpec { key, kind: OptionKind::Int(0, i64::MAX), default: OptionValue::Int(default), doc: "." }
+}
+
+static OPTIONS: &[OptionSpec] =
+    &[option("lifetime_hours", 504), option("rotate_hours", 24), option("max_clients_per_account", 3)];
+static MODULES: [Feature; 2] = [
+    Feature { name: "sasl2", ..Feature::EMPTY },
+    Feature { name: "fast_tokens", options: OPTIONS, ..Feature::EMPTY },
+];
 
 struct Fixture {
     server: TestServer,
@@ -113,6 +125,29 @@ async fn the_challenge_does_not_tell_which_accounts_exist() {
     };
     assert_eq!(shape(&known), shape(&missing), "{known} {missing}");
     assert_eq!(shape(&missing).1, "64", "{missing}");
+}
+
+#[tokio::test]
+async fn a_bearer_token_is_not_exchanged_for_a_login_token() {
+    let features = MODULES.iter().collect();
+    let fixture =
+        fixture_with(ALL_CAPABILITIES, TestServerConfig { features, ..TestServerConfig::default() });
+    let bearer = sasl::client::oauth_bearer(None, "t0ken");
+    let plain = sasl::client::plain(None, "juliet", "balc0ny");
+    for (mechanism, initial, expected) in [("OAUTHBEARER", bearer, false), ("PLAIN", plain, true)] {
+        let (mut client, _) = fixture.connect().await;
+        let initial = encoding::encode_challenge(&initial);
+        client
+            .send(format!(
+                "<authenticate xmlns='urn:xmpp:sasl:2' mechanism='{mechanism}'><initial-response>{initial}\
+                 </initial-response><user-agent id='phone'/>\
+                 <request-token xmlns='urn:xmpp:fast:0' mechanism='HT-SHA-256-NONE'/></authenticate>"
+            ))
+            .await;
+        let success = client.element().await;
+        assert_eq!(success.name(), "success", "{}", success.0);
+        assert_eq!(success.0.contains("<token "), expected, "{mechanism}: {}", success.0);
+    }
 }
 
 // RFC 7628, section 3.2.2.

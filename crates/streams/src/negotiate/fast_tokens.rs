@@ -8,7 +8,9 @@
 //! login is worthless on any other connection. ENDP and NONE send the same bytes each time, which only TLS keeps
 //! secret; rotation invalidates them later, `<fast invalidate/>` immediately.
 //!
-//! A token request for a mechanism that is not offered, or without a user agent id, is ignored: the login matters more.
+//! A token request for a mechanism that is not offered, or without a user agent id, is ignored: the login matters more. So is
+//! one after OAUTHBEARER: a bearer token expires soon and can be revoked at the identity provider, which a token of this server
+//! would outlive.
 //!
 //! # Pitfalls
 //!
@@ -21,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::sasl::fast_tokens::{FastToken, TokenChange, TokenProof, TokenVerification, VerifiedToken};
-use ::sasl::{ClientId, Failure, FastTokens, HtMechanism, hashed_token};
+use ::sasl::{ClientId, Failure, FastTokens, HtMechanism, Mechanism, hashed_token};
 use access::login::{self, Admission, LoginRecord, TokensUpdateOutcome};
 use access::login_throttle::AttemptKeys;
 use access::provided_accounts::{confirm, permits_login_tokens};
@@ -263,7 +265,9 @@ impl C2sConnection {
         let Some(client) = client.filter(|_| !identity.ephemeral) else { return self.finish_sasl2() };
         let token = request.fast.as_ref().and_then(|f| f.verified_token.as_ref());
         let invalidate = token.is_some() && request.fast.as_ref().is_some_and(|f| f.invalidate);
-        let wanted = request.request_token.filter(|wanted| offered(&binding).any(|m| m == *wanted));
+        let bearer = state.mechanism == Mechanism::OauthBearer.name();
+        let wanted = request.request_token.filter(|_| !bearer);
+        let wanted = wanted.filter(|wanted| offered(&binding).any(|m| m == *wanted));
         // Section 3.5; section 3.6: no new token for a client that logs out.
         let due =
             token.filter(|r| !invalidate && now.saturating_sub(r.token.issued) >= seconds("rotate_hours"));
