@@ -234,6 +234,11 @@ fn accounts_and_messages_are_on_mariadb_and_survive_a_killed_node() {
 }
 
 #[test]
+fn accounts_and_messages_are_on_mysql_and_survive_a_killed_node() {
+    keeps_data_when_a_node_is_killed(ServerKind::MySql);
+}
+
+#[test]
 fn users_exchange_messages_while_postgresql_is_gone_and_logins_fail_temporarily_until_it_is_back() {
     serves_online_users_without_a_database(ServerKind::Postgres);
 }

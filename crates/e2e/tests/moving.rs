@@ -267,7 +267,7 @@ fn sql(server: &Server, database: &str, statements: &str) {
             psql.arg(format!("{before}{database}{after}"));
             psql
         }
-        ServerKind::MariaDb => {
+        ServerKind::MariaDb | ServerKind::MySql => {
             let user = before.split("://").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
             let mut mariadb = Command::new("mariadb");
             mariadb.args(["--no-defaults", "--host=127.0.0.1", &format!("--user={user}")]);

@@ -40,6 +40,10 @@ fn an_encrypted_connection_requires_the_authority_and_the_name_of_the_server() {
     std::fs::write(&other, &certificate("127.0.0.1")[0]).unwrap();
     let setup = ServerSetup { certificate: Some(certificate_and_key), ..ServerSetup::default() };
     on_own_servers(&setup, async |server| {
+        // The tested MySQL has OpenSSL 1.0.2, which has no cipher suite in common with rustls.
+        if server.kind() == ServerKind::MySql {
+            return;
+        }
         // The server accepts no other connections, so what works below is encrypted.
         inspect(&server.default_url(), None).await.unwrap_err();
         let url = server.encrypted_url(&own);
@@ -197,7 +201,7 @@ fn statements_that_were_prepared_before_a_migration_are_prepared_again() {
             &url,
             match server.kind() {
                 ServerKind::Postgres => "ALTER TABLE account ALTER COLUMN disabled TYPE integer",
-                ServerKind::MariaDb => "ALTER TABLE account MODIFY disabled INT NOT NULL",
+                ServerKind::MariaDb | ServerKind::MySql => "ALTER TABLE account MODIFY disabled INT NOT NULL",
             },
         )
         .await;

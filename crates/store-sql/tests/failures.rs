@@ -191,7 +191,7 @@ fn a_write_whose_commit_has_no_answer_is_not_reported_as_failed_however_long_the
         // With its end, because READ COMMITTED is in other texts.
         proxy.cut_answer_and_refuse(match server.kind() {
             ServerKind::Postgres => "COMMIT\0",
-            ServerKind::MariaDb => "COMMIT",
+            ServerKind::MariaDb | ServerKind::MySql => "COMMIT",
         });
         let mut open = stores.offline.append(message(ann, "open"), MANY);
         while proxy.cuts() == 0 {

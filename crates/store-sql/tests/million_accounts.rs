@@ -101,7 +101,7 @@ async fn read_so_far(server: &Server, url: &str) -> (u64, u64) {
             conn.close().await.unwrap();
             counters.into()
         }
-        ServerKind::MariaDb => {
+        ServerKind::MariaDb | ServerKind::MySql => {
             let options: sqlx::mysql::MySqlConnectOptions = url.parse().unwrap();
             let mut conn = options.connect().await.unwrap();
             let sql = "SHOW GLOBAL STATUS LIKE 'Handler\\_read\\_%'";
@@ -180,7 +180,7 @@ fn nothing_that_a_user_does_reads_more_in_many_accounts_on_mariadb() {
 #[test]
 fn shared_statements_read_no_whole_table_in_many_accounts() {
     const ACCOUNTS: u64 = 100_000;
-    for kind in ServerKind::ALL {
+    for kind in [ServerKind::Postgres, ServerKind::MariaDb] {
         let server = &Server::start(kind);
         runtime().block_on(async {
             stop_maintenance(server).await;

@@ -345,7 +345,7 @@ fn a_connection_cut_during_commit_stores_a_message_once() {
             // With its end, because READ COMMITTED is in other texts.
             proxy.cut_answer_to(match server.kind() {
                 ServerKind::Postgres => "COMMIT\0",
-                ServerKind::MariaDb => "COMMIT",
+                ServerKind::MariaDb | ServerKind::MySql => "COMMIT",
             });
             let done = stores.offline.append(vec![message(ann, &round.to_string())], MANY).await;
             assert!(matches!(done.unwrap()[..], [AppendOutcome::Stored { .. }]));

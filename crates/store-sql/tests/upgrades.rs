@@ -28,7 +28,7 @@ use tokio::runtime::Handle;
 fn dumps(kind: ServerKind) -> &'static [&'static str] {
     match kind {
         ServerKind::Postgres => &[include_str!("dumps/postgres_0005.sql")],
-        ServerKind::MariaDb => &[include_str!("dumps/mysql_0005.sql")],
+        ServerKind::MariaDb | ServerKind::MySql => &[include_str!("dumps/mysql_0005.sql")],
     }
 }
 
@@ -108,7 +108,7 @@ async fn with_migration_lock(server: &Server, url: &str, work: impl Future<Outpu
             work.await;
             conn.close().await.unwrap();
         }
-        ServerKind::MariaDb => {
+        ServerKind::MariaDb | ServerKind::MySql => {
             let options: sqlx::mysql::MySqlConnectOptions = url.parse().unwrap();
             let mut conn = options.connect().await.unwrap();
             let lock = "SELECT get_lock(concat('throng.', sha2(database(), 224)), 604800)";
@@ -189,7 +189,7 @@ fn dump() {
         let server = shared_server(kind);
         let name = match kind {
             ServerKind::Postgres => "postgres",
-            ServerKind::MariaDb => "mysql",
+            ServerKind::MariaDb | ServerKind::MySql => "mysql",
         };
         let (mut version, mut tables) = (0, format!("{SCHEMA_TABLE};\n\n"));
         let migrations = fs::read_dir(crate_folder.join("migrations").join(name)).unwrap();
@@ -224,7 +224,7 @@ async fn rows(kind: ServerKind, url: &str) -> String {
             "coalesce(quote_literal({}), 'NULL')",
             "coalesce(quote_literal('\\x' || encode({}, 'hex')), 'NULL')",
         ),
-        ServerKind::MariaDb => (
+        ServerKind::MariaDb | ServerKind::MySql => (
             "database()",
             "coalesce(cast({} AS CHAR), 'NULL')",
             "quote({})",

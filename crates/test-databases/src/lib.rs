@@ -1,8 +1,9 @@
 //! Real database servers for tests: started in a directory and on a port of their own, ended with the test.
 //!
-//! The servers come from Debian's packages `postgresql`, `mariadb-server-core` and `mariadb-client-core`; `make test`
-//! installs them. They refuse to run as root, so a test that runs as root starts them as `nobody`. They do not call
-//! `fsync`, unless [`ServerSetup::durable`] says so: a killed process loses nothing that it has written, only a machine would.
+//! `setup.sh` installs them, as `make test` does: Debian's packages `postgresql`, `mariadb-server-core` and
+//! `mariadb-client-core`, and MySQL, which Debian does not have, from a package of Maven Central. They refuse to run as root,
+//! so a test that runs as root starts them as `nobody`. They do not call `fsync`, unless [`ServerSetup::durable`] says so: a
+//! killed process loses nothing that it has written, only a machine would.
 //!
 //! [`Proxy`] stands between a client and a server: it counts round trips, delays answers and cuts connections.
 //!
@@ -50,6 +51,9 @@ const PASSWORD: &str = "correct horse";
 /// Id of the user and the group `nobody` on Debian.
 const NOBODY: u32 = 65_534;
 
+/// Where `setup.sh` installs MySQL: Debian does not have it, and `nobody` must be able to run it.
+const MYSQL_DIRECTORY: &str = "/usr/local/lib/throng-tests-mysql";
+
 /// Time for a server to start; far more than it needs on a slow machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -63,32 +67,43 @@ pub enum ServerKind {
     Postgres,
     /// MariaDB.
     MariaDb,
+    /// MySQL 8.0.
+    MySql,
 }
 
 impl ServerKind {
     /// The kinds that tests run on.
-    pub const ALL: [ServerKind; 2] = [ServerKind::Postgres, ServerKind::MariaDb];
+    pub const ALL: [ServerKind; 3] = [ServerKind::Postgres, ServerKind::MariaDb, ServerKind::MySql];
 
-    /// Debian's package.
-    pub const fn package(self) -> &'static str {
+    /// How to install it without `setup.sh`.
+    const fn installation(self) -> &'static str {
         match self {
-            ServerKind::Postgres => "postgresql",
-            ServerKind::MariaDb => "mariadb-server-core mariadb-client-core",
+            ServerKind::Postgres => "`apt-get install postgresql`",
+            ServerKind::MariaDb => "`apt-get install mariadb-server-core mariadb-client-core`",
+            ServerKind::MySql => "unpack MySQL 8.0 into `/usr/local/lib/throng-tests-mysql`",
         }
+    }
+
+    /// Whether it has the protocol and the options of MySQL.
+    fn is_mysql(self) -> bool {
+        self != ServerKind::Postgres
     }
 
     fn program(self, name: &str) -> PathBuf {
         let mut directories: Vec<PathBuf> = match self {
             ServerKind::Postgres => newest_postgres_directory().into_iter().collect(),
             ServerKind::MariaDb => Vec::new(),
+            ServerKind::MySql => vec![Path::new(MYSQL_DIRECTORY).join("bin")],
         };
-        directories.extend(["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"].map(PathBuf::from));
+        // A `mysqld` there may be MariaDB.
+        if self != ServerKind::MySql {
+            directories
+                .extend(["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"].map(PathBuf::from));
+        }
         let found = directories.into_iter().map(|directory| directory.join(name)).find(|path| path.exists());
         found.unwrap_or_else(|| {
-            let package = self.package();
-            panic!(
-                "this test needs {name}: run `crates/test-databases/setup.sh` or `apt-get install {package}`"
-            )
+            let installation = self.installation();
+            panic!("this test needs {name}: run `crates/test-databases/setup.sh` or {installation}")
         })
     }
 }
@@ -148,7 +163,7 @@ impl Server {
         let [port] = ports::free();
         let mut run = match kind {
             ServerKind::Postgres => prepare_postgres(&directory, port, setup.durable),
-            ServerKind::MariaDb => prepare_mariadb(&directory, port, setup.durable),
+            ServerKind::MariaDb | ServerKind::MySql => prepare_mysql(kind, &directory, port, setup.durable),
         };
         if let Some(certificate) = &setup.certificate {
             run.extend(prepare_encryption(kind, &directory, certificate));
@@ -193,7 +208,7 @@ impl Server {
     pub fn url_through(&self, address: SocketAddr, database: &str) -> String {
         let scheme = match self.kind {
             ServerKind::Postgres => "postgres",
-            ServerKind::MariaDb => "mysql",
+            ServerKind::MariaDb | ServerKind::MySql => "mysql",
         };
         let password = PASSWORD.replace(' ', "%20");
         format!("{scheme}://{USER}:{password}@{address}/{database}?{}", self.parameters())
@@ -205,7 +220,7 @@ impl Server {
         let file = authorities.display();
         let parameters = match self.kind {
             ServerKind::Postgres => format!("sslmode=verify-full&sslrootcert={file}"),
-            ServerKind::MariaDb => format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={file}"),
+            ServerKind::MariaDb | ServerKind::MySql => format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={file}"),
         };
         self.default_url().replacen(self.parameters(), &parameters, 1)
     }
@@ -214,7 +229,9 @@ impl Server {
     pub fn socket_url(&self) -> String {
         let socket = match self.kind {
             ServerKind::Postgres => format!("&host={}", self.directory.display()),
-            ServerKind::MariaDb => format!("&socket={}", self.directory.join("socket").display()),
+            ServerKind::MariaDb | ServerKind::MySql => {
+                format!("&socket={}", self.directory.join("socket").display())
+            }
         };
         self.default_url() + &socket
     }
@@ -223,7 +240,7 @@ impl Server {
     pub fn default_url(&self) -> String {
         self.url(match self.kind {
             ServerKind::Postgres => "postgres",
-            ServerKind::MariaDb => USER,
+            ServerKind::MariaDb | ServerKind::MySql => USER,
         })
     }
 
@@ -236,7 +253,7 @@ impl Server {
     pub fn admin_url(&self) -> String {
         match self.kind {
             ServerKind::Postgres => self.url("postgres"),
-            ServerKind::MariaDb => self.url("mysql").replacen(USER, ADMINISTRATOR, 1),
+            ServerKind::MariaDb | ServerKind::MySql => self.url("mysql").replacen(USER, ADMINISTRATOR, 1),
         }
     }
 
@@ -244,7 +261,7 @@ impl Server {
         // Encrypted connections have tests of their own.
         match self.kind {
             ServerKind::Postgres => "sslmode=disable",
-            ServerKind::MariaDb => "ssl-mode=DISABLED",
+            ServerKind::MariaDb | ServerKind::MySql => "ssl-mode=DISABLED",
         }
     }
 
@@ -286,9 +303,9 @@ impl Server {
         match (self.kind, read_only) {
             (ServerKind::Postgres, true) => fs::write(standby, "").unwrap(),
             (ServerKind::Postgres, false) => fs::remove_file(standby).unwrap(),
-            (ServerKind::MariaDb, _) => {}
+            (ServerKind::MariaDb | ServerKind::MySql, _) => {}
         }
-        let argument = if self.kind == ServerKind::MariaDb && read_only { " --read-only" } else { "" };
+        let argument = if self.kind.is_mysql() && read_only { " --read-only" } else { "" };
         self.run_with(argument);
     }
 
@@ -341,7 +358,7 @@ impl Server {
                     }
                 }
                 // The server greets each client, first.
-                ServerKind::MariaDb => {
+                ServerKind::MariaDb | ServerKind::MySql => {
                     if self.greets() {
                         return true;
                     }
@@ -349,7 +366,10 @@ impl Server {
             }
             let log = self.log();
             let new = log.get(log_before..).unwrap_or_default();
-            if new.contains("FATAL") || new.contains("[ERROR] Aborting") || begun.elapsed() > START_TIMEOUT {
+            if new.contains("FATAL")
+                || (new.contains("[ERROR]") && new.contains("Aborting"))
+                || begun.elapsed() > START_TIMEOUT
+            {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -455,7 +475,7 @@ fn prepare_encryption(kind: ServerKind, directory: &Path, [certificate, key]: &[
             ]
             .concat()
         }
-        ServerKind::MariaDb => vec![
+        ServerKind::MariaDb | ServerKind::MySql => vec![
             format!("--ssl-cert={}", certificate.display()),
             format!("--ssl-key={}", key.display()),
             "--require-secure-transport=ON".to_owned(),
@@ -491,25 +511,41 @@ fn prepare_postgres(directory: &Path, port: u16, durable: bool) -> Vec<String> {
     run
 }
 
-fn prepare_mariadb(directory: &Path, port: u16, durable: bool) -> Vec<String> {
-    let kind = ServerKind::MariaDb;
+fn prepare_mysql(kind: ServerKind, directory: &Path, port: u16, durable: bool) -> Vec<String> {
     let data = directory.join("data");
     let text = |path: PathBuf| path.display().to_string();
+    // sqlx cannot use MySQL's default over a socket without TLS; see `docs/databases.md`.
+    let native = if kind == ServerKind::MySql { "WITH mysql_native_password" } else { "" };
     let sql = format!(
         "CREATE USER IF NOT EXISTS '{USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n\
          GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, DROP ON *.* TO '{USER}'@'127.0.0.1';\n\
-         CREATE USER IF NOT EXISTS '{USER}'@'localhost' IDENTIFIED BY '{PASSWORD}';\n\
+         CREATE USER IF NOT EXISTS '{USER}'@'localhost' IDENTIFIED {native} BY '{PASSWORD}';\n\
          GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, INDEX, DROP ON *.* TO '{USER}'@'localhost';\n\
          CREATE USER IF NOT EXISTS '{ADMINISTRATOR}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n\
          GRANT ALL ON *.* TO '{ADMINISTRATOR}'@'127.0.0.1';\n\
          CREATE DATABASE IF NOT EXISTS {USER};\n"
     );
     let init = write_private(directory, "init.sql", &sql);
-    let mut make = unprivileged(kind.program("mariadb-install-db"), directory);
+    let (program, make) = match kind {
+        ServerKind::MySql => (kind.program("mysqld"), kind.program("mysqld")),
+        _ => (kind.program("mariadbd"), kind.program("mariadb-install-db")),
+    };
+    let mut make = unprivileged(make, directory);
     make.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
-    make.args(["--skip-test-db", "--auth-root-authentication-method=normal", "--skip-name-resolve"]);
+    let mut run = vec![program.display().to_string(), "--no-defaults".into()];
+    if kind == ServerKind::MySql {
+        let basedir = format!("--basedir={MYSQL_DIRECTORY}");
+        make.args([&basedir, "--initialize-insecure", "--performance-schema=OFF"]);
+        run.extend([
+            basedir,
+            "--performance-schema=OFF".into(),
+            "--mysqlx=OFF".into(),
+            "--skip-log-bin".into(),
+        ]);
+    } else {
+        make.args(["--skip-test-db", "--auth-root-authentication-method=normal", "--skip-name-resolve"]);
+    }
     prepare(make, kind, directory);
-    let mut run = vec![kind.program("mariadbd").display().to_string(), "--no-defaults".into()];
     for (name, value) in [
         ("datadir", text(data)),
         ("port", port.to_string()),

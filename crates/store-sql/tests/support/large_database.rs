@@ -13,15 +13,17 @@ pub fn fill(kind: ServerKind, accounts: u64) -> Vec<String> {
     // Numbers from 1 on, as `n`.
     let numbers = |count: u64| match kind {
         ServerKind::Postgres => format!("generate_series(1, {count}) AS numbers(n)"),
-        ServerKind::MariaDb => format!("(SELECT seq AS n FROM seq_1_to_{count}) AS numbers"),
+        ServerKind::MariaDb | ServerKind::MySql => {
+            format!("(SELECT seq AS n FROM seq_1_to_{count}) AS numbers")
+        }
     };
     let bytes = |count: u64| match kind {
         ServerKind::Postgres => format!("decode(repeat('61', {count}), 'hex')"),
-        ServerKind::MariaDb => format!("repeat('a', {count})"),
+        ServerKind::MariaDb | ServerKind::MySql => format!("repeat('a', {count})"),
     };
     let name = |prefix: &str, suffix: &str| match kind {
         ServerKind::Postgres => format!("'{prefix}' || n || '{suffix}'"),
-        ServerKind::MariaDb => format!("concat('{prefix}', n, '{suffix}')"),
+        ServerKind::MariaDb | ServerKind::MySql => format!("concat('{prefix}', n, '{suffix}')"),
     };
     let (short, long) = (bytes(1), bytes(300));
     let (all, some) = (numbers(accounts), numbers(few));
@@ -64,7 +66,7 @@ pub fn fill(kind: ServerKind, accounts: u64) -> Vec<String> {
             statements.push("ANALYZE".to_owned());
         }
         // Its counter follows the largest number.
-        ServerKind::MariaDb => statements.push(
+        ServerKind::MariaDb | ServerKind::MySql => statements.push(
             "ANALYZE TABLE address, account, username, roster, inbox, offline, last_seen, private, vcard, profile"
                 .to_owned(),
         ),

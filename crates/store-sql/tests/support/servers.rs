@@ -20,7 +20,7 @@ use super::{SqliteTestSpawner, runtime};
 
 /// The server that the tests of this program share.
 pub fn shared_server(kind: ServerKind) -> &'static Server {
-    static SERVERS: [OnceLock<Server>; 2] = [OnceLock::new(), OnceLock::new()];
+    static SERVERS: [OnceLock<Server>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
     SERVERS[kind as usize].get_or_init(|| Server::start(kind))
 }
 
@@ -125,6 +125,15 @@ pub struct MariaDbBackend;
 impl Backend for MariaDbBackend {
     fn run(case: Case) {
         run_case(ServerKind::MariaDb, case);
+    }
+}
+
+/// A fresh MySQL database for each case.
+pub struct MySqlBackend;
+
+impl Backend for MySqlBackend {
+    fn run(case: Case) {
+        run_case(ServerKind::MySql, case);
     }
 }
 
