@@ -71,7 +71,8 @@ impl HttpUrl {
         let authority = uri.authority().ok_or_else(|| format!("\"{text}\" has no host"))?;
         if authority.as_str().contains('@') {
             return Err(
-                "a URL must not contain a password; write it into a file and set token_file".to_owned()
+                "a URL must not contain a user name or a password; [auth.http] has token_file for a token"
+                    .to_owned(),
             );
         }
         if !has_valid_port(authority) {

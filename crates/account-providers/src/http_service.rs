@@ -140,7 +140,7 @@ impl HttpAccounts {
             StatusCode::CREATED | StatusCode::NO_CONTENT => Ok(Some(Map::new())),
             // A page of a web server means that the URL is wrong. No password would be right, and clients would forget theirs.
             StatusCode::NOT_FOUND if response.body.trim_ascii_start().starts_with(b"<") => {
-                Err(self.invalid(operation, "it is a page for the status 404; check url"))
+                Err(self.invalid(operation, "the status is 404 with a web page; check url"))
             }
             StatusCode::NOT_FOUND => Ok(None),
             StatusCode::CONFLICT => {
@@ -284,7 +284,7 @@ impl AccountProvider for HttpAccounts {
 
     fn find(&self, account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {
         if !self.operations.find {
-            return self.refuse("look up");
+            return self.refuse("look up accounts");
         }
         let account = account.bare().to_jid();
         Box::pin(async move {
@@ -302,7 +302,7 @@ impl AccountProvider for HttpAccounts {
 
     fn check_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, PasswordCheck> {
         if !self.operations.check_password {
-            return self.refuse("check passwords of");
+            return self.refuse("check passwords");
         }
         let account = account.bare().to_jid();
         Box::pin(async move {
@@ -327,7 +327,7 @@ impl AccountProvider for HttpAccounts {
 
     fn check_token(&self, domain: &str, token: Secret) -> ProviderFuture<'_, TokenCheck> {
         if !self.operations.check_token {
-            return self.refuse("check tokens of");
+            return self.refuse("check tokens");
         }
         let domain = domain.to_owned();
         Box::pin(async move {
@@ -349,15 +349,15 @@ impl AccountProvider for HttpAccounts {
     }
 
     fn create(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
-        self.change(self.operations.create, "create", account, Some(password), "create")
+        self.change(self.operations.create, "create", account, Some(password), "create accounts")
     }
 
     fn set_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
         let able = self.operations.set_password;
-        self.change(able, "set_password", account, Some(password), "change passwords of")
+        self.change(able, "set_password", account, Some(password), "change passwords")
     }
 
     fn remove(&self, account: JidRef<'_>) -> ProviderFuture<'_, ()> {
-        self.change(self.operations.remove, "remove", account, None, "remove")
+        self.change(self.operations.remove, "remove", account, None, "remove accounts")
     }
 }

@@ -31,7 +31,7 @@ pub fn client_config(roots: &TrustedRoots) -> Result<Arc<ClientConfig>, String> 
             if added == 0 {
                 return Err(
                     "the system has no trusted certificates; install the package ca-certificates, or set \
-                            authorities to a PEM file"
+                     ca_file to a PEM file"
                         .to_owned(),
                 );
             }

@@ -151,7 +151,7 @@ pub async fn remove_at_provider(host: &Host, jid: JidRef<'_>) -> Result<(), Acco
     // The data of an account that is gone may be removed here; with those of others, the next login would create an empty record.
     match capabilities.lookup {
         true if provider.find(jid).await?.is_none() => Ok(()),
-        _ => Err(ProviderError::not_supported(provider.name(), "remove").into()),
+        _ => Err(ProviderError::not_supported(provider.name(), "remove accounts").into()),
     }
 }
 

@@ -157,7 +157,7 @@ fn accounts_of_a_table_log_in_and_are_changed(kind: Option<ServerKind>) {
         let refused = node.condition(user, password);
         assert!(refused.contains(condition), "{kind:?} {user}: {refused}");
     }
-    node.process.wait_for_log("has a password of an unknown form");
+    node.process.wait_for_log("has a password hash whose form or cost is not supported");
 
     // Changes by this server are written with another form.
     node.process.run_ok(&["account", "passwd", "--password", "m0nument valley", "bcrypt@a.test"]);

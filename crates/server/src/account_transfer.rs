@@ -359,7 +359,7 @@ pub(crate) fn backup(args: BackupArgs) -> Result<()> {
     for (url, path) in &copies {
         if copies.len() > 1 && !is_file(url).map_err(|error| anyhow!("{error}"))? {
             let shown = store_sql::database_name(url).map_err(|error| anyhow!("{error}"))?;
-            output::error(&format!("{shown} was not copied; it has programs for that, see docs/backup.md"));
+            output::error(&format!("{shown} was not copied; use its own tools, see docs/backup.md"));
             continue;
         }
         let bytes = runtime.block_on(store_sql::backup(url, path)).map_err(|error| anyhow!("{error}"))?;

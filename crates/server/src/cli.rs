@@ -297,16 +297,16 @@ pub(crate) struct ImportArgs {
     /// Count, and list what cannot be taken, but write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Begin again, also if another import was not finished.
+    /// Discard an import that was not finished, and start over.
     #[arg(long)]
     pub(crate) restart: bool,
-    /// What is imported.
+    /// Kind of the source.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: ImportKind,
-    /// The domain of an SQL database of ejabberd that has no column for it.
+    /// Domain of an ejabberd SQL database with the old schema, which has no column for it.
     #[arg(long, value_name = "D")]
     pub(crate) domain: Option<String>,
-    /// Its file, folder or URL.
+    /// File, folder or URL of the source.
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
 }
@@ -327,7 +327,7 @@ pub(crate) struct ExportArgs {
 pub(crate) struct BackupArgs {
     #[command(flatten)]
     pub(crate) file: ConfigArg,
-    /// The file to create.
+    /// The file to create. With [auth] url, accounts are in a second one, FILE.auth.
     #[arg(value_name = "FILE")]
     pub(crate) path: PathBuf,
 }

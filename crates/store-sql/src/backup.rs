@@ -3,7 +3,7 @@
 //! SQLite writes the copy in one read transaction (`VACUUM INTO`), which blocks neither readers nor writers of a database
 //! in WAL mode. The copy has a temporary name until it is complete and on the disk.
 //!
-//! Not implemented: databases on servers, which have programs for it (docs/backup.md).
+//! Not implemented: databases on servers, which have their own tools (docs/backup.md).
 //!
 //! # Pitfalls
 //!
@@ -22,7 +22,7 @@ use store::{StoreError, StoreErrorKind};
 use crate::error;
 use crate::location::Location;
 
-/// Writes a copy of the database of a storage address to a new file, readable by its owner only. Returns its size in bytes.
+/// Writes a copy of the database of a URL to a new file, readable by its owner only. Returns its size in bytes.
 ///
 /// # Errors
 /// `Setup` with one sentence if there is no database, or if the file exists or cannot be created; errors of the database.

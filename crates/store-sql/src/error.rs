@@ -28,7 +28,7 @@ pub(crate) fn from_sqlx(error: sqlx::Error) -> StoreError {
         sqlx::Error::WorkerCrashed | sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => {
             (StoreErrorKind::Unavailable, "cannot reach the database")
         }
-        sqlx::Error::Configuration(_) => (StoreErrorKind::Setup, "the storage URL is invalid"),
+        sqlx::Error::Configuration(_) => (StoreErrorKind::Setup, "the database URL is invalid"),
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::Decode(_)
         | sqlx::Error::ColumnIndexOutOfBounds { .. } => {

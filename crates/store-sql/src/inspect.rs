@@ -35,7 +35,7 @@ pub enum DatabaseState {
     },
 }
 
-/// Inspects the database of a storage address.
+/// Inspects the database of a URL.
 ///
 /// # Errors
 /// `Setup` with one sentence where opening it would fail, as far as an inspection can tell.

@@ -64,7 +64,7 @@ pub use inspect::{DatabaseState, inspect, pending_migrations};
 pub use location::Encryption;
 pub use options::DatabaseOptions;
 
-/// The file of a storage URL; `None` for a database on a server.
+/// The file of a database URL; `None` for a database on a server.
 ///
 /// # Errors
 /// `Setup` with one sentence when the URL is wrong.
@@ -72,7 +72,7 @@ pub fn database_path(url: &str) -> Result<Option<PathBuf>, StoreError> {
     Ok(Location::parse(url)?.path().map(Path::to_owned))
 }
 
-/// The database of a storage URL in messages, without a password: "the PostgreSQL database chat at db.example:5432".
+/// The database of a URL in messages, without a password: "the PostgreSQL database chat at db.example:5432".
 ///
 /// # Errors
 /// `Setup` with one sentence when the URL is wrong.
@@ -80,7 +80,7 @@ pub fn database_name(url: &str) -> Result<String, StoreError> {
     Ok(Location::parse(url)?.shown())
 }
 
-/// Whether two storage URLs name the same database, as far as they tell.
+/// Whether two URLs name the same database, as far as they tell.
 ///
 /// # Errors
 /// `Setup` with one sentence when one of them is wrong.
@@ -88,12 +88,12 @@ pub fn is_same_database(one: &str, other: &str) -> Result<bool, StoreError> {
     Ok(Location::parse(one)?.is_same(&Location::parse(other)?))
 }
 
-/// Whether a storage URL has a password.
+/// Whether a database URL has a password.
 pub fn has_password(url: &str) -> bool {
     Location::has_password(url)
 }
 
-/// How connections to the database of a storage URL are encrypted, and the parameters of such a URL that require it.
+/// How connections to the database of a URL are encrypted, and the parameters of such a URL that require it.
 ///
 /// # Errors
 /// `Setup` with one sentence when the URL is wrong.

@@ -1,4 +1,4 @@
-//! The storage URL: which database, and how to reach it.
+//! The URL of a database: which one, and how to reach it.
 //!
 //! ```text
 //! sqlite:PATH
@@ -92,8 +92,8 @@ fn check_parameters(url: &str, known: &[&str]) -> Result<(), StoreError> {
         }
         // What is no name may be a part of a password.
         let message = match name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-            true => format!("the storage URL has the parameter {name}, which is not supported; remove it"),
-            false => "the storage URL has a parameter that is not supported; write ? in a password as %3F"
+            true => format!("the database URL has the parameter {name}, which is not supported; remove it"),
+            false => "the database URL has a parameter that is not supported; write ? in a password as %3F"
                 .to_owned(),
         };
         return Err(StoreError::new(StoreErrorKind::Setup, message));
@@ -107,7 +107,7 @@ fn check_password_characters(url: &str) -> Result<(), StoreError> {
     let address = rest.split_once('?').map_or(rest, |(address, _)| address);
     let path = address.split_once('/').map_or("", |(_, path)| path);
     if path.contains('@') || url.contains('#') {
-        let message = "the storage URL has an invalid character; write / in a password as %2F and # as %23";
+        let message = "the database URL has an invalid character; write / in a password as %2F and # as %23";
         return Err(StoreError::new(StoreErrorKind::Setup, message));
     }
     Ok(())
@@ -121,7 +121,7 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl Location {
-    /// Parses a storage URL.
+    /// Parses the URL of a database.
     pub(crate) fn parse(url: &str) -> Result<Location, StoreError> {
         let location = Location::parse_unchecked(url)?;
         if !matches!(location, Location::Sqlite(_)) {
@@ -142,7 +142,7 @@ impl Location {
             "mysql" | "mariadb" => mysql::connect_options(url).map(Location::MySql),
             kind => {
                 let message = format!(
-                    "storage of kind \"{kind}\" is not supported; write sqlite: and the path of a file, \
+                    "databases of kind \"{kind}\" are not supported; write sqlite: and the path of a file, \
                      or a postgres:// or mysql:// URL"
                 );
                 Err(StoreError::new(StoreErrorKind::Setup, message))
@@ -367,9 +367,9 @@ mod tests {
     #[test]
     fn wrong_urls_are_refused_in_one_sentence() {
         for (url, part) in [
-            ("oracle://x", "\"oracle\" is not supported"),
+            ("oracle://x", "\"oracle\" are not supported"),
             ("mysql://root@localhost", "names no database"),
-            ("postgres://h:notaport/x", "the storage URL is invalid"),
+            ("postgres://h:notaport/x", "the database URL is invalid"),
             ("mysql://ann@h/x?sslrootcert=ca.pem", "the parameter sslrootcert, which is not supported"),
             ("postgres://ann@h/x?ssl_mode=require", "the parameter ssl_mode, which is not supported"),
             ("postgres://ann:12?secret@h/x", "write ? in a password as %3F"),

@@ -67,12 +67,12 @@ fn wrong_addresses_are_refused_in_one_sentence() {
         ("sqlite:DIR/none/throng.db", "the directory DIR/none of the database does not exist"),
         ("sqlite:DIR", "DIR is a directory, not a database"),
         ("sqlite:DIR/text", "cannot use the database DIR/text: the file is not a database"),
-        ("sqlite:", "the storage URL \"sqlite:\" names no file; write sqlite: and the path of a file"),
-        ("sqlite::memory:", "the storage URL \"sqlite::memory:\" names no file"),
-        ("sqlite:DIR/x?mode=ro", "the storage URL \"sqlite:DIR/x?mode=ro\" has parameters"),
+        ("sqlite:", "the database URL \"sqlite:\" names no file; write sqlite: and the path of a file"),
+        ("sqlite::memory:", "the database URL \"sqlite::memory:\" names no file"),
+        ("sqlite:DIR/x?mode=ro", "the database URL \"sqlite:DIR/x?mode=ro\" has parameters"),
         (
             "oracle://host",
-            "storage of kind \"oracle\" is not supported; write sqlite: and the path of a file",
+            "databases of kind \"oracle\" are not supported; write sqlite: and the path of a file",
         ),
     ] {
         let (kind, text) = refused(&directory, url);

@@ -95,36 +95,36 @@ async fn read_database(
 ) -> Result<(), SourceError> {
     sqlx::any::install_default_drivers();
     let connected = AnyConnection::connect(url).await;
-    let mut line = connected.map_err(|error| database_error("the database of ejabberd", error))?;
-    let schema = read_schema(&mut line, domain).await?;
+    let mut conn = connected.map_err(|error| database_error("the database of ejabberd", error))?;
+    let schema = read_schema(&mut conn, domain).await?;
     for query in schema.queries() {
-        if !read_table(&mut line, &schema, &query, sender).await? {
+        if !read_table(&mut conn, &schema, &query, sender).await? {
             return Ok(());
         }
     }
     for (table, content) in UNSUPPORTED_TABLES {
         // Not every version has every table. Rows are not counted: an archive may have more of them than all other tables.
         let sql = format!("SELECT CAST(1 AS {}) FROM {table} LIMIT 1", schema.integer_type());
-        if let Ok(Some(_)) = sqlx::query(&sql).fetch_optional(&mut line).await {
+        if let Ok(Some(_)) = sqlx::query(&sql).fetch_optional(&mut conn).await {
             let reason = format!("{content} are not implemented");
             let _ = sender.send(Ok(SourceRecord::skipped(format!("table {table}"), reason)));
         }
     }
-    let _ = line.close().await;
+    let _ = conn.close().await;
     Ok(())
 }
 
 /// Finds out which columns there are.
-async fn read_schema(line: &mut AnyConnection, domain: Option<&str>) -> Result<EjabberdSchema, SourceError> {
-    let mysql = line.backend_name().eq_ignore_ascii_case("mysql");
-    if !has(line, "SELECT username FROM users WHERE 1 = 0").await {
+async fn read_schema(conn: &mut AnyConnection, domain: Option<&str>) -> Result<EjabberdSchema, SourceError> {
+    let mysql = conn.backend_name().eq_ignore_ascii_case("mysql");
+    if !has(conn, "SELECT username FROM users WHERE 1 = 0").await {
         return Err(SourceError::Format {
             place: "the database".to_owned(),
             expected: "a database of ejabberd",
             reason: "it has no table users with a column username that can be read".to_owned(),
         });
     }
-    let server_host = has(line, "SELECT server_host FROM users WHERE 1 = 0").await;
+    let server_host = has(conn, "SELECT server_host FROM users WHERE 1 = 0").await;
     if !server_host && domain.is_none() {
         return Err(SourceError::Format {
             place: "the database".to_owned(),
@@ -136,18 +136,18 @@ async fn read_schema(line: &mut AnyConnection, domain: Option<&str>) -> Result<E
         mysql,
         server_host,
         domain: domain.unwrap_or_default().to_owned(),
-        password_type: has(line, "SELECT type FROM users WHERE 1 = 0").await,
-        approved: has(line, "SELECT approved FROM rosterusers WHERE 1 = 0").await,
+        password_type: has(conn, "SELECT type FROM users WHERE 1 = 0").await,
+        approved: has(conn, "SELECT approved FROM rosterusers WHERE 1 = 0").await,
     })
 }
 
-async fn has(line: &mut AnyConnection, sql: &'static str) -> bool {
-    sqlx::query(sql).fetch_all(line).await.is_ok()
+async fn has(conn: &mut AnyConnection, sql: &'static str) -> bool {
+    sqlx::query(sql).fetch_all(conn).await.is_ok()
 }
 
 /// Reads the rows of a table and sends its records. False when nobody receives.
 async fn read_table(
-    line: &mut AnyConnection,
+    conn: &mut AnyConnection,
     schema: &EjabberdSchema,
     query: &TableQuery,
     sender: &SyncSender<Result<SourceRecord, SourceError>>,
@@ -155,7 +155,7 @@ async fn read_table(
     let mut reader = RowReader::new(schema, query.kind);
     let mut records = Vec::new();
     {
-        let mut rows = pin!(sqlx::query(&query.sql).fetch(line));
+        let mut rows = pin!(sqlx::query(&query.sql).fetch(conn));
         while let Some(row) = poll_fn(|cx| rows.as_mut().poll_next(cx)).await {
             let row: AnyRow = row.map_err(|error| database_error(query.table, error))?;
             reader.read(&row, &mut records).map_err(|error| database_error(query.table, error))?;

@@ -65,7 +65,7 @@ impl AccountProvider for JwtAccounts {
         let account = account.bare().to_jid();
         Box::pin(async move {
             if !self.settings.as_password {
-                return Err(ProviderError::not_supported(self.name(), "check passwords of"));
+                return Err(ProviderError::not_supported(self.name(), "check passwords"));
             }
             Ok(match self.account_of(account.domain(), &password).await? {
                 Some(found) if found == account => PasswordCheck::Valid(ProvidedAccount::default()),

@@ -324,7 +324,7 @@ impl AccountProvider for LdapAccounts {
         let account = account.bare().to_jid();
         Box::pin(async move {
             if !self.settings.set_password {
-                return Err(ProviderError::not_supported(self.name(), "change passwords of"));
+                return Err(ProviderError::not_supported(self.name(), "change passwords"));
             }
             check_new_password(&password)?;
             let change = async {

@@ -141,7 +141,8 @@ impl SqlAccounts {
         // An account without a password cannot log in.
         let text = columns.next().ok_or_else(|| invalid("has no columns"))?;
         let Some(text) = text.filter(|text| !is_locked(text)) else { return Ok(None) };
-        let hash = PasswordHash::parse(&text).ok_or_else(|| invalid("has a password of an unknown form"))?;
+        let hash = PasswordHash::parse(&text)
+            .ok_or_else(|| invalid("has a password hash whose form or cost is not supported"))?;
         let disabled = columns.next().flatten();
         let disabled =
             disabled.is_some_and(|value| !matches!(value.to_lowercase().as_str(), "" | "0" | "f" | "false"));
@@ -323,15 +324,16 @@ impl AccountProvider for SqlAccounts {
 
     fn create(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
         let statement = self.settings.create.as_ref();
-        self.change(statement, "create", account, Some(password), ProviderErrorKind::AlreadyExists)
+        self.change(statement, "create accounts", account, Some(password), ProviderErrorKind::AlreadyExists)
     }
 
     fn set_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
         let statement = self.settings.set_password.as_ref();
-        self.change(statement, "change passwords of", account, Some(password), ProviderErrorKind::NotFound)
+        self.change(statement, "change passwords", account, Some(password), ProviderErrorKind::NotFound)
     }
 
     fn remove(&self, account: JidRef<'_>) -> ProviderFuture<'_, ()> {
-        self.change(self.settings.remove.as_ref(), "remove", account, None, ProviderErrorKind::NotFound)
+        let statement = self.settings.remove.as_ref();
+        self.change(statement, "remove accounts", account, None, ProviderErrorKind::NotFound)
     }
 }

@@ -64,7 +64,7 @@ impl SqlStatement {
                 }
                 (None, '?' | '$' | ';') => {
                     return Err(format!(
-                        "the statement contains {c} outside of a text; parameters are written as :user"
+                        "the statement contains {c} outside of quotes; write one statement, with parameters such as :user"
                     ));
                 }
                 (None, _) => {}
@@ -73,7 +73,7 @@ impl SqlStatement {
             rest = after;
         }
         if quote.is_some() {
-            return Err("a text in the statement has no end".to_owned());
+            return Err("a quotation mark in the statement is not closed".to_owned());
         }
         statement.pieces.push(piece);
         let names = |parameter| matches!(parameter, &SqlParameter::User | &SqlParameter::Address);
@@ -131,12 +131,12 @@ mod tests {
         for (text, writes, part) in [
             ("SELECT p FROM t", false, "no :user"),
             ("SELECT p FROM t WHERE d = :domain", false, "no :user"),
-            ("SELECT p FROM t WHERE n = ?", false, "outside of a text"),
-            ("SELECT p FROM t WHERE n = :user; DROP TABLE t", false, "outside of a text"),
+            ("SELECT p FROM t WHERE n = ?", false, "outside of quotes"),
+            ("SELECT p FROM t WHERE n = :user; DROP TABLE t", false, "outside of quotes"),
             ("SELECT p FROM t WHERE n = :username", false, ":username"),
             ("SELECT p FROM t WHERE n = :user AND p = :password", false, ":password"),
             ("UPDATE t SET p = 1 WHERE n = :user", true, "no :password"),
-            ("SELECT ' FROM t WHERE n = :user", false, "no end"),
+            ("SELECT ' FROM t WHERE n = :user", false, "not closed"),
         ] {
             let error = SqlStatement::parse(text, writes).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -140,21 +140,21 @@ impl AccountProvider for MemoryAccounts {
 
     fn find(&self, account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {
         let account = account.bare().to_jid();
-        self.call(self.capabilities.lookup, "look up", |state| {
+        self.call(self.capabilities.lookup, "look up accounts", |state| {
             Ok(state.accounts.get(account.as_str()).map(MemoryAccount::provided))
         })
     }
 
     fn check_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, PasswordCheck> {
         let account = account.bare().to_jid();
-        self.call(self.capabilities.passwords, "check passwords of", |state| {
+        self.call(self.capabilities.passwords, "check passwords", |state| {
             let found = state.accounts.get(account.as_str()).filter(|found| found.password == password);
             Ok(found.map_or(PasswordCheck::Invalid, |found| PasswordCheck::Valid(found.provided())))
         })
     }
 
     fn check_token(&self, domain: &str, token: Secret) -> ProviderFuture<'_, TokenCheck> {
-        self.call(self.capabilities.tokens, "check tokens of", |state| {
+        self.call(self.capabilities.tokens, "check tokens", |state| {
             let named = token.expose_str().ok().and_then(|token| state.tokens.get(token));
             let named = named.filter(|jid| jid.domain() == domain);
             let found =
@@ -165,7 +165,7 @@ impl AccountProvider for MemoryAccounts {
 
     fn create(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
         let account = account.bare().to_jid();
-        self.call(self.capabilities.create, "create", |state| {
+        self.call(self.capabilities.create, "create accounts", |state| {
             check_new_password(&password).map_err(|error| error.kind)?;
             if state.accounts.contains_key(account.as_str()) {
                 return Err(ProviderErrorKind::AlreadyExists);
@@ -178,7 +178,7 @@ impl AccountProvider for MemoryAccounts {
 
     fn set_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
         let account = account.bare().to_jid();
-        self.call(self.capabilities.set_password, "change passwords of", |state| {
+        self.call(self.capabilities.set_password, "change passwords", |state| {
             check_new_password(&password).map_err(|error| error.kind)?;
             let found = state.accounts.get_mut(account.as_str()).ok_or(ProviderErrorKind::NotFound)?;
             *found = MemoryAccount {
@@ -193,7 +193,7 @@ impl AccountProvider for MemoryAccounts {
 
     fn remove(&self, account: JidRef<'_>) -> ProviderFuture<'_, ()> {
         let account = account.bare().to_jid();
-        self.call(self.capabilities.remove, "remove", |state| {
+        self.call(self.capabilities.remove, "remove accounts", |state| {
             state.accounts.remove(account.as_str()).map(drop).ok_or(ProviderErrorKind::NotFound)
         })
     }

@@ -179,9 +179,9 @@ impl ProviderError {
         ProviderError { kind, text: text.into() }
     }
 
-    /// The error of an operation that a provider does not have.
+    /// The error of an operation that a provider does not have, such as `create accounts`.
     pub fn not_supported(provider: &str, operation: &str) -> ProviderError {
-        let text = format!("accounts of this domain are kept by {provider}, which cannot {operation} them");
+        let text = format!("accounts of this domain are kept by {provider}, which cannot {operation}");
         ProviderError::new(ProviderErrorKind::NotSupported, text)
     }
 }
@@ -203,38 +203,38 @@ pub trait AccountProvider: Send + Sync {
     /// The account with this bare address, or `None`.
     fn find(&self, account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {
         let _ = account;
-        refuse(self.name(), "look up")
+        refuse(self.name(), "look up accounts")
     }
 
     /// Whether the password is that of the account. A disabled account is [`PasswordCheck::Valid`] with its right password
     /// where the provider distinguishes the two.
     fn check_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, PasswordCheck> {
         let _ = (account, password);
-        refuse(self.name(), "check passwords of")
+        refuse(self.name(), "check passwords")
     }
 
     /// The account that a bearer token (RFC 6750) authorises for this domain. A token for another domain is invalid.
     fn check_token(&self, domain: &str, token: Secret) -> ProviderFuture<'_, TokenCheck> {
         let _ = (domain, token);
-        refuse(self.name(), "check tokens of")
+        refuse(self.name(), "check tokens")
     }
 
     /// Creates an account. Fails with `AlreadyExists`.
     fn create(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
         let _ = (account, password);
-        refuse(self.name(), "create")
+        refuse(self.name(), "create accounts")
     }
 
     /// Replaces the password. Fails with `NotFound`.
     fn set_password(&self, account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, ()> {
         let _ = (account, password);
-        refuse(self.name(), "change passwords of")
+        refuse(self.name(), "change passwords")
     }
 
     /// Removes an account. Fails with `NotFound`.
     fn remove(&self, account: JidRef<'_>) -> ProviderFuture<'_, ()> {
         let _ = account;
-        refuse(self.name(), "remove")
+        refuse(self.name(), "remove accounts")
     }
 }
 

@@ -466,7 +466,7 @@ fn mistakes_in_account_providers_are_reported_with_their_fix() {
         ("[auth.ldap]\nurl = 'ldaps://a.org'\nbase_dn = 'dc=a'\nfilter = '(uid=romeo)'\n", "{user}"),
         ("[auth.sql]\nurl = 'sqlite:a'\n", "[auth.sql] find is missing"),
         ("[auth.sql]\nurl = 'sqlite:a'\nfind = 'SELECT a FROM b'\n", "no :user"),
-        ("[auth.sql]\nurl = 'oracle:a'\nfind = 'SELECT a FROM b WHERE c = :user'\n", "\"oracle\" is not"),
+        ("[auth.sql]\nurl = 'oracle:a'\nfind = 'SELECT a FROM b WHERE c = :user'\n", "\"oracle\" are not"),
         (
             "[auth.sql]\nurl = 'sqlite:a'\nfind = 'SELECT a FROM b WHERE c = :user'\n\
              set_password = 'UPDATE b SET a = :password WHERE c = :user'\n",

@@ -160,10 +160,10 @@ fn bind(args: &[Arg<'_>]) -> Result<MySqlArguments, sqlx::Error> {
 /// How to connect; `mysql://USER@HOST/DATABASE`.
 pub(crate) fn connect_options(url: &str) -> Result<MySqlConnectOptions, StoreError> {
     let options = MySqlConnectOptions::from_str(url).map_err(|error| {
-        StoreError::new(StoreErrorKind::Setup, "the storage URL is invalid").with_source(error)
+        StoreError::new(StoreErrorKind::Setup, "the database URL is invalid").with_source(error)
     })?;
     if options.get_database().is_none_or(str::is_empty) {
-        let message = "the storage URL names no database; write mysql://USER@HOST/DATABASE";
+        let message = "the database URL names no database; write mysql://USER@HOST/DATABASE";
         return Err(StoreError::new(StoreErrorKind::Setup, message));
     }
     Ok(options.pipes_as_concat(true).statement_cache_capacity(256).disable_statement_logging())

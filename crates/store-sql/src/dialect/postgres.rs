@@ -161,7 +161,7 @@ fn bind(args: &[Arg<'_>]) -> Result<PgArguments, sqlx::Error> {
 /// How to connect; `postgres://USER@HOST/DATABASE`.
 pub(crate) fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
     let options = PgConnectOptions::from_str(url).map_err(|error| {
-        StoreError::new(StoreErrorKind::Setup, "the storage URL is invalid").with_source(error)
+        StoreError::new(StoreErrorKind::Setup, "the database URL is invalid").with_source(error)
     })?;
     Ok(options
         .application_name("throng")

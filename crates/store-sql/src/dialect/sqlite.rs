@@ -65,11 +65,11 @@ pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.is_empty() || path.contains(":memory:") {
         return Err(setup(format!(
-            "the storage URL \"{url}\" names no file; write sqlite: and the path of a file"
+            "the database URL \"{url}\" names no file; write sqlite: and the path of a file"
         )));
     }
     if path.contains('?') {
-        return Err(setup(format!("the storage URL \"{url}\" has parameters, which are not supported")));
+        return Err(setup(format!("the database URL \"{url}\" has parameters, which are not supported")));
     }
     Ok(PathBuf::from(path))
 }

@@ -59,9 +59,9 @@ impl<'a> MnesiaRecord<'a> {
     /// The account of a key such as `{User, Server}`, which may have further elements.
     fn owner(&self, key: &str) -> Result<Jid, String> {
         let key = self.field(key).and_then(ErlangTerm::as_tuple).unwrap_or_default();
-        let [user, server, ..] = key else { return Err("its key is no account".to_owned()) };
+        let [user, server, ..] = key else { return Err("its key is not an account".to_owned()) };
         let (Some(user), Some(server)) = (user.to_text(), server.to_text()) else {
-            return Err("its key is no account".to_owned());
+            return Err("its key is not an account".to_owned());
         };
         let jid = Jid::from_parts(Some(&user), &server, None);
         jid.map_err(|error| format!("the address {user}@{server} is not valid: {error}"))

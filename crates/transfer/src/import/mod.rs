@@ -237,9 +237,8 @@ impl<'a> ImportRun<'a> {
 
     async fn finish(mut self) -> Result<ImportCounts, ImportError> {
         for (domain, accounts) in std::mem::take(&mut self.foreign_domains) {
-            let reason = format!(
-                "{accounts} accounts: the configuration has no such domain; add it to [server] hosts"
-            );
+            let reason =
+                format!("{accounts} accounts: the configuration has no such domain; add it to hosts");
             self.skip(domain, reason);
         }
         for (domain, accounts) in std::mem::take(&mut self.provided_domains) {

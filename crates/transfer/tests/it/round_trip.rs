@@ -58,7 +58,7 @@ fn the_examples_of_the_specification_are_imported() {
         reports,
         [
             "juliet@capulet.lit: PEP nodes are not implemented",
-            "verona.lit: 1 accounts: the configuration has no such domain; add it to [server] hosts",
+            "verona.lit: 1 accounts: the configuration has no such domain; add it to hosts",
         ]
     );
     assert!(accepts(&stores, "juliet@capulet.lit", "r0m30"));
