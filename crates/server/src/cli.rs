@@ -297,7 +297,7 @@ pub(crate) struct ImportArgs {
     /// Count, and list what cannot be taken, but write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Discard an import that was not finished, and start over.
+    /// Forget an import that was not finished. Accounts that it has created are not changed any more.
     #[arg(long)]
     pub(crate) restart: bool,
     /// Kind of the source.
