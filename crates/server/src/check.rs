@@ -151,7 +151,7 @@ async fn database(
                 format!("database       {shown}, schema {version}{}", migration(url, version, newest))
             }
             DatabaseState::Schema { version, .. } => format!("database       {shown}, schema {version}"),
-            DatabaseState::Missing | DatabaseState::JournalOnly => {
+            DatabaseState::Missing | DatabaseState::WalOnly => {
                 format!("database       {shown} is empty; its tables will be created")
             }
         });
@@ -169,7 +169,7 @@ async fn database(
             check_writable(folder)?;
             seen.notes.push(format!("database       {shown} will be created"));
         }
-        DatabaseState::JournalOnly => {
+        DatabaseState::WalOnly => {
             check_writable(&file)?;
             seen.notes.push(format!(
                 "database       {shown}, with a write-ahead log that the next start will recover"

@@ -7,7 +7,7 @@
 //!
 //! # Pitfalls
 //!
-//! The journal cannot be checkpointed beyond the read transaction, so it grows while the copy is written.
+//! The write-ahead log cannot be checkpointed beyond the read transaction, so it grows while the copy is written.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};

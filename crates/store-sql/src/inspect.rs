@@ -25,7 +25,7 @@ pub enum DatabaseState {
     /// There is no database; opening would create one.
     Missing,
     /// Everything visible is in the write-ahead log of a program that was killed or is running.
-    JournalOnly,
+    WalOnly,
     /// A database of this program. Opening would migrate it from its schema to the newest.
     Schema {
         /// Schema of the database.
@@ -54,7 +54,7 @@ pub async fn inspect(url: &str, password_file: Option<&Path>) -> Result<Database
     }
     let read = read_schema(&path).await;
     if has_wal(&path) && !matches!(&read, Ok((_, Some(_)))) {
-        return Ok(DatabaseState::JournalOnly);
+        return Ok(DatabaseState::WalOnly);
     }
     let about = |error| {
         let error = error::from_sqlx(error);

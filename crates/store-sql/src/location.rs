@@ -308,7 +308,7 @@ impl Location {
         }
     }
 
-    /// A connection for checkpoints of SQLite's journal. Servers write their own.
+    /// A connection for checkpoints of SQLite's write-ahead log. Servers write their own.
     pub(crate) fn checkpoint_pool(&self, options: &DatabaseOptions) -> Option<ConnectionPool> {
         let purpose = (PoolPurpose::Read, "checkpoint");
         self.path().map(|path| sqlite::pool(path, options, purpose, PoolLimits::at_most(1), 0))
