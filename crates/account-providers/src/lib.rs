@@ -23,8 +23,10 @@ pub mod ldap;
 pub mod limiter;
 pub mod metrics;
 pub mod password_cache;
+mod secret_file;
 pub mod sql;
 mod tls;
 
 pub use http_client::HttpUrl;
+pub use secret_file::read_secret_file;
 pub use tls::{TrustedRoots, client_config};

@@ -52,6 +52,11 @@ const PROGRESS_INTERVAL: u64 = 250;
 
 /// Imports accounts.
 pub(crate) fn import(args: ImportArgs) -> Result<()> {
+    if args.domain.is_some() && args.kind != ImportKind::EjabberdSql {
+        bail!(
+            "--domain names the domain of an SQL database of ejabberd; other imports take all domains that are in hosts"
+        );
+    }
     let config = NodeConfig::load(args.file.config.as_deref())?;
     let mut shown = absolute_path(&args.path);
     let mut source: Box<dyn TransferSource> = match args.kind {

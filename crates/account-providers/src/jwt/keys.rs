@@ -28,6 +28,7 @@ use tokio::sync::Semaphore;
 use super::signature::VerificationKey;
 use crate::http_client::{HttpUrl, ServiceClient};
 use crate::limiter::{RequestLimiter, RequestLimits};
+use crate::secret_file::read_secret_file;
 
 /// Shortest time between two requests for the keys, if the former has succeeded or keys are known.
 pub const MIN_REFRESH: Duration = Duration::from_secs(30);
@@ -45,7 +46,7 @@ const MAX_KEYS: usize = 100;
 pub enum KeySourceSettings {
     /// A PEM file with `PUBLIC KEY` sections, a JWK or a JWK set.
     File(PathBuf),
-    /// A file with the secret of HMAC, without the line end.
+    /// A file with the secret of HMAC.
     SecretFile(PathBuf),
     /// The URL of a JWK set.
     Url(HttpUrl),
@@ -93,15 +94,15 @@ impl KeySource {
                 .map(|keys| KeySource::Fixed(keys.into()))
                 .map_err(|error| format!("{}: {error}", path.display())),
             KeySourceSettings::SecretFile(path) => {
-                let secret = read(path)?;
+                let secret = read_secret_file(path)?;
                 // A public key is known to everybody (RFC 8725, section 2.1).
-                if secret.trim_ascii_start().starts_with(b"-----BEGIN") {
+                if secret.expose().trim_ascii_start().starts_with(b"-----BEGIN") {
                     return Err(format!(
                         "{} contains a PEM file, not a secret; set key_file",
                         path.display()
                     ));
                 }
-                let key = VerificationKey::hmac(secret.trim_ascii_end());
+                let key = VerificationKey::hmac(secret.expose());
                 key.map(|key| KeySource::Fixed([key].into()))
                     .map_err(|error| format!("{}: {error}", path.display()))
             }

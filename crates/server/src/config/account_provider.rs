@@ -11,7 +11,7 @@ use account_providers::jwt::{ClaimRules, JwtSettings, KeySourceSettings, UserCla
 use account_providers::ldap::{FilterTemplate, LdapEncryption, LdapServer};
 use account_providers::limiter::RequestLimits;
 use account_providers::sql::{NewPasswordHash, SqlStatement};
-use account_providers::{TrustedRoots, client_config};
+use account_providers::{TrustedRoots, client_config, read_secret_file};
 use base::Secret;
 use sasl::ScramHash;
 
@@ -118,20 +118,22 @@ const PROVIDERS: [&str; 5] = ["store", "http", "jwt", "ldap", "sql"];
 
 /// Reads `provider` and its section; missing ones are those of `otherwise`.
 pub(super) fn provider(section: &mut ConfigSection, otherwise: &ProviderConfig) -> ProviderConfig {
-    let written = PROVIDERS.iter().skip(1).find(|name| section.is_written(name)).copied();
+    let written: Vec<&str> =
+        PROVIDERS.iter().skip(1).filter(|name| section.is_written(name)).copied().collect();
     let chosen = section.choice("provider", &PROVIDERS).map(|at| PROVIDERS[at]);
-    if let Some(written) = written.filter(|written| chosen.is_some_and(|chosen| chosen != *written)) {
+    let chosen = chosen.or(written.first().copied());
+    for other in written.into_iter().filter(|name| chosen != Some(name)) {
         let fault = format!(
-            "{} has no effect, because provider is \"{}\"; remove one of them",
-            section.key_in_section(written),
+            "{} has no effect, because the provider is \"{}\"; remove one of them",
+            section.key_in_section(other),
             chosen.unwrap_or_default()
         );
-        section.fault(written, fault);
+        section.fault(other, fault);
     }
     // The sections are always read, so that their keys are known.
     let (http, jwt) = (section.section("http"), section.section("jwt"));
     let (ldap, sql) = (section.section("ldap"), section.section("sql"));
-    let read = match chosen.or(written) {
+    let read = match chosen {
         None => return otherwise.clone(),
         Some("http") => http_service(http).map(ProviderConfig::Http),
         Some("jwt") => identity_provider(jwt).map(ProviderConfig::Jwt),
@@ -362,13 +364,9 @@ fn foreign_table(mut section: ConfigSection) -> Option<SqlProviderConfig> {
     })
 }
 
-/// The content of a file with a secret, without the line end.
+/// The secret in a file.
 pub(crate) fn read_secret(path: &Path) -> anyhow::Result<Secret> {
-    use anyhow::Context as _;
-    let content = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let secret = content.trim_ascii_end();
-    anyhow::ensure!(!secret.is_empty(), "{} is empty; write the secret into it", path.display());
-    Ok(Secret::new(secret))
+    read_secret_file(path).map_err(anyhow::Error::msg)
 }
 
 /// TLS settings of a source, if it needs them.

@@ -456,6 +456,10 @@ fn mistakes_in_account_providers_are_reported_with_their_fix() {
         ("[auth]\nprovider = 'radius'\n", "store, http, jwt, ldap or sql"),
         ("[auth]\nprovider = 'http'\n", "[auth.http] url is missing"),
         ("[auth]\nprovider = 'store'\n[auth.http]\nurl = 'https://a.org'\n", "no effect"),
+        (
+            "[auth.http]\nurl = 'https://a.org'\n[auth.jwt]\nkey_file = 'a'\n",
+            "[auth] jwt has no effect, because the provider is \"http\"",
+        ),
         ("[auth.http]\nurl = 'http://auth.a.org'\n", "must begin with https://"),
         ("[auth.http]\nurl = 'https://a.org'\noperations = ['list']\n", "check_password, check_token"),
         ("[auth.http]\nurl = 'https://a.org'\ncache_second = 1\n", "cache_seconds"),
