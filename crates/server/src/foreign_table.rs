@@ -29,7 +29,8 @@ impl SqlForeignTable {
             true => refusal_code(error).map(|code| format!(", SQLSTATE or number {code}")),
             false => std::error::Error::source(error).map(|cause| format!(": {cause}")),
         };
-        ProviderError::new(kind, format!("{}: {error}{}", self.0.name(), cause.unwrap_or_default()))
+        let (database, message) = (self.0.name(), error.message());
+        ProviderError::new(kind, format!("{database}: {message}{}", cause.unwrap_or_default()))
     }
 }
 
