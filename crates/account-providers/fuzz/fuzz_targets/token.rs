@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(Value::Object(object)) = serde_json::from_slice(object.get(1..).unwrap_or_default()) {
         let _ = VerificationKey::from_jwk(&object);
         let rules = ClaimRules { without_audience: true, ..ClaimRules::default() };
-        if let Some(account) = rules.account(&object, "a.org", 1_800_000_000) {
+        if let Ok(account) = rules.account(&object, "a.org", 1_800_000_000) {
             assert_eq!(account.domain(), "a.org");
             assert!(account.local().is_some());
         }

@@ -37,26 +37,37 @@ pub struct ClaimRules {
 
 impl ClaimRules {
     /// The account of `domain` that the token authorises at `now`, in seconds since 1970.
-    pub fn account(&self, claims: &Map<String, Value>, domain: &str, now: u64) -> Option<Jid> {
+    ///
+    /// # Errors
+    /// The reason for the log, without the values of the claims.
+    pub fn account(&self, claims: &Map<String, Value>, domain: &str, now: u64) -> Result<Jid, &'static str> {
         let issuer = claims.get("iss").and_then(Value::as_str);
         if self.issuer.is_some() && issuer != self.issuer.as_deref() {
-            return None;
+            return Err("iss is not the configured issuer");
         }
-        self.is_for_us(claims.get("aud"), domain).then_some(())?;
+        if !self.is_for_us(claims.get("aud"), domain) {
+            return Err("aud names neither the domain nor one of the configured audiences");
+        }
         // Without an end, a token would be a password that cannot be changed.
-        let expires = seconds(claims.get("exp")?)?;
+        let expires = claims.get("exp").and_then(seconds).ok_or("exp is missing or not a number")?;
         if now >= expires.saturating_add(LEEWAY_SECONDS) {
-            return None;
+            return Err("the token has expired");
         }
         if let Some(begins) = claims.get("nbf") {
-            (now.saturating_add(LEEWAY_SECONDS) >= seconds(begins)?).then_some(())?;
+            let begins = seconds(begins).ok_or("nbf is not a number")?;
+            if now.saturating_add(LEEWAY_SECONDS) < begins {
+                return Err("the token is not valid yet");
+            }
         }
-        let user = claims.get(&self.user.0)?.as_str()?;
+        let user = claims.get(&self.user.0).and_then(Value::as_str);
+        let user = user.ok_or("the claim user_claim is missing or not a string")?;
         let jid = match user.contains('@') {
-            true => Jid::parse(user).ok()?,
-            false => Jid::from_parts(Some(user), domain, None).ok()?,
+            true => Jid::parse(user),
+            false => Jid::from_parts(Some(user), domain, None),
         };
-        (jid.domain() == domain && jid.local().is_some() && jid.as_ref().is_bare()).then_some(jid)
+        jid.ok()
+            .filter(|jid| jid.domain() == domain && jid.local().is_some() && jid.as_ref().is_bare())
+            .ok_or("the claim user_claim is not a user name, nor an address of the domain")
     }
 
     /// RFC 7519, section 4.1.3: a string, or an array of strings.
@@ -105,7 +116,7 @@ mod tests {
     }
 
     fn account(rules: &ClaimRules, claims: Value) -> Option<String> {
-        rules.account(claims.as_object().unwrap(), "example.net", NOW).map(|jid| jid.to_string())
+        rules.account(claims.as_object().unwrap(), "example.net", NOW).ok().map(|jid| jid.to_string())
     }
 
     #[test]

@@ -44,7 +44,18 @@ impl JwtAccounts {
         let Some(token) = token.expose_str().ok().and_then(CompactToken::parse) else { return Ok(None) };
         let keys = self.keys.keys(token.key_id.as_deref()).await?;
         let now = self.clock.unix_millis() / 1000;
-        Ok(token.verify(&keys).and_then(|claims| self.settings.claims.account(&claims, domain, now)))
+        let Some(claims) = token.verify(&keys) else {
+            tracing::debug!(domain, "no known key verifies the signature of a token");
+            return Ok(None);
+        };
+        match self.settings.claims.account(&claims, domain, now) {
+            Ok(account) => Ok(Some(account)),
+            // The identity provider has signed it, so the configuration may be wrong.
+            Err(reason) => {
+                tracing::info!(domain, reason, "a token with a valid signature was refused");
+                Ok(None)
+            }
+        }
     }
 }
 
