@@ -94,11 +94,6 @@ impl SourceElement {
         Some(self.attributes.remove(at).1)
     }
 
-    /// Removes a namespace declaration from the element, so that it takes the namespace of its surroundings.
-    pub fn remove_namespace(&mut self, ns: &str) {
-        self.attributes.retain(|(name, value)| name != "xmlns" || value != ns);
-    }
-
     /// The element as XML for a place where `ns` is the default namespace. `None` if that is not well-formed or beyond the
     /// limits of stored elements.
     pub fn to_xml(&self, ns: &str) -> Option<Vec<u8>> {
