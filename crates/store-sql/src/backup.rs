@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
-use store::{StoreError, StoreErrorKind};
+use store::StoreError;
 
-use crate::error;
+use crate::error::{self, setup};
 use crate::location::Location;
 
 /// Writes a copy of the database of a URL to a new file, readable by its owner only. Returns its size in bytes.
@@ -55,7 +55,7 @@ pub async fn backup(url: &str, target: &Path) -> Result<u64, StoreError> {
 }
 
 async fn write_copy(path: &Path, partial: &Path) -> Result<(), StoreError> {
-    let text = partial.to_str().ok_or_else(|| setup("the name of the file is not UTF-8".to_owned()))?;
+    let text = partial.to_str().ok_or_else(|| setup("the name of the file is not UTF-8"))?;
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(false)
@@ -84,8 +84,4 @@ fn partial_name(target: &Path) -> PathBuf {
     let mut name = OsString::from(target);
     name.push(".partial");
     PathBuf::from(name)
-}
-
-fn setup(message: String) -> StoreError {
-    StoreError::new(StoreErrorKind::Setup, message)
 }

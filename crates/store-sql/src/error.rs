@@ -44,6 +44,11 @@ pub(crate) fn clone_error(error: &StoreError) -> StoreError {
     StoreError::new(error.kind, error.to_string())
 }
 
+/// An error that the operator must repair, with one sentence.
+pub(crate) fn setup(message: impl Into<Box<str>>) -> StoreError {
+    StoreError::new(StoreErrorKind::Setup, message)
+}
+
 pub(crate) fn unavailable() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, "the database is closed")
 }

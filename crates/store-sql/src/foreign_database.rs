@@ -22,8 +22,8 @@ use store::{StoreError, StoreErrorKind};
 
 use crate::DatabaseOptions;
 use crate::context::SqlContext;
-use crate::dialect::{Arg, ConnectionPool, PoolLimits, SqlRow};
-use crate::error;
+use crate::dialect::{Arg, ConnectionPool, PoolLimits, PoolPurpose, SqlRow};
+use crate::error::{self, setup};
 use crate::location::{Encryption, Location};
 
 /// Options of a foreign database.
@@ -64,7 +64,7 @@ impl ForeignDatabase {
                 location.shown(),
                 location.encryption_parameters()
             );
-            return Err(StoreError::new(StoreErrorKind::Setup, message));
+            return Err(setup(message));
         }
         let database = DatabaseOptions {
             create: false,
@@ -76,7 +76,8 @@ impl ForeignDatabase {
             ..DatabaseOptions::default()
         };
         let limits = PoolLimits::at_most(options.connections);
-        let pool = location.foreign_pool(&database, limits, options.writes);
+        let purpose = if options.writes { PoolPurpose::Write } else { PoolPurpose::Read };
+        let pool = location.foreign_pool(&database, limits, purpose);
         let context = SqlContext::new(location.dialect(), clock);
         Ok(ForeignDatabase { location, pool, context })
     }

@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection, Row};
-use store::{StoreError, StoreErrorKind};
+use store::StoreError;
 
 use crate::context::SqlContext;
 use crate::dialect::{Dialect, PoolLimits, sqlite};
+use crate::error::{self, setup};
 use crate::location::Location;
-use crate::{DatabaseOptions, error, migrate};
+use crate::{DatabaseOptions, migrate};
 
 /// Result of an inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,8 +126,4 @@ async fn read_schema(path: &Path) -> Result<(Vec<String>, Option<u64>), sqlx::Er
     }
     conn.close().await?;
     Ok((tables, version))
-}
-
-fn setup(message: String) -> StoreError {
-    StoreError::new(StoreErrorKind::Setup, message)
 }

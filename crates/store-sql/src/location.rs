@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
-use store::{StoreError, StoreErrorKind};
+use store::StoreError;
 
 use crate::DatabaseOptions;
-use crate::dialect::sqlite::PoolPurpose;
-use crate::dialect::{ConnectionPool, Dialect, PoolLimits, mysql, postgres, sqlite};
+use crate::dialect::{ConnectionPool, Dialect, PoolLimits, PoolPurpose, mysql, postgres, sqlite};
+use crate::error::setup;
 
 /// Where a database is.
 pub(crate) enum Location {
@@ -96,7 +96,7 @@ fn check_parameters(url: &str, known: &[&str]) -> Result<(), StoreError> {
             false => "the database URL has a parameter that is not supported; write ? in a password as %3F"
                 .to_owned(),
         };
-        return Err(StoreError::new(StoreErrorKind::Setup, message));
+        return Err(setup(message));
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ fn check_password_characters(url: &str) -> Result<(), StoreError> {
     let path = address.split_once('/').map_or("", |(_, path)| path);
     if path.contains('@') || url.contains('#') {
         let message = "the database URL has an invalid character; write / in a password as %2F and # as %23";
-        return Err(StoreError::new(StoreErrorKind::Setup, message));
+        return Err(setup(message));
     }
     Ok(())
 }
@@ -145,7 +145,7 @@ impl Location {
                     "databases of kind \"{kind}\" are not supported; write sqlite: and the path of a file, \
                      or a postgres:// or mysql:// URL"
                 );
-                Err(StoreError::new(StoreErrorKind::Setup, message))
+                Err(setup(message))
             }
         }
     }
@@ -153,16 +153,13 @@ impl Location {
     /// Takes the password from a file. A line feed at its end is not part of it.
     pub(crate) fn with_password_file(self, file: Option<&Path>) -> Result<Location, StoreError> {
         let Some(file) = file else { return Ok(self) };
-        let setup = |message: String| StoreError::new(StoreErrorKind::Setup, message);
         let text = std::fs::read_to_string(file).map_err(|error| {
             setup(format!("cannot read the password of the database in {}", file.display()))
                 .with_source(error)
         })?;
         let password = text.trim_end_matches(['\r', '\n']);
         match self {
-            Location::Sqlite(_) => {
-                Err(setup("a database in a file has no password; remove password_file".to_owned()))
-            }
+            Location::Sqlite(_) => Err(setup("a database in a file has no password; remove password_file")),
             Location::Postgres(options) => Ok(Location::Postgres(options.password(password))),
             Location::MySql(options) => Ok(Location::MySql(options.password(password))),
         }
@@ -273,8 +270,8 @@ impl Location {
             Location::Sqlite(path) => {
                 sqlite::pool(path, options, (PoolPurpose::Write, name), limits, options.cache_bytes)
             }
-            Location::Postgres(connect) => postgres::pool(connect, options, name, limits, false),
-            Location::MySql(connect) => mysql::pool(connect, options, name, limits, false),
+            Location::Postgres(connect) => postgres::pool(connect, options, name, limits, PoolPurpose::Write),
+            Location::MySql(connect) => mysql::pool(connect, options, name, limits, PoolPurpose::Write),
         }
     }
 
@@ -289,8 +286,8 @@ impl Location {
             Location::Sqlite(path) => {
                 sqlite::pool(path, options, (PoolPurpose::Read, name), limits, options.cache_bytes)
             }
-            Location::Postgres(connect) => postgres::pool(connect, options, name, limits, true),
-            Location::MySql(connect) => mysql::pool(connect, options, name, limits, true),
+            Location::Postgres(connect) => postgres::pool(connect, options, name, limits, PoolPurpose::Read),
+            Location::MySql(connect) => mysql::pool(connect, options, name, limits, PoolPurpose::Read),
         }
     }
 
@@ -299,12 +296,12 @@ impl Location {
         &self,
         options: &DatabaseOptions,
         limits: PoolLimits,
-        writes: bool,
+        purpose: PoolPurpose,
     ) -> ConnectionPool {
         match self {
-            Location::Sqlite(path) => sqlite::foreign_pool(path, options, limits, writes),
-            Location::Postgres(connect) => postgres::pool(connect, options, "foreign", limits, !writes),
-            Location::MySql(connect) => mysql::pool(connect, options, "foreign", limits, !writes),
+            Location::Sqlite(path) => sqlite::foreign_pool(path, options, limits, purpose),
+            Location::Postgres(connect) => postgres::pool(connect, options, "foreign", limits, purpose),
+            Location::MySql(connect) => mysql::pool(connect, options, "foreign", limits, purpose),
         }
     }
 
@@ -326,6 +323,7 @@ impl Location {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::StoreErrorKind;
 
     #[test]
     fn messages_do_not_contain_the_password() {

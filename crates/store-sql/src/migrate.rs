@@ -8,9 +8,10 @@
 //!
 //! A database that is newer than the program is refused, since its schema is unknown.
 
-use store::{StoreError, StoreErrorKind};
+use store::StoreError;
 
 use crate::dialect::DbConnection;
+use crate::error::setup;
 
 /// One migration: the number of the schema that it makes, its name and its text.
 pub(crate) struct Migration {
@@ -89,14 +90,13 @@ pub(crate) async fn check_requirement(conn: &mut DbConnection, shown: &str) -> R
     let Some((sql, least, problem)) = conn.context.dialect.requirement() else { return Ok(()) };
     let row = conn.fetch_optional(sql, &[]).await?;
     if row.map_or(Ok(0), |row| row.number(0))? < least {
-        return Err(StoreError::new(StoreErrorKind::Setup, format!("{shown} {problem}")));
+        return Err(setup(format!("{shown} {problem}")));
     }
     Ok(())
 }
 
 /// The schema of the database; `None` for an empty one.
 pub(crate) async fn schema_version(conn: &mut DbConnection, shown: &str) -> Result<Option<u64>, StoreError> {
-    let setup = |message: String| StoreError::new(StoreErrorKind::Setup, message);
     let tables = conn.list_tables().await?;
     if tables.is_empty() {
         return Ok(None);

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::dialect::PoolPurpose;
+
 /// Options of a database.
 #[derive(Clone, Debug)]
 pub struct DatabaseOptions {
@@ -47,9 +49,12 @@ pub struct DatabaseOptions {
 }
 
 impl DatabaseOptions {
-    /// After this time a server ends a statement of a write: the writer does not wait for it any longer.
-    pub(crate) fn write_statement_timeout(&self) -> Duration {
-        self.statement_timeout.min(self.write_deadline.max(Duration::from_secs(1)))
+    /// After this time a server ends a statement: its caller does not wait for it any longer.
+    pub(crate) fn statement_timeout_of(&self, purpose: PoolPurpose) -> Duration {
+        match purpose {
+            PoolPurpose::Read => self.read_deadline,
+            PoolPurpose::Write => self.statement_timeout.min(self.write_deadline.max(Duration::from_secs(1))),
+        }
     }
 }
 

@@ -71,6 +71,15 @@ pub struct LdapSettings {
     pub limits: RequestLimits,
 }
 
+/// What a connection is bound as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LdapIdentity {
+    /// The service account.
+    Service,
+    /// The user of the last bind.
+    User,
+}
+
 /// Accounts of a directory.
 pub struct LdapAccounts {
     settings: LdapSettings,
@@ -128,11 +137,14 @@ impl LdapAccounts {
     /// Runs a request on a kept connection, or on another one if that was closed.
     async fn request(
         &self,
-        kept: &LeafMutex<Vec<LdapConnection>>,
-        service: bool,
+        identity: LdapIdentity,
         request: &LdapRequest<'_>,
     ) -> Result<(Vec<LdapEntry>, LdapResult), ProviderError> {
         let server = &self.settings.server;
+        let kept = match identity {
+            LdapIdentity::Service => &self.searching,
+            LdapIdentity::User => &self.checking,
+        };
         let pop = || kept.lock().pop();
         while let Some(mut connection) = pop() {
             match connection.request(server, request).await {
@@ -152,7 +164,9 @@ impl LdapAccounts {
         };
         // Boxed: handshakes are large and rare.
         let mut connection = Box::pin(LdapConnection::connect(server)).await?;
-        if service && let Some((name, password)) = &self.settings.bind {
+        if identity == LdapIdentity::Service
+            && let Some((name, password)) = &self.settings.bind
+        {
             let (_, result) =
                 connection.request(server, &LdapRequest::Bind { name, password }).await.map_err(failed)?;
             if result.code != SUCCESS {
@@ -199,7 +213,7 @@ impl LdapAccounts {
             size_limit: 2,
             time_limit: u32::try_from(seconds).unwrap_or(60),
         };
-        let (mut entries, result) = self.request(&self.searching, true, &request).await?;
+        let (mut entries, result) = self.request(LdapIdentity::Service, &request).await?;
         entries.retain(|entry| self.is_entry_of(entry, account));
         match (result.code, entries.len()) {
             (SUCCESS, 0) => Ok(None),
@@ -271,7 +285,7 @@ impl LdapAccounts {
         };
         let request = LdapRequest::Bind { name: &entry.name, password };
         let started = self.clock.now_micros();
-        let (_, result) = self.request(&self.checking, false, &request).await?;
+        let (_, result) = self.request(LdapIdentity::User, &request).await?;
         self.bind_times.lock().record(self.clock.now_micros().saturating_sub(started));
         match result.code {
             SUCCESS => Ok(PasswordCheck::Valid(self.account(&entry))),
@@ -332,7 +346,7 @@ impl AccountProvider for LdapAccounts {
                     || ProviderError::new(ProviderErrorKind::NotFound, format!("{account} does not exist"));
                 let entry = self.entry(&account).await?.ok_or_else(missing)?;
                 let request = LdapRequest::SetPassword { name: &entry.name, password: &password };
-                let (_, result) = self.request(&self.searching, true, &request).await?;
+                let (_, result) = self.request(LdapIdentity::Service, &request).await?;
                 match result.code {
                     SUCCESS => Ok(()),
                     NO_SUCH_OBJECT => Err(missing()),

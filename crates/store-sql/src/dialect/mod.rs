@@ -36,7 +36,7 @@ use crate::error;
 use crate::migrate::Migration;
 
 pub use pool::PoolStats;
-pub(crate) use pool::{ConnectionPool, PoolLimits};
+pub(crate) use pool::{ConnectionPool, PoolLimits, PoolPurpose};
 pub(crate) use row::SqlRow;
 pub(crate) use statements::{LiteralRows, RowStatement, RowsStatement, SizedStatement, placeholders};
 

@@ -18,8 +18,9 @@ use store::{StoreError, StoreErrorKind};
 use super::pool::RawConnectOptions;
 use super::server_statements::server_statements;
 use super::statements::push_hex;
-use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits, STALE_AFTER};
+use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits, PoolPurpose, STALE_AFTER};
 use crate::DatabaseOptions;
+use crate::error::setup;
 use crate::migrate::{MYSQL_MIGRATIONS, Migration};
 
 pub(crate) struct MySqlDialect;
@@ -159,12 +160,11 @@ fn bind(args: &[Arg<'_>]) -> Result<MySqlArguments, sqlx::Error> {
 
 /// How to connect; `mysql://USER@HOST/DATABASE`.
 pub(crate) fn connect_options(url: &str) -> Result<MySqlConnectOptions, StoreError> {
-    let options = MySqlConnectOptions::from_str(url).map_err(|error| {
-        StoreError::new(StoreErrorKind::Setup, "the database URL is invalid").with_source(error)
-    })?;
+    let options = MySqlConnectOptions::from_str(url)
+        .map_err(|error| setup("the database URL is invalid").with_source(error))?;
     if options.get_database().is_none_or(str::is_empty) {
         let message = "the database URL names no database; write mysql://USER@HOST/DATABASE";
-        return Err(StoreError::new(StoreErrorKind::Setup, message));
+        return Err(setup(message));
     }
     Ok(options.pipes_as_concat(true).statement_cache_capacity(256).disable_statement_logging())
 }
@@ -174,13 +174,16 @@ pub(crate) fn pool(
     options: &DatabaseOptions,
     name: &'static str,
     limits: PoolLimits,
-    reading: bool,
+    purpose: PoolPurpose,
 ) -> ConnectionPool {
-    let access = if reading { "ONLY" } else { "WRITE" };
+    let access = match purpose {
+        PoolPurpose::Read => "ONLY",
+        PoolPurpose::Write => "WRITE",
+    };
     // Both servers understand the timeout for locks. The one for a whole statement has different names; each server takes
     // the comment of the other for one, and MySQL limits statements that read only.
-    let limit = if reading { options.read_deadline } else { options.write_statement_timeout() };
-    let mut setup = format!(
+    let limit = options.statement_timeout_of(purpose);
+    let mut statements = format!(
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ {access}; \
          SET SESSION sql_mode = concat(@@sql_mode, ',STRICT_ALL_TABLES'), group_concat_max_len = 1073741824, \
          innodb_lock_wait_timeout = {} /*M!100101 , max_statement_time = {} */ /*!50708 , max_execution_time = {} */",
@@ -188,17 +191,17 @@ pub(crate) fn pool(
         limit.as_secs_f64().clamp(0.001, 3600.0),
         limit.as_millis().clamp(1, 3_600_000)
     );
-    if !reading {
+    if purpose == PoolPurpose::Write {
         // A transaction of a node that is gone must not hold its locks until the operating system notices. MySQL has this
         // limit for idle connections only; those that this program uses are tested before.
         let idle = options.statement_timeout.as_secs().clamp(1, 3600);
         let idle_connection = idle.max(2 * STALE_AFTER.as_secs());
-        setup += &format!(
+        statements += &format!(
             "; SET SESSION lock_wait_timeout = {idle} /*M!100301 , idle_transaction_timeout = {idle} */ \
              /*!50708 , wait_timeout = {idle_connection} */"
         );
     }
-    let connect = RawConnectOptions::MySql(Box::new(connect.clone()), setup);
+    let connect = RawConnectOptions::MySql(Box::new(connect.clone()), statements);
     ConnectionPool::new(connect, name, limits, options, Some(limit))
 }
 

@@ -102,6 +102,14 @@ impl RawConnection {
     }
 }
 
+/// Purpose of the connections of a pool.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PoolPurpose {
+    Write,
+    /// They refuse to write.
+    Read,
+}
+
 /// Numbers of connections of a pool.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolLimits {

@@ -25,8 +25,9 @@ use store::{StoreError, StoreErrorKind};
 use super::pool::RawConnectOptions;
 use super::server_statements::server_statements;
 use super::statements::{number_placeholders, push_hex};
-use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits};
+use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits, PoolPurpose};
 use crate::DatabaseOptions;
+use crate::error::setup;
 use crate::migrate::{Migration, POSTGRES_MIGRATIONS};
 
 pub(crate) struct PostgresDialect;
@@ -160,9 +161,8 @@ fn bind(args: &[Arg<'_>]) -> Result<PgArguments, sqlx::Error> {
 
 /// How to connect; `postgres://USER@HOST/DATABASE`.
 pub(crate) fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError> {
-    let options = PgConnectOptions::from_str(url).map_err(|error| {
-        StoreError::new(StoreErrorKind::Setup, "the database URL is invalid").with_source(error)
-    })?;
+    let options = PgConnectOptions::from_str(url)
+        .map_err(|error| setup("the database URL is invalid").with_source(error))?;
     Ok(options
         .application_name("throng")
         // All statements of this crate in all their lengths.
@@ -175,23 +175,24 @@ pub(crate) fn pool(
     options: &DatabaseOptions,
     name: &'static str,
     limits: PoolLimits,
-    reading: bool,
+    purpose: PoolPurpose,
 ) -> ConnectionPool {
     // In both cases a statement that nobody waits for any more must end.
-    let limit = if reading { options.read_deadline } else { options.write_statement_timeout() };
-    let mut setup = format!(
+    let limit = options.statement_timeout_of(purpose);
+    let mut statements = format!(
         "SET default_transaction_isolation = 'read committed'; SET standard_conforming_strings = on; \
          SET client_encoding = 'UTF8'; SET statement_timeout = {}",
         limit.as_millis().min(i32::MAX as u128)
     );
-    if reading {
-        setup += "; SET default_transaction_read_only = on";
+    if purpose == PoolPurpose::Read {
+        statements += "; SET default_transaction_read_only = on";
     } else {
         // A transaction of a node that is gone must not hold its locks until the operating system notices.
         let idle = options.statement_timeout.as_millis().min(i32::MAX as u128);
-        setup += &format!("; SET idle_in_transaction_session_timeout = {idle}; SET synchronous_commit = on");
+        statements +=
+            &format!("; SET idle_in_transaction_session_timeout = {idle}; SET synchronous_commit = on");
     }
-    let connect = RawConnectOptions::Postgres(Box::new(connect.clone()), setup);
+    let connect = RawConnectOptions::Postgres(Box::new(connect.clone()), statements);
     ConnectionPool::new(connect, name, limits, options, Some(limit))
 }
 

@@ -16,8 +16,9 @@ use sqlx::{Arguments, ConnectOptions};
 use store::{StoreError, StoreErrorKind};
 
 use super::pool::RawConnectOptions;
-use super::{Arg, ConnectionPool, Dialect, PoolLimits, StepBudget};
+use super::{Arg, ConnectionPool, Dialect, PoolLimits, PoolPurpose, StepBudget};
 use crate::DatabaseOptions;
+use crate::error::setup;
 use crate::migrate::{Migration, SQLITE_MIGRATIONS};
 
 /// Rows that the connection's thread may buffer ahead of their reader, so that it is not woken for each.
@@ -51,16 +52,8 @@ impl Dialect for SqliteDialect {
     }
 }
 
-/// Purpose of a connection.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PoolPurpose {
-    Write,
-    Read,
-}
-
 /// The path in `sqlite:PATH`, `sqlite://PATH` or `sqlite:///PATH`, without parameters.
 pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
-    let setup = |message: String| StoreError::new(StoreErrorKind::Setup, message);
     let path = url.strip_prefix("sqlite:").unwrap_or(url);
     let path = path.strip_prefix("//").unwrap_or(path);
     if path.is_empty() || path.contains(":memory:") {
@@ -78,7 +71,6 @@ pub(crate) fn path(url: &str) -> Result<PathBuf, StoreError> {
 /// set.
 pub(crate) fn ensure_usable(path: &Path, create: bool) -> Result<(), StoreError> {
     let shown = path.display();
-    let setup = |message: String| StoreError::new(StoreErrorKind::Setup, message);
     // A failed start leaves an empty file.
     let is_there = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
     if !create && !is_there {
@@ -145,7 +137,7 @@ pub(crate) fn foreign_pool(
     path: &Path,
     options: &DatabaseOptions,
     limits: PoolLimits,
-    writes: bool,
+    purpose: PoolPurpose,
 ) -> ConnectionPool {
     let mut connect = SqliteConnectOptions::new()
         .filename(path)
@@ -153,7 +145,7 @@ pub(crate) fn foreign_pool(
         .busy_timeout(options.busy_timeout)
         .row_buffer_size(ROW_BUFFER_SIZE)
         .disable_statement_logging();
-    if !writes {
+    if purpose == PoolPurpose::Read {
         connect = connect.pragma("query_only", "1");
     }
     ConnectionPool::new(RawConnectOptions::Sqlite(Box::new(connect)), "foreign", limits, options, None)
