@@ -19,7 +19,7 @@ use feature_api::feature::{Feature, FeatureOptions};
 use features::{blocking, offline, private_storage, rfc6121, vcard};
 use sasl::{Credentials, Mechanism, ScramHash};
 use store::{AccountKvLimits, Quota, Stores};
-use store_sql::DatabaseState;
+use store_sql::{DatabaseState, Encryption};
 use throng_core::NodeLimits;
 use throng_core::account_provider::{external_credentials, is_external};
 use transfer::ejabberd::EjabberdDump;
@@ -64,7 +64,7 @@ pub(crate) fn import(args: ImportArgs) -> Result<()> {
         ImportKind::Ejabberd => Box::new(EjabberdDump::open(&args.path)?),
         ImportKind::EjabberdSql => {
             let url = database_url(&args.path)?;
-            shown = without_password(&url).to_owned();
+            shown = check_source_database(&url)?;
             Box::new(EjabberdDatabase::open(&url, args.domain.as_deref())?)
         }
         ImportKind::Xep0227 => Box::new(ServerDataSource::open(&args.path)?),
@@ -80,15 +80,18 @@ fn database_url(path: &Path) -> Result<String> {
     path.to_str().map(str::to_owned).context("the URL is not UTF-8")
 }
 
-/// The part of a URL between its user and password and its parameters, of which one may be a password, too.
-fn without_password(url: &str) -> &str {
-    let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
-    match address.rsplit_once('@') {
-        Some((_, address)) => address,
-        // The `?` may be a part of a password.
-        None if parameters.contains('@') => address.split(':').next().unwrap_or_default(),
-        None => address,
+/// The database of a URL in messages, without its password. A misspelt `sslmode` would leave the connection unencrypted, so
+/// parameters without an effect are refused.
+fn check_source_database(url: &str) -> Result<String> {
+    let shown = store_sql::database_name(url).map_err(|error| anyhow!("{error}"))?;
+    let (encryption, parameters) = store_sql::encryption(url).map_err(|error| anyhow!("{error}"))?;
+    if !matches!(encryption, Encryption::Local | Encryption::Verified) {
+        output::error(&format!(
+            "warning: connections to {shown} may be unencrypted or intercepted, and keys of accounts pass there; add \
+             {parameters} to the URL"
+        ));
     }
+    Ok(shown)
 }
 
 async fn run_import(
@@ -519,16 +522,19 @@ mod tests {
     }
 
     #[test]
-    fn a_password_of_a_url_is_not_shown() {
-        assert_eq!(without_password("postgres://user:p@ss@host/db"), "host/db");
-        assert_eq!(without_password("sqlite:file.db"), "sqlite:file.db");
-        for secret in [
-            "postgres:///db?user=u&password=s3cret",
-            "postgres://u@h/db?password=s3cret&sslmode=disable",
-            "postgres:///db?user=u&password=p@s3cret",
-            "postgres://u:s3cret?x@h/db",
+    fn a_password_of_a_url_is_not_shown_and_parameters_have_an_effect() {
+        let shown = check_source_database("postgres://user:secret@host/db").unwrap();
+        assert_eq!(shown, "the PostgreSQL database db at host:5432");
+        for url in [
+            "postgres://user:secret@host/db?ssl_mode=require",
+            "postgre://user:secret@host/db",
+            "postgres:///db?user=u&password=secret",
+            "postgres://u@h/db?password=secret&sslmode=disable",
+            "postgres:///db?user=u&password=p@secret",
+            "postgres://u:secret?x@h/db",
         ] {
-            assert!(!without_password(secret).contains("s3cret"), "{secret}");
+            let shown = check_source_database(url).unwrap_or_else(|error| error.to_string());
+            assert!(!shown.contains("secret"), "{shown}");
         }
     }
 
