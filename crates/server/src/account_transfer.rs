@@ -245,7 +245,7 @@ fn print_counts(counts: &ImportCounts, dry_run: bool) {
         output::line(&format!("{count:>12} {what}"));
     }
     let skipped = counts.skipped;
-    output::line(&format!("{skipped:>12} reports of data that cannot be taken"));
+    output::line(&format!("{skipped:>12} reports of skipped data"));
     if let Some(advice) = mechanism_advice(counts) {
         output::line(&advice);
     }
@@ -473,7 +473,7 @@ fn one_line(text: &str) -> String {
 impl ImportObserver for TerminalProgress {
     fn skipped(&mut self, skipped: &SkippedData) {
         self.clear();
-        output::error(&one_line(&format!("not taken: {}: {}", skipped.place, skipped.reason)));
+        output::error(&one_line(&format!("skipped: {}: {}", skipped.place, skipped.reason)));
     }
 
     fn progress(&mut self, counts: &ImportCounts, pass: u8, position: Option<(u64, u64)>) {
@@ -542,8 +542,8 @@ mod tests {
     fn a_report_is_one_line_without_control_characters() {
         assert_eq!(one_line("romeo"), "romeo");
         assert_eq!(
-            one_line("a\nnot taken: b\x1b[2J\u{9b}2J\r"),
-            "a\u{fffd}not taken: b\u{fffd}[2J\u{fffd}2J\u{fffd}"
+            one_line("a\nskipped: b\x1b[2J\u{9b}2J\r"),
+            "a\u{fffd}skipped: b\u{fffd}[2J\u{fffd}2J\u{fffd}"
         );
     }
 

@@ -294,7 +294,7 @@ pub(crate) struct ImportArgs {
     /// Create the database if it does not exist.
     #[arg(long)]
     pub(crate) create: bool,
-    /// Count, and list what cannot be taken, but write nothing.
+    /// Count, and list what will be skipped, but write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Forget an import that was not finished. Accounts that it has created are not changed any more.

@@ -1,4 +1,4 @@
-//! What a source yields: small parts of accounts, and reports of data that cannot be taken.
+//! What a source yields: small parts of accounts, and reports of skipped data.
 //!
 //! # Pitfalls
 //!
@@ -98,7 +98,7 @@ impl AccountItem {
     }
 }
 
-/// Data that cannot be taken.
+/// Data that cannot be imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedData {
     /// Where it is: an account, a file, a table.
@@ -117,7 +117,7 @@ pub enum SourceRecord {
         /// The part.
         item: AccountItem,
     },
-    /// Data that cannot be taken.
+    /// Data that cannot be imported.
     Skipped(SkippedData),
 }
 

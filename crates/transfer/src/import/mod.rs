@@ -37,7 +37,7 @@ pub use limits::AccountLimits;
 /// Owners whose ids or sizes are remembered.
 const REMEMBERED_OWNERS: usize = 100_000;
 
-/// Domains of accounts that are not taken, by name. Further ones are counted together.
+/// Domains of accounts that are skipped, by name. Further ones are counted together.
 const REPORTED_DOMAINS: usize = 1_000;
 
 /// Calls of the store in flight; fewer than any of its queues admits.
@@ -67,7 +67,7 @@ pub struct ImportDomain {
     /// Its name.
     pub name: String,
     /// Credentials of accounts whose passwords are not in the store but checked by a provider; the passwords and keys of the
-    /// source are not taken then. `None` if the store has the passwords.
+    /// source are skipped then. `None` if the store has the passwords.
     ///
     /// They must differ from those of a first login, so that a continued import can tell its own accounts.
     pub external_credentials: Option<Arc<[u8]>>,
@@ -116,7 +116,7 @@ pub struct ImportCounts {
     pub offline: u64,
     /// Times of the last activity.
     pub last_activities: u64,
-    /// Reports of data that cannot be taken.
+    /// Reports of skipped data.
     pub skipped: u64,
     /// Whether it continued an interrupted import; the data before the checkpoint are not counted then.
     pub continued: bool,
@@ -124,7 +124,7 @@ pub struct ImportCounts {
 
 /// Observes an import.
 pub trait ImportObserver {
-    /// Data cannot be taken.
+    /// Data are skipped.
     fn skipped(&mut self, skipped: &SkippedData);
 
     /// A batch is done. `position` is that of the source in its current pass.
@@ -213,7 +213,7 @@ struct ImportRun<'a> {
     resumed: bool,
     /// Accounts in domains that the server does not serve.
     foreign_domains: BTreeMap<String, u64>,
-    /// Accounts whose passwords were not taken, in domains with a provider.
+    /// Accounts whose passwords were skipped, in domains with a provider.
     provided_domains: BTreeMap<String, u64>,
     /// Records of accounts that do not exist.
     orphans: u64,
