@@ -32,11 +32,11 @@ pub(crate) fn secret(what: &str) -> Result<String> {
         typed
     } else {
         let mut line = String::new();
-        stdin.lock().read_line(&mut line).context("cannot read the password from standard input")?;
+        stdin.lock().read_line(&mut line).context("cannot read standard input")?;
         line.trim_end_matches(['\r', '\n']).to_owned()
     };
     if typed.is_empty() {
-        bail!("no password was given; write it as one line to standard input");
+        bail!("the input is empty; write one line to standard input");
     }
     Ok(typed)
 }
@@ -85,7 +85,7 @@ fn read_line(keys: &mut impl Read) -> Result<String> {
             b'\r' | b'\n' => break,
             // Ctrl-C and Ctrl-\.
             0x03 | 0x1c => bail!("interrupted; nothing was changed"),
-            0x04 if typed.is_empty() => bail!("no password was given; nothing was changed"),
+            0x04 if typed.is_empty() => bail!("the input is empty; nothing was changed"),
             0x04 => break,
             // Ctrl-U.
             0x15 => typed.clear(),
