@@ -327,7 +327,7 @@ pub(crate) struct ExportArgs {
 pub(crate) struct BackupArgs {
     #[command(flatten)]
     pub(crate) file: ConfigArg,
-    /// The file to create. With [auth] url, accounts are in a second one, FILE.auth.
+    /// The file to create. With a separate auth database, accounts are in a second one, FILE.auth.
     #[arg(value_name = "FILE")]
     pub(crate) path: PathBuf,
 }
