@@ -255,6 +255,35 @@ async fn a_row_of_another_name_is_ignored() {
 }
 
 #[tokio::test]
+async fn a_change_concerns_one_row_even_if_the_table_has_no_unique_key() {
+    let source = TableSource::new();
+    let jose = Jid::parse("jose@example.net").unwrap();
+    source.put(&jose, "0rchard").await;
+    let before = source.table.rows.lock().clone();
+    let row = |name: &str| vec![Some("!".to_owned()), None, Some(name.to_owned())];
+    let set = || source.provider.set_password(jose.as_ref(), Secret::from("m0nument"));
+    // What a statement for `jose` changes in a database that compares without accents.
+    *source.table.instead.lock() = Some(vec![row("jos\u{e9}"), row("jose")]);
+    assert_eq!(set().await.unwrap_err().kind, ProviderErrorKind::InvalidResponse);
+    let removed = source.provider.remove(jose.as_ref()).await;
+    assert_eq!(removed.unwrap_err().kind, ProviderErrorKind::InvalidResponse);
+    *source.table.instead.lock() = Some(vec![row("jos\u{e9}")]);
+    assert_eq!(set().await.unwrap_err().kind, ProviderErrorKind::NotFound);
+    assert_eq!(*source.table.rows.lock(), before);
+    *source.table.instead.lock() = Some(vec![row("jose")]);
+    set().await.unwrap();
+    assert_ne!(*source.table.rows.lock(), before);
+    // The database would insert a second row.
+    source.table.rows.lock().clear();
+    for name in ["jose", "jos\u{e9}"] {
+        *source.table.instead.lock() = Some(vec![row(name)]);
+        let created = source.provider.create(jose.as_ref(), Secret::from("0rchard")).await;
+        assert_eq!(created.unwrap_err().kind, ProviderErrorKind::AlreadyExists);
+    }
+    assert!(source.table.rows.lock().is_empty());
+}
+
+#[tokio::test]
 async fn scram_keys_of_the_column_are_provided_where_that_is_declared() {
     let declared = SqlSettings { scram: Some(sasl::ScramHash::Sha256), create: None, ..settings() };
     let source = TableSource::with(declared, Arc::new(InlineSpawner));

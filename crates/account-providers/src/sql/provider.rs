@@ -14,7 +14,8 @@
 //! first keys that were read, so an account with others is recognisable.
 //!
 //! Some databases, such as MySQL by default, compare texts without case, accents and trailing spaces. There the password of
-//! `jose` would also log in to the account `josé`, unless the third column is selected.
+//! `jose` would also log in to the account `josé`, unless the third column is selected. Their statements that write compare in
+//! the same way: without a unique key, one for `jose` would change the row of `josé`, and an insertion would be a second row.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,17 +120,32 @@ impl SqlAccounts {
         }
     }
 
+    /// The rows that the database finds for the account, those of other names included.
+    async fn rows(&self, account: &Jid) -> Result<Vec<ForeignRow>, ProviderError> {
+        let statement = &self.settings.find;
+        self.table.rows(statement, values(statement, account, None)).await
+    }
+
     /// The row of the account.
     async fn row(&self, account: &Jid) -> Result<Option<ForeignRow>, ProviderError> {
-        let statement = &self.settings.find;
-        let mut rows = self.table.rows(statement, values(statement, account, None)).await?;
-        rows.retain(|row| match row.get(2) {
-            None => true,
-            Some(name) => name.as_deref().is_some_and(|name| is_name_of(name, account)),
-        });
+        let mut rows = self.rows(account).await?;
+        rows.retain(|row| is_row_of(row, account));
         match (rows.pop(), rows.len()) {
             (row, 0) => Ok(row),
             _ => Err(invalid_row(account, "is not the only one")),
+        }
+    }
+
+    /// Whether a change would concern the account and no other: the condition of a statement that writes finds what that of
+    /// the look-up finds, whatever the names are.
+    async fn may_change(&self, account: &Jid, none: ProviderErrorKind) -> Result<bool, ProviderError> {
+        let rows = self.rows(account).await?;
+        match rows.as_slice() {
+            // The table may have no unique key.
+            rows if none == ProviderErrorKind::AlreadyExists => Ok(rows.is_empty()),
+            rows if !rows.iter().any(|row| is_row_of(row, account)) => Ok(false),
+            [_] => Ok(true),
+            _ => Err(invalid_row(account, "is not the only one that the database finds")),
         }
     }
 
@@ -237,8 +253,7 @@ impl SqlAccounts {
         Box::pin(async move {
             let _change = self.cache.begin_change(account.as_ref());
             let write = async {
-                // The condition of the statement may find a row of another name, too.
-                if none == ProviderErrorKind::NotFound && self.row(&account).await?.is_none() {
+                if !self.may_change(&account, none).await? {
                     return Ok(0);
                 }
                 self.write(&statement, &account, password).await
@@ -251,9 +266,10 @@ impl SqlAccounts {
     }
 }
 
-/// Whether a user name or an address in a row is that of the account.
-fn is_name_of(name: &str, account: &Jid) -> bool {
-    named_account(name, account.domain()).is_some_and(|named| named == *account)
+/// Whether the user name or the address in a row, if it has one, is that of the account.
+fn is_row_of(row: &ForeignRow, account: &Jid) -> bool {
+    let is_own = |name: &str| named_account(name, account.domain()).is_some_and(|named| named == *account);
+    row.get(2).is_none_or(|name| name.as_deref().is_some_and(is_own))
 }
 
 /// Whether no password is right, as Django (`!`) and Unix (`!`, `*`) write it.
