@@ -377,6 +377,28 @@ async fn a_missing_account_is_answered_as_late_as_a_wrong_password() {
 }
 
 #[tokio::test]
+async fn the_resolution_of_the_timer_does_not_reveal_which_accounts_exist() {
+    let source = DirectorySource::new(0);
+    source.add(&romeo(), "0rchard");
+    let provider = LdapAccounts::new(source.settings(0), Arc::new(base::SystemClock::new()));
+    let time = async |name: &str| {
+        let account = Jid::from_parts(Some(name), "example.net", None).unwrap();
+        let begun = tokio::time::Instant::now();
+        provider.check_password(account.as_ref(), Secret::from("wrong")).await.unwrap();
+        begun.elapsed()
+    };
+    let (mut existing, mut missing) = (Vec::new(), Vec::new());
+    for _ in 0..101 {
+        existing.push(time("romeo").await);
+        missing.push(time("nobody").await);
+    }
+    existing.sort_unstable();
+    missing.sort_unstable();
+    // Each is two requests and one wait for the timer.
+    assert!(existing[50] * 3 > missing[50] * 2, "{:?} and {:?}", existing[50], missing[50]);
+}
+
+#[tokio::test]
 async fn two_entries_for_one_account_are_an_error() {
     let source = DirectorySource::new(0);
     source.add(&romeo(), "0rchard");

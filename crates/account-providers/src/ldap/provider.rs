@@ -12,7 +12,8 @@
 //! as the service account may read it, or `jose` could log in as `josé`, `jösé` and so on, each an account of its own.
 //!
 //! Without an entry there is no bind, whose time would tell a missing account from a wrong password. The answer waits as long
-//! as one of the last binds took.
+//! as one of the last binds took. A timer rounds up to a millisecond, which is longer than many binds take, so the answer to a
+//! wrong password waits for a timer, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -293,7 +294,10 @@ impl LdapAccounts {
             | INAPPROPRIATE_AUTHENTICATION
             | NO_SUCH_OBJECT
             | INSUFFICIENT_ACCESS_RIGHTS
-            | UNWILLING_TO_PERFORM => Ok(PasswordCheck::Invalid),
+            | UNWILLING_TO_PERFORM => {
+                tokio::time::sleep(Duration::ZERO).await;
+                Ok(PasswordCheck::Invalid)
+            }
             _ => Err(self.refused("a bind", &result)),
         }
     }
