@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use access::login::LoginRecord;
 use access::login_throttle::{LoginLimit, login_throttle};
 use access::provided_accounts;
 use access::session_log::session_log;
@@ -29,7 +30,7 @@ use throng_core::server_error::ServerError;
 use super::sessions::{ConsoleSession, SecretHash, hash_secret};
 use crate::{Api, Problem, RequestPeer};
 
-/// Passwords that are compared at a time; each costs milliseconds of CPU time.
+/// Passwords that are compared with stored keys at a time; each costs milliseconds of CPU time.
 const MAX_CONCURRENT: usize = 8;
 /// Maximum length of an address or a password in bytes.
 const MAX_FIELD_BYTES: usize = 3_071;
@@ -88,25 +89,22 @@ pub(crate) async fn sign_in(
     };
     let attempt = login_throttle(node).keys(peer.address, claimed, false);
     login_throttle(node).check(&node.limits(), node.seconds(), &attempt).map_err(limited)?;
-    let limiter = &api.auth.sign_in_limiter;
-    let Some(permit) = limiter.try_acquire() else {
-        return Err(Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "resource-constraint",
-            "too many concurrent sign-ins; try again",
-        ));
-    };
-    let CheckedPassword { found, keys, valid } = match jid.as_ref().and_then(|jid| provided_account(api, jid))
-    {
-        Some((host, jid)) => check_with_provider(api, host, jid, password).await?,
+    let checked = match jid.as_ref().and_then(|jid| provided_account(api, jid)) {
+        Some((host, jid)) => check_with_provider(host, jid, password).await?,
         None => check_with_store(api, jid.as_ref(), password).await?,
     };
-    drop(permit);
+    let valid = !matches!(checked, CheckedPassword::Wrong);
     // Of parallel attempts only as many as the limit allows are answered.
     login_throttle(node)
         .check_and_record(&node.limits(), node.seconds(), &attempt, valid)
         .map_err(limited)?;
-    let Some((jid, found)) = jid.as_ref().zip(found).filter(|_| valid) else {
+    // Not before: that the record is read or written would tell which of the other attempts was right.
+    let found = match checked {
+        CheckedPassword::Wrong => None,
+        CheckedPassword::Stored(found) => Some(found),
+        CheckedPassword::Provided(record) => load_registered(api, *record).await?,
+    };
+    let Some((jid, found)) = jid.as_ref().zip(found) else {
         audit(api, peer, jid.as_ref(), "not-authorized");
         return Err(bad_credentials());
     };
@@ -118,16 +116,22 @@ pub(crate) async fn sign_in(
         return Err(Problem::forbidden(reason));
     }
     audit(api, peer, Some(jid), "done");
-    Ok(api.auth.sessions.create(jid.clone(), keys, node.clock.now()))
+    Ok(api.auth.sessions.create(jid.clone(), hash_credentials(&found), node.clock.now()))
 }
 
 /// Result of checking a password.
-struct CheckedPassword {
-    /// The account, if it exists.
-    found: Option<AccountSecrets>,
-    /// Hash of its credentials, by which a later change is noticed.
-    keys: SecretHash,
-    valid: bool,
+enum CheckedPassword {
+    /// It is wrong, or there is no such account.
+    Wrong,
+    /// It is that of this account.
+    Stored(AccountSecrets),
+    /// A provider accepts it; the account in the store is not read yet.
+    Provided(Box<LoginRecord>),
+}
+
+/// Hash by which a later change of the password is noticed. The credentials of a provider's account may stay the same.
+fn hash_credentials(account: &AccountSecrets) -> SecretHash {
+    hash_secret(&[&account.revision.to_be_bytes()[..], &account.credentials].concat())
 }
 
 /// The account and its host, if a provider keeps it.
@@ -143,6 +147,13 @@ async fn check_with_store(
     password: Secret,
 ) -> Result<CheckedPassword, Problem> {
     let node = &api.node;
+    let Some(permit) = api.auth.sign_in_limiter.try_acquire() else {
+        return Err(Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "resource-constraint",
+            "too many concurrent sign-ins; try again",
+        ));
+    };
     let found = match jid {
         Some(jid) => node.stores.logins.secrets(jid.as_ref()).await?,
         None => None,
@@ -151,38 +162,38 @@ async fn check_with_store(
         Some(found) => found.credentials.clone(),
         None => decoy_credentials(api).await?,
     };
-    let keys = hash_secret(&stored);
-    let valid = node.passwords.verify(stored, password).await && found.is_some();
-    Ok(CheckedPassword { found, keys, valid })
+    let right = node.passwords.verify(stored, password).await;
+    drop(permit);
+    Ok(found.filter(|_| right).map_or(CheckedPassword::Wrong, CheckedPassword::Stored))
 }
 
-/// Checks the password with the provider of the domain; the account has a record in the store after its first login.
+/// Checks the password with the provider of the domain, which has limits of its own.
 async fn check_with_provider(
-    api: &Api,
     host: Arc<Host>,
     jid: Jid,
     password: Secret,
 ) -> Result<CheckedPassword, Problem> {
+    let checked = provided_accounts::check_password(host, jid, password).await.map_err(unavailable)?;
+    Ok(checked.map_or(CheckedPassword::Wrong, |record| CheckedPassword::Provided(Box::new(record))))
+}
+
+/// The account in the store, which has a record after the first login.
+async fn load_registered(api: &Api, record: LoginRecord) -> Result<Option<AccountSecrets>, Problem> {
     let node = &api.node;
-    let unavailable = |error: ServerError| {
-        tracing::warn!(cause = %error.cause, "could not check the password of an administrator");
-        Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "resource-constraint",
-            "the accounts of this domain are not available; try again later",
-        )
-    };
-    let checked =
-        provided_accounts::check_password(host, jid.clone(), password).await.map_err(unavailable)?;
-    let Some(checked) = checked else {
-        return Ok(CheckedPassword { found: None, keys: hash_secret(&[]), valid: false });
-    };
-    let registered = provided_accounts::register(node, checked).await.map_err(unavailable)?;
+    let jid = record.identity.jid.clone();
+    let registered = provided_accounts::register(node, record).await.map_err(unavailable)?;
     let disabled = registered.is_none_or(|record| record.disabled);
     let found = node.stores.logins.secrets(jid.as_ref()).await?;
-    let found = found.map(|found| AccountSecrets { disabled: found.disabled || disabled, ..found });
-    let keys = hash_secret(found.as_ref().map_or(&[][..], |found| found.credentials.as_slice()));
-    Ok(CheckedPassword { valid: found.is_some(), found, keys })
+    Ok(found.map(|found| AccountSecrets { disabled: found.disabled || disabled, ..found }))
+}
+
+fn unavailable(error: ServerError) -> Problem {
+    tracing::warn!(cause = %error.cause, "could not check the password of an administrator");
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "resource-constraint",
+        "the accounts of this domain are not available; try again later",
+    )
 }
 
 /// Writes an audit entry if it concerns an administrator; otherwise unauthenticated clients could flush everything
@@ -209,7 +220,7 @@ pub(crate) async fn is_still_valid(api: &Arc<Api>, session: &ConsoleSession) -> 
     }
     let Some(keys) = session.recheck else { return Ok(true) };
     let found = api.node.stores.logins.secrets(session.jid.as_ref()).await?;
-    let same = found.is_some_and(|found| !found.disabled && hash_secret(&found.credentials) == keys);
+    let same = found.is_some_and(|found| !found.disabled && hash_credentials(&found) == keys);
     if same {
         api.auth.sessions.mark_checked(&session.id, api.node.clock.now());
     }
