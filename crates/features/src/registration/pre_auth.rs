@@ -98,7 +98,10 @@ async fn create_account(
         node.seconds(),
     )?;
     let done = account_admin::create_account(node, jid, password).await;
-    if done.is_err() {
+    // A provider that has not answered may have created the account, and before an error of the store it has.
+    let may_exist = matches!(done, Err(AccountError::Provider(_) | AccountError::Store(_)))
+        && node.host(jid.domain()).is_some_and(|host| host.account_provider().is_some());
+    if done.is_err() && !may_exist {
         counts.release_account(whose);
     }
     done.map(drop).map_err(|error| match error {

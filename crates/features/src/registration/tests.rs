@@ -4,9 +4,12 @@ use std::net::IpAddr;
 
 use feature_api::EnabledFeature;
 use feature_api::feature::FeatureOptions;
+use feature_api::feature_state::FeatureState;
 use feature_api::stream_elements::StreamElements;
 use stanza::{Element, Head};
 use testkit::{NodeClient, TestNode, assert_same};
+use throng_core::account_provider::memory::{ALL_CAPABILITIES, MemoryAccounts};
+use throng_core::account_provider::{ProviderErrorKind, SharedAccountProvider};
 use throng_core::session::flags;
 use throng_core::{NodeLimits, StreamFeatureStage};
 
@@ -237,6 +240,27 @@ fn a_failing_store_releases_the_reserved_account() {
     assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_err());
     engine.set_store_failing(false);
     assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_ok());
+}
+
+#[test]
+fn an_account_that_a_provider_may_have_created_stays_counted() {
+    let mut options = FeatureOptions::defaults(FEATURE.options);
+    options.set(FEATURE.options, "open", OptionValue::Bool(true)).unwrap();
+    options.set(FEATURE.options, "accounts_per_hour_per_address", OptionValue::Int(1)).unwrap();
+    let engine = TestNode::start(&[], NodeLimits::default());
+    let accounts = Arc::new(MemoryAccounts::new(ALL_CAPABILITIES));
+    let provider = Some(SharedAccountProvider(accounts.clone()));
+    let enabled = [EnabledFeature { feature: &FEATURE, options }];
+    let (limits, state) = (NodeLimits::default(), FeatureState::default());
+    let host = feature_api::build_host_with("example.com", &enabled, &limits, &state, provider).unwrap();
+    engine.node.set_hosts([("example.com".to_owned(), Arc::new(host))].into());
+    accounts.set_fault(Some(ProviderErrorKind::PasswordRefused));
+    assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_err());
+    accounts.set_fault(Some(ProviderErrorKind::Timeout));
+    assert!(register(&engine, "192.0.2.1", "hamlet", GOOD).is_err());
+    accounts.set_fault(None);
+    assert_eq!(register(&engine, "192.0.2.1", "hamlet", GOOD), Err("wait not-acceptable".to_owned()));
+    assert!(register(&engine, "192.0.2.2", "hamlet", GOOD).is_ok());
 }
 
 #[test]
