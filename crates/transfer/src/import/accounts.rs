@@ -23,6 +23,8 @@ struct PendingAccount {
     /// Instead of them, where a provider checks the passwords.
     external: Option<Arc<[u8]>>,
     disabled: bool,
+    /// Whether no batch before had it.
+    first: bool,
 }
 
 impl PendingAccount {
@@ -48,10 +50,11 @@ impl ImportRun<'_> {
     ) -> Result<(), ImportError> {
         let mut batch: Vec<PendingAccount> = Vec::new();
         let mut places: HashMap<Jid, usize> = HashMap::new();
+        let reads_data = self.options.domains.iter().any(|domain| domain.external_credentials.is_some());
         loop {
             let record = source.next_record()?.filter(|record| {
                 let is_data = matches!(record, SourceRecord::Item { item, .. } if !item.is_account());
-                !(is_data && source.has_accounts_first())
+                reads_data || !(is_data && source.has_accounts_first())
             });
             if batch.len() >= ACCOUNTS_PER_BATCH || (record.is_none() && !batch.is_empty()) {
                 places.clear();
@@ -63,6 +66,9 @@ impl ImportRun<'_> {
                 Some(SourceRecord::Item { owner, item: AccountItem::Account { password, disabled } }) => {
                     (owner, password, disabled)
                 }
+                Some(SourceRecord::Item { owner, .. }) if self.is_of_provider(&owner) => {
+                    (owner, AccountPassword::Missing, false)
+                }
                 Some(_) => continue,
             };
             let Some(domain) = self.domain(&owner) else {
@@ -73,7 +79,10 @@ impl ImportRun<'_> {
             if at == batch.len() {
                 let external = domain.external_credentials.clone();
                 let keys = Credentials::default();
-                batch.push(PendingAccount { jid: owner, plain: None, keys, external, disabled: false });
+                let first = self.found.insert(&owner);
+                let account =
+                    PendingAccount { jid: owner, plain: None, keys, external, disabled: false, first };
+                batch.push(account);
             }
             let Some(account) = batch.get_mut(at) else { continue };
             account.disabled |= disabled;
@@ -94,6 +103,12 @@ impl ImportRun<'_> {
         }
     }
 
+    /// Whether these are the first data of an owner without an account in the source, in a domain with a provider.
+    fn is_of_provider(&self, owner: &Jid) -> bool {
+        let domain = self.domain(owner).filter(|domain| domain.external_credentials.is_some());
+        domain.is_some() && !self.found.contains(owner)
+    }
+
     async fn write_accounts(&mut self, batch: Vec<PendingAccount>) -> Result<(), ImportError> {
         let stores = self.stores;
         let gets = batch.iter().map(|account| stores.accounts.get(account.jid.as_ref()));
@@ -111,9 +126,10 @@ impl ImportRun<'_> {
         }
         created_before.append(&mut self.own_accounts(unlisted).await?);
         let mut missing = self.without_removed(missing).await?;
-        self.counts.accounts += created_before.len() as u64;
+        let first = created_before.iter().filter(|account| account.first).count();
+        self.counts.accounts += first as u64;
         if self.options.dry_run {
-            self.counts.accounts += missing.len() as u64;
+            self.counts.accounts += missing.iter().filter(|account| account.first).count() as u64;
             return Ok(());
         }
         // With accounts in a database of their own, an interruption may have left one of the two parts of an account.

@@ -136,7 +136,9 @@ impl<'a> ImportRun<'a> {
             let found = match record {
                 Some(record) if self.created.contains(&record) => DataOwner::Imported(record.id),
                 Some(_) => DataOwner::Existing,
-                None if self.options.dry_run => DataOwner::Imported(AddressId::UNASSIGNED),
+                None if self.options.dry_run && self.found.contains(owner) => {
+                    DataOwner::Imported(AddressId::UNASSIGNED)
+                }
                 None => DataOwner::Missing,
             };
             self.owners.insert(owner.clone(), found);

@@ -15,6 +15,7 @@ mod created;
 mod data;
 mod key_shapes;
 mod limits;
+mod owner_set;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
@@ -29,6 +30,7 @@ use self::checkpoint::Checkpoint;
 use self::created::CreatedAccounts;
 use self::data::DataOwner;
 use self::limits::AccountUsage;
+use self::owner_set::OwnerSet;
 use crate::{SkippedData, SourceError, TransferSource};
 
 pub use key_shapes::key_shapes;
@@ -67,7 +69,8 @@ pub struct ImportDomain {
     /// Its name.
     pub name: String,
     /// Credentials of accounts whose passwords are not in the store but checked by a provider; the passwords and keys of the
-    /// source are skipped then. `None` if the store has the passwords.
+    /// source are skipped then, and data without an account become one: another server with a provider had no more of it.
+    /// `None` if the store has the passwords.
     ///
     /// They must differ from those of a first login, so that a continued import can tell its own accounts.
     pub external_credentials: Option<Arc<[u8]>>,
@@ -187,6 +190,7 @@ pub async fn import(
         foreign_domains: BTreeMap::new(),
         provided_domains: BTreeMap::new(),
         orphans: 0,
+        found: OwnerSet::default(),
         owners: HashMap::new(),
         counted: HashMap::new(),
         key_shapes: BTreeMap::new(),
@@ -217,6 +221,8 @@ struct ImportRun<'a> {
     provided_domains: BTreeMap<String, u64>,
     /// Records of accounts that do not exist.
     orphans: u64,
+    /// Accounts of the source in the server's domains.
+    found: OwnerSet,
     owners: HashMap<Jid, DataOwner>,
     /// What a dry run would have stored, since nothing is in the store.
     counted: HashMap<Jid, AccountUsage>,

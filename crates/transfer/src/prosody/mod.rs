@@ -15,7 +15,7 @@
 mod account;
 mod pep;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -157,21 +157,25 @@ impl ProsodyFolder {
             let reason = format!("{content} are not implemented; {files} files in {name}");
             self.records.push_back(SourceRecord::skipped(domain, reason));
         }
-        let accounts = folder.join("accounts");
-        if !accounts.is_dir() {
-            return Ok(());
+        // With another authentication than its own, Prosody has the data of a user, and no account.
+        let mut files = BTreeMap::new();
+        for (_, store) in stores.iter().filter(|(store, _)| store != pep::CONFIGURATIONS) {
+            for name in sorted_names(&folder.join(store))? {
+                if let Some(file) = name.strip_suffix(".dat").or_else(|| name.strip_suffix(".list")) {
+                    files.entry(file.to_owned()).or_insert_with(|| folder.join(store).join(&name));
+                }
+            }
         }
         let host = Arc::new(HostFolder { path: folder.to_owned(), stores });
-        for name in sorted_names(&accounts)? {
-            let Some(file) = name.strip_suffix(".dat") else { continue };
-            let user = percent_decode(file);
+        for (file, path) in files {
+            let user = percent_decode(&file);
             let jid = user.as_deref().map(|user| Jid::from_parts(Some(user), domain, None));
             match jid {
                 Some(Ok(jid)) => {
-                    self.accounts.push(ProsodyAccount { host: host.clone(), file: file.to_owned(), jid });
+                    self.accounts.push(ProsodyAccount { host: host.clone(), file, jid });
                 }
                 _ => {
-                    let place = accounts.join(&name).display().to_string();
+                    let place = path.display().to_string();
                     self.records.push_back(SourceRecord::skipped(place, "its name is not a valid address"));
                 }
             }

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use jid::Jid;
 use store::Stores;
 use store::conformance::block_on_ready;
-use throng_transfer::ImportOptions;
+use throng_transfer::ejabberd::EjabberdDump;
+use throng_transfer::prosody::ProsodyFolder;
 use throng_transfer::server_data::ServerDataSource;
+use throng_transfer::{ImportOptions, SourceError, SourceRecord, TransferSource};
 
 use super::support::{
     EXTERNAL, TemporaryFolder, accepts, exported_with, options, run, run_with, secrets, stores,
@@ -59,4 +61,71 @@ fn passwords_of_a_provider_are_not_taken_and_this_is_reported_once() {
     );
     assert_eq!(&*secrets(&stores, "juliet@capulet.lit").credentials, EXTERNAL);
     assert!(accepts(&stores, "romeo@montague.lit", "jul13t"));
+}
+
+/// A source with all accounts before all data, such as a database, and here without any account.
+struct AccountsFirst(EjabberdDump);
+
+impl TransferSource for AccountsFirst {
+    fn next_record(&mut self) -> Result<Option<SourceRecord>, SourceError> {
+        self.0.next_record()
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.0.rewind()
+    }
+
+    fn has_accounts_first(&self) -> bool {
+        true
+    }
+}
+
+/// Dump, database and folder of servers whose passwords are elsewhere: data of juliet and of nobody else, and no account.
+fn data_without_accounts(folder: &TemporaryFolder) -> [Box<dyn TransferSource>; 3] {
+    let dump = "{tables,[{roster,[{record_name,roster},{attributes,[usj,us,jid,name,subscription,ask,groups,askmessage,xs]}]},
+         {last_activity,[{record_name,last_activity},{attributes,[us,timestamp,status]}]}]}.
+        {roster,{},{<<\"juliet\">>,<<\"capulet.lit\">>},{<<\"romeo\">>,<<\"montague.lit\">>,<<>>},<<>>,both,none,[],<<>>,[]}.
+        {last_activity,{<<\"juliet\">>,<<\"capulet.lit\">>},1600000000,<<>>}.\n";
+    let dump = folder.write("dump.txt", dump);
+    folder.write(
+        "prosody/capulet%2elit/roster/juliet.dat",
+        "return { [\"romeo@montague.lit\"] = { [\"subscription\"] = \"both\"; [\"groups\"] = {} } };",
+    );
+    folder.write(
+        "prosody/capulet%2elit/offline/juliet.list",
+        "item({ [\"name\"] = \"message\"; [\"attr\"] = {}; [\"when\"] = 1600000000 });",
+    );
+    let prosody = ProsodyFolder::open(&folder.path().join("prosody")).unwrap();
+    let dump = || EjabberdDump::open(&dump).unwrap();
+    [Box::new(dump()), Box::new(AccountsFirst(dump())), Box::new(prosody)]
+}
+
+#[test]
+fn data_without_an_account_become_one_where_a_provider_has_the_accounts() {
+    let folder = TemporaryFolder::new();
+    for mut source in data_without_accounts(&folder) {
+        let stores = stores();
+        let counted =
+            run_with(&mut *source, &stores, &ImportOptions { dry_run: true, ..provided() }).unwrap();
+        let written = run_with(&mut *source, &stores, &provided()).unwrap();
+        assert_eq!(counted, written);
+        let (counts, reports) = written;
+        assert_eq!((counts.accounts, counts.contacts), (1, 1), "{reports:?}");
+        assert_eq!(counts.offline + counts.last_activities, 1, "{reports:?}");
+        assert!(reports.is_empty(), "{reports:?}");
+        assert_eq!(&*secrets(&stores, "juliet@capulet.lit").credentials, EXTERNAL);
+    }
+}
+
+#[test]
+fn data_without_an_account_are_reported_by_a_dry_run_too() {
+    let folder = TemporaryFolder::new();
+    for mut source in data_without_accounts(&folder) {
+        let stores = stores();
+        for dry_run in [true, false] {
+            let (counts, reports) = run_with(&mut *source, &stores, &options(dry_run)).unwrap();
+            assert_eq!((counts.accounts, counts.contacts, counts.offline), (0, 0, 0), "{dry_run}");
+            assert_eq!(reports, ["test: 2 records belong to accounts that do not exist"], "{dry_run}");
+        }
+    }
 }
