@@ -205,7 +205,9 @@ impl PasswordHash {
             PasswordHash::Bcrypt(hash) => {
                 password.len() <= MAX_BCRYPT_PASSWORD && bcrypt::verify(password, hash).unwrap_or(false)
             }
-            PasswordHash::Argon2(text) => argon2::PasswordHash::new(text).is_ok_and(|hash| {
+            PasswordHash::Argon2(text) => argon2::PasswordHash::new(text).is_ok_and(|mut hash| {
+                // Strings of the first version do not name it, and the reference implementation reads them so.
+                hash.version.get_or_insert(Version::V0x10.into());
                 Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::DEFAULT)
                     .verify_password(password.as_bytes(), &hash)
                     .is_ok()
@@ -388,6 +390,9 @@ mod tests {
         // From the documentation of the reference implementation.
         let reference = "$argon2i$v=19$m=65536,t=2,p=4$c29tZXNhbHQ$RdescudvJCsgt3ub+b+dWRWJTmaaJObG";
         assert!(verifies(reference, "password"));
+        let hasher = Argon2::new(Algorithm::Argon2i, Version::V0x10, Params::new(64, 2, 1, None).unwrap());
+        let text = hasher.hash_password(b"s3cret", &salt).unwrap().to_string().replace("$v=16", "");
+        assert!(!text.contains("v=") && verifies(&text, "s3cret") && !verifies(&text, "s3cre"), "{text}");
     }
 
     #[test]
