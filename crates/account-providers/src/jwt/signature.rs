@@ -20,7 +20,7 @@ use crate::ber::{self, BerReader};
 
 /// Longest token in bytes.
 pub const MAX_TOKEN_BYTES: usize = 8192;
-/// RFC 7518, section 3.2: an HMAC key is at least as long as the hash.
+/// RFC 7518, section 3.2: an HMAC key is at least as long as the hash. This one is for HS256; HS384 needs 48 bytes, HS512 64.
 pub const MIN_HMAC_BYTES: usize = 32;
 
 const RSA_OID: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
@@ -156,7 +156,8 @@ impl VerificationKey {
                     "HS512" => hmac::HMAC_SHA512,
                     _ => return false,
                 };
-                hmac::verify(&hmac::Key::new(hash, secret.expose()), message, tag).is_ok()
+                secret.expose().len() >= hash.digest_algorithm().output_len()
+                    && hmac::verify(&hmac::Key::new(hash, secret.expose()), message, tag).is_ok()
             }
             (KeyMaterial::Rsa { n, e }, _) => {
                 let parameters = match algorithm {
@@ -382,6 +383,28 @@ mod tests {
         assert!(!verifies("a", &[named("b")]));
         assert!(verifies("a", &[VerificationKey::hmac(&[7; 64]).unwrap()]));
         assert!(!verifies("a", &[VerificationKey::hmac(&[8; 64]).unwrap()]));
+    }
+
+    #[test]
+    fn rfc_7518_section_3_2_a_secret_is_as_long_as_the_hash() {
+        let verifies = |name: &str, hash, bytes: usize| {
+            let secret = vec![7; bytes];
+            let header = URL_SAFE_NO_PAD.encode(json!({ "alg": name }).to_string());
+            let signed = format!("{header}.{CLAIMS}");
+            let tag = hmac::sign(&hmac::Key::new(hash, &secret), signed.as_bytes());
+            let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag));
+            let key = VerificationKey::hmac(&secret).unwrap();
+            CompactToken::parse(&token).unwrap().verify(&[key]).is_some()
+        };
+        let hashes = [
+            ("HS256", hmac::HMAC_SHA256, 32),
+            ("HS384", hmac::HMAC_SHA384, 48),
+            ("HS512", hmac::HMAC_SHA512, 64),
+        ];
+        for (name, hash, bytes) in hashes {
+            assert!(verifies(name, hash, bytes), "{name}");
+            assert!(bytes == MIN_HMAC_BYTES || !verifies(name, hash, bytes - 1), "{name}");
+        }
     }
 
     #[test]
