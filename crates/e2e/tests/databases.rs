@@ -1,5 +1,5 @@
-//! The program with its data on a real PostgreSQL and a real MariaDB: setup, a node that is killed, and a database that is
-//! killed while users are online.
+//! The program with its data on real servers of PostgreSQL, MariaDB and MySQL: setup, a node that is killed, and a database
+//! that is killed while users are online.
 //!
 //! # Pitfalls
 //!

@@ -268,7 +268,7 @@ pub(crate) enum ImportKind {
     Prosody,
     /// A file that `ejabberdctl dump` has written.
     Ejabberd,
-    /// ejabberd's SQL database: postgres://…, mysql://… or sqlite:… as PATH, or - to read that from standard input.
+    /// ejabberd's SQL database. PATH is its URL, postgres://…, mysql://… or sqlite:…, or - to read the URL from standard input.
     EjabberdSql,
     /// A file in the format of XEP-0227.
     #[value(name = "xep-0227")]
@@ -297,10 +297,10 @@ pub(crate) struct ImportArgs {
     /// Count, and list what will be skipped, but write nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Forget an import that was not finished. Accounts that it has created are not changed any more.
+    /// Abandon an import that was not finished. Accounts that it has created remain and are not changed any more.
     #[arg(long)]
     pub(crate) restart: bool,
-    /// Kind of the source.
+    /// What to import.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) kind: ImportKind,
     /// Domain of an ejabberd SQL database with the old schema, which has no column for it.

@@ -56,7 +56,7 @@ fn refused(directory: &TempDir, url: &str) -> (StoreErrorKind, String) {
 }
 
 #[test]
-fn wrong_addresses_are_refused_in_one_sentence() {
+fn wrong_urls_are_refused_in_one_sentence() {
     let directory = TempDir::new();
     std::fs::write(
         directory.0.join("text"),

@@ -47,7 +47,7 @@ impl AccountRecords<'_> {
                     Some(bytes) if bookmarks.is_none() || !is_bookmarks(value) => {
                         self.item(AccountItem::Private(bytes));
                     }
-                    Some(_) => self.skip("the private bookmarks: those of the PEP node were taken"),
+                    Some(_) => self.skip("the private bookmarks: those of the PEP node were imported"),
                     None => self.skip("a private value is not an element"),
                 }
             }

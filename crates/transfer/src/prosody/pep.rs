@@ -123,7 +123,7 @@ impl AccountRecords<'_> {
             .iter()
             .any(|store| self.account.path(store, "list").is_some_and(|path| path.is_file()));
         if has_node {
-            self.skip("the PEP nodes of the vCard and the avatar: the vCard of the store vcard was taken");
+            self.skip("the PEP nodes of the vCard and the avatar: the vCard of the store vcard was imported");
         }
     }
 

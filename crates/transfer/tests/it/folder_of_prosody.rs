@@ -240,7 +240,7 @@ fn public_nodes_of_the_vcard_and_the_avatar_become_the_vcard() {
     let (counts, reports) = run(&mut ProsodyFolder::open(folder.path()).unwrap(), &stores()).unwrap();
     assert_eq!(counts.vcards, 1);
     assert!(
-        reports.iter().any(|report| report.ends_with("the vCard of the store vcard was taken")),
+        reports.iter().any(|report| report.ends_with("the vCard of the store vcard was imported")),
         "{reports:?}"
     );
 }
@@ -280,7 +280,7 @@ fn bookmarks_of_a_node_become_private_bookmarks() {
         [
             "juliet@capulet.lit: 1 items of the PEP node of bookmarks are not bookmarks",
             "juliet@capulet.lit: 1 bookmarks have extensions, for which private bookmarks have no place",
-            "juliet@capulet.lit: the private bookmarks: those of the PEP node were taken",
+            "juliet@capulet.lit: the private bookmarks: those of the PEP node were imported",
         ]
     );
 }
