@@ -489,8 +489,6 @@ fn prepare_postgres(directory: &Path, port: u16, durable: bool) -> Vec<String> {
     let password = write_private(directory, "password", PASSWORD);
     let mut make = unprivileged(kind.program("initdb"), directory);
     make.arg("--pgdata").arg(&data).arg("--pwfile").arg(&password);
-    // A locale whose order and case differ from code points, and a default isolation that is not the usual one: neither
-    // may matter.
     make.args(["--username", USER, "--auth", "scram-sha-256", "--encoding", "UTF8", "--no-sync"]);
     make.args(["--locale", "C.UTF-8"]);
     prepare(make, kind, directory);
@@ -503,6 +501,7 @@ fn prepare_postgres(directory: &Path, port: u16, durable: bool) -> Vec<String> {
         ("fsync", if durable { "on" } else { "off" }.into()),
         ("max_connections", "200".into()),
         ("shared_buffers", "64MB".into()),
+        // Not the usual one: it must not matter.
         ("default_transaction_isolation", "serializable".into()),
         ("log_min_messages", "warning".into()),
     ] {

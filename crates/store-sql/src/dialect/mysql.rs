@@ -111,8 +111,7 @@ impl Dialect for MySqlDialect {
 
     fn requirement(&self) -> Option<(&'static str, u64, &'static str)> {
         // Joined texts are cut at this length, with a warning that no client reads.
-        let problem =
-            "has a max_allowed_packet below 16 MB; raise it in the server's configuration";
+        let problem = "has a max_allowed_packet below 16 MB; raise it in the server's configuration";
         Some(("SELECT @@max_allowed_packet", 16 << 20, problem))
     }
 
