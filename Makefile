@@ -7,6 +7,7 @@
 #   make bench-peers  compare Throng, ejabberd and Prosody (from Debian, as root; about 12 minutes)
 #   make bench-bosh  the same over BOSH with 10 000 users (from Debian, as root; about 40 minutes)
 #   make bench-load  compare the load generator and Tsung 1.7 against ejabberd (from Debian, as root; 8 minutes)
+#   make bench-databases  Throng on SQLite, PostgreSQL and MariaDB, and ejabberd on the same PostgreSQL (from Debian, as root; about 30 minutes)
 #   make fuzz    run the fuzz targets (needs cargo-fuzz and a nightly compiler)
 
 CARGO  ?= cargo
@@ -17,7 +18,7 @@ CONFIG ?=
 # Duration of each fuzz target in seconds.
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run build test clients databases chat lint bench bench-peers bench-bosh bench-load fuzz help
+.PHONY: all run build test clients databases chat lint bench bench-peers bench-bosh bench-load bench-databases fuzz help
 .DEFAULT_GOAL := help
 
 help:
@@ -71,6 +72,10 @@ bench-bosh:
 bench-load:
 	$(CARGO) build --profile dist -p throng-server
 	$(CARGO) run --quiet -p throng-xtask -- bench load
+
+bench-databases:
+	$(CARGO) build --profile dist -p throng-server
+	$(CARGO) run --quiet -p throng-xtask -- bench databases $(if $(QUICK),--quick)
 
 fuzz:
 	@$(CARGO) fuzz --version >/dev/null 2>&1 || { \

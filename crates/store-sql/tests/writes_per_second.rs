@@ -1,6 +1,12 @@
 //! Writes a second on each server, and how long they take at half of the rate that is expected, without and with a slow network.
+//!
+//! `cargo xtask bench databases` runs these tests with the profile `dist` and reads the lines `figure NAME VALUE UNIT`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "clippy sees helpers outside of #[test] as ordinary code; the figures are the output"
+)]
 
-#![allow(clippy::unwrap_used, reason = "clippy sees helpers outside of #[test] as ordinary code")]
 mod support;
 
 use std::sync::Arc;
@@ -83,44 +89,57 @@ async fn durations(stores: &Stores, owners: &[AddressId], write: Write, rate: f6
     durations
 }
 
-/// Prints stored messages and roster changes a second, without and with 5 ms of delay. The program's profile decides
-/// what the figures mean: `cargo test --release -p throng-store-sql --test writes_per_second -- --ignored --nocapture`.
+/// Prints stored messages and roster changes a second, without and with 5 ms of delay.
+fn measure_writes(kind: ServerKind) {
+    let server = Server::start_with(kind, &ServerSetup::measured(kind));
+    runtime().block_on(async {
+        let name = new_database(&server).await;
+        let proxy = Proxy::start(server.address());
+        proxy.delay(Duration::from_millis(5));
+        // Without delay the proxy would only cost time.
+        for (suffix, address) in [("", server.address()), (".delayed", proxy.address())] {
+            let url = server.url_through(address, &name);
+            let database = open_url(&url, &patient(), Arc::new(ManualClock::new())).await.unwrap();
+            let stores = database.stores();
+            let accounts = (0..ACCOUNTS).map(|n| store::NewAccount {
+                jid: jid(&format!("user{n}@example.org")),
+                credentials: [0; 300].into(),
+            });
+            let created = stores.accounts.create_bulk(accounts.collect()).await.unwrap();
+            let owners: Vec<AddressId> = created.iter().map(|one| one.id()).collect();
+            for (what, write, half) in
+                [("messages", store_message as Write, 10_000.0), ("roster", change_roster, 5_000.0)]
+            {
+                let before = database.commits();
+                let rate = maximum(&stores, &owners, write).await;
+                let size = (ACCOUNTS * ROUNDS) as u64 / (database.commits() - before).max(1);
+                println!("figure {what}{suffix}.rate {rate:.0} write/s");
+                println!("figure {what}{suffix}.group {size} write/commit");
+                let taken = durations(&stores, &owners, write, half).await;
+                for percent in [50, 99] {
+                    let ms = taken[taken.len() * percent / 100].as_secs_f64() * 1e3;
+                    println!("figure {what}{suffix}.p{percent} {ms:.2} ms");
+                }
+            }
+            database.close().await;
+        }
+    });
+}
+
 #[test]
 #[ignore = "a measurement"]
-fn measure_writes_per_second() {
-    for kind in ServerKind::ALL {
-        let server = Server::start_with(kind, &ServerSetup { durable: true, ..ServerSetup::default() });
-        runtime().block_on(async {
-            let name = new_database(&server).await;
-            let proxy = Proxy::start(server.address());
-            // Without delay the proxy would only cost time.
-            for (delay, address) in [(0, server.address()), (5, proxy.address())] {
-                proxy.delay(Duration::from_millis(delay));
-                let url = server.url_through(address, &name);
-                let database = open_url(&url, &patient(), Arc::new(ManualClock::new())).await.unwrap();
-                let stores = database.stores();
-                let accounts = (0..ACCOUNTS).map(|n| store::NewAccount {
-                    jid: jid(&format!("user{n}@example.org")),
-                    credentials: [0; 300].into(),
-                });
-                let created = stores.accounts.create_bulk(accounts.collect()).await.unwrap();
-                let owners: Vec<AddressId> = created.iter().map(|one| one.id()).collect();
-                for (name, write, half) in [
-                    ("messages", store_message as Write, 10_000.0),
-                    ("roster changes", change_roster, 5_000.0),
-                ] {
-                    let before = database.commits();
-                    let rate = maximum(&stores, &owners, write).await;
-                    let size = (ACCOUNTS * ROUNDS) as u64 / (database.commits() - before).max(1);
-                    println!("{kind:?}, {delay} ms: {rate:.0} {name}/s, {size} in a transaction");
-                    let taken = durations(&stores, &owners, write, half).await;
-                    let [median, p99] =
-                        [50, 99].map(|percent| taken[taken.len() * percent / 100].as_secs_f64());
-                    let (median, p99) = (median * 1e3, p99 * 1e3);
-                    println!("    at {half} a second: median {median:.1} ms, p99 {p99:.1} ms");
-                }
-                database.close().await;
-            }
-        });
-    }
+fn measure_writes_on_postgres() {
+    measure_writes(ServerKind::Postgres);
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn measure_writes_on_mariadb() {
+    measure_writes(ServerKind::MariaDb);
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn measure_writes_on_mysql() {
+    measure_writes(ServerKind::MySql);
 }

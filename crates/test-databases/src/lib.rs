@@ -125,6 +125,27 @@ pub struct ServerSetup {
     pub disk_megabytes: Option<u32>,
     /// Calls `fsync` at each commit, for measurements.
     pub durable: bool,
+    /// Settings by name, which replace those of the tests.
+    pub settings: Vec<(&'static str, &'static str)>,
+}
+
+impl ServerSetup {
+    /// For measurements: durable, with the server's own default isolation and the memory that its documentation recommends
+    /// for a machine with some gigabytes.
+    pub fn measured(kind: ServerKind) -> ServerSetup {
+        let settings = match kind {
+            ServerKind::Postgres => vec![
+                ("default_transaction_isolation", "read committed"),
+                ("shared_buffers", "1GB"),
+                ("max_wal_size", "4GB"),
+            ],
+            ServerKind::MariaDb => {
+                vec![("innodb-buffer-pool-size", "1G"), ("innodb-log-file-size", "1G")]
+            }
+            ServerKind::MySql => vec![("innodb-buffer-pool-size", "1G")],
+        };
+        ServerSetup { durable: true, settings, ..ServerSetup::default() }
+    }
 }
 
 /// A running server.
@@ -165,6 +186,13 @@ impl Server {
             ServerKind::Postgres => prepare_postgres(&directory, port, setup.durable),
             ServerKind::MariaDb | ServerKind::MySql => prepare_mysql(kind, &directory, port, setup.durable),
         };
+        // The last value of a setting counts.
+        for (name, value) in &setup.settings {
+            match kind {
+                ServerKind::Postgres => run.extend(["-c".to_owned(), format!("{name}={value}")]),
+                ServerKind::MariaDb | ServerKind::MySql => run.push(format!("--{name}={value}")),
+            }
+        }
         if let Some(certificate) = &setup.certificate {
             run.extend(prepare_encryption(kind, &directory, certificate));
         }
@@ -197,6 +225,16 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The process above those of the server, which lives as long as this value.
+    pub fn process(&self) -> u32 {
+        self.supervisor.lock().unwrap().child.id()
+    }
+
+    /// The user of [`Self::url`].
+    pub fn user(&self) -> &'static str {
+        USER
     }
 
     /// The URL of a database of this server, which need not exist.

@@ -5,23 +5,21 @@
 //!
 //! # Pitfalls
 //!
-//! Samples are 100 ms apart and interpolated. A window that begins or ends in the middle of a change is wrong by up to
-//! that; plans leave an idle second before and after what is measured, or drop its first and its last second.
+//! A window that begins or ends in the middle of a change is wrong by up to the distance of the samples (100 ms); plans
+//! leave an idle second before and after what is measured, or drop its first and its last second.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::process::{BenchFolder, ChildGuard, CpuMeter, log_tail};
+use super::cpu_timeline::{CpuSamples, CpuTimeline};
+use super::process::{BenchFolder, ChildGuard, log_tail};
 
 /// Security of the clients' connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -53,6 +51,8 @@ pub(crate) struct ClientOptions {
     pub(crate) address: SocketAddr,
     /// Process of the server.
     pub(crate) pid: u32,
+    /// Process of the server's database, whose CPU is measured beside.
+    pub(crate) database_pid: Option<u32>,
     /// The domain of the accounts.
     pub(crate) domain: String,
     /// Account names are this and a number.
@@ -104,8 +104,9 @@ impl ClientOptions {
             load.args(["--source", "127.0.0.2-127.0.0.17"]);
         }
         let timeline = CpuTimeline::start(self.pid)?;
+        let database_timeline = self.database_pid.map(CpuTimeline::start).transpose()?;
         let child = ChildGuard::start(&load, &folder.path().join("load.log"))?;
-        Ok(LoadRun { child, folder, timeline })
+        Ok(LoadRun { child, folder, timeline, database_timeline })
     }
 
     /// Runs `plan` to its end.
@@ -135,6 +136,7 @@ pub(crate) struct LoadRun {
     child: ChildGuard,
     folder: BenchFolder,
     timeline: CpuTimeline,
+    database_timeline: Option<CpuTimeline>,
 }
 
 impl LoadRun {
@@ -157,6 +159,7 @@ impl LoadRun {
         // Work of the server after the last close counts as part of it.
         std::thread::sleep(Duration::from_millis(100));
         let cpu = self.timeline.finish()?;
+        let database_cpu = self.database_timeline.map(CpuTimeline::finish).transpose()?;
         ensure!(status.success(), "throng load ended with {status}: {}", log_tail(&log));
         let text = fs::read_to_string(self.folder.path().join("out/run.json"))
             .context("throng load wrote no report")?;
@@ -165,6 +168,7 @@ impl LoadRun {
             report: serde_json::from_str(&text)?,
             salts: serde_json::from_str(&salts).unwrap_or_default(),
             cpu,
+            database_cpu,
         };
         run.check()?;
         Ok(run)
@@ -175,7 +179,8 @@ impl LoadRun {
 pub(crate) struct MeasuredRun {
     report: Value,
     salts: Value,
-    cpu: Vec<CpuSample>,
+    cpu: CpuSamples,
+    database_cpu: Option<CpuSamples>,
 }
 
 impl MeasuredRun {
@@ -254,8 +259,17 @@ impl MeasuredRun {
 
     /// Nanoseconds of the server's CPU in whole seconds of the run.
     pub(crate) fn cpu_ns(&self, seconds: &Range<usize>) -> Result<f64> {
+        self.cpu_between(&self.cpu, seconds)
+    }
+
+    /// The same of its database; 0 if it is in the server's process.
+    pub(crate) fn database_cpu_ns(&self, seconds: &Range<usize>) -> Result<f64> {
+        self.database_cpu.as_ref().map_or(Ok(0.0), |samples| self.cpu_between(samples, seconds))
+    }
+
+    fn cpu_between(&self, samples: &CpuSamples, seconds: &Range<usize>) -> Result<f64> {
         let at = |second: usize| self.started() + second as u64 * 1_000_000;
-        Ok(cpu_at(&self.cpu, at(seconds.end))? - cpu_at(&self.cpu, at(seconds.start))?)
+        Ok(samples.used_at(at(seconds.end))? - samples.used_at(at(seconds.start))?)
     }
 
     /// The second in which the streams began to be closed.
@@ -266,8 +280,7 @@ impl MeasuredRun {
 
     /// Nanoseconds of the server's CPU from a second of the run to its end.
     pub(crate) fn cpu_ns_from(&self, second: usize) -> Result<f64> {
-        let last = self.cpu.last().context("no CPU was sampled")?.used;
-        Ok(last as f64 - cpu_at(&self.cpu, self.started() + second as u64 * 1_000_000)?)
+        Ok(self.cpu.used_at_end()? - self.cpu.used_at(self.started() + second as u64 * 1_000_000)?)
     }
 }
 
@@ -315,77 +328,6 @@ fn bursts(counts: &[u64]) -> Vec<Window> {
     found
 }
 
-/// CPU that a process has used by a moment.
-#[derive(Clone, Copy)]
-struct CpuSample {
-    /// Microseconds of the monotonic clock.
-    at: u64,
-    /// Nanoseconds.
-    used: u64,
-}
-
-/// CPU used by a moment, interpolated between samples.
-fn cpu_at(samples: &[CpuSample], at: u64) -> Result<f64> {
-    let after = samples.partition_point(|sample| sample.at < at);
-    match (samples.get(after.wrapping_sub(1)), samples.get(after)) {
-        (Some(before), Some(after)) => {
-            let share = (at - before.at) as f64 / (after.at - before.at).max(1) as f64;
-            Ok(before.used as f64 + share * (after.used - before.used) as f64)
-        }
-        // A moment before the first sample or after the last is in the silence around the run.
-        (Some(only), None) | (None, Some(only)) => Ok(only.used as f64),
-        (None, None) => bail!("no CPU was sampled"),
-    }
-}
-
-/// Samples of a server's CPU, taken by a thread until the end.
-struct CpuTimeline {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Vec<CpuSample>>>>,
-}
-
-/// Distance of the samples.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-
-impl CpuTimeline {
-    fn start(pid: u32) -> Result<Self> {
-        let mut meter = CpuMeter::watch(pid)?;
-        let stop = Arc::<AtomicBool>::default();
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("cpu".into()).spawn(move || {
-            let mut samples = vec![CpuSample { at: monotonic_us(), used: 0 }];
-            let mut used = 0;
-            while !stopped.load(Ordering::Relaxed) {
-                std::thread::sleep(SAMPLE_INTERVAL);
-                used += meter.elapsed()?;
-                samples.push(CpuSample { at: monotonic_us(), used });
-            }
-            used += meter.elapsed()?;
-            samples.push(CpuSample { at: monotonic_us(), used });
-            Ok(samples)
-        })?;
-        Ok(Self { stop, thread: Some(thread) })
-    }
-
-    fn finish(mut self) -> Result<Vec<CpuSample>> {
-        self.stop.store(true, Ordering::Relaxed);
-        let Some(thread) = self.thread.take() else { bail!("the CPU is no longer sampled") };
-        thread.join().map_err(|_| anyhow::anyhow!("the thread that samples the CPU failed"))?
-    }
-}
-
-impl Drop for CpuTimeline {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Microseconds of the clock that `throng load` reports its beginning by.
-fn monotonic_us() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000
-}
-
 /// Established TCP connections whose local end is `address`, of this machine.
 pub(crate) fn established(address: SocketAddr) -> usize {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(Path::new(path)));
@@ -404,18 +346,7 @@ fn established_in(table: &str, port: u16) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{CpuSample, Window, bursts, busiest, cpu_at, established_in};
-
-    #[test]
-    fn cpu_is_interpolated_between_samples_and_flat_outside() {
-        let samples = [(100, 0), (200, 1_000), (300, 1_000)].map(|(at, used)| CpuSample { at, used });
-        for (at, expected) in
-            [(0, 0.0), (100, 0.0), (150, 500.0), (200, 1_000.0), (250, 1_000.0), (900, 1_000.0)]
-        {
-            assert!((cpu_at(&samples, at).unwrap() - expected).abs() < 1e-9, "{at}");
-        }
-        assert!(cpu_at(&[], 5).is_err());
-    }
+    use super::{Window, bursts, busiest, established_in};
 
     #[test]
     fn steady_seconds_are_the_busy_ones_without_the_first_and_the_last() {

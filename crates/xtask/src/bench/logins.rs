@@ -111,6 +111,8 @@ const PLAIN_DERIVATIONS_BUDGET: f64 = 1.1;
 pub(crate) struct LoginWave {
     pub(crate) cpu_ms_per_login: f64,
     pub(crate) logins_per_second: f64,
+    /// CPU of the database, if it is not in the server's process.
+    pub(crate) database_cpu_ms_per_login: f64,
     cpu_ms_per_close: f64,
     /// Iteration count of the SCRAM challenges.
     iterations: Option<u32>,
@@ -164,6 +166,7 @@ impl<'a> LoginBench<'a> {
         Ok(LoginWave {
             cpu_ms_per_login: run.cpu_ns(&wave.seconds)? / 1e6 / size as f64,
             logins_per_second: rate,
+            database_cpu_ms_per_login: run.database_cpu_ns(&wave.seconds)? / 1e6 / size as f64,
             cpu_ms_per_close: close / 1e6 / size as f64,
             iterations: run.scram_iterations(),
         })

@@ -12,6 +12,8 @@
 mod broadcast;
 mod clients;
 mod clock;
+mod cpu_timeline;
+mod databases;
 mod gathering_relay;
 mod logins;
 mod memory;
@@ -49,6 +51,8 @@ enum BenchCommand {
     Resume(resume::ResumeBenchArgs),
     /// Messages to offline users that are acknowledged in a second, and the time to an acknowledgement.
     Offline(offline::OfflineBenchArgs),
+    /// Throng on SQLite, PostgreSQL and MariaDB, and beside ejabberd on PostgreSQL: logins and writes.
+    Databases(databases::DatabaseBenchArgs),
     /// Memory of an idle session.
     Memory(memory::MemoryBenchArgs),
     /// CPU of a presence delivered.
@@ -70,8 +74,13 @@ enum BenchCommand {
 /// Runs a bench. Exit code 1 when a budget is missed, 2 when the bench could not be run.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     // These bring no code of this program.
-    let foreign =
-        matches!(args.bench, BenchCommand::Load(_) | BenchCommand::Generator(_) | BenchCommand::Bosh(_));
+    let foreign = matches!(
+        args.bench,
+        BenchCommand::Load(_)
+            | BenchCommand::Generator(_)
+            | BenchCommand::Bosh(_)
+            | BenchCommand::Databases(_)
+    );
     let result = if is_dist() || foreign { run_bench(&args.bench) } else { rerun_optimised() };
     match result {
         Ok(code) => code,
@@ -133,6 +142,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Login(args) => logins::run(args, &mut report)?,
         BenchCommand::Resume(args) => resume::run(args, &mut report)?,
         BenchCommand::Offline(args) => offline::run(args, &mut report)?,
+        BenchCommand::Databases(args) => databases::run(args, &mut report)?,
         BenchCommand::Memory(args) => memory::run(args, &mut report)?,
         BenchCommand::Presence(args) => presence::run(args, &mut report)?,
         BenchCommand::Broadcast(args) => broadcast::run(args, &mut report)?,

@@ -52,7 +52,7 @@ pub(crate) fn run(args: &OfflineBenchArgs, report: &mut BenchReport) -> Result<(
     let hold = format!("{}s", options.interval(5) + 3);
     let measure = |step: &str| -> Result<MeasuredRun> {
         let login = server.clients.login(server.clients.usual_mechanism());
-        let body = sender(&login, step);
+        let body = senders(&login, 1, step);
         server.clients.run(&BenchPlan { connections: accounts, first: 0, hold: hold.clone(), body })
     };
     let (mut rates, mut costs) = (Vec::new(), Vec::new());
@@ -85,17 +85,17 @@ pub(crate) fn run(args: &OfflineBenchArgs, report: &mut BenchReport) -> Result<(
     Ok(())
 }
 
-/// A plan with one user, who runs this step.
-fn sender(login: &str, step: &str) -> String {
+/// A plan with some users, each of whom runs this step.
+pub(crate) fn senders(login: &str, count: usize, step: &str) -> String {
     format!(
-        "[[phase]]\nconcurrency = 1\nusers = 1\n\n\
+        "[[phase]]\nconcurrency = {count}\nusers = {count}\n\n\
          [[session]]\nname = \"sender\"\nsteps = [\n  {login},\n  \"stream_management\",\n  {step},\n]\n"
     )
 }
 
 /// Sends [`IN_FLIGHT`] messages, waits for their acknowledgement, and begins again. Written out, because a user runs a
 /// bounded number of steps at a time and a loop inside would count as well.
-fn closed_loop() -> String {
+pub(crate) fn closed_loop() -> String {
     let message = format!("{{ message = {{ to = \"offline\", size = {BODY_BYTES} }} }},\n    ");
     format!(
         "{{ repeat = {{ steps = [\n    {}\
@@ -105,7 +105,7 @@ fn closed_loop() -> String {
 }
 
 /// Sends `rate` messages a second, whatever is acknowledged.
-fn open_loop(rate: f64) -> String {
+pub(crate) fn open_loop(rate: f64) -> String {
     let every_ms = BURST as f64 * 1e3 / rate;
     format!(
         "{{ meanwhile = {{ do = [{{ every = \"{every_ms:.3}ms\", batch = {BURST}, \
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_closed_loop_waits_once_for_all_its_messages() {
-        let plan = sender("\"login\"", &closed_loop());
+        let plan = senders("\"login\"", 1, &closed_loop());
         let count = |word: &str| plan.matches(word).count();
         assert_eq!((count("message = "), count("\"acknowledged\"")), (IN_FLIGHT, 1), "{plan}");
     }

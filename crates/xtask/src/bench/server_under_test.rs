@@ -74,6 +74,7 @@ impl BenchOptions {
             generator,
             address,
             pid,
+            database_pid: None,
             domain: self.domain.clone(),
             prefix: self.prefix.clone(),
             password: self.password.clone(),
@@ -93,6 +94,61 @@ pub(crate) struct ServerRequirements {
     pub(crate) security: ClientSecurity,
 }
 
+/// Storage of a server that is started: a new SQLite database, unless one is given.
+#[derive(Default)]
+pub(crate) struct NodeStorage {
+    /// URL of an empty database.
+    pub(crate) url: Option<String>,
+    /// Process of its server.
+    pub(crate) pid: Option<u32>,
+    /// TOML to append to the configuration.
+    pub(crate) configuration: String,
+}
+
+/// Configuration and accounts of a server, before its start.
+pub(crate) struct PreparedServer {
+    program: PathBuf,
+    folder: BenchFolder,
+    config: PathBuf,
+    address: SocketAddr,
+    database_pid: Option<u32>,
+    /// Time of `throng account bulk`.
+    pub(crate) filling: Duration,
+}
+
+impl PreparedServer {
+    /// Creates the accounts.
+    pub(crate) fn new(
+        options: &BenchOptions,
+        need: &ServerRequirements,
+        storage: &NodeStorage,
+    ) -> Result<Self> {
+        let program = server_program(options)?;
+        let folder = BenchFolder::new(options.keep)?;
+        let address = free_address()?;
+        let config = write_configuration(options, need, storage, folder.path(), address)?;
+        let started = now();
+        let mut bulk = Command::new(&program);
+        let count = need.accounts.to_string();
+        bulk.args(["account", "bulk", "--create", "--domain", &options.domain, "--prefix", &options.prefix])
+            .args(["--from", "0", "--count", &count, "--password", &options.password])
+            .args(["--roster", &format!("ring:{}", need.contacts_per_account), "--config"])
+            .arg(&config);
+        let log = folder.path().join("bulk.log");
+        if !ChildGuard::start(&bulk, &log)?.wait()?.success() {
+            bail!("`account bulk` failed: {}", log_tail(&log));
+        }
+        let filling = started.elapsed();
+        print_progress(&format!(
+            "{} accounts with {} contacts each in {:.1} s",
+            need.accounts,
+            need.contacts_per_account,
+            filling.as_secs_f64()
+        ));
+        Ok(Self { program, folder, config, address, database_pid: storage.pid, filling })
+    }
+}
+
 /// A server that is measured.
 pub(crate) struct ServerUnderTest {
     /// Declared first: the process must end before its folder is removed.
@@ -110,32 +166,22 @@ impl ServerUnderTest {
         if let (Some(address), Some(pid)) = (options.target, options.pid) {
             return Ok(Self::running(options.clients(pid, address, need.security)?));
         }
-        let program = server_program(options)?;
-        let folder = BenchFolder::new(options.keep)?;
-        let address = free_address()?;
-        let config = write_configuration(options, need, folder.path(), address)?;
-        let started = now();
-        let mut bulk = Command::new(&program);
-        let count = need.accounts.to_string();
-        bulk.args(["account", "bulk", "--create", "--domain", &options.domain, "--prefix", &options.prefix])
-            .args(["--from", "0", "--count", &count, "--password", &options.password])
-            .args(["--roster", &format!("ring:{}", need.contacts_per_account), "--config"])
-            .arg(&config);
-        let log = folder.path().join("bulk.log");
-        if !ChildGuard::start(&bulk, &log)?.wait()?.success() {
-            bail!("`account bulk` failed: {}", log_tail(&log));
-        }
-        print_progress(&format!(
-            "{} accounts with {} contacts each in {:.1} s",
-            need.accounts,
-            need.contacts_per_account,
-            started.elapsed().as_secs_f64()
-        ));
+        Self::start(options, need, PreparedServer::new(options, need, &NodeStorage::default())?)
+    }
+
+    /// Starts Throng on its accounts.
+    pub(crate) fn start(
+        options: &BenchOptions,
+        need: &ServerRequirements,
+        prepared: PreparedServer,
+    ) -> Result<Self> {
+        let PreparedServer { program, folder, config, address, database_pid, .. } = prepared;
         let log = folder.path().join("server.log");
         let mut serve = Command::new(&program);
         serve.arg("serve").arg("--config").arg(&config);
         let child = ChildGuard::start(&serve, &log)?;
-        let clients = options.clients(child.id(), address, need.security)?;
+        let mut clients = options.clients(child.id(), address, need.security)?;
+        clients.database_pid = database_pid;
         let started = Some((program, config));
         Self { child: Some(child), _folder: Some(folder), started, clients }.wait_until_listening(&log)
     }
@@ -226,6 +272,7 @@ fn free_address() -> Result<SocketAddr> {
 fn write_configuration(
     options: &BenchOptions,
     need: &ServerRequirements,
+    storage: &NodeStorage,
     folder: &Path,
     address: SocketAddr,
 ) -> Result<PathBuf> {
@@ -234,13 +281,14 @@ fn write_configuration(
         ClientSecurity::Starttls => ("c2s", "tls = \"required\"\n"),
         ClientSecurity::Direct => ("c2s-tls", ""),
     };
+    let url = storage.url.clone().unwrap_or_else(|| format!("sqlite:{}/throng.db", folder.display()));
     let mut text = format!(
-        "hosts = [\"{domain}\"]\ndata_dir = \"{folder}\"\n\n\
-         [storage]\nurl = \"sqlite:{folder}/throng.db\"\n\n\
+        "hosts = [\"{domain}\"]\ndata_dir = \"{folder}\"\n\n[storage]\nurl = \"{url}\"\n\n\
          [[listen]]\nkind = \"{kind}\"\naddress = \"{address}\"\n{tls}",
         domain = options.domain,
         folder = folder.display(),
     );
+    text.push_str(&storage.configuration);
     if let Some(extra) = &options.config_extra {
         text.push('\n');
         text.push_str(&fs::read_to_string(extra).with_context(|| extra.display().to_string())?);

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &PeersArgs) -> ExitCode {
 }
 
 /// Installs the missing ones of these packages; of all in `setup.sh` when there are none.
-pub(super) fn setup(packages: &[&str]) -> Result<()> {
+pub(crate) fn setup(packages: &[&str]) -> Result<()> {
     let status = Command::new("sh").arg(peers_file("setup.sh")).args(packages).status()?;
     ensure!(status.success(), "setup.sh ended with {status}");
     Ok(())

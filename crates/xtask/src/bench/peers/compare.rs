@@ -237,6 +237,7 @@ impl ComparisonBench {
             generator: self.program.clone(),
             address: running.address(),
             pid: running.id(),
+            database_pid: None,
             domain: DOMAIN.to_owned(),
             prefix: wanted.prefix,
             password: PASSWORD.to_owned(),

@@ -8,7 +8,7 @@
 //!
 //! Filling a million contacts takes most of a minute, so the filled tables are stored in `prepared/` and copied for
 //! each start. Their `stamp` names their content; with other accounts, another recipe or another ejabberd they are
-//! created again. All module sets share them.
+//! created again. All module sets share them. `ejabberd_sql.rs` has the tables of a node on PostgreSQL.
 //!
 //! The stock modules are those of the file that Debian's package installs (`peers/ejabberd-stock.yml`), without its
 //! listeners and limits.
@@ -27,8 +27,8 @@ use rustix::process::{Resource, getrlimit};
 
 use super::super::report::print_progress;
 use super::{
-    DOMAIN, ModuleSet, PasswordStorage, PeerOptions, PeerServer, check_installed, empty_folder, peers_file,
-    run_to_end,
+    DOMAIN, ModuleSet, PasswordStorage, PeerOptions, PeerServer, check_installed, ejabberd_sql, empty_folder,
+    peers_file, run_to_end,
 };
 
 /// Storage of ejabberd's tables, in the format of its own file (`ejabberd_mnesia:dump_schema/0`).
@@ -62,28 +62,43 @@ pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) 
     let libraries = applications()?;
     let config = folder.join("ejabberd.yml");
     fs::write(&config, configuration(wanted, address)?)?;
+    let data = folder.join("run");
+    if let Some(database) = &wanted.database {
+        ejabberd_sql::fill(wanted, database, folder)?;
+        empty_folder(&data)?;
+    } else {
+        let prepared = prepare_mnesia(wanted, folder, &libraries, &config)?;
+        empty_folder(&data)?;
+        copy(&prepared, &data)?;
+    }
+    let mut serve = erlang(&libraries, folder, &config, &data);
+    serve.args(["-s", "ejabberd"]);
+    Ok(serve)
+}
+
+/// Fills the tables, unless they are there, and returns their folder.
+fn prepare_mnesia(wanted: &PeerOptions, folder: &Path, libraries: &Path, config: &Path) -> Result<PathBuf> {
     let shared = super::peer_folder(PeerServer::Ejabberd.name())?;
     let prepared = shared.join("prepared").join(format!("{}x{}", wanted.accounts, wanted.roster));
     let fill = fs::read_to_string(peers_file("fill.erl"))?;
     let stamp = format!(
         "{:?} {} {} {} {}\n{SCHEMA}{fill}",
-        version(&libraries),
+        version(libraries),
         wanted.prefix,
         wanted.password,
         format(wanted.passwords),
         wanted.accounts
     );
-    let stamped = prepared.join("stamp");
+    let (stamped, data) = (prepared.join("stamp"), prepared.join("mnesia"));
     if fs::read_to_string(&stamped).ok().as_deref() != Some(&stamp) {
         print_progress("ejabberd: writing the accounts");
         empty_folder(&prepared)?;
         let mut compile = Command::new("erlc");
         compile.arg("-o").arg(folder).arg(peers_file("fill.erl"));
         run_to_end(&compile, &folder.join("erlc.log"), "erlc")?;
-        let data = prepared.join("mnesia");
         empty_folder(&data)?;
         fs::write(data.join("ejabberd.schema"), SCHEMA)?;
-        let mut command = erlang(&libraries, folder, &config, &data);
+        let mut command = erlang(libraries, folder, config, &data);
         command
             .arg("-pa")
             .arg(folder)
@@ -97,12 +112,7 @@ pub(super) fn prepare(wanted: &PeerOptions, folder: &Path, address: SocketAddr) 
         run_to_end(&command, &folder.join("fill.log"), "writing the accounts of ejabberd")?;
         fs::write(&stamped, stamp)?;
     }
-    let data = folder.join("run");
-    empty_folder(&data)?;
-    copy(&prepared.join("mnesia"), &data)?;
-    let mut serve = erlang(&libraries, folder, &config, &data);
-    serve.args(["-s", "ejabberd"]);
-    Ok(serve)
+    Ok(data)
 }
 
 fn format(passwords: PasswordStorage) -> &'static str {
@@ -140,8 +150,13 @@ fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result<String> {
         fs::read_to_string(peers_file("ejabberd-stock.yml"))?
     } else {
         let bosh = if wanted.web { "  mod_bosh: {}\n" } else { "" };
+        // Acknowledgements, and as many offline messages as Throng stores.
+        let acknowledged = match wanted.database {
+            Some(_) => "  mod_stream_mgmt: {}\nshaper_rules:\n  max_user_offline_messages: 1000\n",
+            None => "",
+        };
         let lines: String = modules.iter().map(|module| format!("  mod_{module}: {{}}\n")).collect();
-        format!("modules:\n{lines}{bosh}")
+        format!("modules:\n{lines}{bosh}{acknowledged}")
     };
     Ok(format!(
         "loglevel: warning\n\
@@ -149,10 +164,18 @@ fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result<String> {
          listen:\n  -\n    port: {port}\n    ip: \"{ip}\"\n    module: ejabberd_c2s\n    access: all\n    shaper: none\n\
          \x20   max_stanza_size: 262144\n    max_fsm_queue: 10000\n    backlog: 4096\n\
          {web}\
-         auth_method: internal\nauth_password_format: {format}\nauth_scram_hash: sha\n\
+         auth_password_format: {format}\nauth_scram_hash: sha\n\
          disable_sasl_mechanisms: [\"digest-md5\", \"X-OAUTH2\"]\n\
-         default_db: mnesia\ncache_size: {cache}\n\
+         {storage}\
          {modules}",
+        storage = match &wanted.database {
+            Some(database) => ejabberd_sql::configuration(database),
+            // As documented: the number of online users, for rosters times 20.
+            None => format!(
+                "auth_method: internal\ndefault_db: mnesia\ncache_size: {}\n",
+                wanted.accounts.max(50) * 20
+            ),
+        },
         // Its default inactivity is 30 s as well; messages for a session wait in it as in that of a stream.
         web = if wanted.web {
             format!(
@@ -164,8 +187,6 @@ fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result<String> {
         } else {
             String::new()
         },
-        // As documented: the number of online users, for rosters times 20.
-        cache = wanted.accounts.max(50) * 20,
         port = address.port(),
         ip = address.ip(),
         format = if wanted.passwords == PasswordStorage::Scram { "scram" } else { "plain" },

@@ -16,6 +16,7 @@ pub(crate) mod bosh;
 pub(crate) mod command;
 pub(crate) mod compare;
 mod ejabberd;
+mod ejabberd_sql;
 pub(crate) mod generator;
 pub(crate) mod load;
 mod login_check;
@@ -39,6 +40,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::clock::now;
 use super::process::{ChildGuard, log_tail};
 use super::report::print_progress;
+
+pub(crate) use ejabberd_sql::PeerDatabase;
 
 /// The domain that every server serves.
 pub(crate) const DOMAIN: &str = "localhost";
@@ -147,6 +150,9 @@ pub(crate) struct PeerOptions {
     /// Offer STARTTLS; Throng only.
     #[arg(long)]
     pub(crate) offer_tls: bool,
+    /// ejabberd only: an empty database for its tables, instead of Mnesia.
+    #[arg(skip)]
+    pub(crate) database: Option<PeerDatabase>,
 }
 
 impl PeerOptions {
@@ -164,6 +170,7 @@ impl PeerOptions {
             incremental: false,
             web: false,
             offer_tls: false,
+            database: None,
         }
     }
 
