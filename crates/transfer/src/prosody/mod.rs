@@ -6,7 +6,7 @@
 //! answer to clients that know no PEP.
 //!
 //! Not implemented: archives, other PEP nodes, rooms and other stores of [`UNSUPPORTED_STORES`]; the SQL storage of Prosody,
-//! which `prosodyctl`'s migrator converts into this folder.
+//! which `prosody-migrator` converts into this folder.
 //!
 //! # Pitfalls
 //!
