@@ -164,8 +164,10 @@ impl DueForNode {
         Some((item, std::mem::take(&mut self.items)))
     }
 
+    /// Also while the node must be notified: nothing is added until then, and everything is exchanged with it afterwards. So
+    /// a node that handles nothing does not stop the exchange with others.
     fn has_much_room(&self) -> bool {
-        !self.resync && self.items.len() <= MAX_ITEMS / 2 && self.items.octets <= MAX_OCTETS / 2
+        self.items.len() <= MAX_ITEMS / 2 && self.items.octets <= MAX_OCTETS / 2
     }
 }
 
@@ -187,6 +189,15 @@ impl DueState {
     }
 }
 
+/// Result of [`DuePresence::put_back`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PutBack {
+    /// It must be tried again immediately.
+    pub(super) tries_again: bool,
+    /// False if it no longer fits, so that everything must be exchanged with the node again; once until that has begun.
+    pub(super) fits: bool,
+}
+
 /// What is due, by node.
 #[derive(Default)]
 pub(super) struct DuePresence(LeafMutex<DueState>);
@@ -198,7 +209,9 @@ impl DuePresence {
         let due = state.nodes.entry(node).or_default();
         let knew = due.resync;
         let discarded = due.add(item);
+        let waker = state.take_waker();
         drop(state);
+        waker.into_iter().for_each(Waker::wake);
         discarded.is_none() || knew
     }
 
@@ -254,17 +267,19 @@ impl DuePresence {
         next
     }
 
-    /// Returns what the queue did not accept. True if it must be tried again immediately.
-    pub(super) fn put_back(&self, node: NodeId, item: DueItem) -> bool {
+    /// Returns what the queue did not accept.
+    pub(super) fn put_back(&self, node: NodeId, item: DueItem) -> PutBack {
         let mut state = self.0.lock();
         let due = state.nodes.entry(node).or_default();
+        let knew = due.resync || matches!(item, DueItem::Resync);
         // What did not fit is due again with everything else.
         let discarded = due.add(item);
         due.running = std::mem::take(&mut due.again);
         let running = due.running;
+        let waker = state.take_waker();
         drop(state);
-        drop(discarded);
-        running
+        waker.into_iter().for_each(Waker::wake);
+        PutBack { tries_again: running, fits: discarded.is_none() || knew }
     }
 
     pub(super) fn forget_node(&self, node: NodeId) {
@@ -334,11 +349,11 @@ mod tests {
         assert!(due.begin(a) && !due.begin(a), "one task for each node");
         let first = due.next(a).unwrap();
         assert!(matches!(&first, DueItem::Account(DueAccount { withdraws: true, .. })));
-        assert!(!due.put_back(a, first), "the queue is full");
+        assert!(!due.put_back(a, first).tries_again, "the queue is full");
         assert!(due.begin(a), "it has room again");
         let first = due.next(a).unwrap();
         assert!(!due.begin(a));
-        assert!(due.put_back(a, first), "it had room again before the task ended");
+        assert!(due.put_back(a, first).tries_again, "it had room again before the task ended");
         let rest: Vec<DueItem> = std::iter::from_fn(|| due.next(a)).collect();
         assert_eq!(rest.len(), 2);
         assert!(!due.begin(a) && due.begin(b));
@@ -368,7 +383,7 @@ mod tests {
         assert!(kinds.contains(&deleted) && kinds.contains(&blocklist));
         let report = due.next(a).unwrap();
         assert!(matches!(report, DueItem::Report(_)));
-        assert!(!due.put_back(a, report));
+        assert_eq!(due.put_back(a, report), PutBack { tries_again: false, fits: true });
         assert!(due.begin(a) && matches!(due.next(a), Some(DueItem::Report(_))));
         assert!(matches!(due.next(a), Some(DueItem::Account(_))));
         assert_eq!(octets(&due, a), 0);
@@ -418,17 +433,33 @@ mod tests {
         assert!(due.begin(a));
         assert!(due.add_report(a, address(1, 10)), "reported once");
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(due.poll_room(&mut cx).is_pending());
+        assert!(due.poll_room(&mut cx).is_ready(), "the exchange with other nodes goes on");
         let resync = due.next(a).unwrap();
         assert!(matches!(resync, DueItem::Resync));
-        assert!(due.poll_room(&mut cx).is_ready());
         assert!(due.add_report(a, address(2, 10)), "it is remembered while the node is being notified");
         assert_eq!(octets(&due, a), ITEM_OCTETS + 22);
-        assert!(!due.put_back(a, resync), "the queue is full");
+        let returned = due.put_back(a, resync);
+        assert_eq!(returned, PutBack { tries_again: false, fits: true }, "the queue is full");
         assert_eq!(octets(&due, a), 0);
         assert!(due.begin(a) && matches!(due.next(a), Some(DueItem::Resync)));
         assert!(due.add_report(a, address(2, 10)));
         assert!(matches!(due.next(a), Some(DueItem::Report(_))));
         assert!(due.next(a).is_none() && due.nodes().is_empty());
+    }
+
+    #[test]
+    fn what_returns_when_there_is_no_room_any_more_is_reported_once() {
+        let due = DuePresence::default();
+        let a = node("a");
+        (1..=MAX_ITEMS as u32).for_each(|number| assert!(due.add_report(a, address(number, 10))));
+        assert!(due.begin(a));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(due.poll_room(&mut cx).is_pending(), "half of it is free for what happens meanwhile");
+        let first = due.next(a).unwrap();
+        assert!(due.add_report(a, address(0, 10)), "another one takes its place");
+        assert!(!due.put_back(a, first).fits);
+        assert!(due.add_report(a, address(1, 10)), "reported once");
+        assert!(due.poll_room(&mut cx).is_ready());
+        assert!(due.begin(a) && matches!(due.next(a), Some(DueItem::Resync)));
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! If too much was due for a node, both nodes repeat for all accounts that are connected to them what they do at a login: an account
 //! is read again, its contacts are withdrawn, and their presence is requested. That goes on only while little is due for any
-//! node, so that it does not discard anything itself.
+//! node, so that it does not discard anything itself. A node for which everything was discarded has nothing due: it gets an
+//! exchange of its own when it handles something again.
 //!
 //! Not implemented: directed presence (RFC 6121, section 4.6) after a partition.
 
@@ -25,7 +26,7 @@ use store::{AddressId, StoreError, Subscription};
 use throng_core::account::{Account, Contact};
 use throng_core::session::Session;
 
-use super::due_presence::{DueAccount, DueItem};
+use super::due_presence::{DueAccount, DueItem, PutBack};
 use super::peer_presence::unavailable;
 use crate::ClusteredNode;
 use crate::envelope_kinds::RESYNC;
@@ -126,7 +127,9 @@ impl ClusteredNode<'_> {
                 match node.send_due_item(to, &item) {
                     Ok(()) => {}
                     Err(RefusalReason::QueueFull) => {
-                        if !node.state.due_presence.put_back(to, item) {
+                        let PutBack { tries_again, fits } = node.state.due_presence.put_back(to, item);
+                        node.note_discarded(to, fits);
+                        if !tries_again {
                             return;
                         }
                     }

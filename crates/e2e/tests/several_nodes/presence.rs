@@ -5,6 +5,7 @@ use cluster::InvalidationSubject;
 use jid::Jid;
 use testkit::{NodeClient, TestNodes};
 
+use crate::handovers::{JULIET, Peer};
 use crate::observed_features;
 
 fn two_nodes() -> TestNodes {
@@ -142,4 +143,39 @@ fn a_node_that_missed_more_than_may_be_due_for_it_shows_the_presence_that_there_
     assert!(paris.session.is_ended(), "its account is disabled");
     assert_eq!(nodes.node(0).node.metrics.cluster_resyncs.get(), 1, "once");
     assert_eq!(nodes.node(1).node.metrics.cluster_resyncs.get(), 0);
+}
+
+/// The peer has the oldest claim to an address, so what is sent to it fills its queue.
+#[test]
+fn a_node_that_handles_nothing_does_not_stop_the_exchange_of_presence_with_another() {
+    let test = Peer::new();
+    let nodes = &test.nodes;
+    for user in ["nurse", "paris"] {
+        nodes.node(0).create_user(user);
+    }
+    nodes.node(0).befriend("romeo", "nurse");
+    test.claim(0);
+    let _nurse = online(nodes, 1, "nurse", "b");
+    let sender = online(nodes, 0, "paris", "a");
+    let body = "x".repeat(200_000);
+    for _ in 0..30 {
+        for to in [JULIET, "nurse@example.com"] {
+            sender.send(&format!("<message to='{to}' type='chat'><body>{body}</body></message>"));
+        }
+    }
+    let node = nodes.node(0);
+    for number in 0..TOO_MUCH {
+        let changed = Jid::parse(&format!("{number}@example.com")).expect("an address");
+        node.node.peer_routing().invalidate(&node.node, changed.as_ref(), InvalidationSubject::Roster);
+    }
+    assert_eq!(node.node.metrics.cluster_resyncs.get(), 2, "both have missed too much");
+    let romeo = node.connect("romeo", "a");
+    romeo.send("<presence/>");
+    for _ in 0..3 {
+        nodes.settle();
+        nodes.advance(1);
+    }
+    nodes.settle();
+    let shown = presence(&romeo);
+    assert!(shown.contains(&("nurse@example.com/b".to_owned(), true)), "{shown:?}");
 }
