@@ -2,11 +2,11 @@
 //! domain changed.
 //!
 //! A feature registers a handler with `FeatureBuilder::notice` and sends with [`Node::send_notice`]. A notice arrives at
-//! most once: one that does not fit into the queue of a node is lost, and logged.
+//! most once: one that does not fit into the queue of a node is lost, and logged. The node is notified that it has missed one.
 //!
 //! # Pitfalls
 //!
-//! Nodes that were cut off from each other miss notices. When they find each other again, every handler is called without
+//! Nodes that were cut off from each other, or whose queue was full, miss notices. Afterwards every handler is called without
 //! content. What must not be missed belongs in the store, and the notice says that it changed.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! What other nodes must be sent as soon as there is room: presence, probes, session reports and changes of accounts that
-//! did not fit into their queues.
+//! did not fit into their queues, and that they have missed notices.
 //!
 //! The state of an account is due, not a sequence of stanzas, so an account is due at most once for each node. What is due
 //! for a node is bounded in number and octets. Beyond these bounds it is discarded: the node is notified that it has missed
@@ -30,6 +30,8 @@ pub(super) enum DueItem {
     Resync,
     /// An account changed in the store.
     Change(Jid, EnvelopeKind),
+    /// It has missed notices of features.
+    Notices,
     /// The sessions of an account.
     Report(Jid),
     Account(DueAccount),
@@ -63,6 +65,7 @@ const OCTETS_OF_PROBER: usize = ITEM_OCTETS + size_of::<Session>();
 #[derive(Default)]
 struct DueItems {
     changes: BTreeMap<Jid, Vec<EnvelopeKind>>,
+    notices: bool,
     reports: BTreeSet<Jid>,
     accounts: BTreeMap<AddressId, DueAccount>,
     /// By address in memory.
@@ -73,7 +76,8 @@ struct DueItems {
 
 impl DueItems {
     fn len(&self) -> usize {
-        self.changes.len() + self.reports.len() + self.accounts.len() + self.probers.len()
+        let few = self.changes.len() + usize::from(self.notices);
+        few + self.reports.len() + self.accounts.len() + self.probers.len()
     }
 
     fn has_room_for(&self, octets: usize) -> bool {
@@ -85,6 +89,7 @@ impl DueItems {
         let (known, octets) = match &item {
             DueItem::Resync => return Err(item),
             DueItem::Change(account, _) => (self.changes.contains_key(account), octets_of_address(account)),
+            DueItem::Notices => (self.notices, 0),
             DueItem::Report(account) => (self.reports.contains(account), octets_of_address(account)),
             DueItem::Account(due) => (self.accounts.contains_key(&due.account.id), due.octets),
             DueItem::Prober(session) => {
@@ -106,6 +111,7 @@ impl DueItems {
                     kinds.push(kind);
                 }
             }
+            DueItem::Notices => self.notices = true,
             DueItem::Report(account) => _ = self.reports.insert(account),
             DueItem::Account(due) => {
                 let withdraws = due.withdraws;
@@ -128,6 +134,9 @@ impl DueItems {
             if let Some(kind) = kind {
                 return Some(DueItem::Change(account, kind));
             }
+        }
+        if std::mem::take(&mut self.notices) {
+            return Some(DueItem::Notices);
         }
         if let Some(account) = self.reports.pop_first() {
             self.octets -= octets_of_address(&account);
@@ -223,6 +232,10 @@ impl DuePresence {
 
     pub(super) fn add_prober(&self, node: NodeId, session: Weak<Session>) -> bool {
         self.add(node, DueItem::Prober(session))
+    }
+
+    pub(super) fn add_notices(&self, node: NodeId) -> bool {
+        self.add(node, DueItem::Notices)
     }
 
     pub(super) fn add_report(&self, node: NodeId, account: Jid) -> bool {
@@ -370,6 +383,7 @@ mod tests {
         assert!(due.add_account(a, &one, false));
         for _ in 0..2 {
             assert!(due.add_report(a, one.jid.clone()));
+            assert!(due.add_notices(a));
             assert!(due.add_change(a, one.jid.clone(), deleted));
             assert!(due.add_change(a, one.jid.clone(), blocklist));
         }
@@ -381,6 +395,7 @@ mod tests {
             kinds.push(kind);
         }
         assert!(kinds.contains(&deleted) && kinds.contains(&blocklist));
+        assert!(matches!(due.next(a), Some(DueItem::Notices)));
         let report = due.next(a).unwrap();
         assert!(matches!(report, DueItem::Report(_)));
         assert_eq!(due.put_back(a, report), PutBack { tries_again: false, fits: true });

@@ -29,6 +29,8 @@ pub(crate) const NODE_QUERY_ANSWER: EnvelopeKind = EnvelopeKind::Engine(10);
 pub(crate) const NOTICE: EnvelopeKind = EnvelopeKind::Engine(11);
 /// The sender has discarded what was due for the receiver (`presence_resync.rs`).
 pub(crate) const RESYNC: EnvelopeKind = EnvelopeKind::Engine(12);
+/// A notice did not fit into the queue of the receiver.
+pub(crate) const NOTICES_MISSED: EnvelopeKind = EnvelopeKind::Engine(13);
 
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
@@ -44,6 +46,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         NODE_QUERY_ANSWER => "query answer",
         NOTICE => "notice",
         RESYNC => "resync",
+        NOTICES_MISSED => "notices missed",
         MULTICAST => "multicast",
         other => other.as_str(),
     }
@@ -67,6 +70,7 @@ mod tests {
             NODE_QUERY_ANSWER,
             NOTICE,
             RESYNC,
+            NOTICES_MISSED,
             MULTICAST,
         ];
         assert_eq!(

@@ -324,7 +324,7 @@ impl ClusteredNode<'_> {
                 let id = Some(AddressId(reference.number)).filter(|id| *id != AddressId::UNASSIGNED)?;
                 self.routing_table.find_by_id(reference.hash, id)
             }
-            // No node names sessions by number yet, so this one is unknown.
+            // No node names sessions by number, so this one is unknown.
             Recipient::Session(..) => None,
         }
     }

@@ -21,8 +21,8 @@ use throng_core::router::{HandedOver, RoutingOutcome, RoutingWork, StanzaOrigin}
 use super::home::read_stanza;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
-    COPY, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, PRESENCE, PRESENCE_REQUEST, PROBE,
-    PROBE_ANSWER, PUSH, RESYNC,
+    COPY, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST,
+    PROBE, PROBE_ANSWER, PUSH, RESYNC,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -125,6 +125,10 @@ impl ClusteredNode<'_> {
         if single && envelope.recipients.len() != 1 {
             return false;
         }
+        let empty = matches!(envelope.header.kind, RESYNC | NOTICES_MISSED);
+        if empty && !(envelope.recipients.is_empty() && envelope.bytes.is_empty()) {
+            return false;
+        }
         let is_valid = match envelope.header.kind {
             EnvelopeKind::SessionReport => {
                 recipients().all(|account| self.on_session_report(from, &account, &envelope.bytes))
@@ -149,6 +153,10 @@ impl ClusteredNode<'_> {
             NOTICE => self.on_notice(envelope),
             RESYNC => {
                 self.on_resync(from);
+                true
+            }
+            NOTICES_MISSED => {
+                self.handle_missed_notices();
                 true
             }
             MESSAGE_STORED => {
@@ -220,6 +228,7 @@ impl Inbox for ClusterInbox {
             | NODE_QUERY
             | NODE_QUERY_ANSWER
             | NOTICE
+            | NOTICES_MISSED
             | RESYNC
             | MESSAGE_STORED => {
                 if !node.receive_unrouted(from, &envelope) {

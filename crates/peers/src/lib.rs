@@ -16,7 +16,7 @@
 //!
 //! RFC 6121, sections 4 and 8, for accounts with sessions on several nodes. Tests build nodes over the memory bus (`testkit`).
 //!
-//! Not implemented: resumption of a stream on another node; lists of sessions of all nodes; sending pushes and notices again
+//! Not implemented: resumption of a stream on another node; lists of sessions of all nodes; sending pushes again
 //! that did not fit into the queue of a node.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]

@@ -5,9 +5,10 @@
 //! 1 + n      length and text of the name; the rest is the content
 //! ```
 //!
-//! Not implemented: sending again what does not fit into the queue of a node, which is logged.
+//! A notice that does not fit into the queue of a node is logged, and the node is notified that it has missed one when there is
+//! room: it reads the store.
 
-use cluster::{Envelope, EnvelopeClass, Recipient};
+use cluster::{Envelope, EnvelopeClass, Recipient, RefusalReason};
 use throng_core::host::Host;
 
 use super::ClusteredNode;
@@ -30,6 +31,9 @@ impl ClusteredNode<'_> {
         let envelope = Envelope::new(NOTICE, EnvelopeClass::Control, own, recipients, octets);
         for refused in self.cluster.broadcast(envelope).refused {
             tracing::warn!(name, %refused, "a notice was not sent to a node");
+            if refused.reason == RefusalReason::QueueFull {
+                self.notices_are_due(refused.node);
+            }
         }
     }
 

@@ -29,7 +29,7 @@ use throng_core::session::Session;
 use super::due_presence::{DueAccount, DueItem, PutBack};
 use super::peer_presence::unavailable;
 use crate::ClusteredNode;
-use crate::envelope_kinds::RESYNC;
+use crate::envelope_kinds::{NOTICES_MISSED, RESYNC};
 
 /// Whether a pass over all accounts is running. What happens meanwhile repeats it once.
 #[derive(Default)]
@@ -96,6 +96,12 @@ impl ClusteredNode<'_> {
         self.note_discarded(node, fits);
     }
 
+    /// `node` did not receive a notice.
+    pub(super) fn notices_are_due(&self, node: NodeId) {
+        let fits = self.state.due_presence.add_notices(node);
+        self.note_discarded(node, fits);
+    }
+
     /// `node` did not receive that this account changed in the store.
     pub(super) fn change_is_due(&self, node: NodeId, account: Jid, kind: EnvelopeKind) {
         let fits = self.state.due_presence.add_change(node, account, kind);
@@ -150,6 +156,7 @@ impl ClusteredNode<'_> {
         match item {
             DueItem::Resync => self.announce_resync(to),
             DueItem::Change(account, kind) => self.send_change_of_account(to, account.clone(), *kind),
+            DueItem::Notices => self.send_empty(to, NOTICES_MISSED),
             DueItem::Report(account) => self.report_again(to, account.as_ref()),
             // All sessions may have ended since, and others begun.
             DueItem::Account(DueAccount { account, withdraws, .. }) => {
@@ -255,15 +262,22 @@ impl ClusteredNode<'_> {
 
     /// Tells a node that what was due for it was discarded.
     fn announce_resync(&self, to: NodeId) -> Result<(), RefusalReason> {
-        let own = self.cluster.node();
-        let envelope = Envelope::new(RESYNC, EnvelopeClass::Control, own, Vec::new(), Vec::new());
-        self.cluster.deliver(to, envelope).map_err(|refused| refused.reason)?;
+        self.send_empty(to, RESYNC)?;
         self.resynchronise(|nodes| nodes.discarded_for.insert(to));
+        Ok(())
+    }
+
+    /// Sends an envelope that says everything by its kind.
+    fn send_empty(&self, to: NodeId, kind: EnvelopeKind) -> Result<(), RefusalReason> {
+        let own = self.cluster.node();
+        let envelope = Envelope::new(kind, EnvelopeClass::Control, own, Vec::new(), Vec::new());
+        self.cluster.deliver(to, envelope).map_err(|refused| refused.reason)?;
         Ok(())
     }
 
     /// Another node has discarded what was due for this one.
     pub(super) fn on_resync(&self, from: NodeId) {
+        self.handle_missed_notices();
         self.read_accounts_again();
         self.resynchronise(|nodes| nodes.missed_from.insert(from));
     }

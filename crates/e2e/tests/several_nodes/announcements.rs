@@ -1,6 +1,7 @@
 //! Messages to all users of a domain, on all nodes: announcements and the message of the day (XEP-0133 1.3.1, sections 4.23 to
 //! 4.26).
 
+use cluster::InvalidationSubject;
 use jid::Jid;
 use testkit::{NodeClient, TestNodes};
 use throng_core::session::StreamManagementTerms;
@@ -30,6 +31,16 @@ fn online(nodes: &TestNodes, node: usize, user: &str, resource: &str) -> NodeCli
 
 /// Runs a command of the administrator; returns the answer.
 fn run(nodes: &TestNodes, admin: &NodeClient, command: &str, field: &str, text: &str) -> String {
+    run_after(nodes, admin, [command, field, text], || {})
+}
+
+/// As [`run`]. `before` is called before the form is submitted.
+fn run_after(
+    nodes: &TestNodes,
+    admin: &NodeClient,
+    [command, field, text]: [&str; 3],
+    before: impl FnOnce(),
+) -> String {
     let request = |attributes: &str, form: &str| {
         admin.recv();
         admin.send(&format!(
@@ -52,6 +63,7 @@ fn run(nodes: &TestNodes, admin: &NodeClient, command: &str, field: &str, text: 
          <value>http://jabber.org/protocol/admin</value></field>\
          <field var='{field}'><value>{text}</value></field></x>"
     );
+    before();
     let answer = request(&format!("sessionid='{id}'"), &submitted);
     assert!(answer.contains("status='completed'"), "{command}: {answer}");
     answer
@@ -122,6 +134,28 @@ fn a_node_that_was_cut_off_sends_the_message_of_the_day_when_it_returns() {
     for other in [0, 2] {
         nodes.heal(1, other);
     }
+    nodes.settle();
+    assert_eq!(headlines(&romeo, "Globe"), 1);
+}
+
+#[test]
+fn a_node_whose_queue_was_full_sends_the_message_of_the_day_when_there_is_room() {
+    let (nodes, bard) = cluster(&["romeo", "juliet"]);
+    let (romeo, juliet) = (online(&nodes, 1, "romeo", "a"), online(&nodes, 0, "juliet", "b"));
+    run_after(&nodes, &bard, ["set-motd", "motd", "Globe"], || {
+        let body = "x".repeat(200_000);
+        for _ in 0..30 {
+            juliet.send(&format!("<message to='{}' type='chat'><body>{body}</body></message>", romeo.full()));
+        }
+        // What remains of the queue.
+        let node = &nodes.node(0).node;
+        for number in 0..10_000 {
+            let changed = Jid::parse(&format!("{number}@example.com")).expect("an address");
+            node.peer_routing().invalidate(node, changed.as_ref(), InvalidationSubject::Roster);
+        }
+    });
+    assert_eq!(headlines(&juliet, "Globe"), 1);
+    nodes.advance(1);
     nodes.settle();
     assert_eq!(headlines(&romeo, "Globe"), 1);
 }

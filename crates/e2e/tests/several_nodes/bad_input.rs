@@ -86,6 +86,18 @@ fn what_nodes_send_each_other_may_be_cut_anywhere() {
     assert_eq!(count, 1, "{received:?}");
 }
 
+/// Their kind is all that they say.
+#[test]
+fn what_must_be_empty_is_counted_if_it_is_not() {
+    let test = Peer::new();
+    for kind in [12, 13].map(EnvelopeKind::Engine) {
+        test.send(kind, juliets_address(), "");
+        test.send(kind, Vec::new(), "x");
+        test.send(kind, Vec::new(), "");
+    }
+    assert_eq!((test.violations(PeerViolation::Payload), test.violations(PeerViolation::Kind)), (4, 0));
+}
+
 /// The node with the oldest claim is the home: the next claim is asked when it refuses, or is gone.
 #[test]
 fn a_false_claim_on_the_address_of_another_node_loses_and_doubles_no_message() {
