@@ -15,8 +15,9 @@ use common::{ApiFixture, api_request, signed_in_user};
 use jid::{Jid, JidRef};
 use throng_commands::account_admin;
 use throng_core::Host;
+use throng_core::account_provider::memory::{ALL_CAPABILITIES, MemoryAccounts};
 use throng_core::account_provider::{
-    AccountProvider, PasswordCheck, ProvidedAccount, ProviderCapabilities, ProviderFuture,
+    AccountProvider, PasswordCheck, ProvidedAccount, ProviderCapabilities, ProviderErrorKind, ProviderFuture,
     SharedAccountProvider,
 };
 use tokio::sync::Semaphore;
@@ -58,19 +59,24 @@ impl AccountProvider for OnePassword {
     }
 }
 
-/// An API whose provider keeps the accounts of example.net, one of them an administrator's.
+/// An API whose provider has one password.
 async fn fixture(held: Option<&'static str>) -> (ApiFixture, Arc<OnePassword>) {
-    let fixture = ApiFixture::new(&[]).await;
     let (password, permits) = (LeafMutex::new("0rchard".to_owned()), Semaphore::new(0));
     let provider = Arc::new(OnePassword { password, held, permits });
+    (with_provider(provider.clone()).await, provider)
+}
+
+/// An API whose provider keeps the accounts of example.net, one of them an administrator's.
+async fn with_provider(provider: Arc<dyn AccountProvider>) -> ApiFixture {
+    let fixture = ApiFixture::new(&[]).await;
     let node = &fixture.engine.node;
     let known = node.host("example.net").unwrap();
     let mut host = Host::new(known.jid.clone(), known.domain_counters.clone());
-    host.extensions.provide("auth", SharedAccountProvider(provider.clone())).unwrap();
+    host.extensions.provide("auth", SharedAccountProvider(provider)).unwrap();
     let hosts = node.hosts().into_iter().filter(|other| other.domain() != "example.net");
     node.set_hosts(hosts.chain([Arc::new(host)]).map(|host| (host.domain().to_owned(), host)).collect());
     node.set_admins([Jid::parse(common::ADMIN).unwrap(), Jid::parse(DIRECTOR).unwrap()]);
-    (fixture, provider)
+    fixture
 }
 
 /// Starts a call that does not end yet.
@@ -93,6 +99,29 @@ async fn a_session_ends_with_a_password_of_which_no_version_is_known() {
     account_admin::change_password(&fixture.engine.node, director.as_ref(), "m0nument".into()).await.unwrap();
     fixture.engine.clock.advance(15_000);
     assert_eq!(about().send_to(&fixture).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_session_ends_when_the_provider_removes_disables_or_changes_its_account() {
+    let accounts = Arc::new(MemoryAccounts::new(ALL_CAPABILITIES));
+    let fixture = with_provider(accounts.clone()).await;
+    let director = Jid::parse(DIRECTOR).unwrap();
+    let changes: [(&dyn Fn(), u16); 5] = [
+        (&|| (), 200),
+        (&|| accounts.set_fault(Some(ProviderErrorKind::Timeout)), 200),
+        (&|| accounts.forget(&director), 401),
+        (&|| accounts.set_disabled(&director, true), 401),
+        (&|| accounts.put(&director, "m0nument", None), 401),
+    ];
+    for (number, (change, expected)) in changes.into_iter().enumerate() {
+        accounts.set_fault(None);
+        accounts.put(&director, "0rchard", None);
+        let user = signed_in_user(&fixture.try_sign_in(DIRECTOR, "0rchard").await);
+        change();
+        fixture.engine.clock.advance(15_000);
+        let about = api_request("GET /api/v1/session").signed_in_as(&user).send_to(&fixture).await;
+        assert_eq!(about.status, expected, "{number}");
+    }
 }
 
 #[tokio::test]

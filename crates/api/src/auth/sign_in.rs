@@ -25,6 +25,7 @@ use jid::Jid;
 use store::AccountSecrets;
 use throng_commands::audit::record_audit_entry;
 use throng_core::Host;
+use throng_core::account_provider::{external_version, is_external};
 use throng_core::server_error::ServerError;
 
 use super::sessions::{ConsoleSession, SecretHash, hash_secret};
@@ -220,11 +221,36 @@ pub(crate) async fn is_still_valid(api: &Arc<Api>, session: &ConsoleSession) -> 
     }
     let Some(keys) = session.recheck else { return Ok(true) };
     let found = api.node.stores.logins.secrets(session.jid.as_ref()).await?;
-    let same = found.is_some_and(|found| !found.disabled && hash_credentials(&found) == keys);
+    let found = found.filter(|found| !found.disabled && hash_credentials(found) == keys);
+    let same = match found {
+        Some(found) => is_confirmed(api, &session.jid, &found.credentials).await,
+        None => false,
+    };
     if same {
         api.auth.sessions.mark_checked(&session.id, api.node.clock.now());
     }
     Ok(same)
+}
+
+/// Whether the provider of an account, if there is one, has not removed or disabled it, or changed its password, as far as it can
+/// tell. While it does not answer, sessions go on: the server must be administered then, too.
+async fn is_confirmed(api: &Api, jid: &Jid, credentials: &[u8]) -> bool {
+    let Some((host, jid)) = provided_account(api, jid) else { return true };
+    let Some(provider) = host.account_provider().filter(|provider| provider.capabilities().lookup) else {
+        return true;
+    };
+    match provider.find(jid.as_ref()).await {
+        Ok(None) => false,
+        Ok(Some(account)) => {
+            let has_version = provider.capabilities().versions && is_external(credentials);
+            let same = !has_version || account.version.as_deref() == external_version(credentials);
+            same && !account.disabled
+        }
+        Err(error) => {
+            tracing::warn!(%error, "could not look up an administrator with a session");
+            true
+        }
+    }
 }
 
 /// Resolves the account of a login name; a name alone is one of the default domain.
