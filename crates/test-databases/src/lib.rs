@@ -1,7 +1,7 @@
-//! Real database servers for tests: started in a directory and on a port of their own, ended with the test.
+//! Real database servers for tests, and NATS: started in a directory and on a port of their own, ended with the test.
 //!
 //! `setup.sh` installs them, as `make test` does: Debian's packages `postgresql`, `mariadb-server-core` and
-//! `mariadb-client-core`, and MySQL, which Debian does not have, from a package of Maven Central. They refuse to run as root,
+//! `mariadb-client-core`, and MySQL, which Debian does not have, from a package of Maven Central; NATS is built from its Go module. They refuse to run as root,
 //! so a test that runs as root starts them as `nobody`. They do not call `fsync`, unless [`ServerSetup::durable`] says so: a
 //! killed process loses nothing that it has written, only a machine would.
 //!
@@ -23,20 +23,24 @@
     reason = "it waits for real processes, and uses none of our crates, so that tests of every layer can use it"
 )]
 
+mod nats;
 pub mod ports;
 mod proxy;
+mod server_directory;
+mod supervisor;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Mutex;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use server_directory::{make_directory, unprivileged, write_private};
+use supervisor::Supervisor;
+
+pub use nats::{NatsServer, NatsSetup};
 pub use proxy::Proxy;
 
 /// User of the tests. In MariaDB it has no more rights than the server's documentation asks for.
@@ -47,9 +51,6 @@ const ADMINISTRATOR: &str = "administrator";
 
 /// Password of both.
 const PASSWORD: &str = "correct horse";
-
-/// Id of the user and the group `nobody` on Debian.
-const NOBODY: u32 = 65_534;
 
 /// Where `setup.sh` installs MySQL: Debian does not have it, and `nobody` must be able to run it.
 const MYSQL_DIRECTORY: &str = "/usr/local/lib/throng-tests-mysql";
@@ -154,15 +155,8 @@ pub struct Server {
     kind: ServerKind,
     directory: PathBuf,
     port: u16,
-    supervisor: Mutex<Supervisor>,
+    supervisor: Supervisor,
     databases: AtomicU32,
-}
-
-#[derive(Debug)]
-struct Supervisor {
-    child: Child,
-    commands: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -197,22 +191,12 @@ impl Server {
             run.extend(prepare_encryption(kind, &directory, certificate));
         }
         let signal = if kind == ServerKind::Postgres { "INT" } else { "TERM" };
-        let mut supervisor = match setup.disk_megabytes {
+        let shell = match setup.disk_megabytes {
             None => unprivileged("sh", &directory),
             Some(megabytes) => with_disk(&directory, megabytes),
         };
-        supervisor.arg("-c").arg(include_str!("supervisor.sh")).arg("supervisor").arg(&directory).arg(signal);
-        supervisor.args(run).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = supervisor.spawn().expect("cannot start a shell");
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        let supervisor = Supervisor { commands: child.stdin.take(), child, answers };
-        let server = Server {
-            kind,
-            directory,
-            port,
-            supervisor: Mutex::new(supervisor),
-            databases: AtomicU32::new(0),
-        };
+        let supervisor = Supervisor::start(shell, &directory, signal, run);
+        let server = Server { kind, directory, port, supervisor, databases: AtomicU32::new(0) };
         server.run();
         server
     }
@@ -229,7 +213,7 @@ impl Server {
 
     /// The process above those of the server, which lives as long as this value.
     pub fn process(&self) -> u32 {
-        self.supervisor.lock().unwrap().child.id()
+        self.supervisor.process()
     }
 
     /// The user of [`Self::url`].
@@ -372,15 +356,8 @@ impl Server {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
-    /// Sends a command to the supervisor; returns the id of the server's process.
     fn command(&self, command: &str) -> String {
-        let mut supervisor = self.supervisor.lock().unwrap();
-        let Supervisor { commands, answers, .. } = &mut *supervisor;
-        writeln!(commands.as_mut().unwrap(), "{command}").expect("the supervisor is gone");
-        let mut answer = String::new();
-        answers.read_line(&mut answer).expect("the supervisor is gone");
-        let process = answer.trim_end().strip_prefix(command.split(' ').next().unwrap_or_default());
-        process.unwrap_or_else(|| panic!("the supervisor answered {answer:?}")).trim_start().to_owned()
+        self.supervisor.command(command)
     }
 
     /// Whether the server accepts connections, as soon as that is known. It is asked rather than timed.
@@ -422,47 +399,6 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Ok(supervisor) = self.supervisor.get_mut() {
-            supervisor.commands = None;
-            let _ = supervisor.child.wait();
-        }
-    }
-}
-
-fn make_directory() -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("throng-db-{}-{count}", std::process::id());
-    let directory = std::env::temp_dir().join(name);
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir(&directory).expect("cannot make a temporary directory");
-    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).unwrap();
-    if is_root(&directory) {
-        chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    directory
-}
-
-/// Whether this process runs as root: then root owns the files that it makes.
-fn is_root(made: &Path) -> bool {
-    fs::metadata(made).is_ok_and(|made| made.uid() == 0 || made.uid() == NOBODY && made.gid() == NOBODY)
-        && fs::metadata("/proc/self").is_ok_and(|this| this.uid() == 0)
-}
-
-/// A command that runs as `nobody` if this process runs as root.
-fn unprivileged(program: impl AsRef<std::ffi::OsStr>, directory: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.current_dir(directory).env("TZ", "UTC").env("LC_ALL", "C.UTF-8").env("HOME", directory);
-    // MariaDB removes the temporary tables of others at its start.
-    command.env("TMPDIR", directory);
-    if is_root(directory) {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
-}
-
 fn prepare(mut command: Command, kind: ServerKind, directory: &Path) {
     let output = command.stdin(Stdio::null()).output().expect("cannot run the program that makes a database");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -484,17 +420,6 @@ mv "$directory/data" "$directory/made" && mkdir "$directory/data" &&
     command.args(["--user", "--map-current-user", "--mount", "--keep-caps", "sh", "-c", script, "disk"]);
     command.arg(directory).arg(format!("{megabytes}m")).arg("sh");
     command
-}
-
-/// Writes a file that only the server may read.
-fn write_private(directory: &Path, name: &str, text: &str) -> PathBuf {
-    let file = directory.join(name);
-    fs::write(&file, text).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    if is_root(directory) {
-        chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    file
 }
 
 /// Arguments of a server that accepts encrypted connections only, except over its socket.
