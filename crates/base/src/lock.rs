@@ -47,15 +47,17 @@ pub mod rank {
     pub const FEATURE_TABLE: u8 = 13;
     /// An entry of a feature's table.
     pub const FEATURE_ENTRY: u8 = 14;
+    /// The links of a node to the others of its cluster.
+    pub const CLUSTER_LINKS: u8 = 15;
     /// A lock under which nothing but metrics and the log is locked.
-    pub const LEAF: u8 = 15;
+    pub const LEAF: u8 = 16;
     /// The counters of a label.
-    pub const METRIC_LABELS: u8 = 16;
+    pub const METRIC_LABELS: u8 = 17;
     /// The last lines of the log.
-    pub const LOG: u8 = 17;
+    pub const LOG: u8 = 18;
 
     /// Names by rank, as in `docs/locks.md`.
-    pub const NAMES: [&str; 18] = [
+    pub const NAMES: [&str; 19] = [
         "active configuration",
         "registry of metrics",
         "recipient queues of offline delivery",
@@ -71,6 +73,7 @@ pub mod rank {
         "loaded certificates",
         "table of a feature",
         "entry of a feature's table",
+        "links to other nodes",
         "leaf lock",
         "counters of a label",
         "last lines of the log",

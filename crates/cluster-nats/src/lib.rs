@@ -1,0 +1,32 @@
+//! The cluster over NATS: [`NatsCluster`] implements [`cluster::Cluster`] with NATS for messages between nodes and a key-value bucket
+//! of JetStream for membership.
+//!
+//! * **Membership**: each node writes a record under its name every three seconds, which expires after ten, and watches the others'. A
+//!   node from which no message was received for ten seconds is gone; an idle one sends a message every three.
+//! * **Messages**: each node has a subject. What one node has for another within a millisecond, or 64 kB, is one message: envelopes,
+//!   changes of claims, receipts. They are numbered, acknowledged and sent again ([`protocol`]), so nothing is lost when NATS restarts or
+//!   drops messages.
+//! * **Directory**: claims travel in the same order as envelopes, because a node must know a claim before an envelope that follows
+//!   it. A node that joins gets a snapshot; digests every five seconds find mistakes.
+//! * **Cut off**: a node without NATS keeps bounded queues, and after ten seconds the others are gone for it. It is no member for them
+//!   either. When the connection is back, new links begin with snapshots.
+//!
+//! Not implemented: leases, which no contract has; envelopes between servers of NATS in different regions (gateways work, with their
+//! latency).
+//!
+//! # Pitfalls
+//!
+//! The names of subjects and of the bucket contain the number of the deployment, so that two deployments on the same NATS servers do not
+//! see each other.
+
+mod node;
+mod protocol;
+mod settings;
+mod transport;
+
+pub use node::{NatsCluster, NatsStatus};
+#[doc(hidden)]
+pub use protocol::property::check_frame;
+pub use protocol::statistics::Statistics;
+pub use settings::{NatsCredentials, NatsError, NatsSettings, NatsTls};
+pub use transport::check_connection;

@@ -1,0 +1,225 @@
+//! [`NatsCluster`]: a node's connection to the cluster over NATS.
+//!
+//! One task receives, sends and calls the inbox ([`crate::transport`]). Calls from other threads change the state and wake it.
+//!
+//! # Pitfalls
+//!
+//! Without [`Cluster::leave`] the task never ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use base::clock::Clock;
+use base::spawn::{BoxFuture, Spawner};
+use cluster::{
+    AddressLocation, AddressNumber, BroadcastResult, Claim, Cluster, Envelope, HandoverResult, Inbox, Member,
+    NodeId, RefusedEnvelope, Ticket,
+};
+use tokio::sync::{Notify, watch};
+
+use crate::protocol::core::Core;
+use crate::protocol::directory::DirectoryLimits;
+use crate::protocol::state::MembershipPhase;
+use crate::protocol::statistics::Statistics;
+use crate::settings::{NatsError, NatsSettings};
+use crate::transport;
+
+/// What [`Cluster::leave`] has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaveProgress {
+    Member,
+    Requested,
+    Done,
+}
+
+/// The connection as its tasks and the interface share it.
+pub(crate) struct Shared {
+    pub(crate) core: Core,
+    pub(crate) settings: NatsSettings,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) wake: Notify,
+    pub(crate) connected: AtomicBool,
+    /// Rises with each connection.
+    pub(crate) connections: watch::Sender<u64>,
+    /// Failed attempts to write the record since the last one that succeeded; none has before the first.
+    pub(crate) record_failures: AtomicU64,
+    /// When the record was written, in milliseconds of the clock; 0 before.
+    pub(crate) record_written_at: AtomicU64,
+    /// The record was written.
+    pub(crate) announced: Notify,
+    pub(crate) leave: watch::Sender<LeaveProgress>,
+}
+
+impl Shared {
+    /// The record of this node is in the bucket, as far as is known. One failure may be an election of the servers.
+    fn is_announced(&self) -> bool {
+        let written = self.record_written_at.load(Ordering::Acquire);
+        written != 0 && self.clock.now().0.saturating_sub(written) < ANNOUNCED_MILLIS
+    }
+}
+
+/// Time for which a record that was written counts.
+const ANNOUNCED_MILLIS: u64 = 12_000;
+
+/// Before the first record is written.
+pub(crate) const NEVER_WRITTEN: u64 = u64::MAX;
+
+/// A node's connection to the cluster over NATS.
+pub struct NatsCluster(Arc<Shared>);
+
+/// State of the connection, for metrics and readiness.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NatsStatus {
+    /// Connected to a NATS server.
+    pub connected: bool,
+    /// Another process has joined with the name of this node, so this one is no member until it is started again.
+    pub superseded: bool,
+    /// The record of this node is in the bucket of the members.
+    pub announced: bool,
+    /// Connections made, the first one included.
+    pub connections: u64,
+    /// Members, this node included.
+    pub members: usize,
+    /// Octets of envelopes without a receipt.
+    pub kept_bytes: usize,
+    /// Addresses with sessions here.
+    pub own_claims: usize,
+    /// Addresses with sessions on other nodes.
+    pub peer_claims: usize,
+    /// Counters.
+    pub statistics: Statistics,
+}
+
+impl NatsStatus {
+    /// Why the node must get no new clients; none if it may.
+    pub fn problem(&self) -> Option<&'static str> {
+        match () {
+            () if self.superseded => Some("another process has the name of this node in the cluster"),
+            () if !self.connected => Some("no connection to NATS"),
+            () if !self.announced => Some("not announced in the cluster"),
+            () => None,
+        }
+    }
+}
+
+impl NatsCluster {
+    /// Starts the connection. It need not succeed: the node is alone until it does.
+    ///
+    /// # Errors
+    /// If a setting is not valid.
+    pub fn start(
+        settings: NatsSettings,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+    ) -> Result<Arc<NatsCluster>, NatsError> {
+        settings.check()?;
+        let core = Core::new(settings.node, DirectoryLimits::default());
+        core.start(clock.unix_millis());
+        let shared = Arc::new(Shared {
+            core,
+            settings,
+            clock,
+            wake: Notify::new(),
+            connected: AtomicBool::new(false),
+            connections: watch::Sender::new(0),
+            record_failures: AtomicU64::new(NEVER_WRITTEN),
+            record_written_at: AtomicU64::new(0),
+            announced: Notify::new(),
+            leave: watch::Sender::new(LeaveProgress::Member),
+        });
+        let task = transport::run(shared.clone(), spawner.clone());
+        spawner.spawn("cluster", Box::pin(task));
+        Ok(Arc::new(NatsCluster(shared)))
+    }
+
+    /// The state of the connection.
+    pub fn status(&self) -> NatsStatus {
+        let core = self.0.core.status();
+        NatsStatus {
+            connected: self.0.connected.load(Ordering::Acquire),
+            superseded: self.0.core.phase() == MembershipPhase::Superseded,
+            announced: self.0.is_announced(),
+            connections: *self.0.connections.borrow(),
+            members: core.members,
+            kept_bytes: core.kept_bytes,
+            own_claims: core.own_claims,
+            peer_claims: core.peer_claims,
+            statistics: core.statistics,
+        }
+    }
+
+    /// Whether nothing is queued or unacknowledged.
+    #[doc(hidden)]
+    pub fn is_quiet(&self) -> bool {
+        self.0.core.is_quiet()
+    }
+
+    fn wake_if(&self, wakes: bool) {
+        if wakes {
+            self.0.wake.notify_one();
+        }
+    }
+}
+
+impl Cluster for NatsCluster {
+    fn node(&self) -> NodeId {
+        self.0.core.node()
+    }
+
+    fn attach(&self, inbox: Arc<dyn Inbox>) {
+        self.0.core.attach(inbox);
+        self.0.wake.notify_one();
+    }
+
+    fn members(&self) -> Vec<Member> {
+        self.0.core.members()
+    }
+
+    fn locate(&self, address: u64, number: Option<AddressNumber>) -> AddressLocation {
+        self.0.core.locate(address, number)
+    }
+
+    fn claim(&self, claim: Claim) {
+        self.wake_if(self.0.core.claim(claim));
+    }
+
+    fn set_takes_messages(&self, address: u64, number: Option<AddressNumber>, takes_messages: bool) {
+        self.wake_if(self.0.core.set_takes_messages(address, number, takes_messages));
+    }
+
+    fn release(&self, address: u64, number: Option<AddressNumber>) {
+        self.wake_if(self.0.core.release(address, number));
+    }
+
+    fn deliver(&self, node: NodeId, envelope: Envelope) -> Result<Ticket, Box<RefusedEnvelope>> {
+        let (ticket, wakes) = self.0.core.deliver(node, envelope)?;
+        self.wake_if(wakes);
+        Ok(ticket)
+    }
+
+    fn broadcast(&self, envelope: Envelope) -> BroadcastResult {
+        let (result, wakes) = self.0.core.broadcast(envelope);
+        self.wake_if(wakes);
+        result
+    }
+
+    fn settle(&self, from: NodeId, ticket: Ticket, result: HandoverResult) -> bool {
+        let settled = self.0.core.settle(from, ticket, result);
+        self.wake_if(settled);
+        settled
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        self.0.leave.send_if_modified(|progress| {
+            let first = *progress == LeaveProgress::Member;
+            if first {
+                *progress = LeaveProgress::Requested;
+            }
+            first
+        });
+        let mut progress = self.0.leave.subscribe();
+        Box::pin(async move {
+            let _ = progress.wait_for(|progress| *progress == LeaveProgress::Done).await;
+        })
+    }
+}

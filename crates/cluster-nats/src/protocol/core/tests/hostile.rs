@@ -1,0 +1,236 @@
+//! Frames that no correct node sends: they are reported, cost bounded memory, and what is true is true again afterwards.
+
+use std::sync::Arc;
+
+use cluster::conformance::{InboxEvent, InboxRecorder, test_claim, test_envelope};
+use cluster::{AddressLocation, Cluster, EnvelopeClass, HandoverResult, NodeId, PeerViolation};
+use fastrand::Rng;
+
+use super::network::{Faults, SimulatedNetwork, name};
+use crate::protocol::directory::DirectoryChange;
+use crate::protocol::frame::{
+    FrameHeader, ItemKind, OutgoingItem, ReceiptItem, encode_change, encode_frame, encode_snapshot,
+};
+
+struct Victim {
+    network: Arc<SimulatedNetwork>,
+    inbox: Arc<InboxRecorder>,
+}
+
+fn victim() -> Victim {
+    let network = SimulatedNetwork::new(&["a", "b"], 1, Faults::default());
+    let nodes = ["a", "b"].map(|node| network.node(name(node)) as Arc<dyn Cluster>);
+    let _other = InboxRecorder::attach(&nodes[0]);
+    let inbox = InboxRecorder::attach(&nodes[1]);
+    network.run(200, SimulatedNetwork::is_quiet);
+    Victim { network, inbox }
+}
+
+impl Victim {
+    /// The header of the next frame from `a` to `b`.
+    fn header(&self) -> FrameHeader {
+        self.network.node(name("a")).core.with(|state| state.next_header(name("b"))).unwrap()
+    }
+
+    fn send(&self, header: FrameHeader, items: &[OutgoingItem]) {
+        self.network.inject(name("b"), encode_frame(&header, items.iter()));
+    }
+
+    fn violations(&self) -> Vec<PeerViolation> {
+        let violation = |event| match event {
+            InboxEvent::Violation(from, violation) => {
+                assert_eq!(from, name("a"));
+                Some(violation)
+            }
+            _ => None,
+        };
+        self.inbox.events().into_iter().filter_map(violation).collect()
+    }
+
+    /// Messages and claims arrive again.
+    fn works(&self) {
+        let sender = self.network.node(name("a"));
+        assert!(self.network.run(20_000, SimulatedNetwork::is_connected));
+        self.network.run(1_000, |_| false);
+        sender.claim(test_claim(0xabc, 1, 1));
+        let sent = sender.deliver(name("b"), test_envelope(name("a"), EnvelopeClass::Message, "still here"));
+        assert!(sent.is_ok());
+        let arrived = || self.inbox.texts(name("a")).iter().any(|text| text == "still here");
+        let receiver = self.network.node(name("b"));
+        let located = || receiver.locate(0xabc, None) != AddressLocation::Nowhere;
+        assert!(self.network.run(20_000, |_| arrived() && located()));
+    }
+}
+
+fn envelope_item(ticket: u64, from: NodeId, epoch: u64, sequence: u64) -> OutgoingItem {
+    let mut envelope = test_envelope(from, EnvelopeClass::Message, "forged");
+    (envelope.header.epoch, envelope.header.sequence) = (epoch, sequence);
+    let mut body = ticket.to_be_bytes().to_vec();
+    envelope.encode(&mut body).unwrap();
+    OutgoingItem::new(ItemKind::Envelope, body)
+}
+
+#[test]
+fn items_that_lie_are_reported_and_do_no_harm() {
+    let victim = victim();
+    let header = victim.header();
+    let epoch = header.from_epoch;
+    let presence = {
+        let mut envelope = test_envelope(name("a"), EnvelopeClass::Presence, "");
+        envelope.header.epoch = epoch;
+        let mut body = 9_u64.to_be_bytes().to_vec();
+        envelope.encode(&mut body).unwrap();
+        OutgoingItem::new(ItemKind::Envelope, body)
+    };
+    let receipts = |up_to, refused: Vec<(u64, HandoverResult)>| {
+        let receipts = ReceiptItem { up_to, later: Vec::new(), refused };
+        OutgoingItem::new(ItemKind::Receipts, receipts.encode())
+    };
+    let cases = [
+        (envelope_item(1, name("c"), epoch, 1), PeerViolation::Header),
+        (envelope_item(2, name("a"), epoch + 1, 2), PeerViolation::Header),
+        (envelope_item(3, name("a"), epoch, 4), PeerViolation::Header),
+        (envelope_item(3, name("a"), epoch, 3), PeerViolation::Header),
+        (envelope_item(0, name("a"), epoch, 0), PeerViolation::Header),
+        (presence, PeerViolation::Header),
+        (OutgoingItem::new(ItemKind::Envelope, &b"short"[..]), PeerViolation::Envelope),
+        (OutgoingItem::new(ItemKind::Envelope, vec![0xff; 300]), PeerViolation::Envelope),
+        (OutgoingItem::new(ItemKind::Changes, &b"x"[..]), PeerViolation::Claim),
+        (OutgoingItem::new(ItemKind::Snapshot, encode_snapshot(false, true, &[])), PeerViolation::Claim),
+        (receipts(1, vec![]), PeerViolation::Receipt),
+        (receipts(0, vec![(1, HandoverResult::Refused)]), PeerViolation::Receipt),
+    ];
+    let mut expect = Vec::new();
+    for (number, (item, violation)) in (header.first..).zip(cases) {
+        victim.send(FrameHeader { first: number, ..header }, &[item]);
+        expect.push(violation);
+        assert_eq!(victim.violations(), expect);
+    }
+    assert!(victim.inbox.texts(name("a")).is_empty(), "nothing of it reached the inbox");
+}
+
+#[test]
+fn parts_without_an_end_are_bounded() {
+    let victim = victim();
+    let header = victim.header();
+    let part = OutgoingItem::new(ItemKind::EnvelopePart, vec![0; 200_000]);
+    for number in 0..20 {
+        victim.send(FrameHeader { first: header.first + number, ..header }, std::slice::from_ref(&part));
+    }
+    assert_eq!(victim.violations(), [PeerViolation::Envelope; 3]);
+}
+
+#[test]
+fn a_flood_of_claims_is_refused_and_asks_for_no_further_snapshot() {
+    let victim = victim();
+    let header = victim.header();
+    let mut first = header.first;
+    for round in 0..10_u64 {
+        let mut body = Vec::new();
+        for address in 0..1_000 {
+            encode_change(&DirectoryChange::Claimed(test_claim(round << 40 | address, 1, 1)), &mut body);
+        }
+        victim.send(FrameHeader { first, ..header }, &[OutgoingItem::new(ItemKind::Changes, body)]);
+        first += 1;
+    }
+    let status = victim.network.node(name("b")).core.status();
+    assert_eq!(status.peer_claims, 5_000, "the limit of a node in these tests");
+    assert_eq!(victim.violations().len(), 5_000);
+    let claims: Vec<_> = (0..4_000).map(|address| test_claim(address, 1, 1)).collect();
+    for (first_part, last) in [(true, false), (false, true)] {
+        let item = OutgoingItem::new(ItemKind::Snapshot, encode_snapshot(first_part, last, &claims));
+        victim.send(FrameHeader { first, ..header }, &[item]);
+        first += 1;
+    }
+    assert_eq!(victim.violations().len(), 5_001, "a snapshot beyond the limit is dropped as a whole");
+}
+
+#[test]
+fn numbers_that_repeat_skip_or_overflow_are_ignored() {
+    let victim = victim();
+    let header = victim.header();
+    let item = envelope_item(1, name("a"), header.from_epoch, 1);
+    for first in [0, header.first + 1, header.first + 1_000_000, u64::MAX] {
+        victim.send(FrameHeader { first, ..header }, std::slice::from_ref(&item));
+    }
+    for received in [0, u64::MAX] {
+        victim.send(FrameHeader { received, ..header }, &[]);
+    }
+    assert_eq!(victim.violations(), [PeerViolation::Receipt]);
+    assert!(victim.inbox.texts(name("a")).is_empty());
+    victim.works();
+}
+
+#[test]
+fn links_of_others_epochs_and_times_are_ignored_or_replaced() {
+    let victim = victim();
+    let header = victim.header();
+    let before = victim.inbox.events();
+    for (from_epoch, to_epoch, from) in [
+        (header.from_epoch + 1, header.to_epoch, "a"),
+        (header.from_epoch, header.to_epoch + 1, "a"),
+        (header.from_epoch, header.to_epoch, "nobody"),
+        (header.from_epoch, header.to_epoch, "b"),
+    ] {
+        victim.send(FrameHeader { from_epoch, to_epoch, from: name(from), ..header }, &[]);
+    }
+    victim.send(FrameHeader { from_link: 0, ..header }, &[]);
+    assert_eq!(victim.inbox.events(), before);
+    victim.send(FrameHeader { to_link: u64::MAX, ..header }, &[]);
+    victim.send(FrameHeader { from_link: u64::MAX, ..header }, &[]);
+    assert_eq!(victim.violations(), [PeerViolation::Header; 2]);
+    // A later link that there is not: it is replaced, and the real one again.
+    victim.send(FrameHeader { from_link: header.from_link + 7, ..header }, &[]);
+    victim.works();
+    victim.send(FrameHeader { to_link: victim.header().to_link + 7, ..victim.header() }, &[]);
+    victim.works();
+}
+
+#[test]
+fn random_frames_do_not_stop_the_link() {
+    let victim = victim();
+    let mut random = Rng::with_seed(7);
+    for _ in 0..3_000 {
+        let header = victim.header();
+        let near = |random: &mut Rng, value: u64| match random.u8(..8) {
+            0 => random.u64(..),
+            1 => value.wrapping_add(random.u64(..3)),
+            2 => value.saturating_sub(random.u64(..3)),
+            _ => value,
+        };
+        let header = FrameHeader {
+            from_link: near(&mut random, header.from_link),
+            to_link: near(&mut random, header.to_link),
+            received: near(&mut random, header.received),
+            first: near(&mut random, header.first),
+            has_gap: random.bool(),
+            ..header
+        };
+        let kinds = [
+            ItemKind::Envelope,
+            ItemKind::EnvelopePart,
+            ItemKind::Changes,
+            ItemKind::Snapshot,
+            ItemKind::Receipts,
+            ItemKind::Digest,
+            ItemKind::SnapshotRequest,
+        ];
+        let items: Vec<OutgoingItem> = (0..random.usize(..4))
+            .map(|_| {
+                let mut body = vec![0; random.usize(..64)];
+                random.fill(&mut body);
+                if random.bool() {
+                    body.iter_mut().take(8).for_each(|octet| *octet = 0);
+                }
+                OutgoingItem::new(random.choice(kinds).unwrap(), body)
+            })
+            .collect();
+        victim.send(header, &items);
+        victim.network.step();
+    }
+    // Numbers that were used up by forged items are repaired with the next link.
+    victim.network.cut(name("a"), name("b"));
+    victim.network.run(11_000, |_| false);
+    victim.network.heal(name("a"), name("b"));
+    victim.works();
+}

@@ -1,0 +1,441 @@
+//! The address directory of all nodes: 16 octets for each online address and node ([`super::entry`]).
+//!
+//! 64 shards, each under a lock of its own, so that a look-up waits for no other one. A shard also has the changes of this
+//! node's own claims that are not queued for the other nodes yet, in the order in which they were made.
+//!
+//! # Pitfalls
+//!
+//! An own change and its place among the pending ones are made under one lock: two threads that claim and release the same
+//! address would otherwise be reported in another order than they were applied.
+//!
+//! Claims of another node are applied by one thread only ([`super::state`]).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use base::lock::LeafRwLock;
+use cluster::{AddressNumber, Claim};
+use smallvec::SmallVec;
+
+use super::entry::{BUCKET_BITS, Entry, MAX_NODES, NodeSlot, bucket_of, rounded};
+
+const SHARD_BITS: u32 = 6;
+const BUCKETS: usize = 1 << BUCKET_BITS;
+const BUCKETS_PER_SHARD: usize = BUCKETS >> SHARD_BITS;
+
+/// The slot of this node.
+pub(crate) const OWN_SLOT: NodeSlot = NodeSlot(0);
+
+/// A change of the claims of a node. Applying it twice has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirectoryChange {
+    /// The address has sessions there, or they now take messages or no longer do.
+    Claimed(Claim),
+    /// The address has no sessions there.
+    Released(u64, Option<AddressNumber>),
+}
+
+/// Number of claims of a node and the exclusive or of their hashes: different claims have different digests, except by
+/// accident.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Digest {
+    pub(crate) count: u64,
+    pub(crate) xor: u64,
+}
+
+impl Digest {
+    fn add(&mut self, claim: &Claim) {
+        self.count = self.count.wrapping_add(1);
+        self.xor ^= digest_of(claim);
+    }
+
+    fn remove(&mut self, claim: &Claim) {
+        self.count = self.count.wrapping_sub(1);
+        self.xor ^= digest_of(claim);
+    }
+
+    /// Adds the differences that changes made.
+    pub(crate) fn merge(&mut self, change: Digest) {
+        self.count = self.count.wrapping_add(change.count);
+        self.xor ^= change.xor;
+    }
+}
+
+/// A mixing of all fields (that of `SplitMix64`). It detects mistakes, not attacks.
+fn digest_of(claim: &Claim) -> u64 {
+    let mix = |value: u64| {
+        let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ value >> 31
+    };
+    let number = u64::from(claim.number.map_or(0, AddressNumber::get));
+    mix(mix(mix(claim.address) ^ number) ^ (claim.since << 1 | u64::from(claim.takes_messages)))
+}
+
+/// What a change of another node's claims did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Applied {
+    /// The first claim on the address.
+    First,
+    /// Anything else.
+    Known,
+    /// There are too many claims.
+    Refused,
+}
+
+struct Shard {
+    buckets: Vec<Vec<Entry>>,
+    /// Own claims that were made several times.
+    counts: BTreeMap<(u64, Option<AddressNumber>), u32>,
+    pending: Vec<DirectoryChange>,
+    /// What the pending changes add to the digest.
+    pending_digest: Digest,
+}
+
+/// The directory.
+pub(crate) struct Directory {
+    shards: Vec<LeafRwLock<Shard>>,
+    /// A bit for each shard with pending changes.
+    dirty: AtomicU64,
+    counts: Vec<AtomicUsize>,
+    total: AtomicUsize,
+    limits: DirectoryLimits,
+}
+
+/// Claims of other nodes that are kept, because other nodes fill them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectoryLimits {
+    /// Of all nodes together.
+    pub(crate) total: usize,
+    /// Of one node.
+    pub(crate) per_node: usize,
+}
+
+impl Default for DirectoryLimits {
+    fn default() -> Self {
+        // The numbers of the memory bus: more sessions than the largest machine has.
+        DirectoryLimits { total: 1 << 24, per_node: 1 << 22 }
+    }
+}
+
+impl Directory {
+    pub(crate) fn new(limits: DirectoryLimits) -> Directory {
+        let shard = |_| {
+            LeafRwLock::new(Shard {
+                buckets: vec![Vec::new(); BUCKETS_PER_SHARD],
+                counts: BTreeMap::new(),
+                pending: Vec::new(),
+                pending_digest: Digest::default(),
+            })
+        };
+        Directory {
+            shards: (0..1 << SHARD_BITS).map(shard).collect(),
+            dirty: AtomicU64::new(0),
+            counts: (0..MAX_NODES).map(|_| AtomicUsize::new(0)).collect(),
+            total: AtomicUsize::new(0),
+            limits,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> DirectoryLimits {
+        self.limits
+    }
+
+    /// Announces an own claim. True if this is the first pending change.
+    pub(crate) fn claim(&self, claim: Claim) -> bool {
+        let claim = rounded(claim);
+        self.change(claim.address, |shard| {
+            let Some(known) = shard.find(claim.address, claim.number, OWN_SLOT) else {
+                self.count(OWN_SLOT, 1);
+                shard.put(&claim, OWN_SLOT);
+                return Some(DirectoryChange::Claimed(claim));
+            };
+            let count = shard.counts.entry((claim.address, claim.number)).or_insert(1);
+            *count = count.saturating_add(1);
+            let merged = Claim {
+                since: known.since.min(claim.since),
+                takes_messages: known.takes_messages || claim.takes_messages,
+                ..claim
+            };
+            shard.replace_own(&known, merged)
+        })
+    }
+
+    /// Announces whether sessions of an own claim take messages. True if this is the first pending change.
+    pub(crate) fn set_takes_messages(
+        &self,
+        address: u64,
+        number: Option<AddressNumber>,
+        takes_messages: bool,
+    ) -> bool {
+        self.change(address, |shard| {
+            let known = shard.find(address, number, OWN_SLOT)?;
+            shard.replace_own(&known, Claim { takes_messages, ..known })
+        })
+    }
+
+    /// Releases an own claim. True if this is the first pending change.
+    pub(crate) fn release(&self, address: u64, number: Option<AddressNumber>) -> bool {
+        self.change(address, |shard| {
+            if let Some(count) = shard.counts.get_mut(&(address, number)) {
+                *count -= 1;
+                if *count == 1 {
+                    shard.counts.remove(&(address, number));
+                }
+                return None;
+            }
+            let known = shard.take(address, number, OWN_SLOT)?;
+            self.uncount(OWN_SLOT, 1);
+            shard.pending_digest.remove(&known);
+            Some(DirectoryChange::Released(address, number))
+        })
+    }
+
+    fn change(&self, address: u64, change: impl FnOnce(&mut Shard) -> Option<DirectoryChange>) -> bool {
+        let (index, _) = place(address);
+        let Some(lock) = self.shards.get(index) else { return false };
+        let mut shard = lock.write();
+        let Some(change) = change(&mut shard) else { return false };
+        if let DirectoryChange::Claimed(claim) = &change {
+            shard.pending_digest.add(claim);
+        }
+        shard.pending.push(change);
+        // Under the lock: a thread that clears the bit and then takes the lock finds the change.
+        self.dirty.fetch_or(1 << index, Ordering::AcqRel) == 0
+    }
+
+    /// Whether own changes are pending.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.dirty.load(Ordering::Acquire) != 0
+    }
+
+    /// Takes the pending changes, and what they add to the digest of the own claims.
+    pub(crate) fn take_pending(&self) -> (Vec<DirectoryChange>, Digest) {
+        let dirty = self.dirty.swap(0, Ordering::AcqRel);
+        let (mut changes, mut digest) = (Vec::new(), Digest::default());
+        for (index, lock) in self.shards.iter().enumerate() {
+            if dirty >> index & 1 == 1 {
+                let mut shard = lock.write();
+                changes.append(&mut shard.pending);
+                digest.merge(std::mem::take(&mut shard.pending_digest));
+            }
+        }
+        (changes, digest)
+    }
+
+    /// The claims on a hash with the slots of their nodes; only those with this number if there is one.
+    pub(crate) fn locate(
+        &self,
+        address: u64,
+        number: Option<AddressNumber>,
+    ) -> SmallVec<[(NodeSlot, Claim); 2]> {
+        let (index, bucket) = place(address);
+        let Some(lock) = self.shards.get(index) else { return SmallVec::new() };
+        let first = Entry::least(address, number, NodeSlot(0));
+        let last = Entry::greatest(address, number.or(Some(AddressNumber::MAX)), NodeSlot(63));
+        let shard = lock.read();
+        let entries = shard.buckets.get(bucket).map(Vec::as_slice).unwrap_or_default();
+        let start = entries.partition_point(|entry| *entry < first);
+        let found = entries.iter().skip(start).take_while(|entry| **entry <= last);
+        found.map(|entry| (entry.slot(), entry.claim(bucket_of(address)))).collect()
+    }
+
+    /// Applies a change of another node.
+    pub(crate) fn apply(&self, slot: NodeSlot, digest: &mut Digest, change: DirectoryChange) -> Applied {
+        let address = match &change {
+            DirectoryChange::Claimed(claim) => claim.address,
+            DirectoryChange::Released(address, _) => *address,
+        };
+        let Some(lock) = self.shards.get(place(address).0) else { return Applied::Refused };
+        let mut shard = lock.write();
+        match change {
+            DirectoryChange::Claimed(claim) => {
+                let claim = rounded(claim);
+                if let Some(known) = shard.take(claim.address, claim.number, slot) {
+                    digest.remove(&known);
+                    digest.add(&claim);
+                    shard.put(&claim, slot);
+                    return Applied::Known;
+                }
+                if !self.has_room(slot) {
+                    return Applied::Refused;
+                }
+                self.count(slot, 1);
+                digest.add(&claim);
+                shard.put(&claim, slot);
+                Applied::First
+            }
+            DirectoryChange::Released(address, number) => {
+                if let Some(known) = shard.take(address, number, slot) {
+                    digest.remove(&known);
+                    self.uncount(slot, 1);
+                }
+                Applied::Known
+            }
+        }
+    }
+
+    /// Replaces all claims of another node by those of a snapshot. Returns those that are first ones, and whether all had
+    /// room.
+    pub(crate) fn replace(
+        &self,
+        slot: NodeSlot,
+        digest: &mut Digest,
+        mut claims: Vec<Claim>,
+    ) -> (Vec<Claim>, bool) {
+        claims.sort_unstable_by_key(|claim| (claim.address, claim.number));
+        let is_kept = |known: &Claim| {
+            let key = (known.address, known.number);
+            claims.binary_search_by_key(&key, |claim| (claim.address, claim.number)).is_ok()
+        };
+        for gone in self.claims_of(slot).into_iter().filter(|known| !is_kept(known)) {
+            self.apply(slot, digest, DirectoryChange::Released(gone.address, gone.number));
+        }
+        let (mut first, mut complete) = (Vec::new(), true);
+        for claim in claims {
+            match self.apply(slot, digest, DirectoryChange::Claimed(claim)) {
+                Applied::First => first.push(claim),
+                Applied::Known => {}
+                Applied::Refused => complete = false,
+            }
+        }
+        (first, complete)
+    }
+
+    /// Removes and returns the claims of a node that is gone.
+    pub(crate) fn remove(&self, slot: NodeSlot) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        for (index, lock) in self.shards.iter().enumerate() {
+            let mut shard = lock.write();
+            for (at, bucket) in shard.buckets.iter_mut().enumerate() {
+                if bucket.iter().any(|entry| entry.slot() == slot) {
+                    let number = index * BUCKETS_PER_SHARD + at;
+                    claims.extend(bucket.extract_if(.., |e| e.slot() == slot).map(|e| e.claim(number)));
+                }
+            }
+        }
+        self.uncount(slot, claims.len());
+        claims
+    }
+
+    /// Own claims from this bucket on, a little more than `count` at most, and the bucket after them; none after the last.
+    pub(crate) fn own_chunk(&self, from: usize, count: usize) -> (Vec<Claim>, Option<usize>) {
+        let mut claims = Vec::new();
+        for number in from / BUCKETS_PER_SHARD..self.shards.len() {
+            let Some(lock) = self.shards.get(number) else { break };
+            let shard = lock.read();
+            for (at, bucket) in shard.buckets.iter().enumerate() {
+                let bucket_number = number * BUCKETS_PER_SHARD + at;
+                if bucket_number < from {
+                    continue;
+                }
+                if claims.len() >= count {
+                    return (claims, Some(bucket_number));
+                }
+                let own = bucket.iter().filter(|entry| entry.slot() == OWN_SLOT);
+                claims.extend(own.map(|entry| entry.claim(bucket_number)));
+            }
+        }
+        (claims, None)
+    }
+
+    /// The claims of a node.
+    pub(crate) fn claims_of(&self, slot: NodeSlot) -> Vec<Claim> {
+        let mut claims = Vec::with_capacity(self.len(slot));
+        for (index, lock) in self.shards.iter().enumerate() {
+            let shard = lock.read();
+            for (at, bucket) in shard.buckets.iter().enumerate() {
+                let of_slot = bucket.iter().filter(|entry| entry.slot() == slot);
+                claims.extend(of_slot.map(|entry| entry.claim(index * BUCKETS_PER_SHARD + at)));
+            }
+        }
+        claims
+    }
+
+    /// Claims of a node.
+    pub(crate) fn len(&self, slot: NodeSlot) -> usize {
+        self.counts.get(usize::from(slot.0)).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// Claims of all other nodes.
+    pub(crate) fn peer_claims(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    fn has_room(&self, slot: NodeSlot) -> bool {
+        self.len(slot) < self.limits.per_node && self.peer_claims() < self.limits.total
+    }
+
+    fn count(&self, slot: NodeSlot, number: usize) {
+        if let Some(count) = self.counts.get(usize::from(slot.0)) {
+            count.fetch_add(number, Ordering::Relaxed);
+        }
+        if slot != OWN_SLOT {
+            self.total.fetch_add(number, Ordering::Relaxed);
+        }
+    }
+
+    fn uncount(&self, slot: NodeSlot, number: usize) {
+        if let Some(count) = self.counts.get(usize::from(slot.0)) {
+            count.fetch_sub(number, Ordering::Relaxed);
+        }
+        if slot != OWN_SLOT {
+            self.total.fetch_sub(number, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The shard of an address, and the bucket in it.
+fn place(address: u64) -> (usize, usize) {
+    let bucket = bucket_of(address);
+    (bucket / BUCKETS_PER_SHARD, bucket % BUCKETS_PER_SHARD)
+}
+
+impl Shard {
+    fn position(&self, address: u64, number: Option<AddressNumber>, slot: NodeSlot) -> Result<usize, usize> {
+        let least = Entry::least(address, number, slot);
+        let Some(bucket) = self.buckets.get(place(address).1) else { return Err(0) };
+        let at = bucket.partition_point(|entry| *entry < least);
+        if bucket.get(at).is_some_and(|entry| entry.is_of(least)) { Ok(at) } else { Err(at) }
+    }
+
+    fn find(&self, address: u64, number: Option<AddressNumber>, slot: NodeSlot) -> Option<Claim> {
+        let at = self.position(address, number, slot).ok()?;
+        Some(self.buckets.get(place(address).1)?.get(at)?.claim(bucket_of(address)))
+    }
+
+    /// Inserts a claim that is not there.
+    fn put(&mut self, claim: &Claim, slot: NodeSlot) {
+        let Err(at) = self.position(claim.address, claim.number, slot) else { return };
+        let Some(bucket) = self.buckets.get_mut(place(claim.address).1) else { return };
+        if bucket.len() == bucket.capacity() {
+            // Doubling would leave a quarter of the directory empty.
+            bucket.reserve_exact(2.max(bucket.len() / 8));
+        }
+        bucket.insert(at, Entry::new(claim, slot));
+    }
+
+    fn take(&mut self, address: u64, number: Option<AddressNumber>, slot: NodeSlot) -> Option<Claim> {
+        let at = self.position(address, number, slot).ok()?;
+        let bucket = self.buckets.get_mut(place(address).1)?;
+        let entry = bucket.remove(at);
+        if bucket.len() < bucket.capacity() / 2 {
+            bucket.shrink_to(bucket.len() + 2);
+        }
+        Some(entry.claim(bucket_of(address)))
+    }
+
+    fn replace_own(&mut self, known: &Claim, next: Claim) -> Option<DirectoryChange> {
+        if next == *known {
+            return None;
+        }
+        self.take(known.address, known.number, OWN_SLOT);
+        self.put(&next, OWN_SLOT);
+        self.pending_digest.remove(known);
+        Some(DirectoryChange::Claimed(next))
+    }
+}

@@ -1,0 +1,405 @@
+//! A link: items of this node to one other and back, numbered, acknowledged and sent again.
+//!
+//! Items are numbered from 1 within a link. An acknowledgement covers all items below a number; what is not acknowledged is sent
+//! again in order. A link ends when one of the nodes considers the other one gone. Each node numbers its links to all others with one counter, so
+//! that frames of an earlier link are recognised.
+//!
+//! Order of sending: receipts, the snapshot of the own claims, then envelopes and changes of claims in the order in which they were
+//! made. So the other node knows a claim before it receives an envelope that was delivered after it.
+//!
+//! # Pitfalls
+//!
+//! An acknowledgement says that an item arrived. Envelopes are kept until their receipt ([`super::receipts`]).
+
+use std::collections::VecDeque;
+
+use base::clock::Millis;
+use bytes::Bytes;
+use cluster::Claim;
+
+use super::directory::{Digest, Directory};
+use super::frame::{
+    FrameHeader, HEADER, ITEM_HEADER, ItemKind, MAX_BODY, OutgoingItem, encode_frame, encode_snapshot,
+};
+use super::receipts::{ReceivedEnvelopes, SentEnvelopes};
+
+/// Time between two frames of a link while they are not full.
+const BATCH_MILLIS: u64 = 1;
+/// Items of a frame, unless a single one is longer.
+const BATCH_BYTES: usize = 64 << 10;
+/// Octets of items that are not acknowledged.
+const WINDOW_BYTES: usize = 2 << 20;
+/// An acknowledgement that no other frame carries is sent after this time.
+const ACK_MILLIS: u64 = 100;
+/// Or after this number of octets.
+const ACK_BYTES: usize = 256 << 10;
+/// Time after which items without an acknowledgement are sent again for the first time; twice as long after each time.
+const RESEND_MILLIS: u64 = 500;
+const MAX_RESEND_MILLIS: u64 = 4_000;
+/// A gap is reported, and causes items to be sent again, at most this often.
+const GAP_MILLIS: u64 = 20;
+/// Greetings until the other node answers.
+const GREETING_MILLIS: u64 = 200;
+/// A link without other frames sends one after this time.
+const KEEPALIVE_MILLIS: u64 = 3_000;
+/// Claims in an item.
+const CLAIMS_PER_ITEM: usize = 8 << 10;
+/// Octets of queued changes of claims; instead of more, another snapshot is sent.
+const MAX_CHANGE_BYTES: usize = 4 << 20;
+/// Items with receipts that are not acknowledged.
+const MAX_RECEIPT_ITEMS: usize = 16;
+/// Octets of queued presence.
+const MAX_PRESENCE_BYTES: usize = 1 << 20;
+
+/// State of a link.
+pub(super) struct Link {
+    /// Its number at this node.
+    pub(super) number: u64,
+    /// Its number at the other node, once that has answered.
+    pub(super) theirs: Option<u64>,
+    queue: VecDeque<OutgoingItem>,
+    queue_bytes: usize,
+    change_bytes: usize,
+    presence_bytes: usize,
+    /// The bucket from which the next part of the snapshot is read.
+    snapshot: Option<usize>,
+    /// Numbered and not acknowledged.
+    sent: VecDeque<OutgoingItem>,
+    first_sent: u64,
+    /// Position in `sent` of the next item to transmit.
+    next: usize,
+    in_flight: usize,
+    receipt_items: usize,
+    pub(super) envelopes: SentEnvelopes,
+    pub(super) received: ReceivedEnvelopes,
+    /// The number of the next item of the other node.
+    expected: u64,
+    /// Parts of an envelope that is not complete.
+    pub(super) parts: Vec<u8>,
+    /// Parts of a snapshot that is not complete.
+    pub(super) snapshot_parts: Option<Vec<Claim>>,
+    /// Whether there was a snapshot.
+    pub(super) has_claims: bool,
+    /// Of the other node's claims.
+    pub(super) digest: Digest,
+    /// Some of its claims had no room.
+    pub(super) refused_claims: bool,
+    pub(super) requested_snapshot: bool,
+    has_gap: bool,
+    unacknowledged: usize,
+    ack_at: Option<Millis>,
+    resend_at: Option<Millis>,
+    resend_after: u64,
+    repeated_at: Option<Millis>,
+    gap_at: Option<Millis>,
+    flushed_at: Option<Millis>,
+    /// When the last frame was sent.
+    spoke_at: Option<Millis>,
+}
+
+/// Which items of a frame are news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NewItems {
+    /// Known ones at the start.
+    pub(super) skip: usize,
+    /// Those that follow.
+    pub(super) count: usize,
+}
+
+impl Link {
+    pub(super) fn new(number: u64) -> Link {
+        Link {
+            number,
+            theirs: None,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            change_bytes: 0,
+            presence_bytes: 0,
+            snapshot: None,
+            sent: VecDeque::new(),
+            first_sent: 1,
+            next: 0,
+            in_flight: 0,
+            receipt_items: 0,
+            envelopes: SentEnvelopes::default(),
+            received: ReceivedEnvelopes::default(),
+            expected: 1,
+            parts: Vec::new(),
+            snapshot_parts: None,
+            has_claims: false,
+            digest: Digest::default(),
+            refused_claims: false,
+            requested_snapshot: false,
+            has_gap: false,
+            unacknowledged: 0,
+            ack_at: None,
+            resend_at: None,
+            resend_after: RESEND_MILLIS,
+            repeated_at: None,
+            gap_at: None,
+            flushed_at: None,
+            spoke_at: None,
+        }
+    }
+
+    /// The other node has answered: the snapshot begins.
+    pub(super) fn establish(&mut self, theirs: u64, now: Millis) {
+        self.theirs = Some(theirs);
+        self.snapshot = Some(0);
+        self.ack_at = Some(now);
+    }
+
+    /// Begins another snapshot.
+    pub(super) fn restart_snapshot(&mut self) {
+        self.snapshot = Some(0);
+    }
+
+    pub(super) fn has_sent_snapshot(&self) -> bool {
+        self.snapshot.is_none()
+    }
+
+    /// Queues an item. True if the sender must be woken.
+    pub(super) fn push(&mut self, item: OutgoingItem) -> bool {
+        let was_waiting = self.queue_bytes >= BATCH_BYTES;
+        let was_empty = self.queue.is_empty();
+        self.queue_bytes += item.len();
+        if item.kind == ItemKind::Changes {
+            self.change_bytes += item.len();
+        }
+        self.queue.push_back(item);
+        if self.change_bytes > MAX_CHANGE_BYTES {
+            self.queue.retain(|item| item.kind != ItemKind::Changes);
+            self.queue_bytes -= self.change_bytes;
+            self.change_bytes = 0;
+            self.restart_snapshot();
+        }
+        was_empty || !was_waiting && self.queue_bytes >= BATCH_BYTES
+    }
+
+    /// Queues an envelope, divided if it is long; its ticket is 0 for presence. True if the sender must be woken.
+    pub(super) fn push_envelope(&mut self, ticket: u64, body: Bytes) -> bool {
+        if ticket == 0 {
+            self.presence_bytes += body.len();
+        } else {
+            self.envelopes.keep(ticket, body.clone());
+        }
+        let mut rest = body;
+        let mut wakes = false;
+        while rest.len() > MAX_BODY {
+            wakes |= self.push(OutgoingItem::new(ItemKind::EnvelopePart, rest.split_to(MAX_BODY)));
+        }
+        self.push(OutgoingItem::new(ItemKind::Envelope, rest)) | wakes
+    }
+
+    /// Whether there is room for presence of this length.
+    pub(super) fn has_room_for_presence(&self, bytes: usize) -> bool {
+        self.presence_bytes + bytes <= MAX_PRESENCE_BYTES
+    }
+
+    /// Everything was acknowledged and settled, in both directions.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_sent() && self.envelopes.is_empty() && !self.received.has_outstanding()
+    }
+
+    /// Everything was acknowledged.
+    pub(super) fn is_sent(&self) -> bool {
+        self.queue.is_empty()
+            && self.sent.is_empty()
+            && self.snapshot.is_none()
+            && !self.received.has_unreported()
+    }
+
+    /// An acknowledgement from the other node. False if it covers what was never sent.
+    pub(super) fn acknowledge(&mut self, received: u64, has_gap: bool, now: Millis) -> bool {
+        if received > self.first_sent + self.sent.len() as u64 {
+            return false;
+        }
+        let mut progress = false;
+        while self.first_sent < received
+            && let Some(item) = self.sent.pop_front()
+        {
+            progress = true;
+            self.first_sent += 1;
+            self.next = self.next.saturating_sub(1);
+            self.in_flight -= item.len();
+            if item.kind == ItemKind::Receipts {
+                self.receipt_items -= 1;
+            }
+        }
+        if progress {
+            self.resend_after = RESEND_MILLIS;
+            self.resend_at = (!self.sent.is_empty()).then(|| now.plus(RESEND_MILLIS));
+        }
+        if has_gap && self.repeated_at.is_none_or(|at| now.since(at) >= GAP_MILLIS) {
+            self.repeat(now);
+        }
+        true
+    }
+
+    /// Sends everything again that is not acknowledged.
+    pub(super) fn repeat(&mut self, now: Millis) {
+        self.next = 0;
+        self.repeated_at = Some(now);
+    }
+
+    /// Items arrived. Returns which of them must be handled.
+    pub(super) fn receive(&mut self, first: u64, count: usize, bytes: usize, now: Millis) -> NewItems {
+        if count == 0 {
+            return NewItems { skip: 0, count: 0 };
+        }
+        if first > self.expected {
+            if self.gap_at.is_none_or(|at| now.since(at) >= GAP_MILLIS) {
+                self.gap_at = Some(now);
+                self.has_gap = true;
+                self.ack_at = Some(now);
+            }
+            return NewItems { skip: 0, count: 0 };
+        }
+        let skip = usize::try_from(self.expected - first).unwrap_or(usize::MAX).min(count);
+        let new = count - skip;
+        self.expected += new as u64;
+        self.unacknowledged += bytes;
+        let delay = if new == 0 || self.unacknowledged >= ACK_BYTES { 0 } else { ACK_MILLIS };
+        self.acknowledge_by(now.plus(delay));
+        NewItems { skip, count: new }
+    }
+
+    /// Sends a frame at this time at the latest.
+    pub(super) fn acknowledge_by(&mut self, at: Millis) {
+        self.ack_at = Some(self.ack_at.map_or(at, |known| known.min(at)));
+    }
+
+    fn has_items(&self) -> bool {
+        if self.next < self.sent.len() {
+            return true;
+        }
+        let has_source = !self.queue.is_empty()
+            || self.snapshot.is_some()
+            || self.received.has_unreported() && self.receipt_items < MAX_RECEIPT_ITEMS;
+        has_source && self.in_flight < WINDOW_BYTES
+    }
+
+    /// When [`Link::next_frame`] has a frame.
+    pub(super) fn due_at(&self) -> Millis {
+        let spoke = self.spoke_at;
+        if self.theirs.is_none() {
+            return spoke.map_or(Millis::ZERO, |at| at.plus(GREETING_MILLIS));
+        }
+        let mut due = spoke.map_or(Millis::ZERO, |at| at.plus(KEEPALIVE_MILLIS));
+        if self.has_items() {
+            let is_full = self.queue_bytes >= BATCH_BYTES || self.snapshot.is_some();
+            let batch = if is_full {
+                Millis::ZERO
+            } else {
+                self.flushed_at.map_or(Millis::ZERO, |at| at.plus(BATCH_MILLIS))
+            };
+            due = due.min(batch);
+        }
+        [self.ack_at, self.resend_at].into_iter().flatten().fold(due, Millis::min)
+    }
+
+    /// The next frame, if one is due.
+    pub(super) fn next_frame(
+        &mut self,
+        now: Millis,
+        directory: &Directory,
+        header: FrameHeader,
+    ) -> Option<Vec<u8>> {
+        if self.due_at() > now {
+            return None;
+        }
+        if self.resend_at.is_some_and(|at| at <= now) {
+            self.repeat(now);
+            self.resend_after = (2 * self.resend_after).min(MAX_RESEND_MILLIS);
+            self.resend_at = Some(now.plus(self.resend_after));
+        }
+        let mut bytes = 0;
+        let start = self.next;
+        if self.theirs.is_some() {
+            while let Some(length) = self.peek(directory)
+                && (bytes == 0 || bytes + length <= BATCH_BYTES)
+                && self.next - start < usize::from(u16::MAX)
+            {
+                bytes += length;
+                self.next += 1;
+            }
+        }
+        if self.next > start {
+            self.flushed_at = Some(now);
+            if self.resend_at.is_none() {
+                self.resend_at = Some(now.plus(self.resend_after));
+            }
+        }
+        self.ack_at = None;
+        self.unacknowledged = 0;
+        self.spoke_at = Some(now);
+        let header = FrameHeader {
+            from_link: self.number,
+            to_link: self.theirs.unwrap_or(0),
+            received: self.expected,
+            has_gap: std::mem::take(&mut self.has_gap),
+            first: self.first_sent + start as u64,
+            ..header
+        };
+        Some(encode_frame(&header, self.sent.range(start..self.next)))
+    }
+
+    /// A frame that acknowledges everything and has no items.
+    pub(super) fn last_frame(&self, header: FrameHeader) -> Vec<u8> {
+        encode_frame(&self.next_header(header), [].iter())
+    }
+
+    /// The header of a frame with items that are not numbered yet.
+    pub(super) fn next_header(&self, header: FrameHeader) -> FrameHeader {
+        FrameHeader {
+            from_link: self.number,
+            to_link: self.theirs.unwrap_or(0),
+            received: self.expected,
+            first: self.first_sent + self.sent.len() as u64,
+            ..header
+        }
+    }
+
+    /// The length of the next item to transmit, which becomes the last numbered one if there was none.
+    fn peek(&mut self, directory: &Directory) -> Option<usize> {
+        if self.next == self.sent.len() {
+            if self.in_flight >= WINDOW_BYTES {
+                return None;
+            }
+            let item = self.take_source(directory)?;
+            self.in_flight += item.len();
+            self.sent.push_back(item);
+        }
+        self.sent.get(self.next).map(OutgoingItem::len)
+    }
+
+    fn take_source(&mut self, directory: &Directory) -> Option<OutgoingItem> {
+        if self.receipt_items < MAX_RECEIPT_ITEMS
+            && let Some(receipts) = self.received.take_receipts()
+        {
+            self.receipt_items += 1;
+            return Some(OutgoingItem::new(ItemKind::Receipts, receipts.encode()));
+        }
+        if let Some(from) = self.snapshot {
+            let (claims, next) = directory.own_chunk(from, CLAIMS_PER_ITEM);
+            self.snapshot = next;
+            let body = encode_snapshot(from == 0, next.is_none(), &claims);
+            return Some(OutgoingItem::new(ItemKind::Snapshot, body));
+        }
+        let item = self.queue.pop_front()?;
+        self.queue_bytes -= item.len();
+        match item.kind {
+            ItemKind::Changes => self.change_bytes -= item.len(),
+            ItemKind::Envelope if item.body.first_chunk::<8>() == Some(&[0; 8]) => {
+                self.presence_bytes = self.presence_bytes.saturating_sub(item.body.len());
+            }
+            _ => {}
+        }
+        Some(item)
+    }
+}
+
+// A frame has room for the largest item.
+const _: () = assert!(HEADER + ITEM_HEADER + MAX_BODY + BATCH_BYTES <= super::frame::MAX_FRAME);
+// A part of a snapshot is an item: a bucket has few claims.
+const _: () = assert!(CLAIMS_PER_ITEM * 21 * 5 / 4 <= MAX_BODY);

@@ -1,0 +1,464 @@
+//! State of a node in the cluster: the other nodes, a link to each, and the calls of the inbox that follow from what arrives.
+//!
+//! No input and output, and no clock: [`super::core`] calls it with the time, under one lock.
+//!
+//! # Pitfalls
+//!
+//! A node is a member when its greeting has arrived, not when its record is seen: only then is it reachable. It stays one while
+//! frames of it arrive, which it sends every three seconds at least. A record alone would keep a node whose own messages are lost.
+
+mod receiving;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use base::clock::Millis;
+use bytes::Bytes;
+use cluster::{
+    Claim, Envelope, EnvelopeError, HandoverResult, Member, MembershipChange, NodeId, PeerViolation,
+    RefusalReason, Ticket,
+};
+
+use super::directory::{Digest, Directory};
+use super::entry::{MAX_NODES, NodeSlot};
+use super::frame::{FrameHeader, ItemKind, MAX_BODY, OutgoingItem, encode_change, encode_digest};
+use super::link::Link;
+use super::member_record::MemberRecord;
+use super::statistics::Statistics;
+
+/// A node from which nothing was received for this time is gone.
+pub(crate) const FAILURE_MILLIS: u64 = 10_000;
+/// Changes of claims are sent after this time, or with the next envelope.
+const CHANGES_MILLIS: u64 = 5;
+/// Changes in one item.
+const CHANGES_PER_ITEM: usize = 512;
+/// Time between two digests.
+const DIGEST_MILLIS: u64 = 5_000;
+/// A link number further ahead is not believed.
+const MAX_LINK_STEP: u64 = 1 << 20;
+/// Nodes that have left and whose records may still be seen.
+const MAX_DEPARTED: usize = 256;
+
+/// A call of the inbox.
+#[derive(Debug)]
+pub(crate) enum PendingCall {
+    Envelope(NodeId, Envelope),
+    Receipts(NodeId, Ticket, Vec<Ticket>),
+    Refused(NodeId, Envelope),
+    Undelivered(NodeId, Envelope),
+    Claimed(NodeId, Claim),
+    ClaimedByJoined(NodeId, Vec<Claim>),
+    Changed(MembershipChange),
+    Violation(NodeId, PeerViolation),
+}
+
+/// Another node.
+struct Peer {
+    member: Member,
+    slot: NodeSlot,
+    received_at: Millis,
+    /// It has answered.
+    joined: bool,
+    link: Link,
+}
+
+/// What this node does in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MembershipPhase {
+    /// It is a member, or will be.
+    Running,
+    /// It hands over what it has.
+    Leaving,
+    /// It has left.
+    Left,
+    /// Another process has its name.
+    Superseded,
+}
+
+/// Why a peer ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PeerEnd {
+    Lost,
+    Orderly,
+}
+
+/// The state.
+pub(crate) struct State {
+    own: Member,
+    pub(super) phase: MembershipPhase,
+    /// An inbox is attached.
+    attached: bool,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Epochs of nodes that have left.
+    departed: BTreeMap<NodeId, u64>,
+    last_ticket: u64,
+    last_presence: u64,
+    last_link: u64,
+    calls: VecDeque<PendingCall>,
+    farewells: Vec<(NodeId, Vec<u8>)>,
+    own_digest: Digest,
+    /// The last one that was sent.
+    sent_digest: Digest,
+    digest_at: Millis,
+    changed_at: Option<Millis>,
+    /// The members have changed.
+    pub(super) view_changed: bool,
+    pub(super) statistics: Statistics,
+}
+
+/// What must be sent, and when to ask again.
+#[derive(Debug)]
+pub(crate) struct PollOutput {
+    pub(crate) frames: Vec<(NodeId, Vec<u8>)>,
+    pub(crate) wake_at: Millis,
+}
+
+impl State {
+    pub(super) fn new(own: Member) -> State {
+        State {
+            own,
+            phase: MembershipPhase::Running,
+            attached: false,
+            peers: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            last_ticket: 0,
+            last_presence: 0,
+            last_link: 0,
+            calls: VecDeque::new(),
+            farewells: Vec::new(),
+            own_digest: Digest::default(),
+            sent_digest: Digest::default(),
+            digest_at: Millis::ZERO,
+            changed_at: None,
+            view_changed: false,
+            statistics: Statistics::default(),
+        }
+    }
+
+    fn call(&mut self, call: PendingCall) {
+        if self.attached {
+            self.calls.push_back(call);
+        }
+    }
+
+    fn violation(&mut self, from: NodeId, violation: PeerViolation) {
+        self.call(PendingCall::Violation(from, violation));
+    }
+
+    /// The inbox is attached: present members are reported to it.
+    pub(super) fn attach(&mut self, directory: &Directory) {
+        self.attached = true;
+        for (name, peer) in self.peers.iter().filter(|(_, peer)| peer.joined) {
+            self.calls.push_back(PendingCall::Changed(MembershipChange::Joined(peer.member)));
+            if peer.link.has_claims {
+                let claims = directory.claims_of(peer.slot);
+                self.calls.push_back(PendingCall::ClaimedByJoined(*name, claims));
+            }
+        }
+    }
+
+    pub(super) fn take_calls(&mut self) -> VecDeque<PendingCall> {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// The epoch with which the node joins.
+    pub(super) fn set_epoch(&mut self, epoch: u64) {
+        self.own.epoch = epoch;
+        self.view_changed = true;
+    }
+
+    pub(super) fn own(&self) -> Member {
+        self.own
+    }
+
+    /// The other members, with their slots.
+    pub(super) fn members(&self) -> impl Iterator<Item = (NodeSlot, Member)> {
+        self.peers.values().filter(|peer| peer.joined).map(|peer| (peer.slot, peer.member))
+    }
+
+    /// The record of a node was seen, or seen again.
+    pub(super) fn see_member(&mut self, now: Millis, record: &MemberRecord, directory: &Directory) {
+        let member = record.member;
+        if member.node == self.own.node {
+            if member.epoch > self.own.epoch && self.phase == MembershipPhase::Running {
+                self.phase = MembershipPhase::Superseded;
+                self.end_all(PeerEnd::Lost, directory);
+            }
+            return;
+        }
+        if self.phase != MembershipPhase::Running || self.departed.get(&member.node) == Some(&member.epoch) {
+            return;
+        }
+        match self.peers.get_mut(&member.node) {
+            // A record does not show that the node is reachable: only its messages do.
+            Some(peer) if peer.member.epoch == member.epoch => {
+                if !peer.joined {
+                    peer.received_at = now;
+                }
+                return;
+            }
+            // An earlier epoch, read late.
+            Some(peer) if peer.member.epoch > member.epoch => return,
+            _ => {}
+        }
+        self.end(member.node, PeerEnd::Lost, directory);
+        if !record.is_readable() {
+            self.statistics.unreadable_nodes += 1;
+            return;
+        }
+        self.add(now, member);
+    }
+
+    /// The record of a node was removed.
+    pub(super) fn forget_record(&mut self, node: NodeId) {
+        self.departed.remove(&node);
+    }
+
+    fn add(&mut self, now: Millis, member: Member) {
+        let is_free = |slot: &u8| self.peers.values().all(|peer| peer.slot.0 != *slot);
+        let slots = u8::try_from(MAX_NODES).unwrap_or(u8::MAX);
+        let Some(slot) = (1..slots).find(is_free) else {
+            self.statistics.unreadable_nodes += 1;
+            return;
+        };
+        self.last_link += 1;
+        let link = Link::new(self.last_link);
+        let peer = Peer { member, slot: NodeSlot(slot), received_at: now, joined: false, link };
+        self.peers.insert(member.node, peer);
+    }
+
+    fn end(&mut self, node: NodeId, how: PeerEnd, directory: &Directory) {
+        let Some(peer) = self.peers.remove(&node) else { return };
+        if !peer.joined {
+            return;
+        }
+        self.view_changed = true;
+        for envelope in peer.link.envelopes.into_envelopes() {
+            self.statistics.undelivered += 1;
+            self.call(PendingCall::Undelivered(node, envelope));
+        }
+        let claims = directory.remove(peer.slot);
+        let orderly = how == PeerEnd::Orderly;
+        self.call(PendingCall::Changed(MembershipChange::Left { node, claims, orderly }));
+    }
+
+    fn end_all(&mut self, how: PeerEnd, directory: &Directory) {
+        let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.end(node, how, directory));
+    }
+
+    /// Ends a link and begins another one with the same node.
+    fn begin_again(&mut self, now: Millis, node: NodeId, directory: &Directory) {
+        let Some(member) = self.peers.get(&node).map(|peer| peer.member) else { return };
+        self.end(node, PeerEnd::Lost, directory);
+        self.add(now, member);
+    }
+
+    /// Queues an envelope. Returns its ticket, and whether the sender must be woken.
+    pub(super) fn deliver(
+        &mut self,
+        node: NodeId,
+        envelope: &mut Envelope,
+        directory: &Directory,
+    ) -> Result<(Ticket, bool), RefusalReason> {
+        let own = self.own;
+        if node == own.node {
+            return Err(RefusalReason::OwnNode);
+        }
+        if self.phase != MembershipPhase::Running || !self.peers.get(&node).is_some_and(|peer| peer.joined) {
+            return Err(RefusalReason::UnknownNode);
+        }
+        // A claim that was made before the envelope arrives before it.
+        let mut wakes = self.send_changes(directory);
+        let Some(peer) = self.peers.get_mut(&node) else { return Err(RefusalReason::UnknownNode) };
+        let is_reliable = envelope.header.class.is_reliable();
+        let length = 8 + envelope.encoded_len();
+        envelope.header.origin = own.node;
+        envelope.header.epoch = own.epoch;
+        envelope.header.sequence = if is_reliable { self.last_ticket } else { self.last_presence } + 1;
+        let ticket = envelope.ticket();
+        let mut body = Vec::with_capacity(length);
+        body.extend(ticket.sequence.to_be_bytes());
+        envelope.encode(&mut body).map_err(|error| match error {
+            EnvelopeError::TooLarge => RefusalReason::TooLarge,
+            _ => RefusalReason::Undefined,
+        })?;
+        if is_reliable {
+            if !peer.link.envelopes.has_room(length) {
+                return Err(RefusalReason::QueueFull);
+            }
+            self.last_ticket += 1;
+        } else {
+            if length > MAX_BODY {
+                return Err(RefusalReason::TooLarge);
+            }
+            if !peer.link.has_room_for_presence(length) {
+                return Err(RefusalReason::QueueFull);
+            }
+            self.last_presence += 1;
+        }
+        wakes |= peer.link.push_envelope(ticket.sequence, body.into());
+        self.statistics.envelopes_sent += 1;
+        Ok((ticket, wakes))
+    }
+
+    /// Reports the result of an envelope. False if the sender cannot learn it.
+    pub(super) fn settle(&mut self, from: NodeId, ticket: Ticket, result: HandoverResult) -> bool {
+        let peer = self.peers.get_mut(&from).filter(|peer| peer.member.epoch == ticket.epoch);
+        peer.is_some_and(|peer| peer.link.received.settle(ticket.sequence, result))
+    }
+
+    /// Queues the pending changes of the own claims for all members. True if the sender must be woken.
+    fn send_changes(&mut self, directory: &Directory) -> bool {
+        self.changed_at = None;
+        if !directory.has_pending() {
+            return false;
+        }
+        let (changes, digest) = directory.take_pending();
+        self.own_digest.merge(digest);
+        let mut wakes = false;
+        for changes in changes.chunks(CHANGES_PER_ITEM) {
+            self.statistics.claim_changes += changes.len() as u64;
+            let mut body = Vec::with_capacity(21 * changes.len());
+            changes.iter().for_each(|change| encode_change(change, &mut body));
+            let item = OutgoingItem::new(ItemKind::Changes, body);
+            for peer in self.peers.values_mut().filter(|peer| peer.joined) {
+                wakes |= peer.link.push(item.clone());
+            }
+        }
+        wakes
+    }
+
+    fn send_digests(&mut self, directory: &Directory) {
+        self.send_changes(directory);
+        if self.own_digest == self.sent_digest {
+            return;
+        }
+        self.sent_digest = self.own_digest;
+        let item = OutgoingItem::new(ItemKind::Digest, encode_digest(self.own_digest));
+        for peer in self.peers.values_mut().filter(|peer| peer.joined && peer.link.has_sent_snapshot()) {
+            peer.link.push(item.clone());
+        }
+    }
+
+    /// Ends what has timed out, and returns frames that are due, about `budget` at most; none without a connection.
+    pub(super) fn poll(
+        &mut self,
+        now: Millis,
+        directory: &Directory,
+        budget: usize,
+        connected: bool,
+    ) -> PollOutput {
+        let is_lost = |peer: &Peer| now.since(peer.received_at) >= FAILURE_MILLIS;
+        let lost: Vec<NodeId> =
+            self.peers.iter().filter(|(_, peer)| is_lost(peer)).map(|(node, _)| *node).collect();
+        for node in lost {
+            self.statistics.lost_nodes += 1;
+            self.end(node, PeerEnd::Lost, directory);
+        }
+        if directory.has_pending() && now.since(*self.changed_at.get_or_insert(now)) >= CHANGES_MILLIS {
+            self.send_changes(directory);
+        }
+        if now >= self.digest_at {
+            self.digest_at = now.plus(DIGEST_MILLIS);
+            self.send_digests(directory);
+        }
+        let mut frames = std::mem::take(&mut self.farewells);
+        let header = self.header(0);
+        let mut progress = connected;
+        while std::mem::take(&mut progress) && frames.len() < budget {
+            for (node, peer) in &mut self.peers {
+                let header = FrameHeader { to_epoch: peer.member.epoch, ..header };
+                if let Some(frame) = peer.link.next_frame(now, directory, header) {
+                    self.statistics.frames_sent += 1;
+                    frames.push((*node, frame));
+                    progress = true;
+                }
+            }
+        }
+        let mut wake_at = self.digest_at;
+        if let Some(changed) = self.changed_at {
+            wake_at = wake_at.min(changed.plus(CHANGES_MILLIS));
+        }
+        for peer in self.peers.values() {
+            wake_at = wake_at.min(peer.received_at.plus(FAILURE_MILLIS));
+            if connected {
+                wake_at = wake_at.min(peer.link.due_at());
+            }
+        }
+        PollOutput { frames, wake_at }
+    }
+
+    /// A header without what the link adds.
+    fn header(&self, to_epoch: u64) -> FrameHeader {
+        FrameHeader {
+            from: self.own.node,
+            from_epoch: self.own.epoch,
+            from_link: 0,
+            to_epoch,
+            to_link: 0,
+            received: 0,
+            has_gap: false,
+            first: 0,
+        }
+    }
+
+    /// The connection is back: what was sent before may be lost.
+    pub(super) fn reconnected(&mut self, now: Millis) {
+        for peer in self.peers.values_mut() {
+            peer.link.repeat(now);
+            peer.link.acknowledge_by(now);
+        }
+    }
+
+    /// Hands over what it has, and accepts nothing.
+    pub(super) fn begin_leave(&mut self) {
+        if self.phase == MembershipPhase::Running {
+            self.phase = MembershipPhase::Leaving;
+        }
+    }
+
+    /// All links are empty, and everything that arrived is settled.
+    pub(super) fn is_idle(&self) -> bool {
+        self.peers.values().all(|peer| peer.joined && peer.link.is_idle())
+    }
+
+    /// Everything was acknowledged.
+    pub(super) fn is_sent(&self) -> bool {
+        self.peers.values().all(|peer| !peer.joined || peer.link.is_sent())
+    }
+
+    /// Tells the others that nothing follows.
+    pub(super) fn send_leave(&mut self, directory: &Directory) {
+        self.send_changes(directory);
+        for peer in self.peers.values_mut().filter(|peer| peer.joined) {
+            peer.link.push(OutgoingItem::new(ItemKind::Leave, Bytes::new()));
+        }
+    }
+
+    /// It has left.
+    pub(super) fn finish_leave(&mut self, directory: &Directory) {
+        self.end_all(PeerEnd::Orderly, directory);
+        self.phase = MembershipPhase::Left;
+        self.view_changed = true;
+    }
+
+    /// Octets of envelopes without a receipt.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.peers.values().map(|peer| peer.link.envelopes.bytes()).sum()
+    }
+
+    /// The header of the next frame with items to a node.
+    #[cfg(test)]
+    pub(super) fn next_header(&self, node: NodeId) -> Option<FrameHeader> {
+        let peer = self.peers.get(&node)?;
+        Some(peer.link.next_header(self.header(peer.member.epoch)))
+    }
+
+    /// Changes what is believed to be known of a node's claims.
+    #[cfg(test)]
+    pub(super) fn damage_digest(&mut self, node: NodeId, change: Digest) {
+        if let Some(peer) = self.peers.get_mut(&node) {
+            peer.link.digest.merge(change);
+        }
+    }
+}

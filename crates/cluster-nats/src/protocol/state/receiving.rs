@@ -1,0 +1,252 @@
+//! What arrives from other nodes: which link a frame belongs to, and what its items do.
+
+use base::clock::Millis;
+use bytes::Bytes;
+use cluster::{Claim, Envelope, HandoverResult, MembershipChange, NodeId, PeerViolation, Ticket};
+
+use super::{MAX_DEPARTED, MAX_LINK_STEP, MembershipPhase, PeerEnd, PendingCall, State};
+use crate::protocol::directory::{Applied, Directory, DirectoryChange};
+use crate::protocol::frame::{EnvelopeBody, FrameHeader, Item, ItemKind, OutgoingItem, read_envelope};
+
+impl State {
+    /// A frame arrived.
+    pub(in crate::protocol) fn receive(
+        &mut self,
+        now: Millis,
+        header: FrameHeader,
+        items: Vec<Item>,
+        length: usize,
+        directory: &Directory,
+    ) {
+        if !self.accept(now, &header, directory) {
+            self.statistics.ignored_frames += 1;
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(&header.from) else { return };
+        self.statistics.frames_received += 1;
+        let is_valid = peer.link.acknowledge(header.received, header.has_gap, now);
+        let new = peer.link.receive(header.first, items.len(), length, now);
+        if !is_valid {
+            self.violation(header.from, PeerViolation::Receipt);
+        }
+        for item in items.into_iter().skip(new.skip).take(new.count) {
+            self.handle(header.from, item, directory);
+        }
+    }
+
+    /// Whether a frame belongs to the link with its sender, which it may begin.
+    fn accept(&mut self, now: Millis, header: &FrameHeader, directory: &Directory) -> bool {
+        let (from, own) = (header.from, self.own);
+        let known = self.peers.get_mut(&from).filter(|peer| {
+            (peer.member.epoch, own.epoch) == (header.from_epoch, header.to_epoch) && header.from_link != 0
+        });
+        let Some(peer) = known else { return false };
+        peer.received_at = now;
+        let number = peer.link.number;
+        let theirs = peer.link.theirs;
+        if header.to_link > number {
+            // It knows a later link than there is.
+            if header.to_link - number > MAX_LINK_STEP {
+                self.violation(from, PeerViolation::Header);
+            } else {
+                self.last_link = self.last_link.max(header.to_link);
+                self.begin_again(now, from, directory);
+            }
+            return false;
+        }
+        let begins = header.to_link == number || header.to_link == 0;
+        match theirs {
+            Some(theirs) if theirs == header.from_link => {}
+            None if begins => self.join(now, from, header.from_link),
+            Some(theirs) if begins && header.from_link > theirs => {
+                if header.from_link - theirs > MAX_LINK_STEP {
+                    self.violation(from, PeerViolation::Header);
+                    return false;
+                }
+                // It has begun another link, so it considered this node gone.
+                self.begin_again(now, from, directory);
+                self.join(now, from, header.from_link);
+                return false;
+            }
+            _ => {
+                peer.link.acknowledge_by(now);
+                return false;
+            }
+        }
+        if header.to_link == number {
+            return true;
+        }
+        // It does not know the number of this link, so its items are none of it.
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.link.acknowledge_by(now);
+        }
+        false
+    }
+
+    fn join(&mut self, now: Millis, node: NodeId, theirs: u64) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        peer.link.establish(theirs, now);
+        peer.joined = true;
+        self.view_changed = true;
+        let member = peer.member;
+        self.call(PendingCall::Changed(MembershipChange::Joined(member)));
+    }
+
+    fn handle(&mut self, from: NodeId, item: Item, directory: &Directory) {
+        // It has left within this frame.
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        match item {
+            Item::Envelope(body) => self.receive_envelope(from, body),
+            Item::EnvelopePart(octets) => {
+                if peer.link.parts.len() + octets.len() > 8 + Envelope::MAX {
+                    peer.link.parts = Vec::new();
+                    self.violation(from, PeerViolation::Envelope);
+                    return;
+                }
+                peer.link.parts.extend_from_slice(&octets);
+            }
+            Item::Changes(changes) => {
+                changes.into_iter().for_each(|change| self.apply(from, change, directory));
+            }
+            Item::Snapshot { first, last, claims } => {
+                self.receive_snapshot(from, first, last, claims, directory);
+            }
+            Item::Receipts(receipts) => {
+                let epoch = self.own.epoch;
+                let up_to = Ticket { epoch, sequence: receipts.up_to };
+                let (ended, violation) = match peer.link.envelopes.end(receipts) {
+                    Ok(ended) => (ended, None),
+                    Err((violation, ended)) => (ended, Some(violation)),
+                };
+                ended
+                    .refused
+                    .into_iter()
+                    .for_each(|envelope| self.call(PendingCall::Refused(from, envelope)));
+                if ended.any {
+                    let later = ended.later.into_iter().map(|sequence| Ticket { epoch, sequence }).collect();
+                    self.call(PendingCall::Receipts(from, up_to, later));
+                }
+                violation.into_iter().for_each(|violation| self.violation(from, violation));
+            }
+            Item::Digest(digest) => {
+                let link = &mut peer.link;
+                if digest != link.digest && !link.refused_claims && !link.requested_snapshot {
+                    link.requested_snapshot = true;
+                    self.statistics.digest_mismatches += 1;
+                    link.push(OutgoingItem::new(ItemKind::SnapshotRequest, Bytes::new()));
+                }
+            }
+            Item::SnapshotRequest => {
+                self.statistics.snapshots_repeated += 1;
+                peer.link.restart_snapshot();
+            }
+            Item::Leave => self.receive_leave(from, directory),
+            Item::Invalid(violation) => self.violation(from, violation),
+        }
+    }
+
+    fn apply(&mut self, from: NodeId, change: DirectoryChange, directory: &Directory) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        match (directory.apply(peer.slot, &mut peer.link.digest, change), change) {
+            (Applied::First, DirectoryChange::Claimed(claim)) => self.call(PendingCall::Claimed(from, claim)),
+            (Applied::Refused, _) => {
+                peer.link.refused_claims = true;
+                self.violation(from, PeerViolation::Claim);
+            }
+            _ => {}
+        }
+    }
+
+    fn receive_snapshot(
+        &mut self,
+        from: NodeId,
+        first: bool,
+        last: bool,
+        claims: Vec<Claim>,
+        directory: &Directory,
+    ) {
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        let link = &mut peer.link;
+        if first {
+            link.snapshot_parts = Some(Vec::new());
+        }
+        let Some(parts) = link
+            .snapshot_parts
+            .as_mut()
+            .filter(|parts| parts.len() + claims.len() <= directory.limits().per_node)
+        else {
+            link.snapshot_parts = None;
+            self.violation(from, PeerViolation::Claim);
+            return;
+        };
+        parts.extend(claims);
+        if !last {
+            return;
+        }
+        let claims = link.snapshot_parts.take().unwrap_or_default();
+        let (first, complete) = directory.replace(peer.slot, &mut link.digest, claims);
+        link.requested_snapshot = false;
+        link.refused_claims = !complete;
+        if std::mem::replace(&mut link.has_claims, true) {
+            first.into_iter().for_each(|claim| self.call(PendingCall::Claimed(from, claim)));
+        } else {
+            self.call(PendingCall::ClaimedByJoined(from, first));
+        }
+        if !complete {
+            self.violation(from, PeerViolation::Claim);
+        }
+    }
+
+    fn receive_envelope(&mut self, from: NodeId, body: EnvelopeBody) {
+        let accepts = self.attached && self.phase == MembershipPhase::Running;
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        let parts = std::mem::take(&mut peer.link.parts);
+        let (ticket, read) = if parts.is_empty() {
+            (body.octets.first_chunk().copied(), body.read)
+        } else {
+            let whole = [&parts[..], &body.octets[..]].concat();
+            (whole.first_chunk().copied(), read_envelope(&whole))
+        };
+        let ticket = ticket.map_or(0, u64::from_be_bytes);
+        if ticket != 0
+            && let Err(violation) = peer.link.received.add(ticket)
+        {
+            return self.violation(from, violation);
+        }
+        let checked = match read {
+            Ok((_, envelope)) => {
+                let header = &envelope.header;
+                let is_right = header.origin == from
+                    && header.epoch == peer.member.epoch
+                    && header.class.is_reliable() == (ticket != 0)
+                    && (ticket == 0 || header.sequence == ticket);
+                if is_right { Ok(envelope) } else { Err(PeerViolation::Header) }
+            }
+            Err(_) => Err(PeerViolation::Envelope),
+        };
+        if ticket != 0 && (checked.is_err() || !accepts) {
+            peer.link.received.settle(ticket, HandoverResult::Refused);
+        }
+        match checked {
+            Ok(envelope) if accepts => {
+                self.statistics.envelopes_received += 1;
+                self.call(PendingCall::Envelope(from, envelope));
+            }
+            Ok(_) => {}
+            Err(violation) => self.violation(from, violation),
+        }
+    }
+
+    fn receive_leave(&mut self, from: NodeId, directory: &Directory) {
+        let Some(peer) = self.peers.get(&from) else { return };
+        let epoch = peer.member.epoch;
+        // The link ends, so nothing else would acknowledge its last item.
+        let farewell = peer.link.last_frame(self.header(epoch));
+        self.farewells.push((from, farewell));
+        while self.departed.len() >= MAX_DEPARTED {
+            self.departed.pop_first();
+        }
+        self.departed.insert(from, epoch);
+        self.end(from, PeerEnd::Orderly, directory);
+    }
+}

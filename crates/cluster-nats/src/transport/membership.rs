@@ -1,0 +1,209 @@
+//! Records of the members in a key-value bucket of JetStream: one key for each node, which expires after ten seconds.
+//!
+//! # Pitfalls
+//!
+//! NATS does not report keys that expire: a node is gone when nothing was received from it for ten seconds ([`crate::protocol`]).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::kv::{self, Operation, Store};
+use async_nats::jetstream::stream::StorageType;
+use base::spawn::BoxFuture;
+use futures_core::Stream;
+use tokio::time::timeout;
+
+use crate::node::{LeaveProgress, NEVER_WRITTEN, Shared};
+use crate::protocol::member_record::MemberRecord;
+use crate::protocol::state::{FAILURE_MILLIS, MembershipPhase};
+use crate::settings::NatsError;
+
+/// Time between two writes of the record.
+const REFRESH: Duration = Duration::from_secs(3);
+/// Time between two attempts.
+const RETRY: Duration = Duration::from_millis(500);
+/// Longest time for one request.
+const REQUEST: Duration = Duration::from_secs(5);
+/// A watch that reported nothing for this time has lost its consumer: the own record arrives more often.
+const SILENCE: Duration = Duration::from_secs(8);
+/// Copies of the bucket in a cluster of NATS servers.
+const REPLICAS: usize = 3;
+
+/// Opens the bucket, and creates it if it does not exist. Boxed: the client's futures are large.
+fn open_bucket<'a>(shared: &'a Shared, client: &'a Client) -> BoxFuture<'a, Result<Store, NatsError>> {
+    Box::pin(open_or_create_bucket(shared, client))
+}
+
+async fn open_or_create_bucket(shared: &Shared, client: &Client) -> Result<Store, NatsError> {
+    let context = async_nats::jetstream::new(client.clone());
+    let bucket = shared.settings.bucket();
+    if let Ok(store) = context.get_key_value(&bucket).await {
+        return Ok(store);
+    }
+    let config = |num_replicas| kv::Config {
+        bucket: bucket.clone(),
+        description: "Members of a cluster of Throng".to_owned(),
+        max_value_size: 4096,
+        history: 1,
+        max_age: Duration::from_millis(FAILURE_MILLIS),
+        // Who is alive is worth nothing after a restart.
+        storage: StorageType::Memory,
+        num_replicas,
+        ..kv::Config::default()
+    };
+    // A single server, or a cluster with fewer than three, accepts no replicas.
+    match context.create_key_value(config(REPLICAS)).await {
+        Ok(store) => Ok(store),
+        Err(_) => {
+            let created = context.create_key_value(config(1)).await;
+            created.map_err(|error| NatsError::Bucket { bucket, reason: error.to_string() })
+        }
+    }
+}
+
+fn is_member(shared: &Shared) -> bool {
+    *shared.leave.borrow() == LeaveProgress::Member && shared.core.phase() == MembershipPhase::Running
+}
+
+/// Waits, or until the node leaves.
+async fn pause(shared: &Shared, time: Duration) {
+    let mut leave = shared.leave.subscribe();
+    tokio::select! {
+        _ = leave.wait_for(|progress| *progress != LeaveProgress::Member) => {}
+        () = tokio::time::sleep(time) => {}
+    }
+}
+
+/// Writes the record of this node every three seconds, until it leaves.
+pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
+    let mut bucket = None;
+    let mut connections = shared.connections.subscribe();
+    while is_member(&shared) {
+        connections.mark_unchanged();
+        let written = match bucket.take() {
+            Some(bucket) => Box::pin(write_record(&shared, bucket)).await,
+            None => match open_bucket(&shared, &client).await {
+                Ok(bucket) => Box::pin(write_record(&shared, bucket)).await,
+                Err(error) => Err(error),
+            },
+        };
+        let time = match written {
+            Ok(used) => {
+                bucket = Some(used);
+                shared.record_failures.store(0, Ordering::Release);
+                shared.record_written_at.store(shared.clock.now().0.max(1), Ordering::Release);
+                shared.announced.notify_one();
+                REFRESH
+            }
+            Err(error) => {
+                let failures = shared.record_failures.load(Ordering::Acquire);
+                if failures == NEVER_WRITTEN || failures == 3 {
+                    tracing::error!(%error, "cannot announce this node in the cluster");
+                }
+                if failures != NEVER_WRITTEN {
+                    shared.record_failures.store(failures + 1, Ordering::Release);
+                }
+                RETRY
+            }
+        };
+        tokio::select! {
+            () = pause(&shared, time) => {}
+            // The key may have expired.
+            _ = connections.changed() => {}
+        }
+    }
+}
+
+async fn write_record(shared: &Shared, bucket: Store) -> Result<Store, NatsError> {
+    let node = shared.settings.node;
+    let failed = |reason: String| NatsError::Bucket { bucket: shared.settings.bucket(), reason };
+    if shared.record_failures.load(Ordering::Acquire) == NEVER_WRITTEN {
+        // The clock may have gone back since the last start of this node.
+        let known = timeout(REQUEST, bucket.get(node.as_str())).await;
+        let known = known.map_err(|_| failed("no answer".to_owned()))?.map_err(|e| failed(e.to_string()))?;
+        let known = known.and_then(|record| MemberRecord::decode(node.as_str(), &record));
+        shared.core.start_after(known.map_or(0, |known| known.member.epoch));
+    }
+    let record = shared.core.record().encode();
+    let written = timeout(REQUEST, bucket.put(node.as_str(), record.into())).await;
+    written.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))?;
+    Ok(bucket)
+}
+
+/// Removes the record, so that others do not wait for it.
+pub(super) async fn remove_record(shared: &Shared, client: &Client) {
+    // Another process has the name.
+    if shared.core.phase() == MembershipPhase::Superseded {
+        return;
+    }
+    let removed = async {
+        let bucket = open_bucket(shared, client).await.ok()?;
+        bucket.delete(shared.settings.node.as_str()).await.ok()
+    };
+    if timeout(Duration::from_secs(2), removed).await.ok().flatten().is_none() {
+        tracing::warn!("the record of this node in the cluster remains until it expires");
+    }
+}
+
+/// Follows the records of all nodes, until this one leaves.
+pub(super) async fn watch(shared: Arc<Shared>, client: Client) {
+    let mut connections = shared.connections.subscribe();
+    let mut leave = shared.leave.subscribe();
+    while is_member(&shared) && shared.record_failures.load(Ordering::Acquire) == NEVER_WRITTEN {
+        // The record of an earlier start would look like that of another process.
+        tokio::select! {
+            () = shared.announced.notified() => {}
+            _ = leave.wait_for(|progress| *progress != LeaveProgress::Member) => return,
+        }
+    }
+    while is_member(&shared) {
+        connections.mark_unchanged();
+        tokio::select! {
+            () = watch_once(&shared, &client) => {}
+            _ = connections.changed() => {}
+            _ = leave.wait_for(|progress| *progress != LeaveProgress::Member) => return,
+        }
+        pause(&shared, RETRY).await;
+    }
+}
+
+/// Follows the records until the watch ends.
+async fn watch_once(shared: &Shared, client: &Client) {
+    let Ok(bucket) = open_bucket(shared, client).await else { return };
+    let Ok(Ok(mut entries)) = timeout(REQUEST, bucket.watch_with_history(">")).await else { return };
+    loop {
+        let next = std::future::poll_fn(|context| Pin::new(&mut entries).poll_next(context));
+        let entry = match timeout(SILENCE, next).await {
+            Ok(Some(Ok(entry))) => entry,
+            Ok(Some(Err(error))) => {
+                tracing::debug!(%error, "the watch of the members ended");
+                return;
+            }
+            Ok(None) | Err(_) => return,
+        };
+        match entry.operation {
+            Operation::Put => match MemberRecord::decode(&entry.key, &entry.value) {
+                Some(record) => {
+                    let was_running = shared.core.phase() == MembershipPhase::Running;
+                    shared.core.see_member(shared.clock.now(), &record);
+                    if was_running && shared.core.phase() == MembershipPhase::Superseded {
+                        tracing::error!(
+                            node = %shared.settings.node,
+                            "another process has joined the cluster with the name of this node; give each node another [cluster] node and start this one again"
+                        );
+                    }
+                }
+                None => tracing::warn!(key = entry.key, "a record of a member is not valid"),
+            },
+            Operation::Delete | Operation::Purge => {
+                if let Some(node) = cluster::NodeId::new(&entry.key) {
+                    shared.core.forget_record(node);
+                }
+            }
+        }
+        shared.wake.notify_one();
+    }
+}
