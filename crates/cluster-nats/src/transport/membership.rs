@@ -13,6 +13,7 @@ use async_nats::Client;
 use async_nats::jetstream::kv::{self, Operation, Store};
 use async_nats::jetstream::stream::StorageType;
 use base::spawn::BoxFuture;
+use bytes::Bytes;
 use futures_core::Stream;
 use tokio::time::timeout;
 
@@ -27,6 +28,8 @@ const REFRESH: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(500);
 /// Longest time for one request.
 const REQUEST: Duration = Duration::from_secs(5);
+/// Longest time for the answer of a server that is there.
+const ANSWER: Duration = Duration::from_secs(3);
 /// A watch that reported nothing for this time has lost its consumer: the own record arrives more often.
 const SILENCE: Duration = Duration::from_secs(8);
 /// Copies of the bucket in a cluster of NATS servers.
@@ -106,6 +109,10 @@ pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
                 if failures != NEVER_WRITTEN {
                     shared.record_failures.store(failures + 1, Ordering::Release);
                 }
+                if shared.connected.load(Ordering::Acquire) && !answers(&shared, &client).await {
+                    tracing::warn!("NATS does not answer on an open connection; connecting again");
+                    let _ = timeout(ANSWER, client.force_reconnect()).await;
+                }
                 RETRY
             }
         };
@@ -115,6 +122,13 @@ pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
             _ = connections.changed() => {}
         }
     }
+}
+
+/// Whether the server answers. The client itself is content with a connection over which messages only arrive.
+async fn answers(shared: &Shared, client: &Client) -> bool {
+    // Nobody subscribes to it, which the server reports.
+    let subject = format!("{}.probe", shared.settings.subject(shared.settings.node));
+    timeout(ANSWER, Box::pin(client.request(subject, Bytes::new()))).await.is_ok()
 }
 
 async fn write_record(shared: &Shared, bucket: Store) -> Result<Store, NatsError> {

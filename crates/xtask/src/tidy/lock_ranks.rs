@@ -125,7 +125,7 @@ fn is_listed(file: &SourceFile, listed: &[String]) -> bool {
 
 /// Whether the code of this file, without its tests, contains a word.
 fn uses(file: &SourceFile, word: &str) -> bool {
-    let product = file.text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let product = file.text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     product.contains(word) && !lines_with(&code_only(product), word).is_empty()
 }
 

@@ -210,7 +210,7 @@ impl Core {
                 self.with(|state| state.receive(now, header, items, octets.len(), &self.directory));
             }
             Err(error) => {
-                tracing::debug!(?error, octets = octets.len(), "a message of the cluster is no frame");
+                tracing::debug!(%error, octets = octets.len(), "a message of the cluster is no frame");
                 self.with(|state| state.statistics.ignored_frames += 1);
                 if let FrameError::Malformed = error
                     && let Some(from) = claimed_sender(octets).filter(|from| self.is_other_member(*from))

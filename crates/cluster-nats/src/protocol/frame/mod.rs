@@ -311,11 +311,13 @@ pub(crate) fn encode_frame<'a>(
 }
 
 /// Why octets are no frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     /// They are shorter or longer than their lengths say, or a field has no valid value.
+    #[error("a length or a field of the frame is not valid")]
     Malformed,
     /// Written by a node with another version.
+    #[error("the frame has the unknown version {0}")]
     Version(u8),
 }
 
