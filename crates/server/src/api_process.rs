@@ -102,9 +102,10 @@ impl ServerProcess for ApiProcess {
 }
 
 impl RunningNode {
-    /// Whether the node accepts clients.
+    /// Whether the node should get clients. One that is cut off from the others still serves those that it has.
     pub(crate) fn is_ready(&self) -> bool {
-        self.ready.load(Ordering::Relaxed)
+        let cluster = self.assembled.nats.as_ref().and_then(|nats| nats.status().problem());
+        self.ready.load(Ordering::Relaxed) && cluster.is_none()
     }
 
     /// Start time in seconds since 1970, as accurate as the wall clock.

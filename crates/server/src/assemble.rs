@@ -7,7 +7,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use base::Secret;
 use base::clock::{Clock, SystemClock};
 use base::lock::{RankedMutex, rank};
-use cluster::SingleNode;
+use cluster::{Cluster, SingleNode};
+use cluster_nats::NatsCluster;
 use feature_api::EnabledFeature;
 use feature_api::feature_state::FeatureState;
 use prometheus_client::registry::Registry;
@@ -33,6 +34,8 @@ pub(crate) struct AssembledNode {
     /// The node's tasks. Each ends without a further cause once there are no sessions.
     pub(crate) tasks: TokioSpawner,
     pub(crate) databases: NodeDatabases,
+    /// The connection to the other nodes; none on a single node.
+    pub(crate) nats: Option<Arc<NatsCluster>>,
     /// Metrics of storage operations.
     pub(crate) store_metrics: Arc<StoreMetrics>,
     pub(crate) keys: Arc<ScramKeyDeriver>,
@@ -200,10 +203,15 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
     let key_shapes = imported_key_shapes(config, &stores).await?;
     // Counted apart from those of the database, which run until it is closed.
     let node_tasks = TokioSpawner::new(tasks.handle.clone()).with_blocking_threads(&password_threads);
+    let nats = join_cluster(config, &hasher, &clock, tasks)?;
+    let cluster: Arc<dyn Cluster> = match &nats {
+        Some(nats) => nats.clone(),
+        None => Arc::new(SingleNode::new(cluster::NodeId::new("node-1").context("a node name")?)),
+    };
     let node = Node::new(throng_core::NodeComponents {
         hosts,
         stores,
-        cluster: Arc::new(SingleNode::new(cluster::NodeId::new("node-1").context("a node name")?)),
+        cluster,
         peers: Box::new(peers::PeerRouter::default()),
         account_views: Box::new(access::StoreBackedViews::new(hasher)),
         clock,
@@ -215,6 +223,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         passwords: keys.clone(),
         version: env!("CARGO_PKG_VERSION"),
     });
+    node.cluster.attach(Arc::new(peers::ClusterInbox(node.clone())));
     node.set_configured_admins(configured);
     node.extensions.insert(ServerSecret::new(&secret));
     node.extensions.insert(key_shapes);
@@ -226,6 +235,7 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         node,
         tasks: node_tasks,
         databases,
+        nats,
         store_metrics: operations,
         keys,
         providers,
@@ -234,6 +244,26 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         secret,
         _threads: [disk_threads, password_threads],
     })
+}
+
+/// Name from which the number of the deployment is made: nodes of one database find each other.
+const DEPLOYMENT: &str = "cluster";
+
+/// Number of the deployment, under which its nodes meet in NATS.
+pub(crate) fn deployment(hasher: &cluster::AddressHasher) -> u64 {
+    hasher.hash_name(DEPLOYMENT)
+}
+
+/// Starts the connection to the other nodes, if there may be some.
+fn join_cluster(
+    config: &NodeConfig,
+    hasher: &cluster::AddressHasher,
+    clock: &Arc<dyn Clock>,
+    tasks: &TokioSpawner,
+) -> Result<Option<Arc<NatsCluster>>> {
+    let Some(cluster) = &config.cluster else { return Ok(None) };
+    let settings = cluster.settings(deployment(hasher))?;
+    Ok(Some(NatsCluster::start(settings, clock.clone(), Arc::new(tasks.clone()))?))
 }
 
 /// Loads the shapes of imported keys. Domains that a reload adds have none until the next start.

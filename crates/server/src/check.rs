@@ -99,6 +99,16 @@ async fn run_checks(config: &NodeConfig, seen: &mut CheckFindings) {
     }
     let database = databases(config, seen).await;
     seen.record(database);
+    let cluster = cluster(config, seen).await;
+    seen.record(cluster);
+}
+
+/// Connects to NATS, without joining.
+async fn cluster(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {
+    let Some(cluster) = &config.cluster else { return Ok(()) };
+    cluster_nats::check_connection(&cluster.settings(0)?).await?;
+    seen.notes.push(format!("cluster        NATS is reachable; the name of this node is {}", cluster.node));
+    Ok(())
 }
 
 fn certificates(config: &NodeConfig, seen: &mut CheckFindings) -> Result<()> {

@@ -4,7 +4,7 @@ use account_providers::jwt::KeySourceSettings;
 use feature_api::EnabledFeature;
 use throng_core::limits::ADDED_BYTES;
 
-use crate::config::{NodeConfig, ProviderConfig, storage};
+use crate::config::{NodeConfig, ProviderConfig, cluster, storage};
 use crate::service_listeners;
 use crate::web::public_url;
 
@@ -13,6 +13,7 @@ pub(crate) fn warnings(config: &NodeConfig) -> Vec<String> {
     let mut warnings = service_listeners::warnings(config);
     warnings.extend(public_url::warnings(config));
     warnings.extend(storage::warnings(config));
+    warnings.extend(cluster::warnings(config));
     warnings.extend(issuer_warning(config));
     for domain in &config.hosts {
         let enabled = features::registry::enable(&config.modules_of(domain)).unwrap_or_default();

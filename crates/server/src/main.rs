@@ -11,6 +11,7 @@ mod api_process;
 mod assemble;
 mod check;
 mod cli;
+mod cluster_metrics;
 mod command_hint;
 mod commands;
 mod compliance;

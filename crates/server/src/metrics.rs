@@ -21,7 +21,7 @@ use throng_core::metrics::{HistogramFamily, MICROSECOND};
 
 use crate::proc_self::{self, ProcessStats};
 use crate::reload::RunningNode;
-use crate::store_metrics;
+use crate::{cluster_metrics, store_metrics};
 
 /// Collects the metrics of a running node.
 pub(crate) struct NodeCollector(pub(crate) Weak<RunningNode>);
@@ -41,6 +41,7 @@ impl Collector for NodeCollector {
         http(&mut page, &running)?;
         running.services.metrics(&mut page)?;
         store_metrics::write(&mut page, &running)?;
+        cluster_metrics::write(&mut page, &running)?;
         account_providers(&mut page, &running)?;
         runtime(&mut page, &running)?;
         process(&mut page, &running)

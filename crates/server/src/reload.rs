@@ -450,6 +450,7 @@ fn changes_that_need_a_restart(old: &NodeConfig, file: &NodeConfig) -> Vec<Strin
     note(old.pool_size != file.pool_size, "[storage] pool_size");
     note(old.storage_writers != file.storage_writers, "[storage] writers");
     note(old.auth_database != file.auth_database, "[auth] url or password_file");
+    note(old.cluster != file.cluster, "[cluster]");
     let kept = |config: &NodeConfig| (config.storage_min_connections, config.storage_idle_seconds);
     note(kept(old) != kept(file), "[storage] min_connections or idle_timeout_seconds");
     note(old.log.json != file.log.json, "[log] format");
@@ -480,6 +481,7 @@ fn effective_config(old: &NodeConfig, file: NodeConfig) -> NodeConfig {
         storage_url: old.storage_url.clone(),
         storage_password_file: old.storage_password_file.clone(),
         auth_database: old.auth_database.clone(),
+        cluster: old.cluster.clone(),
         storage_writers: old.storage_writers,
         storage_min_connections: old.storage_min_connections,
         storage_idle_seconds: old.storage_idle_seconds,

@@ -32,6 +32,9 @@ use crate::{config_warnings, logs, output, overview_history, status};
 /// Maximum time for streams to end; the whole exit takes less than 10 s.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(7);
 
+/// Maximum time to hand over what is for other nodes.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Runs a node until it is stopped.
 pub(crate) fn serve(path: Option<&Path>) -> Result<()> {
     let config = NodeConfig::load(path)?;
@@ -191,6 +194,10 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         task.abort();
     }
     drain(&running.assembled, &web).await;
+    // After the sessions have ended, so that the others have learned of it.
+    if tokio::time::timeout(LEAVE_TIMEOUT, node.cluster.leave()).await.is_err() {
+        tracing::warn!("the cluster was not left in time; the other nodes notice it after ten seconds");
+    }
     admin_task.abort();
     periodic_tasks.iter().for_each(tokio::task::JoinHandle::abort);
     overview_history::write(&saved, &api).await;

@@ -10,6 +10,7 @@
 //! restart.
 
 mod account_provider;
+pub(crate) mod cluster;
 mod http;
 mod limits;
 mod listen;
@@ -32,6 +33,7 @@ use source::ConfigSource;
 use streams::{AuthPolicy, NegotiationPolicy};
 use throng_core::NodeLimits;
 
+pub(crate) use self::cluster::ClusterConfig;
 pub(crate) use account_provider::{ProviderConfig, read_secret, source_tls};
 pub(crate) use http::HttpConfig;
 pub(crate) use limits::changed_limits;
@@ -84,6 +86,8 @@ pub(crate) struct NodeConfig {
     pub(crate) storage_password_file: Option<PathBuf>,
     /// The database of `[auth]`, if accounts are not in that of `[storage]`.
     pub(crate) auth_database: Option<AuthDatabaseConfig>,
+    /// The other nodes; none for a single node.
+    pub(crate) cluster: Option<ClusterConfig>,
     /// Transactions that write at the same time, on a server.
     pub(crate) storage_writers: u32,
     /// Read connections that stay open while they are idle, on a server.
@@ -167,12 +171,7 @@ impl NodeConfig {
         let provider = account_provider::provider(&mut section, &ProviderConfig::Store);
         section.finish();
 
-        if root.has("cluster") {
-            root.fault(
-                "cluster",
-                "[cluster] is not supported by this version, which runs as a single node. Remove the section",
-            );
-        }
+        let cluster = cluster::cluster(&mut root, &storage_url);
         let limits = limits::limits(root.section("limits"));
         let tls = listen::tls(root.section("tls"));
         let listen = listen::listeners(&mut root);
@@ -195,6 +194,7 @@ impl NodeConfig {
             storage_url: StorageUrl(storage_url),
             storage_password_file,
             auth_database,
+            cluster,
             storage_writers,
             storage_min_connections,
             storage_idle_seconds,

@@ -134,10 +134,6 @@ impl ConfigSection {
         None
     }
 
-    pub(super) fn has(&mut self, key: &'static str) -> bool {
-        self.take(key).is_some()
-    }
-
     /// Whether a key is present. It must still be read.
     pub(super) fn is_written(&self, key: &str) -> bool {
         self.table.contains_key(key)

@@ -63,7 +63,7 @@ fn errors_name_the_fix() {
     assert!(errors("[[listen]]\nkind = \"c2s\"").contains("requires an address"));
     assert!(errors("[[listen]]\nkind = \"irc\"\naddress = \"0.0.0.0:1\"").contains("not \"irc\""));
     assert!(errors("[[tls.certificates]]\ncertificate = \"a\"").contains("both"));
-    assert!(errors("[cluster]\nnode = \"a\"").contains("single node"));
+    assert!(errors("[cluster]\nnode = \"a\"").contains("remove the section for a single node"));
     assert_eq!(
         errors("[auth]\nmechanisms = [\"SCRAM-SHA1\"]"),
         "\"SCRAM-SHA1\" in [auth] mechanisms is not known; did you mean \"SCRAM-SHA-1\"?"

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::Finding;
 
 /// Packages in the server's build on Linux, our own crates and build dependencies included.
-const MAX_SERVER: usize = 280;
+const MAX_SERVER: usize = 302;
 /// Packages in `Cargo.lock`, for all platforms and with development dependencies.
 const MAX_LOCK: usize = 379;
 
