@@ -95,19 +95,29 @@ module=github.com/nats-io/nats-server/v2@v2.15.3
 if ! [ -x $nats/nats-server ]; then
     become_root "NATS is missing: run 'crates/test-databases/setup.sh' as root"
     go=$(command -v go || ls /usr/local/go/bin/go 2>/dev/null || true)
-    # Go 1.21 and newer fetch the version that a module asks for.
     if [ -z "$go" ]; then
         install golang-go ca-certificates
         go=$(command -v go)
     fi
     echo "setup.sh: building $module" >&2
     work=$(mktemp -d)
-    trap 'rm -rf "$log" "$work"' EXIT
-    env GOFLAGS=-mod=mod GOTOOLCHAIN=auto GOBIN="$work" CGO_ENABLED=0 "$go" install $module >"$log" 2>&1 </dev/null ||
+    trap 'chmod -R u+w "$work"; rm -rf "$log" "$work"' EXIT
+    # Go 1.21 and newer fetch the version that a module asks for. Debian 12 has 1.19, which fetches it as a module.
+    if ! env GOTOOLCHAIN=local "$go" version | grep -Eq 'go1\.(2[1-9]|[3-9][0-9])'; then
+        toolchain=golang.org/toolchain@v0.0.1-go1.26.8.$("$go" env GOOS)-$("$go" env GOARCH)
+        env GOFLAGS=-mod=mod GOPATH="$work/path" "$go" mod download "$toolchain" >"$log" 2>&1 </dev/null ||
+            die "cannot fetch $toolchain: $(tail -n1 "$log")"
+        go=$work/path/pkg/mod/$toolchain
+        # Files of a module are not executable.
+        chmod -R u+wx "$go"
+        go=$go/bin/go
+    fi
+    mkdir "$work/bin"
+    env -u GOROOT GOFLAGS=-mod=mod GOTOOLCHAIN=auto GOBIN="$work/bin" CGO_ENABLED=0 "$go" install $module >"$log" 2>&1 </dev/null ||
         die "cannot build $module with $("$go" version): $(tail -n1 "$log")"
-    chmod a+rx "$work" "$work/nats-server"
+    chmod a+rx "$work/bin" "$work/bin/nats-server"
     $sudo mkdir -p /usr/local/lib
-    $sudo cp -r "$work" "$nats.$$"
+    $sudo cp -r "$work/bin" "$nats.$$"
     $sudo mv -T "$nats.$$" $nats 2>/dev/null || $sudo rm -rf "$nats.$$"
     [ -x $nats/nats-server ] || die "cannot write $nats"
 fi
