@@ -12,6 +12,7 @@ use store::{
     RosterUpdate, RosterUpdateFn, RosterUpdateOutcome, StoreError, StoreErrorKind, StoreFuture, Subscription,
 };
 
+use super::logins::CONTACT_JID;
 use super::{TableStatements, address, address_dictionary, id, logins};
 use crate::SqlStores;
 use crate::dialect::{
@@ -47,9 +48,9 @@ impl TableStatements for RosterStatements {
         RosterStatements {
             // Rows rather than one text: servers limit the length of a value, and only short texts are worth joining.
             get: d.sql(&format!(
-                "SELECT c.roster_version, {weight}, r.contact, r.subscription, r.label, r.request, j.jid \
+                "SELECT c.roster_version, {weight}, r.contact, r.subscription, r.label, r.request, {CONTACT_JID} \
                  FROM account c LEFT JOIN roster r ON r.owner = c.id AND {weight} <= {MAX_ROSTER_BYTES} \
-                 LEFT JOIN address j ON j.id = r.contact WHERE c.id = ?",
+                 WHERE c.id = ?",
                 weight = logins::roster_weight(d, "?")
             )),
             entry: d.sql(
@@ -64,13 +65,12 @@ impl TableStatements for RosterStatements {
             ),
             size: d.sql(&format!(
                 "SELECT count(r.contact), {}, {} FROM account c \
-                 LEFT JOIN roster r ON r.owner = c.id LEFT JOIN address j ON j.id = r.contact \
-                 WHERE c.id = ? GROUP BY c.id",
+                 LEFT JOIN roster r ON r.owner = c.id WHERE c.id = ? GROUP BY c.id",
                 d.sum(&format!(
                     "CASE WHEN (r.subscription & {}) <> 0 THEN 1 ELSE 0 END",
                     Subscription::PENDING_IN.0
                 )),
-                d.sum("octet_length(j.jid) + coalesce(octet_length(r.label), 0)")
+                d.sum(&format!("octet_length({CONTACT_JID}) + coalesce(octet_length(r.label), 0)"))
             )),
             put: RowsStatement::upsert(
                 d,
