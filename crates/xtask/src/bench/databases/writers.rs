@@ -76,7 +76,8 @@ fn figures(args: &DatabaseBenchArgs, database: &str) -> Result<Vec<(String, f64,
 
 /// Name, value and unit of a line.
 fn figure(line: &str) -> Option<(String, f64, &'static str)> {
-    let mut words = line.strip_prefix("figure ")?.split_whitespace();
+    // The name of the test may be on the same line.
+    let mut words = line.split_once("figure ")?.1.split_whitespace();
     let (name, value) = (words.next()?, words.next()?.parse().ok()?);
     let unit =
         ["write/s", "ms", "write/commit"].into_iter().find(|unit| words.clone().next() == Some(*unit))?;
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_test_are_read() {
-        let read = figure("figure messages.rate 45100 write/s").unwrap();
+        let read = figure("test one ... figure messages.rate 45100 write/s").unwrap();
         assert_eq!((read.0.as_str(), read.2), ("messages.rate", "write/s"));
         assert!((read.1 - 45_100.0).abs() < 1e-9);
         assert_eq!(figure("running 1 test"), None);
