@@ -4,6 +4,7 @@
 mod account_limits;
 mod dump_of_ejabberd;
 mod folder_of_prosody;
+mod folder_of_prosody_13;
 mod interrupted;
 mod owners;
 mod properties;
