@@ -1,5 +1,9 @@
-//! A data folder that Prosody 13.0.1 wrote with its default modules, filled by slixmpp and `prosodyctl shell`. The domain
-//! and the times were replaced; the indexes of lists, which are not text, are made here.
+//! A data folder that Prosody 13.0 (25 commits after 13.0.1) wrote with its default modules, filled by slixmpp and
+//! `prosodyctl shell`. The domain and the times were replaced; the indexes of lists, which are not text, are made here.
+//!
+//! # Pitfalls
+//!
+//! Times must be before that of the tests, since an import replaces those in the future.
 
 use jid::Jid;
 use sasl::ScramHash;
@@ -7,7 +11,7 @@ use store::conformance::block_on_ready;
 use store::{LastActivity, Stores, Subscription};
 use throng_transfer::prosody::ProsodyFolder;
 
-use super::support::{NOW, TemporaryFolder, accepts, exported, options, run, run_with, secrets, stores};
+use super::support::{TemporaryFolder, accepts, exported, options, run, run_with, secrets, stores};
 
 /// Files, each after a line `== PATH`.
 const FILES: &str = include_str!("prosody_13.txt");
@@ -143,5 +147,4 @@ fn elements_and_messages_are_the_same() {
     ] {
         assert!(text.contains(element), "{element} in {text}");
     }
-    assert!(1_695_808_043_000 < NOW, "times in the future would be replaced");
 }

@@ -115,9 +115,9 @@ fn prosody(
     let body = body();
     let mut list = String::new();
     for _ in 0..messages {
-        write!(
+        writeln!(
             list,
-            "item({{ [\"name\"] = \"message\"; [\"attr\"] = {{}}; {{ [\"name\"] = \"body\"; [\"attr\"] = {{}}; \"{body}\" }} }});\n"
+            "item({{ [\"name\"] = \"message\"; [\"attr\"] = {{}}; {{ [\"name\"] = \"body\"; [\"attr\"] = {{}}; \"{body}\" }} }});"
         )
         .unwrap();
     }
@@ -129,7 +129,7 @@ fn prosody(
     Box::new(move || Box::new(ProsodyFolder::open(&root).unwrap()))
 }
 
-/// Compares imports of so many accounts.
+/// Compares imports of these two numbers of accounts.
 fn check_accounts(make: MakeSource, accounts: [isize; 2]) {
     let peaks = accounts.map(|accounts| {
         let folder = TemporaryFolder::new();
