@@ -25,7 +25,7 @@ use self::network::{Cut, Frame, FrameBody, MemberState, Network, pair};
 use crate::claim::{ClaimBudget, ClaimChange, MAX_CLAIMS_PER_NODE, MAX_PEER_CLAIMS, OwnClaims};
 use crate::{
     AddressLocation, AddressNumber, BroadcastResult, Claim, Cluster, Envelope, EnvelopeError, HandoverResult,
-    Inbox, Member, MembershipChange, NodeClaim, NodeId, RefusalReason, RefusedEnvelope, Ticket,
+    Inbox, InboxCall, Member, MembershipChange, NodeClaim, NodeId, RefusalReason, RefusedEnvelope, Ticket,
 };
 
 /// Ticks after which nodes that cannot reach each other consider each other dead.
