@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 use base::clock::Millis;
 use bytes::Bytes;
 use cluster::{
-    Claim, Envelope, EnvelopeError, HandoverResult, InboxCall, Member, MembershipChange, NodeId,
-    PeerViolation, RefusalReason, Ticket,
+    Envelope, EnvelopeError, HandoverResult, InboxCall, Member, MembershipChange, NodeId, PeerViolation,
+    RefusalReason, Ticket,
 };
 
 use super::directory::{Digest, Directory};
