@@ -1,9 +1,9 @@
 //! Real database servers for tests, and NATS: started in a directory and on a port of their own, ended with the test.
 //!
 //! `setup.sh` installs them, as `make test` does: Debian's packages `postgresql`, `mariadb-server-core` and
-//! `mariadb-client-core`, and MySQL, which Debian does not have, from a package of Maven Central; NATS is built from its Go module. They refuse to run as root,
-//! so a test that runs as root starts them as `nobody`. They do not call `fsync`, unless [`ServerSetup::durable`] says so: a
-//! killed process loses nothing that it has written, only a machine would.
+//! `mariadb-client-core`, and MySQL, which Debian does not have, from a package of Maven Central; NATS is built from its Go
+//! module. They refuse to run as root, so a test that runs as root starts them as `nobody`. They do not call `fsync`, unless
+//! [`ServerSetup::durable`] says so: a killed process loses nothing that it has written, only a machine would.
 //!
 //! `THRONG_TEST_POSTGRES`, if it is set, is the directory of the programs of another version of PostgreSQL.
 //!

@@ -25,7 +25,7 @@ use super::directory::{Directory, DirectoryLimits, OWN_SLOT};
 use super::entry::{MAX_NODES, NodeSlot};
 use super::frame::{FrameError, decode_frame};
 use super::member_record::MemberRecord;
-use super::state::{MembershipPhase, PendingCall, PollOutput, State};
+use super::state::{MembershipPhase, PollOutput, State};
 use super::statistics::Statistics;
 
 /// The members as readers see them.
@@ -239,7 +239,7 @@ impl Core {
             any = true;
             for call in calls {
                 // One envelope must not end the connection to all nodes.
-                if catch_unwind(AssertUnwindSafe(|| run_call(&**inbox, call))).is_err() {
+                if catch_unwind(AssertUnwindSafe(|| call.run(&**inbox))).is_err() {
                     tracing::error!("handling what another node sent panicked");
                 }
             }
@@ -291,19 +291,6 @@ impl Core {
             peer_claims: self.directory.peer_claims(),
             statistics: state.statistics,
         })
-    }
-}
-
-fn run_call(inbox: &dyn Inbox, call: PendingCall) {
-    match call {
-        PendingCall::Envelope(from, envelope) => inbox.on_envelope(from, envelope),
-        PendingCall::Receipts(from, up_to, later) => inbox.on_receipts(from, up_to, &later),
-        PendingCall::Refused(from, envelope) => inbox.on_refused(from, envelope),
-        PendingCall::Undelivered(to, envelope) => inbox.on_undelivered(to, envelope),
-        PendingCall::Claimed(from, claim) => inbox.on_claim(from, claim),
-        PendingCall::ClaimedByJoined(from, claims) => inbox.on_claims_of_joined(from, claims),
-        PendingCall::Changed(change) => inbox.on_membership_change(change),
-        PendingCall::Violation(from, violation) => inbox.on_violation(from, violation),
     }
 }
 

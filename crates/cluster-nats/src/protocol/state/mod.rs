@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use base::clock::Millis;
 use bytes::Bytes;
 use cluster::{
-    Claim, Envelope, EnvelopeError, HandoverResult, Member, MembershipChange, NodeId, PeerViolation,
+    Envelope, EnvelopeError, HandoverResult, InboxCall, Member, MembershipChange, NodeId, PeerViolation,
     RefusalReason, Ticket,
 };
 
@@ -37,19 +37,6 @@ const DIGEST_MILLIS: u64 = 5_000;
 const MAX_LINK_STEP: u64 = 1 << 20;
 /// Nodes that have left and whose records may still be seen.
 const MAX_DEPARTED: usize = 256;
-
-/// A call of the inbox.
-#[derive(Debug)]
-pub(crate) enum PendingCall {
-    Envelope(NodeId, Envelope),
-    Receipts(NodeId, Ticket, Vec<Ticket>),
-    Refused(NodeId, Envelope),
-    Undelivered(NodeId, Envelope),
-    Claimed(NodeId, Claim),
-    ClaimedByJoined(NodeId, Vec<Claim>),
-    Changed(MembershipChange),
-    Violation(NodeId, PeerViolation),
-}
 
 /// Another node.
 struct Peer {
@@ -93,7 +80,7 @@ pub(crate) struct State {
     last_ticket: u64,
     last_presence: u64,
     last_link: u64,
-    calls: VecDeque<PendingCall>,
+    calls: VecDeque<InboxCall>,
     farewells: Vec<(NodeId, Vec<u8>)>,
     own_digest: Digest,
     /// The last one that was sent.
@@ -134,29 +121,29 @@ impl State {
         }
     }
 
-    fn call(&mut self, call: PendingCall) {
+    fn call(&mut self, call: InboxCall) {
         if self.attached {
             self.calls.push_back(call);
         }
     }
 
     fn violation(&mut self, from: NodeId, violation: PeerViolation) {
-        self.call(PendingCall::Violation(from, violation));
+        self.call(InboxCall::Violation(from, violation));
     }
 
     /// The inbox is attached: present members are reported to it.
     pub(super) fn attach(&mut self, directory: &Directory) {
         self.attached = true;
         for (name, peer) in self.peers.iter().filter(|(_, peer)| peer.joined) {
-            self.calls.push_back(PendingCall::Changed(MembershipChange::Joined(peer.member)));
+            self.calls.push_back(InboxCall::Changed(MembershipChange::Joined(peer.member)));
             if peer.link.has_claims {
                 let claims = directory.claims_of(peer.slot);
-                self.calls.push_back(PendingCall::ClaimedByJoined(*name, claims));
+                self.calls.push_back(InboxCall::ClaimedByJoined(*name, claims));
             }
         }
     }
 
-    pub(super) fn take_calls(&mut self) -> VecDeque<PendingCall> {
+    pub(super) fn take_calls(&mut self) -> VecDeque<InboxCall> {
         std::mem::take(&mut self.calls)
     }
 
@@ -234,11 +221,11 @@ impl State {
         self.view_changed = true;
         for envelope in peer.link.envelopes.into_envelopes() {
             self.statistics.undelivered += 1;
-            self.call(PendingCall::Undelivered(node, envelope));
+            self.call(InboxCall::Undelivered(node, envelope));
         }
         let claims = directory.remove(peer.slot);
         let orderly = how == PeerEnd::Orderly;
-        self.call(PendingCall::Changed(MembershipChange::Left { node, claims, orderly }));
+        self.call(InboxCall::Changed(MembershipChange::Left { node, claims, orderly }));
     }
 
     fn end_all(&mut self, how: PeerEnd, directory: &Directory) {
