@@ -55,8 +55,10 @@ const MAX_PRESENCE_BYTES: usize = 1 << 20;
 pub(super) struct Link {
     /// Its number at this node.
     pub(super) number: u64,
-    /// Its number at the other node, once that has answered.
+    /// Its number at the other node, once a frame of that arrived.
     pub(super) theirs: Option<u64>,
+    /// The other node knows the number of this link: frames arrive in both directions.
+    is_confirmed: bool,
     queue: VecDeque<OutgoingItem>,
     queue_bytes: usize,
     change_bytes: usize,
@@ -111,6 +113,7 @@ impl Link {
         Link {
             number,
             theirs: None,
+            is_confirmed: false,
             queue: VecDeque::new(),
             queue_bytes: 0,
             change_bytes: 0,
@@ -142,11 +145,21 @@ impl Link {
         }
     }
 
-    /// The other node has answered: the snapshot begins.
+    /// A frame of the other node arrived: it is answered at once.
     pub(super) fn establish(&mut self, theirs: u64, now: Millis) {
         self.theirs = Some(theirs);
+        self.ack_at = Some(now);
+    }
+
+    /// The other node has answered a frame of this link: the snapshot begins.
+    pub(super) fn confirm(&mut self, now: Millis) {
+        self.is_confirmed = true;
         self.snapshot = Some(0);
         self.ack_at = Some(now);
+    }
+
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.is_confirmed
     }
 
     /// Begins another snapshot.
@@ -282,8 +295,9 @@ impl Link {
     /// When [`Link::next_frame`] has a frame.
     pub(super) fn due_at(&self) -> Millis {
         let spoke = self.spoke_at;
-        if self.theirs.is_none() {
-            return spoke.map_or(Millis::ZERO, |at| at.plus(GREETING_MILLIS));
+        if !self.is_confirmed {
+            let greeting = spoke.map_or(Millis::ZERO, |at| at.plus(GREETING_MILLIS));
+            return self.ack_at.map_or(greeting, |at| at.min(greeting));
         }
         let mut due = spoke.map_or(Millis::ZERO, |at| at.plus(KEEPALIVE_MILLIS));
         if self.has_items() {
@@ -315,7 +329,7 @@ impl Link {
         }
         let mut bytes = 0;
         let start = self.next;
-        if self.theirs.is_some() {
+        if self.is_confirmed {
             while let Some(length) = self.peek(directory)
                 && (bytes == 0 || bytes + length <= BATCH_BYTES)
                 && self.next - start < usize::from(u16::MAX)

@@ -4,8 +4,9 @@
 //!
 //! # Pitfalls
 //!
-//! A node is a member when its greeting has arrived, not when its record is seen: only then is it reachable. It stays one while
-//! frames of it arrive, which it sends every three seconds at least. A record alone would keep a node whose own messages are lost.
+//! A node is a member when a frame of it has arrived that names this node's link, not when its record is seen: such a frame
+//! shows that messages arrive in both directions. It stays one while such frames arrive, which it sends every three seconds at least.
+//! A record, or a frame that does not name the link, would keep a node to which no message arrives.
 
 mod receiving;
 
@@ -55,8 +56,9 @@ pub(crate) enum PendingCall {
 struct Peer {
     member: Member,
     slot: NodeSlot,
+    /// When a frame arrived that names the link.
     received_at: Millis,
-    /// It has answered.
+    /// Such a frame has arrived.
     joined: bool,
     link: Link,
 }
@@ -349,10 +351,14 @@ impl State {
         connected: bool,
     ) -> PollOutput {
         let is_lost = |peer: &Peer| now.since(peer.received_at) >= FAILURE_MILLIS;
-        let lost: Vec<NodeId> =
-            self.peers.iter().filter(|(_, peer)| is_lost(peer)).map(|(node, _)| *node).collect();
-        for node in lost {
-            self.statistics.lost_nodes += 1;
+        let lost: Vec<(NodeId, bool)> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| is_lost(peer))
+            .map(|(node, peer)| (*node, peer.joined))
+            .collect();
+        for (node, was_joined) in lost {
+            self.statistics.lost_nodes += u64::from(was_joined);
             self.end(node, PeerEnd::Lost, directory);
         }
         if directory.has_pending() && now.since(*self.changed_at.get_or_insert(now)) >= CHANGES_MILLIS {

@@ -41,9 +41,7 @@ impl State {
             (peer.member.epoch, own.epoch) == (header.from_epoch, header.to_epoch) && header.from_link != 0
         });
         let Some(peer) = known else { return false };
-        peer.received_at = now;
-        let number = peer.link.number;
-        let theirs = peer.link.theirs;
+        let (number, theirs) = (peer.link.number, peer.link.theirs);
         if header.to_link > number {
             // It knows a later link than there is.
             if header.to_link - number > MAX_LINK_STEP {
@@ -54,18 +52,24 @@ impl State {
             }
             return false;
         }
-        let begins = header.to_link == number || header.to_link == 0;
+        // It answers a frame of this link, so messages arrive in both directions.
+        let answers = header.to_link == number;
+        let begins = answers || header.to_link == 0;
         match theirs {
             Some(theirs) if theirs == header.from_link => {}
-            None if begins => self.join(now, from, header.from_link),
+            None if begins => peer.link.establish(header.from_link, now),
             Some(theirs) if begins && header.from_link > theirs => {
                 if header.from_link - theirs > MAX_LINK_STEP {
                     self.violation(from, PeerViolation::Header);
                     return false;
                 }
                 // It has begun another link, so it considered this node gone.
-                self.begin_again(now, from, directory);
-                self.join(now, from, header.from_link);
+                if peer.link.is_confirmed() {
+                    self.begin_again(now, from, directory);
+                }
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.link.establish(header.from_link, now);
+                }
                 return false;
             }
             _ => {
@@ -73,23 +77,20 @@ impl State {
                 return false;
             }
         }
-        if header.to_link == number {
-            return true;
-        }
-        // It does not know the number of this link, so its items are none of it.
-        if let Some(peer) = self.peers.get_mut(&from) {
+        if !answers {
+            // Its items are none of this link.
             peer.link.acknowledge_by(now);
+            return false;
         }
-        false
-    }
-
-    fn join(&mut self, now: Millis, node: NodeId, theirs: u64) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
-        peer.link.establish(theirs, now);
-        peer.joined = true;
-        self.view_changed = true;
-        let member = peer.member;
-        self.call(PendingCall::Changed(MembershipChange::Joined(member)));
+        peer.received_at = now;
+        if !peer.link.is_confirmed() {
+            peer.link.confirm(now);
+            peer.joined = true;
+            self.view_changed = true;
+            let member = peer.member;
+            self.call(PendingCall::Changed(MembershipChange::Joined(member)));
+        }
+        true
     }
 
     fn handle(&mut self, from: NodeId, item: Item, directory: &Directory) {

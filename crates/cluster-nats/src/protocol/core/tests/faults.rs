@@ -131,6 +131,40 @@ fn only_one_side_notices_a_partition_and_the_link_begins_again() {
 }
 
 #[test]
+fn a_link_that_works_in_one_direction_ends_on_both_sides_and_returns_what_was_sent() {
+    let Pair { network, nodes: [one, two], inboxes: [inbox, other] } = connected_pair();
+    network.cut_one_way(name("a"), name("b"));
+    let cut_at = network.now();
+    assert!(one.deliver(name("b"), message("lost")).is_ok());
+    assert!(network.run(60_000, |_| !left(&inbox).is_empty() && !left(&other).is_empty()));
+    // A node begins another link after ten seconds with the next record, at the latest three seconds later.
+    assert!(network.now().since(cut_at) <= 14_000, "{}", network.now().since(cut_at));
+    assert_eq!(undelivered(&inbox), ["lost"]);
+    for _ in 0..60 {
+        network.run(1_000, |_| false);
+        assert_eq!((one.members().len(), two.members().len()), (1, 1));
+    }
+    assert_eq!(network.node(name("b")).core.status().statistics.lost_nodes, 1);
+    network.heal(name("a"), name("b"));
+    assert!(network.run(5_000, SimulatedNetwork::is_connected));
+    assert!(one.deliver(name("b"), message("after")).is_ok());
+    network.run(100, SimulatedNetwork::is_quiet);
+    assert_eq!(other.texts(name("a")), ["after"]);
+}
+
+#[test]
+fn a_node_whose_messages_never_arrived_is_no_member() {
+    let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
+    network.cut_one_way(name("b"), name("a"));
+    let one = network.node(name("a"));
+    let two = network.join(name("b"));
+    network.run(30_000, |_| false);
+    assert_eq!((one.members().len(), two.members().len()), (1, 1));
+    network.heal(name("a"), name("b"));
+    assert!(network.run(1_000, SimulatedNetwork::is_connected));
+}
+
+#[test]
 fn a_node_that_restarts_ends_its_former_epoch_at_once() {
     let Pair { network, nodes: [one, _], inboxes: [inbox, _] } = connected_pair();
     assert!(one.deliver(name("b"), message("on its way")).is_ok());

@@ -39,6 +39,7 @@ struct Transit {
     random: Rng,
     serial: u64,
     flights: BTreeMap<(u64, u64), (NodeId, NodeId, Bytes)>,
+    /// Sender and receiver.
     cuts: BTreeSet<(NodeId, NodeId)>,
     /// Records as the bucket has them.
     records: BTreeMap<NodeId, (MemberRecord, Millis)>,
@@ -49,10 +50,6 @@ pub(super) struct SimulatedNetwork {
     faults: Faults,
     pub(super) nodes: LeafMutex<Vec<Arc<SimulatedNode>>>,
     transit: LeafMutex<Transit>,
-}
-
-fn pair(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
-    (one.min(other), one.max(other))
 }
 
 pub(super) fn name(name: &str) -> NodeId {
@@ -110,11 +107,19 @@ impl SimulatedNetwork {
     }
 
     pub(super) fn cut(&self, one: NodeId, other: NodeId) {
-        self.transit.lock().cuts.insert(pair(one, other));
+        self.cut_one_way(one, other);
+        self.cut_one_way(other, one);
+    }
+
+    /// Nothing of `from` arrives at `to`.
+    pub(super) fn cut_one_way(&self, from: NodeId, to: NodeId) {
+        self.transit.lock().cuts.insert((from, to));
     }
 
     pub(super) fn heal(&self, one: NodeId, other: NodeId) {
-        self.transit.lock().cuts.remove(&pair(one, other));
+        let mut transit = self.transit.lock();
+        transit.cuts.remove(&(one, other));
+        transit.cuts.remove(&(other, one));
     }
 
     pub(super) fn now(&self) -> Millis {
@@ -181,7 +186,7 @@ impl SimulatedNetwork {
         }
     }
 
-    /// Nodes write and watch their records. A node that is cut off from all others is cut off from the bucket.
+    /// Nodes write and watch their records, except those of nodes from which they are cut off in both directions.
     fn refresh(&self, now: Millis, nodes: &[Arc<SimulatedNode>]) {
         for node in nodes {
             let record = *node.record.lock();
@@ -196,7 +201,10 @@ impl SimulatedNetwork {
         };
         for node in nodes.iter().filter(|node| node.record.lock().is_some()) {
             for (other, record) in &seen {
-                let is_cut = self.transit.lock().cuts.contains(&pair(node.core.node(), *other));
+                let is_cut = {
+                    let (own, cuts) = (node.core.node(), &self.transit.lock().cuts);
+                    cuts.contains(&(own, *other)) && cuts.contains(&(*other, own))
+                };
                 if !is_cut {
                     node.core.see_member(now, record);
                 }
@@ -206,7 +214,7 @@ impl SimulatedNetwork {
 
     fn transmit(&self, from: NodeId, to: NodeId, frame: Bytes) {
         let mut transit = self.transit.lock();
-        if transit.cuts.contains(&pair(from, to)) || transit.random.u16(..1000) < self.faults.drop {
+        if transit.cuts.contains(&(from, to)) || transit.random.u16(..1000) < self.faults.drop {
             return;
         }
         let copies = if transit.random.u16(..1000) < self.faults.duplicate { 2 } else { 1 };
@@ -222,9 +230,8 @@ impl SimulatedNetwork {
         let mut transit = self.transit.lock();
         let later = transit.flights.split_off(&(now.0 + 1, 0));
         let due = std::mem::replace(&mut transit.flights, later);
-        let is_cut = |from: NodeId, to: NodeId| transit.cuts.contains(&pair(from, to));
         due.into_values()
-            .filter(|(from, to, _)| !is_cut(*from, *to))
+            .filter(|(from, to, _)| !transit.cuts.contains(&(*from, *to)))
             .map(|(_, to, frame)| (to, frame))
             .collect()
     }
