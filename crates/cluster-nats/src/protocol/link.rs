@@ -1,8 +1,8 @@
 //! A link: items of this node to one other and back, numbered, acknowledged and sent again.
 //!
 //! Items are numbered from 1 within a link. An acknowledgement covers all items below a number; what is not acknowledged is sent
-//! again in order. A link ends when one of the nodes considers the other one gone. Each node numbers its links to all others with one counter, so
-//! that frames of an earlier link are recognised.
+//! again in order. A link ends when one of the nodes considers the other one gone. Each node numbers its links to each other one, so that
+//! frames of an earlier link are recognised.
 //!
 //! Order of sending: receipts, the snapshot of the own claims, then envelopes and changes of claims in the order in which they were
 //! made. So the other node knows a claim before it receives an envelope that was delivered after it.

@@ -34,9 +34,11 @@ const CHANGES_MILLIS: u64 = 5;
 const CHANGES_PER_ITEM: usize = 512;
 /// Time between two digests.
 const DIGEST_MILLIS: u64 = 5_000;
-/// A link number further ahead is not believed.
-const MAX_LINK_STEP: u64 = 1 << 20;
-/// Nodes that have left and whose records may still be seen.
+/// A link number of this node that is further ahead is not believed.
+const MAX_OWN_LINK_STEP: u64 = 1 << 20;
+/// A link number of another node that is further ahead is not believed. Greater: that node may have followed a wrong number.
+const MAX_LINK_STEP: u64 = 2 * MAX_OWN_LINK_STEP;
+/// Nodes that have left and whose records may still be seen; nodes whose link numbers are remembered.
 const MAX_DEPARTED: usize = 256;
 
 /// A call of the inbox.
@@ -94,7 +96,8 @@ pub(crate) struct State {
     departed: BTreeMap<NodeId, u64>,
     last_ticket: u64,
     last_presence: u64,
-    last_link: u64,
+    /// The number of the last link to each node.
+    link_numbers: BTreeMap<NodeId, u64>,
     calls: VecDeque<PendingCall>,
     farewells: Vec<(NodeId, Vec<u8>)>,
     own_digest: Digest,
@@ -124,7 +127,7 @@ impl State {
             departed: BTreeMap::new(),
             last_ticket: 0,
             last_presence: 0,
-            last_link: 0,
+            link_numbers: BTreeMap::new(),
             calls: VecDeque::new(),
             farewells: Vec::new(),
             own_digest: Digest::default(),
@@ -222,10 +225,22 @@ impl State {
             self.statistics.unreadable_nodes += 1;
             return;
         };
-        self.last_link += 1;
-        let link = Link::new(self.last_link);
+        let link = Link::new(self.next_link_number(member.node));
         let peer = Peer { member, slot: NodeSlot(slot), received_at: now, joined: false, link };
         self.peers.insert(member.node, peer);
+    }
+
+    fn next_link_number(&mut self, node: NodeId) -> u64 {
+        let is_gone = |known: &NodeId| *known != node && !self.peers.contains_key(known);
+        // A node that meets the first number again answers with the one that it knows.
+        if self.link_numbers.len() >= MAX_DEPARTED
+            && let Some(gone) = self.link_numbers.keys().copied().find(is_gone)
+        {
+            self.link_numbers.remove(&gone);
+        }
+        let number = self.link_numbers.entry(node).or_insert(0);
+        *number += 1;
+        *number
     }
 
     fn end(&mut self, node: NodeId, how: PeerEnd, directory: &Directory) {

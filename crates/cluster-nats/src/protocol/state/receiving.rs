@@ -4,7 +4,7 @@ use base::clock::Millis;
 use bytes::Bytes;
 use cluster::{Claim, Envelope, HandoverResult, MembershipChange, NodeId, PeerViolation, Ticket};
 
-use super::{MAX_DEPARTED, MAX_LINK_STEP, MembershipPhase, PeerEnd, PendingCall, State};
+use super::{MAX_DEPARTED, MAX_LINK_STEP, MAX_OWN_LINK_STEP, MembershipPhase, PeerEnd, PendingCall, State};
 use crate::protocol::directory::{Applied, Directory, DirectoryChange};
 use crate::protocol::frame::{EnvelopeBody, FrameHeader, Item, ItemKind, OutgoingItem, read_envelope};
 
@@ -44,10 +44,10 @@ impl State {
         let (number, theirs) = (peer.link.number, peer.link.theirs);
         if header.to_link > number {
             // It knows a later link than there is.
-            if header.to_link - number > MAX_LINK_STEP {
+            if header.to_link - number > MAX_OWN_LINK_STEP {
                 self.violation(from, PeerViolation::Header);
             } else {
-                self.last_link = self.last_link.max(header.to_link);
+                self.link_numbers.insert(from, header.to_link);
                 self.begin_again(now, from, directory);
             }
             return false;

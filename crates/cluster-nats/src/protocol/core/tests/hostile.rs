@@ -187,6 +187,41 @@ fn links_of_others_epochs_and_times_are_ignored_or_replaced() {
 }
 
 #[test]
+fn frames_of_another_link_keep_no_member() {
+    let victim = victim();
+    let header = victim.header();
+    victim.network.cut(name("a"), name("b"));
+    for _ in 0..12 {
+        for (from_link, to_link) in
+            [(header.from_link, 0), (header.from_link - 1, header.to_link), (header.from_link, header.to_link - 1)]
+        {
+            victim.send(FrameHeader { from_link, to_link, ..header }, &[]);
+        }
+        victim.network.run(1_000, |_| false);
+    }
+    assert_eq!(victim.network.node(name("b")).core.members().len(), 1);
+}
+
+#[test]
+fn the_number_of_a_link_changes_no_other_link() {
+    let network = SimulatedNetwork::new(&["a", "b", "c"], 1, Faults::default());
+    let of_link = |from: &str, to: &str| {
+        let header = network.node(name(from)).core.with(|state| state.next_header(name(to)));
+        header.map(|header| header.from_link)
+    };
+    let header = network.node(name("a")).core.with(|state| state.next_header(name("b"))).unwrap();
+    let forged = FrameHeader { to_link: header.to_link + (1 << 20), ..header };
+    network.inject(name("b"), encode_frame(&forged, [].iter()));
+    assert!(network.run(20_000, SimulatedNetwork::is_connected), "the other node follows");
+    assert!(of_link("b", "a").is_some_and(|number| number > 1 << 20));
+    network.cut(name("b"), name("c"));
+    network.run(11_000, |_| false);
+    network.heal(name("b"), name("c"));
+    assert!(network.run(20_000, SimulatedNetwork::is_connected));
+    assert_eq!(of_link("b", "c"), Some(2));
+}
+
+#[test]
 fn random_frames_do_not_stop_the_link() {
     let victim = victim();
     let mut random = Rng::with_seed(7);
