@@ -90,27 +90,34 @@ pub(super) fn cluster(root: &mut ConfigSection, storage_url: &str) -> Option<Clu
 
 /// The name of the node: the configured one, or that of the machine.
 fn node(section: &mut ConfigSection) -> Option<NodeId> {
-    let written = section.text("node");
-    let name = match &written {
-        Some(name) => NodeId::new(name),
-        None => {
-            std::fs::read_to_string("/proc/sys/kernel/hostname").ok().and_then(|name| node_of_host(&name))
-        }
+    let named = match section.text("node") {
+        Some(name) => NodeId::new(&name).ok_or_else(|| {
+            format!(
+                "[cluster] node must be a name of 1 to {} characters, of a-z, 0-9, - and _, that no other node has",
+                NodeId::MAX
+            )
+        }),
+        None => node_of_host(&std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()),
     };
-    if name.is_none() {
-        let fault = format!(
-            "[cluster] node must be a name of 1 to {} characters, of a-z, 0-9, - and _, that no other node has",
-            NodeId::MAX
-        );
-        section.fault("node", fault);
+    match named {
+        Ok(node) => Some(node),
+        Err(fault) => {
+            section.fault("node", fault);
+            None
+        }
     }
-    name
 }
 
-/// The first part of the name of a host, as far as it can be the name of a node.
-fn node_of_host(host: &str) -> Option<NodeId> {
-    let first = host.trim().split('.').next()?.to_ascii_lowercase();
-    NodeId::new(first.get(..NodeId::MAX).unwrap_or(&first))
+/// The first part of the name of a host. It is not shortened: several hosts would get one name.
+fn node_of_host(host: &str) -> Result<NodeId, String> {
+    let first = host.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
+    NodeId::new(&first).ok_or_else(|| {
+        format!(
+            "the name of this machine, {first:?}, cannot be that of a node (1 to {} characters of a-z, 0-9, - and _); \
+             set [cluster] node to one that no other node has",
+            NodeId::MAX
+        )
+    })
 }
 
 fn credentials(section: &mut ConfigSection) -> CredentialsConfig {
@@ -182,9 +189,16 @@ mod tests {
         assert_eq!(cluster.settings(7).unwrap().servers, ["nats://127.0.0.1:4222", "nats://10.0.0.2"]);
         assert!(read("nats = ['nats://a']").is_ok(), "the name of this machine");
         assert_eq!(node_of_host("Node-7.example.com\n").unwrap().as_str(), "node-7");
-        assert_eq!(node_of_host(&"x".repeat(63)).unwrap().as_str(), "x".repeat(24));
-        assert_eq!(node_of_host(""), None);
+        assert_eq!(node_of_host(&"x".repeat(24)).unwrap().as_str(), "x".repeat(24));
         assert_eq!(NodeConfig::from_text("").unwrap().cluster, None);
+    }
+
+    #[test]
+    fn the_name_of_a_machine_that_is_too_long_is_refused_because_others_may_begin_alike() {
+        for host in ["", "throng-production-europe-1", "throng-production-europe-2.example.com", "a b"] {
+            let fault = node_of_host(host).unwrap_err();
+            assert!(fault.contains("set [cluster] node"), "{fault}");
+        }
     }
 
     #[test]
