@@ -19,7 +19,7 @@ pub fn check_frame(octets: &[u8]) {
         assert_eq!(decode_frame(&written).map(|(header, _)| header), Ok(header));
     }
     let (Some(own), Some(other)) = (NodeId::new("b"), NodeId::new("a")) else { return };
-    let core = Core::new(own, DirectoryLimits { total: 1_000, per_node: 1_000 });
+    let core = Core::new(own, DirectoryLimits { total: 1_000, per_node: 1_000, per_address: 16 });
     core.start(2);
     let now = Millis(1);
     core.see_member(now, &MemberRecord::new(other, 1));

@@ -113,12 +113,14 @@ pub(crate) struct DirectoryLimits {
     pub(crate) total: usize,
     /// Of one node.
     pub(crate) per_node: usize,
+    /// Of one node on one hash, with different numbers: a look-up visits them all.
+    pub(crate) per_address: usize,
 }
 
 impl Default for DirectoryLimits {
     fn default() -> Self {
         // The numbers of the memory bus: more sessions than the largest machine has.
-        DirectoryLimits { total: 1 << 24, per_node: 1 << 22 }
+        DirectoryLimits { total: 1 << 24, per_node: 1 << 22, per_address: 16 }
     }
 }
 
@@ -233,14 +235,9 @@ impl Directory {
         address: u64,
         number: Option<AddressNumber>,
     ) -> SmallVec<[(NodeSlot, Claim); 2]> {
-        let (index, bucket) = place(address);
-        let Some(lock) = self.shards.get(index) else { return SmallVec::new() };
-        let first = Entry::least(address, number, NodeSlot(0));
-        let last = Entry::greatest(address, number.or(Some(AddressNumber::MAX)), NodeSlot(63));
+        let Some(lock) = self.shards.get(place(address).0) else { return SmallVec::new() };
         let shard = lock.read();
-        let entries = shard.buckets.get(bucket).map(Vec::as_slice).unwrap_or_default();
-        let start = entries.partition_point(|entry| *entry < first);
-        let found = entries.iter().skip(start).take_while(|entry| **entry <= last);
+        let found = shard.entries_on(address, number);
         found.map(|entry| (entry.slot(), entry.claim(bucket_of(address)))).collect()
     }
 
@@ -261,7 +258,7 @@ impl Directory {
                     shard.put(&claim, slot);
                     return Applied::Known;
                 }
-                if !self.has_room(slot) {
+                if !self.has_room(slot) || shard.on_address(claim.address, slot) >= self.limits.per_address {
                     return Applied::Refused;
                 }
                 self.count(slot, 1);
@@ -401,6 +398,20 @@ impl Shard {
         let Some(bucket) = self.buckets.get(place(address).1) else { return Err(0) };
         let at = bucket.partition_point(|entry| *entry < least);
         if bucket.get(at).is_some_and(|entry| entry.is_of(least)) { Ok(at) } else { Err(at) }
+    }
+
+    /// The entries on a hash; only those with this number if there is one.
+    fn entries_on(&self, address: u64, number: Option<AddressNumber>) -> impl Iterator<Item = &Entry> {
+        let first = Entry::least(address, number, NodeSlot(0));
+        let last = Entry::greatest(address, number.or(Some(AddressNumber::MAX)), NodeSlot(63));
+        let entries = self.buckets.get(place(address).1).map(Vec::as_slice).unwrap_or_default();
+        let start = entries.partition_point(|entry| *entry < first);
+        entries.iter().skip(start).take_while(move |entry| **entry <= last)
+    }
+
+    /// Claims of a node on a hash.
+    fn on_address(&self, address: u64, slot: NodeSlot) -> usize {
+        self.entries_on(address, None).filter(|entry| entry.slot() == slot).count()
     }
 
     fn find(&self, address: u64, number: Option<AddressNumber>, slot: NodeSlot) -> Option<Claim> {

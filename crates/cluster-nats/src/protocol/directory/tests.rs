@@ -70,7 +70,7 @@ fn addresses_with_one_hash_are_found_apart_by_their_numbers() {
 
 #[test]
 fn more_claims_than_the_maximum_are_refused_and_room_is_given_back() {
-    let all = Directory::new(DirectoryLimits { total: 3, per_node: 2 });
+    let all = Directory::new(DirectoryLimits { total: 3, per_node: 2, ..DirectoryLimits::default() });
     let mut digests = [Digest::default(); 3];
     let mut apply = |slot: u8, change| all.apply(NodeSlot(slot), &mut digests[usize::from(slot)], change);
     let claimed = |address| DirectoryChange::Claimed(claim(address, 1, 0));
@@ -85,6 +85,20 @@ fn more_claims_than_the_maximum_are_refused_and_room_is_given_back() {
         all.replace(NodeSlot(2), &mut digests[2], (5..9).map(|n| claim(n, 1, 0)).collect());
     assert_eq!((first.len(), complete), (2, false));
     assert_eq!((all.remove(NodeSlot(2)).len(), all.remove(PEER).len(), all.peer_claims()), (2, 1, 0));
+}
+
+#[test]
+fn one_node_has_few_claims_on_one_hash() {
+    let all = directory();
+    let mut digest = Digest::default();
+    let mut apply = |slot, number| all.apply(slot, &mut digest, DirectoryChange::Claimed(claim(7, number, 0)));
+    for number in 1..=16 {
+        assert_eq!(apply(PEER, number), Applied::First);
+    }
+    assert_eq!((apply(PEER, 17), apply(PEER, 16)), (Applied::Refused, Applied::Known));
+    assert_eq!(apply(NodeSlot(2), 17), Applied::First, "a limit of each node");
+    assert_eq!(all.locate(7, None).len(), 17);
+    assert_eq!(all.apply(PEER, &mut Digest::default(), DirectoryChange::Claimed(claim(8, 1, 0))), Applied::First);
 }
 
 #[test]

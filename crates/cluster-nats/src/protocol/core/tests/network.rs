@@ -81,7 +81,7 @@ impl SimulatedNetwork {
 
     /// A node joins, or returns with a new epoch.
     pub(super) fn join(self: &Arc<Self>, node: NodeId) -> Arc<SimulatedNode> {
-        let core = Core::new(node, DirectoryLimits { total: 10_000, per_node: 5_000 });
+        let core = Core::new(node, DirectoryLimits { total: 10_000, per_node: 5_000, ..DirectoryLimits::default() });
         let record = {
             let mut transit = self.transit.lock();
             transit.epoch += 1;
