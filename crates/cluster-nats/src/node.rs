@@ -47,18 +47,22 @@ pub(crate) struct Shared {
     pub(crate) record_written_at: AtomicU64,
     /// The record was written.
     pub(crate) announced: Notify,
+    /// Messages of this node to itself that arrived.
+    pub(crate) echoes: watch::Sender<u64>,
+    /// When the last one arrived, in milliseconds of the clock; 0 before.
+    pub(crate) echoed_at: AtomicU64,
     pub(crate) leave: watch::Sender<LeaveProgress>,
 }
 
 impl Shared {
-    /// The record of this node is in the bucket, as far as is known. One failure may be an election of the servers.
-    fn is_announced(&self) -> bool {
-        let written = self.record_written_at.load(Ordering::Acquire);
-        written != 0 && self.clock.now().0.saturating_sub(written) < ANNOUNCED_MILLIS
+    /// Whether something that happens every three seconds happened lately. One failure may be an election of the servers.
+    fn is_recent(&self, at: &AtomicU64) -> bool {
+        let at = at.load(Ordering::Acquire);
+        at != 0 && self.clock.now().0.saturating_sub(at) < ANNOUNCED_MILLIS
     }
 }
 
-/// Time for which a record that was written counts.
+/// Time for which a record that was written counts, and a message that arrived.
 const ANNOUNCED_MILLIS: u64 = 12_000;
 
 /// Before the first record is written.
@@ -76,6 +80,8 @@ pub struct NatsStatus {
     pub superseded: bool,
     /// The record of this node is in the bucket of the members.
     pub announced: bool,
+    /// Messages to this node arrive.
+    pub reachable: bool,
     /// Connections made, the first one included.
     pub connections: u64,
     /// Members, this node included.
@@ -97,6 +103,7 @@ impl NatsStatus {
             () if self.superseded => Some("another process has the name of this node in the cluster"),
             () if !self.connected => Some("no connection to NATS"),
             () if !self.announced => Some("not announced in the cluster"),
+            () if !self.reachable => Some("messages of NATS to this node do not arrive"),
             () => None,
         }
     }
@@ -125,6 +132,8 @@ impl NatsCluster {
             record_failures: AtomicU64::new(NEVER_WRITTEN),
             record_written_at: AtomicU64::new(0),
             announced: Notify::new(),
+            echoes: watch::Sender::new(0),
+            echoed_at: AtomicU64::new(0),
             leave: watch::Sender::new(LeaveProgress::Member),
         });
         let task = transport::run(shared.clone(), spawner.clone());
@@ -138,7 +147,8 @@ impl NatsCluster {
         NatsStatus {
             connected: self.0.connected.load(Ordering::Acquire),
             superseded: self.0.core.phase() == MembershipPhase::Superseded,
-            announced: self.0.is_announced(),
+            announced: self.0.is_recent(&self.0.record_written_at),
+            reachable: self.0.is_recent(&self.0.echoed_at),
             connections: *self.0.connections.borrow(),
             members: core.members,
             kept_bytes: core.kept_bytes,

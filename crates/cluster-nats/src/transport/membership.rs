@@ -1,4 +1,5 @@
-//! Records of the members in a key-value bucket of JetStream: one key for each node, which expires after ten seconds.
+//! Records of the members in a key-value bucket of JetStream: one key for each node, which expires after ten seconds. A node that
+//! writes its record reads it again and sends a message to itself: what its NATS user may not do is then known.
 //!
 //! # Pitfalls
 //!
@@ -17,10 +18,11 @@ use bytes::Bytes;
 use futures_core::Stream;
 use tokio::time::timeout;
 
+use super::ANSWER;
 use crate::node::{LeaveProgress, NEVER_WRITTEN, Shared};
 use crate::protocol::member_record::MemberRecord;
 use crate::protocol::state::{FAILURE_MILLIS, MembershipPhase};
-use crate::settings::NatsError;
+use crate::settings::{NatsError, NatsSettings};
 
 /// Time between two writes of the record.
 const REFRESH: Duration = Duration::from_secs(3);
@@ -28,21 +30,22 @@ const REFRESH: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(500);
 /// Longest time for one request.
 const REQUEST: Duration = Duration::from_secs(5);
-/// Longest time for the answer of a server that is there.
-const ANSWER: Duration = Duration::from_secs(3);
 /// A watch that reported nothing for this time has lost its consumer: the own record arrives more often.
 const SILENCE: Duration = Duration::from_secs(8);
 /// Copies of the bucket in a cluster of NATS servers.
 const REPLICAS: usize = 3;
 
 /// Opens the bucket, and creates it if it does not exist. Boxed: the client's futures are large.
-fn open_bucket<'a>(shared: &'a Shared, client: &'a Client) -> BoxFuture<'a, Result<Store, NatsError>> {
-    Box::pin(open_or_create_bucket(shared, client))
+fn open_bucket<'a>(
+    settings: &'a NatsSettings,
+    client: &'a Client,
+) -> BoxFuture<'a, Result<Store, NatsError>> {
+    Box::pin(open_or_create_bucket(settings, client))
 }
 
-async fn open_or_create_bucket(shared: &Shared, client: &Client) -> Result<Store, NatsError> {
+async fn open_or_create_bucket(settings: &NatsSettings, client: &Client) -> Result<Store, NatsError> {
     let context = async_nats::jetstream::new(client.clone());
-    let bucket = shared.settings.bucket();
+    let bucket = settings.bucket();
     if let Ok(store) = context.get_key_value(&bucket).await {
         return Ok(store);
     }
@@ -87,18 +90,15 @@ pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
     while is_member(&shared) {
         connections.mark_unchanged();
         let written = match bucket.take() {
-            Some(bucket) => Box::pin(write_record(&shared, bucket)).await,
-            None => match open_bucket(&shared, &client).await {
-                Ok(bucket) => Box::pin(write_record(&shared, bucket)).await,
+            Some(bucket) => Box::pin(announce(&shared, &client, bucket)).await,
+            None => match open_bucket(&shared.settings, &client).await {
+                Ok(bucket) => Box::pin(announce(&shared, &client, bucket)).await,
                 Err(error) => Err(error),
             },
         };
         let time = match written {
             Ok(used) => {
                 bucket = Some(used);
-                shared.record_failures.store(0, Ordering::Release);
-                shared.record_written_at.store(shared.clock.now().0.max(1), Ordering::Release);
-                shared.announced.notify_one();
                 REFRESH
             }
             Err(error) => {
@@ -131,7 +131,24 @@ async fn answers(shared: &Shared, client: &Client) -> bool {
     timeout(ANSWER, Box::pin(client.request(subject, Bytes::new()))).await.is_ok()
 }
 
-async fn write_record(shared: &Shared, bucket: Store) -> Result<Store, NatsError> {
+/// Writes the record, reads it, and sends a message to this node.
+async fn announce(shared: &Shared, client: &Client, bucket: Store) -> Result<Store, NatsError> {
+    let now = || shared.clock.now().0.max(1);
+    write_record(shared, &bucket).await?;
+    shared.record_failures.store(0, Ordering::Release);
+    shared.record_written_at.store(now(), Ordering::Release);
+    shared.announced.notify_one();
+    let subject = shared.settings.subject(shared.settings.node);
+    let mut echoes = shared.echoes.subscribe();
+    let sent = client.publish(subject.clone(), shared.core.echo().into()).await;
+    let Ok(Ok(_)) = timeout(ANSWER, async { echoes.changed().await.map(|()| sent) }).await else {
+        return Err(NatsError::Subject(subject));
+    };
+    shared.echoed_at.store(now(), Ordering::Release);
+    Ok(bucket)
+}
+
+async fn write_record(shared: &Shared, bucket: &Store) -> Result<(), NatsError> {
     let node = shared.settings.node;
     let failed = |reason: String| NatsError::Bucket { bucket: shared.settings.bucket(), reason };
     if shared.record_failures.load(Ordering::Acquire) == NEVER_WRITTEN {
@@ -144,7 +161,25 @@ async fn write_record(shared: &Shared, bucket: Store) -> Result<Store, NatsError
     let record = shared.core.record().encode();
     let written = timeout(REQUEST, bucket.put(node.as_str(), record.into())).await;
     written.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))?;
-    Ok(bucket)
+    let read = timeout(REQUEST, bucket.get(node.as_str())).await;
+    let read = read.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))?;
+    read.map(drop).ok_or_else(|| failed("a record that was written is not there".to_owned()))
+}
+
+/// Writes, reads, watches and removes a record.
+pub(super) async fn check_bucket(settings: &NatsSettings, client: &Client) -> Result<(), NatsError> {
+    let bucket = open_bucket(settings, client).await?;
+    let key = settings.node.as_str();
+    let check = async {
+        bucket.put(key, Bytes::from_static(b"check")).await.map_err(|error| error.to_string())?;
+        bucket.get(key).await.map_err(|error| error.to_string())?.ok_or("a record is not there")?;
+        let mut entries = bucket.watch_with_history(">").await.map_err(|error| error.to_string())?;
+        let entry = std::future::poll_fn(|context| Pin::new(&mut entries).poll_next(context)).await;
+        entry.ok_or("the watch ended")?.map_err(|error| error.to_string())?;
+        bucket.delete(key).await.map_err(|error| error.to_string())
+    };
+    let failed = |reason| NatsError::Bucket { bucket: settings.bucket(), reason };
+    timeout(REQUEST, Box::pin(check)).await.unwrap_or_else(|_| Err("no answer".to_owned())).map_err(failed)
 }
 
 /// Removes the record, so that others do not wait for it.
@@ -154,7 +189,7 @@ pub(super) async fn remove_record(shared: &Shared, client: &Client) {
         return;
     }
     let removed = async {
-        let bucket = open_bucket(shared, client).await.ok()?;
+        let bucket = open_bucket(&shared.settings, client).await.ok()?;
         bucket.delete(shared.settings.node.as_str()).await.ok()
     };
     if timeout(Duration::from_secs(2), removed).await.ok().flatten().is_none() {
@@ -186,7 +221,7 @@ pub(super) async fn watch(shared: Arc<Shared>, client: Client) {
 
 /// Follows the records until the watch ends.
 async fn watch_once(shared: &Shared, client: &Client) {
-    let Ok(bucket) = open_bucket(shared, client).await else { return };
+    let Ok(bucket) = open_bucket(&shared.settings, client).await else { return };
     let Ok(Ok(mut entries)) = timeout(REQUEST, bucket.watch_with_history(">")).await else { return };
     loop {
         let next = std::future::poll_fn(|context| Pin::new(&mut entries).poll_next(context));

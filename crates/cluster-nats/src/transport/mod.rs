@@ -16,14 +16,16 @@ use std::time::Duration;
 use async_nats::{Client, Event, Message, Subscriber};
 use base::clock::Millis;
 use base::spawn::Spawner;
+use bytes::Bytes;
 use cluster::NodeId;
 use futures_core::Stream;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::node::{LeaveProgress, Shared};
 use crate::protocol::entry::MAX_NODES;
 use crate::protocol::frame::MAX_FRAME;
-use crate::settings::{MAX_RECONNECT_DELAY, NatsError};
+use crate::settings::{MAX_RECONNECT_DELAY, NatsError, NatsSettings};
 
 /// Frames that wait for the client.
 const WRITER_CAPACITY: usize = 256;
@@ -35,6 +37,8 @@ const MAX_SLEEP_MILLIS: u64 = 1_000;
 const HAND_OVER_MILLIS: u64 = 5_000;
 /// Time for the last items.
 const LAST_ITEMS_MILLIS: u64 = 2_000;
+/// Longest time for the answer of a server that is there.
+const ANSWER: Duration = Duration::from_secs(3);
 
 type Frame = (NodeId, Vec<u8>);
 
@@ -182,7 +186,9 @@ async fn run_connected(shared: &Arc<Shared>, mut subscriber: Subscriber, frames:
                     return;
                 }
                 for message in messages {
-                    core.receive(shared.clock.now(), &message.payload);
+                    if core.receive(shared.clock.now(), &message.payload) {
+                        shared.echoes.send_modify(|count| *count += 1);
+                    }
                 }
             }
             () = shared.wake.notified() => {}
@@ -220,7 +226,7 @@ async fn write(shared: Arc<Shared>, client: Client, mut frames: mpsc::Receiver<F
 ///
 /// # Errors
 /// What is missing.
-pub async fn check_connection(settings: &crate::NatsSettings) -> Result<(), NatsError> {
+pub async fn check_connection(settings: &NatsSettings) -> Result<(), NatsError> {
     let (options, addresses) = settings.options()?;
     let client =
         Box::pin(options.connect(addresses)).await.map_err(|error| settings.connect_error(&error))?;
@@ -230,5 +236,21 @@ pub async fn check_connection(settings: &crate::NatsSettings) -> Result<(), Nats
     }
     let context = async_nats::jetstream::new(client.clone());
     let account = context.query_account().await;
-    account.map(drop).map_err(|error| NatsError::JetStream(error.to_string()))
+    account.map_err(|error| NatsError::JetStream(error.to_string()))?;
+    check_subject(settings, &client).await?;
+    Box::pin(membership::check_bucket(settings, &client)).await
+}
+
+/// Sends a message to the subject of the node, and waits for it.
+async fn check_subject(settings: &NatsSettings, client: &Client) -> Result<(), NatsError> {
+    let subject = settings.subject(settings.node);
+    let echo = async {
+        let mut subscriber = client.subscribe(subject.clone()).await.ok()?;
+        client.publish(subject.clone(), Bytes::new()).await.ok()?;
+        std::future::poll_fn(|context| Pin::new(&mut subscriber).poll_next(context)).await
+    };
+    match timeout(ANSWER, echo).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) | Err(_) => Err(NatsError::Subject(subject)),
+    }
 }

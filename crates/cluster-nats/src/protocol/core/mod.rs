@@ -23,7 +23,7 @@ use cluster::{
 
 use super::directory::{Directory, DirectoryLimits, OWN_SLOT};
 use super::entry::{MAX_NODES, NodeSlot};
-use super::frame::{FrameError, decode_frame};
+use super::frame::{FrameError, decode_frame, encode_frame};
 use super::member_record::MemberRecord;
 use super::state::{MembershipPhase, PendingCall, PollOutput, State};
 use super::statistics::Statistics;
@@ -202,11 +202,19 @@ impl Core {
         self.with(|state| state.forget_record(node));
     }
 
-    /// Octets arrived on the subject of this node.
-    pub(crate) fn receive(&self, now: Millis, octets: &Bytes) {
+    /// A message of this node to itself, which shows that messages to it arrive.
+    pub(crate) fn echo(&self) -> Vec<u8> {
+        self.with(|state| encode_frame(&state.echo(), [].iter()))
+    }
+
+    /// Octets arrived on the subject of this node. True if they are [`Core::echo`].
+    pub(crate) fn receive(&self, now: Millis, octets: &Bytes) -> bool {
         // Outside of the lock: it copies envelopes.
         match decode_frame(octets) {
             Ok((header, items)) => {
+                if items.is_empty() && header == self.with(|state| state.echo()) {
+                    return true;
+                }
                 self.with(|state| state.receive(now, header, items, octets.len(), &self.directory));
             }
             Err(error) => {
@@ -220,6 +228,7 @@ impl Core {
                 }
             }
         }
+        false
     }
 
     fn is_other_member(&self, node: NodeId) -> bool {

@@ -423,6 +423,11 @@ impl State {
         }
     }
 
+    /// The header of a message of this node to itself.
+    pub(super) fn echo(&self) -> FrameHeader {
+        self.header(self.own.epoch)
+    }
+
     /// The connection is back: what was sent before may be lost.
     pub(super) fn reconnected(&mut self, now: Millis) {
         for peer in self.peers.values_mut() {
