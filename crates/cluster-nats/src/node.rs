@@ -51,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) echoes: watch::Sender<u64>,
     /// When the last one arrived, in milliseconds of the clock; 0 before.
     pub(crate) echoed_at: AtomicU64,
+    pub(crate) announcements: AtomicU64,
     pub(crate) leave: watch::Sender<LeaveProgress>,
 }
 
@@ -82,6 +83,8 @@ pub struct NatsStatus {
     pub announced: bool,
     /// Messages to this node arrive.
     pub reachable: bool,
+    /// Times that the record was written, read, and a message to this node arrived.
+    pub announcements: u64,
     /// Connections made, the first one included.
     pub connections: u64,
     /// Members, this node included.
@@ -134,6 +137,7 @@ impl NatsCluster {
             announced: Notify::new(),
             echoes: watch::Sender::new(0),
             echoed_at: AtomicU64::new(0),
+            announcements: AtomicU64::new(0),
             leave: watch::Sender::new(LeaveProgress::Member),
         });
         let task = transport::run(shared.clone(), spawner.clone());
@@ -149,6 +153,7 @@ impl NatsCluster {
             superseded: self.0.core.phase() == MembershipPhase::Superseded,
             announced: self.0.is_recent(&self.0.record_written_at),
             reachable: self.0.is_recent(&self.0.echoed_at),
+            announcements: self.0.announcements.load(Ordering::Acquire),
             connections: *self.0.connections.borrow(),
             members: core.members,
             kept_bytes: core.kept_bytes,

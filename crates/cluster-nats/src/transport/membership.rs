@@ -13,6 +13,7 @@ use std::time::Duration;
 use async_nats::Client;
 use async_nats::jetstream::kv::{self, Operation, Store};
 use async_nats::jetstream::stream::StorageType;
+use base::clock::Millis;
 use base::spawn::BoxFuture;
 use bytes::Bytes;
 use futures_core::Stream;
@@ -34,6 +35,8 @@ const REQUEST: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(8);
 /// Copies of the bucket in a cluster of NATS servers.
 const REPLICAS: usize = 3;
+/// Time between two attempts to give the bucket these copies.
+const REPLICATION_MILLIS: u64 = 10_000;
 
 /// Opens the bucket, and creates it if it does not exist. Boxed: the client's futures are large.
 fn open_bucket<'a>(
@@ -49,23 +52,63 @@ async fn open_or_create_bucket(settings: &NatsSettings, client: &Client) -> Resu
     if let Ok(store) = context.get_key_value(&bucket).await {
         return Ok(store);
     }
-    let config = |num_replicas| kv::Config {
-        bucket: bucket.clone(),
+    // A single server, or a cluster with fewer than three, accepts no replicas.
+    match context.create_key_value(bucket_config(settings, REPLICAS)).await {
+        Ok(store) => Ok(store),
+        Err(_) => {
+            let created = context.create_key_value(bucket_config(settings, 1)).await;
+            created.map_err(|error| NatsError::Bucket { bucket, reason: error.to_string() })
+        }
+    }
+}
+
+fn bucket_config(settings: &NatsSettings, num_replicas: usize) -> kv::Config {
+    kv::Config {
+        bucket: settings.bucket(),
         description: "Members of a cluster of Throng".to_owned(),
         max_value_size: 4096,
         history: 1,
         max_age: Duration::from_millis(FAILURE_MILLIS),
-        // Who is alive is worth nothing after a restart.
-        storage: StorageType::Memory,
+        // In memory, copies do not survive when servers restart one after the other: the bucket would have no leader any more.
+        storage: StorageType::File,
         num_replicas,
         ..kv::Config::default()
-    };
-    // A single server, or a cluster with fewer than three, accepts no replicas.
-    match context.create_key_value(config(REPLICAS)).await {
-        Ok(store) => Ok(store),
-        Err(_) => {
-            let created = context.create_key_value(config(1)).await;
-            created.map_err(|error| NatsError::Bucket { bucket, reason: error.to_string() })
+    }
+}
+
+/// Copies of the bucket: it may have been created while there were fewer than three servers.
+#[derive(Default)]
+struct Replication {
+    next_at: Option<Millis>,
+    is_logged: bool,
+}
+
+impl Replication {
+    /// Tries to give an opened bucket three copies, from time to time.
+    async fn repair(&mut self, shared: &Shared, client: &Client, bucket: &mut Store) {
+        let now = shared.clock.now();
+        if bucket.stream.cached_info().config.num_replicas >= REPLICAS
+            || self.next_at.is_some_and(|at| now < at)
+        {
+            return;
+        }
+        self.next_at = Some(now.plus(REPLICATION_MILLIS));
+        let context = async_nats::jetstream::new(client.clone());
+        let config = bucket_config(&shared.settings, REPLICAS);
+        let reason = match timeout(ANSWER, Box::pin(context.update_key_value(config))).await {
+            Ok(Ok(replicated)) => {
+                *bucket = replicated;
+                tracing::info!("the bucket of the members has three copies");
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        if !std::mem::replace(&mut self.is_logged, true) {
+            tracing::warn!(
+                reason,
+                "the bucket of the members has one copy, which is lost with its NATS server; it gets three when there are three servers"
+            );
         }
     }
 }
@@ -86,6 +129,7 @@ async fn pause(shared: &Shared, time: Duration) {
 /// Writes the record of this node every three seconds, until it leaves.
 pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
     let mut bucket = None;
+    let mut replication = Replication::default();
     let mut connections = shared.connections.subscribe();
     while is_member(&shared) {
         connections.mark_unchanged();
@@ -97,7 +141,8 @@ pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
             },
         };
         let time = match written {
-            Ok(used) => {
+            Ok(mut used) => {
+                Box::pin(replication.repair(&shared, &client, &mut used)).await;
                 bucket = Some(used);
                 REFRESH
             }
@@ -145,6 +190,7 @@ async fn announce(shared: &Shared, client: &Client, bucket: Store) -> Result<Sto
         return Err(NatsError::Subject(subject));
     };
     shared.echoed_at.store(now(), Ordering::Release);
+    shared.announcements.fetch_add(1, Ordering::AcqRel);
     Ok(bucket)
 }
 
