@@ -39,10 +39,10 @@ pub enum NatsCredentials {
     CredentialsFile(Secret),
 }
 
-/// TLS to NATS. It is used if a URL begins with `tls://`, if the server requires it, or if `required` says so.
+/// TLS to NATS. It is used if a server requires it, and all connections use it if any URL begins with `tls://` or `required` says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NatsTls {
-    /// Connections without TLS are refused.
+    /// Connections without TLS are refused, as with a URL that begins with `tls://`.
     pub required: bool,
     /// File with the authorities that sign the certificates of servers; without it those that the system trusts.
     pub authorities: Option<PathBuf>,
@@ -157,6 +157,11 @@ impl NatsSettings {
         self.options().map(drop)
     }
 
+    /// Whether connections without TLS are refused, also to servers that NATS itself names.
+    fn requires_tls(&self, addresses: &[ServerAddr]) -> bool {
+        self.tls.required || addresses.iter().any(ServerAddr::tls_required)
+    }
+
     /// Options of the client.
     pub(crate) fn options(&self) -> Result<(ConnectOptions, Vec<ServerAddr>), NatsError> {
         let addresses = self.addresses()?;
@@ -166,7 +171,7 @@ impl NatsSettings {
             .connection_timeout(CONNECT_TIMEOUT)
             .request_timeout(Some(CONNECT_TIMEOUT))
             .ping_interval(PING_INTERVAL)
-            .require_tls(self.tls.required)
+            .require_tls(self.requires_tls(&addresses))
             .reconnect_delay_callback(|attempts| {
                 let millis = 50_u64.saturating_mul(1 << attempts.min(10));
                 Duration::from_millis(millis).min(MAX_RECONNECT_DELAY)
@@ -260,6 +265,17 @@ mod tests {
         assert_eq!(settings.shown_servers(), "10.0.0.1:4222, nats.example:5000");
         assert!(!format!("{settings:?}").contains("secret"));
         assert!(settings.check().is_ok());
+    }
+
+    #[test]
+    fn one_url_of_tls_requires_it_of_all_servers() {
+        let requires = |servers: &[&str], required| {
+            let mut settings = settings(servers, NatsCredentials::None);
+            settings.tls.required = required;
+            settings.requires_tls(&settings.addresses().unwrap())
+        };
+        assert!(requires(&["nats://a", "tls://b"], false) && requires(&["nats://a"], true));
+        assert!(!requires(&["nats://a", "b"], false));
     }
 
     #[test]

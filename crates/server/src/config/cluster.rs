@@ -161,8 +161,9 @@ pub(crate) fn warnings(config: &super::NodeConfig) -> Vec<String> {
         let host = url.0.rsplit('/').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
         ["127.0.0.1", "localhost", "[::1]"].iter().any(|local| host.starts_with(local))
     };
-    let plain = |url: &&StorageUrl| !url.0.starts_with("tls://") && !is_local(url);
-    if cluster.tls.required || !cluster.servers.iter().any(|url| plain(&url)) {
+    // One such URL requires TLS of all servers.
+    let is_encrypted = cluster.tls.required || cluster.servers.iter().any(|url| url.0.starts_with("tls://"));
+    if is_encrypted || cluster.servers.iter().all(is_local) {
         return Vec::new();
     }
     vec![
@@ -223,7 +224,7 @@ mod tests {
         let warned = |cluster: &str| !warnings(&read(cluster).unwrap()).is_empty();
         assert!(!warned("nats = ['nats://127.0.0.1:4222', 'nats://u:p@localhost']"));
         assert!(warned("nats = ['nats://127.0.0.1', 'nats://10.0.0.1:4222']"));
-        assert!(!warned("nats = ['tls://10.0.0.1:4222']"));
+        assert!(!warned("nats = ['nats://10.0.0.2', 'tls://10.0.0.1:4222']"));
         assert!(!warned("nats = ['nats://10.0.0.1:4222']\ntls = true"));
     }
 }
