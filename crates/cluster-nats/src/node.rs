@@ -23,6 +23,7 @@ use crate::protocol::state::MembershipPhase;
 use crate::protocol::statistics::Statistics;
 use crate::settings::{NatsError, NatsSettings};
 use crate::transport;
+use crate::transport::log_limit::LogLimit;
 
 /// What [`Cluster::leave`] has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +42,6 @@ pub(crate) struct Shared {
     pub(crate) connected: AtomicBool,
     /// Rises with each connection.
     pub(crate) connections: watch::Sender<u64>,
-    /// Failed attempts to write the record since the last one that succeeded; none has before the first.
-    pub(crate) record_failures: AtomicU64,
     /// When the record was written, in milliseconds of the clock; 0 before.
     pub(crate) record_written_at: AtomicU64,
     /// The record was written.
@@ -52,10 +51,22 @@ pub(crate) struct Shared {
     /// When the last one arrived, in milliseconds of the clock; 0 before.
     pub(crate) echoed_at: AtomicU64,
     pub(crate) announcements: AtomicU64,
+    pub(crate) failed_announcements: AtomicU64,
+    /// Errors that the server has reported: it answers.
+    pub(crate) server_errors: AtomicU64,
+    /// Lines about such errors.
+    pub(crate) error_lines: LogLimit,
+    /// Lines about records that are not valid.
+    pub(crate) record_lines: LogLimit,
     pub(crate) leave: watch::Sender<LeaveProgress>,
 }
 
 impl Shared {
+    /// Whether the record was written since the start.
+    pub(crate) fn has_record(&self) -> bool {
+        self.record_written_at.load(Ordering::Acquire) != 0
+    }
+
     /// Whether something that happens every three seconds happened lately. One failure may be an election of the servers.
     fn is_recent(&self, at: &AtomicU64) -> bool {
         let at = at.load(Ordering::Acquire);
@@ -65,9 +76,6 @@ impl Shared {
 
 /// Time for which a record that was written counts, and a message that arrived.
 const ANNOUNCED_MILLIS: u64 = 12_000;
-
-/// Before the first record is written.
-pub(crate) const NEVER_WRITTEN: u64 = u64::MAX;
 
 /// A node's connection to the cluster over NATS.
 pub struct NatsCluster(Arc<Shared>);
@@ -85,6 +93,8 @@ pub struct NatsStatus {
     pub reachable: bool,
     /// Times that the record was written, read, and a message to this node arrived.
     pub announcements: u64,
+    /// Times that this failed.
+    pub failed_announcements: u64,
     /// Connections made, the first one included.
     pub connections: u64,
     /// Members, this node included.
@@ -132,12 +142,15 @@ impl NatsCluster {
             wake: Notify::new(),
             connected: AtomicBool::new(false),
             connections: watch::Sender::new(0),
-            record_failures: AtomicU64::new(NEVER_WRITTEN),
             record_written_at: AtomicU64::new(0),
             announced: Notify::new(),
             echoes: watch::Sender::new(0),
             echoed_at: AtomicU64::new(0),
             announcements: AtomicU64::new(0),
+            failed_announcements: AtomicU64::new(0),
+            server_errors: AtomicU64::new(0),
+            error_lines: LogLimit::default(),
+            record_lines: LogLimit::default(),
             leave: watch::Sender::new(LeaveProgress::Member),
         });
         let task = transport::run(shared.clone(), spawner.clone());
@@ -154,6 +167,7 @@ impl NatsCluster {
             announced: self.0.is_recent(&self.0.record_written_at),
             reachable: self.0.is_recent(&self.0.echoed_at),
             announcements: self.0.announcements.load(Ordering::Acquire),
+            failed_announcements: self.0.failed_announcements.load(Ordering::Acquire),
             connections: *self.0.connections.borrow(),
             members: core.members,
             kept_bytes: core.kept_bytes,

@@ -114,6 +114,9 @@ fn a_node_that_may_not_subscribe_or_publish_is_not_ready_and_no_member() {
         assert!(wait_until(|| node.status().problem() == Some("messages of NATS to this node do not arrive")));
     }
     assert!(nodes.0[3].status().problem().is_some());
+    // The server says what it does not permit, so another connection would not help.
+    assert!(wait_until(|| nodes.0[2].status().failed_announcements >= 3));
+    assert_eq!(nodes.0[2].status().connections, 1);
     assert_eq!(nodes.0[0].members().len(), 1);
     assert_eq!(nodes.0[1].members().len(), 1);
 }

@@ -20,15 +20,23 @@ use futures_core::Stream;
 use tokio::time::timeout;
 
 use super::ANSWER;
-use crate::node::{LeaveProgress, NEVER_WRITTEN, Shared};
+use crate::node::{LeaveProgress, Shared};
 use crate::protocol::member_record::MemberRecord;
 use crate::protocol::state::{FAILURE_MILLIS, MembershipPhase};
 use crate::settings::{NatsError, NatsSettings};
 
 /// Time between two writes of the record.
 const REFRESH: Duration = Duration::from_secs(3);
-/// Time between two attempts.
+/// Time between two attempts: the first ones, and the later ones.
 const RETRY: Duration = Duration::from_millis(500);
+const LATER_RETRY: Duration = Duration::from_secs(3);
+/// Attempts after which the later time applies.
+const FIRST_RETRIES: u64 = 10;
+/// Failures after which the first one is logged, if the node was announced before: an election of the servers takes some time.
+const LOGGED_FAILURES: u64 = 4;
+/// Time after a new connection until another one is made because the server does not answer; twice as long after each.
+const RECONNECT_MILLIS: u64 = 10_000;
+const MAX_RECONNECT_MILLIS: u64 = 320_000;
 /// Longest time for one request.
 const REQUEST: Duration = Duration::from_secs(5);
 /// A watch that reported nothing for this time has lost its consumer: the own record arrives more often.
@@ -130,6 +138,7 @@ async fn pause(shared: &Shared, time: Duration) {
 pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
     let mut bucket = None;
     let mut replication = Replication::default();
+    let mut failures = AnnounceFailures::default();
     let mut connections = shared.connections.subscribe();
     while is_member(&shared) {
         connections.mark_unchanged();
@@ -144,21 +153,22 @@ pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
             Ok(mut used) => {
                 Box::pin(replication.repair(&shared, &client, &mut used)).await;
                 bucket = Some(used);
+                failures = AnnounceFailures::default();
                 REFRESH
             }
             Err(error) => {
-                let failures = shared.record_failures.load(Ordering::Acquire);
-                if failures == NEVER_WRITTEN || failures == 3 {
-                    tracing::error!(%error, "cannot announce this node in the cluster");
+                shared.failed_announcements.fetch_add(1, Ordering::AcqRel);
+                if failures.is_logged(shared.announcements.load(Ordering::Acquire) != 0) {
+                    tracing::error!(%error, failures = failures.count, "cannot announce this node in the cluster");
                 }
-                if failures != NEVER_WRITTEN {
-                    shared.record_failures.store(failures + 1, Ordering::Release);
-                }
-                if shared.connected.load(Ordering::Acquire) && !answers(&shared, &client).await {
+                let may_reconnect = shared.connected.load(Ordering::Acquire)
+                    && failures.may_reconnect(shared.clock.now());
+                if may_reconnect && !answers(&shared, &client).await {
                     tracing::warn!("NATS does not answer on an open connection; connecting again");
+                    failures.reconnected(shared.clock.now());
                     let _ = timeout(ANSWER, client.force_reconnect()).await;
                 }
-                RETRY
+                if failures.count < FIRST_RETRIES { RETRY } else { LATER_RETRY }
             }
         };
         tokio::select! {
@@ -169,26 +179,57 @@ pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
     }
 }
 
-/// Whether the server answers. The client itself is content with a connection over which messages only arrive.
+/// Failed attempts to announce the node since one succeeded.
+#[derive(Debug, Default)]
+struct AnnounceFailures {
+    count: u64,
+    reconnect_at: Option<Millis>,
+    reconnect_after: u64,
+}
+
+impl AnnounceFailures {
+    /// Counts another one. Whether it is logged: less and less often.
+    fn is_logged(&mut self, was_announced: bool) -> bool {
+        self.count += 1;
+        let first = if was_announced { LOGGED_FAILURES } else { 1 };
+        self.count.is_multiple_of(first) && (self.count / first).is_power_of_two()
+    }
+
+    fn may_reconnect(&self, now: Millis) -> bool {
+        self.reconnect_at.is_none_or(|at| now >= at)
+    }
+
+    /// The next connection is given more time: this one may be as good as the server permits.
+    fn reconnected(&mut self, now: Millis) {
+        self.reconnect_after = (2 * self.reconnect_after).clamp(RECONNECT_MILLIS, MAX_RECONNECT_MILLIS);
+        self.reconnect_at = Some(now.plus(self.reconnect_after));
+    }
+}
+
+/// Whether the server answers, if only with an error. The client itself is content with a connection over which messages only arrive.
 async fn answers(shared: &Shared, client: &Client) -> bool {
     // Nobody subscribes to it, which the server reports.
     let subject = format!("{}.probe", shared.settings.subject(shared.settings.node));
+    let errors = shared.server_errors.load(Ordering::Acquire);
     timeout(ANSWER, Box::pin(client.request(subject, Bytes::new()))).await.is_ok()
+        || shared.server_errors.load(Ordering::Acquire) != errors
 }
 
 /// Writes the record, reads it, and sends a message to this node.
 async fn announce(shared: &Shared, client: &Client, bucket: Store) -> Result<Store, NatsError> {
     let now = || shared.clock.now().0.max(1);
     write_record(shared, &bucket).await?;
-    shared.record_failures.store(0, Ordering::Release);
     shared.record_written_at.store(now(), Ordering::Release);
     shared.announced.notify_one();
     let subject = shared.settings.subject(shared.settings.node);
     let mut echoes = shared.echoes.subscribe();
-    let sent = client.publish(subject.clone(), shared.core.echo().into()).await;
-    let Ok(Ok(_)) = timeout(ANSWER, async { echoes.changed().await.map(|()| sent) }).await else {
-        return Err(NatsError::Subject(subject));
+    let echo = async {
+        client.publish(subject.clone(), shared.core.echo().into()).await.ok()?;
+        echoes.changed().await.ok()
     };
+    if timeout(ANSWER, echo).await.ok().flatten().is_none() {
+        return Err(NatsError::Subject(subject));
+    }
     shared.echoed_at.store(now(), Ordering::Release);
     shared.announcements.fetch_add(1, Ordering::AcqRel);
     Ok(bucket)
@@ -197,7 +238,7 @@ async fn announce(shared: &Shared, client: &Client, bucket: Store) -> Result<Sto
 async fn write_record(shared: &Shared, bucket: &Store) -> Result<(), NatsError> {
     let node = shared.settings.node;
     let failed = |reason: String| NatsError::Bucket { bucket: shared.settings.bucket(), reason };
-    if shared.record_failures.load(Ordering::Acquire) == NEVER_WRITTEN {
+    if !shared.has_record() {
         // The clock may have gone back since the last start of this node.
         let known = timeout(REQUEST, bucket.get(node.as_str())).await;
         let known = known.map_err(|_| failed("no answer".to_owned()))?.map_err(|e| failed(e.to_string()))?;
@@ -247,7 +288,7 @@ pub(super) async fn remove_record(shared: &Shared, client: &Client) {
 pub(super) async fn watch(shared: Arc<Shared>, client: Client) {
     let mut connections = shared.connections.subscribe();
     let mut leave = shared.leave.subscribe();
-    while is_member(&shared) && shared.record_failures.load(Ordering::Acquire) == NEVER_WRITTEN {
+    while is_member(&shared) && !shared.has_record() {
         // The record of an earlier start would look like that of another process.
         tokio::select! {
             () = shared.announced.notified() => {}
@@ -291,7 +332,11 @@ async fn watch_once(shared: &Shared, client: &Client) {
                         );
                     }
                 }
-                None => tracing::warn!(key = entry.key, "a record of a member is not valid"),
+                None => {
+                    if let Some(left_out) = shared.record_lines.permit(shared.clock.now()) {
+                        tracing::warn!(key = entry.key, left_out, "a record of a member is not valid");
+                    }
+                }
             },
             Operation::Delete | Operation::Purge => {
                 if let Some(node) = cluster::NodeId::new(&entry.key) {
@@ -300,5 +345,34 @@ async fn watch_once(shared: &Shared, client: &Client) {
             }
         }
         shared.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_logged_less_and_less_often() {
+        let logged = |was_announced| {
+            let mut failures = AnnounceFailures::default();
+            (1..=64_u64).filter(|_| failures.is_logged(was_announced)).collect::<Vec<_>>()
+        };
+        assert_eq!(logged(false), [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(logged(true), [4, 8, 16, 32, 64]);
+    }
+
+    #[test]
+    fn connections_that_do_not_help_are_made_less_and_less_often() {
+        let mut failures = AnnounceFailures::default();
+        let made = (0..1_000).filter(|second| {
+            let now = Millis(1_000 * second);
+            let may = failures.may_reconnect(now);
+            if may {
+                failures.reconnected(now);
+            }
+            may
+        });
+        assert_eq!(made.collect::<Vec<_>>(), [0, 10, 30, 70, 150, 310, 630, 950]);
     }
 }

@@ -5,6 +5,7 @@
 //!   dropped and sent again later.
 //! * **membership** ([`membership`]): the record of this node, and those of the others.
 
+pub(crate) mod log_limit;
 mod membership;
 
 use std::pin::Pin;
@@ -113,12 +114,20 @@ fn on_event(shared: &Shared, event: &Event) {
     match event {
         Event::Connected => set_connected(shared, true),
         Event::Disconnected | Event::Closed => set_connected(shared, false),
-        Event::SlowConsumer(_) => {
-            tracing::warn!(
-                "messages of other nodes arrive faster than they are handled; they are sent again"
-            );
+        event => {
+            if matches!(event, Event::ServerError(_)) {
+                shared.server_errors.fetch_add(1, Ordering::AcqRel);
+            }
+            let Some(left_out) = shared.error_lines.permit(shared.clock.now()) else { return };
+            if let Event::SlowConsumer(_) = event {
+                tracing::warn!(
+                    left_out,
+                    "messages of other nodes arrive faster than they are handled; they are sent again"
+                );
+            } else {
+                tracing::warn!(%event, left_out, "the connection to NATS");
+            }
         }
-        event => tracing::warn!(%event, "the connection to NATS"),
     }
 }
 
