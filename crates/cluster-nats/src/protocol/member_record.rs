@@ -7,6 +7,8 @@ use cluster::{Envelope, Member, NodeId};
 
 use super::frame::FRAME_VERSION;
 
+/// Greatest epoch that is read, milliseconds since 1970 in general: there are later ones for starts after it.
+const MAX_EPOCH: u64 = u64::MAX / 2;
 /// Longest record that is read, in octets.
 const MAX_RECORD: usize = 1024;
 
@@ -40,7 +42,7 @@ impl MemberRecord {
         Some(MemberRecord {
             member: Member {
                 node,
-                epoch: field("epoch")?.parse().ok()?,
+                epoch: field("epoch")?.parse().ok().filter(|epoch| *epoch <= MAX_EPOCH)?,
                 version: field("envelopes")?.parse().ok()?,
             },
             frames: field("frames")?.parse().ok()?,
@@ -79,6 +81,7 @@ mod tests {
             "",
             "throng 2 epoch=1 envelopes=3 frames=1",
             "throng 1 epoch=x envelopes=3 frames=1",
+            "throng 1 epoch=18446744073709551615 envelopes=3 frames=1",
             "throng 1 epoch=1 envelopes=300 frames=1",
             "throng 1 epoch=1 frames=1",
             &long,

@@ -184,7 +184,7 @@ impl Core {
     pub(crate) fn start_after(&self, earlier: u64) {
         self.with(|state| {
             if state.own().epoch <= earlier {
-                state.set_epoch(earlier + 1);
+                state.set_epoch(earlier.saturating_add(1));
             }
         });
     }

@@ -195,6 +195,16 @@ fn another_process_with_the_same_name_ends_this_one() {
 }
 
 #[test]
+fn a_node_joins_after_any_earlier_epoch() {
+    let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
+    let core = &network.node(name("a")).core;
+    for (earlier, next) in [(7, 8), (3, 8), (u64::MAX - 1, u64::MAX), (u64::MAX, u64::MAX)] {
+        core.start_after(earlier);
+        assert_eq!(core.record().member.epoch, next);
+    }
+}
+
+#[test]
 fn an_envelope_of_the_largest_size_arrives_in_parts() {
     let Pair { network, nodes: [one, _], inboxes: [inbox, other] } = connected_pair();
     let address = jid::Jid::parse("juliet@example.com").unwrap();
