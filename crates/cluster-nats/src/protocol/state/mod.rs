@@ -34,6 +34,10 @@ const CHANGES_MILLIS: u64 = 5;
 const CHANGES_PER_ITEM: usize = 512;
 /// Time between two digests.
 const DIGEST_MILLIS: u64 = 5_000;
+/// Octets of envelopes without a receipt, of all nodes together.
+const MAX_KEPT_BYTES: usize = 64 << 20;
+/// Octets that each node may have in any case.
+const KEPT_SHARE: usize = 1 << 20;
 /// A link number of this node that is further ahead is not believed.
 const MAX_OWN_LINK_STEP: u64 = 1 << 20;
 /// A link number of another node that is further ahead is not believed. Greater: that node may have followed a wrong number.
@@ -286,9 +290,11 @@ impl State {
         }
         // A claim that was made before the envelope arrives before it.
         let mut wakes = self.send_changes(directory);
+        let (length, others) = (8 + envelope.encoded_len(), self.kept_bytes());
         let Some(peer) = self.peers.get_mut(&node) else { return Err(RefusalReason::UnknownNode) };
+        let has_share =
+            others + length <= MAX_KEPT_BYTES || peer.link.envelopes.bytes() + length <= KEPT_SHARE;
         let is_reliable = envelope.header.class.is_reliable();
-        let length = 8 + envelope.encoded_len();
         envelope.header.origin = own.node;
         envelope.header.epoch = own.epoch;
         envelope.header.sequence = if is_reliable { self.last_ticket } else { self.last_presence } + 1;
@@ -300,7 +306,7 @@ impl State {
             _ => RefusalReason::Undefined,
         })?;
         if is_reliable {
-            if !peer.link.envelopes.has_room(length) {
+            if !peer.link.envelopes.has_room(length) || !has_share {
                 return Err(RefusalReason::QueueFull);
             }
             self.last_ticket += 1;

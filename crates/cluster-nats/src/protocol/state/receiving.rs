@@ -202,6 +202,7 @@ impl State {
         let accepts = self.attached && self.phase == MembershipPhase::Running;
         let Some(peer) = self.peers.get_mut(&from) else { return };
         let parts = std::mem::take(&mut peer.link.parts);
+        let bytes = parts.len() + body.octets.len();
         let (ticket, read) = if parts.is_empty() {
             (body.octets.first_chunk().copied(), body.read)
         } else {
@@ -210,7 +211,7 @@ impl State {
         };
         let ticket = ticket.map_or(0, u64::from_be_bytes);
         if ticket != 0
-            && let Err(violation) = peer.link.received.add(ticket)
+            && let Err(violation) = peer.link.received.add(ticket, bytes)
         {
             return self.violation(from, violation);
         }

@@ -306,6 +306,22 @@ fn a_queue_that_is_full_refuses_and_has_room_after_receipts() {
 }
 
 #[test]
+fn envelopes_for_all_nodes_together_are_bounded_and_each_has_a_share() {
+    let names: Vec<String> = (0..14).map(|number| format!("n{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let network = SimulatedNetwork::new(&names, 1, Faults::default());
+    let sender = network.node(name("n0"));
+    let envelope = message(&"x".repeat(500_000));
+    let mut rooms = Vec::new();
+    for to in &names[1..] {
+        rooms.push((0..100).take_while(|_| sender.deliver(name(to), envelope.clone()).is_ok()).count());
+    }
+    assert_eq!(rooms[0], 16);
+    assert_eq!(rooms[12], 2, "the share of a node");
+    assert!(sender.core.status().kept_bytes < 70 << 20, "{}", sender.core.status().kept_bytes);
+}
+
+#[test]
 fn a_cluster_has_a_largest_number_of_nodes_and_refuses_other_versions() {
     let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
     let core = &network.node(name("a")).core;
