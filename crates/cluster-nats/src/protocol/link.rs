@@ -84,8 +84,8 @@ pub(super) struct Link {
     pub(super) has_claims: bool,
     /// Of the other node's claims.
     pub(super) digest: Digest,
-    /// Some of its claims had no room.
-    pub(super) refused_claims: bool,
+    /// When some of its claims had no room; none if all have.
+    pub(super) refused_at: Option<Millis>,
     pub(super) requested_snapshot: bool,
     has_gap: bool,
     unacknowledged: usize,
@@ -131,7 +131,7 @@ impl Link {
             snapshot_parts: None,
             has_claims: false,
             digest: Digest::default(),
-            refused_claims: false,
+            refused_at: None,
             requested_snapshot: false,
             has_gap: false,
             unacknowledged: 0,

@@ -363,6 +363,14 @@ impl Directory {
         self.total.load(Ordering::Relaxed)
     }
 
+    /// Whether this number of claims of a node has room.
+    pub(crate) fn has_room_for(&self, slot: NodeSlot, count: u64) -> bool {
+        let others = self.peer_claims().saturating_sub(self.len(slot));
+        usize::try_from(count).is_ok_and(|count| {
+            count <= self.limits.per_node && others.saturating_add(count) <= self.limits.total
+        })
+    }
+
     fn has_room(&self, slot: NodeSlot) -> bool {
         self.len(slot) < self.limits.per_node && self.peer_claims() < self.limits.total
     }

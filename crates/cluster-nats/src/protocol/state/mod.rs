@@ -105,8 +105,6 @@ pub(crate) struct State {
     calls: VecDeque<PendingCall>,
     farewells: Vec<(NodeId, Vec<u8>)>,
     own_digest: Digest,
-    /// The last one that was sent.
-    sent_digest: Digest,
     digest_at: Millis,
     changed_at: Option<Millis>,
     /// The members have changed.
@@ -135,7 +133,6 @@ impl State {
             calls: VecDeque::new(),
             farewells: Vec::new(),
             own_digest: Digest::default(),
-            sent_digest: Digest::default(),
             digest_at: Millis::ZERO,
             changed_at: None,
             view_changed: false,
@@ -353,10 +350,7 @@ impl State {
 
     fn send_digests(&mut self, directory: &Directory) {
         self.send_changes(directory);
-        if self.own_digest == self.sent_digest {
-            return;
-        }
-        self.sent_digest = self.own_digest;
+        // Also without changes: a mistake of a reader would otherwise last until the next one.
         let item = OutgoingItem::new(ItemKind::Digest, encode_digest(self.own_digest));
         for peer in self.peers.values_mut().filter(|peer| peer.joined && peer.link.has_sent_snapshot()) {
             peer.link.push(item.clone());

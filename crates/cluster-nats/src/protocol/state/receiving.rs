@@ -8,6 +8,9 @@ use super::{MAX_DEPARTED, MAX_LINK_STEP, MAX_OWN_LINK_STEP, MembershipPhase, Pee
 use crate::protocol::directory::{Applied, Directory, DirectoryChange};
 use crate::protocol::frame::{EnvelopeBody, FrameHeader, Item, ItemKind, OutgoingItem, read_envelope};
 
+/// Time after claims had no room until another snapshot is asked for.
+const REPAIR_MILLIS: u64 = 60_000;
+
 impl State {
     /// A frame arrived.
     pub(in crate::protocol) fn receive(
@@ -30,7 +33,7 @@ impl State {
             self.violation(header.from, PeerViolation::Receipt);
         }
         for item in items.into_iter().skip(new.skip).take(new.count) {
-            self.handle(header.from, item, directory);
+            self.handle(now, header.from, item, directory);
         }
     }
 
@@ -93,7 +96,7 @@ impl State {
         true
     }
 
-    fn handle(&mut self, from: NodeId, item: Item, directory: &Directory) {
+    fn handle(&mut self, now: Millis, from: NodeId, item: Item, directory: &Directory) {
         // It has left within this frame.
         let Some(peer) = self.peers.get_mut(&from) else { return };
         match item {
@@ -107,10 +110,10 @@ impl State {
                 peer.link.parts.extend_from_slice(&octets);
             }
             Item::Changes(changes) => {
-                changes.into_iter().for_each(|change| self.apply(from, change, directory));
+                changes.into_iter().for_each(|change| self.apply(now, from, change, directory));
             }
             Item::Snapshot { first, last, claims } => {
-                self.receive_snapshot(from, first, last, claims, directory);
+                self.receive_snapshot(now, from, first, last, claims, directory);
             }
             Item::Receipts(receipts) => {
                 let epoch = self.own.epoch;
@@ -131,7 +134,10 @@ impl State {
             }
             Item::Digest(digest) => {
                 let link = &mut peer.link;
-                if digest != link.digest && !link.refused_claims && !link.requested_snapshot {
+                let may_repair = link.refused_at.is_none_or(|at| {
+                    now.since(at) >= REPAIR_MILLIS && directory.has_room_for(peer.slot, digest.count)
+                });
+                if digest != link.digest && may_repair && !link.requested_snapshot {
                     link.requested_snapshot = true;
                     self.statistics.digest_mismatches += 1;
                     link.push(OutgoingItem::new(ItemKind::SnapshotRequest, Bytes::new()));
@@ -146,12 +152,12 @@ impl State {
         }
     }
 
-    fn apply(&mut self, from: NodeId, change: DirectoryChange, directory: &Directory) {
+    fn apply(&mut self, now: Millis, from: NodeId, change: DirectoryChange, directory: &Directory) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         match (directory.apply(peer.slot, &mut peer.link.digest, change), change) {
             (Applied::First, DirectoryChange::Claimed(claim)) => self.call(PendingCall::Claimed(from, claim)),
             (Applied::Refused, _) => {
-                peer.link.refused_claims = true;
+                peer.link.refused_at = Some(now);
                 self.violation(from, PeerViolation::Claim);
             }
             _ => {}
@@ -160,6 +166,7 @@ impl State {
 
     fn receive_snapshot(
         &mut self,
+        now: Millis,
         from: NodeId,
         first: bool,
         last: bool,
@@ -187,7 +194,7 @@ impl State {
         let claims = link.snapshot_parts.take().unwrap_or_default();
         let (first, complete) = directory.replace(peer.slot, &mut link.digest, claims);
         link.requested_snapshot = false;
-        link.refused_claims = !complete;
+        link.refused_at = (!complete).then_some(now);
         if std::mem::replace(&mut link.has_claims, true) {
             first.into_iter().for_each(|claim| self.call(PendingCall::Claimed(from, claim)));
         } else {
