@@ -42,8 +42,8 @@ const GAP_MILLIS: u64 = 20;
 const GREETING_MILLIS: u64 = 200;
 /// A link without other frames sends one after this time.
 const KEEPALIVE_MILLIS: u64 = 3_000;
-/// Claims in an item.
-const CLAIMS_PER_ITEM: usize = 8 << 10;
+/// Claims in an item: they are read, and applied, under the lock.
+const CLAIMS_PER_ITEM: usize = 2 << 10;
 /// Octets of queued changes of claims; instead of more, another snapshot is sent.
 const MAX_CHANGE_BYTES: usize = 4 << 20;
 /// Items with receipts that are not acknowledged.
@@ -78,8 +78,12 @@ pub(super) struct Link {
     expected: u64,
     /// Parts of an envelope that is not complete.
     pub(super) parts: Vec<u8>,
-    /// Parts of a snapshot that is not complete.
-    pub(super) snapshot_parts: Option<Vec<Claim>>,
+    /// The bucket with which the next part of the other node's snapshot begins; none without a snapshot.
+    pub(super) snapshot_at: Option<usize>,
+    /// Some claims of this snapshot had no room.
+    pub(super) is_snapshot_refused: bool,
+    /// Claims of the first snapshot, until it is complete.
+    pub(super) joined_claims: Vec<Claim>,
     /// Whether there was a snapshot.
     pub(super) has_claims: bool,
     /// Of the other node's claims.
@@ -128,7 +132,9 @@ impl Link {
             received: ReceivedEnvelopes::default(),
             expected: 1,
             parts: Vec::new(),
-            snapshot_parts: None,
+            snapshot_at: None,
+            is_snapshot_refused: false,
+            joined_claims: Vec::new(),
             has_claims: false,
             digest: Digest::default(),
             refused_at: None,

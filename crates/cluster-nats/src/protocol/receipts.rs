@@ -54,6 +54,10 @@ impl SentEnvelopes {
         self.kept.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -30,6 +30,8 @@ use crate::settings::{MAX_RECONNECT_DELAY, NatsError, NatsSettings};
 
 /// Frames that wait for the client.
 const WRITER_CAPACITY: usize = 256;
+/// Frames that are written under one lock.
+const MAX_POLLED: usize = 16;
 /// Messages that are handled before frames are sent.
 const MAX_RECEIVED: usize = 64;
 /// Longest sleep.
@@ -174,7 +176,7 @@ async fn run_connected(shared: &Arc<Shared>, mut subscriber: Subscriber, frames:
             _ => {}
         }
         // Each node may have one more frame than the budget.
-        let room = frames.capacity().saturating_sub(MAX_NODES);
+        let room = frames.capacity().saturating_sub(MAX_NODES).min(MAX_POLLED);
         let output = core.poll(now, room, connected && room > 0);
         for frame in output.frames {
             // Dropped if the client is slow: it is sent again.

@@ -18,14 +18,14 @@ use base::lock::{RankedMutex, rank};
 use bytes::Bytes;
 use cluster::{
     AddressLocation, AddressNumber, BroadcastResult, Claim, Envelope, HandoverResult, Inbox, Member,
-    NodeClaim, NodeId, PeerViolation, RefusalReason, RefusedEnvelope, Ticket,
+    MembershipChange, NodeClaim, NodeId, PeerViolation, RefusalReason, RefusedEnvelope, Ticket,
 };
 
 use super::directory::{Directory, DirectoryLimits, OWN_SLOT};
 use super::entry::{MAX_NODES, NodeSlot};
 use super::frame::{FrameError, decode_frame, encode_frame};
 use super::member_record::MemberRecord;
-use super::state::{MembershipPhase, PendingCall, PollOutput, State};
+use super::state::{EndedPeer, MembershipPhase, PendingCall, PollOutput, State, Work};
 use super::statistics::Statistics;
 
 /// The members as readers see them.
@@ -195,7 +195,7 @@ impl Core {
     }
 
     pub(crate) fn see_member(&self, now: Millis, record: &MemberRecord) {
-        self.with(|state| state.see_member(now, record, &self.directory));
+        self.with(|state| state.see_member(now, record));
     }
 
     pub(crate) fn forget_record(&self, node: NodeId) {
@@ -215,7 +215,11 @@ impl Core {
                 if items.is_empty() && header == self.with(|state| state.echo()) {
                     return true;
                 }
-                self.with(|state| state.receive(now, header, items, octets.len(), &self.directory));
+                let frame = self.with(|state| state.receive(now, header, items.len(), octets.len()));
+                let Some(frame) = frame else { return false };
+                for item in items.into_iter().skip(frame.new.skip).take(frame.new.count) {
+                    self.with(|state| state.handle(now, &frame, item, &self.directory));
+                }
             }
             Err(error) => {
                 tracing::debug!(%error, octets = octets.len(), "a message of the cluster is no frame");
@@ -243,15 +247,35 @@ impl Core {
     pub(crate) fn run_calls(&self) -> bool {
         let mut any = false;
         loop {
-            let calls = self.with(State::take_calls);
-            let Some(inbox) = self.inbox.get().filter(|_| !calls.is_empty()) else { return any };
+            let work = self.with(State::take_work);
+            if work.is_empty() {
+                return any;
+            }
             any = true;
-            for call in calls {
-                // One envelope must not end the connection to all nodes.
-                if catch_unwind(AssertUnwindSafe(|| run_call(&**inbox, call))).is_err() {
-                    tracing::error!("handling what another node sent panicked");
+            for work in work {
+                match work {
+                    Work::Call(call) => self.report(call),
+                    Work::End(ended) => self.finish_end(ended),
                 }
             }
+        }
+    }
+
+    fn report(&self, call: PendingCall) {
+        let Some(inbox) = self.inbox.get() else { return };
+        // One envelope must not end the connection to all nodes.
+        if catch_unwind(AssertUnwindSafe(|| run_call(&**inbox, call))).is_err() {
+            tracing::error!("handling what another node sent panicked");
+        }
+    }
+
+    fn finish_end(&self, ended: EndedPeer) {
+        let EndedPeer { node, slot, envelopes, orderly, is_reported } = ended;
+        let claims = self.directory.remove(slot);
+        self.with(|state| state.free_slot(slot));
+        if is_reported {
+            envelopes.into_envelopes().for_each(|envelope| self.report(PendingCall::Undelivered(node, envelope)));
+            self.report(PendingCall::Changed(MembershipChange::Left { node, claims, orderly }));
         }
     }
 
@@ -288,7 +312,7 @@ impl Core {
     }
 
     pub(crate) fn finish_leave(&self) {
-        self.with(|state| state.finish_leave(&self.directory));
+        self.with(|state| state.finish_leave());
     }
 
     pub(crate) fn status(&self) -> CoreStatus {

@@ -14,6 +14,7 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base::lock::LeafRwLock;
@@ -87,6 +88,27 @@ pub(crate) enum Applied {
     Refused,
 }
 
+/// A part of a snapshot of another node's claims.
+#[derive(Debug)]
+pub(crate) struct SnapshotPart {
+    /// The bucket after those of the part before.
+    pub(crate) from: usize,
+    pub(crate) is_last: bool,
+    pub(crate) claims: Vec<Claim>,
+}
+
+/// What a part of a snapshot did.
+#[derive(Debug)]
+pub(crate) struct ReplacedPart {
+    /// Claims that were not known.
+    pub(crate) first: Vec<Claim>,
+    pub(crate) known: Vec<Claim>,
+    /// All claims had room.
+    pub(crate) has_room: bool,
+    /// The bucket with which the next part begins.
+    pub(crate) end: usize,
+}
+
 struct Shard {
     buckets: Vec<Vec<Entry>>,
     /// Own claims that were made several times.
@@ -141,10 +163,6 @@ impl Directory {
             total: AtomicUsize::new(0),
             limits,
         }
-    }
-
-    pub(crate) fn limits(&self) -> DirectoryLimits {
-        self.limits
     }
 
     /// Announces an own claim. True if this is the first pending change.
@@ -276,31 +294,39 @@ impl Directory {
         }
     }
 
-    /// Replaces all claims of another node by those of a snapshot. Returns those that are first ones, and whether all had
-    /// room.
+    /// Replaces the claims of another node by those of a part of a snapshot, in the buckets from this one to that of the last claim,
+    /// or to the end with the last part. None if claims are in other buckets.
     pub(crate) fn replace(
         &self,
         slot: NodeSlot,
         digest: &mut Digest,
-        mut claims: Vec<Claim>,
-    ) -> (Vec<Claim>, bool) {
+        SnapshotPart { from, is_last, mut claims }: SnapshotPart,
+    ) -> Option<ReplacedPart> {
         claims.sort_unstable_by_key(|claim| (claim.address, claim.number));
+        let end = match claims.last() {
+            _ if is_last => BUCKETS,
+            Some(claim) => bucket_of(claim.address) + 1,
+            None => return None,
+        };
+        if claims.first().is_some_and(|claim| bucket_of(claim.address) < from) {
+            return None;
+        }
         let is_kept = |known: &Claim| {
             let key = (known.address, known.number);
             claims.binary_search_by_key(&key, |claim| (claim.address, claim.number)).is_ok()
         };
-        for gone in self.claims_of(slot).into_iter().filter(|known| !is_kept(known)) {
+        for gone in self.claims_in(slot, from..end).into_iter().filter(|known| !is_kept(known)) {
             self.apply(slot, digest, DirectoryChange::Released(gone.address, gone.number));
         }
-        let (mut first, mut complete) = (Vec::new(), true);
+        let mut replaced = ReplacedPart { first: Vec::new(), known: Vec::new(), has_room: true, end };
         for claim in claims {
             match self.apply(slot, digest, DirectoryChange::Claimed(claim)) {
-                Applied::First => first.push(claim),
-                Applied::Known => {}
-                Applied::Refused => complete = false,
+                Applied::First => replaced.first.push(claim),
+                Applied::Known => replaced.known.push(claim),
+                Applied::Refused => replaced.has_room = false,
             }
         }
-        (first, complete)
+        Some(replaced)
     }
 
     /// Removes and returns the claims of a node that is gone.
@@ -342,12 +368,19 @@ impl Directory {
 
     /// The claims of a node.
     pub(crate) fn claims_of(&self, slot: NodeSlot) -> Vec<Claim> {
-        let mut claims = Vec::with_capacity(self.len(slot));
-        for (index, lock) in self.shards.iter().enumerate() {
+        self.claims_in(slot, 0..BUCKETS)
+    }
+
+    /// The claims of a node in these buckets.
+    fn claims_in(&self, slot: NodeSlot, buckets: Range<usize>) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        let shards = buckets.start / BUCKETS_PER_SHARD..buckets.end.div_ceil(BUCKETS_PER_SHARD);
+        for (index, lock) in self.shards.iter().enumerate().take(shards.end).skip(shards.start) {
             let shard = lock.read();
-            for (at, bucket) in shard.buckets.iter().enumerate() {
+            let numbered = (index * BUCKETS_PER_SHARD..).zip(&shard.buckets);
+            for (number, bucket) in numbered.filter(|(number, _)| buckets.contains(number)) {
                 let of_slot = bucket.iter().filter(|entry| entry.slot() == slot);
-                claims.extend(of_slot.map(|entry| entry.claim(index * BUCKETS_PER_SHARD + at)));
+                claims.extend(of_slot.map(|entry| entry.claim(number)));
             }
         }
         claims

@@ -8,7 +8,7 @@
 //! shows that messages arrive in both directions. It stays one while such frames arrive, which it sends every three seconds at least.
 //! A record, or a frame that does not name the link, would keep a node to which no message arrives.
 
-mod receiving;
+pub(super) mod receiving;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,6 +24,7 @@ use super::entry::{MAX_NODES, NodeSlot};
 use super::frame::{FrameHeader, ItemKind, MAX_BODY, OutgoingItem, encode_change, encode_digest};
 use super::link::Link;
 use super::member_record::MemberRecord;
+use super::receipts::SentEnvelopes;
 use super::statistics::Statistics;
 
 /// A node from which nothing was received for this time is gone.
@@ -56,6 +57,22 @@ pub(crate) enum PendingCall {
     ClaimedByJoined(NodeId, Vec<Claim>),
     Changed(MembershipChange),
     Violation(NodeId, PeerViolation),
+}
+
+/// What follows from the state and is done without its lock, in order.
+pub(super) enum Work {
+    Call(PendingCall),
+    End(EndedPeer),
+}
+
+/// A node that is gone: its envelopes return, and its claims are removed, which takes long if there are many.
+pub(super) struct EndedPeer {
+    pub(super) node: NodeId,
+    pub(super) slot: NodeSlot,
+    pub(super) envelopes: SentEnvelopes,
+    pub(super) orderly: bool,
+    /// The inbox knows the node.
+    pub(super) is_reported: bool,
 }
 
 /// Another node.
@@ -102,7 +119,9 @@ pub(crate) struct State {
     last_presence: u64,
     /// The number of the last link to each node.
     link_numbers: BTreeMap<NodeId, u64>,
-    calls: VecDeque<PendingCall>,
+    work: VecDeque<Work>,
+    /// Slots of nodes that are gone and whose claims are not removed yet.
+    ending: Vec<NodeSlot>,
     farewells: Vec<(NodeId, Vec<u8>)>,
     own_digest: Digest,
     digest_at: Millis,
@@ -130,7 +149,8 @@ impl State {
             last_ticket: 0,
             last_presence: 0,
             link_numbers: BTreeMap::new(),
-            calls: VecDeque::new(),
+            work: VecDeque::new(),
+            ending: Vec::new(),
             farewells: Vec::new(),
             own_digest: Digest::default(),
             digest_at: Millis::ZERO,
@@ -142,11 +162,11 @@ impl State {
 
     fn call(&mut self, call: PendingCall) {
         if self.attached {
-            self.calls.push_back(call);
+            self.work.push_back(Work::Call(call));
         }
     }
 
-    fn violation(&mut self, from: NodeId, violation: PeerViolation) {
+    pub(super) fn violation(&mut self, from: NodeId, violation: PeerViolation) {
         self.call(PendingCall::Violation(from, violation));
     }
 
@@ -154,16 +174,17 @@ impl State {
     pub(super) fn attach(&mut self, directory: &Directory) {
         self.attached = true;
         for (name, peer) in self.peers.iter().filter(|(_, peer)| peer.joined) {
-            self.calls.push_back(PendingCall::Changed(MembershipChange::Joined(peer.member)));
+            let joined = PendingCall::Changed(MembershipChange::Joined(peer.member));
+            self.work.push_back(Work::Call(joined));
             if peer.link.has_claims {
                 let claims = directory.claims_of(peer.slot);
-                self.calls.push_back(PendingCall::ClaimedByJoined(*name, claims));
+                self.work.push_back(Work::Call(PendingCall::ClaimedByJoined(*name, claims)));
             }
         }
     }
 
-    pub(super) fn take_calls(&mut self) -> VecDeque<PendingCall> {
-        std::mem::take(&mut self.calls)
+    pub(super) fn take_work(&mut self) -> VecDeque<Work> {
+        std::mem::take(&mut self.work)
     }
 
     /// The epoch with which the node joins.
@@ -182,12 +203,12 @@ impl State {
     }
 
     /// The record of a node was seen, or seen again.
-    pub(super) fn see_member(&mut self, now: Millis, record: &MemberRecord, directory: &Directory) {
+    pub(super) fn see_member(&mut self, now: Millis, record: &MemberRecord) {
         let member = record.member;
         if member.node == self.own.node {
             if member.epoch > self.own.epoch && self.phase == MembershipPhase::Running {
                 self.phase = MembershipPhase::Superseded;
-                self.end_all(PeerEnd::Lost, directory);
+                self.end_all(PeerEnd::Lost);
             }
             return;
         }
@@ -206,7 +227,7 @@ impl State {
             Some(peer) if peer.member.epoch > member.epoch => return,
             _ => {}
         }
-        self.end(member.node, PeerEnd::Lost, directory);
+        self.end(member.node, PeerEnd::Lost);
         if !record.is_readable() {
             self.statistics.unreadable_nodes += 1;
             return;
@@ -220,7 +241,8 @@ impl State {
     }
 
     fn add(&mut self, now: Millis, member: Member) {
-        let is_free = |slot: &u8| self.peers.values().all(|peer| peer.slot.0 != *slot);
+        let taken = self.peers.values().map(|peer| peer.slot).chain(self.ending.iter().copied());
+        let is_free = |slot: &u8| !taken.clone().any(|taken| taken.0 == *slot);
         let slots = u8::try_from(MAX_NODES).unwrap_or(u8::MAX);
         let Some(slot) = (1..slots).find(is_free) else {
             self.statistics.unreadable_nodes += 1;
@@ -244,30 +266,37 @@ impl State {
         *number
     }
 
-    fn end(&mut self, node: NodeId, how: PeerEnd, directory: &Directory) {
+    fn end(&mut self, node: NodeId, how: PeerEnd) {
         let Some(peer) = self.peers.remove(&node) else { return };
         if !peer.joined {
             return;
         }
         self.view_changed = true;
-        for envelope in peer.link.envelopes.into_envelopes() {
-            self.statistics.undelivered += 1;
-            self.call(PendingCall::Undelivered(node, envelope));
-        }
-        let claims = directory.remove(peer.slot);
-        let orderly = how == PeerEnd::Orderly;
-        self.call(PendingCall::Changed(MembershipChange::Left { node, claims, orderly }));
+        self.statistics.undelivered += peer.link.envelopes.len() as u64;
+        self.ending.push(peer.slot);
+        self.work.push_back(Work::End(EndedPeer {
+            node,
+            slot: peer.slot,
+            envelopes: peer.link.envelopes,
+            orderly: how == PeerEnd::Orderly,
+            is_reported: self.attached,
+        }));
     }
 
-    fn end_all(&mut self, how: PeerEnd, directory: &Directory) {
+    /// The claims of a node that is gone are removed.
+    pub(super) fn free_slot(&mut self, slot: NodeSlot) {
+        self.ending.retain(|ending| *ending != slot);
+    }
+
+    fn end_all(&mut self, how: PeerEnd) {
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
-        nodes.into_iter().for_each(|node| self.end(node, how, directory));
+        nodes.into_iter().for_each(|node| self.end(node, how));
     }
 
     /// Ends a link and begins another one with the same node.
-    fn begin_again(&mut self, now: Millis, node: NodeId, directory: &Directory) {
+    fn begin_again(&mut self, now: Millis, node: NodeId) {
         let Some(member) = self.peers.get(&node).map(|peer| peer.member) else { return };
-        self.end(node, PeerEnd::Lost, directory);
+        self.end(node, PeerEnd::Lost);
         self.add(now, member);
     }
 
@@ -374,7 +403,7 @@ impl State {
             .collect();
         for (node, was_joined) in lost {
             self.statistics.lost_nodes += u64::from(was_joined);
-            self.end(node, PeerEnd::Lost, directory);
+            self.end(node, PeerEnd::Lost);
         }
         if directory.has_pending() && now.since(*self.changed_at.get_or_insert(now)) >= CHANGES_MILLIS {
             self.send_changes(directory);
@@ -462,8 +491,8 @@ impl State {
     }
 
     /// It has left.
-    pub(super) fn finish_leave(&mut self, directory: &Directory) {
-        self.end_all(PeerEnd::Orderly, directory);
+    pub(super) fn finish_leave(&mut self) {
+        self.end_all(PeerEnd::Orderly);
         self.phase = MembershipPhase::Left;
         self.view_changed = true;
     }

@@ -5,40 +5,46 @@ use bytes::Bytes;
 use cluster::{Claim, Envelope, HandoverResult, MembershipChange, NodeId, PeerViolation, Ticket};
 
 use super::{MAX_DEPARTED, MAX_LINK_STEP, MAX_OWN_LINK_STEP, MembershipPhase, PeerEnd, PendingCall, State};
-use crate::protocol::directory::{Applied, Directory, DirectoryChange};
+use crate::protocol::directory::{Applied, Directory, DirectoryChange, ReplacedPart, SnapshotPart};
 use crate::protocol::frame::{EnvelopeBody, FrameHeader, Item, ItemKind, OutgoingItem, read_envelope};
+use crate::protocol::link::NewItems;
+
+/// A frame whose items are handled one by one, because the lock is released between them.
+pub(in crate::protocol) struct ReceivedFrame {
+    from: NodeId,
+    link: u64,
+    pub(in crate::protocol) new: NewItems,
+}
 
 /// Time after claims had no room until another snapshot is asked for.
 const REPAIR_MILLIS: u64 = 60_000;
 
 impl State {
-    /// A frame arrived.
+    /// A frame with this number of items and octets arrived. Returns which items to give to [`State::handle`].
     pub(in crate::protocol) fn receive(
         &mut self,
         now: Millis,
         header: FrameHeader,
-        items: Vec<Item>,
+        items: usize,
         length: usize,
-        directory: &Directory,
-    ) {
-        if !self.accept(now, &header, directory) {
+    ) -> Option<ReceivedFrame> {
+        if !self.accept(now, &header) {
             self.statistics.ignored_frames += 1;
-            return;
+            return None;
         }
-        let Some(peer) = self.peers.get_mut(&header.from) else { return };
+        let peer = self.peers.get_mut(&header.from)?;
         self.statistics.frames_received += 1;
         let is_valid = peer.link.acknowledge(header.received, header.has_gap, now);
-        let new = peer.link.receive(header.first, items.len(), length, now);
+        let new = peer.link.receive(header.first, items, length, now);
+        let frame = ReceivedFrame { from: header.from, link: peer.link.number, new };
         if !is_valid {
             self.violation(header.from, PeerViolation::Receipt);
         }
-        for item in items.into_iter().skip(new.skip).take(new.count) {
-            self.handle(now, header.from, item, directory);
-        }
+        Some(frame)
     }
 
     /// Whether a frame belongs to the link with its sender, which it may begin.
-    fn accept(&mut self, now: Millis, header: &FrameHeader, directory: &Directory) -> bool {
+    fn accept(&mut self, now: Millis, header: &FrameHeader) -> bool {
         let (from, own) = (header.from, self.own);
         let known = self.peers.get_mut(&from).filter(|peer| {
             (peer.member.epoch, own.epoch) == (header.from_epoch, header.to_epoch) && header.from_link != 0
@@ -51,7 +57,7 @@ impl State {
                 self.violation(from, PeerViolation::Header);
             } else {
                 self.link_numbers.insert(from, header.to_link);
-                self.begin_again(now, from, directory);
+                self.begin_again(now, from);
             }
             return false;
         }
@@ -68,7 +74,7 @@ impl State {
                 }
                 // It has begun another link, so it considered this node gone.
                 if peer.link.is_confirmed() {
-                    self.begin_again(now, from, directory);
+                    self.begin_again(now, from);
                 }
                 if let Some(peer) = self.peers.get_mut(&from) {
                     peer.link.establish(header.from_link, now);
@@ -96,9 +102,18 @@ impl State {
         true
     }
 
-    fn handle(&mut self, now: Millis, from: NodeId, item: Item, directory: &Directory) {
-        // It has left within this frame.
-        let Some(peer) = self.peers.get_mut(&from) else { return };
+    /// An item of a frame.
+    pub(in crate::protocol) fn handle(
+        &mut self,
+        now: Millis,
+        frame: &ReceivedFrame,
+        item: Item,
+        directory: &Directory,
+    ) {
+        let from = frame.from;
+        // It has left within this frame, or the link ended meanwhile.
+        let link = self.peers.get_mut(&from).filter(|peer| peer.link.number == frame.link);
+        let Some(peer) = link else { return };
         match item {
             Item::Envelope(body) => self.receive_envelope(from, body),
             Item::EnvelopePart(octets) => {
@@ -147,7 +162,7 @@ impl State {
                 self.statistics.snapshots_repeated += 1;
                 peer.link.restart_snapshot();
             }
-            Item::Leave => self.receive_leave(from, directory),
+            Item::Leave => self.receive_leave(from),
             Item::Invalid(violation) => self.violation(from, violation),
         }
     }
@@ -176,31 +191,40 @@ impl State {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         let link = &mut peer.link;
         if first {
-            link.snapshot_parts = Some(Vec::new());
+            link.snapshot_at = Some(0);
+            link.is_snapshot_refused = false;
+            link.joined_claims = Vec::new();
         }
-        let Some(parts) = link
-            .snapshot_parts
-            .as_mut()
-            .filter(|parts| parts.len() + claims.len() <= directory.limits().per_node)
-        else {
-            link.snapshot_parts = None;
+        let replaced = link.snapshot_at.take().and_then(|from| {
+            directory.replace(peer.slot, &mut link.digest, SnapshotPart { from, is_last: last, claims })
+        });
+        let Some(ReplacedPart { first, known, has_room, end }) = replaced else {
+            link.requested_snapshot = false;
             self.violation(from, PeerViolation::Claim);
             return;
         };
-        parts.extend(claims);
-        if !last {
-            return;
-        }
-        let claims = link.snapshot_parts.take().unwrap_or_default();
-        let (first, complete) = directory.replace(peer.slot, &mut link.digest, claims);
-        link.requested_snapshot = false;
-        link.refused_at = (!complete).then_some(now);
-        if std::mem::replace(&mut link.has_claims, true) {
-            first.into_iter().for_each(|claim| self.call(PendingCall::Claimed(from, claim)));
+        link.is_snapshot_refused |= !has_room;
+        let reported = if link.has_claims {
+            first
         } else {
-            self.call(PendingCall::ClaimedByJoined(from, first));
+            link.joined_claims.extend(first.into_iter().chain(known));
+            Vec::new()
+        };
+        if !last {
+            link.snapshot_at = Some(end);
         }
-        if !complete {
+        let joined = (last && !link.has_claims).then(|| std::mem::take(&mut link.joined_claims));
+        link.has_claims |= last;
+        if last {
+            link.requested_snapshot = false;
+            link.refused_at = link.is_snapshot_refused.then_some(now);
+        }
+        let is_refused = last && link.is_snapshot_refused;
+        reported.into_iter().for_each(|claim| self.call(PendingCall::Claimed(from, claim)));
+        if let Some(claims) = joined {
+            self.call(PendingCall::ClaimedByJoined(from, claims));
+        }
+        if is_refused {
             self.violation(from, PeerViolation::Claim);
         }
     }
@@ -246,7 +270,7 @@ impl State {
         }
     }
 
-    fn receive_leave(&mut self, from: NodeId, directory: &Directory) {
+    fn receive_leave(&mut self, from: NodeId) {
         let Some(peer) = self.peers.get(&from) else { return };
         let epoch = peer.member.epoch;
         // The link ends, so nothing else would acknowledge its last item.
@@ -256,6 +280,6 @@ impl State {
             self.departed.pop_first();
         }
         self.departed.insert(from, epoch);
-        self.end(from, PeerEnd::Orderly, directory);
+        self.end(from, PeerEnd::Orderly);
     }
 }

@@ -284,6 +284,26 @@ fn claims_that_had_no_room_are_known_once_there_is_room() {
 }
 
 #[test]
+fn a_snapshot_in_parts_is_reported_once_and_slots_of_gone_nodes_are_used_again() {
+    let Pair { network, nodes: [one, two], inboxes: [_, other] } = connected_pair();
+    // More than two items of a snapshot.
+    let count = 4_900;
+    (0..count).for_each(|address| one.claim(test_claim(address << 50, 1, 1)));
+    network.run(100, SimulatedNetwork::is_quiet);
+    assert_eq!(other.claims().len(), 4_900);
+    for round in 1..4 {
+        network.cut(name("a"), name("b"));
+        assert!(network.run(20_000, |_| left(&other).len() == round));
+        assert_eq!(left(&other)[round - 1].1.len(), 4_900);
+        assert_eq!(network.node(name("b")).core.status().peer_claims, 0);
+        network.heal(name("a"), name("b"));
+        assert!(network.run(20_000, |network| network.is_connected() && network.is_quiet()));
+        assert_eq!(other.claims().len(), 4_900 * (round + 1));
+        assert!((0..count).all(|address| two.locate(address << 50, None).contains(name("b"), name("a"))));
+    }
+}
+
+#[test]
 fn envelopes_of_a_millisecond_share_a_frame_and_claims_go_with_them() {
     let Pair { network, nodes: [one, _], inboxes: [_, other] } = connected_pair();
     network.run(5, |_| false);

@@ -142,7 +142,8 @@ fn a_flood_of_claims_is_refused_and_asks_for_no_further_snapshot() {
         victim.send(FrameHeader { first, ..header }, &[item]);
         first += 1;
     }
-    assert_eq!(victim.violations().len(), 5_001, "a snapshot beyond the limit is dropped as a whole");
+    assert_eq!(victim.violations().len(), 5_001, "the second part has claims of the buckets of the first");
+    assert_eq!(victim.network.node(name("b")).core.status().peer_claims, 4_000);
 }
 
 #[test]
