@@ -11,6 +11,9 @@
 //! * **Cut off**: a node without NATS keeps bounded queues, and after ten seconds the others are gone for it. It is no member for them
 //!   either. When the connection is back, new links begin with snapshots.
 //!
+//! * **Versions**: the record of a node states which versions of frames and envelopes it reads. Two nodes use the highest that both read.
+//!   What a version adds is written only to nodes that read it; a reader skips what it does not know ([`protocol`]).
+//!
 //! Not implemented: leases, which no contract has; envelopes between servers of NATS in different regions (gateways work, with their
 //! latency).
 //!

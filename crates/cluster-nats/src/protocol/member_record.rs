@@ -1,11 +1,16 @@
-//! What a node writes under its name into the key-value bucket, as text: `throng 1 epoch=… envelopes=… frames=…`.
+//! What a node writes under its name into the key-value bucket, as text: `throng 1 epoch=… envelopes=3-3 frames=1-1`, with the
+//! versions of both that it reads ([`super::frame`]).
 //!
 //! Fields that a reader does not know are ignored, so that later versions can add some. The number after `throng` changes when
 //! that is not enough.
 
 use cluster::{Envelope, Member, NodeId};
 
-use super::frame::FRAME_VERSION;
+use super::frame::FRAME_VERSIONS;
+use super::version_range::VersionRange;
+
+/// The versions of envelopes that are read.
+const ENVELOPE_VERSIONS: VersionRange = VersionRange::only(Envelope::VERSION);
 
 /// Greatest epoch that is read, milliseconds since 1970 in general: there are later ones for starts after it.
 const MAX_EPOCH: u64 = u64::MAX / 2;
@@ -16,19 +21,23 @@ const MAX_RECORD: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemberRecord {
     pub(crate) member: Member,
-    /// The highest version of frames that it reads.
-    pub(crate) frames: u8,
+    pub(crate) envelopes: VersionRange,
+    pub(crate) frames: VersionRange,
 }
 
 impl MemberRecord {
     pub(crate) fn new(node: NodeId, epoch: u64) -> MemberRecord {
-        MemberRecord { member: Member { node, epoch, version: Envelope::VERSION }, frames: FRAME_VERSION }
+        MemberRecord {
+            member: Member { node, epoch, version: Envelope::VERSION },
+            envelopes: ENVELOPE_VERSIONS,
+            frames: FRAME_VERSIONS,
+        }
     }
 
     pub(crate) fn encode(&self) -> String {
         format!(
             "throng 1 epoch={} envelopes={} frames={}",
-            self.member.epoch, self.member.version, self.frames
+            self.member.epoch, self.envelopes, self.frames
         )
     }
 
@@ -39,19 +48,22 @@ impl MemberRecord {
         let fields = text.strip_prefix("throng 1 ")?;
         let field =
             |name: &str| fields.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+        let envelopes = VersionRange::parse(field("envelopes")?)?;
         Some(MemberRecord {
             member: Member {
                 node,
                 epoch: field("epoch")?.parse().ok().filter(|epoch| *epoch <= MAX_EPOCH)?,
-                version: field("envelopes")?.parse().ok()?,
+                version: envelopes.newest,
             },
-            frames: field("frames")?.parse().ok()?,
+            envelopes,
+            frames: VersionRange::parse(field("frames")?)?,
         })
     }
 
-    /// Whether that node reads what this one writes.
-    pub(crate) fn is_readable(&self) -> bool {
-        self.frames >= FRAME_VERSION && self.member.version >= Envelope::VERSION
+    /// The version of frames to that node; none if the two cannot communicate.
+    pub(crate) fn common_version(&self) -> Option<u8> {
+        self.envelopes.common(ENVELOPE_VERSIONS)?;
+        self.frames.common(FRAME_VERSIONS)
     }
 }
 
@@ -65,10 +77,12 @@ mod tests {
         assert_eq!(MemberRecord::decode("node-1", record.encode().as_bytes()), Some(record));
         let later = format!("{} colour=blue", record.encode());
         assert_eq!(MemberRecord::decode("node-1", later.as_bytes()), Some(record));
-        assert!(record.is_readable());
-        let newer = MemberRecord { frames: FRAME_VERSION + 1, ..record };
-        assert!(newer.is_readable(), "it reads earlier versions");
-        assert!(!MemberRecord { frames: FRAME_VERSION - 1, ..record }.is_readable());
+        let with_frames = |text| MemberRecord { frames: VersionRange::parse(text).unwrap(), ..record };
+        assert_eq!(record.common_version(), Some(1));
+        assert_eq!(with_frames("1-2").common_version(), Some(1), "it reads earlier versions");
+        assert_eq!(with_frames("2-3").common_version(), None);
+        let other = MemberRecord { envelopes: VersionRange::only(Envelope::VERSION + 1), ..record };
+        assert_eq!(other.common_version(), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use cluster::NodeId;
 
 use super::core::Core;
 use super::directory::DirectoryLimits;
-use super::frame::{FrameHeader, decode_frame, encode_frame};
+use super::frame::{FRAME_VERSIONS, FrameHeader, decode_frame, encode_frame};
 use super::member_record::MemberRecord;
 
 /// Checks the octets as a frame, and as the items of a frame of a member.
@@ -24,6 +24,7 @@ pub fn check_frame(octets: &[u8]) {
     let now = Millis(1);
     core.see_member(now, &MemberRecord::new(other, 1));
     let mut header = FrameHeader {
+        version: FRAME_VERSIONS.newest,
         from: other,
         from_epoch: 1,
         from_link: 1,

@@ -324,7 +324,16 @@ async fn watch_once(shared: &Shared, client: &Client) {
             Operation::Put => match MemberRecord::decode(&entry.key, &entry.value) {
                 Some(record) => {
                     let was_running = shared.core.phase() == MembershipPhase::Running;
-                    shared.core.see_member(shared.clock.now(), &record);
+                    let now = shared.clock.now();
+                    if !shared.core.see_member(now, &record)
+                        && let Some(left_out) = shared.record_lines.permit(now)
+                    {
+                        tracing::error!(
+                            node = %record.member.node,
+                            left_out,
+                            "a node has a version with which this one cannot communicate; upgrade over the versions between them"
+                        );
+                    }
                     if was_running && shared.core.phase() == MembershipPhase::Superseded {
                         tracing::error!(
                             node = %shared.settings.node,

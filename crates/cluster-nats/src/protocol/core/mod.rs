@@ -194,8 +194,9 @@ impl Core {
         MemberRecord::new(self.node, self.with(|state| state.own().epoch))
     }
 
-    pub(crate) fn see_member(&self, now: Millis, record: &MemberRecord) {
-        self.with(|state| state.see_member(now, record));
+    /// False if the two nodes have no common version.
+    pub(crate) fn see_member(&self, now: Millis, record: &MemberRecord) -> bool {
+        self.with(|state| state.see_member(now, record))
     }
 
     pub(crate) fn forget_record(&self, node: NodeId) {

@@ -21,7 +21,7 @@ use cluster::{
 
 use super::directory::{Digest, Directory};
 use super::entry::{MAX_NODES, NodeSlot};
-use super::frame::{FrameHeader, ItemKind, MAX_BODY, OutgoingItem, encode_change, encode_digest};
+use super::frame::{FRAME_VERSIONS, FrameHeader, ItemKind, MAX_BODY, OutgoingItem, encode_change, encode_digest};
 use super::link::Link;
 use super::member_record::MemberRecord;
 use super::receipts::SentEnvelopes;
@@ -78,6 +78,8 @@ pub(super) struct EndedPeer {
 /// Another node.
 struct Peer {
     member: Member,
+    /// Of frames to it.
+    version: u8,
     slot: NodeSlot,
     /// When a frame arrived that names the link.
     received_at: Millis,
@@ -202,18 +204,18 @@ impl State {
         self.peers.values().filter(|peer| peer.joined).map(|peer| (peer.slot, peer.member))
     }
 
-    /// The record of a node was seen, or seen again.
-    pub(super) fn see_member(&mut self, now: Millis, record: &MemberRecord) {
+    /// The record of a node was seen, or seen again. False if the two have no common version.
+    pub(super) fn see_member(&mut self, now: Millis, record: &MemberRecord) -> bool {
         let member = record.member;
         if member.node == self.own.node {
             if member.epoch > self.own.epoch && self.phase == MembershipPhase::Running {
                 self.phase = MembershipPhase::Superseded;
                 self.end_all(PeerEnd::Lost);
             }
-            return;
+            return true;
         }
         if self.phase != MembershipPhase::Running || self.departed.get(&member.node) == Some(&member.epoch) {
-            return;
+            return true;
         }
         match self.peers.get_mut(&member.node) {
             // A record does not show that the node is reachable: only its messages do.
@@ -221,18 +223,19 @@ impl State {
                 if !peer.joined {
                     peer.received_at = now;
                 }
-                return;
+                return true;
             }
             // An earlier epoch, read late.
-            Some(peer) if peer.member.epoch > member.epoch => return,
+            Some(peer) if peer.member.epoch > member.epoch => return true,
             _ => {}
         }
         self.end(member.node, PeerEnd::Lost);
-        if !record.is_readable() {
+        let Some(version) = record.common_version() else {
             self.statistics.unreadable_nodes += 1;
-            return;
-        }
-        self.add(now, member);
+            return false;
+        };
+        self.add(now, member, version);
+        true
     }
 
     /// The record of a node was removed.
@@ -240,7 +243,7 @@ impl State {
         self.departed.remove(&node);
     }
 
-    fn add(&mut self, now: Millis, member: Member) {
+    fn add(&mut self, now: Millis, member: Member, version: u8) {
         let taken = self.peers.values().map(|peer| peer.slot).chain(self.ending.iter().copied());
         let is_free = |slot: &u8| !taken.clone().any(|taken| taken.0 == *slot);
         let slots = u8::try_from(MAX_NODES).unwrap_or(u8::MAX);
@@ -249,7 +252,7 @@ impl State {
             return;
         };
         let link = Link::new(self.next_link_number(member.node));
-        let peer = Peer { member, slot: NodeSlot(slot), received_at: now, joined: false, link };
+        let peer = Peer { member, version, slot: NodeSlot(slot), received_at: now, joined: false, link };
         self.peers.insert(member.node, peer);
     }
 
@@ -295,9 +298,11 @@ impl State {
 
     /// Ends a link and begins another one with the same node.
     fn begin_again(&mut self, now: Millis, node: NodeId) {
-        let Some(member) = self.peers.get(&node).map(|peer| peer.member) else { return };
+        let Some((member, version)) = self.peers.get(&node).map(|peer| (peer.member, peer.version)) else {
+            return;
+        };
         self.end(node, PeerEnd::Lost);
-        self.add(now, member);
+        self.add(now, member, version);
     }
 
     /// Queues an envelope. Returns its ticket, and whether the sender must be woken.
@@ -413,11 +418,11 @@ impl State {
             self.send_digests(directory);
         }
         let mut frames = std::mem::take(&mut self.farewells);
-        let header = self.header(0);
+        let header = self.header(0, FRAME_VERSIONS.oldest);
         let mut progress = connected;
         while std::mem::take(&mut progress) && frames.len() < budget {
             for (node, peer) in &mut self.peers {
-                let header = FrameHeader { to_epoch: peer.member.epoch, ..header };
+                let header = FrameHeader { to_epoch: peer.member.epoch, version: peer.version, ..header };
                 if let Some(frame) = peer.link.next_frame(now, directory, header) {
                     self.statistics.frames_sent += 1;
                     frames.push((*node, frame));
@@ -439,8 +444,9 @@ impl State {
     }
 
     /// A header without what the link adds.
-    fn header(&self, to_epoch: u64) -> FrameHeader {
+    fn header(&self, to_epoch: u64, version: u8) -> FrameHeader {
         FrameHeader {
+            version,
             from: self.own.node,
             from_epoch: self.own.epoch,
             from_link: 0,
@@ -454,7 +460,7 @@ impl State {
 
     /// The header of a message of this node to itself.
     pub(super) fn echo(&self) -> FrameHeader {
-        self.header(self.own.epoch)
+        self.header(self.own.epoch, FRAME_VERSIONS.newest)
     }
 
     /// The connection is back: what was sent before may be lost.
@@ -506,7 +512,7 @@ impl State {
     #[cfg(test)]
     pub(super) fn next_header(&self, node: NodeId) -> Option<FrameHeader> {
         let peer = self.peers.get(&node)?;
-        Some(peer.link.next_header(self.header(peer.member.epoch)))
+        Some(peer.link.next_header(self.header(peer.member.epoch, peer.version)))
     }
 
     /// Changes what is believed to be known of a node's claims.

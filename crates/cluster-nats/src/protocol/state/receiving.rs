@@ -163,6 +163,7 @@ impl State {
                 peer.link.restart_snapshot();
             }
             Item::Leave => self.receive_leave(from),
+            Item::Unknown => self.statistics.skipped_items += 1,
             Item::Invalid(violation) => self.violation(from, violation),
         }
     }
@@ -274,7 +275,7 @@ impl State {
         let Some(peer) = self.peers.get(&from) else { return };
         let epoch = peer.member.epoch;
         // The link ends, so nothing else would acknowledge its last item.
-        let farewell = peer.link.last_frame(self.header(epoch));
+        let farewell = peer.link.last_frame(self.header(epoch, peer.version));
         self.farewells.push((from, farewell));
         while self.departed.len() >= MAX_DEPARTED {
             self.departed.pop_first();

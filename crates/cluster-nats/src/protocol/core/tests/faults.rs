@@ -12,6 +12,7 @@ use super::network::{Faults, SimulatedNetwork, name};
 use crate::protocol::directory::{Digest, DirectoryChange};
 use crate::protocol::entry::NodeSlot;
 use crate::protocol::member_record::MemberRecord;
+use crate::protocol::version_range::VersionRange;
 
 struct Pair {
     network: Arc<SimulatedNetwork>,
@@ -195,6 +196,22 @@ fn another_process_with_the_same_name_ends_this_one() {
 }
 
 #[test]
+fn nodes_of_two_versions_communicate_in_the_one_that_both_read() {
+    let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
+    let newer = network.join(name("b"));
+    let record = MemberRecord { frames: VersionRange { oldest: 1, newest: 7 }, ..newer.core.record() };
+    newer.announce(record);
+    assert!(network.run(5_000, SimulatedNetwork::is_connected));
+    let header = network.node(name("a")).core.with(|state| state.next_header(name("b")));
+    assert_eq!(header.map(|header| header.version), Some(1));
+    let newest = network.join(name("c"));
+    newest.announce(MemberRecord { frames: VersionRange { oldest: 2, newest: 7 }, ..newest.core.record() });
+    network.run(5_000, |_| false);
+    assert_eq!(network.node(name("a")).core.members().len(), 2);
+    assert!(network.node(name("a")).core.status().statistics.unreadable_nodes > 0);
+}
+
+#[test]
 fn a_node_joins_after_any_earlier_epoch() {
     let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
     let core = &network.node(name("a")).core;
@@ -363,7 +380,7 @@ fn a_cluster_has_a_largest_number_of_nodes_and_refuses_other_versions() {
     let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
     let core = &network.node(name("a")).core;
     let mut old = MemberRecord::new(name("old"), 5);
-    old.frames = 0;
+    old.frames = VersionRange::only(0);
     core.see_member(network.now(), &old);
     for number in 0..100 {
         let node = NodeId::new(&format!("node-{number}")).unwrap();

@@ -188,6 +188,22 @@ fn links_of_others_epochs_and_times_are_ignored_or_replaced() {
 }
 
 #[test]
+fn items_and_frames_of_later_versions_do_no_harm() {
+    let victim = victim();
+    let header = victim.header();
+    let epoch = header.from_epoch;
+    let items = [OutgoingItem::new(ItemKind::Digest, vec![0; 16]), envelope_item(1, name("a"), epoch, 1)];
+    let mut octets = encode_frame(&header, items.iter());
+    let first_item = encode_frame(&header, [].iter()).len();
+    octets[first_item] = 77;
+    victim.network.inject(name("b"), octets);
+    assert_eq!(victim.inbox.texts(name("a")), ["forged"], "what follows an unknown item is handled");
+    victim.send(FrameHeader { version: 2, first: header.first + 2, ..header }, &items);
+    let status = victim.network.node(name("b")).core.status().statistics;
+    assert_eq!((status.skipped_items, victim.violations()), (1, vec![]));
+}
+
+#[test]
 fn frames_of_another_link_keep_no_member() {
     let victim = victim();
     let header = victim.header();

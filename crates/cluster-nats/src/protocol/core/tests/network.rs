@@ -248,6 +248,17 @@ impl SimulatedNetwork {
     }
 }
 
+impl SimulatedNode {
+    /// Writes another record.
+    pub(super) fn announce(&self, record: MemberRecord) {
+        *self.record.lock() = Some(record);
+        if let Some(network) = self.network.upgrade() {
+            let now = network.now();
+            network.transit.lock().records.insert(self.core.node(), (record, now));
+        }
+    }
+}
+
 impl Cluster for SimulatedNode {
     fn node(&self) -> NodeId {
         self.core.node()
