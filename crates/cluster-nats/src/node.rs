@@ -133,7 +133,7 @@ impl NatsCluster {
         spawner: Arc<dyn Spawner>,
     ) -> Result<Arc<NatsCluster>, NatsError> {
         settings.check()?;
-        let core = Core::new(settings.node, DirectoryLimits::default());
+        let core = Core::new(settings.node, settings.key.clone(), DirectoryLimits::default());
         core.start(clock.unix_millis());
         let shared = Arc::new(Shared {
             core,

@@ -13,6 +13,7 @@ use base::Secret;
 use base::percent_encoding::percent_decode;
 use cluster::NodeId;
 
+use crate::cluster_key::ClusterKey;
 use crate::protocol::frame::MAX_FRAME;
 
 /// Messages of NATS that wait for the task that handles them; later ones are dropped, and sent again.
@@ -51,7 +52,7 @@ pub struct NatsTls {
 }
 
 /// Settings of the connection to NATS.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct NatsSettings {
     /// URLs of servers: any of them is used, and others that they name.
     pub servers: Vec<String>,
@@ -59,6 +60,8 @@ pub struct NatsSettings {
     pub node: NodeId,
     /// Number of the deployment, the same on all its nodes: several may share the servers.
     pub deployment: u64,
+    /// Key of the deployment, with which its nodes authenticate what they send.
+    pub key: ClusterKey,
     /// Credentials.
     pub credentials: NatsCredentials,
     /// TLS.
@@ -249,6 +252,7 @@ mod tests {
             servers: servers.iter().map(|server| (*server).to_owned()).collect(),
             node: NodeId::new("node-1").unwrap(),
             deployment: 0xab,
+            key: ClusterKey::new(&[1; 32]),
             credentials,
             tls: NatsTls::default(),
         }

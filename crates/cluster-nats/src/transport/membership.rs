@@ -236,16 +236,16 @@ async fn announce(shared: &Shared, client: &Client, bucket: Store) -> Result<Sto
 }
 
 async fn write_record(shared: &Shared, bucket: &Store) -> Result<(), NatsError> {
-    let node = shared.settings.node;
+    let (node, key) = (shared.settings.node, &shared.settings.key);
     let failed = |reason: String| NatsError::Bucket { bucket: shared.settings.bucket(), reason };
     if !shared.has_record() {
         // The clock may have gone back since the last start of this node.
         let known = timeout(REQUEST, bucket.get(node.as_str())).await;
         let known = known.map_err(|_| failed("no answer".to_owned()))?.map_err(|e| failed(e.to_string()))?;
-        let known = known.and_then(|record| MemberRecord::decode(node.as_str(), &record));
+        let known = known.and_then(|record| MemberRecord::decode(key, node.as_str(), &record));
         shared.core.start_after(known.map_or(0, |known| known.member.epoch));
     }
-    let record = shared.core.record().encode();
+    let record = shared.core.record().encode(key);
     let written = timeout(REQUEST, bucket.put(node.as_str(), record.into())).await;
     written.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))?;
     let read = timeout(REQUEST, bucket.get(node.as_str())).await;
@@ -321,7 +321,7 @@ async fn watch_once(shared: &Shared, client: &Client) {
             Ok(None) | Err(_) => return,
         };
         match entry.operation {
-            Operation::Put => match MemberRecord::decode(&entry.key, &entry.value) {
+            Operation::Put => match MemberRecord::decode(&shared.settings.key, &entry.key, &entry.value) {
                 Some(record) => {
                     let was_running = shared.core.phase() == MembershipPhase::Running;
                     let now = shared.clock.now();

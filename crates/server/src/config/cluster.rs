@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cluster::NodeId;
-use cluster_nats::{NatsCredentials, NatsSettings, NatsTls};
+use cluster_nats::{ClusterKey, NatsCredentials, NatsSettings, NatsTls};
 
 use super::StorageUrl;
 use super::account_provider::read_secret;
@@ -38,7 +38,7 @@ pub(crate) struct ClusterConfig {
 
 impl ClusterConfig {
     /// Settings of the connection. Reads the files with secrets.
-    pub(crate) fn settings(&self, deployment: u64) -> anyhow::Result<NatsSettings> {
+    pub(crate) fn settings(&self, deployment: u64, key: ClusterKey) -> anyhow::Result<NatsSettings> {
         let read = |path: &Path| read_secret(path).context("[cluster]");
         let credentials = match &self.credentials {
             CredentialsConfig::Urls => NatsCredentials::None,
@@ -53,6 +53,7 @@ impl ClusterConfig {
             servers: self.servers.iter().map(|url| url.0.clone()).collect(),
             node: self.node,
             deployment,
+            key,
             credentials,
             tls: self.tls.clone(),
         })
@@ -187,7 +188,7 @@ mod tests {
         let config = read("nats = ['nats://127.0.0.1:4222', 'nats://10.0.0.2']\nnode = 'node-1'").unwrap();
         let cluster = config.cluster.unwrap();
         assert_eq!(cluster.node.as_str(), "node-1");
-        assert_eq!(cluster.settings(7).unwrap().servers, ["nats://127.0.0.1:4222", "nats://10.0.0.2"]);
+        assert_eq!(cluster.settings(7, ClusterKey::new(&[1; 32])).unwrap().servers, ["nats://127.0.0.1:4222", "nats://10.0.0.2"]);
         assert!(read("nats = ['nats://a']").is_ok(), "the name of this machine");
         assert_eq!(node_of_host("Node-7.example.com\n").unwrap().as_str(), "node-7");
         assert_eq!(node_of_host(&"x".repeat(24)).unwrap().as_str(), "x".repeat(24));
@@ -216,7 +217,7 @@ mod tests {
         let sqlite = NodeConfig::from_text("[cluster]\nnats = ['nats://a']").unwrap_err().to_string();
         assert!(sqlite.contains("all nodes share"), "{sqlite}");
         let missing = read("nats = ['nats://a']\nnode = 'a'\ntoken_file = '/does/not/exist'").unwrap();
-        assert!(missing.cluster.unwrap().settings(1).is_err());
+        assert!(missing.cluster.unwrap().settings(1, ClusterKey::new(&[1; 32])).is_err());
     }
 
     #[test]

@@ -27,6 +27,7 @@ use super::frame::{FrameError, decode_frame, encode_frame};
 use super::member_record::MemberRecord;
 use super::state::{EndedPeer, MembershipPhase, PendingCall, PollOutput, State, Work};
 use super::statistics::Statistics;
+use crate::cluster_key::ClusterKey;
 
 /// The members as readers see them.
 struct View {
@@ -37,6 +38,7 @@ struct View {
 /// A node in the cluster.
 pub(crate) struct Core {
     node: NodeId,
+    key: ClusterKey,
     inbox: OnceLock<Arc<dyn Inbox>>,
     directory: Directory,
     state: RankedMutex<State, { rank::CLUSTER_LINKS }>,
@@ -54,10 +56,11 @@ pub(crate) struct CoreStatus {
 }
 
 impl Core {
-    pub(crate) fn new(node: NodeId, limits: DirectoryLimits) -> Core {
+    pub(crate) fn new(node: NodeId, key: ClusterKey, limits: DirectoryLimits) -> Core {
         let own = Member { node, epoch: 0, version: Envelope::VERSION };
         let core = Core {
             node,
+            key,
             inbox: OnceLock::new(),
             directory: Directory::new(limits),
             state: RankedMutex::new(State::new(own)),
@@ -205,13 +208,18 @@ impl Core {
 
     /// A message of this node to itself, which shows that messages to it arrive.
     pub(crate) fn echo(&self) -> Vec<u8> {
-        self.with(|state| encode_frame(&state.echo(), [].iter()))
+        let frame = encode_frame(&self.with(|state| state.echo()), [].iter());
+        self.key.seal_frame(self.node.as_str(), frame)
     }
 
     /// Octets arrived on the subject of this node. True if they are [`Core::echo`].
     pub(crate) fn receive(&self, now: Millis, octets: &Bytes) -> bool {
+        let Some(octets) = self.key.open_frame(self.node.as_str(), octets) else {
+            self.with(|state| state.statistics.forged_frames += 1);
+            return false;
+        };
         // Outside of the lock: it copies envelopes.
-        match decode_frame(octets) {
+        match decode_frame(&octets) {
             Ok((header, items)) => {
                 if items.is_empty() && header == self.with(|state| state.echo()) {
                     return true;
@@ -226,10 +234,9 @@ impl Core {
                 tracing::debug!(%error, octets = octets.len(), "a message of the cluster is no frame");
                 self.with(|state| state.statistics.ignored_frames += 1);
                 if let FrameError::Malformed = error
-                    && let Some(from) = claimed_sender(octets).filter(|from| self.is_other_member(*from))
-                    && let Some(inbox) = self.inbox.get()
+                    && let Some(from) = claimed_sender(&octets).filter(|from| self.is_other_member(*from))
                 {
-                    inbox.on_violation(from, PeerViolation::Envelope);
+                    self.with(|state| state.violation(from, PeerViolation::Envelope));
                 }
             }
         }
@@ -241,7 +248,11 @@ impl Core {
     }
 
     pub(crate) fn poll(&self, now: Millis, budget: usize, connected: bool) -> PollOutput {
-        self.with(|state| state.poll(now, &self.directory, budget, connected))
+        let mut output = self.with(|state| state.poll(now, &self.directory, budget, connected));
+        for (node, frame) in &mut output.frames {
+            *frame = self.key.seal_frame(node.as_str(), std::mem::take(frame));
+        }
+        output
     }
 
     /// Calls the inbox, as long as there is something to report.

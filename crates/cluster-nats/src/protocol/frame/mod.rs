@@ -16,6 +16,8 @@
 //! 4 + n   body       length, octets
 //! ```
 //!
+//! 16 octets with the code of all that ([`ClusterKey`](crate::ClusterKey)) follow in the message of NATS.
+//!
 //! | Kind | Item | Body |
 //! | --- | --- | --- |
 //! | 1 | envelope | 8 ticket (0 for presence), the envelope |

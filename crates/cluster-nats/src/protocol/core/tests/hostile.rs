@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use cluster::conformance::{InboxEvent, InboxRecorder, test_claim, test_envelope};
-use cluster::{AddressLocation, Cluster, EnvelopeClass, HandoverResult, NodeId, PeerViolation};
+use cluster::{AddressLocation, Cluster, EnvelopeClass, HandoverResult, Inbox, NodeId, PeerViolation};
 use fastrand::Rng;
 
 use super::network::{Faults, SimulatedNetwork, name};
+use crate::cluster_key::ClusterKey;
 use crate::protocol::directory::DirectoryChange;
 use crate::protocol::frame::{
     FrameHeader, ItemKind, OutgoingItem, ReceiptItem, encode_change, encode_frame, encode_snapshot,
@@ -201,6 +203,48 @@ fn items_and_frames_of_later_versions_do_no_harm() {
     victim.send(FrameHeader { version: 2, first: header.first + 2, ..header }, &items);
     let status = victim.network.node(name("b")).core.status().statistics;
     assert_eq!((status.skipped_items, victim.violations()), (1, vec![]));
+}
+
+#[test]
+fn frames_without_the_key_of_the_deployment_are_ignored() {
+    let victim = victim();
+    let header = victim.header();
+    let leave = encode_frame(&header, [OutgoingItem::new(ItemKind::Leave, Bytes::new())].iter());
+    let before = victim.inbox.events();
+    for octets in [
+        leave.clone(),
+        [&leave[..], &[0; 16]].concat(),
+        ClusterKey::new(&[8; 32]).seal_frame("b", leave.clone()),
+        ClusterKey::new(&[7; 32]).seal_frame("c", leave.clone()),
+    ] {
+        victim.network.inject_octets(name("b"), octets);
+    }
+    assert_eq!(victim.inbox.events(), before);
+    assert_eq!(victim.network.node(name("b")).core.status().statistics.forged_frames, 4);
+    victim.network.inject(name("b"), leave);
+    assert_ne!(victim.inbox.events(), before, "the frame itself was right");
+}
+
+#[test]
+fn a_handler_of_violations_that_panics_does_not_end_the_connection() {
+    struct Panics;
+    impl Inbox for Panics {
+        fn on_envelope(&self, _: NodeId, _: cluster::Envelope) {}
+        fn on_receipts(&self, _: NodeId, _: cluster::Ticket, _: &[cluster::Ticket]) {}
+        fn on_refused(&self, _: NodeId, _: cluster::Envelope) {}
+        fn on_undelivered(&self, _: NodeId, _: cluster::Envelope) {}
+        fn on_membership_change(&self, _: cluster::MembershipChange) {}
+        fn on_violation(&self, _: NodeId, _: PeerViolation) {
+            panic!("a handler of violations");
+        }
+    }
+    let network = SimulatedNetwork::new(&["a", "b"], 1, Faults::default());
+    network.node(name("b")).core.attach(Arc::new(Panics));
+    let header = network.node(name("a")).core.with(|state| state.next_header(name("b"))).unwrap();
+    let mut malformed = encode_frame(&header, [].iter());
+    malformed.push(0);
+    network.inject(name("b"), malformed);
+    assert_eq!(network.node(name("b")).core.members().len(), 2);
 }
 
 #[test]

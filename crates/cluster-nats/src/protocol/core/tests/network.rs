@@ -14,6 +14,7 @@ use cluster::{
 };
 use fastrand::Rng;
 
+use crate::cluster_key::ClusterKey;
 use crate::protocol::core::Core;
 use crate::protocol::directory::DirectoryLimits;
 use crate::protocol::member_record::MemberRecord;
@@ -56,6 +57,10 @@ pub(super) fn name(name: &str) -> NodeId {
     NodeId::new(name).unwrap()
 }
 
+fn cluster_key() -> ClusterKey {
+    ClusterKey::new(&[7; 32])
+}
+
 impl SimulatedNetwork {
     pub(super) fn new(names: &[&str], seed: u64, faults: Faults) -> Arc<SimulatedNetwork> {
         let transit = Transit {
@@ -81,7 +86,7 @@ impl SimulatedNetwork {
 
     /// A node joins, or returns with a new epoch.
     pub(super) fn join(self: &Arc<Self>, node: NodeId) -> Arc<SimulatedNode> {
-        let core = Core::new(node, DirectoryLimits { total: 10_000, per_node: 5_000, ..DirectoryLimits::default() });
+        let core = Core::new(node, cluster_key(), DirectoryLimits { total: 10_000, per_node: 5_000, ..DirectoryLimits::default() });
         let record = {
             let mut transit = self.transit.lock();
             transit.epoch += 1;
@@ -130,8 +135,13 @@ impl SimulatedNetwork {
         self.nodes.lock().iter().find(|known| known.core.node() == node).unwrap().clone()
     }
 
+    /// Sends a frame to a node at once, with the right code.
+    pub(super) fn inject(&self, to: NodeId, frame: Vec<u8>) {
+        self.inject_octets(to, cluster_key().seal_frame(to.as_str(), frame));
+    }
+
     /// Sends octets to a node at once.
-    pub(super) fn inject(&self, to: NodeId, octets: impl Into<Bytes>) {
+    pub(super) fn inject_octets(&self, to: NodeId, octets: Vec<u8>) {
         let node = self.node(to);
         node.core.receive(self.now(), &octets.into());
         node.core.run_calls();
