@@ -99,9 +99,13 @@ mod tests {
         let code = key.record_code("a", "text");
         assert_eq!(code.len(), 2 * TAG);
         assert!(key.is_record_code("a", "text", &code));
-        for (node, text, code) in
-            [("b", "text", &code[..]), ("a", "texT", &code), ("a", "text", &code[2..]), ("a", "text", "é"), ("a", "text", "")]
-        {
+        for (node, text, code) in [
+            ("b", "text", &code[..]),
+            ("a", "texT", &code),
+            ("a", "text", &code[2..]),
+            ("a", "text", "é"),
+            ("a", "text", ""),
+        ] {
             assert!(!key.is_record_code(node, text, code), "{node} {text} {code}");
         }
     }

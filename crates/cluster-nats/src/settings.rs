@@ -104,7 +104,9 @@ pub enum NatsError {
     #[error("JetStream is not available: {0}; enable it in the NATS server (nats-server -js)")]
     JetStream(String),
     /// The node cannot publish to its subject, or receives nothing from it.
-    #[error("messages on the NATS subject {0} do not arrive; let the NATS user of this node publish and subscribe to throng.>")]
+    #[error(
+        "messages on the NATS subject {0} do not arrive; let the NATS user of this node publish and subscribe to throng.>"
+    )]
     Subject(String),
     /// The bucket of the members cannot be used.
     #[error("cannot use the key-value bucket {bucket}: {reason}")]

@@ -55,9 +55,8 @@ fn nodes_go_on_when_any_of_three_servers_is_lost() {
     let servers = NatsServer::start_cluster();
     let deployment = deployment();
     let names = ["a", "b", "c"];
-    let nodes = Nodes(
-        (0..3).map(|number| start(settings_on(&servers, number, names[number], deployment))).collect(),
-    );
+    let nodes =
+        Nodes((0..3).map(|number| start(settings_on(&servers, number, names[number], deployment))).collect());
     nodes.wait_until_connected();
     let inboxes: Vec<_> = nodes.0.iter().map(attach).collect();
     assert!(wait_until(|| copies(&servers[0].url(), deployment) == Some(3)));

@@ -84,13 +84,24 @@ fn without_any_of_the_permissions_the_check_fails() {
         .map(|subject| (without(&PUBLISH, subject), SUBSCRIBE.to_vec()))
         .chain(SUBSCRIBE.map(|subject| (PUBLISH.to_vec(), without(&SUBSCRIBE, subject))))
         .collect();
-    let users: Vec<String> =
-        needed.iter().enumerate().map(|(number, (publish, subscribe))| user(number, publish, subscribe)).collect();
+    let users: Vec<String> = needed
+        .iter()
+        .enumerate()
+        .map(|(number, (publish, subscribe))| user(number, publish, subscribe))
+        .collect();
     let server = server(&users);
     for (number, permissions) in needed.iter().enumerate() {
-        let checked = runtime().block_on(check_connection(&settings_of(number, &server, &format!("n{number}"), number as u64)));
+        let checked = runtime().block_on(check_connection(&settings_of(
+            number,
+            &server,
+            &format!("n{number}"),
+            number as u64,
+        )));
         assert!(
-            matches!(checked, Err(NatsError::Subject(_) | NatsError::Bucket { .. } | NatsError::JetStream(_))),
+            matches!(
+                checked,
+                Err(NatsError::Subject(_) | NatsError::Bucket { .. } | NatsError::JetStream(_))
+            ),
             "{checked:?} with {permissions:?}"
         );
     }
@@ -111,7 +122,9 @@ fn a_node_that_may_not_subscribe_or_publish_is_not_ready_and_no_member() {
     assert!(wait_until(|| nodes.0[0].status().problem().is_none()));
     for node in &nodes.0[1..3] {
         // Longer than everything else takes.
-        assert!(wait_until(|| node.status().problem() == Some("messages of NATS to this node do not arrive")));
+        assert!(
+            wait_until(|| node.status().problem() == Some("messages of NATS to this node do not arrive"))
+        );
     }
     assert!(nodes.0[3].status().problem().is_some());
     // The server says what it does not permit, so another connection would not help.

@@ -42,8 +42,10 @@ impl MemberRecord {
     }
 
     pub(crate) fn encode(&self, key: &ClusterKey) -> String {
-        let text =
-            format!("throng 1 epoch={} envelopes={} frames={}", self.member.epoch, self.envelopes, self.frames);
+        let text = format!(
+            "throng 1 epoch={} envelopes={} frames={}",
+            self.member.epoch, self.envelopes, self.frames
+        );
         with_code(key, self.member.node, &text)
     }
 

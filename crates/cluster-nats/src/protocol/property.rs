@@ -21,7 +21,8 @@ pub fn check_frame(octets: &[u8]) {
     }
     let (Some(own), Some(other)) = (NodeId::new("b"), NodeId::new("a")) else { return };
     let key = ClusterKey::new(&[1; 32]);
-    let core = Core::new(own, key.clone(), DirectoryLimits { total: 1_000, per_node: 1_000, per_address: 16 });
+    let core =
+        Core::new(own, key.clone(), DirectoryLimits { total: 1_000, per_node: 1_000, per_address: 16 });
     core.start(2);
     let now = Millis(1);
     core.see_member(now, &MemberRecord::new(other, 1));

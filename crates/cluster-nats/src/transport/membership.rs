@@ -161,8 +161,8 @@ pub(super) async fn keep_record(shared: Arc<Shared>, client: Client) {
                 if failures.is_logged(shared.announcements.load(Ordering::Acquire) != 0) {
                     tracing::error!(%error, failures = failures.count, "cannot announce this node in the cluster");
                 }
-                let may_reconnect = shared.connected.load(Ordering::Acquire)
-                    && failures.may_reconnect(shared.clock.now());
+                let may_reconnect =
+                    shared.connected.load(Ordering::Acquire) && failures.may_reconnect(shared.clock.now());
                 if may_reconnect && !answers(&shared, &client).await {
                     tracing::warn!("NATS does not answer on an open connection; connecting again");
                     failures.reconnected(shared.clock.now());
@@ -249,7 +249,8 @@ async fn write_record(shared: &Shared, bucket: &Store) -> Result<(), NatsError> 
     let written = timeout(REQUEST, bucket.put(node.as_str(), record.into())).await;
     written.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))?;
     let read = timeout(REQUEST, bucket.get(node.as_str())).await;
-    let read = read.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))?;
+    let read =
+        read.map_err(|_| failed("no answer".to_owned()))?.map_err(|error| failed(error.to_string()))?;
     read.map(drop).ok_or_else(|| failed("a record that was written is not there".to_owned()))
 }
 

@@ -188,7 +188,10 @@ mod tests {
         let config = read("nats = ['nats://127.0.0.1:4222', 'nats://10.0.0.2']\nnode = 'node-1'").unwrap();
         let cluster = config.cluster.unwrap();
         assert_eq!(cluster.node.as_str(), "node-1");
-        assert_eq!(cluster.settings(7, ClusterKey::new(&[1; 32])).unwrap().servers, ["nats://127.0.0.1:4222", "nats://10.0.0.2"]);
+        assert_eq!(
+            cluster.settings(7, ClusterKey::new(&[1; 32])).unwrap().servers,
+            ["nats://127.0.0.1:4222", "nats://10.0.0.2"]
+        );
         assert!(read("nats = ['nats://a']").is_ok(), "the name of this machine");
         assert_eq!(node_of_host("Node-7.example.com\n").unwrap().as_str(), "node-7");
         assert_eq!(node_of_host(&"x".repeat(24)).unwrap().as_str(), "x".repeat(24));

@@ -286,7 +286,9 @@ impl Core {
         let claims = self.directory.remove(slot);
         self.with(|state| state.free_slot(slot));
         if is_reported {
-            envelopes.into_envelopes().for_each(|envelope| self.report(PendingCall::Undelivered(node, envelope)));
+            envelopes
+                .into_envelopes()
+                .for_each(|envelope| self.report(PendingCall::Undelivered(node, envelope)));
             self.report(PendingCall::Changed(MembershipChange::Left { node, claims, orderly }));
         }
     }

@@ -92,21 +92,26 @@ fn more_claims_than_the_maximum_are_refused_and_room_is_given_back() {
 fn one_node_has_few_claims_on_one_hash() {
     let all = directory();
     let mut digest = Digest::default();
-    let mut apply = |slot, number| all.apply(slot, &mut digest, DirectoryChange::Claimed(claim(7, number, 0)));
+    let mut apply =
+        |slot, number| all.apply(slot, &mut digest, DirectoryChange::Claimed(claim(7, number, 0)));
     for number in 1..=16 {
         assert_eq!(apply(PEER, number), Applied::First);
     }
     assert_eq!((apply(PEER, 17), apply(PEER, 16)), (Applied::Refused, Applied::Known));
     assert_eq!(apply(NodeSlot(2), 17), Applied::First, "a limit of each node");
     assert_eq!(all.locate(7, None).len(), 17);
-    assert_eq!(all.apply(PEER, &mut Digest::default(), DirectoryChange::Claimed(claim(8, 1, 0))), Applied::First);
+    assert_eq!(
+        all.apply(PEER, &mut Digest::default(), DirectoryChange::Claimed(claim(8, 1, 0))),
+        Applied::First
+    );
 }
 
 #[test]
 fn a_snapshot_replaces_what_was_known_and_returns_what_was_not() {
     let all = directory();
     let mut digest = Digest::default();
-    let mut replace = |from, is_last, claims| all.replace(PEER, &mut digest, SnapshotPart { from, is_last, claims });
+    let mut replace =
+        |from, is_last, claims| all.replace(PEER, &mut digest, SnapshotPart { from, is_last, claims });
     let replaced = replace(0, true, vec![claim(2, 1, 1), claim(1, 1, 1)]).unwrap();
     assert_eq!((replaced.first, replaced.has_room), (vec![claim(1, 1, 1), claim(2, 1, 1)], true));
     let replaced = replace(0, true, vec![claim(2, 1, 5), claim(3, 1, 1)]).unwrap();

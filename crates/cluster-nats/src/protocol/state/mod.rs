@@ -21,7 +21,9 @@ use cluster::{
 
 use super::directory::{Digest, Directory};
 use super::entry::{MAX_NODES, NodeSlot};
-use super::frame::{FRAME_VERSIONS, FrameHeader, ItemKind, MAX_BODY, OutgoingItem, encode_change, encode_digest};
+use super::frame::{
+    FRAME_VERSIONS, FrameHeader, ItemKind, MAX_BODY, OutgoingItem, encode_change, encode_digest,
+};
 use super::link::Link;
 use super::member_record::MemberRecord;
 use super::receipts::SentEnvelopes;

@@ -253,9 +253,11 @@ fn frames_of_another_link_keep_no_member() {
     let header = victim.header();
     victim.network.cut(name("a"), name("b"));
     for _ in 0..12 {
-        for (from_link, to_link) in
-            [(header.from_link, 0), (header.from_link - 1, header.to_link), (header.from_link, header.to_link - 1)]
-        {
+        for (from_link, to_link) in [
+            (header.from_link, 0),
+            (header.from_link - 1, header.to_link),
+            (header.from_link, header.to_link - 1),
+        ] {
             victim.send(FrameHeader { from_link, to_link, ..header }, &[]);
         }
         victim.network.run(1_000, |_| false);

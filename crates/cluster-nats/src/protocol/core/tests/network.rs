@@ -86,7 +86,11 @@ impl SimulatedNetwork {
 
     /// A node joins, or returns with a new epoch.
     pub(super) fn join(self: &Arc<Self>, node: NodeId) -> Arc<SimulatedNode> {
-        let core = Core::new(node, cluster_key(), DirectoryLimits { total: 10_000, per_node: 5_000, ..DirectoryLimits::default() });
+        let core = Core::new(
+            node,
+            cluster_key(),
+            DirectoryLimits { total: 10_000, per_node: 5_000, ..DirectoryLimits::default() },
+        );
         let record = {
             let mut transit = self.transit.lock();
             transit.epoch += 1;
