@@ -10,9 +10,8 @@
 //!   it. A node that joins gets a snapshot; digests every five seconds find mistakes.
 //! * **Cut off**: a node without NATS keeps bounded queues, and after ten seconds the others are gone for it. It is no member for them
 //!   either. When the connection is back, new links begin with snapshots.
-//!
-//! * **Authentication**: messages and records carry a code made with a key of the deployment, which is in its database. Whoever else may
-//!   publish in NATS can disturb what NATS carries, but cannot speak for a node.
+//! * **Authentication**: messages and records carry a code made with a key of the deployment, which is in its database. Other clients
+//!   that may publish in NATS can disturb what NATS carries, but cannot speak for a node.
 //! * **Versions**: the record of a node states which versions of frames and envelopes it reads. Two nodes use the highest that both read.
 //!   What a version adds is written only to nodes that read it; a reader skips what it does not know ([`protocol`]).
 //!

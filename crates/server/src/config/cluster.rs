@@ -114,7 +114,7 @@ fn node_of_host(host: &str) -> Result<NodeId, String> {
     let first = host.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
     NodeId::new(&first).ok_or_else(|| {
         format!(
-            "the name of this machine, {first:?}, cannot be that of a node (1 to {} characters of a-z, 0-9, - and _); \
+            "the name of this machine, \"{first}\", cannot be that of a node (1 to {} characters of a-z, 0-9, - and _); \
              set [cluster] node to one that no other node has",
             NodeId::MAX
         )
