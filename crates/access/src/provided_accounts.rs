@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use base::Secret;
-use jid::Jid;
+use jid::{Jid, JidRef};
 use store::{AccountSecrets, AddressId, StoreErrorKind};
 use throng_core::account_provider::{
     AccountProvider, PasswordCheck, ProvidedAccount, TokenCheck, external_credentials, external_version,
@@ -145,6 +145,21 @@ pub async fn confirm(record: LoginRecord) -> Result<Option<LoginRecord>, ServerE
         return Ok(None);
     }
     Ok(Some(LoginRecord { disabled: record.disabled || found.disabled, credentials: Vec::new(), ..record }))
+}
+
+/// Whether the provider of an account, if there is one, has not removed or disabled it, or changed its password since these
+/// `credentials` were stored, as far as it can tell: whether a session that exists may go on.
+///
+/// # Errors
+/// If the provider does not answer.
+pub async fn is_unchanged(host: &Host, jid: JidRef<'_>, credentials: &[u8]) -> Result<bool, ServerError> {
+    let Some(provider) = host.account_provider().filter(|provider| provider.capabilities().lookup) else {
+        return Ok(true);
+    };
+    let Some(found) = provider.find(jid).await? else { return Ok(false) };
+    let has_version = provider.capabilities().versions && is_external(credentials);
+    let same = !has_version || stored_version(&found) == external_version(credentials);
+    Ok(same && !found.disabled)
 }
 
 fn is_account_of(host: &Host, jid: &Jid) -> bool {

@@ -356,21 +356,23 @@ async fn an_entry_of_another_name_is_not_the_accounts() {
     assert_eq!(valid("jose", "0rchard").await, Ok(true));
 }
 
+/// Time until a wrong password is refused.
+async fn time_of_refusal(provider: &LdapAccounts, name: &str) -> Duration {
+    let account = Jid::from_parts(Some(name), "example.net", None).unwrap();
+    let begun = tokio::time::Instant::now();
+    let checked = provider.check_password(account.as_ref(), Secret::from("wrong")).await.unwrap();
+    assert_eq!(checked, PasswordCheck::Invalid);
+    begun.elapsed()
+}
+
 #[tokio::test]
 async fn a_missing_account_is_answered_as_late_as_a_wrong_password() {
     let source = DirectorySource::new(0);
     source.add(&romeo(), "0rchard");
     *source.directory.bind_time.lock() = Duration::from_millis(40);
     let provider = LdapAccounts::new(source.settings(0), Arc::new(base::SystemClock::new()));
-    let time = async |name: &str| {
-        let account = Jid::from_parts(Some(name), "example.net", None).unwrap();
-        let begun = tokio::time::Instant::now();
-        let checked = provider.check_password(account.as_ref(), Secret::from("wrong")).await.unwrap();
-        assert_eq!(checked, PasswordCheck::Invalid);
-        begun.elapsed()
-    };
-    let existing = time("romeo").await;
-    let missing = time("nobody").await;
+    let existing = time_of_refusal(&provider, "romeo").await;
+    let missing = time_of_refusal(&provider, "nobody").await;
     assert!(existing >= Duration::from_millis(40), "{existing:?}");
     assert!(missing >= Duration::from_millis(40), "{missing:?}");
     assert_eq!(source.directory.binds.lock().iter().filter(|name| *name != SERVICE).count(), 1);
@@ -381,16 +383,10 @@ async fn the_resolution_of_the_timer_does_not_reveal_which_accounts_exist() {
     let source = DirectorySource::new(0);
     source.add(&romeo(), "0rchard");
     let provider = LdapAccounts::new(source.settings(0), Arc::new(base::SystemClock::new()));
-    let time = async |name: &str| {
-        let account = Jid::from_parts(Some(name), "example.net", None).unwrap();
-        let begun = tokio::time::Instant::now();
-        provider.check_password(account.as_ref(), Secret::from("wrong")).await.unwrap();
-        begun.elapsed()
-    };
     let (mut existing, mut missing) = (Vec::new(), Vec::new());
     for _ in 0..101 {
-        existing.push(time("romeo").await);
-        missing.push(time("nobody").await);
+        existing.push(time_of_refusal(&provider, "romeo").await);
+        missing.push(time_of_refusal(&provider, "nobody").await);
     }
     existing.sort_unstable();
     missing.sort_unstable();

@@ -17,19 +17,26 @@ use throng_commands::account_admin;
 use throng_core::Host;
 use throng_core::account_provider::memory::{ALL_CAPABILITIES, MemoryAccounts};
 use throng_core::account_provider::{
-    AccountProvider, PasswordCheck, ProvidedAccount, ProviderCapabilities, ProviderErrorKind, ProviderFuture,
-    SharedAccountProvider,
+    AccountProvider, MAX_VERSION_BYTES, PasswordCheck, ProvidedAccount, ProviderCapabilities,
+    ProviderErrorKind, ProviderFuture, SharedAccountProvider,
 };
 use tokio::sync::Semaphore;
 
 const DIRECTOR: &str = "director@example.net";
 
-/// All accounts have one password, of which no version is known.
+/// All accounts have one password, of which no version is known by default.
 struct OnePassword {
     password: LeafMutex<String>,
+    version: Option<Vec<u8>>,
     /// Checks of this password wait for a permit.
     held: Option<&'static str>,
     permits: Semaphore,
+}
+
+impl OnePassword {
+    fn account(&self) -> ProvidedAccount {
+        ProvidedAccount { version: self.version.clone(), ..ProvidedAccount::default() }
+    }
 }
 
 impl AccountProvider for OnePassword {
@@ -38,7 +45,18 @@ impl AccountProvider for OnePassword {
     }
 
     fn capabilities(&self) -> ProviderCapabilities {
-        ProviderCapabilities { passwords: true, set_password: true, ..ProviderCapabilities::default() }
+        let known = self.version.is_some();
+        ProviderCapabilities {
+            passwords: true,
+            set_password: true,
+            lookup: known,
+            versions: known,
+            ..ProviderCapabilities::default()
+        }
+    }
+
+    fn find(&self, _account: JidRef<'_>) -> ProviderFuture<'_, Option<ProvidedAccount>> {
+        Box::pin(async { Ok(Some(self.account())) })
     }
 
     fn check_password(&self, _account: JidRef<'_>, password: Secret) -> ProviderFuture<'_, PasswordCheck> {
@@ -47,7 +65,7 @@ impl AccountProvider for OnePassword {
                 drop(self.permits.acquire().await);
             }
             Ok(match password.expose() == self.password.lock().as_bytes() {
-                true => PasswordCheck::Valid(ProvidedAccount::default()),
+                true => PasswordCheck::Valid(self.account()),
                 false => PasswordCheck::Invalid,
             })
         })
@@ -59,10 +77,14 @@ impl AccountProvider for OnePassword {
     }
 }
 
+fn one_password(version: Option<Vec<u8>>, held: Option<&'static str>) -> Arc<OnePassword> {
+    let (password, permits) = (LeafMutex::new("0rchard".to_owned()), Semaphore::new(0));
+    Arc::new(OnePassword { password, version, held, permits })
+}
+
 /// An API whose provider has one password.
 async fn fixture(held: Option<&'static str>) -> (ApiFixture, Arc<OnePassword>) {
-    let (password, permits) = (LeafMutex::new("0rchard".to_owned()), Semaphore::new(0));
-    let provider = Arc::new(OnePassword { password, held, permits });
+    let provider = one_password(None, held);
     (with_provider(provider.clone()).await, provider)
 }
 
@@ -99,6 +121,18 @@ async fn a_session_ends_with_a_password_of_which_no_version_is_known() {
     account_admin::change_password(&fixture.engine.node, director.as_ref(), "m0nument".into()).await.unwrap();
     fixture.engine.clock.advance(15_000);
     assert_eq!(about().send_to(&fixture).await.status, 401);
+}
+
+#[tokio::test]
+async fn a_session_goes_on_if_versions_are_empty_or_longer_than_what_is_stored() {
+    for version in [Vec::new(), vec![1; MAX_VERSION_BYTES + 1]] {
+        let length = version.len();
+        let fixture = with_provider(one_password(Some(version), None)).await;
+        let user = signed_in_user(&fixture.try_sign_in(DIRECTOR, "0rchard").await);
+        fixture.engine.clock.advance(15_000);
+        let about = api_request("GET /api/v1/session").signed_in_as(&user).send_to(&fixture).await;
+        assert_eq!(about.status, 200, "version of {length} bytes");
+    }
 }
 
 #[tokio::test]

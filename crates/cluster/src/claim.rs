@@ -47,13 +47,24 @@ impl Claim {
     fn key(&self) -> ClaimKey {
         (self.address, self.number)
     }
+
+    /// This claim after another one on the same address and node: the oldest time counts, and one session that takes messages
+    /// is enough.
+    #[must_use]
+    pub fn merge(self, other: &Claim) -> Claim {
+        Claim {
+            since: self.since.min(other.since),
+            takes_messages: self.takes_messages || other.takes_messages,
+            ..self
+        }
+    }
 }
 
 type ClaimKey = (u64, Option<AddressNumber>);
 
-/// A change of the claims of a node.
+/// A change of the claims of a node. Applying it twice has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClaimChange {
+pub enum ClaimChange {
     /// The address has sessions there, or they now take messages or no longer do.
     Claimed(Claim),
     /// The address has no sessions there.
@@ -74,11 +85,7 @@ impl OwnClaims {
             Entry::Occupied(mut known) => {
                 let (known, count) = known.get_mut();
                 *count = count.saturating_add(1);
-                let merged = Claim {
-                    since: known.since.min(claim.since),
-                    takes_messages: known.takes_messages || claim.takes_messages,
-                    ..claim
-                };
+                let merged = claim.merge(known);
                 if merged == *known {
                     return None;
                 }
@@ -129,6 +136,11 @@ impl OwnClaims {
     }
 }
 
+/// Claims of all other nodes together that one node keeps: accounts with sessions in the whole deployment.
+pub const MAX_PEER_CLAIMS: usize = 1 << 24;
+/// Claims of one other node that a node keeps: more than the largest machine has sessions.
+pub const MAX_CLAIMS_PER_NODE: usize = 1 << 22;
+
 /// Number of claims of all other nodes together that one node keeps, because other nodes fill them.
 pub(crate) struct ClaimBudget {
     left: AtomicUsize,
@@ -136,11 +148,6 @@ pub(crate) struct ClaimBudget {
 }
 
 impl ClaimBudget {
-    /// Accounts with sessions in the whole deployment: some 0.8 GB.
-    pub(crate) const MAX: usize = 1 << 24;
-    /// Accounts with sessions on one node: more than the largest machine has sessions.
-    pub(crate) const MAX_PER_NODE: usize = 1 << 22;
-
     pub(crate) fn new(max: usize, per_node: usize) -> Arc<ClaimBudget> {
         Arc::new(ClaimBudget { left: AtomicUsize::new(max), per_node })
     }

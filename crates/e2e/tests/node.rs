@@ -187,6 +187,50 @@ fn sigterm_ends_two_hundred_streams_and_exits_with_0() {
 }
 
 #[test]
+fn a_drain_redirects_clients_at_a_rate_and_takes_no_new_ones() {
+    const RATE: usize = 10;
+    const CLIENTS: usize = 3 * RATE;
+    let mut node = ScenarioNode::new("redirect", "");
+    node.account(&["bulk", "--prefix", "u", "--count", &CLIENTS.to_string(), "--password", PASSWORD], "");
+    node.start();
+    let lines = |form: &str| (0..CLIENTS).map(|n| form.replace('#', &n.to_string())).collect::<String>();
+    let text = lines("client c# is u#/x\n")
+        + &lines("c# connects\n")
+        + &lines("c# is disconnected by see-other-host\n");
+    let (scenario, target) = (parse_scenario(&text), node.target());
+    let clients = std::thread::spawn(move || run_scenario(&scenario, &target));
+    let all = poll(TIMEOUT, || (node.status_value("throng_sessions ") == Some(CLIENTS as u64)).then_some(()));
+    assert!(all.is_some() || clients.is_finished(), "{}", node.log());
+    let mut unauthenticated = TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).expect("a connection");
+    unauthenticated.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    write!(unauthenticated, "<stream:stream to='{DOMAIN}' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>")
+        .expect("a stream header");
+
+    let begun = std::time::Instant::now();
+    let rate = RATE.to_string();
+    let mut command = node.program(&["drain", "--config", "throng.toml", "--rate", &rate]);
+    command.args(["--see-other-host", "other.test:5299"]);
+    let mut command = KillOnDrop(command.stdout(Stdio::piped()).spawn().expect("throng drain starts"));
+    let refused =
+        poll(TIMEOUT, || TcpStream::connect((Ipv4Addr::LOCALHOST, node.port)).is_err().then_some(()));
+    assert!(refused.is_some(), "new connections are refused");
+    // As long as the node has clients, it says that it is not ready.
+    let answer = node.get("/readyz").expect("pages are served meanwhile");
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    clients.join().expect("the clients").expect("see-other-host for each");
+    let least = std::time::Duration::from_millis(2_500);
+    assert!(begun.elapsed() >= least, "{CLIENTS} clients and one stream more at {RATE} a second");
+    let mut said = String::new();
+    unauthenticated.read_to_string(&mut said).expect("the end of the stream");
+    assert!(said.contains("<system-shutdown") && !said.contains("see-other-host"), "{said}");
+    assert!(node.wait_for_exit().success(), "{}", node.log());
+    assert!(command.0.wait().expect("throng drain ends").success());
+    let mut said = String::new();
+    command.0.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert!(said.ends_with("the node has stopped\n"), "{said}");
+}
+
+#[test]
 fn the_first_start_without_a_file_prints_a_password_once() {
     let node = ScenarioNode::new("first", "");
     let listen = format!("[{{kind='c2s', address='127.0.0.1:{}'}}]", node.port);

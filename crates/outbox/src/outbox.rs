@@ -474,11 +474,12 @@ impl Outbox {
         }
     }
 
-    /// Requests that the connection's task closes the stream with this error. The first request counts.
-    pub fn close(&self, reason: StreamError) {
+    /// Requests that the connection's task closes the stream with this error. The first request counts: false if there was
+    /// one, or the stream is closed.
+    pub fn close(&self, reason: StreamError) -> bool {
         let mut inner = self.inner.lock();
         if inner.close_reason.is_some() || inner.is_closed() {
-            return;
+            return false;
         }
         inner.close_reason = Some(Box::new(reason));
         // No task owns the outbox, so a task that waits for the takeover must handle the close.
@@ -492,6 +493,7 @@ impl Outbox {
         for waker in [claimant, tracker].into_iter().flatten() {
             waker.wake();
         }
+        true
     }
 
     /// The requested stream error, for the connection's task.

@@ -176,6 +176,21 @@ impl OutboxRegistry {
         }
     }
 
+    /// Requests that some more connections close their streams, at most `limit`. Returns how many: fewer if all others have
+    /// been requested.
+    pub fn close_some(&self, limit: usize, reason: &StreamError) -> usize {
+        let mut closed = 0;
+        for shard in &self.shards {
+            for outbox in shard.lock().values() {
+                if closed == limit {
+                    return closed;
+                }
+                closed += usize::from(outbox.close(reason.clone()));
+            }
+        }
+        closed
+    }
+
     #[allow(clippy::cast_possible_truncation, reason = "the low bits choose as well")]
     fn shard(&self, id: u64) -> &OutboxShard {
         &self.shards[id as usize % SHARDS]

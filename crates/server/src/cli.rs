@@ -39,6 +39,9 @@ pub(crate) enum CliCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Empty a running node and stop it: it takes no new connections and ends those that exist at a rate, so that its clients
+    /// move to other nodes. Waits until the node has stopped.
+    Drain(DrainArgs),
     /// Manage accounts, through the admin socket of a running node or directly in the database of a stopped one.
     Account {
         #[command(subcommand)]
@@ -239,6 +242,18 @@ pub(crate) enum TokenCommand {
         /// Name of the token.
         name: String,
     },
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DrainArgs {
+    #[command(flatten)]
+    pub(crate) file: ConfigArg,
+    /// Connections to end in a second.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rate: u32,
+    /// Redirect the clients to this host, with an optional port; without it they look for a node as usual.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) see_other_host: Option<String>,
 }
 
 #[derive(clap::Args)]

@@ -18,6 +18,7 @@ mod compliance;
 mod config;
 mod config_warnings;
 mod disk;
+mod drain;
 mod files;
 mod foreign_table;
 mod logs;
@@ -31,6 +32,7 @@ mod reload;
 mod runtime;
 mod serve;
 mod service_listeners;
+mod service_manager;
 mod status;
 mod store_metrics;
 mod tokens;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         cli::CliCommand::Top { config, once } => top::command(config.as_deref(), once),
         cli::CliCommand::Account { command } => accounts::command(command),
         cli::CliCommand::Token { command } => tokens::command(command),
+        cli::CliCommand::Drain(args) => drain::command(args),
         cli::CliCommand::AdHoc(line) => commands::command(line),
         cli::CliCommand::Import(args) => account_transfer::import(args),
         cli::CliCommand::Export(args) => account_transfer::export(args),

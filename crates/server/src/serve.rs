@@ -1,7 +1,8 @@
 //! `throng serve`: the life of a node from startup to exit.
 //!
-//! SIGHUP reloads (see `reload`). SIGTERM and SIGINT drain: listeners close, streams end with `system-shutdown`,
-//! pending writes are flushed to the disk, and the process exits with 0 within [`DRAIN_TIMEOUT`].
+//! SIGHUP reloads (see `reload`). SIGTERM and SIGINT stop: listeners close, streams end with `system-shutdown`,
+//! pending writes are flushed to the disk, and the process exits with 0 within [`STOP_TIMEOUT`]. The command `drain` ends the
+//! streams at a rate before that. The service manager is told when the node is ready and when it stops.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +14,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use net::{ConnectionLimiter, ConnectionPermit, Listener, ListenerKind, Stream};
 use stanza::{StreamCondition, StreamError};
 use streams::C2sConnection;
-use throng_commands::shutdown::{check_shutdown, wait_for_shutdown};
+use throng_commands::shutdown::{Drain, ShutdownKind, check_shutdown, wait_for_shutdown};
 use throng_core::Node;
 use throng_core::public_url::SharedPublicUrl;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 
 use crate::admin::{self, AdminHandler};
 use crate::api_process::ApiProcess;
@@ -26,11 +28,12 @@ use crate::config::NodeConfig;
 use crate::reload::{self, ListenerState, RunningNode};
 use crate::runtime::{self, TokioSpawner};
 use crate::service_listeners::{self, ServiceListeners};
+use crate::service_manager::ServiceManager;
 use crate::web::{self, HttpFrontend, HttpListenerHandler};
 use crate::{config_warnings, logs, output, overview_history, status};
 
 /// Maximum time for streams to end; the whole exit takes less than 10 s.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(7);
+const STOP_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// Maximum time to hand over what is for other nodes.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,15 +47,9 @@ pub(crate) fn serve(path: Option<&Path>) -> Result<()> {
     // Remaining tasks have had their time.
     runtime.shutdown_timeout(Duration::from_millis(500));
     match result? {
-        ExitAction::Stop => Ok(()),
-        ExitAction::Restart => restart_process(),
+        ShutdownKind::Stop | ShutdownKind::Drain(_) => Ok(()),
+        ShutdownKind::Restart => restart_process(),
     }
-}
-
-/// Action after the node has stopped.
-enum ExitAction {
-    Stop,
-    Restart,
 }
 
 /// Replaces the process by the same command.
@@ -64,7 +61,7 @@ fn restart_process() -> Result<()> {
     Err(error).context("cannot restart the program")
 }
 
-async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) -> Result<ExitAction> {
+async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) -> Result<ShutdownKind> {
     let tasks = TokioSpawner::new(tokio::runtime::Handle::current());
     let mut terminate = signal(SignalKind::terminate()).context("cannot install the signal handlers")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot install the signal handlers")?;
@@ -133,9 +130,10 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     overview_history::read(&saved, &api);
     web.set_listeners(running.http_listeners.clone(), api::router(api.clone()));
     let tokens = api.tokens.clone();
-    let mut accepting: Vec<_> = bound_services
+    let mut accepting: Vec<(bool, JoinHandle<()>)> = bound_services
         .into_iter()
         .filter_map(|listener| running.services.accept(listener, &tasks.handle))
+        .map(|task| (false, task))
         .collect();
     for listener in listeners {
         let local = listener.config().local_address;
@@ -143,7 +141,8 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         if let Some(listener_state) =
             all.into_iter().find(|listener_state| listener_state.listener_config.get().local_address == local)
         {
-            accepting.push(tasks.handle.spawn(accept_loop(listener, listener_state.clone(), web.clone())));
+            let task = tasks.handle.spawn(accept_loop(listener, listener_state.clone(), web.clone()));
+            accepting.push((listener_state.listen.is_http(), task));
         }
     }
     let admin = Arc::new(AdminHandler {
@@ -167,14 +166,18 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tasks.handle.spawn(back_up_overdue_messages(node.clone())),
     ];
     periodic_tasks.push(running.services.sweep(&tasks.handle));
+    let manager = Arc::new(ServiceManager::from_environment());
+    let watched = manager.clone();
+    periodic_tasks.push(tasks.handle.spawn(async move { watched.keep_watchdog_quiet().await }));
     running.ready.store(true, Ordering::Relaxed);
+    manager.ready();
     banner.iter().for_each(|line| output::line(line));
 
     let end = loop {
         tokio::select! {
-            _ = terminate.recv() => break ExitAction::Stop,
-            _ = interrupt.recv() => break ExitAction::Stop,
-            shutdown = wait_for_shutdown(&node) => break if shutdown.restart { ExitAction::Restart } else { ExitAction::Stop },
+            _ = terminate.recv() => break ShutdownKind::Stop,
+            _ = interrupt.recv() => break ShutdownKind::Stop,
+            shutdown = wait_for_shutdown(&node) => break shutdown.kind,
             _ = hangup.recv() => {
                 tracing::info!("received SIGHUP: reloading the configuration");
                 // Concurrently with this loop: a stop must not wait for a reload.
@@ -190,21 +193,38 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     };
     tracing::info!(sessions = node.routing_table.sessions(), "stopping");
     running.ready.store(false, Ordering::Relaxed);
-    for task in &accepting {
-        task.abort();
+    // Pages, the API and metrics stay available while the node drains.
+    if let ShutdownKind::Drain(drain) = &end {
+        abort(accepting.extract_if(.., |(is_http, _)| !*is_http));
+        web.refuse_streams();
+        tokio::select! {
+            () = end_streams_gradually(&node, drain) => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
     }
-    drain(&running.assembled, &web).await;
+    abort(accepting.drain(..));
+    // The process that follows at a restart has the same id and says that it is ready.
+    if !matches!(end, ShutdownKind::Restart) {
+        manager.stopping();
+    }
+    end_streams(&running.assembled, &web).await;
     // After the sessions have ended, so that the others have learned of it.
     if tokio::time::timeout(LEAVE_TIMEOUT, node.cluster.leave()).await.is_err() {
         tracing::warn!("the cluster was not left in time; the other nodes notice it after ten seconds");
     }
     admin_task.abort();
-    periodic_tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    periodic_tasks.iter().for_each(JoinHandle::abort);
     overview_history::write(&saved, &api).await;
     let _ = std::fs::remove_file(&socket);
     running.assembled.databases.close().await;
     tracing::info!("stopped");
     Ok(end)
+}
+
+/// Ends accepting on listeners.
+fn abort(accepting: impl Iterator<Item = (bool, JoinHandle<()>)>) {
+    accepting.for_each(|(_, task)| task.abort());
 }
 
 async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web: Arc<HttpFrontend>) {
@@ -347,11 +367,36 @@ async fn reload_changed_certificates(running: &Arc<RunningNode>) {
     }
 }
 
+/// Requests the end of all streams at the rate of a drain. Clients that resume or log in again reach another node, because this one
+/// has no listeners and is not ready.
+async fn end_streams_gradually(node: &Node, drain: &Drain) {
+    /// Steps in a second.
+    const STEPS: u32 = 10;
+    let reason = match &drain.other_host {
+        Some(host) => StreamError::see_other_host(host.as_str()),
+        None => StreamError::new(StreamCondition::SystemShutdown),
+    }
+    .text("the node is being drained");
+    let mut tick = tokio::time::interval(Duration::from_secs(1) / STEPS);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut due = 0;
+    loop {
+        tick.tick().await;
+        due += drain.streams_per_second;
+        let now = due / STEPS;
+        due %= STEPS;
+        // A connection may have arrived in between, so only an empty step is the end.
+        if now > 0 && node.outboxes.close_some(now as usize, &reason) == 0 {
+            return;
+        }
+    }
+}
+
 /// Ends all streams, and waits until they are closed and what they caused is complete, or the time is up. A session that
 /// ends leaves tasks that store its undelivered messages.
-async fn drain(assembled: &AssembledNode, web: &HttpFrontend) {
+async fn end_streams(assembled: &AssembledNode, web: &HttpFrontend) {
     let bye = StreamError::new(StreamCondition::SystemShutdown).text("shutting down");
-    let end = tokio::time::sleep(DRAIN_TIMEOUT);
+    let end = tokio::time::sleep(STOP_TIMEOUT);
     tokio::pin!(end);
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let mut passed = 0_u32;

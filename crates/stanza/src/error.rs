@@ -140,12 +140,20 @@ pub struct StreamError {
     /// Application-specific condition (RFC 6120, section 4.9.4): one element with its namespace declared, ready to
     /// send.
     pub application_condition: Option<Box<str>>,
+    /// Host or address, with an optional port, to which the client should connect: the content of
+    /// [`StreamCondition::SeeOtherHost`] (RFC 6120, section 4.9.3.19).
+    pub other_host: Option<Box<str>>,
 }
 
 impl StreamError {
     /// The condition without text.
     pub const fn new(condition: StreamCondition) -> Self {
-        Self { condition, text: None, application_condition: None }
+        Self { condition, text: None, application_condition: None, other_host: None }
+    }
+
+    /// Redirects the client to another host (RFC 6120, section 4.9.3.19).
+    pub fn see_other_host(host: impl Into<Box<str>>) -> Self {
+        Self { other_host: Some(host.into()), ..Self::new(StreamCondition::SeeOtherHost) }
     }
 
     /// Sets the application-specific condition.
@@ -168,6 +176,9 @@ impl StreamError {
         writer.start("stream:error");
         writer.start(self.condition.as_str());
         writer.ns(Ns::StreamsErrors);
+        if let Some(host) = &self.other_host {
+            writer.text(host);
+        }
         writer.end();
         if let Some(text) = &self.text {
             writer.start("text");

@@ -1,9 +1,11 @@
 //! Real database servers for tests, and NATS: started in a directory and on a port of their own, ended with the test.
 //!
 //! `setup.sh` installs them, as `make test` does: Debian's packages `postgresql`, `mariadb-server-core` and
-//! `mariadb-client-core`, and MySQL, which Debian does not have, from a package of Maven Central; NATS is built from its Go module. They refuse to run as root,
-//! so a test that runs as root starts them as `nobody`. They do not call `fsync`, unless [`ServerSetup::durable`] says so: a
-//! killed process loses nothing that it has written, only a machine would.
+//! `mariadb-client-core`, and MySQL, which Debian does not have, from a package of Maven Central; NATS is built from its Go
+//! module. They refuse to run as root, so a test that runs as root starts them as `nobody`. They do not call `fsync`, unless
+//! [`ServerSetup::durable`] says so: a killed process loses nothing that it has written, only a machine would.
+//!
+//! `THRONG_TEST_POSTGRES`, if it is set, is the directory of the programs of another version of PostgreSQL.
 //!
 //! [`Proxy`] stands between a client and a server: it counts round trips, delays answers and cuts connections.
 //!
@@ -92,7 +94,7 @@ impl ServerKind {
 
     fn program(self, name: &str) -> PathBuf {
         let mut directories: Vec<PathBuf> = match self {
-            ServerKind::Postgres => newest_postgres_directory().into_iter().collect(),
+            ServerKind::Postgres => postgres_directory().into_iter().collect(),
             ServerKind::MariaDb => Vec::new(),
             ServerKind::MySql => vec![Path::new(MYSQL_DIRECTORY).join("bin")],
         };
@@ -109,8 +111,11 @@ impl ServerKind {
     }
 }
 
-/// Debian keeps the programs of each major version in a directory that is not in the path.
-fn newest_postgres_directory() -> Option<PathBuf> {
+/// The directory of the newest version: Debian keeps the programs of each in one that is not in the path.
+fn postgres_directory() -> Option<PathBuf> {
+    if let Some(chosen) = std::env::var_os("THRONG_TEST_POSTGRES") {
+        return Some(PathBuf::from(chosen));
+    }
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let version = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
     let newest = versions.flatten().filter_map(version).max()?;

@@ -1,6 +1,6 @@
 //! Both schemas of ejabberd in SQLite, with the tables of its `sql/lite.sql` and `sql/lite.new.sql` that are read.
 //!
-//! Those of PostgreSQL and MariaDB are in `e2e/tests/moving.rs`, where ejabberd itself writes them.
+//! Those of PostgreSQL and MariaDB are in `e2e/tests/moving`, where ejabberd itself writes them.
 #![allow(clippy::unwrap_used, reason = "clippy sees helpers outside of #[test] as ordinary code")]
 
 use std::path::{Path, PathBuf};

@@ -25,7 +25,6 @@ use jid::Jid;
 use store::AccountSecrets;
 use throng_commands::audit::record_audit_entry;
 use throng_core::Host;
-use throng_core::account_provider::{external_version, is_external};
 use throng_core::server_error::ServerError;
 
 use super::sessions::{ConsoleSession, SecretHash, hash_secret};
@@ -232,22 +231,14 @@ pub(crate) async fn is_still_valid(api: &Arc<Api>, session: &ConsoleSession) -> 
     Ok(same)
 }
 
-/// Whether the provider of an account, if there is one, has not removed or disabled it, or changed its password, as far as it can
-/// tell. While it does not answer, sessions go on: the server must be administered then, too.
+/// Whether nothing has changed at the provider of an account, if there is one. While it does not answer, sessions go on: the
+/// server must be administered then, too.
 async fn is_confirmed(api: &Api, jid: &Jid, credentials: &[u8]) -> bool {
     let Some((host, jid)) = provided_account(api, jid) else { return true };
-    let Some(provider) = host.account_provider().filter(|provider| provider.capabilities().lookup) else {
-        return true;
-    };
-    match provider.find(jid.as_ref()).await {
-        Ok(None) => false,
-        Ok(Some(account)) => {
-            let has_version = provider.capabilities().versions && is_external(credentials);
-            let same = !has_version || account.version.as_deref() == external_version(credentials);
-            same && !account.disabled
-        }
+    match provided_accounts::is_unchanged(&host, jid.as_ref(), credentials).await {
+        Ok(unchanged) => unchanged,
         Err(error) => {
-            tracing::warn!(%error, "could not look up an administrator with a session");
+            tracing::warn!(cause = %error.cause, "could not look up an administrator with a session");
             true
         }
     }

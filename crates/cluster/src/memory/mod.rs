@@ -21,11 +21,11 @@ use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
 use fastrand::Rng;
 
-use self::network::{Cut, Frame, FrameBody, InboxCall, MemberState, Network, pair};
-use crate::claim::{ClaimBudget, ClaimChange, OwnClaims};
+use self::network::{Cut, Frame, FrameBody, MemberState, Network, pair};
+use crate::claim::{ClaimBudget, ClaimChange, MAX_CLAIMS_PER_NODE, MAX_PEER_CLAIMS, OwnClaims};
 use crate::{
     AddressLocation, AddressNumber, BroadcastResult, Claim, Cluster, Envelope, EnvelopeError, HandoverResult,
-    Inbox, Member, MembershipChange, NodeClaim, NodeId, RefusalReason, RefusedEnvelope, Ticket,
+    Inbox, InboxCall, Member, MembershipChange, NodeClaim, NodeId, RefusalReason, RefusedEnvelope, Ticket,
 };
 
 /// Ticks after which nodes that cannot reach each other consider each other dead.
@@ -63,7 +63,7 @@ impl Bus {
         net.epoch += 1;
         let member = Member { node, epoch: net.epoch, version: Envelope::VERSION };
         let others: Vec<NodeId> = net.nodes.keys().copied().collect();
-        let budget = ClaimBudget::new(ClaimBudget::MAX, ClaimBudget::MAX_PER_NODE);
+        let budget = ClaimBudget::new(MAX_PEER_CLAIMS, MAX_CLAIMS_PER_NODE);
         net.nodes.insert(node, MemberState { member, inbox: None, claims: OwnClaims::default(), budget });
         net.cuts.retain(|pair, cut| !(cut.crash && (pair.0 == node || pair.1 == node)));
         others.into_iter().for_each(|other| net.connect(node, other));
@@ -103,18 +103,7 @@ impl Bus {
             (std::mem::take(&mut net.calls), net.is_busy())
         };
         let called = !calls.is_empty();
-        for (inbox, call) in calls {
-            match call {
-                InboxCall::Envelope(from, envelope) => inbox.on_envelope(from, envelope),
-                InboxCall::Receipts(from, up_to, later) => inbox.on_receipts(from, up_to, &later),
-                InboxCall::Refused(from, envelope) => inbox.on_refused(from, envelope),
-                InboxCall::Undelivered(to, envelope) => inbox.on_undelivered(to, envelope),
-                InboxCall::Claimed(from, claim) => inbox.on_claim(from, claim),
-                InboxCall::ClaimedByJoined(from, claims) => inbox.on_claims_of_joined(from, claims),
-                InboxCall::Changed(change) => inbox.on_membership_change(change),
-                InboxCall::Violation(from, violation) => inbox.on_violation(from, violation),
-            }
-        }
+        calls.into_iter().for_each(|(inbox, call)| call.run(&*inbox));
         called || busy
     }
 

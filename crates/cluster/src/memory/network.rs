@@ -8,7 +8,8 @@ use fastrand::Rng;
 use super::{FAILURE_DETECTION_TICKS, NetworkFaults, RESEND_TICKS};
 use crate::claim::{ClaimBudget, ClaimChange, OwnClaims, PeerClaims};
 use crate::{
-    Claim, Envelope, HandoverResult, Inbox, Member, MembershipChange, NodeId, PeerViolation, Ticket,
+    Claim, Envelope, HandoverResult, Inbox, InboxCall, Member, MembershipChange, NodeId, PeerViolation,
+    Ticket,
 };
 
 /// Content of a frame between two nodes.
@@ -38,17 +39,6 @@ pub(super) enum Frame {
     Unreliable(u64, FrameBody),
     /// Everything below this number has arrived.
     Ack(u64),
-}
-
-pub(super) enum InboxCall {
-    Envelope(NodeId, Envelope),
-    Receipts(NodeId, Ticket, Vec<Ticket>),
-    Refused(NodeId, Envelope),
-    Undelivered(NodeId, Envelope),
-    Claimed(NodeId, Claim),
-    ClaimedByJoined(NodeId, Vec<Claim>),
-    Changed(MembershipChange),
-    Violation(NodeId, PeerViolation),
 }
 
 pub(super) struct MemberState {

@@ -78,6 +78,7 @@ static COMMANDS: &[&dyn FeatureDeclaration] = &[
     &policy::CHANGE,
     &service::RESTART,
     &service::SHUTDOWN,
+    &service::DRAIN,
 ];
 
 /// `FORM_TYPE` of every form (XEP-0133, section 7.2).

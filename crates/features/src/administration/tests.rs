@@ -3,7 +3,7 @@
 use jid::Jid;
 use store::LastActivity;
 use testkit::{NodeClient, TestNode};
-use throng_commands::shutdown::{check_shutdown, shutdown_planned, wait_for_shutdown};
+use throng_commands::shutdown::{Drain, ShutdownKind, check_shutdown, shutdown_planned, wait_for_shutdown};
 use throng_core::session::{StreamManagementTerms, flags};
 
 use super::*;
@@ -456,7 +456,7 @@ fn sections_4_30_and_4_31_restart_and_shutdown_are_requested() {
         submit(&restart)
     ));
     assert!(got.iter().any(|s| s.contains("in 2 minutes!")), "{got:?}");
-    assert!(shutdown_planned(&engine.node).unwrap().restart);
+    assert_eq!(shutdown_planned(&engine.node).unwrap().kind, ShutdownKind::Restart);
     done(&bard, "shutdown", &[("delay", "60")]);
     engine.advance(59);
     let mut waiting = Box::pin(wait_for_shutdown(&engine.node));
@@ -465,8 +465,33 @@ fn sections_4_30_and_4_31_restart_and_shutdown_are_requested() {
     assert!(waiting.as_mut().poll(&mut cx).is_pending());
     engine.advance(1);
     check_shutdown(&engine.node);
-    assert!(!engine.block_on(waiting).restart, "the later command counts");
+    assert_eq!(engine.block_on(waiting).kind, ShutdownKind::Stop, "the later command counts");
     refused(&bard, "shutdown", &[("delay", "0")], VALUE);
+}
+
+#[test]
+fn a_drain_begins_at_once_and_redirects_to_a_valid_host_only() {
+    let (engine, bard) = engine();
+    //= https://www.rfc-editor.org/rfc/rfc6120#section-4.9.3.19
+    let wrong = [
+        "a b",
+        "romeo@example.net",
+        "example.net/x",
+        "example.net:0",
+        "example.net:99999",
+        ":5222",
+        "::1",
+        "[::g]",
+    ];
+    for host in wrong {
+        refused(&bard, "!drain", &[("x-other-host", host)], VALUE);
+    }
+    for host in ["", "xmpp2.example.net:5222", "192.0.2.7", "[::1]", "[2001:db8::1]:5299"] {
+        done(&bard, "!drain", &[("x-rate", "250"), ("x-other-host", host)]);
+        let other_host = Some(host.to_owned()).filter(|host| !host.is_empty());
+        let drain = Drain { streams_per_second: 250, other_host };
+        assert_eq!(engine.block_on(wait_for_shutdown(&engine.node)).kind, ShutdownKind::Drain(drain));
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) mod public_url;
 mod write_stall;
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(crate) struct HttpFrontend {
     router: OnceLock<Router>,
     runtime: Handle,
     stop: watch::Sender<bool>,
+    /// The node drains: requests are answered, and no stream begins.
+    refuses_streams: AtomicBool,
     /// Connections served by hyper.
     hyper_connections: AtomicUsize,
 }
@@ -76,6 +78,7 @@ impl HttpFrontend {
                 router: OnceLock::new(),
                 runtime,
                 stop: watch::Sender::new(false),
+                refuses_streams: AtomicBool::new(false),
                 hyper_connections: AtomicUsize::new(0),
             }
         })
@@ -99,6 +102,11 @@ impl HttpFrontend {
     pub(crate) fn sweep(&self) {
         self.http.sweep();
         self.bosh.sweep();
+    }
+
+    /// From now on, no stream begins. Pages, the API and metrics are still served.
+    pub(crate) fn refuse_streams(&self) {
+        self.refuses_streams.store(true, Ordering::Relaxed);
     }
 
     /// Begins the shutdown: connections end as soon as pending requests are answered.
@@ -165,7 +173,8 @@ impl HttpFrontend {
     }
 
     fn admit(&self, peer: IpAddr) -> Option<ConnectionPermit> {
-        if self.http.is_draining() || !self.xmpp_limiter.has_capacity() {
+        let refused = self.refuses_streams.load(Ordering::Relaxed) || self.http.is_draining();
+        if refused || !self.xmpp_limiter.has_capacity() {
             return None;
         }
         self.xmpp_limiter.try_acquire(peer).ok()

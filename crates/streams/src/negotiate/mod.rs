@@ -199,11 +199,19 @@ pub(crate) enum NegotiationOutcome {
 
 pub(crate) type NegotiationResult = Result<NegotiationOutcome, StreamError>;
 
+/// RFC 6120, section 4.9.3.19: no redirection before the stream is protected and the client has authenticated.
+fn without_redirection(reason: StreamError) -> StreamError {
+    match reason.condition {
+        StreamCondition::SeeOtherHost => StreamError::new(StreamCondition::SystemShutdown),
+        _ => reason,
+    }
+}
+
 impl C2sConnection {
     pub(crate) fn negotiate(&mut self, cx: &mut Context<'_>, scratch: &mut Scratch) -> PhaseOutcome {
         let ConnectionPhase::Negotiating(state) = &mut self.phase else { return PhaseOutcome::Again };
         if self.outbox.register_waker(cx) {
-            return PhaseOutcome::EndStream(self.outbox.close_reason());
+            return PhaseOutcome::EndStream(self.outbox.close_reason().map(without_redirection));
         }
         if self.outbox.deadline_elapsed() && self.context.node.seconds() >= state.deadline {
             // A TLS handshake may still be incomplete; the transport decides whether the error can be sent.

@@ -109,6 +109,41 @@ impl ImportRun<'_> {
         domain.is_some() && !self.found.contains(owner)
     }
 
+    /// Creates the accounts of these owners of data that a provider has and that the first pass has overlooked. False if
+    /// there are none.
+    pub(super) async fn create_overlooked(&mut self, owners: Vec<&Jid>) -> Result<bool, ImportError> {
+        if self.options.dry_run {
+            return Ok(false);
+        }
+        let external =
+            |owner: &Jid| self.domain(owner).and_then(|domain| domain.external_credentials.clone());
+        let provided = owners.into_iter().filter_map(|owner| Some((owner, external(owner)?)));
+        let provided: Vec<(&Jid, Arc<[u8]>)> = provided.collect();
+        let stores = self.stores;
+        let ids = provided.iter().map(|(owner, _)| stores.addresses.find(owner));
+        let ids = run_all(ids, CONCURRENT_CALLS).await?;
+        let mut overlooked = Vec::new();
+        for ((owner, external), id) in provided.into_iter().zip(ids) {
+            // This import has created that account, and it was removed since.
+            if id.is_some_and(|id| self.created.contains_address(id)) {
+                continue;
+            }
+            overlooked.push(PendingAccount {
+                jid: owner.clone(),
+                plain: None,
+                keys: Credentials::default(),
+                external: Some(external),
+                disabled: false,
+                first: self.found.insert(owner),
+            });
+        }
+        let found = !overlooked.is_empty();
+        if found {
+            self.write_accounts(overlooked).await?;
+        }
+        Ok(found)
+    }
+
     async fn write_accounts(&mut self, batch: Vec<PendingAccount>) -> Result<(), ImportError> {
         let stores = self.stores;
         let gets = batch.iter().map(|account| stores.accounts.get(account.jid.as_ref()));

@@ -130,8 +130,12 @@ impl<'a> ImportRun<'a> {
         let unknown: HashSet<&Jid> = unknown.collect();
         let unknown: Vec<&Jid> = unknown.into_iter().collect();
         let stores = self.stores;
-        let gets = unknown.iter().map(|owner| stores.accounts.get(owner.as_ref()));
-        let found = run_all(gets, CONCURRENT_CALLS).await?;
+        let gets = || unknown.iter().map(|owner| stores.accounts.get(owner.as_ref()));
+        let mut found = run_all(gets(), CONCURRENT_CALLS).await?;
+        let missing = unknown.iter().zip(&found).filter(|(_, record)| record.is_none());
+        if self.create_overlooked(missing.map(|(owner, _)| *owner).collect()).await? {
+            found = run_all(gets(), CONCURRENT_CALLS).await?;
+        }
         for (owner, record) in unknown.into_iter().zip(found) {
             let found = match record {
                 Some(record) if self.created.contains(&record) => DataOwner::Imported(record.id),

@@ -1,4 +1,10 @@
 //! The accounts of a source, as the first pass has found them: a hash of eight bytes for each address.
+//!
+//! # Pitfalls
+//!
+//! Nothing that is written may depend on a hash alone. A false match changes counts by one: those of accounts, and in a dry run
+//! that of records without an account. What the first pass took for data of a known account, because a provider's accounts
+//! have no record of their own, the second pass looks up in the store (`ImportRun::find_owners`).
 
 use std::collections::HashSet;
 use std::hash::BuildHasher as _;

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use base::Secret;
 use jid::Jid;
 use sasl::Credentials;
-use store::Subscription;
+use store::{LastActivity, Subscription};
 
-use super::ProsodyAccount;
 use super::pep::is_bookmarks;
+use super::{ACTIVITY, DELETIONS, ProsodyAccount};
 use crate::lua::{LuaTable, LuaValue, parse_value};
 use crate::lua_list::{LuaListItem, LuaListReader};
 use crate::scram_keys::add_hex;
@@ -35,6 +35,11 @@ impl AccountRecords<'_> {
         if let Some(stored) = self.table("accounts") {
             let item = self.read_password(&stored);
             self.item(item);
+            if is_disabled(&stored) && self.table(DELETIONS).is_some() {
+                self.skip(
+                    "its owner has removed it, and Prosody would have deleted it later; it is imported as disabled",
+                );
+            }
         }
         if let Some(roster) = self.table("roster") {
             self.read_roster(&roster);
@@ -73,6 +78,10 @@ impl AccountRecords<'_> {
                     self.read_privacy(&lists);
                 }
             }
+        }
+        let activity = self.table(ACTIVITY);
+        if let Some(at) = activity.and_then(|activity| activity.get("timestamp")?.as_u64()) {
+            self.item(AccountItem::LastActivity(LastActivity { at, status: None }));
         }
     }
 
@@ -151,13 +160,12 @@ impl AccountRecords<'_> {
     }
 
     fn read_password(&mut self, stored: &LuaTable) -> AccountItem {
-        let disabled = stored.get("disabled") == Some(&LuaValue::Boolean(true));
         let plain = stored.text("password").filter(|password| !password.is_empty());
         let password = match plain {
             Some(password) => AccountPassword::Plain(Secret::from(password)),
             None => self.read_keys(stored),
         };
-        AccountItem::Account { password, disabled }
+        AccountItem::Account { password, disabled: is_disabled(stored) }
     }
 
     fn read_keys(&mut self, stored: &LuaTable) -> AccountPassword {
@@ -298,6 +306,10 @@ impl OfflineFile {
             }
         }
     }
+}
+
+fn is_disabled(stored: &LuaTable) -> bool {
+    stored.get("disabled") == Some(&LuaValue::Boolean(true))
 }
 
 /// What is wrong with an item of a list.

@@ -15,7 +15,7 @@
 mod account;
 mod pep;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,32 +43,48 @@ const STORES: [&str; 14] = [
     pep::STORAGE_BOOKMARKS,
 ];
 
+/// Stores that are read for accounts which others name: a file here is no account.
+const ACCOMPANYING_STORES: [&str; 3] = [pep::CONFIGURATIONS, ACTIVITY, DELETIONS];
+
+/// Times of the last login or logout, by mod_account_activity of Prosody 13.
+const ACTIVITY: &str = "account_activity";
+
+/// Accounts that their owners have removed: Prosody 13 disables them and deletes them later.
+const DELETIONS: &str = "accounts_cleanup";
+
 /// Stores that are not read, with what they contain. Names ending in `*` are prefixes.
-pub const UNSUPPORTED_STORES: [(&str, &str); 15] = [
+pub const UNSUPPORTED_STORES: [(&str, &str); 19] = [
     ("archive", "message archives"),
     ("archive_prefs", "preferences of message archives"),
     ("muc_log", "archives of rooms"),
     ("config", "rooms"),
     ("persistent", "lists of rooms"),
+    ("state", "states of rooms"),
+    ("vcard_muc", "vCards of rooms"),
     ("pep", "configurations of PEP nodes"),
     ("pep*", "PEP nodes"),
     ("pubsub*", "PubSub nodes"),
     ("cloud_notify", "push registrations"),
     ("smacks_h", "counters of stream management"),
     ("uploads*", "uploaded files"),
+    ("http_file_share", "uploaded files"),
     ("account_roles", "roles of accounts"),
+    ("roles", "roles of accounts"),
     ("account_details", "contact details of accounts"),
     ("auth_tokens", "login tokens"),
     ("invite*", "invitations"),
 ];
 
 /// Stores without data of users, which nobody misses.
-const INTERNAL_STORES: [&str; 8] = [
+const INTERNAL_STORES: [&str; 11] = [
+    "archive_cleanup",
+    "muc_log_cleanup",
+    "upload_stats",
+    "skeletons",
     "cron",
     "tombstones",
     "caps",
     "lastlog*",
-    "account_activity",
     "account_flags",
     "csi*",
     "roster_versions",
@@ -78,17 +94,39 @@ const INTERNAL_STORES: [&str; 8] = [
 pub struct ProsodyFolder {
     root: PathBuf,
     /// Accounts that are not read yet, in reverse order.
-    accounts: Vec<ProsodyAccount>,
+    accounts: Vec<ListedAccount>,
     total: usize,
     records: VecDeque<SourceRecord>,
     /// Those of the last account.
     offline: Option<OfflineFile>,
 }
 
+/// What is in memory of each account of the folder.
+struct ListedAccount {
+    host: Arc<HostFolder>,
+    /// Name of its files, without ending.
+    file: Box<str>,
+}
+
+impl ListedAccount {
+    /// The account; an error is the report that its name is none.
+    fn into_account(self) -> Result<ProsodyAccount, SourceRecord> {
+        let ListedAccount { host, file } = self;
+        let user = percent_decode(&file);
+        match user.map(|user| Jid::from_parts(Some(&user), &host.domain, None)) {
+            Some(Ok(jid)) => Ok(ProsodyAccount { host, file, jid }),
+            _ => {
+                let place = host.path.join("*").join(format!("{file}.*")).display().to_string();
+                Err(SourceRecord::skipped(place, "its name is not a valid address"))
+            }
+        }
+    }
+}
+
 struct ProsodyAccount {
     host: Arc<HostFolder>,
     /// Name of its files, without ending.
-    file: String,
+    file: Box<str>,
     jid: Jid,
 }
 
@@ -103,6 +141,7 @@ impl ProsodyAccount {
 /// A host with its stores that are read.
 struct HostFolder {
     path: PathBuf,
+    domain: String,
     /// Names of stores and of their folders, which are percent-encoded.
     stores: Vec<(String, String)>,
 }
@@ -142,10 +181,11 @@ impl ProsodyFolder {
             if !folder.join(&name).is_dir() || is_listed(&store, &INTERNAL_STORES) {
                 continue;
             }
-            if is_listed(&store, &STORES) || store == pep::CONFIGURATIONS {
+            let is_accompanying = ACCOMPANYING_STORES.contains(&store.as_str());
+            if is_listed(&store, &STORES) || is_accompanying {
                 stores.push((store.clone(), name.clone()));
             }
-            if is_listed(&store, &STORES) {
+            if is_listed(&store, &STORES) || (is_accompanying && store != pep::CONFIGURATIONS) {
                 continue;
             }
             let known = UNSUPPORTED_STORES.iter().find(|(name, _)| is_listed(&store, &[*name]));
@@ -153,33 +193,29 @@ impl ProsodyFolder {
             unsupported.push((name, content));
         }
         for (name, content) in unsupported {
-            let files = sorted_names(&folder.join(&name))?.len();
-            let reason = format!("{content} are not implemented; {files} files in {name}");
-            self.records.push_back(SourceRecord::skipped(domain, reason));
+            let mut files = sorted_names(&folder.join(&name))?;
+            // Indexes of lists, and files that are being written.
+            files.retain(|file| !file.ends_with(".lidx") && !file.ends_with('~'));
+            if !files.is_empty() {
+                let reason = format!("{content} are not implemented; {} files in {name}", files.len());
+                self.records.push_back(SourceRecord::skipped(domain, reason));
+            }
         }
         // With another authentication than its own, Prosody has the data of a user, and no account.
-        let mut files = BTreeMap::new();
-        for (_, store) in stores.iter().filter(|(store, _)| store != pep::CONFIGURATIONS) {
-            for name in sorted_names(&folder.join(store))? {
+        let mut files: BTreeSet<Box<str>> = BTreeSet::new();
+        for (store, name) in &stores {
+            if ACCOMPANYING_STORES.contains(&store.as_str()) {
+                continue;
+            }
+            for name in sorted_names(&folder.join(name))? {
                 if let Some(file) = name.strip_suffix(".dat").or_else(|| name.strip_suffix(".list")) {
-                    files.entry(file.to_owned()).or_insert_with(|| folder.join(store).join(&name));
+                    files.insert(Box::from(file));
                 }
             }
         }
-        let host = Arc::new(HostFolder { path: folder.to_owned(), stores });
-        for (file, path) in files {
-            let user = percent_decode(&file);
-            let jid = user.as_deref().map(|user| Jid::from_parts(Some(user), domain, None));
-            match jid {
-                Some(Ok(jid)) => {
-                    self.accounts.push(ProsodyAccount { host: host.clone(), file, jid });
-                }
-                _ => {
-                    let place = path.display().to_string();
-                    self.records.push_back(SourceRecord::skipped(place, "its name is not a valid address"));
-                }
-            }
-        }
+        let host = Arc::new(HostFolder { path: folder.to_owned(), domain: domain.to_owned(), stores });
+        let listed = files.into_iter().map(|file| ListedAccount { host: host.clone(), file });
+        self.accounts.extend(listed);
         Ok(())
     }
 }
@@ -197,6 +233,10 @@ impl TransferSource for ProsodyFolder {
                 self.offline = None;
             }
             let Some(account) = self.accounts.pop() else { return Ok(None) };
+            let account = match account.into_account() {
+                Ok(account) => account,
+                Err(report) => return Ok(Some(report)),
+            };
             let mut records = AccountRecords { account: &account, records: &mut self.records };
             records.read();
             self.offline = records.offline();

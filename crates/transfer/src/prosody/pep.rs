@@ -2,7 +2,8 @@
 //! a vCard (XEP-0054); bookmarks (XEP-0402) become private bookmarks (XEP-0048). The mappings are those of mod_vcard_legacy
 //! and mod_bookmarks of Prosody.
 //!
-//! A node is the store `pep_NODE`, a list of items. The store `pep` has the configurations of the nodes.
+//! A node is the store `pep_NODE`, a list of items: the payload of each, with the item's id as the `key`. The store `pep`
+//! has the configurations of the nodes.
 //!
 //! # Pitfalls
 //!
@@ -222,16 +223,14 @@ impl AccountRecords<'_> {
     }
 }
 
-/// The id of an item, and its payload of this name.
+/// The id of an item, and its payload if it has this name. The store has the payload without `<item/>`.
 fn payload(item: &LuaValue, name: &str) -> Option<(String, SourceElement)> {
     let table: &LuaTable = item.as_table()?;
-    let item = SourceElement::from_lua(table)?;
-    let id = item.attribute("id").or_else(|| table.text("key")).unwrap_or_default().to_owned();
-    let payload = item.children.into_iter().find_map(|child| match child {
-        SourceNode::Element(element) if element.name == name => Some(element),
-        _ => None,
-    });
-    Some((id, payload?))
+    let mut payload = SourceElement::from_lua(table)?;
+    // The store adds this attribute to the root.
+    payload.remove_attribute("stamp");
+    let id = table.text("key").unwrap_or_default().to_owned();
+    (payload.name == name).then_some((id, payload))
 }
 
 /// A bookmark of XEP-0048; its attributes and elements are the same.

@@ -166,12 +166,13 @@ fn configurations(folder: &TemporaryFolder, access: &str) {
     folder.write("capulet%2elit/pep/juliet.dat", format!("return {{ {nodes} }};"));
 }
 
-/// An item as mod_pep stores it.
+/// An item as mod_pep stores it: the payload, with what the store adds.
 fn item(id: &str, payload: &str) -> String {
+    let (head, attributes) = payload.split_once("[\"attr\"] = {").unwrap();
+    let attributes = attributes.strip_suffix('}').unwrap().trim_end().trim_end_matches(';');
     format!(
-        "item({{ [\"name\"] = \"item\"; [\"attr\"] = {{ [\"xmlns\"] = \"http://jabber.org/protocol/pubsub\"; [\"id\"] = \"{id}\";
-         [\"stamp\"] = \"2023-11-14T22:13:20Z\" }}; {payload}; [\"key\"] = \"{id}\"; [\"when\"] = 1700000000;
-         [\"with\"] = \"juliet@capulet.lit\" }});\n"
+        "item({head}[\"attr\"] = {{ [\"stamp\"] = \"2023-11-14T22:13:20.1Z\";{attributes};
+         [\"key\"] = \"{id}\"; [\"when\"] = 1700000000.10000014; [\"with\"] = \"juliet@capulet.lit\" }});\n"
     )
 }
 

@@ -4,7 +4,9 @@
 mod account_limits;
 mod dump_of_ejabberd;
 mod folder_of_prosody;
+mod folder_of_prosody_13;
 mod interrupted;
+mod memory;
 mod owners;
 mod properties;
 mod provided_passwords;

@@ -10,6 +10,7 @@ use throng_transfer::prosody::ProsodyFolder;
 use throng_transfer::server_data::ServerDataSource;
 use throng_transfer::{ImportOptions, SourceError, SourceRecord, TransferSource};
 
+use super::interrupted::FailingSource;
 use super::support::{
     EXTERNAL, TemporaryFolder, accepts, exported_with, options, run, run_with, secrets, stores,
 };
@@ -128,4 +129,53 @@ fn data_without_an_account_are_reported_by_a_dry_run_too() {
             assert_eq!(reports, ["test: 2 records belong to accounts that do not exist"], "{dry_run}");
         }
     }
+}
+
+/// A source whose first pass has no data, as if all owners were taken for accounts that it has seen before.
+struct OverlookedData(Box<dyn TransferSource>, u32);
+
+impl TransferSource for OverlookedData {
+    fn next_record(&mut self) -> Result<Option<SourceRecord>, SourceError> {
+        if self.1 == 1 { Ok(None) } else { self.0.next_record() }
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.1 += 1;
+        self.0.rewind()
+    }
+}
+
+#[test]
+fn an_owner_that_the_first_pass_overlooks_becomes_an_account() {
+    let folder = TemporaryFolder::new();
+    for source in data_without_accounts(&folder) {
+        let stores = stores();
+        let (counts, reports) = run_with(&mut OverlookedData(source, 0), &stores, &provided()).unwrap();
+        assert_eq!((counts.accounts, counts.contacts), (1, 1), "{reports:?}");
+        assert!(reports.is_empty(), "{reports:?}");
+        assert_eq!(&*secrets(&stores, "juliet@capulet.lit").credentials, EXTERNAL);
+    }
+}
+
+#[test]
+fn an_account_that_was_removed_during_an_interruption_is_not_created_again() {
+    let folder = TemporaryFolder::new();
+    let _ = data_without_accounts(&folder);
+    let stores = stores();
+    // It stops at the first record of the second pass: a pass has two, and its end.
+    let dump = EjabberdDump::open(&folder.path().join("dump.txt")).unwrap();
+    let mut source = FailingSource { inner: dump, left: 3 };
+    assert!(run_with(&mut source, &stores, &provided()).is_err());
+    let juliet = Jid::parse("juliet@capulet.lit").unwrap();
+    assert!(block_on_ready(stores.accounts.remove(juliet.as_ref())).unwrap().is_some());
+    let (counts, reports) = run_with(&mut source, &stores, &provided()).unwrap();
+    assert_eq!((counts.accounts, counts.contacts), (0, 0), "{reports:?}");
+    assert_eq!(
+        reports,
+        [
+            "juliet@capulet.lit: the account was removed after this import had created it",
+            "test: 2 records belong to accounts that do not exist",
+        ]
+    );
+    assert_eq!(block_on_ready(stores.accounts.get(juliet.as_ref())).unwrap(), None);
 }

@@ -17,15 +17,15 @@ use base::clock::Millis;
 use base::lock::{RankedMutex, rank};
 use bytes::Bytes;
 use cluster::{
-    AddressLocation, AddressNumber, BroadcastResult, Claim, Envelope, HandoverResult, Inbox, Member,
-    MembershipChange, NodeClaim, NodeId, PeerViolation, RefusalReason, RefusedEnvelope, Ticket,
+    AddressLocation, AddressNumber, BroadcastResult, Claim, Envelope, HandoverResult, Inbox, InboxCall,
+    Member, MembershipChange, NodeClaim, NodeId, PeerViolation, RefusalReason, RefusedEnvelope, Ticket,
 };
 
 use super::directory::{Directory, DirectoryLimits, OWN_SLOT};
 use super::entry::{MAX_NODES, NodeSlot};
 use super::frame::{FrameError, decode_frame, encode_frame};
 use super::member_record::MemberRecord;
-use super::state::{EndedPeer, MembershipPhase, PendingCall, PollOutput, State, Work};
+use super::state::{EndedPeer, MembershipPhase, PollOutput, State, Work};
 use super::statistics::Statistics;
 use crate::cluster_key::ClusterKey;
 
@@ -273,10 +273,10 @@ impl Core {
         }
     }
 
-    fn report(&self, call: PendingCall) {
+    fn report(&self, call: InboxCall) {
         let Some(inbox) = self.inbox.get() else { return };
         // One envelope must not end the connection to all nodes.
-        if catch_unwind(AssertUnwindSafe(|| run_call(&**inbox, call))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| call.run(&**inbox))).is_err() {
             tracing::error!("handling what another node sent panicked");
         }
     }
@@ -288,8 +288,8 @@ impl Core {
         if is_reported {
             envelopes
                 .into_envelopes()
-                .for_each(|envelope| self.report(PendingCall::Undelivered(node, envelope)));
-            self.report(PendingCall::Changed(MembershipChange::Left { node, claims, orderly }));
+                .for_each(|envelope| self.report(InboxCall::Undelivered(node, envelope)));
+            self.report(InboxCall::Changed(MembershipChange::Left { node, claims, orderly }));
         }
     }
 
@@ -338,19 +338,6 @@ impl Core {
             peer_claims: self.directory.peer_claims(),
             statistics: state.statistics,
         })
-    }
-}
-
-fn run_call(inbox: &dyn Inbox, call: PendingCall) {
-    match call {
-        PendingCall::Envelope(from, envelope) => inbox.on_envelope(from, envelope),
-        PendingCall::Receipts(from, up_to, later) => inbox.on_receipts(from, up_to, &later),
-        PendingCall::Refused(from, envelope) => inbox.on_refused(from, envelope),
-        PendingCall::Undelivered(to, envelope) => inbox.on_undelivered(to, envelope),
-        PendingCall::Claimed(from, claim) => inbox.on_claim(from, claim),
-        PendingCall::ClaimedByJoined(from, claims) => inbox.on_claims_of_joined(from, claims),
-        PendingCall::Changed(change) => inbox.on_membership_change(change),
-        PendingCall::Violation(from, violation) => inbox.on_violation(from, violation),
     }
 }
 

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base::lock::LeafRwLock;
-use cluster::{AddressNumber, Claim};
+use cluster::{AddressNumber, Claim, ClaimChange, MAX_CLAIMS_PER_NODE, MAX_PEER_CLAIMS};
 use smallvec::SmallVec;
 
 use super::entry::{BUCKET_BITS, Entry, MAX_NODES, NodeSlot, bucket_of, rounded};
@@ -29,15 +29,6 @@ const BUCKETS_PER_SHARD: usize = BUCKETS >> SHARD_BITS;
 
 /// The slot of this node.
 pub(crate) const OWN_SLOT: NodeSlot = NodeSlot(0);
-
-/// A change of the claims of a node. Applying it twice has no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DirectoryChange {
-    /// The address has sessions there, or they now take messages or no longer do.
-    Claimed(Claim),
-    /// The address has no sessions there.
-    Released(u64, Option<AddressNumber>),
-}
 
 /// Number of claims of a node and the exclusive or of their hashes: different claims have different digests, except by
 /// accident.
@@ -113,7 +104,7 @@ struct Shard {
     buckets: Vec<Vec<Entry>>,
     /// Own claims that were made several times.
     counts: BTreeMap<(u64, Option<AddressNumber>), u32>,
-    pending: Vec<DirectoryChange>,
+    pending: Vec<ClaimChange>,
     /// What the pending changes add to the digest.
     pending_digest: Digest,
 }
@@ -141,8 +132,7 @@ pub(crate) struct DirectoryLimits {
 
 impl Default for DirectoryLimits {
     fn default() -> Self {
-        // The numbers of the memory bus: more sessions than the largest machine has.
-        DirectoryLimits { total: 1 << 24, per_node: 1 << 22, per_address: 16 }
+        DirectoryLimits { total: MAX_PEER_CLAIMS, per_node: MAX_CLAIMS_PER_NODE, per_address: 16 }
     }
 }
 
@@ -172,16 +162,11 @@ impl Directory {
             let Some(known) = shard.find(claim.address, claim.number, OWN_SLOT) else {
                 self.count(OWN_SLOT, 1);
                 shard.put(&claim, OWN_SLOT);
-                return Some(DirectoryChange::Claimed(claim));
+                return Some(ClaimChange::Claimed(claim));
             };
             let count = shard.counts.entry((claim.address, claim.number)).or_insert(1);
             *count = count.saturating_add(1);
-            let merged = Claim {
-                since: known.since.min(claim.since),
-                takes_messages: known.takes_messages || claim.takes_messages,
-                ..claim
-            };
-            shard.replace_own(&known, merged)
+            shard.replace_own(&known, claim.merge(&known))
         })
     }
 
@@ -211,16 +196,16 @@ impl Directory {
             let known = shard.take(address, number, OWN_SLOT)?;
             self.uncount(OWN_SLOT, 1);
             shard.pending_digest.remove(&known);
-            Some(DirectoryChange::Released(address, number))
+            Some(ClaimChange::Released(address, number))
         })
     }
 
-    fn change(&self, address: u64, change: impl FnOnce(&mut Shard) -> Option<DirectoryChange>) -> bool {
+    fn change(&self, address: u64, change: impl FnOnce(&mut Shard) -> Option<ClaimChange>) -> bool {
         let (index, _) = place(address);
         let Some(lock) = self.shards.get(index) else { return false };
         let mut shard = lock.write();
         let Some(change) = change(&mut shard) else { return false };
-        if let DirectoryChange::Claimed(claim) = &change {
+        if let ClaimChange::Claimed(claim) = &change {
             shard.pending_digest.add(claim);
         }
         shard.pending.push(change);
@@ -234,7 +219,7 @@ impl Directory {
     }
 
     /// Takes the pending changes, and what they add to the digest of the own claims.
-    pub(crate) fn take_pending(&self) -> (Vec<DirectoryChange>, Digest) {
+    pub(crate) fn take_pending(&self) -> (Vec<ClaimChange>, Digest) {
         let dirty = self.dirty.swap(0, Ordering::AcqRel);
         let (mut changes, mut digest) = (Vec::new(), Digest::default());
         for (index, lock) in self.shards.iter().enumerate() {
@@ -260,15 +245,15 @@ impl Directory {
     }
 
     /// Applies a change of another node.
-    pub(crate) fn apply(&self, slot: NodeSlot, digest: &mut Digest, change: DirectoryChange) -> Applied {
+    pub(crate) fn apply(&self, slot: NodeSlot, digest: &mut Digest, change: ClaimChange) -> Applied {
         let address = match &change {
-            DirectoryChange::Claimed(claim) => claim.address,
-            DirectoryChange::Released(address, _) => *address,
+            ClaimChange::Claimed(claim) => claim.address,
+            ClaimChange::Released(address, _) => *address,
         };
         let Some(lock) = self.shards.get(place(address).0) else { return Applied::Refused };
         let mut shard = lock.write();
         match change {
-            DirectoryChange::Claimed(claim) => {
+            ClaimChange::Claimed(claim) => {
                 let claim = rounded(claim);
                 if let Some(known) = shard.take(claim.address, claim.number, slot) {
                     digest.remove(&known);
@@ -284,7 +269,7 @@ impl Directory {
                 shard.put(&claim, slot);
                 Applied::First
             }
-            DirectoryChange::Released(address, number) => {
+            ClaimChange::Released(address, number) => {
                 if let Some(known) = shard.take(address, number, slot) {
                     digest.remove(&known);
                     self.uncount(slot, 1);
@@ -316,11 +301,11 @@ impl Directory {
             claims.binary_search_by_key(&key, |claim| (claim.address, claim.number)).is_ok()
         };
         for gone in self.claims_in(slot, from..end).into_iter().filter(|known| !is_kept(known)) {
-            self.apply(slot, digest, DirectoryChange::Released(gone.address, gone.number));
+            self.apply(slot, digest, ClaimChange::Released(gone.address, gone.number));
         }
         let mut replaced = ReplacedPart { first: Vec::new(), known: Vec::new(), has_room: true, end };
         for claim in claims {
-            match self.apply(slot, digest, DirectoryChange::Claimed(claim)) {
+            match self.apply(slot, digest, ClaimChange::Claimed(claim)) {
                 Applied::First => replaced.first.push(claim),
                 Applied::Known => replaced.known.push(claim),
                 Applied::Refused => replaced.has_room = false,
@@ -481,13 +466,13 @@ impl Shard {
         Some(entry.claim(bucket_of(address)))
     }
 
-    fn replace_own(&mut self, known: &Claim, next: Claim) -> Option<DirectoryChange> {
+    fn replace_own(&mut self, known: &Claim, next: Claim) -> Option<ClaimChange> {
         if next == *known {
             return None;
         }
         self.take(known.address, known.number, OWN_SLOT);
         self.put(&next, OWN_SLOT);
         self.pending_digest.remove(known);
-        Some(DirectoryChange::Claimed(next))
+        Some(ClaimChange::Claimed(next))
     }
 }

@@ -20,9 +20,9 @@ fn counted_claims_keep_the_oldest_time_and_end_with_the_last_release() {
     let number = AddressNumber::new(1);
     assert!(own.claim(claim(7, 1, 20)), "the first pending change wakes the sender");
     assert!(!own.claim(claim(7, 1, 30)), "nothing changed for the others");
-    assert_eq!(own.take_pending().0, [DirectoryChange::Claimed(claim(7, 1, 20))]);
+    assert_eq!(own.take_pending().0, [ClaimChange::Claimed(claim(7, 1, 20))]);
     assert!(own.claim(claim(7, 1, 10)));
-    assert_eq!(own.take_pending().0, [DirectoryChange::Claimed(claim(7, 1, 10))]);
+    assert_eq!(own.take_pending().0, [ClaimChange::Claimed(claim(7, 1, 10))]);
     for _ in 0..2 {
         own.release(7, number);
         own.release(7, None);
@@ -32,7 +32,7 @@ fn counted_claims_keep_the_oldest_time_and_end_with_the_last_release() {
     assert!(!own.release(7, number), "an additional release has no effect");
     assert_eq!(
         own.take_pending(),
-        (vec![DirectoryChange::Released(7, number)], {
+        (vec![ClaimChange::Released(7, number)], {
             let mut digest = Digest::default();
             digest.remove(&claim(7, 1, 10));
             digest
@@ -50,7 +50,7 @@ fn a_change_of_the_readiness_for_messages_is_announced_once() {
     assert!(own.set_takes_messages(7, ready.number, true));
     assert!(!own.set_takes_messages(7, ready.number, true));
     assert!(!own.set_takes_messages(7, None, true), "never claimed");
-    assert_eq!(own.take_pending().0, [DirectoryChange::Claimed(ready)]);
+    assert_eq!(own.take_pending().0, [ClaimChange::Claimed(ready)]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn addresses_with_one_hash_are_found_apart_by_their_numbers() {
     let mut digest = Digest::default();
     let claims = [claim(7, 0, 3), claim(7, 1, 2), claim(7, u32::MAX, 1), claim(8, 1, 0), claim(6, 2, 0)];
     for claim in claims {
-        assert_eq!(all.apply(PEER, &mut digest, DirectoryChange::Claimed(claim)), Applied::First);
+        assert_eq!(all.apply(PEER, &mut digest, ClaimChange::Claimed(claim)), Applied::First);
     }
     all.claim(claim(7, 1, 9));
     assert_eq!(all.locate(7, None).len(), 4);
@@ -73,13 +73,13 @@ fn more_claims_than_the_maximum_are_refused_and_room_is_given_back() {
     let all = Directory::new(DirectoryLimits { total: 3, per_node: 2, ..DirectoryLimits::default() });
     let mut digests = [Digest::default(); 3];
     let mut apply = |slot: u8, change| all.apply(NodeSlot(slot), &mut digests[usize::from(slot)], change);
-    let claimed = |address| DirectoryChange::Claimed(claim(address, 1, 0));
+    let claimed = |address| ClaimChange::Claimed(claim(address, 1, 0));
     assert_eq!((apply(1, claimed(1)), apply(1, claimed(2))), (Applied::First, Applied::First));
     assert_eq!(apply(1, claimed(3)), Applied::Refused, "one node");
-    assert_eq!(apply(1, DirectoryChange::Claimed(claim(1, 1, 9))), Applied::Known, "a known one may change");
+    assert_eq!(apply(1, ClaimChange::Claimed(claim(1, 1, 9))), Applied::Known, "a known one may change");
     assert_eq!((apply(2, claimed(1)), apply(2, claimed(2))), (Applied::First, Applied::Refused), "all nodes");
-    apply(1, DirectoryChange::Released(1, AddressNumber::new(1)));
-    apply(1, DirectoryChange::Released(50, AddressNumber::new(1)));
+    apply(1, ClaimChange::Released(1, AddressNumber::new(1)));
+    apply(1, ClaimChange::Released(50, AddressNumber::new(1)));
     assert_eq!(apply(2, claimed(2)), Applied::First);
     let claims = (5..9).map(|n| claim(n, 1, 0)).collect();
     let part = SnapshotPart { from: 0, is_last: true, claims };
@@ -92,18 +92,14 @@ fn more_claims_than_the_maximum_are_refused_and_room_is_given_back() {
 fn one_node_has_few_claims_on_one_hash() {
     let all = directory();
     let mut digest = Digest::default();
-    let mut apply =
-        |slot, number| all.apply(slot, &mut digest, DirectoryChange::Claimed(claim(7, number, 0)));
+    let mut apply = |slot, number| all.apply(slot, &mut digest, ClaimChange::Claimed(claim(7, number, 0)));
     for number in 1..=16 {
         assert_eq!(apply(PEER, number), Applied::First);
     }
     assert_eq!((apply(PEER, 17), apply(PEER, 16)), (Applied::Refused, Applied::Known));
     assert_eq!(apply(NodeSlot(2), 17), Applied::First, "a limit of each node");
     assert_eq!(all.locate(7, None).len(), 17);
-    assert_eq!(
-        all.apply(PEER, &mut Digest::default(), DirectoryChange::Claimed(claim(8, 1, 0))),
-        Applied::First
-    );
+    assert_eq!(all.apply(PEER, &mut Digest::default(), ClaimChange::Claimed(claim(8, 1, 0))), Applied::First);
 }
 
 #[test]
@@ -190,7 +186,7 @@ fn an_address_and_node_costs_little_more_than_16_octets() {
     let count = 20 * BUCKETS;
     for number in 0..count {
         let claim = claim(random.u64(..), u32::try_from(number).unwrap(), 1_790_000_000_000);
-        assert_eq!(all.apply(PEER, &mut digest, DirectoryChange::Claimed(claim)), Applied::First);
+        assert_eq!(all.apply(PEER, &mut digest, ClaimChange::Claimed(claim)), Applied::First);
     }
     let capacity: usize =
         all.shards.iter().map(|shard| shard.read().buckets.iter().map(Vec::capacity).sum::<usize>()).sum();

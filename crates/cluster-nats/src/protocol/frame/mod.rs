@@ -46,9 +46,11 @@
 mod tests;
 
 use bytes::Bytes;
-use cluster::{AddressNumber, Claim, Envelope, EnvelopeError, HandoverResult, NodeId, PeerViolation};
+use cluster::{
+    AddressNumber, Claim, ClaimChange, Envelope, EnvelopeError, HandoverResult, NodeId, PeerViolation,
+};
 
-use super::directory::{Digest, DirectoryChange};
+use super::directory::Digest;
 use super::version_range::VersionRange;
 
 /// The versions that are read.
@@ -124,7 +126,7 @@ pub(crate) enum Item {
     /// An envelope with its ticket's sequence, 0 for presence; after parts only the last octets of it.
     Envelope(EnvelopeBody),
     EnvelopePart(Bytes),
-    Changes(Vec<DirectoryChange>),
+    Changes(Vec<ClaimChange>),
     Snapshot {
         first: bool,
         last: bool,
@@ -230,13 +232,13 @@ impl ReceiptItem {
 }
 
 /// Appends a change of claims.
-pub(crate) fn encode_change(change: &DirectoryChange, out: &mut Vec<u8>) {
+pub(crate) fn encode_change(change: &ClaimChange, out: &mut Vec<u8>) {
     let (flags, address, number, since) = match change {
-        DirectoryChange::Claimed(claim) => {
+        ClaimChange::Claimed(claim) => {
             let flags = if claim.takes_messages { TAKES_MESSAGES } else { 0 };
             (flags, claim.address, claim.number, Some(claim.since))
         }
-        DirectoryChange::Released(address, number) => (RELEASED, *address, *number, None),
+        ClaimChange::Released(address, number) => (RELEASED, *address, *number, None),
     };
     out.push(flags);
     out.extend(address.to_be_bytes());
@@ -244,7 +246,7 @@ pub(crate) fn encode_change(change: &DirectoryChange, out: &mut Vec<u8>) {
     out.extend(since.iter().flat_map(|since| since.to_be_bytes()));
 }
 
-fn decode_changes(mut rest: &[u8]) -> Option<Vec<DirectoryChange>> {
+fn decode_changes(mut rest: &[u8]) -> Option<Vec<ClaimChange>> {
     let rest = &mut rest;
     let mut changes = Vec::with_capacity(rest.len() / 13);
     while !rest.is_empty() {
@@ -252,10 +254,10 @@ fn decode_changes(mut rest: &[u8]) -> Option<Vec<DirectoryChange>> {
         let address = u64::from_be_bytes(array(rest)?);
         let number = AddressNumber::new(u32::from_be_bytes(array(rest)?));
         changes.push(match flags {
-            RELEASED => DirectoryChange::Released(address, number),
+            RELEASED => ClaimChange::Released(address, number),
             0 | TAKES_MESSAGES => {
                 let since = u64::from_be_bytes(array(rest)?);
-                DirectoryChange::Claimed(Claim { address, number, since, takes_messages: flags != 0 })
+                ClaimChange::Claimed(Claim { address, number, since, takes_messages: flags != 0 })
             }
             _ => return None,
         });
@@ -267,7 +269,7 @@ fn decode_changes(mut rest: &[u8]) -> Option<Vec<DirectoryChange>> {
 pub(crate) fn encode_snapshot(first: bool, last: bool, claims: &[Claim]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + 21 * claims.len());
     out.push(if first { FIRST } else { 0 } | if last { LAST } else { 0 });
-    claims.iter().for_each(|claim| encode_change(&DirectoryChange::Claimed(*claim), &mut out));
+    claims.iter().for_each(|claim| encode_change(&ClaimChange::Claimed(*claim), &mut out));
     out
 }
 
@@ -277,8 +279,8 @@ fn decode_snapshot(rest: &[u8]) -> Option<Item> {
         return None;
     }
     let claim = |change| match change {
-        DirectoryChange::Claimed(claim) => Some(claim),
-        DirectoryChange::Released(..) => None,
+        ClaimChange::Claimed(claim) => Some(claim),
+        ClaimChange::Released(..) => None,
     };
     let claims = decode_changes(rest)?.into_iter().map(claim).collect::<Option<_>>()?;
     Some(Item::Snapshot { first: flags & FIRST != 0, last: flags & LAST != 0, claims })

@@ -49,7 +49,7 @@ fn receipts() -> ReceiptItem {
 
 /// Every kind of item, as it is sent and as it is read.
 fn items() -> Vec<(OutgoingItem, Item)> {
-    let changes = vec![DirectoryChange::Claimed(claims()[1]), DirectoryChange::Released(5, None)];
+    let changes = vec![ClaimChange::Claimed(claims()[1]), ClaimChange::Released(5, None)];
     let mut octets = Vec::new();
     changes.iter().for_each(|change| encode_change(change, &mut octets));
     let digest = Digest { count: 4, xor: u64::MAX };

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use base::clock::Millis;
 use bytes::Bytes;
 use cluster::{
-    Claim, Envelope, EnvelopeError, HandoverResult, Member, MembershipChange, NodeId, PeerViolation,
+    Envelope, EnvelopeError, HandoverResult, InboxCall, Member, MembershipChange, NodeId, PeerViolation,
     RefusalReason, Ticket,
 };
 
@@ -48,22 +48,9 @@ const MAX_LINK_STEP: u64 = 2 * MAX_OWN_LINK_STEP;
 /// Nodes that have left and whose records may still be seen; nodes whose link numbers are remembered.
 const MAX_DEPARTED: usize = 256;
 
-/// A call of the inbox.
-#[derive(Debug)]
-pub(crate) enum PendingCall {
-    Envelope(NodeId, Envelope),
-    Receipts(NodeId, Ticket, Vec<Ticket>),
-    Refused(NodeId, Envelope),
-    Undelivered(NodeId, Envelope),
-    Claimed(NodeId, Claim),
-    ClaimedByJoined(NodeId, Vec<Claim>),
-    Changed(MembershipChange),
-    Violation(NodeId, PeerViolation),
-}
-
 /// What follows from the state and is done without its lock, in order.
 pub(super) enum Work {
-    Call(PendingCall),
+    Call(InboxCall),
     End(EndedPeer),
 }
 
@@ -164,25 +151,25 @@ impl State {
         }
     }
 
-    fn call(&mut self, call: PendingCall) {
+    fn call(&mut self, call: InboxCall) {
         if self.attached {
             self.work.push_back(Work::Call(call));
         }
     }
 
     pub(super) fn violation(&mut self, from: NodeId, violation: PeerViolation) {
-        self.call(PendingCall::Violation(from, violation));
+        self.call(InboxCall::Violation(from, violation));
     }
 
     /// The inbox is attached: present members are reported to it.
     pub(super) fn attach(&mut self, directory: &Directory) {
         self.attached = true;
         for (name, peer) in self.peers.iter().filter(|(_, peer)| peer.joined) {
-            let joined = PendingCall::Changed(MembershipChange::Joined(peer.member));
+            let joined = InboxCall::Changed(MembershipChange::Joined(peer.member));
             self.work.push_back(Work::Call(joined));
             if peer.link.has_claims {
                 let claims = directory.claims_of(peer.slot);
-                self.work.push_back(Work::Call(PendingCall::ClaimedByJoined(*name, claims)));
+                self.work.push_back(Work::Call(InboxCall::ClaimedByJoined(*name, claims)));
             }
         }
     }

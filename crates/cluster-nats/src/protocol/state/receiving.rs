@@ -2,10 +2,12 @@
 
 use base::clock::Millis;
 use bytes::Bytes;
-use cluster::{Claim, Envelope, HandoverResult, MembershipChange, NodeId, PeerViolation, Ticket};
+use cluster::{
+    Claim, ClaimChange, Envelope, HandoverResult, InboxCall, MembershipChange, NodeId, PeerViolation, Ticket,
+};
 
-use super::{MAX_DEPARTED, MAX_LINK_STEP, MAX_OWN_LINK_STEP, MembershipPhase, PeerEnd, PendingCall, State};
-use crate::protocol::directory::{Applied, Directory, DirectoryChange, ReplacedPart, SnapshotPart};
+use super::{MAX_DEPARTED, MAX_LINK_STEP, MAX_OWN_LINK_STEP, MembershipPhase, PeerEnd, State};
+use crate::protocol::directory::{Applied, Directory, ReplacedPart, SnapshotPart};
 use crate::protocol::frame::{EnvelopeBody, FrameHeader, Item, ItemKind, OutgoingItem, read_envelope};
 use crate::protocol::link::NewItems;
 
@@ -97,7 +99,7 @@ impl State {
             peer.joined = true;
             self.view_changed = true;
             let member = peer.member;
-            self.call(PendingCall::Changed(MembershipChange::Joined(member)));
+            self.call(InboxCall::Changed(MembershipChange::Joined(member)));
         }
         true
     }
@@ -137,13 +139,10 @@ impl State {
                     Ok(ended) => (ended, None),
                     Err((violation, ended)) => (ended, Some(violation)),
                 };
-                ended
-                    .refused
-                    .into_iter()
-                    .for_each(|envelope| self.call(PendingCall::Refused(from, envelope)));
+                ended.refused.into_iter().for_each(|envelope| self.call(InboxCall::Refused(from, envelope)));
                 if ended.any {
                     let later = ended.later.into_iter().map(|sequence| Ticket { epoch, sequence }).collect();
-                    self.call(PendingCall::Receipts(from, up_to, later));
+                    self.call(InboxCall::Receipts(from, up_to, later));
                 }
                 violation.into_iter().for_each(|violation| self.violation(from, violation));
             }
@@ -168,10 +167,10 @@ impl State {
         }
     }
 
-    fn apply(&mut self, now: Millis, from: NodeId, change: DirectoryChange, directory: &Directory) {
+    fn apply(&mut self, now: Millis, from: NodeId, change: ClaimChange, directory: &Directory) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         match (directory.apply(peer.slot, &mut peer.link.digest, change), change) {
-            (Applied::First, DirectoryChange::Claimed(claim)) => self.call(PendingCall::Claimed(from, claim)),
+            (Applied::First, ClaimChange::Claimed(claim)) => self.call(InboxCall::Claimed(from, claim)),
             (Applied::Refused, _) => {
                 peer.link.refused_at = Some(now);
                 self.violation(from, PeerViolation::Claim);
@@ -221,9 +220,9 @@ impl State {
             link.refused_at = link.is_snapshot_refused.then_some(now);
         }
         let is_refused = last && link.is_snapshot_refused;
-        reported.into_iter().for_each(|claim| self.call(PendingCall::Claimed(from, claim)));
+        reported.into_iter().for_each(|claim| self.call(InboxCall::Claimed(from, claim)));
         if let Some(claims) = joined {
-            self.call(PendingCall::ClaimedByJoined(from, claims));
+            self.call(InboxCall::ClaimedByJoined(from, claims));
         }
         if is_refused {
             self.violation(from, PeerViolation::Claim);
@@ -264,7 +263,7 @@ impl State {
         match checked {
             Ok(envelope) if accepts => {
                 self.statistics.envelopes_received += 1;
-                self.call(PendingCall::Envelope(from, envelope));
+                self.call(InboxCall::Envelope(from, envelope));
             }
             Ok(_) => {}
             Err(violation) => self.violation(from, violation),

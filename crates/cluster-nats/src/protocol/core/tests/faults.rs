@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use cluster::conformance::{InboxEvent, InboxRecorder, test_claim, test_envelope};
 use cluster::{
-    AddressLocation, Claim, Cluster, Envelope, EnvelopeClass, EnvelopeKind, MembershipChange, NodeId,
-    Recipient, RefusalReason,
+    AddressLocation, Claim, ClaimChange, Cluster, Envelope, EnvelopeClass, EnvelopeKind, MembershipChange,
+    NodeId, Recipient, RefusalReason,
 };
 
 use super::network::{Faults, SimulatedNetwork, name};
-use crate::protocol::directory::{Digest, DirectoryChange};
+use crate::protocol::directory::Digest;
 use crate::protocol::entry::NodeSlot;
 use crate::protocol::member_record::MemberRecord;
 use crate::protocol::version_range::VersionRange;
@@ -268,9 +268,9 @@ fn a_digest_that_differs_causes_another_snapshot() {
     let reader = network.node(name("b"));
     let mut digest = Digest::default();
     for address in 0..10 {
-        let lost = DirectoryChange::Released(address, test_claim(0, 1, 0).number);
+        let lost = ClaimChange::Released(address, test_claim(0, 1, 0).number);
         reader.core.directory.apply(NodeSlot(1), &mut digest, lost);
-        let ghost = DirectoryChange::Claimed(test_claim(1_000 + address, 1, 1));
+        let ghost = ClaimChange::Claimed(test_claim(1_000 + address, 1, 1));
         reader.core.directory.apply(NodeSlot(1), &mut digest, ghost);
     }
     // The digest of what was applied is right until the directory is compared: damage it, too.

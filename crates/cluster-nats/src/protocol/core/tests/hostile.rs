@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::conformance::{InboxEvent, InboxRecorder, test_claim, test_envelope};
-use cluster::{AddressLocation, Cluster, EnvelopeClass, HandoverResult, Inbox, NodeId, PeerViolation};
+use cluster::{
+    AddressLocation, ClaimChange, Cluster, EnvelopeClass, HandoverResult, Inbox, NodeId, PeerViolation,
+};
 use fastrand::Rng;
 
 use super::network::{Faults, SimulatedNetwork, name};
 use crate::cluster_key::ClusterKey;
-use crate::protocol::directory::DirectoryChange;
 use crate::protocol::frame::{
     FrameHeader, ItemKind, OutgoingItem, ReceiptItem, encode_change, encode_frame, encode_snapshot,
 };
@@ -130,7 +131,7 @@ fn a_flood_of_claims_is_refused_and_asks_for_no_further_snapshot() {
     for round in 0..10_u64 {
         let mut body = Vec::new();
         for address in 0..1_000 {
-            encode_change(&DirectoryChange::Claimed(test_claim(round << 40 | address, 1, 1)), &mut body);
+            encode_change(&ClaimChange::Claimed(test_claim(round << 40 | address, 1, 1)), &mut body);
         }
         victim.send(FrameHeader { first, ..header }, &[OutgoingItem::new(ItemKind::Changes, body)]);
         first += 1;

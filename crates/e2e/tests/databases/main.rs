@@ -1,5 +1,5 @@
 //! The program with its data on real servers of PostgreSQL, MariaDB and MySQL: setup, a node that is killed, and a database
-//! that is killed while users are online.
+//! that is killed while users are online. `faults.rs` has the other ways in which a database fails, under load.
 //!
 //! # Pitfalls
 //!
@@ -12,6 +12,9 @@
     clippy::print_stdout,
     reason = "the lints exempt functions marked as tests, not what those call"
 )]
+
+mod faults;
+mod load;
 
 use std::fs;
 use std::time::Instant;

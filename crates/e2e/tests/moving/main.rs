@@ -14,6 +14,8 @@
     reason = "clippy sees helpers outside of #[test] as ordinary code"
 )]
 
+mod large_imports;
+
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -128,10 +130,10 @@ fn import_and_check(name: &str, hash: &str, words: &[&str], storage: [&str; 2]) 
     node.stop_in_order();
 }
 
-#[test]
-fn accounts_of_debians_prosody_move_with_all_their_data() {
+/// Prosody writes with these modules for vCards.
+fn move_prosody(name: &str, vcard_modules: &str) {
     install_clients();
-    let folder = TempFolder::new("prosody");
+    let folder = TempFolder::new(name);
     let [port] = ports::free();
     let (certificate, key) = certificate(&folder);
     let data = folder.join("data");
@@ -142,8 +144,8 @@ fn accounts_of_debians_prosody_move_with_all_their_data() {
         &config,
         format!(
             "run_as_root = true\ndaemonize = false\npidfile = '{pid}'\ndata_path = '{data}'\nlog = '*console'\n\
-             modules_enabled = {{ 'roster', 'saslauth', 'tls', 'disco', 'private', 'vcard', 'blocklist', 'offline', 'ping' }}\n\
-             modules_disabled = {{ 's2s', 'http', 'vcard_legacy', 'pep' }}\n\
+             modules_enabled = {{ 'roster', 'saslauth', 'tls', 'disco', 'private', 'blocklist', 'offline', 'ping', {vcard_modules} }}\n\
+             modules_disabled = {{ 's2s', 'http' }}\n\
              authentication = 'internal_hashed'\nstorage = 'internal'\n\
              interfaces = {{ '127.0.0.1' }}\nc2s_ports = {{ {port} }}\nc2s_direct_tls_ports = {{ }}\n\
              ssl = {{ certificate = '{certificate}', key = '{key}' }}\nVirtualHost '{DOMAIN}'\n"
@@ -158,7 +160,19 @@ fn accounts_of_debians_prosody_move_with_all_their_data() {
     let server = start(Command::new("prosody").args(["--root", "--config", &config, "-F"]), &folder, port);
     scenario("fill", port);
     drop(server);
-    import_and_check("from-prosody", "SHA-1", &["prosody", &data], ["", "url = 'sqlite:accounts.db'\n"]);
+    let storage = ["", "url = 'sqlite:accounts.db'\n"];
+    import_and_check(&format!("from-{name}"), "SHA-1", &["prosody", &data], storage);
+}
+
+#[test]
+fn accounts_of_debians_prosody_move_with_all_their_data() {
+    move_prosody("prosody", "'vcard'");
+}
+
+/// As Debian's configuration has them.
+#[test]
+fn vcards_that_debians_prosody_keeps_in_pep_nodes_move() {
+    move_prosody("prosody-pep", "'pep', 'vcard_legacy', 'bookmarks', 'vcard4'");
 }
 
 /// Debian's ejabberd, without its program `ejabberdctl`, which refuses other users than its own and starts `epmd`.
