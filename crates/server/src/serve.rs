@@ -2,7 +2,7 @@
 //!
 //! SIGHUP reloads (see `reload`). SIGTERM and SIGINT stop: listeners close, streams end with `system-shutdown`,
 //! pending writes are flushed to the disk, and the process exits with 0 within [`STOP_TIMEOUT`]. The command `drain` ends the
-//! streams at a rate before that.
+//! streams at a rate before that. The service manager is told when the node is ready and when it stops.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +28,7 @@ use crate::config::NodeConfig;
 use crate::reload::{self, ListenerState, RunningNode};
 use crate::runtime::{self, TokioSpawner};
 use crate::service_listeners::{self, ServiceListeners};
+use crate::service_manager::ServiceManager;
 use crate::web::{self, HttpFrontend, HttpListenerHandler};
 use crate::{config_warnings, logs, output, overview_history, status};
 
@@ -165,7 +166,11 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tasks.handle.spawn(back_up_overdue_messages(node.clone())),
     ];
     periodic_tasks.push(running.services.sweep(&tasks.handle));
+    let manager = Arc::new(ServiceManager::from_environment());
+    let watched = manager.clone();
+    periodic_tasks.push(tasks.handle.spawn(async move { watched.keep_watchdog_quiet().await }));
     running.ready.store(true, Ordering::Relaxed);
+    manager.ready();
     banner.iter().for_each(|line| output::line(line));
 
     let end = loop {
@@ -199,6 +204,10 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         }
     }
     abort(accepting.drain(..));
+    // The process that follows at a restart has the same id and says that it is ready.
+    if !matches!(end, ShutdownKind::Restart) {
+        manager.stopping();
+    }
     end_streams(&running.assembled, &web).await;
     // After the sessions have ended, so that the others have learned of it.
     if tokio::time::timeout(LEAVE_TIMEOUT, node.cluster.leave()).await.is_err() {

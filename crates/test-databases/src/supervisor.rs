@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
@@ -27,6 +28,8 @@ impl Supervisor {
     ) -> Supervisor {
         shell.arg("-c").arg(include_str!("supervisor.sh")).arg("supervisor").arg(directory).arg(signal);
         shell.args(run.into_iter().map(Into::into));
+        // Ctrl-C at the terminal is for the program, which may still need the server.
+        shell.process_group(0);
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = shell.spawn().expect("cannot start a shell");
         let answers = BufReader::new(child.stdout.take().unwrap());

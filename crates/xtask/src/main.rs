@@ -2,6 +2,7 @@
 
 mod attacks;
 mod bench;
+mod cluster;
 mod codegen;
 mod compliance;
 mod new_feature;
@@ -38,6 +39,8 @@ enum Command {
     Peers(bench::peers::command::PeersArgs),
     /// Run the published workloads against Throng, ejabberd and Prosody, and store the reports.
     Reports(bench::peers::reports::ReportsArgs),
+    /// Start several nodes with NATS and PostgreSQL on this machine, and keep them until Ctrl-C.
+    Cluster(cluster::ClusterArgs),
     /// Baseline of the benchmarks: a relay that parses nothing.
     #[command(hide = true)]
     Relay(bench::relay::RelayArgs),
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Scenarios(args) => scenarios::run(&args),
         Command::Peers(args) => bench::peers::command::run(&args),
         Command::Reports(args) => bench::peers::reports::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Relay(args) => bench::relay::run(&args),
     }
 }

@@ -5,8 +5,9 @@
 //! losing every packet, because netem (tc) is not available in every kernel.
 
 use throng_e2e::clients::scripts_folder;
+use throng_e2e::run_as_root;
 
-use crate::space::{LossyNetwork, run_as_root};
+use crate::space::LossyNetwork;
 use crate::{Certificate, ClientsNode, USERS, python};
 
 #[test]

@@ -5,11 +5,11 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
 
-use throng_e2e::{KillOnDrop, describe_output, program, signal, wait, wait_for_progress};
+use throng_e2e::{KillOnDrop, describe_output, program, run_as_root, signal, wait, wait_for_progress};
 
 use crate::node::{LoadNode, exclusive_turn};
 use crate::run_report::RunReport;
-use crate::space::{LossyNetwork, run_as_root};
+use crate::space::LossyNetwork;
 
 /// A lost packet is retransmitted after at least 200 ms if no later packet reveals the loss (Linux's TCP_RTO_MIN; RFC
 /// 6298, section 2.4 requires a second). Histogram values are accurate to a thousandth.

@@ -1,8 +1,6 @@
-//! Network namespaces for the duration of a test: links from `crates/e2e/netns/lossy.sh`, and the root rights to create
-//! them.
+//! Network namespaces for the duration of a test: links from `crates/e2e/netns/lossy.sh`.
 
 use std::net::Ipv4Addr;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -59,25 +57,4 @@ impl Drop for LossyNetwork {
 fn script(words: &[&str]) -> Output {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/netns/lossy.sh"));
     Command::new(path).args(words).output().expect("lossy.sh starts")
-}
-
-/// Runs `test` as root: directly, or by starting the test of this name again through sudo. Fails if neither is
-/// possible.
-pub(crate) fn run_as_root(name: &str, test: impl FnOnce()) {
-    let user = std::fs::metadata("/proc/self").expect("/proc").uid();
-    if user == 0 {
-        return test();
-    }
-    let own = std::env::current_exe().expect("the path of the test");
-    let again = Command::new("sudo").arg("-n").arg(own).args(["--exact", name, "--nocapture"]).output();
-    let hint = "network namespaces need root: run this test as root, or allow sudo without a password";
-    let output = again.unwrap_or_else(|error| panic!("{hint} (sudo: {error})"));
-    assert!(
-        output.status.success(),
-        "{hint}, unless what follows says otherwise\n{}",
-        describe_output(&output)
-    );
-    // An unknown name runs no test and succeeds.
-    let ran_it = String::from_utf8_lossy(&output.stdout).contains("1 passed");
-    assert!(ran_it, "this program has no test {name}\n{}", describe_output(&output));
 }

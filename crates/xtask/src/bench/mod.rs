@@ -11,7 +11,7 @@
 
 mod broadcast;
 mod clients;
-mod clock;
+pub(crate) mod clock;
 mod cpu_timeline;
 mod databases;
 mod gathering_relay;
@@ -20,9 +20,9 @@ mod memory;
 mod offline;
 pub(crate) mod peers;
 mod presence;
-mod process;
+pub(crate) mod process;
 pub(crate) mod relay;
-mod report;
+pub(crate) mod report;
 mod resume;
 mod route;
 mod server_under_test;

@@ -77,7 +77,7 @@ fn run_until_signal(peer: PeerServer, wanted: &PeerOptions) -> Result<()> {
 
 /// Waits for a signal in a thread. Before the server is ready it ends the program and its children immediately;
 /// afterwards it is sent through the channel, and the server ends in order.
-fn signals(ready: Arc<AtomicBool>) -> Result<Receiver<()>> {
+pub(crate) fn signals(ready: Arc<AtomicBool>) -> Result<Receiver<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (sender, receiver) = sync_channel(1);
