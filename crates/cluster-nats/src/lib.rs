@@ -10,6 +10,10 @@
 //!   it. A node that joins gets a snapshot; digests every five seconds find mistakes.
 //! * **Cut off**: a node without NATS keeps bounded queues, and after ten seconds the others are gone for it. It is no member for them
 //!   either. When the connection is back, new links begin with snapshots.
+//! * **Authentication**: messages and records carry a code made with a key of the deployment, which is in its database. Other clients
+//!   that may publish in NATS can disturb what NATS carries, but cannot speak for a node.
+//! * **Versions**: the record of a node states which versions of frames and envelopes it reads. Two nodes use the highest that both read.
+//!   What a version adds is written only to nodes that read it; a reader skips what it does not know ([`protocol`]).
 //!
 //! Not implemented: leases, which no contract has; envelopes between servers of NATS in different regions (gateways work, with their
 //! latency).
@@ -19,11 +23,13 @@
 //! The names of subjects and of the bucket contain the number of the deployment, so that two deployments on the same NATS servers do not
 //! see each other.
 
+mod cluster_key;
 mod node;
 mod protocol;
 mod settings;
 mod transport;
 
+pub use cluster_key::ClusterKey;
 pub use node::{NatsCluster, NatsStatus};
 #[doc(hidden)]
 pub use protocol::property::check_frame;

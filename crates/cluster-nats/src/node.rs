@@ -23,6 +23,7 @@ use crate::protocol::state::MembershipPhase;
 use crate::protocol::statistics::Statistics;
 use crate::settings::{NatsError, NatsSettings};
 use crate::transport;
+use crate::transport::log_limit::LogLimit;
 
 /// What [`Cluster::leave`] has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,28 +42,40 @@ pub(crate) struct Shared {
     pub(crate) connected: AtomicBool,
     /// Rises with each connection.
     pub(crate) connections: watch::Sender<u64>,
-    /// Failed attempts to write the record since the last one that succeeded; none has before the first.
-    pub(crate) record_failures: AtomicU64,
     /// When the record was written, in milliseconds of the clock; 0 before.
     pub(crate) record_written_at: AtomicU64,
     /// The record was written.
     pub(crate) announced: Notify,
+    /// Messages of this node to itself that arrived.
+    pub(crate) echoes: watch::Sender<u64>,
+    /// When the last one arrived, in milliseconds of the clock; 0 before.
+    pub(crate) echoed_at: AtomicU64,
+    pub(crate) announcements: AtomicU64,
+    pub(crate) failed_announcements: AtomicU64,
+    /// Errors that the server has reported: it answers.
+    pub(crate) server_errors: AtomicU64,
+    /// Lines about such errors.
+    pub(crate) error_lines: LogLimit,
+    /// Lines about records that are not valid.
+    pub(crate) record_lines: LogLimit,
     pub(crate) leave: watch::Sender<LeaveProgress>,
 }
 
 impl Shared {
-    /// The record of this node is in the bucket, as far as is known. One failure may be an election of the servers.
-    fn is_announced(&self) -> bool {
-        let written = self.record_written_at.load(Ordering::Acquire);
-        written != 0 && self.clock.now().0.saturating_sub(written) < ANNOUNCED_MILLIS
+    /// Whether the record was written since the start.
+    pub(crate) fn has_record(&self) -> bool {
+        self.record_written_at.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether something that happens every three seconds happened lately. One failure may be an election of the servers.
+    fn is_recent(&self, at: &AtomicU64) -> bool {
+        let at = at.load(Ordering::Acquire);
+        at != 0 && self.clock.now().0.saturating_sub(at) < ANNOUNCED_MILLIS
     }
 }
 
-/// Time for which a record that was written counts.
+/// Time for which a record that was written counts, and a message that arrived.
 const ANNOUNCED_MILLIS: u64 = 12_000;
-
-/// Before the first record is written.
-pub(crate) const NEVER_WRITTEN: u64 = u64::MAX;
 
 /// A node's connection to the cluster over NATS.
 pub struct NatsCluster(Arc<Shared>);
@@ -76,6 +89,12 @@ pub struct NatsStatus {
     pub superseded: bool,
     /// The record of this node is in the bucket of the members.
     pub announced: bool,
+    /// Messages to this node arrive.
+    pub reachable: bool,
+    /// Times that the record was written, read, and a message to this node arrived.
+    pub announcements: u64,
+    /// Times that this failed.
+    pub failed_announcements: u64,
     /// Connections made, the first one included.
     pub connections: u64,
     /// Members, this node included.
@@ -97,6 +116,7 @@ impl NatsStatus {
             () if self.superseded => Some("another process has the name of this node in the cluster"),
             () if !self.connected => Some("no connection to NATS"),
             () if !self.announced => Some("not announced in the cluster"),
+            () if !self.reachable => Some("messages of NATS to this node do not arrive"),
             () => None,
         }
     }
@@ -113,7 +133,7 @@ impl NatsCluster {
         spawner: Arc<dyn Spawner>,
     ) -> Result<Arc<NatsCluster>, NatsError> {
         settings.check()?;
-        let core = Core::new(settings.node, DirectoryLimits::default());
+        let core = Core::new(settings.node, settings.key.clone(), DirectoryLimits::default());
         core.start(clock.unix_millis());
         let shared = Arc::new(Shared {
             core,
@@ -122,9 +142,15 @@ impl NatsCluster {
             wake: Notify::new(),
             connected: AtomicBool::new(false),
             connections: watch::Sender::new(0),
-            record_failures: AtomicU64::new(NEVER_WRITTEN),
             record_written_at: AtomicU64::new(0),
             announced: Notify::new(),
+            echoes: watch::Sender::new(0),
+            echoed_at: AtomicU64::new(0),
+            announcements: AtomicU64::new(0),
+            failed_announcements: AtomicU64::new(0),
+            server_errors: AtomicU64::new(0),
+            error_lines: LogLimit::default(),
+            record_lines: LogLimit::default(),
             leave: watch::Sender::new(LeaveProgress::Member),
         });
         let task = transport::run(shared.clone(), spawner.clone());
@@ -138,7 +164,10 @@ impl NatsCluster {
         NatsStatus {
             connected: self.0.connected.load(Ordering::Acquire),
             superseded: self.0.core.phase() == MembershipPhase::Superseded,
-            announced: self.0.is_announced(),
+            announced: self.0.is_recent(&self.0.record_written_at),
+            reachable: self.0.is_recent(&self.0.echoed_at),
+            announcements: self.0.announcements.load(Ordering::Acquire),
+            failed_announcements: self.0.failed_announcements.load(Ordering::Acquire),
             connections: *self.0.connections.borrow(),
             members: core.members,
             kept_bytes: core.kept_bytes,

@@ -13,6 +13,7 @@ use base::Secret;
 use base::percent_encoding::percent_decode;
 use cluster::NodeId;
 
+use crate::cluster_key::ClusterKey;
 use crate::protocol::frame::MAX_FRAME;
 
 /// Messages of NATS that wait for the task that handles them; later ones are dropped, and sent again.
@@ -39,10 +40,10 @@ pub enum NatsCredentials {
     CredentialsFile(Secret),
 }
 
-/// TLS to NATS. It is used if a URL begins with `tls://`, if the server requires it, or if `required` says so.
+/// TLS to NATS. It is used if a server requires it, and all connections use it if any URL begins with `tls://` or `required` says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NatsTls {
-    /// Connections without TLS are refused.
+    /// Connections without TLS are refused, as with a URL that begins with `tls://`.
     pub required: bool,
     /// File with the authorities that sign the certificates of servers; without it those that the system trusts.
     pub authorities: Option<PathBuf>,
@@ -51,7 +52,7 @@ pub struct NatsTls {
 }
 
 /// Settings of the connection to NATS.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct NatsSettings {
     /// URLs of servers: any of them is used, and others that they name.
     pub servers: Vec<String>,
@@ -59,6 +60,8 @@ pub struct NatsSettings {
     pub node: NodeId,
     /// Number of the deployment, the same on all its nodes: several may share the servers.
     pub deployment: u64,
+    /// Key of the deployment, with which its nodes authenticate what they send.
+    pub key: ClusterKey,
     /// Credentials.
     pub credentials: NatsCredentials,
     /// TLS.
@@ -100,6 +103,11 @@ pub enum NatsError {
     /// No JetStream.
     #[error("JetStream is not available: {0}; enable it in the NATS server (nats-server -js)")]
     JetStream(String),
+    /// The node cannot publish to its subject, or receives nothing from it.
+    #[error(
+        "messages on the NATS subject {0} do not arrive; let the NATS user of this node publish and subscribe to throng.>"
+    )]
+    Subject(String),
     /// The bucket of the members cannot be used.
     #[error("cannot use the key-value bucket {bucket}: {reason}")]
     Bucket {
@@ -154,6 +162,11 @@ impl NatsSettings {
         self.options().map(drop)
     }
 
+    /// Whether connections without TLS are refused, also to servers that NATS itself names.
+    fn requires_tls(&self, addresses: &[ServerAddr]) -> bool {
+        self.tls.required || addresses.iter().any(ServerAddr::tls_required)
+    }
+
     /// Options of the client.
     pub(crate) fn options(&self) -> Result<(ConnectOptions, Vec<ServerAddr>), NatsError> {
         let addresses = self.addresses()?;
@@ -163,7 +176,7 @@ impl NatsSettings {
             .connection_timeout(CONNECT_TIMEOUT)
             .request_timeout(Some(CONNECT_TIMEOUT))
             .ping_interval(PING_INTERVAL)
-            .require_tls(self.tls.required)
+            .require_tls(self.requires_tls(&addresses))
             .reconnect_delay_callback(|attempts| {
                 let millis = 50_u64.saturating_mul(1 << attempts.min(10));
                 Duration::from_millis(millis).min(MAX_RECONNECT_DELAY)
@@ -241,6 +254,7 @@ mod tests {
             servers: servers.iter().map(|server| (*server).to_owned()).collect(),
             node: NodeId::new("node-1").unwrap(),
             deployment: 0xab,
+            key: ClusterKey::new(&[1; 32]),
             credentials,
             tls: NatsTls::default(),
         }
@@ -257,6 +271,17 @@ mod tests {
         assert_eq!(settings.shown_servers(), "10.0.0.1:4222, nats.example:5000");
         assert!(!format!("{settings:?}").contains("secret"));
         assert!(settings.check().is_ok());
+    }
+
+    #[test]
+    fn one_url_of_tls_requires_it_of_all_servers() {
+        let requires = |servers: &[&str], required| {
+            let mut settings = settings(servers, NatsCredentials::None);
+            settings.tls.required = required;
+            settings.requires_tls(&settings.addresses().unwrap())
+        };
+        assert!(requires(&["nats://a", "tls://b"], false) && requires(&["nats://a"], true));
+        assert!(!requires(&["nats://a", "b"], false));
     }
 
     #[test]

@@ -121,6 +121,9 @@ fn a_certificate_for_another_name_is_refused_and_so_is_a_server_without_tls() {
     assert!(check(&other_name).is_err());
     let plain = NatsSettings { tls, ..settings(&harness::shared_server().url(), "a", 1) };
     assert!(check(&plain).is_err(), "a password must not be sent in the clear");
+    let plain = harness::shared_server().url();
+    let servers = vec!["tls://127.0.0.1:1".to_owned(), plain];
+    assert!(check(&NatsSettings { servers, ..settings("", "a", 1) }).is_err(), "one URL requires TLS");
 }
 
 /// A server with users; credentials that it accepts, and ones that it refuses.

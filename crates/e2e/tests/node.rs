@@ -23,6 +23,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use base::Clock as _;
 use store::{BulkItem, BulkRoster, CreateOutcome, NewAccount, Subscription};
 use store_sql::SqlStores;
 use testkit::scenario::{RemoteServer, Scenario, ScenarioTarget, parse, run};
@@ -206,7 +207,8 @@ fn a_drain_redirects_clients_at_a_rate_and_takes_no_new_ones() {
     write!(unauthenticated, "<stream:stream to='{DOMAIN}' version='1.0' xmlns='jabber:client' xmlns:stream='http://etherx.jabber.org/streams'>")
         .expect("a stream header");
 
-    let begun = std::time::Instant::now();
+    let clock = base::SystemClock::new();
+    let begun = clock.now();
     let rate = RATE.to_string();
     let mut command = node.program(&["drain", "--config", "throng.toml", "--rate", &rate]);
     command.args(["--see-other-host", "other.test:5299"]);
@@ -218,8 +220,7 @@ fn a_drain_redirects_clients_at_a_rate_and_takes_no_new_ones() {
     let answer = node.get("/readyz").expect("pages are served meanwhile");
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
     clients.join().expect("the clients").expect("see-other-host for each");
-    let least = std::time::Duration::from_millis(2_500);
-    assert!(begun.elapsed() >= least, "{CLIENTS} clients and one stream more at {RATE} a second");
+    assert!(clock.now().since(begun) >= 2_500, "{CLIENTS} clients and one stream more at {RATE} a second");
     let mut said = String::new();
     unauthenticated.read_to_string(&mut said).expect("the end of the stream");
     assert!(said.contains("<system-shutdown") && !said.contains("see-other-host"), "{said}");

@@ -8,7 +8,7 @@ use base::Secret;
 use base::clock::{Clock, SystemClock};
 use base::lock::{RankedMutex, rank};
 use cluster::{Cluster, SingleNode};
-use cluster_nats::NatsCluster;
+use cluster_nats::{ClusterKey, NatsCluster};
 use feature_api::EnabledFeature;
 use feature_api::feature_state::FeatureState;
 use prometheus_client::registry::Registry;
@@ -254,6 +254,15 @@ pub(crate) fn deployment(hasher: &cluster::AddressHasher) -> u64 {
     hasher.hash_name(DEPLOYMENT)
 }
 
+/// Key of the deployment, with which its nodes authenticate what they send in NATS.
+fn cluster_key(hasher: &cluster::AddressHasher) -> ClusterKey {
+    let mut key = [0; 32];
+    for (number, part) in key.chunks_exact_mut(8).enumerate() {
+        part.copy_from_slice(&hasher.hash_name(&format!("cluster key {number}")).to_be_bytes());
+    }
+    ClusterKey::new(&key)
+}
+
 /// Starts the connection to the other nodes, if there may be some.
 fn join_cluster(
     config: &NodeConfig,
@@ -262,7 +271,7 @@ fn join_cluster(
     tasks: &TokioSpawner,
 ) -> Result<Option<Arc<NatsCluster>>> {
     let Some(cluster) = &config.cluster else { return Ok(None) };
-    let settings = cluster.settings(deployment(hasher))?;
+    let settings = cluster.settings(deployment(hasher), cluster_key(hasher))?;
     Ok(Some(NatsCluster::start(settings, clock.clone(), Arc::new(tasks.clone()))?))
 }
 

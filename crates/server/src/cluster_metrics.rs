@@ -52,6 +52,16 @@ pub(crate) fn write(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resul
             counts.ignored_frames,
         ),
         (
+            "throng_cluster_messages_forged",
+            "NATS messages without the code of the deployment's key",
+            counts.forged_frames,
+        ),
+        (
+            "throng_cluster_items_skipped",
+            "Parts of NATS messages of kinds that only later versions know",
+            counts.skipped_items,
+        ),
+        (
             "throng_cluster_claim_changes",
             "Changes of this node's addresses that were announced",
             counts.claim_changes,

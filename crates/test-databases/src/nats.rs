@@ -76,6 +76,21 @@ impl NatsServer {
         server
     }
 
+    /// Starts three servers that are a cluster.
+    ///
+    /// # Panics
+    /// If they are not installed or do not start; the message says what to do.
+    pub fn start_cluster() -> [NatsServer; 3] {
+        let routes = ports::free::<3>();
+        let urls = routes.map(|port| format!("\"nats://127.0.0.1:{port}\"")).join(", ");
+        routes.map(|port| {
+            let configuration = format!(
+                "server_name: \"nats-{port}\"\ncluster {{ name: test, listen: \"127.0.0.1:{port}\", routes: [{urls}] }}"
+            );
+            NatsServer::start_with(&NatsSetup { configuration, ..NatsSetup::default() })
+        })
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()

@@ -1,8 +1,8 @@
 //! A link: items of this node to one other and back, numbered, acknowledged and sent again.
 //!
 //! Items are numbered from 1 within a link. An acknowledgement covers all items below a number; what is not acknowledged is sent
-//! again in order. A link ends when one of the nodes considers the other one gone. Each node numbers its links to all others with one counter, so
-//! that frames of an earlier link are recognised.
+//! again in order. A link ends when one of the nodes considers the other one gone. Each node numbers its links to each other one, so that
+//! frames of an earlier link are recognised.
 //!
 //! Order of sending: receipts, the snapshot of the own claims, then envelopes and changes of claims in the order in which they were
 //! made. So the other node knows a claim before it receives an envelope that was delivered after it.
@@ -42,8 +42,8 @@ const GAP_MILLIS: u64 = 20;
 const GREETING_MILLIS: u64 = 200;
 /// A link without other frames sends one after this time.
 const KEEPALIVE_MILLIS: u64 = 3_000;
-/// Claims in an item.
-const CLAIMS_PER_ITEM: usize = 8 << 10;
+/// Claims in an item: they are read, and applied, under the lock.
+const CLAIMS_PER_ITEM: usize = 2 << 10;
 /// Octets of queued changes of claims; instead of more, another snapshot is sent.
 const MAX_CHANGE_BYTES: usize = 4 << 20;
 /// Items with receipts that are not acknowledged.
@@ -55,8 +55,10 @@ const MAX_PRESENCE_BYTES: usize = 1 << 20;
 pub(super) struct Link {
     /// Its number at this node.
     pub(super) number: u64,
-    /// Its number at the other node, once that has answered.
+    /// Its number at the other node, once a frame of that arrived.
     pub(super) theirs: Option<u64>,
+    /// The other node knows the number of this link: frames arrive in both directions.
+    is_confirmed: bool,
     queue: VecDeque<OutgoingItem>,
     queue_bytes: usize,
     change_bytes: usize,
@@ -76,14 +78,18 @@ pub(super) struct Link {
     expected: u64,
     /// Parts of an envelope that is not complete.
     pub(super) parts: Vec<u8>,
-    /// Parts of a snapshot that is not complete.
-    pub(super) snapshot_parts: Option<Vec<Claim>>,
+    /// The bucket with which the next part of the other node's snapshot begins; none without a snapshot.
+    pub(super) snapshot_at: Option<usize>,
+    /// Some claims of this snapshot had no room.
+    pub(super) is_snapshot_refused: bool,
+    /// Claims of the first snapshot, until it is complete.
+    pub(super) joined_claims: Vec<Claim>,
     /// Whether there was a snapshot.
     pub(super) has_claims: bool,
     /// Of the other node's claims.
     pub(super) digest: Digest,
-    /// Some of its claims had no room.
-    pub(super) refused_claims: bool,
+    /// When some of its claims had no room; none if all have.
+    pub(super) refused_at: Option<Millis>,
     pub(super) requested_snapshot: bool,
     has_gap: bool,
     unacknowledged: usize,
@@ -111,6 +117,7 @@ impl Link {
         Link {
             number,
             theirs: None,
+            is_confirmed: false,
             queue: VecDeque::new(),
             queue_bytes: 0,
             change_bytes: 0,
@@ -125,10 +132,12 @@ impl Link {
             received: ReceivedEnvelopes::default(),
             expected: 1,
             parts: Vec::new(),
-            snapshot_parts: None,
+            snapshot_at: None,
+            is_snapshot_refused: false,
+            joined_claims: Vec::new(),
             has_claims: false,
             digest: Digest::default(),
-            refused_claims: false,
+            refused_at: None,
             requested_snapshot: false,
             has_gap: false,
             unacknowledged: 0,
@@ -142,11 +151,21 @@ impl Link {
         }
     }
 
-    /// The other node has answered: the snapshot begins.
+    /// A frame of the other node arrived: it is answered at once.
     pub(super) fn establish(&mut self, theirs: u64, now: Millis) {
         self.theirs = Some(theirs);
+        self.ack_at = Some(now);
+    }
+
+    /// The other node has answered a frame of this link: the snapshot begins.
+    pub(super) fn confirm(&mut self, now: Millis) {
+        self.is_confirmed = true;
         self.snapshot = Some(0);
         self.ack_at = Some(now);
+    }
+
+    pub(super) fn is_confirmed(&self) -> bool {
+        self.is_confirmed
     }
 
     /// Begins another snapshot.
@@ -282,8 +301,9 @@ impl Link {
     /// When [`Link::next_frame`] has a frame.
     pub(super) fn due_at(&self) -> Millis {
         let spoke = self.spoke_at;
-        if self.theirs.is_none() {
-            return spoke.map_or(Millis::ZERO, |at| at.plus(GREETING_MILLIS));
+        if !self.is_confirmed {
+            let greeting = spoke.map_or(Millis::ZERO, |at| at.plus(GREETING_MILLIS));
+            return self.ack_at.map_or(greeting, |at| at.min(greeting));
         }
         let mut due = spoke.map_or(Millis::ZERO, |at| at.plus(KEEPALIVE_MILLIS));
         if self.has_items() {
@@ -315,7 +335,7 @@ impl Link {
         }
         let mut bytes = 0;
         let start = self.next;
-        if self.theirs.is_some() {
+        if self.is_confirmed {
             while let Some(length) = self.peek(directory)
                 && (bytes == 0 || bytes + length <= BATCH_BYTES)
                 && self.next - start < usize::from(u16::MAX)

@@ -13,3 +13,4 @@ pub(crate) mod property;
 mod receipts;
 pub(crate) mod state;
 pub(crate) mod statistics;
+mod version_range;

@@ -4,7 +4,7 @@
 //!
 //! A receipt must not cover a refusal that it does not carry: what does not fit into one item waits for the next.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use cluster::{Envelope, HandoverResult, PeerViolation};
@@ -52,6 +52,10 @@ impl SentEnvelopes {
 
     pub(super) fn is_empty(&self) -> bool {
         self.kept.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.kept.len()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -107,7 +111,9 @@ impl SentEnvelopes {
 /// Envelopes that another node has sent to this one.
 #[derive(Default)]
 pub(super) struct ReceivedEnvelopes {
-    outstanding: BTreeSet<u64>,
+    /// Not settled, with their octets.
+    outstanding: BTreeMap<u64, usize>,
+    bytes: usize,
     /// Settled, and not reported yet.
     settled: Vec<u64>,
     /// Those of them that were not safe.
@@ -122,24 +128,26 @@ impl ReceivedEnvelopes {
     /// Notes an envelope that must be settled.
     ///
     /// # Errors
-    /// If its ticket does not follow the last one, or too many are not settled.
-    pub(super) fn add(&mut self, ticket: u64) -> Result<(), PeerViolation> {
+    /// If its ticket does not follow the last one, or too many, or too many octets, are not settled: its sender keeps no more.
+    pub(super) fn add(&mut self, ticket: u64, bytes: usize) -> Result<(), PeerViolation> {
         if ticket <= self.last {
             return Err(PeerViolation::Header);
         }
-        if self.outstanding.len() + self.settled.len() >= 2 * MAX_UNSETTLED {
+        if self.outstanding.len() + self.settled.len() >= 2 * MAX_UNSETTLED
+            || self.bytes + bytes > MAX_UNSETTLED_BYTES
+        {
             return Err(PeerViolation::Rate);
         }
         self.last = ticket;
-        self.outstanding.insert(ticket);
+        self.bytes += bytes;
+        self.outstanding.insert(ticket, bytes);
         Ok(())
     }
 
     /// False if there is no such envelope, or it was settled.
     pub(super) fn settle(&mut self, ticket: u64, result: HandoverResult) -> bool {
-        if !self.outstanding.remove(&ticket) {
-            return false;
-        }
+        let Some(bytes) = self.outstanding.remove(&ticket) else { return false };
+        self.bytes -= bytes;
         self.settled.push(ticket);
         if result != HandoverResult::Safe {
             self.refused.insert(ticket, result);
@@ -152,7 +160,7 @@ impl ReceivedEnvelopes {
     }
 
     fn settled_up_to(&self) -> u64 {
-        self.outstanding.first().map_or(self.last, |oldest| oldest - 1)
+        self.outstanding.first_key_value().map_or(self.last, |(oldest, _)| oldest - 1)
     }
 
     pub(super) fn has_unreported(&self) -> bool {
@@ -210,7 +218,7 @@ mod tests {
     #[test]
     fn a_receipt_covers_what_was_settled_after_an_open_envelope() {
         let (mut sent, mut received) = (sent([3, 5, 9]), ReceivedEnvelopes::default());
-        [3, 5, 9].into_iter().for_each(|ticket| received.add(ticket).unwrap());
+        [3, 5, 9].into_iter().for_each(|ticket| received.add(ticket, 1).unwrap());
         assert_eq!(received.take_receipts(), None);
         assert!(received.settle(5, HandoverResult::Safe) && !received.settle(5, HandoverResult::Safe));
         let receipts = received.take_receipts().unwrap();
@@ -231,7 +239,7 @@ mod tests {
         let mut received = ReceivedEnvelopes::default();
         let all = HandoverResult::RefusedFor((0..8191).collect());
         for ticket in 1..=10 {
-            received.add(ticket).unwrap();
+            received.add(ticket, 1).unwrap();
             received.settle(ticket, all.clone());
         }
         let mut refused = Vec::new();
@@ -270,9 +278,18 @@ mod tests {
     #[test]
     fn envelopes_beyond_the_maximum_and_repeated_tickets_are_refused() {
         let mut received = ReceivedEnvelopes::default();
-        assert_eq!((received.add(4), received.add(4)), (Ok(()), Err(PeerViolation::Header)));
-        let accepted = (5..).take_while(|ticket| received.add(*ticket).is_ok()).count();
+        assert_eq!((received.add(4, 1), received.add(4, 1)), (Ok(()), Err(PeerViolation::Header)));
+        let accepted = (5..).take_while(|ticket| received.add(*ticket, 1).is_ok()).count();
         assert_eq!(accepted, 2 * MAX_UNSETTLED - 1);
-        assert_eq!(received.add(u64::MAX), Err(PeerViolation::Rate));
+        assert_eq!(received.add(u64::MAX, 1), Err(PeerViolation::Rate));
+    }
+
+    #[test]
+    fn octets_that_are_not_settled_are_bounded() {
+        let mut received = ReceivedEnvelopes::default();
+        let accepted = (1..).take_while(|ticket| received.add(*ticket, 1 << 20).is_ok()).count();
+        assert_eq!(accepted, MAX_UNSETTLED_BYTES >> 20);
+        assert!(received.settle(3, HandoverResult::Safe));
+        assert_eq!((received.add(100, 1 << 20), received.add(101, 1)), (Ok(()), Err(PeerViolation::Rate)));
     }
 }

@@ -15,6 +15,10 @@ pub struct Statistics {
     pub frames_received: u64,
     /// Messages that belong to no link: of earlier starts and partitions, or of nobody.
     pub ignored_frames: u64,
+    /// Messages without the code of the deployment's key.
+    pub forged_frames: u64,
+    /// Items of kinds that this version does not know.
+    pub skipped_items: u64,
     /// Own claims that were announced, changed or released.
     pub claim_changes: u64,
     /// Digests of another node's claims that differed from what was known of them.

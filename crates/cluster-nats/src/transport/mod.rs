@@ -5,6 +5,7 @@
 //!   dropped and sent again later.
 //! * **membership** ([`membership`]): the record of this node, and those of the others.
 
+pub(crate) mod log_limit;
 mod membership;
 
 use std::pin::Pin;
@@ -16,17 +17,21 @@ use std::time::Duration;
 use async_nats::{Client, Event, Message, Subscriber};
 use base::clock::Millis;
 use base::spawn::Spawner;
+use bytes::Bytes;
 use cluster::NodeId;
 use futures_core::Stream;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::node::{LeaveProgress, Shared};
 use crate::protocol::entry::MAX_NODES;
 use crate::protocol::frame::MAX_FRAME;
-use crate::settings::{MAX_RECONNECT_DELAY, NatsError};
+use crate::settings::{MAX_RECONNECT_DELAY, NatsError, NatsSettings};
 
 /// Frames that wait for the client.
 const WRITER_CAPACITY: usize = 256;
+/// Frames that are written under one lock.
+const MAX_POLLED: usize = 16;
 /// Messages that are handled before frames are sent.
 const MAX_RECEIVED: usize = 64;
 /// Longest sleep.
@@ -35,6 +40,8 @@ const MAX_SLEEP_MILLIS: u64 = 1_000;
 const HAND_OVER_MILLIS: u64 = 5_000;
 /// Time for the last items.
 const LAST_ITEMS_MILLIS: u64 = 2_000;
+/// Longest time for the answer of a server that is there.
+const ANSWER: Duration = Duration::from_secs(3);
 
 type Frame = (NodeId, Vec<u8>);
 
@@ -109,12 +116,20 @@ fn on_event(shared: &Shared, event: &Event) {
     match event {
         Event::Connected => set_connected(shared, true),
         Event::Disconnected | Event::Closed => set_connected(shared, false),
-        Event::SlowConsumer(_) => {
-            tracing::warn!(
-                "messages of other nodes arrive faster than they are handled; they are sent again"
-            );
+        event => {
+            if matches!(event, Event::ServerError(_)) {
+                shared.server_errors.fetch_add(1, Ordering::AcqRel);
+            }
+            let Some(left_out) = shared.error_lines.permit(shared.clock.now()) else { return };
+            if let Event::SlowConsumer(_) = event {
+                tracing::warn!(
+                    left_out,
+                    "messages of other nodes arrive faster than they are handled; they are sent again"
+                );
+            } else {
+                tracing::warn!(%event, left_out, "the connection to NATS");
+            }
         }
-        event => tracing::warn!(%event, "the connection to NATS"),
     }
 }
 
@@ -161,7 +176,7 @@ async fn run_connected(shared: &Arc<Shared>, mut subscriber: Subscriber, frames:
             _ => {}
         }
         // Each node may have one more frame than the budget.
-        let room = frames.capacity().saturating_sub(MAX_NODES);
+        let room = frames.capacity().saturating_sub(MAX_NODES).min(MAX_POLLED);
         let output = core.poll(now, room, connected && room > 0);
         for frame in output.frames {
             // Dropped if the client is slow: it is sent again.
@@ -182,7 +197,9 @@ async fn run_connected(shared: &Arc<Shared>, mut subscriber: Subscriber, frames:
                     return;
                 }
                 for message in messages {
-                    core.receive(shared.clock.now(), &message.payload);
+                    if core.receive(shared.clock.now(), &message.payload) {
+                        shared.echoes.send_modify(|count| *count += 1);
+                    }
                 }
             }
             () = shared.wake.notified() => {}
@@ -220,7 +237,7 @@ async fn write(shared: Arc<Shared>, client: Client, mut frames: mpsc::Receiver<F
 ///
 /// # Errors
 /// What is missing.
-pub async fn check_connection(settings: &crate::NatsSettings) -> Result<(), NatsError> {
+pub async fn check_connection(settings: &NatsSettings) -> Result<(), NatsError> {
     let (options, addresses) = settings.options()?;
     let client =
         Box::pin(options.connect(addresses)).await.map_err(|error| settings.connect_error(&error))?;
@@ -230,5 +247,21 @@ pub async fn check_connection(settings: &crate::NatsSettings) -> Result<(), Nats
     }
     let context = async_nats::jetstream::new(client.clone());
     let account = context.query_account().await;
-    account.map(drop).map_err(|error| NatsError::JetStream(error.to_string()))
+    account.map_err(|error| NatsError::JetStream(error.to_string()))?;
+    check_subject(settings, &client).await?;
+    Box::pin(membership::check_bucket(settings, &client)).await
+}
+
+/// Sends a message to the subject of the node, and waits for it.
+async fn check_subject(settings: &NatsSettings, client: &Client) -> Result<(), NatsError> {
+    let subject = settings.subject(settings.node);
+    let echo = async {
+        let mut subscriber = client.subscribe(subject.clone()).await.ok()?;
+        client.publish(subject.clone(), Bytes::new()).await.ok()?;
+        std::future::poll_fn(|context| Pin::new(&mut subscriber).poll_next(context)).await
+    };
+    match timeout(ANSWER, echo).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) | Err(_) => Err(NatsError::Subject(subject)),
+    }
 }

@@ -15,7 +15,7 @@ use base::spawn::{BoxFuture, Spawner};
 use cluster::conformance::{InboxEvent, InboxRecorder, TestCluster};
 use cluster::{Claim, Cluster, MembershipChange, NodeId};
 use test_databases::NatsServer;
-use throng_cluster_nats::{NatsCluster, NatsCredentials, NatsSettings, NatsTls};
+use throng_cluster_nats::{ClusterKey, NatsCluster, NatsCredentials, NatsSettings, NatsTls};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Far longer than anything takes.
@@ -62,6 +62,7 @@ pub(crate) fn settings(url: &str, node: &str, deployment: u64) -> NatsSettings {
         servers: vec![url.to_owned()],
         node: name(node),
         deployment,
+        key: ClusterKey::new(&[1; 32]),
         credentials: NatsCredentials::None,
         tls: NatsTls::default(),
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cluster::NodeId;
-use cluster_nats::{NatsCredentials, NatsSettings, NatsTls};
+use cluster_nats::{ClusterKey, NatsCredentials, NatsSettings, NatsTls};
 
 use super::StorageUrl;
 use super::account_provider::read_secret;
@@ -38,7 +38,7 @@ pub(crate) struct ClusterConfig {
 
 impl ClusterConfig {
     /// Settings of the connection. Reads the files with secrets.
-    pub(crate) fn settings(&self, deployment: u64) -> anyhow::Result<NatsSettings> {
+    pub(crate) fn settings(&self, deployment: u64, key: ClusterKey) -> anyhow::Result<NatsSettings> {
         let read = |path: &Path| read_secret(path).context("[cluster]");
         let credentials = match &self.credentials {
             CredentialsConfig::Urls => NatsCredentials::None,
@@ -53,6 +53,7 @@ impl ClusterConfig {
             servers: self.servers.iter().map(|url| url.0.clone()).collect(),
             node: self.node,
             deployment,
+            key,
             credentials,
             tls: self.tls.clone(),
         })
@@ -90,27 +91,34 @@ pub(super) fn cluster(root: &mut ConfigSection, storage_url: &str) -> Option<Clu
 
 /// The name of the node: the configured one, or that of the machine.
 fn node(section: &mut ConfigSection) -> Option<NodeId> {
-    let written = section.text("node");
-    let name = match &written {
-        Some(name) => NodeId::new(name),
-        None => {
-            std::fs::read_to_string("/proc/sys/kernel/hostname").ok().and_then(|name| node_of_host(&name))
-        }
+    let named = match section.text("node") {
+        Some(name) => NodeId::new(&name).ok_or_else(|| {
+            format!(
+                "[cluster] node must be a name of 1 to {} characters, of a-z, 0-9, - and _, that no other node has",
+                NodeId::MAX
+            )
+        }),
+        None => node_of_host(&std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()),
     };
-    if name.is_none() {
-        let fault = format!(
-            "[cluster] node must be a name of 1 to {} characters, of a-z, 0-9, - and _, that no other node has",
-            NodeId::MAX
-        );
-        section.fault("node", fault);
+    match named {
+        Ok(node) => Some(node),
+        Err(fault) => {
+            section.fault("node", fault);
+            None
+        }
     }
-    name
 }
 
-/// The first part of the name of a host, as far as it can be the name of a node.
-fn node_of_host(host: &str) -> Option<NodeId> {
-    let first = host.trim().split('.').next()?.to_ascii_lowercase();
-    NodeId::new(first.get(..NodeId::MAX).unwrap_or(&first))
+/// The first part of the name of a host. It is not shortened: several hosts would get one name.
+fn node_of_host(host: &str) -> Result<NodeId, String> {
+    let first = host.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
+    NodeId::new(&first).ok_or_else(|| {
+        format!(
+            "the name of this machine, \"{first}\", cannot be that of a node (1 to {} characters of a-z, 0-9, - and _); \
+             set [cluster] node to one that no other node has",
+            NodeId::MAX
+        )
+    })
 }
 
 fn credentials(section: &mut ConfigSection) -> CredentialsConfig {
@@ -154,8 +162,9 @@ pub(crate) fn warnings(config: &super::NodeConfig) -> Vec<String> {
         let host = url.0.rsplit('/').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
         ["127.0.0.1", "localhost", "[::1]"].iter().any(|local| host.starts_with(local))
     };
-    let plain = |url: &&StorageUrl| !url.0.starts_with("tls://") && !is_local(url);
-    if cluster.tls.required || !cluster.servers.iter().any(|url| plain(&url)) {
+    // One such URL requires TLS of all servers.
+    let is_encrypted = cluster.tls.required || cluster.servers.iter().any(|url| url.0.starts_with("tls://"));
+    if is_encrypted || cluster.servers.iter().all(is_local) {
         return Vec::new();
     }
     vec![
@@ -179,12 +188,22 @@ mod tests {
         let config = read("nats = ['nats://127.0.0.1:4222', 'nats://10.0.0.2']\nnode = 'node-1'").unwrap();
         let cluster = config.cluster.unwrap();
         assert_eq!(cluster.node.as_str(), "node-1");
-        assert_eq!(cluster.settings(7).unwrap().servers, ["nats://127.0.0.1:4222", "nats://10.0.0.2"]);
+        assert_eq!(
+            cluster.settings(7, ClusterKey::new(&[1; 32])).unwrap().servers,
+            ["nats://127.0.0.1:4222", "nats://10.0.0.2"]
+        );
         assert!(read("nats = ['nats://a']").is_ok(), "the name of this machine");
         assert_eq!(node_of_host("Node-7.example.com\n").unwrap().as_str(), "node-7");
-        assert_eq!(node_of_host(&"x".repeat(63)).unwrap().as_str(), "x".repeat(24));
-        assert_eq!(node_of_host(""), None);
+        assert_eq!(node_of_host(&"x".repeat(24)).unwrap().as_str(), "x".repeat(24));
         assert_eq!(NodeConfig::from_text("").unwrap().cluster, None);
+    }
+
+    #[test]
+    fn the_name_of_a_machine_that_is_too_long_is_refused_because_others_may_begin_alike() {
+        for host in ["", "throng-production-europe-1", "throng-production-europe-2.example.com", "a b"] {
+            let fault = node_of_host(host).unwrap_err();
+            assert!(fault.contains("set [cluster] node"), "{fault}");
+        }
     }
 
     #[test]
@@ -201,7 +220,7 @@ mod tests {
         let sqlite = NodeConfig::from_text("[cluster]\nnats = ['nats://a']").unwrap_err().to_string();
         assert!(sqlite.contains("all nodes share"), "{sqlite}");
         let missing = read("nats = ['nats://a']\nnode = 'a'\ntoken_file = '/does/not/exist'").unwrap();
-        assert!(missing.cluster.unwrap().settings(1).is_err());
+        assert!(missing.cluster.unwrap().settings(1, ClusterKey::new(&[1; 32])).is_err());
     }
 
     #[test]
@@ -209,7 +228,7 @@ mod tests {
         let warned = |cluster: &str| !warnings(&read(cluster).unwrap()).is_empty();
         assert!(!warned("nats = ['nats://127.0.0.1:4222', 'nats://u:p@localhost']"));
         assert!(warned("nats = ['nats://127.0.0.1', 'nats://10.0.0.1:4222']"));
-        assert!(!warned("nats = ['tls://10.0.0.1:4222']"));
+        assert!(!warned("nats = ['nats://10.0.0.2', 'tls://10.0.0.1:4222']"));
         assert!(!warned("nats = ['nats://10.0.0.1:4222']\ntls = true"));
     }
 }

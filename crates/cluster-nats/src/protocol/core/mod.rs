@@ -17,16 +17,17 @@ use base::clock::Millis;
 use base::lock::{RankedMutex, rank};
 use bytes::Bytes;
 use cluster::{
-    AddressLocation, AddressNumber, BroadcastResult, Claim, Envelope, HandoverResult, Inbox, Member,
-    NodeClaim, NodeId, PeerViolation, RefusalReason, RefusedEnvelope, Ticket,
+    AddressLocation, AddressNumber, BroadcastResult, Claim, Envelope, HandoverResult, Inbox, InboxCall,
+    Member, MembershipChange, NodeClaim, NodeId, PeerViolation, RefusalReason, RefusedEnvelope, Ticket,
 };
 
 use super::directory::{Directory, DirectoryLimits, OWN_SLOT};
 use super::entry::{MAX_NODES, NodeSlot};
-use super::frame::{FrameError, decode_frame};
+use super::frame::{FrameError, decode_frame, encode_frame};
 use super::member_record::MemberRecord;
-use super::state::{MembershipPhase, PollOutput, State};
+use super::state::{EndedPeer, MembershipPhase, PollOutput, State, Work};
 use super::statistics::Statistics;
+use crate::cluster_key::ClusterKey;
 
 /// The members as readers see them.
 struct View {
@@ -37,6 +38,7 @@ struct View {
 /// A node in the cluster.
 pub(crate) struct Core {
     node: NodeId,
+    key: ClusterKey,
     inbox: OnceLock<Arc<dyn Inbox>>,
     directory: Directory,
     state: RankedMutex<State, { rank::CLUSTER_LINKS }>,
@@ -54,10 +56,11 @@ pub(crate) struct CoreStatus {
 }
 
 impl Core {
-    pub(crate) fn new(node: NodeId, limits: DirectoryLimits) -> Core {
+    pub(crate) fn new(node: NodeId, key: ClusterKey, limits: DirectoryLimits) -> Core {
         let own = Member { node, epoch: 0, version: Envelope::VERSION };
         let core = Core {
             node,
+            key,
             inbox: OnceLock::new(),
             directory: Directory::new(limits),
             state: RankedMutex::new(State::new(own)),
@@ -184,7 +187,7 @@ impl Core {
     pub(crate) fn start_after(&self, earlier: u64) {
         self.with(|state| {
             if state.own().epoch <= earlier {
-                state.set_epoch(earlier + 1);
+                state.set_epoch(earlier.saturating_add(1));
             }
         });
     }
@@ -194,32 +197,50 @@ impl Core {
         MemberRecord::new(self.node, self.with(|state| state.own().epoch))
     }
 
-    pub(crate) fn see_member(&self, now: Millis, record: &MemberRecord) {
-        self.with(|state| state.see_member(now, record, &self.directory));
+    /// False if the two nodes have no common version.
+    pub(crate) fn see_member(&self, now: Millis, record: &MemberRecord) -> bool {
+        self.with(|state| state.see_member(now, record))
     }
 
     pub(crate) fn forget_record(&self, node: NodeId) {
         self.with(|state| state.forget_record(node));
     }
 
-    /// Octets arrived on the subject of this node.
-    pub(crate) fn receive(&self, now: Millis, octets: &Bytes) {
+    /// A message of this node to itself, which shows that messages to it arrive.
+    pub(crate) fn echo(&self) -> Vec<u8> {
+        let frame = encode_frame(&self.with(|state| state.echo()), [].iter());
+        self.key.seal_frame(self.node.as_str(), frame)
+    }
+
+    /// Octets arrived on the subject of this node. True if they are [`Core::echo`].
+    pub(crate) fn receive(&self, now: Millis, octets: &Bytes) -> bool {
+        let Some(octets) = self.key.open_frame(self.node.as_str(), octets) else {
+            self.with(|state| state.statistics.forged_frames += 1);
+            return false;
+        };
         // Outside of the lock: it copies envelopes.
-        match decode_frame(octets) {
+        match decode_frame(&octets) {
             Ok((header, items)) => {
-                self.with(|state| state.receive(now, header, items, octets.len(), &self.directory));
+                if items.is_empty() && header == self.with(|state| state.echo()) {
+                    return true;
+                }
+                let frame = self.with(|state| state.receive(now, header, items.len(), octets.len()));
+                let Some(frame) = frame else { return false };
+                for item in items.into_iter().skip(frame.new.skip).take(frame.new.count) {
+                    self.with(|state| state.handle(now, &frame, item, &self.directory));
+                }
             }
             Err(error) => {
                 tracing::debug!(%error, octets = octets.len(), "a message of the cluster is no frame");
                 self.with(|state| state.statistics.ignored_frames += 1);
                 if let FrameError::Malformed = error
-                    && let Some(from) = claimed_sender(octets).filter(|from| self.is_other_member(*from))
-                    && let Some(inbox) = self.inbox.get()
+                    && let Some(from) = claimed_sender(&octets).filter(|from| self.is_other_member(*from))
                 {
-                    inbox.on_violation(from, PeerViolation::Envelope);
+                    self.with(|state| state.violation(from, PeerViolation::Envelope));
                 }
             }
         }
+        false
     }
 
     fn is_other_member(&self, node: NodeId) -> bool {
@@ -227,22 +248,48 @@ impl Core {
     }
 
     pub(crate) fn poll(&self, now: Millis, budget: usize, connected: bool) -> PollOutput {
-        self.with(|state| state.poll(now, &self.directory, budget, connected))
+        let mut output = self.with(|state| state.poll(now, &self.directory, budget, connected));
+        for (node, frame) in &mut output.frames {
+            *frame = self.key.seal_frame(node.as_str(), std::mem::take(frame));
+        }
+        output
     }
 
     /// Calls the inbox, as long as there is something to report.
     pub(crate) fn run_calls(&self) -> bool {
         let mut any = false;
         loop {
-            let calls = self.with(State::take_calls);
-            let Some(inbox) = self.inbox.get().filter(|_| !calls.is_empty()) else { return any };
+            let work = self.with(State::take_work);
+            if work.is_empty() {
+                return any;
+            }
             any = true;
-            for call in calls {
-                // One envelope must not end the connection to all nodes.
-                if catch_unwind(AssertUnwindSafe(|| call.run(&**inbox))).is_err() {
-                    tracing::error!("handling what another node sent panicked");
+            for work in work {
+                match work {
+                    Work::Call(call) => self.report(call),
+                    Work::End(ended) => self.finish_end(ended),
                 }
             }
+        }
+    }
+
+    fn report(&self, call: InboxCall) {
+        let Some(inbox) = self.inbox.get() else { return };
+        // One envelope must not end the connection to all nodes.
+        if catch_unwind(AssertUnwindSafe(|| call.run(&**inbox))).is_err() {
+            tracing::error!("handling what another node sent panicked");
+        }
+    }
+
+    fn finish_end(&self, ended: EndedPeer) {
+        let EndedPeer { node, slot, envelopes, orderly, is_reported } = ended;
+        let claims = self.directory.remove(slot);
+        self.with(|state| state.free_slot(slot));
+        if is_reported {
+            envelopes
+                .into_envelopes()
+                .for_each(|envelope| self.report(InboxCall::Undelivered(node, envelope)));
+            self.report(InboxCall::Changed(MembershipChange::Left { node, claims, orderly }));
         }
     }
 
@@ -279,7 +326,7 @@ impl Core {
     }
 
     pub(crate) fn finish_leave(&self) {
-        self.with(|state| state.finish_leave(&self.directory));
+        self.with(|state| state.finish_leave());
     }
 
     pub(crate) fn status(&self) -> CoreStatus {

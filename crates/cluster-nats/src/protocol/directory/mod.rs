@@ -14,6 +14,7 @@
 mod tests;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base::lock::LeafRwLock;
@@ -78,6 +79,27 @@ pub(crate) enum Applied {
     Refused,
 }
 
+/// A part of a snapshot of another node's claims.
+#[derive(Debug)]
+pub(crate) struct SnapshotPart {
+    /// The bucket after those of the part before.
+    pub(crate) from: usize,
+    pub(crate) is_last: bool,
+    pub(crate) claims: Vec<Claim>,
+}
+
+/// What a part of a snapshot did.
+#[derive(Debug)]
+pub(crate) struct ReplacedPart {
+    /// Claims that were not known.
+    pub(crate) first: Vec<Claim>,
+    pub(crate) known: Vec<Claim>,
+    /// All claims had room.
+    pub(crate) has_room: bool,
+    /// The bucket with which the next part begins.
+    pub(crate) end: usize,
+}
+
 struct Shard {
     buckets: Vec<Vec<Entry>>,
     /// Own claims that were made several times.
@@ -104,11 +126,13 @@ pub(crate) struct DirectoryLimits {
     pub(crate) total: usize,
     /// Of one node.
     pub(crate) per_node: usize,
+    /// Of one node on one hash, with different numbers: a look-up visits them all.
+    pub(crate) per_address: usize,
 }
 
 impl Default for DirectoryLimits {
     fn default() -> Self {
-        DirectoryLimits { total: MAX_PEER_CLAIMS, per_node: MAX_CLAIMS_PER_NODE }
+        DirectoryLimits { total: MAX_PEER_CLAIMS, per_node: MAX_CLAIMS_PER_NODE, per_address: 16 }
     }
 }
 
@@ -129,10 +153,6 @@ impl Directory {
             total: AtomicUsize::new(0),
             limits,
         }
-    }
-
-    pub(crate) fn limits(&self) -> DirectoryLimits {
-        self.limits
     }
 
     /// Announces an own claim. True if this is the first pending change.
@@ -218,14 +238,9 @@ impl Directory {
         address: u64,
         number: Option<AddressNumber>,
     ) -> SmallVec<[(NodeSlot, Claim); 2]> {
-        let (index, bucket) = place(address);
-        let Some(lock) = self.shards.get(index) else { return SmallVec::new() };
-        let first = Entry::least(address, number, NodeSlot(0));
-        let last = Entry::greatest(address, number.or(Some(AddressNumber::MAX)), NodeSlot(63));
+        let Some(lock) = self.shards.get(place(address).0) else { return SmallVec::new() };
         let shard = lock.read();
-        let entries = shard.buckets.get(bucket).map(Vec::as_slice).unwrap_or_default();
-        let start = entries.partition_point(|entry| *entry < first);
-        let found = entries.iter().skip(start).take_while(|entry| **entry <= last);
+        let found = shard.entries_on(address, number);
         found.map(|entry| (entry.slot(), entry.claim(bucket_of(address)))).collect()
     }
 
@@ -246,7 +261,7 @@ impl Directory {
                     shard.put(&claim, slot);
                     return Applied::Known;
                 }
-                if !self.has_room(slot) {
+                if !self.has_room(slot) || shard.on_address(claim.address, slot) >= self.limits.per_address {
                     return Applied::Refused;
                 }
                 self.count(slot, 1);
@@ -264,31 +279,39 @@ impl Directory {
         }
     }
 
-    /// Replaces all claims of another node by those of a snapshot. Returns those that are first ones, and whether all had
-    /// room.
+    /// Replaces the claims of another node by those of a part of a snapshot, in the buckets from this one to that of the last claim,
+    /// or to the end with the last part. None if claims are in other buckets.
     pub(crate) fn replace(
         &self,
         slot: NodeSlot,
         digest: &mut Digest,
-        mut claims: Vec<Claim>,
-    ) -> (Vec<Claim>, bool) {
+        SnapshotPart { from, is_last, mut claims }: SnapshotPart,
+    ) -> Option<ReplacedPart> {
         claims.sort_unstable_by_key(|claim| (claim.address, claim.number));
+        let end = match claims.last() {
+            _ if is_last => BUCKETS,
+            Some(claim) => bucket_of(claim.address) + 1,
+            None => return None,
+        };
+        if claims.first().is_some_and(|claim| bucket_of(claim.address) < from) {
+            return None;
+        }
         let is_kept = |known: &Claim| {
             let key = (known.address, known.number);
             claims.binary_search_by_key(&key, |claim| (claim.address, claim.number)).is_ok()
         };
-        for gone in self.claims_of(slot).into_iter().filter(|known| !is_kept(known)) {
+        for gone in self.claims_in(slot, from..end).into_iter().filter(|known| !is_kept(known)) {
             self.apply(slot, digest, ClaimChange::Released(gone.address, gone.number));
         }
-        let (mut first, mut complete) = (Vec::new(), true);
+        let mut replaced = ReplacedPart { first: Vec::new(), known: Vec::new(), has_room: true, end };
         for claim in claims {
             match self.apply(slot, digest, ClaimChange::Claimed(claim)) {
-                Applied::First => first.push(claim),
-                Applied::Known => {}
-                Applied::Refused => complete = false,
+                Applied::First => replaced.first.push(claim),
+                Applied::Known => replaced.known.push(claim),
+                Applied::Refused => replaced.has_room = false,
             }
         }
-        (first, complete)
+        Some(replaced)
     }
 
     /// Removes and returns the claims of a node that is gone.
@@ -330,12 +353,19 @@ impl Directory {
 
     /// The claims of a node.
     pub(crate) fn claims_of(&self, slot: NodeSlot) -> Vec<Claim> {
-        let mut claims = Vec::with_capacity(self.len(slot));
-        for (index, lock) in self.shards.iter().enumerate() {
+        self.claims_in(slot, 0..BUCKETS)
+    }
+
+    /// The claims of a node in these buckets.
+    fn claims_in(&self, slot: NodeSlot, buckets: Range<usize>) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        let shards = buckets.start / BUCKETS_PER_SHARD..buckets.end.div_ceil(BUCKETS_PER_SHARD);
+        for (index, lock) in self.shards.iter().enumerate().take(shards.end).skip(shards.start) {
             let shard = lock.read();
-            for (at, bucket) in shard.buckets.iter().enumerate() {
+            let numbered = (index * BUCKETS_PER_SHARD..).zip(&shard.buckets);
+            for (number, bucket) in numbered.filter(|(number, _)| buckets.contains(number)) {
                 let of_slot = bucket.iter().filter(|entry| entry.slot() == slot);
-                claims.extend(of_slot.map(|entry| entry.claim(index * BUCKETS_PER_SHARD + at)));
+                claims.extend(of_slot.map(|entry| entry.claim(number)));
             }
         }
         claims
@@ -349,6 +379,14 @@ impl Directory {
     /// Claims of all other nodes.
     pub(crate) fn peer_claims(&self) -> usize {
         self.total.load(Ordering::Relaxed)
+    }
+
+    /// Whether this number of claims of a node has room.
+    pub(crate) fn has_room_for(&self, slot: NodeSlot, count: u64) -> bool {
+        let others = self.peer_claims().saturating_sub(self.len(slot));
+        usize::try_from(count).is_ok_and(|count| {
+            count <= self.limits.per_node && others.saturating_add(count) <= self.limits.total
+        })
     }
 
     fn has_room(&self, slot: NodeSlot) -> bool {
@@ -386,6 +424,20 @@ impl Shard {
         let Some(bucket) = self.buckets.get(place(address).1) else { return Err(0) };
         let at = bucket.partition_point(|entry| *entry < least);
         if bucket.get(at).is_some_and(|entry| entry.is_of(least)) { Ok(at) } else { Err(at) }
+    }
+
+    /// The entries on a hash; only those with this number if there is one.
+    fn entries_on(&self, address: u64, number: Option<AddressNumber>) -> impl Iterator<Item = &Entry> {
+        let first = Entry::least(address, number, NodeSlot(0));
+        let last = Entry::greatest(address, number.or(Some(AddressNumber::MAX)), NodeSlot(63));
+        let entries = self.buckets.get(place(address).1).map(Vec::as_slice).unwrap_or_default();
+        let start = entries.partition_point(|entry| *entry < first);
+        entries.iter().skip(start).take_while(move |entry| **entry <= last)
+    }
+
+    /// Claims of a node on a hash.
+    fn on_address(&self, address: u64, slot: NodeSlot) -> usize {
+        self.entries_on(address, None).filter(|entry| entry.slot() == slot).count()
     }
 
     fn find(&self, address: u64, number: Option<AddressNumber>, slot: NodeSlot) -> Option<Claim> {

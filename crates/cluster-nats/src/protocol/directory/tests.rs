@@ -70,7 +70,7 @@ fn addresses_with_one_hash_are_found_apart_by_their_numbers() {
 
 #[test]
 fn more_claims_than_the_maximum_are_refused_and_room_is_given_back() {
-    let all = Directory::new(DirectoryLimits { total: 3, per_node: 2 });
+    let all = Directory::new(DirectoryLimits { total: 3, per_node: 2, ..DirectoryLimits::default() });
     let mut digests = [Digest::default(); 3];
     let mut apply = |slot: u8, change| all.apply(NodeSlot(slot), &mut digests[usize::from(slot)], change);
     let claimed = |address| ClaimChange::Claimed(claim(address, 1, 0));
@@ -81,20 +81,44 @@ fn more_claims_than_the_maximum_are_refused_and_room_is_given_back() {
     apply(1, ClaimChange::Released(1, AddressNumber::new(1)));
     apply(1, ClaimChange::Released(50, AddressNumber::new(1)));
     assert_eq!(apply(2, claimed(2)), Applied::First);
-    let (first, complete) =
-        all.replace(NodeSlot(2), &mut digests[2], (5..9).map(|n| claim(n, 1, 0)).collect());
-    assert_eq!((first.len(), complete), (2, false));
+    let claims = (5..9).map(|n| claim(n, 1, 0)).collect();
+    let part = SnapshotPart { from: 0, is_last: true, claims };
+    let replaced = all.replace(NodeSlot(2), &mut digests[2], part).unwrap();
+    assert_eq!((replaced.first.len(), replaced.has_room), (2, false));
     assert_eq!((all.remove(NodeSlot(2)).len(), all.remove(PEER).len(), all.peer_claims()), (2, 1, 0));
+}
+
+#[test]
+fn one_node_has_few_claims_on_one_hash() {
+    let all = directory();
+    let mut digest = Digest::default();
+    let mut apply = |slot, number| all.apply(slot, &mut digest, ClaimChange::Claimed(claim(7, number, 0)));
+    for number in 1..=16 {
+        assert_eq!(apply(PEER, number), Applied::First);
+    }
+    assert_eq!((apply(PEER, 17), apply(PEER, 16)), (Applied::Refused, Applied::Known));
+    assert_eq!(apply(NodeSlot(2), 17), Applied::First, "a limit of each node");
+    assert_eq!(all.locate(7, None).len(), 17);
+    assert_eq!(all.apply(PEER, &mut Digest::default(), ClaimChange::Claimed(claim(8, 1, 0))), Applied::First);
 }
 
 #[test]
 fn a_snapshot_replaces_what_was_known_and_returns_what_was_not() {
     let all = directory();
     let mut digest = Digest::default();
-    let (first, complete) = all.replace(PEER, &mut digest, vec![claim(2, 1, 1), claim(1, 1, 1)]);
-    assert_eq!((first, complete), (vec![claim(1, 1, 1), claim(2, 1, 1)], true));
-    let (first, _) = all.replace(PEER, &mut digest, vec![claim(2, 1, 5), claim(3, 1, 1)]);
-    assert_eq!(first, [claim(3, 1, 1)]);
+    let mut replace =
+        |from, is_last, claims| all.replace(PEER, &mut digest, SnapshotPart { from, is_last, claims });
+    let replaced = replace(0, true, vec![claim(2, 1, 1), claim(1, 1, 1)]).unwrap();
+    assert_eq!((replaced.first, replaced.has_room), (vec![claim(1, 1, 1), claim(2, 1, 1)], true));
+    let replaced = replace(0, true, vec![claim(2, 1, 5), claim(3, 1, 1)]).unwrap();
+    assert_eq!((replaced.first, replaced.known), (vec![claim(3, 1, 1)], vec![claim(2, 1, 5)]));
+    // A part leaves the other buckets alone.
+    let far = 9 << (64 - BUCKET_BITS);
+    assert_eq!(replace(4, false, vec![claim(far, 1, 1)]).unwrap().end, 10);
+    assert!(replace(10, false, vec![claim(far, 1, 1)]).is_none(), "a bucket before the part");
+    assert!(replace(10, false, Vec::new()).is_none(), "a part without an end");
+    assert_eq!(all.len(PEER), 3);
+    assert!(replace(9, true, Vec::new()).unwrap().first.is_empty());
     let mut expect = Digest::default();
     expect.add(&claim(2, 1, 5));
     expect.add(&claim(3, 1, 1));
@@ -133,10 +157,11 @@ fn a_snapshot_in_chunks_and_the_changes_after_it_agree_with_the_owner() {
         };
         change(&mut random);
         own_digest.merge(own.take_pending().1);
-        let (mut snapshot, mut later, mut from) = (Vec::new(), Vec::new(), Some(0));
+        let (mut later, mut from, mut end) = (Vec::new(), Some(0), 0);
         while let Some(bucket) = from {
             let (claims, next) = own.own_chunk(bucket, 7);
-            snapshot.extend(claims);
+            let part = SnapshotPart { from: end, is_last: next.is_none(), claims };
+            end = reader.replace(PEER, &mut digest, part).unwrap().end;
             from = next;
             change(&mut random);
             let (changes, delta) = own.take_pending();
@@ -145,7 +170,6 @@ fn a_snapshot_in_chunks_and_the_changes_after_it_agree_with_the_owner() {
         }
         let online = model.values().filter(|count| **count > 0).count();
         assert_eq!(own.len(OWN_SLOT), online);
-        reader.replace(PEER, &mut digest, snapshot);
         for change in later {
             reader.apply(PEER, &mut digest, change);
         }

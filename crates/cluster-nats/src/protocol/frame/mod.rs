@@ -16,6 +16,8 @@
 //! 4 + n   body       length, octets
 //! ```
 //!
+//! 16 octets with the code of all that ([`ClusterKey`](crate::ClusterKey)) follow in the message of NATS.
+//!
 //! | Kind | Item | Body |
 //! | --- | --- | --- |
 //! | 1 | envelope | 8 ticket (0 for presence), the envelope |
@@ -27,8 +29,13 @@
 //! | 7 | request of a snapshot | – |
 //! | 8 | the sender leaves: its last item | – |
 //!
-//! A node reads every version up to its own, and writes the highest that the receiver reads ([`super::member_record`]). A change
-//! of layout is a new version.
+//! # Versions
+//!
+//! A node reads a range of versions, which its record states ([`super::member_record`]), and writes to each other node the highest
+//! version that both read; without one they do not communicate, and both report it. A change of layout is a new version. A version
+//! may add kinds of items, and fields at the end of the bodies of kinds 5 to 8. They are written only to nodes that read that
+//! version. A reader skips kinds that it does not know and ignores the rest of such bodies, and refuses unknown flags and kinds of
+//! envelopes. A release reads the versions of the release before, so nodes can be upgraded one after the other.
 //!
 //! # Pitfalls
 //!
@@ -44,9 +51,10 @@ use cluster::{
 };
 
 use super::directory::Digest;
+use super::version_range::VersionRange;
 
-/// The highest version that is read, and the one that is written.
-pub(crate) const FRAME_VERSION: u8 = 1;
+/// The versions that are read.
+pub(crate) const FRAME_VERSIONS: VersionRange = VersionRange { oldest: 1, newest: 1 };
 /// Largest frame. A NATS server must accept messages of this size; its default is 1 MiB.
 pub(crate) const MAX_FRAME: usize = 512 << 10;
 /// Largest body of an item. Longer envelopes are divided.
@@ -66,6 +74,7 @@ const ALL_POSITIONS: u16 = u16::MAX;
 /// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
+    pub(crate) version: u8,
     pub(crate) from: NodeId,
     pub(crate) from_epoch: u64,
     pub(crate) from_link: u64,
@@ -127,7 +136,9 @@ pub(crate) enum Item {
     Digest(Digest),
     SnapshotRequest,
     Leave,
-    /// The body does not fit the kind, or the kind does not exist.
+    /// Of a later version.
+    Unknown,
+    /// The body does not fit the kind.
     Invalid(PeerViolation),
 }
 
@@ -216,7 +227,7 @@ impl ReceiptItem {
             };
             refused.push((ticket, result));
         }
-        rest.is_empty().then_some(ReceiptItem { up_to, later, refused })
+        Some(ReceiptItem { up_to, later, refused })
     }
 }
 
@@ -281,9 +292,8 @@ pub(crate) fn encode_digest(digest: Digest) -> Vec<u8> {
 }
 
 fn decode_digest(mut rest: &[u8]) -> Option<Digest> {
-    let digest =
-        Digest { count: u64::from_be_bytes(array(&mut rest)?), xor: u64::from_be_bytes(array(&mut rest)?) };
-    rest.is_empty().then_some(digest)
+    let [count, xor] = [array(&mut rest)?, array(&mut rest)?].map(u64::from_be_bytes);
+    Some(Digest { count, xor })
 }
 
 /// Encodes a frame.
@@ -295,7 +305,7 @@ pub(crate) fn encode_frame<'a>(
     let bodies: usize = items.clone().map(OutgoingItem::len).sum();
     let mut out = Vec::with_capacity(HEADER + bodies);
     let name = header.from.as_str();
-    out.extend([FRAME_VERSION, name.len() as u8]);
+    out.extend([header.version, name.len() as u8]);
     out.extend(name.as_bytes());
     let FrameHeader { from_epoch, from_link, to_epoch, to_link, received, .. } = *header;
     [from_epoch, from_link, to_epoch, to_link, received]
@@ -327,13 +337,13 @@ pub(crate) enum FrameError {
 pub(crate) fn decode_frame(input: &Bytes) -> Result<(FrameHeader, Vec<Item>), FrameError> {
     let mut rest = &input[..];
     let [version] = array(&mut rest).ok_or(FrameError::Malformed)?;
-    if version != FRAME_VERSION {
+    if !FRAME_VERSIONS.contains(version) {
         return Err(FrameError::Version(version));
     }
-    decode_body(input, &mut rest).filter(|_| rest.is_empty()).ok_or(FrameError::Malformed)
+    decode_body(version, input, &mut rest).filter(|_| rest.is_empty()).ok_or(FrameError::Malformed)
 }
 
-fn decode_body(input: &Bytes, rest: &mut &[u8]) -> Option<(FrameHeader, Vec<Item>)> {
+fn decode_body(version: u8, input: &Bytes, rest: &mut &[u8]) -> Option<(FrameHeader, Vec<Item>)> {
     if input.len() > MAX_FRAME {
         return None;
     }
@@ -356,6 +366,7 @@ fn decode_body(input: &Bytes, rest: &mut &[u8]) -> Option<(FrameHeader, Vec<Item
         items.push(decode_item(kind, body));
     }
     let header = FrameHeader {
+        version,
         from,
         from_epoch,
         from_link,
@@ -377,9 +388,9 @@ fn decode_item(kind: u8, body: Bytes) -> Item {
         4 => decode_snapshot(&body).unwrap_or(CLAIM),
         5 => ReceiptItem::decode(&body).map_or(Item::Invalid(PeerViolation::Receipt), Item::Receipts),
         6 => decode_digest(&body).map_or(CLAIM, Item::Digest),
-        7 if body.is_empty() => Item::SnapshotRequest,
-        8 if body.is_empty() => Item::Leave,
-        _ => Item::Invalid(PeerViolation::Header),
+        7 => Item::SnapshotRequest,
+        8 => Item::Leave,
+        _ => Item::Unknown,
     }
 }
 

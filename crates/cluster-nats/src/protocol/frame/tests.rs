@@ -8,6 +8,7 @@ use crate::protocol::property::check_frame;
 
 fn header() -> FrameHeader {
     FrameHeader {
+        version: FRAME_VERSIONS.newest,
         from: NodeId::new("node-1").unwrap(),
         from_epoch: 1,
         from_link: 2,
@@ -112,12 +113,26 @@ fn an_item_that_is_not_valid_keeps_its_number() {
         (wrong(ItemKind::Snapshot, [vec![1, 1], vec![0; 12]].concat()), PeerViolation::Claim),
         (wrong(ItemKind::Receipts, truncated), PeerViolation::Receipt),
         (wrong(ItemKind::Receipts, lying), PeerViolation::Receipt),
-        (wrong(ItemKind::Digest, vec![0; 17]), PeerViolation::Claim),
-        (wrong(ItemKind::Leave, vec![0]), PeerViolation::Header),
+        (wrong(ItemKind::Digest, vec![0; 15]), PeerViolation::Claim),
     ];
     let octets = encode_frame(&header(), sent.iter().map(|(item, _)| item).collect::<Vec<_>>().into_iter());
     let (_, arrived) = decode_frame(&octets.into()).unwrap();
     assert_eq!(arrived, sent.map(|(_, violation)| Item::Invalid(violation)));
+}
+
+#[test]
+fn kinds_of_later_versions_are_skipped_and_their_fields_ignored() {
+    let longer = |item: &OutgoingItem| OutgoingItem::new(item.kind, [&item.body[..], b"later"].concat());
+    let extended: Vec<(OutgoingItem, Item)> = items().split_off(4);
+    let sent: Vec<OutgoingItem> = extended.iter().map(|(item, _)| longer(item)).collect();
+    let mut octets = encode_frame(&header(), sent.iter());
+    let (_, arrived) = decode_frame(&octets.clone().into()).unwrap();
+    assert_eq!(arrived, extended.into_iter().map(|(_, item)| item).collect::<Vec<_>>());
+    // The kind of the first item.
+    let at = encode_frame(&header(), [].iter()).len();
+    octets[at] = 200;
+    let (_, arrived) = decode_frame(&octets.into()).unwrap();
+    assert_eq!((&arrived[0], arrived.len()), (&Item::Unknown, 4));
 }
 
 proptest! {

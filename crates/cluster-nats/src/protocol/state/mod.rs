@@ -4,10 +4,11 @@
 //!
 //! # Pitfalls
 //!
-//! A node is a member when its greeting has arrived, not when its record is seen: only then is it reachable. It stays one while
-//! frames of it arrive, which it sends every three seconds at least. A record alone would keep a node whose own messages are lost.
+//! A node is a member when a frame of it has arrived that names this node's link, not when its record is seen: such a frame
+//! shows that messages arrive in both directions. It stays one while such frames arrive, which it sends every three seconds at least.
+//! A record, or a frame that does not name the link, would keep a node to which no message arrives.
 
-mod receiving;
+pub(super) mod receiving;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,9 +21,12 @@ use cluster::{
 
 use super::directory::{Digest, Directory};
 use super::entry::{MAX_NODES, NodeSlot};
-use super::frame::{FrameHeader, ItemKind, MAX_BODY, OutgoingItem, encode_change, encode_digest};
+use super::frame::{
+    FRAME_VERSIONS, FrameHeader, ItemKind, MAX_BODY, OutgoingItem, encode_change, encode_digest,
+};
 use super::link::Link;
 use super::member_record::MemberRecord;
+use super::receipts::SentEnvelopes;
 use super::statistics::Statistics;
 
 /// A node from which nothing was received for this time is gone.
@@ -33,17 +37,42 @@ const CHANGES_MILLIS: u64 = 5;
 const CHANGES_PER_ITEM: usize = 512;
 /// Time between two digests.
 const DIGEST_MILLIS: u64 = 5_000;
-/// A link number further ahead is not believed.
-const MAX_LINK_STEP: u64 = 1 << 20;
-/// Nodes that have left and whose records may still be seen.
+/// Octets of envelopes without a receipt, of all nodes together.
+const MAX_KEPT_BYTES: usize = 64 << 20;
+/// Octets that each node may have in any case.
+const KEPT_SHARE: usize = 1 << 20;
+/// A link number of this node that is further ahead is not believed.
+const MAX_OWN_LINK_STEP: u64 = 1 << 20;
+/// A link number of another node that is further ahead is not believed. Greater: that node may have followed a wrong number.
+const MAX_LINK_STEP: u64 = 2 * MAX_OWN_LINK_STEP;
+/// Nodes that have left and whose records may still be seen; nodes whose link numbers are remembered.
 const MAX_DEPARTED: usize = 256;
+
+/// What follows from the state and is done without its lock, in order.
+pub(super) enum Work {
+    Call(InboxCall),
+    End(EndedPeer),
+}
+
+/// A node that is gone: its envelopes return, and its claims are removed, which takes long if there are many.
+pub(super) struct EndedPeer {
+    pub(super) node: NodeId,
+    pub(super) slot: NodeSlot,
+    pub(super) envelopes: SentEnvelopes,
+    pub(super) orderly: bool,
+    /// The inbox knows the node.
+    pub(super) is_reported: bool,
+}
 
 /// Another node.
 struct Peer {
     member: Member,
+    /// Of frames to it.
+    version: u8,
     slot: NodeSlot,
+    /// When a frame arrived that names the link.
     received_at: Millis,
-    /// It has answered.
+    /// Such a frame has arrived.
     joined: bool,
     link: Link,
 }
@@ -79,12 +108,13 @@ pub(crate) struct State {
     departed: BTreeMap<NodeId, u64>,
     last_ticket: u64,
     last_presence: u64,
-    last_link: u64,
-    calls: VecDeque<InboxCall>,
+    /// The number of the last link to each node.
+    link_numbers: BTreeMap<NodeId, u64>,
+    work: VecDeque<Work>,
+    /// Slots of nodes that are gone and whose claims are not removed yet.
+    ending: Vec<NodeSlot>,
     farewells: Vec<(NodeId, Vec<u8>)>,
     own_digest: Digest,
-    /// The last one that was sent.
-    sent_digest: Digest,
     digest_at: Millis,
     changed_at: Option<Millis>,
     /// The members have changed.
@@ -109,11 +139,11 @@ impl State {
             departed: BTreeMap::new(),
             last_ticket: 0,
             last_presence: 0,
-            last_link: 0,
-            calls: VecDeque::new(),
+            link_numbers: BTreeMap::new(),
+            work: VecDeque::new(),
+            ending: Vec::new(),
             farewells: Vec::new(),
             own_digest: Digest::default(),
-            sent_digest: Digest::default(),
             digest_at: Millis::ZERO,
             changed_at: None,
             view_changed: false,
@@ -123,11 +153,11 @@ impl State {
 
     fn call(&mut self, call: InboxCall) {
         if self.attached {
-            self.calls.push_back(call);
+            self.work.push_back(Work::Call(call));
         }
     }
 
-    fn violation(&mut self, from: NodeId, violation: PeerViolation) {
+    pub(super) fn violation(&mut self, from: NodeId, violation: PeerViolation) {
         self.call(InboxCall::Violation(from, violation));
     }
 
@@ -135,16 +165,17 @@ impl State {
     pub(super) fn attach(&mut self, directory: &Directory) {
         self.attached = true;
         for (name, peer) in self.peers.iter().filter(|(_, peer)| peer.joined) {
-            self.calls.push_back(InboxCall::Changed(MembershipChange::Joined(peer.member)));
+            let joined = InboxCall::Changed(MembershipChange::Joined(peer.member));
+            self.work.push_back(Work::Call(joined));
             if peer.link.has_claims {
                 let claims = directory.claims_of(peer.slot);
-                self.calls.push_back(InboxCall::ClaimedByJoined(*name, claims));
+                self.work.push_back(Work::Call(InboxCall::ClaimedByJoined(*name, claims)));
             }
         }
     }
 
-    pub(super) fn take_calls(&mut self) -> VecDeque<InboxCall> {
-        std::mem::take(&mut self.calls)
+    pub(super) fn take_work(&mut self) -> VecDeque<Work> {
+        std::mem::take(&mut self.work)
     }
 
     /// The epoch with which the node joins.
@@ -162,18 +193,18 @@ impl State {
         self.peers.values().filter(|peer| peer.joined).map(|peer| (peer.slot, peer.member))
     }
 
-    /// The record of a node was seen, or seen again.
-    pub(super) fn see_member(&mut self, now: Millis, record: &MemberRecord, directory: &Directory) {
+    /// The record of a node was seen, or seen again. False if the two have no common version.
+    pub(super) fn see_member(&mut self, now: Millis, record: &MemberRecord) -> bool {
         let member = record.member;
         if member.node == self.own.node {
             if member.epoch > self.own.epoch && self.phase == MembershipPhase::Running {
                 self.phase = MembershipPhase::Superseded;
-                self.end_all(PeerEnd::Lost, directory);
+                self.end_all(PeerEnd::Lost);
             }
-            return;
+            return true;
         }
         if self.phase != MembershipPhase::Running || self.departed.get(&member.node) == Some(&member.epoch) {
-            return;
+            return true;
         }
         match self.peers.get_mut(&member.node) {
             // A record does not show that the node is reachable: only its messages do.
@@ -181,18 +212,19 @@ impl State {
                 if !peer.joined {
                     peer.received_at = now;
                 }
-                return;
+                return true;
             }
             // An earlier epoch, read late.
-            Some(peer) if peer.member.epoch > member.epoch => return,
+            Some(peer) if peer.member.epoch > member.epoch => return true,
             _ => {}
         }
-        self.end(member.node, PeerEnd::Lost, directory);
-        if !record.is_readable() {
+        self.end(member.node, PeerEnd::Lost);
+        let Some(version) = record.common_version() else {
             self.statistics.unreadable_nodes += 1;
-            return;
-        }
-        self.add(now, member);
+            return false;
+        };
+        self.add(now, member, version);
+        true
     }
 
     /// The record of a node was removed.
@@ -200,44 +232,66 @@ impl State {
         self.departed.remove(&node);
     }
 
-    fn add(&mut self, now: Millis, member: Member) {
-        let is_free = |slot: &u8| self.peers.values().all(|peer| peer.slot.0 != *slot);
+    fn add(&mut self, now: Millis, member: Member, version: u8) {
+        let taken = self.peers.values().map(|peer| peer.slot).chain(self.ending.iter().copied());
+        let is_free = |slot: &u8| !taken.clone().any(|taken| taken.0 == *slot);
         let slots = u8::try_from(MAX_NODES).unwrap_or(u8::MAX);
         let Some(slot) = (1..slots).find(is_free) else {
             self.statistics.unreadable_nodes += 1;
             return;
         };
-        self.last_link += 1;
-        let link = Link::new(self.last_link);
-        let peer = Peer { member, slot: NodeSlot(slot), received_at: now, joined: false, link };
+        let link = Link::new(self.next_link_number(member.node));
+        let peer = Peer { member, version, slot: NodeSlot(slot), received_at: now, joined: false, link };
         self.peers.insert(member.node, peer);
     }
 
-    fn end(&mut self, node: NodeId, how: PeerEnd, directory: &Directory) {
+    fn next_link_number(&mut self, node: NodeId) -> u64 {
+        let is_gone = |known: &NodeId| *known != node && !self.peers.contains_key(known);
+        // A node that meets the first number again answers with the one that it knows.
+        if self.link_numbers.len() >= MAX_DEPARTED
+            && let Some(gone) = self.link_numbers.keys().copied().find(is_gone)
+        {
+            self.link_numbers.remove(&gone);
+        }
+        let number = self.link_numbers.entry(node).or_insert(0);
+        *number += 1;
+        *number
+    }
+
+    fn end(&mut self, node: NodeId, how: PeerEnd) {
         let Some(peer) = self.peers.remove(&node) else { return };
         if !peer.joined {
             return;
         }
         self.view_changed = true;
-        for envelope in peer.link.envelopes.into_envelopes() {
-            self.statistics.undelivered += 1;
-            self.call(InboxCall::Undelivered(node, envelope));
-        }
-        let claims = directory.remove(peer.slot);
-        let orderly = how == PeerEnd::Orderly;
-        self.call(InboxCall::Changed(MembershipChange::Left { node, claims, orderly }));
+        self.statistics.undelivered += peer.link.envelopes.len() as u64;
+        self.ending.push(peer.slot);
+        self.work.push_back(Work::End(EndedPeer {
+            node,
+            slot: peer.slot,
+            envelopes: peer.link.envelopes,
+            orderly: how == PeerEnd::Orderly,
+            is_reported: self.attached,
+        }));
     }
 
-    fn end_all(&mut self, how: PeerEnd, directory: &Directory) {
+    /// The claims of a node that is gone are removed.
+    pub(super) fn free_slot(&mut self, slot: NodeSlot) {
+        self.ending.retain(|ending| *ending != slot);
+    }
+
+    fn end_all(&mut self, how: PeerEnd) {
         let nodes: Vec<NodeId> = self.peers.keys().copied().collect();
-        nodes.into_iter().for_each(|node| self.end(node, how, directory));
+        nodes.into_iter().for_each(|node| self.end(node, how));
     }
 
     /// Ends a link and begins another one with the same node.
-    fn begin_again(&mut self, now: Millis, node: NodeId, directory: &Directory) {
-        let Some(member) = self.peers.get(&node).map(|peer| peer.member) else { return };
-        self.end(node, PeerEnd::Lost, directory);
-        self.add(now, member);
+    fn begin_again(&mut self, now: Millis, node: NodeId) {
+        let Some((member, version)) = self.peers.get(&node).map(|peer| (peer.member, peer.version)) else {
+            return;
+        };
+        self.end(node, PeerEnd::Lost);
+        self.add(now, member, version);
     }
 
     /// Queues an envelope. Returns its ticket, and whether the sender must be woken.
@@ -256,9 +310,11 @@ impl State {
         }
         // A claim that was made before the envelope arrives before it.
         let mut wakes = self.send_changes(directory);
+        let (length, others) = (8 + envelope.encoded_len(), self.kept_bytes());
         let Some(peer) = self.peers.get_mut(&node) else { return Err(RefusalReason::UnknownNode) };
+        let has_share =
+            others + length <= MAX_KEPT_BYTES || peer.link.envelopes.bytes() + length <= KEPT_SHARE;
         let is_reliable = envelope.header.class.is_reliable();
-        let length = 8 + envelope.encoded_len();
         envelope.header.origin = own.node;
         envelope.header.epoch = own.epoch;
         envelope.header.sequence = if is_reliable { self.last_ticket } else { self.last_presence } + 1;
@@ -270,7 +326,7 @@ impl State {
             _ => RefusalReason::Undefined,
         })?;
         if is_reliable {
-            if !peer.link.envelopes.has_room(length) {
+            if !peer.link.envelopes.has_room(length) || !has_share {
                 return Err(RefusalReason::QueueFull);
             }
             self.last_ticket += 1;
@@ -317,10 +373,7 @@ impl State {
 
     fn send_digests(&mut self, directory: &Directory) {
         self.send_changes(directory);
-        if self.own_digest == self.sent_digest {
-            return;
-        }
-        self.sent_digest = self.own_digest;
+        // Also without changes: a mistake of a reader would otherwise last until the next one.
         let item = OutgoingItem::new(ItemKind::Digest, encode_digest(self.own_digest));
         for peer in self.peers.values_mut().filter(|peer| peer.joined && peer.link.has_sent_snapshot()) {
             peer.link.push(item.clone());
@@ -336,11 +389,15 @@ impl State {
         connected: bool,
     ) -> PollOutput {
         let is_lost = |peer: &Peer| now.since(peer.received_at) >= FAILURE_MILLIS;
-        let lost: Vec<NodeId> =
-            self.peers.iter().filter(|(_, peer)| is_lost(peer)).map(|(node, _)| *node).collect();
-        for node in lost {
-            self.statistics.lost_nodes += 1;
-            self.end(node, PeerEnd::Lost, directory);
+        let lost: Vec<(NodeId, bool)> = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| is_lost(peer))
+            .map(|(node, peer)| (*node, peer.joined))
+            .collect();
+        for (node, was_joined) in lost {
+            self.statistics.lost_nodes += u64::from(was_joined);
+            self.end(node, PeerEnd::Lost);
         }
         if directory.has_pending() && now.since(*self.changed_at.get_or_insert(now)) >= CHANGES_MILLIS {
             self.send_changes(directory);
@@ -350,11 +407,11 @@ impl State {
             self.send_digests(directory);
         }
         let mut frames = std::mem::take(&mut self.farewells);
-        let header = self.header(0);
+        let header = self.header(0, FRAME_VERSIONS.oldest);
         let mut progress = connected;
         while std::mem::take(&mut progress) && frames.len() < budget {
             for (node, peer) in &mut self.peers {
-                let header = FrameHeader { to_epoch: peer.member.epoch, ..header };
+                let header = FrameHeader { to_epoch: peer.member.epoch, version: peer.version, ..header };
                 if let Some(frame) = peer.link.next_frame(now, directory, header) {
                     self.statistics.frames_sent += 1;
                     frames.push((*node, frame));
@@ -376,8 +433,9 @@ impl State {
     }
 
     /// A header without what the link adds.
-    fn header(&self, to_epoch: u64) -> FrameHeader {
+    fn header(&self, to_epoch: u64, version: u8) -> FrameHeader {
         FrameHeader {
+            version,
             from: self.own.node,
             from_epoch: self.own.epoch,
             from_link: 0,
@@ -387,6 +445,11 @@ impl State {
             has_gap: false,
             first: 0,
         }
+    }
+
+    /// The header of a message of this node to itself.
+    pub(super) fn echo(&self) -> FrameHeader {
+        self.header(self.own.epoch, FRAME_VERSIONS.newest)
     }
 
     /// The connection is back: what was sent before may be lost.
@@ -423,8 +486,8 @@ impl State {
     }
 
     /// It has left.
-    pub(super) fn finish_leave(&mut self, directory: &Directory) {
-        self.end_all(PeerEnd::Orderly, directory);
+    pub(super) fn finish_leave(&mut self) {
+        self.end_all(PeerEnd::Orderly);
         self.phase = MembershipPhase::Left;
         self.view_changed = true;
     }
@@ -438,7 +501,7 @@ impl State {
     #[cfg(test)]
     pub(super) fn next_header(&self, node: NodeId) -> Option<FrameHeader> {
         let peer = self.peers.get(&node)?;
-        Some(peer.link.next_header(self.header(peer.member.epoch)))
+        Some(peer.link.next_header(self.header(peer.member.epoch, peer.version)))
     }
 
     /// Changes what is believed to be known of a node's claims.

@@ -6,68 +6,81 @@ use cluster::{
     Claim, ClaimChange, Envelope, HandoverResult, InboxCall, MembershipChange, NodeId, PeerViolation, Ticket,
 };
 
-use super::{MAX_DEPARTED, MAX_LINK_STEP, MembershipPhase, PeerEnd, State};
-use crate::protocol::directory::{Applied, Directory};
+use super::{MAX_DEPARTED, MAX_LINK_STEP, MAX_OWN_LINK_STEP, MembershipPhase, PeerEnd, State};
+use crate::protocol::directory::{Applied, Directory, ReplacedPart, SnapshotPart};
 use crate::protocol::frame::{EnvelopeBody, FrameHeader, Item, ItemKind, OutgoingItem, read_envelope};
+use crate::protocol::link::NewItems;
+
+/// A frame whose items are handled one by one, because the lock is released between them.
+pub(in crate::protocol) struct ReceivedFrame {
+    from: NodeId,
+    link: u64,
+    pub(in crate::protocol) new: NewItems,
+}
+
+/// Time after claims had no room until another snapshot is asked for.
+const REPAIR_MILLIS: u64 = 60_000;
 
 impl State {
-    /// A frame arrived.
+    /// A frame with this number of items and octets arrived. Returns which items to give to [`State::handle`].
     pub(in crate::protocol) fn receive(
         &mut self,
         now: Millis,
         header: FrameHeader,
-        items: Vec<Item>,
+        items: usize,
         length: usize,
-        directory: &Directory,
-    ) {
-        if !self.accept(now, &header, directory) {
+    ) -> Option<ReceivedFrame> {
+        if !self.accept(now, &header) {
             self.statistics.ignored_frames += 1;
-            return;
+            return None;
         }
-        let Some(peer) = self.peers.get_mut(&header.from) else { return };
+        let peer = self.peers.get_mut(&header.from)?;
         self.statistics.frames_received += 1;
         let is_valid = peer.link.acknowledge(header.received, header.has_gap, now);
-        let new = peer.link.receive(header.first, items.len(), length, now);
+        let new = peer.link.receive(header.first, items, length, now);
+        let frame = ReceivedFrame { from: header.from, link: peer.link.number, new };
         if !is_valid {
             self.violation(header.from, PeerViolation::Receipt);
         }
-        for item in items.into_iter().skip(new.skip).take(new.count) {
-            self.handle(header.from, item, directory);
-        }
+        Some(frame)
     }
 
     /// Whether a frame belongs to the link with its sender, which it may begin.
-    fn accept(&mut self, now: Millis, header: &FrameHeader, directory: &Directory) -> bool {
+    fn accept(&mut self, now: Millis, header: &FrameHeader) -> bool {
         let (from, own) = (header.from, self.own);
         let known = self.peers.get_mut(&from).filter(|peer| {
             (peer.member.epoch, own.epoch) == (header.from_epoch, header.to_epoch) && header.from_link != 0
         });
         let Some(peer) = known else { return false };
-        peer.received_at = now;
-        let number = peer.link.number;
-        let theirs = peer.link.theirs;
+        let (number, theirs) = (peer.link.number, peer.link.theirs);
         if header.to_link > number {
             // It knows a later link than there is.
-            if header.to_link - number > MAX_LINK_STEP {
+            if header.to_link - number > MAX_OWN_LINK_STEP {
                 self.violation(from, PeerViolation::Header);
             } else {
-                self.last_link = self.last_link.max(header.to_link);
-                self.begin_again(now, from, directory);
+                self.link_numbers.insert(from, header.to_link);
+                self.begin_again(now, from);
             }
             return false;
         }
-        let begins = header.to_link == number || header.to_link == 0;
+        // It answers a frame of this link, so messages arrive in both directions.
+        let answers = header.to_link == number;
+        let begins = answers || header.to_link == 0;
         match theirs {
             Some(theirs) if theirs == header.from_link => {}
-            None if begins => self.join(now, from, header.from_link),
+            None if begins => peer.link.establish(header.from_link, now),
             Some(theirs) if begins && header.from_link > theirs => {
                 if header.from_link - theirs > MAX_LINK_STEP {
                     self.violation(from, PeerViolation::Header);
                     return false;
                 }
                 // It has begun another link, so it considered this node gone.
-                self.begin_again(now, from, directory);
-                self.join(now, from, header.from_link);
+                if peer.link.is_confirmed() {
+                    self.begin_again(now, from);
+                }
+                if let Some(peer) = self.peers.get_mut(&from) {
+                    peer.link.establish(header.from_link, now);
+                }
                 return false;
             }
             _ => {
@@ -75,28 +88,34 @@ impl State {
                 return false;
             }
         }
-        if header.to_link == number {
-            return true;
-        }
-        // It does not know the number of this link, so its items are none of it.
-        if let Some(peer) = self.peers.get_mut(&from) {
+        if !answers {
+            // Its items are none of this link.
             peer.link.acknowledge_by(now);
+            return false;
         }
-        false
+        peer.received_at = now;
+        if !peer.link.is_confirmed() {
+            peer.link.confirm(now);
+            peer.joined = true;
+            self.view_changed = true;
+            let member = peer.member;
+            self.call(InboxCall::Changed(MembershipChange::Joined(member)));
+        }
+        true
     }
 
-    fn join(&mut self, now: Millis, node: NodeId, theirs: u64) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
-        peer.link.establish(theirs, now);
-        peer.joined = true;
-        self.view_changed = true;
-        let member = peer.member;
-        self.call(InboxCall::Changed(MembershipChange::Joined(member)));
-    }
-
-    fn handle(&mut self, from: NodeId, item: Item, directory: &Directory) {
-        // It has left within this frame.
-        let Some(peer) = self.peers.get_mut(&from) else { return };
+    /// An item of a frame.
+    pub(in crate::protocol) fn handle(
+        &mut self,
+        now: Millis,
+        frame: &ReceivedFrame,
+        item: Item,
+        directory: &Directory,
+    ) {
+        let from = frame.from;
+        // It has left within this frame, or the link ended meanwhile.
+        let link = self.peers.get_mut(&from).filter(|peer| peer.link.number == frame.link);
+        let Some(peer) = link else { return };
         match item {
             Item::Envelope(body) => self.receive_envelope(from, body),
             Item::EnvelopePart(octets) => {
@@ -108,10 +127,10 @@ impl State {
                 peer.link.parts.extend_from_slice(&octets);
             }
             Item::Changes(changes) => {
-                changes.into_iter().for_each(|change| self.apply(from, change, directory));
+                changes.into_iter().for_each(|change| self.apply(now, from, change, directory));
             }
             Item::Snapshot { first, last, claims } => {
-                self.receive_snapshot(from, first, last, claims, directory);
+                self.receive_snapshot(now, from, first, last, claims, directory);
             }
             Item::Receipts(receipts) => {
                 let epoch = self.own.epoch;
@@ -129,7 +148,10 @@ impl State {
             }
             Item::Digest(digest) => {
                 let link = &mut peer.link;
-                if digest != link.digest && !link.refused_claims && !link.requested_snapshot {
+                let may_repair = link.refused_at.is_none_or(|at| {
+                    now.since(at) >= REPAIR_MILLIS && directory.has_room_for(peer.slot, digest.count)
+                });
+                if digest != link.digest && may_repair && !link.requested_snapshot {
                     link.requested_snapshot = true;
                     self.statistics.digest_mismatches += 1;
                     link.push(OutgoingItem::new(ItemKind::SnapshotRequest, Bytes::new()));
@@ -139,17 +161,18 @@ impl State {
                 self.statistics.snapshots_repeated += 1;
                 peer.link.restart_snapshot();
             }
-            Item::Leave => self.receive_leave(from, directory),
+            Item::Leave => self.receive_leave(from),
+            Item::Unknown => self.statistics.skipped_items += 1,
             Item::Invalid(violation) => self.violation(from, violation),
         }
     }
 
-    fn apply(&mut self, from: NodeId, change: ClaimChange, directory: &Directory) {
+    fn apply(&mut self, now: Millis, from: NodeId, change: ClaimChange, directory: &Directory) {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         match (directory.apply(peer.slot, &mut peer.link.digest, change), change) {
             (Applied::First, ClaimChange::Claimed(claim)) => self.call(InboxCall::Claimed(from, claim)),
             (Applied::Refused, _) => {
-                peer.link.refused_claims = true;
+                peer.link.refused_at = Some(now);
                 self.violation(from, PeerViolation::Claim);
             }
             _ => {}
@@ -158,6 +181,7 @@ impl State {
 
     fn receive_snapshot(
         &mut self,
+        now: Millis,
         from: NodeId,
         first: bool,
         last: bool,
@@ -167,31 +191,40 @@ impl State {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         let link = &mut peer.link;
         if first {
-            link.snapshot_parts = Some(Vec::new());
+            link.snapshot_at = Some(0);
+            link.is_snapshot_refused = false;
+            link.joined_claims = Vec::new();
         }
-        let Some(parts) = link
-            .snapshot_parts
-            .as_mut()
-            .filter(|parts| parts.len() + claims.len() <= directory.limits().per_node)
-        else {
-            link.snapshot_parts = None;
+        let replaced = link.snapshot_at.take().and_then(|from| {
+            directory.replace(peer.slot, &mut link.digest, SnapshotPart { from, is_last: last, claims })
+        });
+        let Some(ReplacedPart { first, known, has_room, end }) = replaced else {
+            link.requested_snapshot = false;
             self.violation(from, PeerViolation::Claim);
             return;
         };
-        parts.extend(claims);
-        if !last {
-            return;
-        }
-        let claims = link.snapshot_parts.take().unwrap_or_default();
-        let (first, complete) = directory.replace(peer.slot, &mut link.digest, claims);
-        link.requested_snapshot = false;
-        link.refused_claims = !complete;
-        if std::mem::replace(&mut link.has_claims, true) {
-            first.into_iter().for_each(|claim| self.call(InboxCall::Claimed(from, claim)));
+        link.is_snapshot_refused |= !has_room;
+        let reported = if link.has_claims {
+            first
         } else {
-            self.call(InboxCall::ClaimedByJoined(from, first));
+            link.joined_claims.extend(first.into_iter().chain(known));
+            Vec::new()
+        };
+        if !last {
+            link.snapshot_at = Some(end);
         }
-        if !complete {
+        let joined = (last && !link.has_claims).then(|| std::mem::take(&mut link.joined_claims));
+        link.has_claims |= last;
+        if last {
+            link.requested_snapshot = false;
+            link.refused_at = link.is_snapshot_refused.then_some(now);
+        }
+        let is_refused = last && link.is_snapshot_refused;
+        reported.into_iter().for_each(|claim| self.call(InboxCall::Claimed(from, claim)));
+        if let Some(claims) = joined {
+            self.call(InboxCall::ClaimedByJoined(from, claims));
+        }
+        if is_refused {
             self.violation(from, PeerViolation::Claim);
         }
     }
@@ -200,6 +233,7 @@ impl State {
         let accepts = self.attached && self.phase == MembershipPhase::Running;
         let Some(peer) = self.peers.get_mut(&from) else { return };
         let parts = std::mem::take(&mut peer.link.parts);
+        let bytes = parts.len() + body.octets.len();
         let (ticket, read) = if parts.is_empty() {
             (body.octets.first_chunk().copied(), body.read)
         } else {
@@ -208,7 +242,7 @@ impl State {
         };
         let ticket = ticket.map_or(0, u64::from_be_bytes);
         if ticket != 0
-            && let Err(violation) = peer.link.received.add(ticket)
+            && let Err(violation) = peer.link.received.add(ticket, bytes)
         {
             return self.violation(from, violation);
         }
@@ -236,16 +270,16 @@ impl State {
         }
     }
 
-    fn receive_leave(&mut self, from: NodeId, directory: &Directory) {
+    fn receive_leave(&mut self, from: NodeId) {
         let Some(peer) = self.peers.get(&from) else { return };
         let epoch = peer.member.epoch;
         // The link ends, so nothing else would acknowledge its last item.
-        let farewell = peer.link.last_frame(self.header(epoch));
+        let farewell = peer.link.last_frame(self.header(epoch, peer.version));
         self.farewells.push((from, farewell));
         while self.departed.len() >= MAX_DEPARTED {
             self.departed.pop_first();
         }
         self.departed.insert(from, epoch);
-        self.end(from, PeerEnd::Orderly, directory);
+        self.end(from, PeerEnd::Orderly);
     }
 }

@@ -12,6 +12,7 @@ use super::network::{Faults, SimulatedNetwork, name};
 use crate::protocol::directory::Digest;
 use crate::protocol::entry::NodeSlot;
 use crate::protocol::member_record::MemberRecord;
+use crate::protocol::version_range::VersionRange;
 
 struct Pair {
     network: Arc<SimulatedNetwork>,
@@ -131,6 +132,40 @@ fn only_one_side_notices_a_partition_and_the_link_begins_again() {
 }
 
 #[test]
+fn a_link_that_works_in_one_direction_ends_on_both_sides_and_returns_what_was_sent() {
+    let Pair { network, nodes: [one, two], inboxes: [inbox, other] } = connected_pair();
+    network.cut_one_way(name("a"), name("b"));
+    let cut_at = network.now();
+    assert!(one.deliver(name("b"), message("lost")).is_ok());
+    assert!(network.run(60_000, |_| !left(&inbox).is_empty() && !left(&other).is_empty()));
+    // A node begins another link after ten seconds with the next record, at the latest three seconds later.
+    assert!(network.now().since(cut_at) <= 14_000, "{}", network.now().since(cut_at));
+    assert_eq!(undelivered(&inbox), ["lost"]);
+    for _ in 0..60 {
+        network.run(1_000, |_| false);
+        assert_eq!((one.members().len(), two.members().len()), (1, 1));
+    }
+    assert_eq!(network.node(name("b")).core.status().statistics.lost_nodes, 1);
+    network.heal(name("a"), name("b"));
+    assert!(network.run(5_000, SimulatedNetwork::is_connected));
+    assert!(one.deliver(name("b"), message("after")).is_ok());
+    network.run(100, SimulatedNetwork::is_quiet);
+    assert_eq!(other.texts(name("a")), ["after"]);
+}
+
+#[test]
+fn a_node_whose_messages_never_arrived_is_no_member() {
+    let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
+    network.cut_one_way(name("b"), name("a"));
+    let one = network.node(name("a"));
+    let two = network.join(name("b"));
+    network.run(30_000, |_| false);
+    assert_eq!((one.members().len(), two.members().len()), (1, 1));
+    network.heal(name("a"), name("b"));
+    assert!(network.run(1_000, SimulatedNetwork::is_connected));
+}
+
+#[test]
 fn a_node_that_restarts_ends_its_former_epoch_at_once() {
     let Pair { network, nodes: [one, _], inboxes: [inbox, _] } = connected_pair();
     assert!(one.deliver(name("b"), message("on its way")).is_ok());
@@ -158,6 +193,32 @@ fn another_process_with_the_same_name_ends_this_one() {
     let record = MemberRecord::new(name("a"), 0);
     network.node(name("a")).core.see_member(network.now(), &record);
     assert_eq!(one.members().len(), 2);
+}
+
+#[test]
+fn nodes_of_two_versions_communicate_in_the_one_that_both_read() {
+    let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
+    let newer = network.join(name("b"));
+    let record = MemberRecord { frames: VersionRange { oldest: 1, newest: 7 }, ..newer.core.record() };
+    newer.announce(record);
+    assert!(network.run(5_000, SimulatedNetwork::is_connected));
+    let header = network.node(name("a")).core.with(|state| state.next_header(name("b")));
+    assert_eq!(header.map(|header| header.version), Some(1));
+    let newest = network.join(name("c"));
+    newest.announce(MemberRecord { frames: VersionRange { oldest: 2, newest: 7 }, ..newest.core.record() });
+    network.run(5_000, |_| false);
+    assert_eq!(network.node(name("a")).core.members().len(), 2);
+    assert!(network.node(name("a")).core.status().statistics.unreadable_nodes > 0);
+}
+
+#[test]
+fn a_node_joins_after_any_earlier_epoch() {
+    let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
+    let core = &network.node(name("a")).core;
+    for (earlier, next) in [(7, 8), (3, 8), (u64::MAX - 1, u64::MAX), (u64::MAX, u64::MAX)] {
+        core.start_after(earlier);
+        assert_eq!(core.record().member.epoch, next);
+    }
 }
 
 #[test]
@@ -202,7 +263,8 @@ fn a_flood_of_changes_becomes_a_snapshot() {
 fn a_digest_that_differs_causes_another_snapshot() {
     let Pair { network, nodes: [one, two], inboxes: [_, other] } = connected_pair();
     (0..100).for_each(|address| one.claim(test_claim(address, 1, 1)));
-    network.run(50, SimulatedNetwork::is_quiet);
+    // Until the digest was sent that follows from these claims.
+    network.run(6_000, |_| false);
     let reader = network.node(name("b"));
     let mut digest = Digest::default();
     for address in 0..10 {
@@ -213,13 +275,49 @@ fn a_digest_that_differs_causes_another_snapshot() {
     }
     // The digest of what was applied is right until the directory is compared: damage it, too.
     reader.core.with(|state| state.damage_digest(name("a"), digest));
-    one.claim(test_claim(500, 1, 1));
     assert!(network.run(6_000, |_| two.locate(3, None) != AddressLocation::Nowhere), "within five seconds");
     assert_eq!(two.locate(1_003, None), AddressLocation::Nowhere);
-    assert!(other.claims().len() > 100, "those that were missing are reported again");
+    assert!(other.claims().len() >= 110, "those that were missing are reported again");
     assert_eq!(reader.core.status().statistics.digest_mismatches, 1);
     network.run(20_000, |_| false);
     assert_eq!(reader.core.status().statistics.digest_mismatches, 1);
+}
+
+#[test]
+fn claims_that_had_no_room_are_known_once_there_is_room() {
+    let Pair { network, nodes: [one, two], inboxes: [_, _] } = connected_pair();
+    let reader = network.node(name("b"));
+    // The limit of these tests is 5 000.
+    (0..5_100).for_each(|address| one.claim(test_claim(address, 1, 1)));
+    network.run(50, SimulatedNetwork::is_quiet);
+    assert_eq!(reader.core.status().peer_claims, 5_000);
+    network.run(70_000, |_| false);
+    assert_eq!(reader.core.status().statistics.digest_mismatches, 0, "a snapshot would not have room");
+    (0..200).for_each(|address| one.release(address, test_claim(0, 1, 1).number));
+    assert!(network.run(6_000, |_| reader.core.status().peer_claims == 4_900));
+    assert_ne!(two.locate(5_099, None), AddressLocation::Nowhere);
+    network.run(70_000, |_| false);
+    assert_eq!(reader.core.status().statistics.digest_mismatches, 1);
+}
+
+#[test]
+fn a_snapshot_in_parts_is_reported_once_and_slots_of_gone_nodes_are_used_again() {
+    let Pair { network, nodes: [one, two], inboxes: [_, other] } = connected_pair();
+    // More than two items of a snapshot.
+    let count = 4_900;
+    (0..count).for_each(|address| one.claim(test_claim(address << 50, 1, 1)));
+    network.run(100, SimulatedNetwork::is_quiet);
+    assert_eq!(other.claims().len(), 4_900);
+    for round in 1..4 {
+        network.cut(name("a"), name("b"));
+        assert!(network.run(20_000, |_| left(&other).len() == round));
+        assert_eq!(left(&other)[round - 1].1.len(), 4_900);
+        assert_eq!(network.node(name("b")).core.status().peer_claims, 0);
+        network.heal(name("a"), name("b"));
+        assert!(network.run(20_000, |network| network.is_connected() && network.is_quiet()));
+        assert_eq!(other.claims().len(), 4_900 * (round + 1));
+        assert!((0..count).all(|address| two.locate(address << 50, None).contains(name("b"), name("a"))));
+    }
 }
 
 #[test]
@@ -262,11 +360,27 @@ fn a_queue_that_is_full_refuses_and_has_room_after_receipts() {
 }
 
 #[test]
+fn envelopes_for_all_nodes_together_are_bounded_and_each_has_a_share() {
+    let names: Vec<String> = (0..14).map(|number| format!("n{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let network = SimulatedNetwork::new(&names, 1, Faults::default());
+    let sender = network.node(name("n0"));
+    let envelope = message(&"x".repeat(500_000));
+    let mut rooms = Vec::new();
+    for to in &names[1..] {
+        rooms.push((0..100).take_while(|_| sender.deliver(name(to), envelope.clone()).is_ok()).count());
+    }
+    assert_eq!(rooms[0], 16);
+    assert_eq!(rooms[12], 2, "the share of a node");
+    assert!(sender.core.status().kept_bytes < 70 << 20, "{}", sender.core.status().kept_bytes);
+}
+
+#[test]
 fn a_cluster_has_a_largest_number_of_nodes_and_refuses_other_versions() {
     let network = SimulatedNetwork::new(&["a"], 1, Faults::default());
     let core = &network.node(name("a")).core;
     let mut old = MemberRecord::new(name("old"), 5);
-    old.frames = 0;
+    old.frames = VersionRange::only(0);
     core.see_member(network.now(), &old);
     for number in 0..100 {
         let node = NodeId::new(&format!("node-{number}")).unwrap();

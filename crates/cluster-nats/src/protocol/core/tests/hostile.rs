@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use cluster::conformance::{InboxEvent, InboxRecorder, test_claim, test_envelope};
-use cluster::{AddressLocation, ClaimChange, Cluster, EnvelopeClass, HandoverResult, NodeId, PeerViolation};
+use cluster::{
+    AddressLocation, ClaimChange, Cluster, EnvelopeClass, HandoverResult, Inbox, NodeId, PeerViolation,
+};
 use fastrand::Rng;
 
 use super::network::{Faults, SimulatedNetwork, name};
+use crate::cluster_key::ClusterKey;
 use crate::protocol::frame::{
     FrameHeader, ItemKind, OutgoingItem, ReceiptItem, encode_change, encode_frame, encode_snapshot,
 };
@@ -141,7 +145,8 @@ fn a_flood_of_claims_is_refused_and_asks_for_no_further_snapshot() {
         victim.send(FrameHeader { first, ..header }, &[item]);
         first += 1;
     }
-    assert_eq!(victim.violations().len(), 5_001, "a snapshot beyond the limit is dropped as a whole");
+    assert_eq!(victim.violations().len(), 5_001, "the second part has claims of the buckets of the first");
+    assert_eq!(victim.network.node(name("b")).core.status().peer_claims, 4_000);
 }
 
 #[test]
@@ -183,6 +188,101 @@ fn links_of_others_epochs_and_times_are_ignored_or_replaced() {
     victim.works();
     victim.send(FrameHeader { to_link: victim.header().to_link + 7, ..victim.header() }, &[]);
     victim.works();
+}
+
+#[test]
+fn items_and_frames_of_later_versions_do_no_harm() {
+    let victim = victim();
+    let header = victim.header();
+    let epoch = header.from_epoch;
+    let items = [OutgoingItem::new(ItemKind::Digest, vec![0; 16]), envelope_item(1, name("a"), epoch, 1)];
+    let mut octets = encode_frame(&header, items.iter());
+    let first_item = encode_frame(&header, [].iter()).len();
+    octets[first_item] = 77;
+    victim.network.inject(name("b"), octets);
+    assert_eq!(victim.inbox.texts(name("a")), ["forged"], "what follows an unknown item is handled");
+    victim.send(FrameHeader { version: 2, first: header.first + 2, ..header }, &items);
+    let status = victim.network.node(name("b")).core.status().statistics;
+    assert_eq!((status.skipped_items, victim.violations()), (1, vec![]));
+}
+
+#[test]
+fn frames_without_the_key_of_the_deployment_are_ignored() {
+    let victim = victim();
+    let header = victim.header();
+    let leave = encode_frame(&header, [OutgoingItem::new(ItemKind::Leave, Bytes::new())].iter());
+    let before = victim.inbox.events();
+    for octets in [
+        leave.clone(),
+        [&leave[..], &[0; 16]].concat(),
+        ClusterKey::new(&[8; 32]).seal_frame("b", leave.clone()),
+        ClusterKey::new(&[7; 32]).seal_frame("c", leave.clone()),
+    ] {
+        victim.network.inject_octets(name("b"), octets);
+    }
+    assert_eq!(victim.inbox.events(), before);
+    assert_eq!(victim.network.node(name("b")).core.status().statistics.forged_frames, 4);
+    victim.network.inject(name("b"), leave);
+    assert_ne!(victim.inbox.events(), before, "the frame itself was right");
+}
+
+#[test]
+fn a_handler_of_violations_that_panics_does_not_end_the_connection() {
+    struct Panics;
+    impl Inbox for Panics {
+        fn on_envelope(&self, _: NodeId, _: cluster::Envelope) {}
+        fn on_receipts(&self, _: NodeId, _: cluster::Ticket, _: &[cluster::Ticket]) {}
+        fn on_refused(&self, _: NodeId, _: cluster::Envelope) {}
+        fn on_undelivered(&self, _: NodeId, _: cluster::Envelope) {}
+        fn on_membership_change(&self, _: cluster::MembershipChange) {}
+        fn on_violation(&self, _: NodeId, _: PeerViolation) {
+            panic!("a handler of violations");
+        }
+    }
+    let network = SimulatedNetwork::new(&["a", "b"], 1, Faults::default());
+    network.node(name("b")).core.attach(Arc::new(Panics));
+    let header = network.node(name("a")).core.with(|state| state.next_header(name("b"))).unwrap();
+    let mut malformed = encode_frame(&header, [].iter());
+    malformed.push(0);
+    network.inject(name("b"), malformed);
+    assert_eq!(network.node(name("b")).core.members().len(), 2);
+}
+
+#[test]
+fn frames_of_another_link_keep_no_member() {
+    let victim = victim();
+    let header = victim.header();
+    victim.network.cut(name("a"), name("b"));
+    for _ in 0..12 {
+        for (from_link, to_link) in [
+            (header.from_link, 0),
+            (header.from_link - 1, header.to_link),
+            (header.from_link, header.to_link - 1),
+        ] {
+            victim.send(FrameHeader { from_link, to_link, ..header }, &[]);
+        }
+        victim.network.run(1_000, |_| false);
+    }
+    assert_eq!(victim.network.node(name("b")).core.members().len(), 1);
+}
+
+#[test]
+fn the_number_of_a_link_changes_no_other_link() {
+    let network = SimulatedNetwork::new(&["a", "b", "c"], 1, Faults::default());
+    let of_link = |from: &str, to: &str| {
+        let header = network.node(name(from)).core.with(|state| state.next_header(name(to)));
+        header.map(|header| header.from_link)
+    };
+    let header = network.node(name("a")).core.with(|state| state.next_header(name("b"))).unwrap();
+    let forged = FrameHeader { to_link: header.to_link + (1 << 20), ..header };
+    network.inject(name("b"), encode_frame(&forged, [].iter()));
+    assert!(network.run(20_000, SimulatedNetwork::is_connected), "the other node follows");
+    assert!(of_link("b", "a").is_some_and(|number| number > 1 << 20));
+    network.cut(name("b"), name("c"));
+    network.run(11_000, |_| false);
+    network.heal(name("b"), name("c"));
+    assert!(network.run(20_000, SimulatedNetwork::is_connected));
+    assert_eq!(of_link("b", "c"), Some(2));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use cluster::{
 };
 use fastrand::Rng;
 
+use crate::cluster_key::ClusterKey;
 use crate::protocol::core::Core;
 use crate::protocol::directory::DirectoryLimits;
 use crate::protocol::member_record::MemberRecord;
@@ -39,6 +40,7 @@ struct Transit {
     random: Rng,
     serial: u64,
     flights: BTreeMap<(u64, u64), (NodeId, NodeId, Bytes)>,
+    /// Sender and receiver.
     cuts: BTreeSet<(NodeId, NodeId)>,
     /// Records as the bucket has them.
     records: BTreeMap<NodeId, (MemberRecord, Millis)>,
@@ -51,12 +53,12 @@ pub(super) struct SimulatedNetwork {
     transit: LeafMutex<Transit>,
 }
 
-fn pair(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
-    (one.min(other), one.max(other))
-}
-
 pub(super) fn name(name: &str) -> NodeId {
     NodeId::new(name).unwrap()
+}
+
+fn cluster_key() -> ClusterKey {
+    ClusterKey::new(&[7; 32])
 }
 
 impl SimulatedNetwork {
@@ -84,7 +86,11 @@ impl SimulatedNetwork {
 
     /// A node joins, or returns with a new epoch.
     pub(super) fn join(self: &Arc<Self>, node: NodeId) -> Arc<SimulatedNode> {
-        let core = Core::new(node, DirectoryLimits { total: 10_000, per_node: 5_000 });
+        let core = Core::new(
+            node,
+            cluster_key(),
+            DirectoryLimits { total: 10_000, per_node: 5_000, ..DirectoryLimits::default() },
+        );
         let record = {
             let mut transit = self.transit.lock();
             transit.epoch += 1;
@@ -110,11 +116,19 @@ impl SimulatedNetwork {
     }
 
     pub(super) fn cut(&self, one: NodeId, other: NodeId) {
-        self.transit.lock().cuts.insert(pair(one, other));
+        self.cut_one_way(one, other);
+        self.cut_one_way(other, one);
+    }
+
+    /// Nothing of `from` arrives at `to`.
+    pub(super) fn cut_one_way(&self, from: NodeId, to: NodeId) {
+        self.transit.lock().cuts.insert((from, to));
     }
 
     pub(super) fn heal(&self, one: NodeId, other: NodeId) {
-        self.transit.lock().cuts.remove(&pair(one, other));
+        let mut transit = self.transit.lock();
+        transit.cuts.remove(&(one, other));
+        transit.cuts.remove(&(other, one));
     }
 
     pub(super) fn now(&self) -> Millis {
@@ -125,8 +139,13 @@ impl SimulatedNetwork {
         self.nodes.lock().iter().find(|known| known.core.node() == node).unwrap().clone()
     }
 
+    /// Sends a frame to a node at once, with the right code.
+    pub(super) fn inject(&self, to: NodeId, frame: Vec<u8>) {
+        self.inject_octets(to, cluster_key().seal_frame(to.as_str(), frame));
+    }
+
     /// Sends octets to a node at once.
-    pub(super) fn inject(&self, to: NodeId, octets: impl Into<Bytes>) {
+    pub(super) fn inject_octets(&self, to: NodeId, octets: Vec<u8>) {
         let node = self.node(to);
         node.core.receive(self.now(), &octets.into());
         node.core.run_calls();
@@ -181,7 +200,7 @@ impl SimulatedNetwork {
         }
     }
 
-    /// Nodes write and watch their records. A node that is cut off from all others is cut off from the bucket.
+    /// Nodes write and watch their records, except those of nodes from which they are cut off in both directions.
     fn refresh(&self, now: Millis, nodes: &[Arc<SimulatedNode>]) {
         for node in nodes {
             let record = *node.record.lock();
@@ -196,7 +215,10 @@ impl SimulatedNetwork {
         };
         for node in nodes.iter().filter(|node| node.record.lock().is_some()) {
             for (other, record) in &seen {
-                let is_cut = self.transit.lock().cuts.contains(&pair(node.core.node(), *other));
+                let is_cut = {
+                    let (own, cuts) = (node.core.node(), &self.transit.lock().cuts);
+                    cuts.contains(&(own, *other)) && cuts.contains(&(*other, own))
+                };
                 if !is_cut {
                     node.core.see_member(now, record);
                 }
@@ -206,7 +228,7 @@ impl SimulatedNetwork {
 
     fn transmit(&self, from: NodeId, to: NodeId, frame: Bytes) {
         let mut transit = self.transit.lock();
-        if transit.cuts.contains(&pair(from, to)) || transit.random.u16(..1000) < self.faults.drop {
+        if transit.cuts.contains(&(from, to)) || transit.random.u16(..1000) < self.faults.drop {
             return;
         }
         let copies = if transit.random.u16(..1000) < self.faults.duplicate { 2 } else { 1 };
@@ -222,9 +244,8 @@ impl SimulatedNetwork {
         let mut transit = self.transit.lock();
         let later = transit.flights.split_off(&(now.0 + 1, 0));
         let due = std::mem::replace(&mut transit.flights, later);
-        let is_cut = |from: NodeId, to: NodeId| transit.cuts.contains(&pair(from, to));
         due.into_values()
-            .filter(|(from, to, _)| !is_cut(*from, *to))
+            .filter(|(from, to, _)| !transit.cuts.contains(&(*from, *to)))
             .map(|(_, to, frame)| (to, frame))
             .collect()
     }
@@ -238,6 +259,17 @@ impl SimulatedNetwork {
         self.transit.lock().records.remove(&node.core.node());
         node.core.finish_leave();
         node.core.run_calls();
+    }
+}
+
+impl SimulatedNode {
+    /// Writes another record.
+    pub(super) fn announce(&self, record: MemberRecord) {
+        *self.record.lock() = Some(record);
+        if let Some(network) = self.network.upgrade() {
+            let now = network.now();
+            network.transit.lock().records.insert(self.core.node(), (record, now));
+        }
     }
 }
 
