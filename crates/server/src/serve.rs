@@ -2,7 +2,7 @@
 //!
 //! SIGHUP reloads (see `reload`). SIGTERM and SIGINT stop: listeners close, streams end with `system-shutdown`,
 //! pending writes are flushed to the disk, and the process exits with 0 within [`STOP_TIMEOUT`]. The command `drain` ends the
-//! streams at a rate before that. The service manager is told when the node is ready and when it stops.
+//! streams at a rate before that. The service manager is notified when the node is ready and when it stops.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

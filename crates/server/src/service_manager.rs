@@ -27,12 +27,12 @@ impl ServiceManager {
             return ServiceManager::default();
         };
         let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-        // Without a process the watchdog is for whoever has the variable.
+        // Without a process the watchdog is for each process that has the variable.
         let is_for_this =
             number("WATCHDOG_PID").is_none_or(|process| process == u64::from(std::process::id()));
         let watchdog = number("WATCHDOG_USEC").filter(|micros| is_for_this && *micros > 0);
         ServiceManager::connect(&socket, watchdog.map(Duration::from_micros)).unwrap_or_else(|error| {
-            tracing::warn!(?socket, "cannot use the socket of the service manager: {error}");
+            tracing::warn!(socket = %socket.display(), "cannot use the socket of the service manager: {error}");
             ServiceManager::default()
         })
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_hears_of_start_and_stop_at_a_path_and_at_an_abstract_name() {
+    fn a_manager_is_notified_of_start_and_stop_at_a_path_and_at_an_abstract_name() {
         let name = format!("throng-service-manager-{}", std::process::id());
         let path = std::env::temp_dir().join(&name);
         let sockets = [
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_watchdog_is_told_twice_in_its_interval() {
+    fn the_watchdog_is_notified_twice_in_its_interval() {
         let name = format!("throng-watchdog-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         let interval = Some(Duration::from_millis(20));

@@ -1,11 +1,12 @@
 //! Test of the notifications that a unit of type `notify` waits for.
 
 use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
 
 use throng_e2e::{KillOnDrop, NodeProcess, TIMEOUT, ports, signal};
 
 #[test]
-fn the_service_manager_hears_that_the_node_is_ready_works_and_stops() {
+fn the_service_manager_is_notified_that_the_node_is_ready_works_and_stops() {
     let node = NodeProcess::new("service-manager");
     let [clients] = ports::free();
     node.configure(&format!(
@@ -22,6 +23,7 @@ fn the_service_manager_hears_that_the_node_is_ready_works_and_stops() {
     };
     let mut serve = node.program(&["serve", "--config", "throng.toml"]);
     serve.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000");
+    serve.stdout(Stdio::null()).stderr(Stdio::null());
     let mut process = KillOnDrop(serve.spawn().expect("throng starts"));
     // The first sign of the watchdog may come before the node accepts clients.
     let (mut is_ready, mut watched) = (false, 0);
