@@ -474,9 +474,13 @@ impl Outbox {
         }
     }
 
-    /// Requests that the connection's task closes the stream with this error. The first request counts: false if there was
-    /// one, or the stream is closed.
-    pub fn close(&self, reason: StreamError) -> bool {
+    /// Requests that the connection's task closes the stream with this error. The first request counts.
+    pub fn close(&self, reason: StreamError) {
+        self.close_first(reason);
+    }
+
+    /// The same. False if there was a request before, or the stream is closed.
+    pub(crate) fn close_first(&self, reason: StreamError) -> bool {
         let mut inner = self.inner.lock();
         if inner.close_reason.is_some() || inner.is_closed() {
             return false;

@@ -185,7 +185,7 @@ impl OutboxRegistry {
                 if closed == limit {
                     return closed;
                 }
-                closed += usize::from(outbox.close(reason.clone()));
+                closed += usize::from(outbox.close_first(reason.clone()));
             }
         }
         closed

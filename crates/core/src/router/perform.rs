@@ -140,9 +140,7 @@ impl Node {
                 };
                 work.receipts.0.push(attached);
             }
-            Effect::Close(session, reason) => {
-                session.outbox.close(reason);
-            }
+            Effect::Close(session, reason) => session.outbox.close(reason),
             Effect::Available(session) => {
                 let host = Guard::into_inner(session.account.host());
                 if !host.stores_offline_messages {

@@ -41,7 +41,7 @@ impl<T: Send + 'static> Worker<T> {
         Worker { progress, thread: thread::spawn(move || work(&own)) }
     }
 
-    /// Waits until this number is higher by so much.
+    /// Waits until a number has grown by `more`.
     fn wait(&self, what: &str, number: fn(&Progress) -> &AtomicU64, more: u64) {
         let number = number(&self.progress);
         let goal = number.load(Ordering::Acquire) + more;
@@ -66,7 +66,7 @@ impl Chat {
         Chat(Worker::start(move |progress| exchange(port, users, progress)))
     }
 
-    /// Waits for so many further round trips, which need the node and not the database.
+    /// Waits for further round trips, which need the node and not the database.
     pub(crate) fn wait_for_round_trips(&self, more: u64) {
         self.0.wait("round trips of online users", |progress| &progress.done, more);
     }
@@ -144,14 +144,14 @@ impl OfflineLoad {
         OfflineLoad(pairs.into_iter().map(worker).collect())
     }
 
-    /// Waits until so many further messages of each sender are acknowledged.
+    /// Waits until further messages of each sender are acknowledged.
     pub(crate) fn wait_for_acknowledged(&self, more: u64) {
         for worker in &self.0 {
             worker.wait("acknowledgements", |progress| &progress.done, more);
         }
     }
 
-    /// Waits until so many further messages of each sender are returned.
+    /// Waits until further messages of each sender are returned.
     pub(crate) fn wait_for_refused(&self, more: u64) {
         for worker in &self.0 {
             worker.wait("returned messages", |progress| &progress.refused, more);

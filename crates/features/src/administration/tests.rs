@@ -472,7 +472,6 @@ fn sections_4_30_and_4_31_restart_and_shutdown_are_requested() {
 #[test]
 fn a_drain_begins_at_once_and_redirects_to_a_valid_host_only() {
     let (engine, bard) = engine();
-    //= https://www.rfc-editor.org/rfc/rfc6120#section-4.9.3.19
     let wrong = [
         "a b",
         "romeo@example.net",
