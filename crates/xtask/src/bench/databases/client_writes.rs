@@ -2,7 +2,7 @@
 //! section 2.4).
 //!
 //! * Offline messages: as `bench offline`, of one sender and of 16, each with 128 messages that are not acknowledged; and the
-//!   time to an acknowledgement at half of the rate of the 16.
+//!   time to an acknowledgement at half of the rate that is expected, or of the rate of the 16 if that is lower.
 //! * Roster changes: 256 users, each of whom renames a contact, waits for the result and begins again.
 //!
 //! # Pitfalls
@@ -21,6 +21,9 @@ use super::nodes::DatabaseNode;
 pub(super) const SENDERS: usize = 16;
 /// Users that change their rosters.
 pub(super) const ROSTER_USERS: usize = 256;
+
+/// Rate at which the time of an acknowledgement is measured: half of the 20 000 messages a second that are expected.
+const MEASURED_RATE: f64 = 10_000.0;
 
 /// Confirmed operations of a run.
 pub(super) struct CostSample {
@@ -105,11 +108,11 @@ pub(super) fn measure(
             let what = |what: &str| format!("{what} on {}", node.name);
             lone.push(at, clients.messages(1).with_context(|| what("messages"))?);
             let messages = clients.messages(SENDERS).with_context(|| what("messages"))?;
-            let p99 = clients.acknowledgement_ms(SENDERS, messages.rate / 2.0);
+            let p99 = clients.acknowledgement_ms(SENDERS, MEASURED_RATE.min(messages.rate / 2.0));
             let p99 = p99.with_context(|| what("acknowledgements"))?;
             let changes = clients.roster_changes(ROSTER_USERS).with_context(|| what("roster changes"))?;
             print_progress(&format!(
-                "round {round}, {}: {:.0} acknowledged a second, p99 {p99:.1} ms at half of it, {:.0} roster changes",
+                "round {round}, {}: {:.0} acknowledged a second, p99 {p99:.1} ms at half of the goal, {:.0} roster changes",
                 node.name, messages.rate, changes.rate
             ));
             many.push(at, messages);
