@@ -50,6 +50,7 @@ pub(crate) const VALID_VALUES: &[(&str, Values)] = &[
     ("delete-user", &[("user", &["mercutio@example.com"])]),
     ("edit-admin", &[("admin", &["admin@example.com", "juliet@example.com"])]),
     ("restart", &[("delay", &["60"])]),
+    ("drain", &[("rate", &["50"]), ("other-host", &["xmpp2.example.com:5222"])]),
     ("shutdown", &[("delay", &["90"]), ("text", &["Adieu"])]),
 ];
 
@@ -72,6 +73,8 @@ pub(crate) const INVALID_VALUES: &[(&str, Values)] = &[
     ("change-password-policy", &[("length", &["8"]), ("different", &["3"]), ("no-name", &["perhaps"])]),
     ("edit-admin", &[("admin", &["nobody@example.com"])]),
     ("restart", &[("delay", &["0"])]),
+    ("drain", &[("rate", &["0"])]),
+    ("drain", &[("other-host", &["romeo@example.com"])]),
     ("shutdown", &[("delay", &["soon"])]),
     ("get-registered-users-list", &[("max-items", &["-1"])]),
 ];
