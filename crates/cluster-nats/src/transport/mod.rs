@@ -141,7 +141,7 @@ fn set_connected(shared: &Shared, connected: bool) {
         tracing::info!(servers = shared.settings.shown_servers(), "connected to the cluster");
         shared.connections.send_modify(|count| *count += 1);
         shared.core.reconnected(shared.clock.now());
-    } else {
+    } else if *shared.leave.borrow() == LeaveProgress::Member {
         tracing::error!("the connection to the cluster is lost");
     }
     shared.wake.notify_one();
