@@ -300,7 +300,7 @@ impl Location {
     ) -> ConnectionPool {
         match self {
             Location::Sqlite(path) => sqlite::foreign_pool(path, options, limits, purpose),
-            Location::Postgres(connect) => postgres::pool(connect, options, "foreign", limits, purpose),
+            Location::Postgres(connect) => postgres::foreign_pool(connect, options, limits, purpose),
             Location::MySql(connect) => mysql::pool(connect, options, "foreign", limits, purpose),
         }
     }

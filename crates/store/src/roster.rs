@@ -259,6 +259,12 @@ pub struct RosterUpdateOutcome {
 }
 
 impl RosterUpdateOutcome {
+    /// Bytes by which the roster has grown, as counted in [`RosterSize`]; 0 if it has shrunk.
+    pub fn added_bytes(&self) -> u64 {
+        let bytes = |item: &Option<RosterItem>| item.as_ref().map_or(0, RosterItem::bytes);
+        bytes(&self.after).saturating_sub(bytes(&self.before))
+    }
+
     /// The contact to whose presence the owner is not subscribed any more.
     pub fn ended_subscription(&self) -> Option<AddressId> {
         let is_subscribed = |item: &&RosterItem| item.subscription.contains(Subscription::TO);

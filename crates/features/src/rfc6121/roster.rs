@@ -223,10 +223,20 @@ pub(super) fn check_contact_fits(node: &Node, account: &Account, contact: &Jid) 
     Err(StanzaError::new(StanzaCondition::PolicyViolation).text(text))
 }
 
-/// Bytes left in the roster. Concurrent additions are not counted; they are a few entries at most.
-pub(super) async fn roster_bytes_left(node: &Node, account: &Account) -> Result<u64, StanzaError> {
+/// Bytes left in the roster, at least `needed` if there are as many: its size is read only if the account does not know
+/// of so many from before. Concurrent additions are not counted; they are a few entries at most.
+pub(super) async fn roster_bytes_left(
+    node: &Node,
+    account: &Account,
+    needed: u64,
+) -> Result<u64, StanzaError> {
+    if account.with(|state| state.has_roster_room(needed)) {
+        return Ok(needed);
+    }
     let size = node.stores.roster.size(account.id).await.map_err(store_error)?;
-    Ok(u64::from(node.limits().roster_bytes).saturating_sub(size.bytes))
+    let room = u64::from(node.limits().roster_bytes).saturating_sub(size.bytes);
+    account.with(|state| state.set_roster_room(room));
+    Ok(room)
 }
 
 /// Error for a roster whose entries exceed the size limit.
@@ -239,18 +249,21 @@ pub(super) fn roster_too_large(node: &Node) -> StanzaError {
 async fn store_item(node: Arc<Node>, account: Arc<Account>, roster_set: RosterSet) -> (IqAnswer, Effects) {
     let RosterSet { jid, name, groups, .. } = roster_set;
     let mut effects = Effects::default();
-    let room = match roster_bytes_left(&node, &account).await {
+    let mut item = RosterItem::new(jid.clone());
+    item.subscription = Subscription::IN_ROSTER;
+    (item.name, item.groups) = (name, groups);
+    let room = match roster_bytes_left(&node, &account, item.bytes()).await {
         Ok(room) => room,
         Err(error) => return (Err(error), effects),
     };
-    let new = jid.clone();
     let refused = Arc::new(AtomicBool::new(false));
     let refuse = refused.clone();
     let change = move |before: Option<RosterItem>| {
         let bytes = before.as_ref().map_or(0, RosterItem::bytes);
-        let mut item = before.unwrap_or_else(|| RosterItem::new(new));
-        item.subscription = item.subscription | Subscription::IN_ROSTER;
-        (item.name, item.groups) = (name, groups);
+        if let Some(before) = before {
+            let subscription = before.subscription | item.subscription;
+            item = RosterItem { name: item.name, groups: item.groups, subscription, ..before };
+        }
         // An entry of an oversized roster may still shrink.
         if item.bytes() > bytes + room {
             refuse.store(true, Ordering::Relaxed);

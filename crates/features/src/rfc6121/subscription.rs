@@ -139,8 +139,9 @@ fn outgoing(ctx: &mut OutgoingCtx<'_>) -> Flow {
     let (node, account, frame) = (ctx.node.clone(), account.clone(), ctx.stanza.clone());
     Flow::Wait(Box::pin(async move {
         if new {
-            match roster_bytes_left(&node, &account).await {
-                Ok(room) if (to.as_str().len() as u64) > room => {
+            let needed = to.as_str().len() as u64;
+            match roster_bytes_left(&node, &account, needed).await {
+                Ok(room) if needed > room => {
                     return HandlerOutcome::refused(roster_too_large(&node));
                 }
                 Ok(_) => {}

@@ -81,7 +81,9 @@ impl Dialect for PostgresDialect {
     }
 
     fn remove_timeouts(&self) -> &'static str {
-        "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
+        // A migration may read whole tables.
+        "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; \
+         RESET enable_seqscan; RESET enable_hashjoin; RESET enable_mergejoin"
     }
 
     fn migrations(&self) -> &'static [Migration] {
@@ -170,6 +172,12 @@ pub(crate) fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError>
         .disable_statement_logging())
 }
 
+/// Each of our statements reads rows by their keys or in the order of an index. A server keeps the plan of a prepared statement
+/// until the tables are analysed, so a plan that reads a small table as a whole would still do so when it has grown.
+pub(crate) const PLANS_BY_KEY: &str =
+    "; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+
+/// A pool for our own tables.
 pub(crate) fn pool(
     connect: &PgConnectOptions,
     options: &DatabaseOptions,
@@ -177,6 +185,32 @@ pub(crate) fn pool(
     limits: PoolLimits,
     purpose: PoolPurpose,
 ) -> ConnectionPool {
+    let statements = session_settings(options, purpose) + PLANS_BY_KEY;
+    pool_with(connect, options, name, limits, (purpose, statements))
+}
+
+/// A pool for the tables and statements of another program.
+pub(crate) fn foreign_pool(
+    connect: &PgConnectOptions,
+    options: &DatabaseOptions,
+    limits: PoolLimits,
+    purpose: PoolPurpose,
+) -> ConnectionPool {
+    pool_with(connect, options, "foreign", limits, (purpose, session_settings(options, purpose)))
+}
+
+fn pool_with(
+    connect: &PgConnectOptions,
+    options: &DatabaseOptions,
+    name: &'static str,
+    limits: PoolLimits,
+    (purpose, settings): (PoolPurpose, String),
+) -> ConnectionPool {
+    let connect = RawConnectOptions::Postgres(Box::new(connect.clone()), settings);
+    ConnectionPool::new(connect, name, limits, options, Some(options.statement_timeout_of(purpose)))
+}
+
+fn session_settings(options: &DatabaseOptions, purpose: PoolPurpose) -> String {
     // In both cases a statement that nobody waits for any more must end.
     let limit = options.statement_timeout_of(purpose);
     let mut statements = format!(
@@ -192,8 +226,7 @@ pub(crate) fn pool(
         statements +=
             &format!("; SET idle_in_transaction_session_timeout = {idle}; SET synchronous_commit = on");
     }
-    let connect = RawConnectOptions::Postgres(Box::new(connect.clone()), statements);
-    ConnectionPool::new(connect, name, limits, options, Some(limit))
+    statements
 }
 
 server_statements!(PgConnection, PgRow);
