@@ -30,7 +30,7 @@ pub struct LoginIdentity {
     pub host: Arc<Host>,
     /// The bare address.
     pub jid: Jid,
-    /// Its id.
+    /// Its id; [`AddressId::UNASSIGNED`] if it has none before the proof.
     pub id: AddressId,
     /// Revision of the credentials that are proved; see [`store::AccountSecrets::revision`].
     pub revision: u64,
@@ -147,15 +147,18 @@ pub async fn prove(
 }
 
 /// Loads the initial data of a session after authentication: one round trip to the store, or none for a
-/// user without an account.
+/// user without an account. An account without an id gets one.
 ///
 /// # Errors
 /// If the store does not answer.
-pub async fn load_principal(node: &Node, identity: LoginIdentity) -> Result<Admission, ServerError> {
+pub async fn load_principal(node: &Node, mut identity: LoginIdentity) -> Result<Admission, ServerError> {
     // Read before the query, so that a write in between is noticed at bind.
     let epoch = node.epoch(identity.jid.as_ref());
     if identity.ephemeral {
         return Ok(Admission::Granted(Box::new(principal(identity, epoch))));
+    }
+    if identity.id == AddressId::UNASSIGNED {
+        identity.id = node.stores.addresses.intern(&identity.jid).await?;
     }
     let login = node.stores.logins.login(identity.id, identity.revision).await;
     loaded(identity, epoch, login)

@@ -14,6 +14,17 @@ pub(crate) struct BatchReceiver {
     last_was_shared: bool,
 }
 
+/// Result of waiting for requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// At least one request.
+    Batch,
+    /// None arrived in this time.
+    Nothing,
+    /// The queue is closed and empty.
+    Closed,
+}
+
 impl BatchReceiver {
     pub(crate) fn new(wait: Duration, most: usize) -> BatchReceiver {
         BatchReceiver { delay: wait, max_batch: most.max(1), last_was_shared: false }
@@ -24,12 +35,31 @@ impl BatchReceiver {
         if queue.recv_many(into, self.max_batch).await == 0 {
             return false;
         }
+        self.complete_batch(queue, into).await;
+        true
+    }
+
+    /// As [`BatchReceiver::recv_batch`], and returns without a request when none has arrived for this time.
+    pub(crate) async fn recv_batch_within<T>(
+        &mut self,
+        time: Duration,
+        queue: &mut Receiver<T>,
+        into: &mut Vec<T>,
+    ) -> Received {
+        match tokio::time::timeout(time, queue.recv_many(into, self.max_batch)).await {
+            Err(_) => return Received::Nothing,
+            Ok(0) => return Received::Closed,
+            Ok(_) => self.complete_batch(queue, into).await,
+        }
+        Received::Batch
+    }
+
+    async fn complete_batch<T>(&mut self, queue: &mut Receiver<T>, into: &mut Vec<T>) {
         if self.last_was_shared && into.len() < self.max_batch && !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
         }
         self.drain_ready(queue, into);
         self.last_was_shared = into.len() > 1;
-        true
     }
 
     /// Adds the requests that are queued already.

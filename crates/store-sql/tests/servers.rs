@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::ManualClock;
+use base::{Clock, ManualClock};
 use store::conformance::{account, jid, join_all, login};
 use store::{
     AddressId, AppendOutcome, BulkItem, BulkRoster, OfflineMessage, Page, Quota, RosterItem, RosterUpdate,
     StoreErrorKind, Stores, Subscription, TokensUpdateOutcome,
 };
-use support::servers::{new_database, on_each_server, open_url, patient};
+use support::servers::{new_database, on_each_server, open_url, patient, query_texts, run_sql};
 use test_databases::{Proxy, ServerKind};
 use throng_store_sql::{DatabaseOptions, DatabaseState, SqlStores, inspect};
 
@@ -354,6 +354,74 @@ fn a_connection_cut_during_commit_stores_a_message_once() {
         assert_eq!(stored(&stores, ann).await, ["first", "0", "1", "2", "3", "4"]);
         assert_eq!(stores.offline.count(ann).await.unwrap(), 6);
         assert_eq!(database.write_retries(), 5);
+        database.close().await;
+    });
+}
+
+/// By its row a writer recognises whether its next commit has happened, and nodes that end remove the rows of others that are a
+/// week old.
+#[test]
+fn an_idle_node_keeps_the_rows_of_its_writers() {
+    const HALF_A_WEEK: u64 = 7 * 24 * 3600 * 1000 / 2;
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let (url, clock) = (server.url(&name), Arc::new(ManualClock::new()));
+        let options = DatabaseOptions { writers: 1, idle_timeout: Duration::from_millis(20), ..patient() };
+        let idle = open_url(&url, &options, clock.clone()).await.unwrap();
+        let ann = account(&idle.stores(), "ann").await;
+        let rows = async |what: &str| {
+            query_texts(&url, &format!("SELECT CAST({what} AS CHAR(20)) FROM write_batch")).await
+        };
+        let row = rows("writer").await;
+        assert_eq!(row.len(), 1);
+        for round in 0..4 {
+            clock.advance(HALF_A_WEEK);
+            let now = clock.unix_millis().to_string();
+            let renewed = async {
+                while rows("at").await.iter().all(|at| at.trim() != now) {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            let renewed = tokio::time::timeout(Duration::from_secs(20), renewed).await;
+            let other = open_url(&url, &options, clock.clone()).await.unwrap();
+            account(&other.stores(), &format!("user{round}")).await;
+            other.close().await;
+            assert_eq!(rows("writer").await, row, "round {round}");
+            renewed.unwrap();
+        }
+        idle.stores().offline.append(vec![message(ann, "kept")], MANY).await.unwrap();
+        idle.close().await;
+        assert!(rows("writer").await.is_empty());
+    });
+}
+
+/// The machine of a node did not run, so it could not renew its row.
+#[test]
+fn a_writer_whose_row_was_removed_inserts_it_before_its_next_transaction() {
+    on_each_server(async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let (url, clock) = (server.url_through(proxy.address(), &name), Arc::new(ManualClock::new()));
+        let options = DatabaseOptions { writers: 1, ..patient() };
+        let database = open_url(&url, &options, clock.clone()).await.unwrap();
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        let append = async |text: &str| stores.offline.append(vec![message(ann, text)], MANY).await.unwrap();
+        append("first").await;
+        let before = database.round_trips();
+        append("second").await;
+        let usual = database.round_trips() - before;
+        clock.advance(8 * 24 * 3600 * 1000);
+        run_sql(&server.url(&name), "DELETE FROM write_batch").await;
+        let before = database.round_trips();
+        append("third").await;
+        assert_eq!(database.round_trips() - before, usual + 1, "the row comes first");
+        proxy.cut_answer_to(match server.kind() {
+            ServerKind::Postgres => "COMMIT\0",
+            ServerKind::MariaDb | ServerKind::MySql => "COMMIT",
+        });
+        append("fourth").await;
+        assert_eq!(stored(&stores, ann).await, ["first", "second", "third", "fourth"]);
         database.close().await;
     });
 }

@@ -22,7 +22,8 @@ use crate::{AddressId, PhotoHash, RosterItem, StoreError, StoreErrorKind, StoreF
 /// Data to authenticate a client.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AccountSecrets {
-    /// Id of the account's bare address.
+    /// Id of the account's bare address. [`AddressId::UNASSIGNED`] if the account has credentials and no data yet: an
+    /// unauthenticated client must not create an id, so it is assigned after the proof (`AddressDictionary::intern`).
     pub id: AddressId,
     /// Revision of the credentials: changes with every change of the password and every account created under this
     /// address.

@@ -16,7 +16,8 @@
 //! made at the next login or creation, and one of a former account is removed with all its data before the account of the
 //! same name begins. The former account's subscriptions are then not cancelled.
 //!
-//! A login queries both backends at the same time, so it takes the time of two round trips.
+//! A login queries both backends at the same time, so it takes the time of two round trips. Before the proof nothing is written,
+//! not even an address: an account without a row in the data backend has no id until then, and its first login reads once more.
 //!
 //! # Pitfalls
 //!
@@ -115,6 +116,12 @@ fn is_linked(data: &AccountSecrets, revision: u64) -> bool {
     linked_at.is_ok_and(|at| revision.abs_diff(at) < MAX_PASSWORDS)
 }
 
+/// What the second read of a login needs of these rows.
+fn linked(auth: &AccountSecrets, data: Option<&AccountSecrets>) -> LinkedAccount {
+    let data = data.filter(|data| is_linked(data, auth.revision));
+    LinkedAccount { auth: auth.id, data_revision: data.map(|data| data.revision) }
+}
+
 /// Whether the row of the data backend is that of an account with credentials of its own, from before the accounts were
 /// separate. Its data are neither removed nor given to a client that registers its name.
 fn has_own_credentials(data: &AccountSecrets) -> bool {
@@ -145,28 +152,24 @@ impl SeparateAuth {
     }
 
     /// Combines the rows of an account.
-    async fn combine(
-        &self,
-        jid: &Jid,
-        auth: Option<AccountSecrets>,
-        data: Option<AccountSecrets>,
-    ) -> Result<Option<AccountSecrets>, StoreError> {
-        let Some(auth) = auth else { return Ok(None) };
-        let id = match &data {
-            Some(data) => data.id,
-            None => self.data.addresses.intern(jid).await?,
-        };
-        let linked = data.filter(|data| is_linked(data, auth.revision));
-        let data_revision = linked.map(|data| data.revision);
-        self.remember(id, LinkedAccount { auth: auth.id, data_revision });
-        Ok(Some(AccountSecrets { id, ..auth }))
+    fn combine(&self, auth: Option<AccountSecrets>, data: Option<AccountSecrets>) -> Option<AccountSecrets> {
+        let auth = auth?;
+        let id = data.as_ref().map(|data| data.id);
+        if let Some(id) = id {
+            self.remember(id, linked(&auth, data.as_ref()));
+        }
+        Some(AccountSecrets { id: id.unwrap_or(AddressId::UNASSIGNED), ..auth })
     }
 
     /// Reads what the cache does not have. `None` if there is no such account.
     async fn look_up(&self, account: AddressId) -> Result<Option<LinkedAccount>, StoreError> {
         let Some(jid) = self.address(account).await? else { return Ok(None) };
-        self.secrets(jid.as_ref()).await?;
-        Ok(self.cached(account))
+        let (auth, data) =
+            both(self.auth.logins.secrets(jid.as_ref()), self.data.logins.secrets(jid.as_ref())).await;
+        let (Some(auth), data) = (auth?, data?) else { return Ok(None) };
+        let found = linked(&auth, data.as_ref());
+        self.remember(account, found);
+        Ok(Some(found))
     }
 
     async fn address(&self, account: AddressId) -> Result<Option<Jid>, StoreError> {
@@ -248,12 +251,11 @@ impl SeparateAuth {
 
 impl Logins for SeparateAuth {
     fn secrets(&self, account: JidRef<'_>) -> StoreFuture<'_, Option<AccountSecrets>> {
-        let jid = account.bare().to_jid();
         // Both, whether the account exists or not, so that the work does not reveal it.
         let (auth, data) = (self.auth.logins.secrets(account), self.data.logins.secrets(account));
         Box::pin(async move {
             let (auth, data) = both(auth, data).await;
-            self.combine(&jid, auth?, data?).await
+            Ok(self.combine(auth?, data?))
         })
     }
 
@@ -289,14 +291,19 @@ impl Logins for SeparateAuth {
     }
 
     fn prove(&self, account: JidRef<'_>, proof: ProofFn) -> StoreFuture<'_, Option<LoginAttempt>> {
-        let secrets = self.secrets(account);
+        let (jid, secrets) = (account.bare().to_jid(), self.secrets(account));
         Box::pin(async move {
             let secrets = secrets.await?;
             // For unknown accounts, too, so that the work does not reveal which accounts exist.
             let right = judge(proof, secrets.as_ref())?;
-            let Some(secrets) = secrets else { return Ok(None) };
+            let Some(mut secrets) = secrets else { return Ok(None) };
             let login = match right && !secrets.disabled {
-                true => Some(self.login(secrets.id, secrets.revision).await),
+                true => {
+                    if secrets.id == AddressId::UNASSIGNED {
+                        secrets.id = self.data.addresses.intern(&jid).await?;
+                    }
+                    Some(self.login(secrets.id, secrets.revision).await)
+                }
                 false => None,
             };
             Ok(Some(LoginAttempt { secrets, login }))

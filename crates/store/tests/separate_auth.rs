@@ -8,7 +8,8 @@ use base::ManualClock;
 use throng_store::conformance::{Backend, Case, Fixture, block_on_ready, jid, login, read_login};
 use throng_store::separate_auth::separate_auth;
 use throng_store::{
-    AppendOutcome, CreateOutcome, NewAccount, OfflineMessage, Quota, StoreErrorKind, Stores, memory,
+    AddressId, AppendOutcome, CreateOutcome, NewAccount, OfflineMessage, Quota, StoreErrorKind, Stores,
+    memory,
 };
 
 struct SeparateBackend;
@@ -56,6 +57,31 @@ fn credentials_are_in_one_backend_and_messages_in_the_other() {
         assert_ne!(auth.accounts.get(ann.as_ref()).await.unwrap().unwrap().id, id);
         both.accounts.set_disabled(ann.as_ref(), true).await.unwrap();
         assert!(login(&both, &ann).await.disabled);
+    });
+}
+
+#[test]
+fn only_a_proved_login_creates_an_address_in_the_data_backend() {
+    let [auth, data, both] = backends(&Arc::new(ManualClock::default()));
+    block_on_ready(async {
+        let names: Vec<_> = (0..1000).map(|n| jid(&format!("user{n}@example.org"))).collect();
+        for name in names.iter().step_by(2) {
+            auth.accounts.create(name, b"secret").await.unwrap();
+        }
+        for (n, name) in names.iter().enumerate() {
+            let secrets = both.logins.secrets(name.as_ref()).await.unwrap();
+            let proved = both.logins.prove(name.as_ref(), Box::new(|_| false)).await.unwrap();
+            assert_eq!((secrets.is_some(), proved.is_some()), (n % 2 == 0, n % 2 == 0), "{name}");
+            assert!(secrets.is_none_or(|secrets| secrets.id == AddressId::UNASSIGNED));
+        }
+        for name in &names {
+            assert_eq!(data.addresses.find(name).await.unwrap(), None, "{name}");
+        }
+        let proved = both.logins.prove(names[0].as_ref(), Box::new(|_| true)).await.unwrap().unwrap();
+        assert_eq!(data.addresses.find(&names[0]).await.unwrap(), Some(proved.secrets.id));
+        assert!(proved.login.unwrap().unwrap().is_some());
+        login(&both, &names[2]).await;
+        assert!(data.addresses.find(&names[2]).await.unwrap().is_some());
     });
 }
 

@@ -3,12 +3,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base::{ManualClock, Secret};
 use feature_api::feature::{Feature, OptionKind, OptionSpec, OptionValue};
+use jid::JidRef;
 use sasl::{Credentials, Mechanism, encoding};
-use testkit::server::{StreamClient, TestServer, TestServerConfig, TlsClientSettings};
+use testkit::server::{StreamClient, TestServer, TestServerConfig, TlsClientSettings, run_until_idle};
 use throng_core::account_provider::memory::{ALL_CAPABILITIES, MemoryAccounts};
-use throng_core::account_provider::{ProviderCapabilities, ProviderErrorKind, ScramParameters};
+use throng_core::account_provider::{
+    AccountProvider, PasswordCheck, ProviderCapabilities, ProviderErrorKind, ProviderFuture, ScramParameters,
+    TokenCheck,
+};
 
 const SASL: &str = "xmlns='urn:ietf:params:xml:ns:xmpp-sasl'";
 
@@ -249,5 +255,167 @@ async fn a_disabled_account_learns_it_after_the_proof_only() {
     for mechanism in [Mechanism::Plain, Mechanism::ScramSha1] {
         assert_eq!(fixture.login(mechanism, "balc0ny").await, Err("account-disabled".to_owned()));
         assert_eq!(fixture.login(mechanism, "wrong").await, Err("not-authorized".to_owned()));
+    }
+}
+
+/// A provider that never answers.
+#[derive(Default)]
+struct SilentAccounts(AtomicUsize);
+
+impl SilentAccounts {
+    fn calls(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn call<T: Send + 'static>(&self) -> ProviderFuture<'_, T> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Box::pin(std::future::pending())
+    }
+}
+
+impl AccountProvider for SilentAccounts {
+    fn name(&self) -> &'static str {
+        "silent"
+    }
+
+    fn capabilities(&self) -> ProviderCapabilities {
+        ProviderCapabilities { passwords: true, tokens: true, ..ProviderCapabilities::default() }
+    }
+
+    fn check_password(&self, _account: JidRef<'_>, _password: Secret) -> ProviderFuture<'_, PasswordCheck> {
+        self.call()
+    }
+
+    fn check_token(&self, _domain: &str, _token: Secret) -> ProviderFuture<'_, TokenCheck> {
+        self.call()
+    }
+}
+
+fn silent_server() -> (TestServer, Arc<SilentAccounts>) {
+    let accounts = Arc::new(SilentAccounts::default());
+    let mut setup =
+        TestServerConfig { account_provider: Some(accounts.clone()), ..TestServerConfig::default() };
+    setup.policy.allow_plain_without_tls = true;
+    setup.limits.login_failures_per_address_and_account = 5;
+    setup.limits.login_failures_per_address = 12;
+    setup.limits.login_accounts_per_address = 6;
+    setup.limits.login_failures_per_account = 9;
+    (setup.start(), accounts)
+}
+
+async fn guess(server: &TestServer, peer: &str, user: &str) -> StreamClient {
+    let mut client = server.connect_from(peer);
+    client.open().await;
+    client.auth(Mechanism::Plain, &sasl::client::plain(None, user, "guess")).await;
+    client
+}
+
+#[tokio::test]
+async fn only_as_many_parallel_guesses_as_the_limit_reach_the_provider() {
+    let (server, accounts) = silent_server();
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        clients.push(guess(&server, "192.0.2.1", "juliet").await);
+    }
+    run_until_idle().await;
+    assert_eq!(accounts.calls(), 5, "address and account");
+    // Those that have reached the provider are in progress although their clients are gone.
+    drop(clients);
+    run_until_idle().await;
+    let _next = guess(&server, "192.0.2.1", "juliet").await;
+    run_until_idle().await;
+    assert_eq!(accounts.calls(), 5, "after the clients are gone");
+
+    let (server, accounts) = silent_server();
+    let mut clients = Vec::new();
+    for n in 0..50 {
+        clients.push(guess(&server, &format!("192.0.2.{n}"), "juliet").await);
+    }
+    run_until_idle().await;
+    assert_eq!(accounts.calls(), 9, "account");
+
+    let (server, accounts) = silent_server();
+    for n in 0..50 {
+        clients.push(guess(&server, "192.0.2.1", &format!("user{}", n % 4)).await);
+    }
+    run_until_idle().await;
+    assert_eq!(accounts.calls(), 12, "address");
+
+    let (server, accounts) = silent_server();
+    for n in 0..50 {
+        clients.push(guess(&server, "192.0.2.1", &format!("user{n}")).await);
+    }
+    run_until_idle().await;
+    assert!((5..=9).contains(&accounts.calls()), "{} accounts of an address", accounts.calls());
+}
+
+#[tokio::test]
+async fn only_as_many_parallel_bearer_tokens_as_the_limit_reach_the_provider() {
+    let (server, accounts) = silent_server();
+    let juliet = server.address("juliet");
+    let mut clients = Vec::new();
+    for n in 0..50 {
+        let mut client = server.connect_from("192.0.2.1");
+        client.open().await;
+        client.start_tls(&TlsClientSettings::default()).await;
+        client.open().await;
+        let message = sasl::client::oauth_bearer(Some(juliet.as_str()), &format!("t0ken{n}"));
+        client.auth(Mechanism::OauthBearer, &message).await;
+        clients.push(client);
+    }
+    run_until_idle().await;
+    assert_eq!(accounts.calls(), 5);
+}
+
+#[tokio::test]
+async fn only_a_proved_login_creates_an_address() {
+    for separate in [false, true] {
+        let auth = separate.then(|| store::memory::stores(Arc::new(ManualClock::new())));
+        for provided in [false, true] {
+            let mut setup = TestServerConfig { auth: auth.clone(), ..TestServerConfig::default() };
+            setup.policy.allow_plain_without_tls = true;
+            let (server, accounts) = match provided {
+                true => {
+                    let Fixture { server, accounts } = fixture_with(ALL_CAPABILITIES, setup);
+                    (server, Some(accounts))
+                }
+                false => (setup.start(), None),
+            };
+            if !provided && let Some(auth) = &auth {
+                // As if the owner had added them to the database of [auth].
+                let keys = Credentials::derive("balc0ny", 64, b"salt of the tests").unwrap().encode();
+                for n in (0..1000).step_by(2) {
+                    auth.accounts.create(&server.address(&format!("user{n}")), &keys).await.unwrap();
+                }
+                auth.accounts.create(&server.address("juliet"), &keys).await.unwrap();
+            }
+            if let Some(accounts) = &accounts {
+                for n in (0..1000).step_by(2) {
+                    accounts.put(&server.address(&format!("user{n}")), "0rchard", None);
+                }
+            }
+            let attempt = async |user: &str, mechanism, password: &str| {
+                let mut client = server.connect();
+                client.open().await;
+                client.authenticate(mechanism, user, password).await.map(|()| client)
+            };
+            for n in 0..1000 {
+                let mechanism = if n % 4 < 2 { Mechanism::Plain } else { Mechanism::ScramSha1 };
+                let refused = attempt(&format!("user{n}"), mechanism, "wrong").await.map(drop);
+                assert_eq!(refused, Err("not-authorized".to_owned()), "user{n}");
+            }
+            for n in 0..1000 {
+                let address = server.address(&format!("user{n}"));
+                let found = server.stores.addresses.find(&address).await.unwrap();
+                assert_eq!(found, None, "separate: {separate}, provided: {provided}, {address}");
+            }
+            if separate || provided {
+                let mut client = attempt("juliet", Mechanism::Plain, "balc0ny").await.unwrap();
+                client.open().await;
+                client.bind("balcony").await.map_err(|error| error.0.clone()).unwrap();
+                let juliet = server.address("juliet");
+                assert!(server.stores.addresses.find(&juliet).await.unwrap().is_some());
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ const DIGEST: u8 = 255;
 /// A name of any length in 48 bytes: its text up to 47 bytes, and otherwise its SHA-256.
 ///
 /// Two names are equal if their texts are, or if they have the same SHA-256, for which nobody can find a second name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FixedName([u8; MAX_TEXT + 1]);
 
 impl FixedName {

@@ -21,13 +21,17 @@
 //! The limits apply to what a client learns. So every answer about a secret, right or wrong, must first pass
 //! [`LoginThrottle::check_and_record`], which compares and counts in one step: of any number of parallel
 //! attempts, at most the limit are answered, and the others learn nothing, not even the one with the right
-//! password. [`LoginThrottle::check`] at the start of an attempt only saves work. Nothing is reserved in
-//! between: no reservation can leak, an aborted exchange has learnt nothing and costs nothing, and any number
-//! of users may log in through one address concurrently.
+//! password. [`LoginThrottle::check`] at the start of an attempt only saves work.
+//!
+//! A password or a bearer token that takes time to be checked, by a provider or by a hash, is counted from its
+//! begin ([`Attempt`]): however many guesses are sent at once, at most the limit are passed on. A proof of SCRAM or
+//! of a login token is checked at once and is not counted before it arrives: an aborted exchange has learnt nothing
+//! and costs nothing.
 //!
 //! An account that does not exist is counted like one that does.
 //!
-//! Memory is fixed: 1.6 MB for failures (none before the first) and 2 MB for successful logins. In a full
+//! Memory is fixed: 1.6 MB for failures (none before the first) and 2 MB for successful logins, besides up to three
+//! entries for each attempt in progress. In a full
 //! set the entry with the fewest failures is replaced, so that many users with typing errors do not evict an
 //! attacker. A hash with a secret key selects the set; address and name decide.
 //!
@@ -37,8 +41,10 @@
 //!
 //! All counts are reset at the end of a window, so twice the limit may pass within the length of one window.
 
+mod attempt;
 mod fixed_name;
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -46,7 +52,10 @@ use std::sync::Arc;
 use base::lock::LeafMutex;
 use throng_core::{Node, NodeLimits};
 
+use self::attempt::{PendingAttempts, WaitingAttempts};
 use self::fixed_name::FixedName;
+
+pub use self::attempt::{Attempt, AttemptOutcome, BeginAttempt, begin};
 
 /// Number of entries in a set.
 const ASSOCIATIVITY: usize = 4;
@@ -98,7 +107,7 @@ enum Scope {
 
 /// Key of an entry of failures. The hash selects the set, and comes first because it nearly always decides a
 /// comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FailureKey {
     hash: u64,
     scope: Scope,
@@ -137,6 +146,10 @@ struct KnownEntry {
 struct Tables {
     failures: Vec<FailureEntry>,
     known: Vec<KnownEntry>,
+    /// Attempts that have begun and are not decided.
+    pending: HashMap<FailureKey, PendingAttempts>,
+    /// Attempts that wait for these.
+    waiting: WaitingAttempts,
 }
 
 /// Throttle of failed logins.
@@ -183,6 +196,11 @@ impl AttemptKeys {
             account: FixedName::EMPTY,
         };
         (!self.loopback).then_some(key)
+    }
+
+    /// Group of the account among those that were tried from the address.
+    const fn account_group(&self) -> u32 {
+        (self.account_hash >> 57) as u32
     }
 }
 
@@ -243,14 +261,7 @@ impl LoginThrottle {
         keys: &AttemptKeys,
         valid: bool,
     ) -> Result<(), LoginLimit> {
-        let mut tables = self.tables.lock();
-        tables.check(limits, now, keys)?;
-        if valid {
-            tables.record_success(now, keys);
-        } else {
-            tables.record_failure(limits.login_window_seconds, now, keys);
-        }
-        Ok(())
+        self.tables.lock().check_and_record(limits, now, keys, valid)
     }
 }
 
@@ -262,27 +273,63 @@ impl Default for LoginThrottle {
 
 impl Tables {
     fn check(&self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) -> Result<(), LoginLimit> {
-        let window = limits.login_window_seconds;
-        let of = |key: FailureKey| self.failures(&key, now, window);
-        let count = |key: FailureKey| of(key).map_or(0, |entry| entry.count);
-        if count(keys.pair_failures()) >= limits.login_failures_per_address_and_account {
-            return Err(LoginLimit::Pair);
-        }
-        if keys.token || self.is_known(keys) {
-            return Ok(());
-        }
-        if let Some(address) = keys.address_failures().and_then(of) {
-            if address.count >= limits.login_failures_per_address {
-                return Err(LoginLimit::Address);
-            }
-            if estimate_distinct(address.accounts) >= limits.login_accounts_per_address {
-                return Err(LoginLimit::Accounts);
-            }
-        }
-        if count(keys.account_failures()) >= limits.login_failures_per_account {
-            return Err(LoginLimit::Account);
+        self.reached(limits, now, keys, false).map_or(Ok(()), |(limit, _)| Err(limit))
+    }
+
+    fn check_and_record(
+        &mut self,
+        limits: &NodeLimits,
+        now: u32,
+        keys: &AttemptKeys,
+        valid: bool,
+    ) -> Result<(), LoginLimit> {
+        self.check(limits, now, keys)?;
+        if valid {
+            self.record_success(now, keys);
+        } else {
+            self.record_failure(limits.login_window_seconds, now, keys);
         }
         Ok(())
+    }
+
+    /// The limit that was reached and the key of its count. `pending`: if all attempts in progress fail.
+    fn reached(
+        &self,
+        limits: &NodeLimits,
+        now: u32,
+        keys: &AttemptKeys,
+        pending: bool,
+    ) -> Option<(LoginLimit, FailureKey)> {
+        let failed = |key: &FailureKey| self.failures(key, now, limits.login_window_seconds);
+        let begun = |key: &FailureKey| self.pending.get(key).filter(|_| pending);
+        let count = |key: &FailureKey| {
+            let begun = begun(key).map_or(0, PendingAttempts::count);
+            failed(key).map_or(0, |entry| entry.count).saturating_add(begun)
+        };
+        let pair = keys.pair_failures();
+        if count(&pair) >= limits.login_failures_per_address_and_account {
+            return Some((LoginLimit::Pair, pair));
+        }
+        if self.is_judged_alone(keys) {
+            return None;
+        }
+        if let Some(address) = keys.address_failures() {
+            if count(&address) >= limits.login_failures_per_address {
+                return Some((LoginLimit::Address, address));
+            }
+            let groups = begun(&address).map_or(0, PendingAttempts::accounts);
+            let groups = groups | failed(&address).map_or(0, |entry| entry.accounts);
+            if estimate_distinct(groups) >= limits.login_accounts_per_address {
+                return Some((LoginLimit::Accounts, address));
+            }
+        }
+        let account = keys.account_failures();
+        (count(&account) >= limits.login_failures_per_account).then_some((LoginLimit::Account, account))
+    }
+
+    /// Whether only the failures of this account from this address matter.
+    fn is_judged_alone(&self, keys: &AttemptKeys) -> bool {
+        keys.token || self.is_known(keys)
     }
 
     fn record_failure(&mut self, window: u32, now: u32, keys: &AttemptKeys) {
@@ -294,7 +341,7 @@ impl Tables {
             let entry = self.entry(&key, now, window);
             entry.count = entry.count.saturating_add(1);
             if key.scope == Scope::Address {
-                entry.accounts |= 1 << (keys.account_hash >> 57);
+                entry.accounts |= 1 << keys.account_group();
             }
         }
     }
@@ -605,7 +652,7 @@ mod tests {
         let guard = LoginThrottle::new();
         for many in [1u32, 5, 20, 60, 100] {
             let groups = (0..many).fold(0u128, |g, n| {
-                g | 1 << (guard.keys(HERE.parse().unwrap(), &n.to_string(), false).account_hash >> 57)
+                g | 1 << guard.keys(HERE.parse().unwrap(), &n.to_string(), false).account_group()
             });
             let counted = estimate_distinct(groups);
             assert!(counted * 10 >= many * 5 && counted <= many * 2 + 2, "{counted} for {many}");

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use access::login::LoginRecord;
-use access::login_throttle::{LoginLimit, login_throttle};
+use access::login_throttle::{self, Attempt, AttemptOutcome, LoginLimit, login_throttle};
 use access::provided_accounts;
 use access::session_log::session_log;
 use axum::http::StatusCode;
@@ -89,15 +89,9 @@ pub(crate) async fn sign_in(
     };
     let attempt = login_throttle(node).keys(peer.address, claimed, false);
     login_throttle(node).check(&node.limits(), node.seconds(), &attempt).map_err(limited)?;
-    let checked = match jid.as_ref().and_then(|jid| provided_account(api, jid)) {
-        Some((host, jid)) => check_with_provider(host, jid, password).await?,
-        None => check_with_store(api, jid.as_ref(), password).await?,
-    };
-    let valid = !matches!(checked, CheckedPassword::Wrong);
-    // Of parallel attempts only as many as the limit allows are answered.
-    login_throttle(node)
-        .check_and_record(&node.limits(), node.seconds(), &attempt, valid)
-        .map_err(limited)?;
+    // Of parallel attempts only as many as the limit allows are checked.
+    let attempt = login_throttle::begin(node, attempt).await.map_err(limited)?;
+    let checked = check(api, jid.clone(), password, attempt).await.map_err(limited)??;
     // Not before: that the record is read or written would tell which of the other attempts was right.
     let found = match checked {
         CheckedPassword::Wrong => None,
@@ -139,6 +133,29 @@ fn provided_account(api: &Api, jid: &Jid) -> Option<(Arc<Host>, Jid)> {
     let host = api.node.host(jid.domain())?;
     host.account_provider()?;
     Some((host, jid.clone()))
+}
+
+/// Checks the password where the account is kept, and counts the attempt, also if the client is gone meanwhile.
+async fn check(
+    api: &Arc<Api>,
+    jid: Option<Jid>,
+    password: Secret,
+    attempt: Attempt,
+) -> Result<Result<CheckedPassword, Problem>, LoginLimit> {
+    let api = api.clone();
+    let checked = attempt.run(async move {
+        let checked = match jid.as_ref().and_then(|jid| provided_account(&api, jid)) {
+            Some((host, jid)) => check_with_provider(host, jid, password).await,
+            None => check_with_store(&api, jid.as_ref(), password).await,
+        };
+        let outcome = match &checked {
+            Ok(CheckedPassword::Wrong) => AttemptOutcome::Failed,
+            Ok(CheckedPassword::Stored(_) | CheckedPassword::Provided(_)) => AttemptOutcome::Succeeded,
+            Err(_) => AttemptOutcome::Undecided,
+        };
+        (outcome, checked)
+    });
+    checked.await
 }
 
 async fn check_with_store(

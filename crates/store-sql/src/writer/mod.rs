@@ -35,7 +35,7 @@ use store::{
 use tokio::sync::{mpsc, oneshot};
 use transaction::TransactionRunner;
 
-use crate::batch_receiver::BatchReceiver;
+use crate::batch_receiver::{BatchReceiver, Received};
 use crate::context::SqlContext;
 use crate::dialect::{ConnectionPool, DbConnection};
 use crate::error;
@@ -111,6 +111,9 @@ impl<T> ReplySender<T> {
 /// Requests per transaction.
 const MAX_BATCH: usize = 256;
 
+/// Longest time after which an idle writer looks whether its row must be renewed.
+const MAX_RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The writers of a database.
 pub(crate) struct TransactionWriter {
     queues: Vec<mpsc::Sender<WriteRequest>>,
@@ -150,12 +153,13 @@ impl TransactionWriter {
         let mut queues = Vec::new();
         let closing = Arc::new(AtomicBool::new(false));
         let writers = writers.max(1) as usize;
+        let idle = options.idle_timeout.clamp(Duration::from_millis(10), MAX_RENEWAL_INTERVAL);
         for _ in 0..writers {
             let (queue, requests) = mpsc::channel((options.max_queued / writers).max(1));
             let batches = BatchReceiver::new(options.write_batch_delay, MAX_BATCH);
             let (pool, context) = (pool.clone(), context.clone());
             let runner = TransactionRunner::new(pool, context, options.write_deadline, closing.clone());
-            spawner.spawn("store-writer", Box::pin(run(runner, requests, batches)));
+            spawner.spawn("store-writer", Box::pin(run(runner, requests, batches, idle)));
             queues.push(queue);
         }
         TransactionWriter {
@@ -309,9 +313,18 @@ async fn run(
     mut runner: TransactionRunner,
     mut queue: mpsc::Receiver<WriteRequest>,
     mut batches: BatchReceiver,
+    idle: Duration,
 ) {
     let mut waiting = Vec::with_capacity(MAX_BATCH);
-    while batches.recv_batch(&mut queue, &mut waiting).await {
+    loop {
+        match batches.recv_batch_within(idle, &mut queue, &mut waiting).await {
+            Received::Batch => {}
+            Received::Nothing => {
+                runner.renew_row().await;
+                continue;
+            }
+            Received::Closed => return,
+        }
         let MergedRequests { mut jobs, weights, closing } = merge(waiting.drain(..));
         jobs.retain(|job| !job.abandoned());
         if !jobs.is_empty() {

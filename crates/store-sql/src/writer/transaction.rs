@@ -12,7 +12,8 @@
 //! A connection that breaks during COMMIT leaves the outcome open. Each writer therefore has a row that its transactions
 //! update with their number; over the next connection the number tells whether the last one was committed. Reading it
 //! waits for the end of that transaction, since it holds the row. The number is requested until the server returns it,
-//! whatever the deadline of the group is.
+//! whatever the deadline of the group is. Rows of writers that are gone are removed when another writer ends, so a writer
+//! that has nothing to write renews its row ([`TransactionRunner::renew_row`]).
 //!
 //! # Pitfalls
 //!
@@ -42,8 +43,11 @@ const MIN_COMMIT_TIME: Duration = Duration::from_secs(1);
 /// Time for the answer to a rollback; a connection that takes longer is closed.
 const MAX_ROLLBACK_TIME: Duration = Duration::from_secs(1);
 
-/// Ages after which the rows of writers that are gone are removed.
-const STALE_WRITER: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Age in milliseconds after which the rows of writers that are gone are removed.
+const STALE_WRITER: u64 = 7 * 24 * 3600 * 1000;
+
+/// Age in milliseconds after which a writer renews its own.
+const RENEWED_WRITER: u64 = STALE_WRITER / 2;
 
 /// The transactions of one writer.
 pub(super) struct TransactionRunner {
@@ -58,8 +62,8 @@ pub(super) struct TransactionRunner {
     writer: i64,
     /// Number of the last transaction.
     batch: i64,
-    /// Whether the row of this writer is in the database.
-    registered: bool,
+    /// Time at which the row of this writer was written last, as it is in the row. `None`: there is none.
+    row_at: Option<u64>,
 }
 
 /// Why a transaction was not committed.
@@ -88,7 +92,7 @@ impl TransactionRunner {
         closing: Arc<AtomicBool>,
     ) -> TransactionRunner {
         let writer = i64::from_be_bytes(base::id::random_bytes()) & i64::MAX;
-        TransactionRunner { pool, context, held: None, timeout, closing, writer, batch: 0, registered: false }
+        TransactionRunner { pool, context, held: None, timeout, closing, writer, batch: 0, row_at: None }
     }
 
     /// Runs the jobs in one transaction, or in one each if that fails, and answers them.
@@ -208,7 +212,8 @@ impl TransactionRunner {
             self.roll_back(conn).await;
             return Err(self.failure(error).whole());
         }
-        let begin = self.begin_text(jobs);
+        let begun_at = self.context.clock.unix_millis();
+        let begin = self.begin_text(jobs, begun_at);
         if let Err(error) = conn.execute_text(&begin).await {
             self.roll_back(conn).await;
             return Err(self.failure(error).whole());
@@ -236,6 +241,7 @@ impl TransactionRunner {
         match conn.execute_text("COMMIT").await {
             Ok(_) => {
                 self.held = Some(conn);
+                self.row_at = self.row_at.map(|_| begun_at);
                 Ok(())
             }
             Err(error) => {
@@ -248,30 +254,57 @@ impl TransactionRunner {
     }
 
     /// Inserts the row of this writer, before any transaction updates it: a row that is not committed yet cannot be
-    /// waited for.
+    /// waited for. A row that was not renewed, while the database or this machine did not run, may have been removed and is
+    /// inserted again.
     async fn register(&mut self, conn: &mut DbConnection) -> Result<(), StoreError> {
-        if self.registered || self.context.dialect.lock_rows().is_none() {
+        let registered = self.row_at.is_some() && !self.is_row_due();
+        if registered || self.context.dialect.lock_rows().is_none() {
             return Ok(());
         }
-        conn.execute_text(&self.mark_text()).await?;
-        self.registered = true;
+        let at = self.context.clock.unix_millis();
+        conn.execute_text(&self.mark_text(at)).await?;
+        self.row_at = Some(at);
         Ok(())
     }
 
+    /// Whether there is a row, and others may soon take it for that of a writer that is gone. They compare wall clocks.
+    fn is_row_due(&self) -> bool {
+        let now = self.context.clock.unix_millis();
+        self.row_at.is_some_and(|at| now.saturating_sub(at) >= RENEWED_WRITER)
+    }
+
+    /// Renews the row of this writer if nothing was written for a long time. A failure is repeated at the next call.
+    pub(super) async fn renew_row(&mut self) {
+        if !self.is_row_due() {
+            return;
+        }
+        let deadline = after(self.timeout);
+        let conn = match self.held.take().filter(|conn| !conn.is_stale()) {
+            Some(conn) => Ok(conn),
+            None => self.acquire(deadline).await,
+        };
+        let Ok(mut conn) = conn else { return };
+        conn.set_deadline(deadline);
+        match self.register(&mut conn).await {
+            Ok(()) => self.held = Some(conn),
+            Err(_) => conn.discard(),
+        }
+    }
+
     /// Statement that records the number of the transaction.
-    fn mark_text(&self) -> String {
-        let (writer, batch, at) = (self.writer, self.batch, self.context.clock.unix_millis());
+    fn mark_text(&self, at: u64) -> String {
+        let (writer, batch) = (self.writer, self.batch);
         let suffix = self.context.dialect.upsert_suffix(&["writer"], &["batch", "at"]);
         format!("INSERT INTO write_batch (writer, batch, at) VALUES ({writer}, {batch}, {at}){suffix}")
     }
 
     /// Begins a transaction, numbers it and locks the accounts.
-    fn begin_text(&mut self, jobs: &[ClaimableJob]) -> String {
+    fn begin_text(&mut self, jobs: &[ClaimableJob], at: u64) -> String {
         let dialect = &self.context.dialect;
         let mut text = dialect.begin_write().to_owned();
         if let (Some(lock), Some(push)) = (dialect.lock_rows(), dialect.literal_rows()) {
             self.batch += 1;
-            text += &format!("; {}", self.mark_text());
+            text += &format!("; {}", self.mark_text(at));
             let mut owners = Vec::new();
             jobs.iter().for_each(|entry| entry.job.owners(&mut owners));
             text += &lock_statement(&owners, dialect.as_ref(), lock, push);
@@ -321,11 +354,10 @@ impl TransactionRunner {
 
     /// Removes the row of this writer and releases its connection.
     pub(super) async fn close(&mut self) {
-        if self.registered
+        if self.row_at.is_some()
             && let Some(conn) = &mut self.held
         {
-            let stale = self.context.clock.unix_millis();
-            let stale = stale.saturating_sub(u64::try_from(STALE_WRITER.as_millis()).unwrap_or(u64::MAX));
+            let stale = self.context.clock.unix_millis().saturating_sub(STALE_WRITER);
             let writer = self.writer;
             // A row that remains is only removed later.
             conn.set_deadline(after(self.timeout));

@@ -162,7 +162,11 @@ pub async fn login(stores: &Stores, account: &Jid) -> Login {
 /// The same, for logins that may fail. The account must exist.
 pub async fn read_login(stores: &Stores, account: &Jid) -> Result<Option<Login>, StoreError> {
     let secrets = stores.logins.secrets(account.as_ref()).await.unwrap().unwrap();
-    stores.logins.login(secrets.id, secrets.revision).await
+    let id = match secrets.id == AddressId::UNASSIGNED {
+        true => stores.addresses.intern(account).await.unwrap(),
+        false => secrets.id,
+    };
+    stores.logins.login(id, secrets.revision).await
 }
 
 /// An entry with a state, as an update closure would create it.

@@ -26,7 +26,7 @@ use std::task::{Context, Poll};
 
 use ::sasl::{Credentials, Exchange, MechanismSet};
 use access::login::{Admission, CredentialsUpgradeOutcome, LoginIdentity, LoginRecord};
-use access::login_throttle::{AttemptKeys, login_throttle};
+use access::login_throttle::{Attempt, AttemptKeys, AttemptOutcome, LoginLimit};
 use access::session_log::session_log;
 use base::Secret;
 use base::spawn::BoxFuture;
@@ -88,6 +88,8 @@ pub(crate) struct Negotiation {
     pub(crate) claimed_address: String,
     /// Keys under which failures of this claim are counted.
     pub(crate) keys: Option<AttemptKeys>,
+    /// The throttle has counted this claim, because its secret took time to be checked.
+    pub(crate) is_counted: bool,
     /// Account record, until the client has proved its secret.
     pub(crate) login_record: Option<LoginRecord>,
     /// Authenticated identity.
@@ -125,6 +127,7 @@ impl Negotiation {
             mechanism: "none",
             claimed_address: String::new(),
             keys: None,
+            is_counted: false,
             login_record: None,
             identity: None,
             pending_bind: Vec::new(),
@@ -157,6 +160,7 @@ impl Negotiation {
         self.additional = None;
         self.claimed_address.clear();
         self.keys = None;
+        self.is_counted = false;
         self.mechanism = "none";
     }
 
@@ -436,6 +440,8 @@ pub(crate) enum LoginStepResult {
     Credentials(Result<Option<LoginRecord>, ServerError>),
     /// The account record, and whether the password is correct.
     Password(Result<(Option<LoginRecord>, bool), ServerError>),
+    /// Too many attempts: the client must not learn whether its secret is right.
+    Throttled(LoginLimit),
     /// The account that a bearer token authorises; `None` if it is invalid.
     BearerToken(Result<Option<LoginRecord>, ServerError>),
     /// The account record, after authentication with a certificate or by a provider.
@@ -458,35 +464,42 @@ pub(crate) enum LoginStepResult {
 pub(crate) struct PasswordAttempt {
     /// The claimed account, normalised.
     pub(crate) account: String,
-    pub(crate) keys: AttemptKeys,
     pub(crate) password: Secret,
+    pub(crate) attempt: Attempt,
 }
 
-/// Checks a password against the stored credentials, off the routing threads.
+/// Checks a password against the stored credentials, off the routing threads, and counts the attempt, also if the client
+/// is gone meanwhile.
 pub(crate) fn check_password(
     context: &Arc<C2sContext>,
     found: Option<LoginRecord>,
     tried: PasswordAttempt,
-) -> BoxFuture<'static, (Option<LoginRecord>, bool)> {
-    let (node, decoy) = (context.node.clone(), context.decoy.clone());
+) -> BoxFuture<'static, LoginStepResult> {
+    let decoy = context.decoy.clone();
     let (sender, receiver) = tokio::sync::oneshot::channel();
     context.node.spawner.spawn_blocking(
         "password",
         Box::new(move || {
-            let PasswordAttempt { account, keys, password } = tried;
-            // Other attempts may have failed while this one waited for a thread. It would then get no answer
-            // (`may_answer`), so parallel guesses cost no more derivations than are answered, except those in progress.
-            if login_throttle(&node).check(&node.limits(), node.seconds(), &keys).is_err() {
-                let _ = sender.send((found, false));
-                return;
-            }
+            let PasswordAttempt { account, password, attempt } = tried;
             let stored = found.as_ref().and_then(|f| Credentials::decode(&f.credentials).ok());
             // The decoy costs the same, so that timing does not reveal whether the account exists.
             let (credentials, known) = decoy.stored_or_decoy(stored, &account);
             let right =
                 std::str::from_utf8(password.expose()).is_ok_and(|p| credentials.verify_password(p)) && known;
-            let _ = sender.send((found, right));
+            let outcome = if right { AttemptOutcome::Succeeded } else { AttemptOutcome::Failed };
+            let _ = sender.send(match attempt.finish(outcome) {
+                Ok(()) => LoginStepResult::Password(Ok((found, right))),
+                Err(limit) => LoginStepResult::Throttled(limit),
+            });
         }),
     );
-    Box::pin(async move { receiver.await.unwrap_or((None, false)) })
+    Box::pin(async move {
+        // Not a wrong password: clients forget one that is refused.
+        let interrupted = || ServerError {
+            retryable: true,
+            public_text: "the password could not be checked; try again".into(),
+            cause: "the check of a password was interrupted".into(),
+        };
+        receiver.await.unwrap_or_else(|_| LoginStepResult::Password(Err(interrupted())))
+    })
 }

@@ -12,9 +12,10 @@
 use std::sync::Arc;
 
 use access::login::{LoginRecord, anonymous_identity, load_credentials};
-use access::login_throttle::{AttemptKeys, login_throttle};
+use access::login_throttle::{self, Attempt, AttemptKeys, AttemptOutcome, login_throttle};
 use access::provided_accounts;
 use access::session_log::session_log;
+use base::Secret;
 use jid::Jid;
 use sasl::{Credentials, Exchange, ExchangeStep, Failure, FailureReason, Mechanism};
 use stanza::{StreamCondition, StreamError};
@@ -58,28 +59,23 @@ impl C2sConnection {
                 let context = self.context.clone();
                 let keys = self.keys();
                 let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
-                if let Some((host, jid)) = known.clone()
-                    && host.account_provider().is_some()
-                {
-                    state.pending_step = Some(Box::pin(async move {
-                        let found = provided_accounts::check_password(host, jid, password).await;
-                        LoginStepResult::Password(found.map(|found| {
-                            let right = found.is_some();
-                            (found, right)
-                        }))
-                    }));
-                    return Ok(NegotiationOutcome::Pending);
-                }
-                let tried = PasswordAttempt { account: state.claimed_address.clone(), keys, password };
+                let account = state.claimed_address.clone();
                 state.pending_step = Some(Box::pin(async move {
+                    let attempt = match login_throttle::begin(&context.node, keys).await {
+                        Ok(attempt) => attempt,
+                        Err(limit) => return LoginStepResult::Throttled(limit),
+                    };
                     let found = match known {
+                        Some((host, jid)) if host.account_provider().is_some() => {
+                            return check_provided_password(host, jid, password, attempt).await;
+                        }
                         Some((host, jid)) => match load_credentials(&context.node, host, jid).await {
                             Ok(found) => found,
                             Err(fault) => return LoginStepResult::Password(Err(fault)),
                         },
                         None => None,
                     };
-                    LoginStepResult::Password(Ok(check_password(&context, found, tried).await))
+                    check_password(&context, found, PasswordAttempt { account, password, attempt }).await
                 }));
                 Ok(NegotiationOutcome::Pending)
             }
@@ -92,10 +88,14 @@ impl C2sConnection {
                 if self.claim_account(claimed, true).is_none() {
                     return self.throttled_login();
                 }
+                let (node, keys) = (self.context.node.clone(), self.keys());
                 let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
                 let Some(host) = state.host.clone() else { return Ok(NegotiationOutcome::Pending) };
                 state.pending_step = Some(Box::pin(async move {
-                    LoginStepResult::BearerToken(provided_accounts::check_token(host, token).await)
+                    match login_throttle::begin(&node, keys).await {
+                        Ok(attempt) => check_bearer_token(host, token, attempt).await,
+                        Err(limit) => LoginStepResult::Throttled(limit),
+                    }
                 }));
                 Ok(NegotiationOutcome::Pending)
             }
@@ -114,7 +114,7 @@ impl C2sConnection {
                 let reason = self.negotiation().and_then(|s| s.exchange.as_ref()).and_then(Exchange::reason);
                 let text = reason.map_or("failure", |r| r.as_str());
                 match reason {
-                    // Counted when the client learnt that its token is invalid; see `on_login_step`.
+                    // Counted before the client learnt that its token is invalid; see `check_bearer_token`.
                     Some(FailureReason::InvalidToken) => self.failed_after_proof(failure, text),
                     _ => self.failed_login(failure, text),
                 }
@@ -165,6 +165,9 @@ impl C2sConnection {
     /// Whether the client may learn if its secret was `right`. Must be called before anything that depends on that:
     /// after too many attempts the right secret must look like a wrong one; see [`access::login_throttle`].
     pub(super) fn check_login_throttle(&mut self, right: bool) -> bool {
+        if self.negotiation().is_some_and(|state| state.is_counted) {
+            return true;
+        }
         let keys = self.keys();
         may_answer(&self.context.node, &keys, right)
     }
@@ -203,7 +206,12 @@ impl C2sConnection {
                 let step = exchange.credentials(stored.as_ref(), decoy, &state.claimed_address);
                 self.apply_sasl_step(step)
             }
+            LoginStepResult::Throttled(limited) => {
+                context.node.metrics.logins_throttled.inc([limited.as_str()]);
+                self.throttled_login()
+            }
             LoginStepResult::Password(Ok((found, right))) => {
+                state.is_counted = true;
                 state.login_record = found;
                 let Some(exchange) = &mut state.exchange else { return Ok(NegotiationOutcome::Pending) };
                 let step = exchange.password_checked(right);
@@ -218,13 +226,9 @@ impl C2sConnection {
                     proved.clone_into(&mut state.claimed_address);
                     state.keys = Some(login_throttle(&context.node).keys(peer, proved, true));
                 }
+                state.is_counted = found.is_none();
                 state.login_record = found;
-                // The client may never answer the error about its token, which tells it all.
-                if user.is_none() && !self.check_login_throttle(false) {
-                    return self.throttled_login();
-                }
-                let exchange = self.negotiation().and_then(|state| state.exchange.as_mut());
-                let Some(exchange) = exchange else { return Ok(NegotiationOutcome::Pending) };
+                let Some(exchange) = &mut state.exchange else { return Ok(NegotiationOutcome::Pending) };
                 let step = exchange.token_checked(user);
                 self.apply_sasl_step(step)
             }
@@ -439,6 +443,45 @@ pub(super) fn may_answer(node: &Node, keys: &AttemptKeys, right: bool) -> bool {
         node.metrics.logins_throttled.inc([limited.as_str()]);
     }
     admitted.is_ok()
+}
+
+/// Checks a password with the provider of the host and counts the attempt, also if the client is gone meanwhile.
+async fn check_provided_password(
+    host: Arc<Host>,
+    jid: Jid,
+    password: Secret,
+    attempt: Attempt,
+) -> LoginStepResult {
+    let checked = attempt.run(async move {
+        let checked = provided_accounts::check_password(host, jid, password).await;
+        let outcome = match &checked {
+            Ok(Some(_)) => AttemptOutcome::Succeeded,
+            Ok(None) => AttemptOutcome::Failed,
+            Err(_) => AttemptOutcome::Undecided,
+        };
+        (outcome, checked)
+    });
+    match checked.await {
+        Ok(checked) => LoginStepResult::Password(checked.map(|found| {
+            let right = found.is_some();
+            (found, right)
+        })),
+        Err(limit) => LoginStepResult::Throttled(limit),
+    }
+}
+
+/// The same for a bearer token. The error about an invalid one tells the client all, which may never answer it.
+async fn check_bearer_token(host: Arc<Host>, token: Secret, attempt: Attempt) -> LoginStepResult {
+    let checked = attempt.run(async move {
+        let checked = provided_accounts::check_token(host, token).await;
+        let outcome = match &checked {
+            Ok(None) => AttemptOutcome::Failed,
+            // A valid one is counted for the account that it proves.
+            Ok(Some(_)) | Err(_) => AttemptOutcome::Undecided,
+        };
+        (outcome, checked)
+    });
+    checked.await.map_or_else(LoginStepResult::Throttled, LoginStepResult::BearerToken)
 }
 
 pub(super) fn too_many_attempts() -> StreamError {

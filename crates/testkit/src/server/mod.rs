@@ -74,6 +74,8 @@ pub struct TestServerConfig {
     pub websocket: bool,
     /// Provider of the accounts of all domains; their passwords are in the store without one.
     pub account_provider: Option<Arc<dyn AccountProvider>>,
+    /// Backend of the accounts, if it is not that of the data.
+    pub auth: Option<Stores>,
     /// Clients over pipes use BOSH instead, without HTTP and over encrypted connections. They send the text of a stream
     /// document, too.
     pub bosh: bool,
@@ -99,6 +101,7 @@ impl Default for TestServerConfig {
             client_authority: None,
             websocket: false,
             account_provider: None,
+            auth: None,
             bosh: false,
         }
     }
@@ -165,7 +168,11 @@ impl TestServer {
 
     fn start(setup: TestServerConfig) -> TestServer {
         let clock = Arc::new(ManualClock::new());
-        let stores = store::memory::stores(clock.clone());
+        let data = store::memory::stores(clock.clone());
+        let stores = match setup.auth.clone() {
+            Some(auth) => store::separate_auth::separate_auth(auth, data),
+            None => data,
+        };
         let single = Arc::new(SingleNode::new(NodeId::new("test").expect("a name")));
         TestServer::start_in(&setup, clock, stores, single)
     }
