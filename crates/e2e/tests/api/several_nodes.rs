@@ -9,9 +9,9 @@ use cluster::{Cluster, NodeId};
 use features::registry::ALL;
 use serde_json::{Value, json};
 use testkit::{NodeClient, TestNodes};
-use throng_api::Api;
 use throng_api::auth::{Scopes, TokenScope};
 use throng_api::log::{LogBuffer, LogLevel, LogLine};
+use throng_api::{Api, ServerProcess};
 use throng_commands::Caller;
 use throng_commands::audit::record_audit_entry;
 
@@ -21,7 +21,7 @@ use crate::common::{ApiReply, ApiRequest, FakeServerProcess, api_request};
 #[derive(Default)]
 struct Process(Arc<LogBuffer>);
 
-impl throng_api::ServerProcess for Process {
+impl ServerProcess for Process {
     fn ready(&self) -> bool {
         true
     }
