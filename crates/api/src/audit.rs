@@ -12,9 +12,7 @@ use throng_commands::TokenScope;
 use throng_commands::audit::{AuditEntry, MAX_ENTRIES};
 use throng_commands::cluster_admin::records::audit_entries;
 
-use crate::extract::{
-    DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, QueryParams, cursor, node_selection, page_limit,
-};
+use crate::extract::{DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, QueryParams, cursor, node_selection, page_limit};
 use crate::nodes::{missing_schema, node_parameter};
 use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::{Api, Problem};
@@ -28,7 +26,11 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
         ApiOperation::new(Method::GET, "/audit", "listAudit", Access::Scoped(TokenScope::Read), list)
             .summary("The audit logs of all nodes: administrative actions with their origin, oldest first.")
             .query("node", node_parameter(), "Only entries of this node.")
-            .query("after", text, "The `next` of a previous response: only later entries; the newest entries if absent.")
+            .query(
+                "after",
+                text,
+                "The `next` of a previous response: only later entries; the newest entries if absent.",
+            )
             .query("limit", page, "Maximum number of entries.")
             .response(
                 200,

@@ -37,7 +37,11 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
         ApiOperation::new(Method::GET, "/log", "log", Access::Scoped(TokenScope::Node), log)
             .summary("The last lines of the server logs of all nodes, oldest first.")
             .query("node", node_parameter(), "Only lines of this node.")
-            .query("after", text, "The `next` of a previous response: only later lines; the newest lines if absent.")
+            .query(
+                "after",
+                text,
+                "The `next` of a previous response: only later lines; the newest lines if absent.",
+            )
             .query("level", level, "Minimum level.")
             .query("limit", limit, "Maximum number of lines.")
             .response(200, ResponseBody::Json("Log"), "Lines since the start of each node, unless discarded.")
@@ -125,9 +129,5 @@ async fn log(
         let LogLine { number, time, level, target, message, fields } = line;
         LineResponse { node, number, time, level, target, message, fields }
     });
-    Ok(Json(LogResponse {
-        lines: lines.collect(),
-        next: found.next.to_string(),
-        missing: found.missing,
-    }))
+    Ok(Json(LogResponse { lines: lines.collect(), next: found.next.to_string(), missing: found.missing }))
 }

@@ -178,10 +178,7 @@ fn session_address(text: &str) -> Result<Jid, Problem> {
     })
 }
 
-async fn show(
-    State(api): State<Arc<Api>>,
-    PathParam(text): PathParam,
-) -> Result<axum::Json<Value>, Problem> {
+async fn show(State(api): State<Arc<Api>>, PathParam(text): PathParam) -> Result<axum::Json<Value>, Problem> {
     let jid = session_address(&text)?;
     let found = sessions_at(&api, &jid).await;
     match (found.sessions.first(), describe_missing(&found.missing)) {

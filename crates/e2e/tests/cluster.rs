@@ -269,7 +269,11 @@ fn the_api_of_one_node_lists_the_sessions_of_three_and_ends_that_of_another_node
         pairs.iter().map(|(user, node)| ((*user).to_owned(), (*node).to_owned())).collect()
     };
     let (status, sessions) = first.ask("GET", "/sessions", &secret);
-    assert_eq!((status, &sessions["total"], &sessions["missing"]), (200, &json!(3), &json!([])), "{sessions}");
+    assert_eq!(
+        (status, &sessions["total"], &sessions["missing"]),
+        (200, &json!(3), &json!([])),
+        "{sessions}"
+    );
     assert_eq!(
         nodes_of(&sessions["items"], "jid"),
         expected(&[("romeo", "node-1"), ("juliet", "node-2"), ("nurse", "node-3")])
@@ -293,7 +297,8 @@ fn the_api_of_one_node_lists_the_sessions_of_three_and_ends_that_of_another_node
         (last == 3).then_some(())
     });
     // A session of another node.
-    let of_juliet = sessions["items"].as_array().expect("a list").iter().find(|item| item["node"] == "node-2");
+    let of_juliet =
+        sessions["items"].as_array().expect("a list").iter().find(|item| item["node"] == "node-2");
     let address = text(of_juliet.expect("a session"), "jid").replace('/', "%2F");
     let (status, shown) = first.ask("GET", &format!("/sessions/{address}"), &secret);
     assert_eq!((status, &shown["node"]), (200, &json!("node-2")));

@@ -20,7 +20,7 @@ use std::task::{Poll, Waker};
 
 use base::lock::LeafMutex;
 use base::spawn::BoxFuture;
-use cluster::{Envelope, EnvelopeClass, NodeId, PeerViolation};
+use cluster::{Envelope, EnvelopeClass, NodeId};
 use hashbrown::HashMap;
 use throng_core::Node;
 
@@ -99,11 +99,7 @@ pub fn other_nodes(node: &Node) -> Vec<NodeId> {
 }
 
 /// Sends a question to these nodes and waits for all answers, which are in the order of `nodes`.
-pub async fn query_nodes(
-    node: &Arc<Node>,
-    nodes: &[NodeId],
-    question: &[u8],
-) -> Vec<(NodeId, NodeAnswer)> {
+pub async fn query_nodes(node: &Arc<Node>, nodes: &[NodeId], question: &[u8]) -> Vec<(NodeId, NodeAnswer)> {
     let all = |answer: NodeAnswer| nodes.iter().map(|other| (*other, answer.clone())).collect();
     if nodes.is_empty() {
         return Vec::new();

@@ -150,7 +150,8 @@ fn summed_status(overviews: &[Value]) -> Value {
 /// Of each resource, that of the node on which it ends first.
 fn worst_resources(overviews: &[Value]) -> Value {
     let all = || overviews.iter().map(|one| &one["resources"]);
-    let disk = all().filter(|one| one["disk_free_bytes"].is_u64()).min_by_key(|one| one["disk_free_bytes"].as_u64());
+    let disk =
+        all().filter(|one| one["disk_free_bytes"].is_u64()).min_by_key(|one| one["disk_free_bytes"].as_u64());
     let mut certificates: Vec<Value> = Vec::new();
     for one in all().filter_map(|one| one["certificates"].as_array()).flatten() {
         if !certificates.contains(one) {
@@ -203,7 +204,10 @@ mod tests {
     fn a_node_without_samples_does_not_hold_up_the_others() {
         let all = [node(0, &[], 0.0), node(900, &[7, 7], 0.0), node(1_000, &[1, 1], 0.0)];
         let sum = summed_series(&all, Some(990));
-        assert_eq!((&sum["now"], &sum["series"]["sessions"]), (&json!(1_000), &json!([null, null, null, 1, 1])));
+        assert_eq!(
+            (&sum["now"], &sum["series"]["sessions"]),
+            (&json!(1_000), &json!([null, null, null, 1, 1]))
+        );
         let none = summed_series(&[node(0, &[], 0.0)], None);
         assert_eq!((&none["now"], &none["series"]["sessions"]), (&json!(0), &json!([])));
     }

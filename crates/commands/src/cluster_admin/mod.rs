@@ -131,8 +131,8 @@ impl NodeSelection {
         let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) else {
             return Ok(NodeSelection::All);
         };
-        let member = NodeId::new(name)
-            .filter(|id| *id == node.cluster.node() || other_nodes(node).contains(id));
+        let member =
+            NodeId::new(name).filter(|id| *id == node.cluster.node() || other_nodes(node).contains(id));
         let shown: String = name.chars().filter(|c| !c.is_control()).take(NodeId::MAX).collect();
         member.map(NodeSelection::One).ok_or_else(|| {
             CommandError::new(CommandErrorKind::NotFound, format!("there is no node {shown} in the cluster"))

@@ -140,7 +140,11 @@ pub(super) async fn page_here(node: &Arc<Node>, question: &SessionQuestion) -> S
         let mut sessions = found.map(|account| account.sessions().to_vec()).unwrap_or_default();
         sessions.retain(|session| jid.resource().is_none_or(|resource| resource == session.resource()));
         let total = sessions.len() as u64;
-        return SessionsAnswer { sessions: describe(node, &sessions, question.brief).await, next: None, total };
+        return SessionsAnswer {
+            sessions: describe(node, &sessions, question.brief).await,
+            next: None,
+            total,
+        };
     }
     let after = question.after.as_deref().and_then(parse_cursor);
     let limit = question.limit.clamp(1, MAX_PAGE) as usize;

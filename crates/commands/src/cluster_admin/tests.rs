@@ -88,8 +88,7 @@ impl Inbox for FalseAnswers {
         if envelope.header.kind == NODE_QUERY && self.settles == HandoverResult::Safe {
             let octets = [&envelope.bytes[..8], &self.answer].concat();
             let own = cluster.node();
-            let answer =
-                Envelope::new(NODE_QUERY_ANSWER, EnvelopeClass::Control, own, Vec::new(), octets);
+            let answer = Envelope::new(NODE_QUERY_ANSWER, EnvelopeClass::Control, own, Vec::new(), octets);
             cluster.deliver(from, answer).expect("room in the queue");
         }
     }
@@ -109,7 +108,10 @@ fn answered(content: &str) -> Vec<u8> {
 fn a_question_is_read_as_it_was_written_and_anything_else_is_not_supported() {
     let questions = [
         NodeQuestion::CountOnline { domain: "example.com".to_owned(), users: UserSelection::Idle },
-        NodeQuestion::Sessions(SessionQuestion { search: Some("ü".to_owned()), ..SessionQuestion::default() }),
+        NodeQuestion::Sessions(SessionQuestion {
+            search: Some("ü".to_owned()),
+            ..SessionQuestion::default()
+        }),
         NodeQuestion::EndSessions { jid: "juliet@example.com/balcony".to_owned(), text: "an end".to_owned() },
         NodeQuestion::Summary,
         NodeQuestion::Overview { since: Some(7) },
@@ -139,7 +141,9 @@ fn all_sessions_of_three_nodes_are_listed_once_with_their_node() {
     let mut places: Vec<(usize, &str, &str)> =
         names.iter().enumerate().map(|(number, name)| (number % 3, name.as_str(), "phone")).collect();
     // These have sessions on two nodes.
-    places.extend(names.iter().take(5).enumerate().map(|(number, name)| (number % 3 + 1, name.as_str(), "desk")));
+    places.extend(
+        names.iter().take(5).enumerate().map(|(number, name)| (number % 3 + 1, name.as_str(), "desk")),
+    );
     let clients = connect(&nodes, &places);
     for asked in 0..3 {
         let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
@@ -158,9 +162,10 @@ fn all_sessions_of_three_nodes_are_listed_once_with_their_node() {
         assert!((5..=8).contains(&pages), "{pages}");
         let listed: BTreeSet<(String, String)> =
             found.iter().map(|session| (session.jid.clone(), session.node.clone())).collect();
-        let expected = clients.iter().zip(&places).map(|(client, (node, ..))| {
-            (client.full().to_owned(), nodes.id(*node).to_string())
-        });
+        let expected = clients
+            .iter()
+            .zip(&places)
+            .map(|(client, (node, ..))| (client.full().to_owned(), nodes.id(*node).to_string()));
         assert_eq!((found.len(), listed), (25, expected.collect()));
         let together = found.chunk_by(|one, other| one.jid.split('/').next() == other.jid.split('/').next());
         assert_eq!(together.count(), 20, "sessions of an account follow one another");
@@ -172,7 +177,12 @@ fn sessions_are_found_by_node_account_and_address() {
     let nodes = cluster(3);
     let _clients = connect(
         &nodes,
-        &[(0, "juliet", "balcony"), (1, "juliet", "chamber"), (2, "romeo", "orchard"), (2, "nurse", "orchard")],
+        &[
+            (0, "juliet", "balcony"),
+            (1, "juliet", "chamber"),
+            (2, "romeo", "orchard"),
+            (2, "nurse", "orchard"),
+        ],
     );
     let jids = |page: &SessionPage| page.sessions.iter().map(|one| one.jid.clone()).collect::<BTreeSet<_>>();
     let all = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<BTreeSet<_>>();
@@ -198,7 +208,12 @@ fn sessions_are_found_by_node_account_and_address() {
         assert_eq!(of("juliet@example.com/orchard", everywhere), all(&[]));
         let search = |text: &str, domain: &str| {
             let (search, domain) = (Some(text.to_owned()), Some(domain.to_owned()));
-            jids(&list(&nodes, asked, everywhere, SessionQuestion { search, domain, limit: 50, ..SessionQuestion::default() }))
+            jids(&list(
+                &nodes,
+                asked,
+                everywhere,
+                SessionQuestion { search, domain, limit: 50, ..SessionQuestion::default() },
+            ))
         };
         assert_eq!(search("ORCHARD", "example.com").len(), 2);
         assert_eq!(search("orchard", "example.net").len(), 0);
@@ -213,13 +228,16 @@ fn users_on_several_nodes_are_listed_and_counted_once() {
     let nodes = cluster(3);
     let _clients = connect(
         &nodes,
-        &[(0, "juliet", "balcony"), (1, "juliet", "chamber"), (2, "juliet", "garden"), (2, "romeo", "orchard")],
+        &[
+            (0, "juliet", "balcony"),
+            (1, "juliet", "chamber"),
+            (2, "juliet", "garden"),
+            (2, "romeo", "orchard"),
+        ],
     );
     for asked in 0..3 {
         let node = &nodes.node(asked).node;
-        let count = |filter| {
-            drive(&nodes, online_users::count_online_users(node, "example.com", filter))
-        };
+        let count = |filter| drive(&nodes, online_users::count_online_users(node, "example.com", filter));
         assert_eq!(
             [OnlineFilter::All, OnlineFilter::Active, OnlineFilter::Idle].map(count),
             [(2, Vec::new()), (2, Vec::new()), (0, Vec::new())]
@@ -239,10 +257,8 @@ fn users_on_several_nodes_are_listed_and_counted_once() {
 #[test]
 fn sessions_end_on_whichever_node_they_are() {
     let nodes = cluster(3);
-    let clients = connect(
-        &nodes,
-        &[(0, "juliet", "balcony"), (1, "juliet", "chamber"), (2, "romeo", "orchard")],
-    );
+    let clients =
+        connect(&nodes, &[(0, "juliet", "balcony"), (1, "juliet", "chamber"), (2, "romeo", "orchard")]);
     let end = |jid: &str| {
         let jid = Jid::parse(jid).unwrap();
         drive(&nodes, end_sessions(&nodes.node(2).node, &jid, "an end"))
@@ -266,7 +282,8 @@ fn records_of_all_nodes_are_merged_by_time_and_a_reader_goes_on_where_it_stopped
         record(index, action);
     }
     let read = |after: Option<&NodeCursor>, limit| {
-        let found = drive(&nodes, audit_entries(&nodes.node(1).node, NodeSelection::All, after.cloned(), limit));
+        let found =
+            drive(&nodes, audit_entries(&nodes.node(1).node, NodeSelection::All, after.cloned(), limit));
         let actions: String = found.items.iter().map(|(_, entry)| entry.action.as_str()).collect();
         (actions, found.next)
     };
@@ -281,7 +298,9 @@ fn records_of_all_nodes_are_merged_by_time_and_a_reader_goes_on_where_it_stopped
     record(1, "f");
     let (newer, next) = read(Some(&end.to_string().parse().unwrap()), 3);
     assert_eq!((newer.as_str(), next.to_string().as_str()), ("f", "node-0:2,node-1:2,node-2:2"));
-    for wrong in ["x", "node-0", "node-0:x", "node-0:-1", "NODE:1", &"node:1,".repeat(3).replace("node", "a b")] {
+    for wrong in
+        ["x", "node-0", "node-0:x", "node-0:-1", "NODE:1", &"node:1,".repeat(3).replace("node", "a b")]
+    {
         assert_eq!(wrong.parse::<NodeCursor>(), Err(()), "{wrong}");
     }
 }
@@ -299,10 +318,7 @@ fn a_node_that_does_not_answer_is_named_after_five_seconds() {
     assert_eq!(nodes.node(0).node.seconds() - begun, TIMEOUT_SECONDS);
     assert_eq!((page.sessions.len(), page.total), (2, 2));
     assert_eq!(page.missing, missing("silent", MissingReason::NoAnswer));
-    assert_eq!(
-        describe_missing(&page.missing).as_deref(),
-        Some("without silent, which did not answer")
-    );
+    assert_eq!(describe_missing(&page.missing).as_deref(), Some("without silent, which did not answer"));
     let count = online_users::count_online_users(&nodes.node(0).node, "example.com", OnlineFilter::All);
     assert_eq!(drive(&nodes, count), (2, missing("silent", MissingReason::NoAnswer)));
 }
@@ -360,7 +376,9 @@ fn a_busy_node_and_one_with_too_large_an_answer_are_named() {
 fn hostile_answers_are_not_read_and_counted_if_they_are_too_large() {
     let huge = answered(&" ".repeat(MAX_ANSWER_BYTES + 1));
     let record = |jid: &str| format!(r#"{{"jid":"{jid}","node":"node-0","client":null}}"#);
-    let page = |jid: &str, next: &str| answered(&format!(r#"{{"sessions":[{}],"next":{next},"total":1}}"#, record(jid)));
+    let page = |jid: &str, next: &str| {
+        answered(&format!(r#"{{"sessions":[{}],"next":{next},"total":1}}"#, record(jid)))
+    };
     for (answer, reason, violations) in [
         (huge, MissingReason::TooLarge, 1),
         (Vec::new(), MissingReason::NoAnswer, 1),

@@ -113,7 +113,8 @@ impl ApiNodes {
         for user in users {
             self.nodes.node(0).create_user(user);
         }
-        let clients = places.iter().map(|(node, user, resource)| self.nodes.node(*node).connect(user, resource));
+        let clients =
+            places.iter().map(|(node, user, resource)| self.nodes.node(*node).connect(user, resource));
         let clients = clients.collect();
         self.nodes.settle();
         clients
@@ -196,7 +197,8 @@ async fn a_node_without_an_answer_is_named_and_nothing_is_claimed_about_its_sess
     let _clients = test.connect(&[(0, "juliet", "balcony"), (1, "romeo", "orchard")]);
     let _silent = test.add_silent_node();
     let missing = json!([{ "node": "silent", "reason": "no-answer" }]);
-    for path in ["/sessions", "/nodes", "/log", "/audit", "/overview", "/accounts/romeo@example.com/sessions"] {
+    for path in ["/sessions", "/nodes", "/log", "/audit", "/overview", "/accounts/romeo@example.com/sessions"]
+    {
         assert_eq!(test.get(0, path).await["missing"], missing, "{path}");
     }
     assert_eq!(test.get(0, "/sessions").await["total"], 2);
@@ -228,11 +230,15 @@ async fn nodes_are_described_and_summed() {
     let of = |index: usize, key: &str| answer["nodes"][index][key].clone();
     assert_eq!((of(0, "this"), of(1, "this")), (json!(true), json!(false)));
     assert_eq!((of(0, "sessions"), of(1, "sessions"), of(2, "sessions")), (json!(2), json!(1), json!(1)));
-    assert_eq!((of(2, "memory_bytes"), of(2, "ready"), of(2, "started")), (json!(5_000_000), json!(true), json!(1_700_000_000)));
+    assert_eq!(
+        (of(2, "memory_bytes"), of(2, "ready"), of(2, "started")),
+        (json!(5_000_000), json!(true), json!(1_700_000_000))
+    );
     let totals = &answer["totals"];
     assert_eq!((&totals["sessions"], &totals["memory_bytes"]), (&json!(4), &json!(15_000_000)));
     assert_eq!(answer["missing"], json!([]));
-    let output = test.send(2, api_request("POST /api/v1/commands/get-nodes-list").json(json!({}))).await.json();
+    let output =
+        test.send(2, api_request("POST /api/v1/commands/get-nodes-list").json(json!({}))).await.json();
     assert_eq!(output["nodes"].as_array().map(Vec::len), Some(3), "{output}");
     assert_eq!((&output["nodes"][0]["name"], &output["nodes"][0]["sessions"]), (&json!("node-2"), &json!(1)));
 }
@@ -247,7 +253,8 @@ async fn commands_list_the_users_and_sessions_of_all_nodes() {
         answer.json()
     };
     let users = run("get-online-users-list", json!({})).await;
-    let listed: BTreeSet<&str> = users["users"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let listed: BTreeSet<&str> =
+        users["users"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert_eq!(listed, ["juliet@example.com", "nurse@example.com", "romeo@example.com"].into());
     assert_eq!(users["users"].as_array().map(Vec::len), Some(3), "a user on two nodes is listed once");
     assert_eq!(run("get-active-users", json!({})).await["users"].as_array().map(Vec::len), Some(3));
@@ -264,7 +271,10 @@ async fn commands_list_the_users_and_sessions_of_all_nodes() {
     assert_eq!(of_node["sessions"].as_array().map(Vec::len), Some(1));
     assert!(of_node["next"].is_string());
     let of_user = run("get-sessions-list", json!({ "user": "romeo@example.com" })).await;
-    assert_eq!(pairs(&of_user["sessions"], "jid", "node"), expected(&[("romeo@example.com/orchard", "node-2")]));
+    assert_eq!(
+        pairs(&of_user["sessions"], "jid", "node"),
+        expected(&[("romeo@example.com/orchard", "node-2")])
+    );
     for (input, status) in [
         (json!({ "node": "node-9" }), 404),
         (json!({ "after": "nobody" }), 422),
@@ -325,12 +335,14 @@ async fn logs_and_audits_of_all_nodes_are_merged_by_time() {
 #[tokio::test]
 async fn the_overview_is_that_of_all_nodes_or_of_one() {
     let test = ApiNodes::new(2).await;
-    let _clients = test.connect(&[(0, "juliet", "balcony"), (1, "juliet", "chamber"), (1, "romeo", "orchard")]);
+    let _clients =
+        test.connect(&[(0, "juliet", "balcony"), (1, "juliet", "chamber"), (1, "romeo", "orchard")]);
     for _ in 0..4 {
         test.nodes.clock.advance(2_000);
         test.apis.iter().for_each(|api| api.sample());
     }
-    let last = |answer: &Value, name: &str| answer["series"][name].as_array().unwrap().last().cloned().unwrap();
+    let last =
+        |answer: &Value, name: &str| answer["series"][name].as_array().unwrap().last().cloned().unwrap();
     let all = test.get(0, "/overview").await;
     assert_eq!((last(&all, "sessions"), last(&all, "memory")), (json!(3), json!(10_000_000)));
     assert_eq!((&all["nodes"], &all["missing"]), (&json!(["node-0", "node-1"]), &json!([])));

@@ -105,9 +105,13 @@ const USERS: CommandField =
         .required();
 
 static MISSING_NODES: CommandField = MISSING;
-const MISSING: CommandField =
-    CommandField::new("missing-nodes", "x-missing-nodes", "Nodes that did not answer", CommandFieldKind::Lines)
-        .doc("Absent if all nodes have answered.");
+const MISSING: CommandField = CommandField::new(
+    "missing-nodes",
+    "x-missing-nodes",
+    "Nodes that did not answer",
+    CommandFieldKind::Lines,
+)
+.doc("Absent if all nodes have answered.");
 
 /// Adds the nodes whose part is missing, as a field and for people.
 fn name_missing(output: CommandOutput, missing: &[MissingNode]) -> CommandOutput {

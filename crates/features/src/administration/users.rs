@@ -387,7 +387,8 @@ async fn statistics(call: CommandCall) -> Result<CommandOutput, CommandError> {
     let question =
         SessionQuestion { account: Some(jid.to_string()), brief: true, ..SessionQuestion::default() };
     let connected = sessions(&call.node, NodeSelection::All, question).await;
-    let resource = |address: &str| address.split_once('/').map_or_else(String::new, |(_, end)| end.to_owned());
+    let resource =
+        |address: &str| address.split_once('/').map_or_else(String::new, |(_, end)| end.to_owned());
     let resources = connected.sessions.iter().map(|session| resource(&session.jid)).collect();
     let nodes = connected.sessions.iter().map(|session| session.node.clone()).collect();
     let output = CommandOutput::done()
