@@ -39,10 +39,10 @@ use serde::{Deserialize, Serialize};
 use stanza::{StreamCondition, StreamError};
 use throng_core::Node;
 
+use self::online_users::{OnlineUsersQuestion, UserSelection};
+use self::sessions::SessionQuestion;
 use crate::log_buffer::LogLevel;
 use crate::{CommandError, CommandErrorKind};
-use online_users::{OnlineUsersQuestion, UserSelection};
-use sessions::SessionQuestion;
 
 /// First octet of a question.
 const VERSION: u8 = 1;

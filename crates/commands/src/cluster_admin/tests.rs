@@ -142,7 +142,7 @@ fn all_sessions_of_three_nodes_are_listed_once_with_their_node() {
         names.iter().enumerate().map(|(number, name)| (number % 3, name.as_str(), "phone")).collect();
     // These have sessions on two nodes.
     places.extend(
-        names.iter().take(5).enumerate().map(|(number, name)| (number % 3 + 1, name.as_str(), "desk")),
+        names.iter().take(5).enumerate().map(|(number, name)| (number % 3 + 1, name.as_str(), "tablet")),
     );
     let clients = connect(&nodes, &places);
     for asked in 0..3 {
