@@ -150,7 +150,9 @@ fn node_row(name: &str, summary: &NodeSummary) -> OutputRow {
         OutputValue::Int(summary.sessions),
         OutputValue::Int(summary.connections),
         OutputValue::Int(process.memory_bytes),
-        OutputValue::Text(process.cpu_percent.map_or_else(String::new, |cpu| format!("{cpu:.0}"))),
+        OutputValue::Text(
+            process.cpu_percent.map_or_else(|| "unknown".to_owned(), |cpu| format!("{cpu:.0}")),
+        ),
         OutputValue::Int(queued),
     ]
 }
