@@ -54,7 +54,7 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
         ApiOperation::new(Method::GET, "/sessions/{jid}", "showSession", Access::Scoped(TokenScope::Read), show)
             .summary("Returns one session, on whichever node it is. The address is the full JID, with `/` as `%2F`.")
             .response(200, ResponseBody::Json("Session"), "The session.")
-            .problems(&[404, 503]),
+            .problems(&[404]),
         ApiOperation::new(
             Method::DELETE,
             "/sessions/{jid}",
@@ -67,7 +67,7 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
              `/` as `%2F`.",
         )
         .response(204, ResponseBody::Nothing, "The session was ended.")
-        .problems(&[404, 422, 503]),
+        .problems(&[404, 422]),
     ]
 }
 

@@ -56,7 +56,7 @@ pub struct LogLine {
 }
 
 impl LogLine {
-    pub(crate) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         let fields = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
         self.target.len() + self.message.len() + fields
     }
