@@ -2,7 +2,7 @@
 //!
 //! # Pitfalls
 //!
-//! The two lists have separate numbering, so they are merged by time, and only the newest entries of each are requested.
+//! The lists of each node have separate numbering, so they are merged by time, and only the newest entries of each are requested.
 
 import * as api from "../app/api.js";
 import { address } from "../app/address.js";
@@ -21,13 +21,13 @@ const auditEvent = ({ at, who, what, on, outcome }) => ({
   way: address("audit"),
 });
 
-/// A section and a function that refreshes it.
-export function events(signal) {
+/// A section and a function that refreshes it. `selectedNode()` is the node whose events are shown; empty for all.
+export function events(signal, selectedNode) {
   const list = h("div");
   const element = h("section.part", { "aria-label": "Recent events" }, h("h2", {}, "Recent events"), h("div.card", {}, list));
   const load = async () => {
     const get = (path, values) => api.get(path, values, { signal });
-    const [log, audit] = await Promise.all([get("/log", { level: "warn", limit: SHOWN }), get("/audit", { limit: SHOWN })]);
+    const [log, audit] = await Promise.all([get("/log", { level: "warn", limit: SHOWN, node: selectedNode() }), get("/audit", { limit: SHOWN, node: selectedNode() })]);
     const rows = [...log.lines.map(logEvent), ...audit.items.map(auditEvent)].sort((a, b) => b.at - a.at).slice(0, SHOWN);
     const row = ({ at, kind: [tint, word], text, way }) =>
       h("li", {}, h("time", { datetime: new Date(at * 1000).toISOString() }, dateTime(at, true)), h("span.badge", { class: tint }, word), h("a", { href: way }, text));

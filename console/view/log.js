@@ -1,4 +1,4 @@
-//! Live view of the server log.
+//! Live view of the logs of all nodes or of one.
 //!
 //! # Pitfalls
 //!
@@ -8,6 +8,7 @@
 import * as api from "../app/api.js";
 import { debounce, selectBox, field, h, replaceContent } from "../app/dom.js";
 import { clock, count, plural, dateTime, seconds } from "../app/format.js";
+import { missingNotice, nodeSelect } from "../app/nodes.js";
 import { emptyState, errorNotice } from "../app/table.js";
 
 export const title = "Log";
@@ -19,8 +20,11 @@ export function open(context) {
   const { root, values, signal } = context;
   let level = values.get("level") ?? "info";
   let filter = values.get("search") ?? "";
-  let last = 0;
+  let node = values.get("node") ?? "";
+  let last = "";
   let lines = [];
+  /// Whether lines show their node.
+  let severalNodes = false;
   let following = true;
   let pollTimer = 0;
 
@@ -32,6 +36,14 @@ export function open(context) {
     level = levels.value;
     restart();
   } });
+  const nodes = nodeSelect(node, {
+    signal,
+    changed: (name) => {
+      node = name;
+      restart();
+    },
+  });
+  nodes.load().catch(() => {});
   const search = h("input", { type: "search", value: filter, placeholder: "Text in these lines", spellcheck: "false", autocapitalize: "none" });
   const follow = h("button", { type: "button", "aria-pressed": "true", onclick: () => setFollowing(!following) }, "Pause");
   search.addEventListener("input", debounce(150, () => {
@@ -43,10 +55,10 @@ export function open(context) {
   wide.classList.add("wide");
   const head = context.head("", follow);
   head.firstChild.append(countText);
-  const tools = h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, wide, field("Minimum level", levels));
+  const tools = h("form.tools", { role: "search", method: "post", onsubmit: (event) => event.preventDefault() }, wide, field("Minimum level", levels), nodes.element);
   replaceContent(root, head, tools, errorBox, h("div.card", {}, emptyBox, list));
 
-  const updateAddress = () => context.keep("log", { level: level === "info" ? "" : level, search: filter });
+  const updateAddress = () => context.keep("log", { level: level === "info" ? "" : level, search: filter, node });
   const matches = (line) => !filter || text(line).toLowerCase().includes(filter.toLowerCase());
 
   function setFollowing(on) {
@@ -63,6 +75,7 @@ export function open(context) {
       { class: line.level.toUpperCase() },
       h("time", { datetime: new Date(at * 1000).toISOString(), title: dateTime(at, true) }, clock(at)),
       h("span.level", {}, line.level.toUpperCase()),
+      severalNodes ? h("span.target", {}, `${line.node} `) : null,
       h("span.text", {}, h("span.target", {}, `${line.target} `), formatEntry(line)),
     );
   }
@@ -82,13 +95,18 @@ export function open(context) {
   async function poll() {
     clearTimeout(pollTimer);
     if (!following || signal.aborted || document.hidden) return;
-    const requestedLevel = level;
+    const requested = `${level} ${node}`;
     try {
-      const found = await api.get("/log", { after: last || undefined, level, limit: MAX_LINES }, { signal });
-      if (requestedLevel !== level) return;
-      replaceContent(errorBox);
+      const found = await api.get("/log", { after: last || undefined, node, level, limit: MAX_LINES }, { signal });
+      if (requested !== `${level} ${node}`) return;
+      replaceContent(errorBox, missingNotice(found.missing));
       const newLines = found.lines;
-      last = found.next ?? newLines.at(-1)?.number ?? last;
+      last = found.next;
+      const several = !node && last.includes(",");
+      if (several !== severalNodes) {
+        severalNodes = several;
+        draw();
+      }
       const atBottom = list.scrollHeight - list.scrollTop - list.clientHeight < 30;
       lines = lines.concat(newLines).slice(-MAX_LINES);
       const shown = newLines.filter(matches);
@@ -104,7 +122,7 @@ export function open(context) {
     pollTimer = setTimeout(poll, 2_000);
   }
   function restart() {
-    [last, lines] = [0, []];
+    [last, lines] = ["", []];
     replaceContent(list);
     updateAddress();
     poll();
@@ -119,4 +137,4 @@ function formatEntry({ message, fields }) {
   const rest = Object.entries(fields ?? {}).filter(([, value]) => value !== "").map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`);
   return [message, ...rest].filter(Boolean).join("  ");
 }
-const text = (line) => `${line.level} ${line.target} ${formatEntry(line)}`;
+const text = (line) => `${line.level} ${line.node} ${line.target} ${formatEntry(line)}`;

@@ -1,4 +1,5 @@
-//! The overview: charts of the last hour with a common time axis, health warnings, recent events and metrics by domain.
+//! The overview: charts of the last hour with a common time axis, of all nodes or of one, health warnings, recent events and
+//! metrics by domain.
 //!
 //! # Pitfalls
 //!
@@ -11,6 +12,7 @@ import { h, replaceContent } from "../app/dom.js";
 import { bytes, clock, count, day, NONE, duration, value } from "../app/format.js";
 import { announce } from "../app/toast.js";
 import { History } from "../app/series.js";
+import { missingNotice, nodeSelect } from "../app/nodes.js";
 import { table, errorNotice } from "../app/table.js";
 import { OVERVIEW_CHARTS } from "./overview_charts.js";
 import { healthWarnings } from "./health_warnings.js";
@@ -22,6 +24,8 @@ export const title = "Overview";
 const RANGES = [[300, "5 min"], [900, "15 min"], [3600, "1 hour"]];
 /// Kept for the lifetime of the page, so that the view has data immediately when it is opened again.
 const history = new History();
+/// The node whose metrics the history has; empty for sums over all nodes.
+let node = "";
 /// The selected range in seconds; 0 until the user selects one.
 let chosen = 0;
 
@@ -30,8 +34,16 @@ const SLOW_POLL_MS = 10_000;
 
 const range = () => chosen || (history.span <= 300 ? 300 : 900);
 
+/// Another node has other values.
+function selectNode(name) {
+  if (node === name) return;
+  node = name;
+  history.clear();
+}
+
 export function open(context) {
-  const { root, signal } = context;
+  const { root, values, signal } = context;
+  selectNode(values.get("node") ?? "");
   const board = {
     history,
     at: null,
@@ -83,6 +95,17 @@ export function open(context) {
     },
   }, "Pause");
 
+  const nodes = nodeSelect(node, {
+    signal,
+    changed: (name) => {
+      selectNode(name);
+      context.keep("overview", { node });
+      board.at = null;
+      requested?.abort();
+      poll();
+      pollSlow();
+    },
+  });
   const errorBox = h("div");
   const state = h("div.state.card", {}, h("p.verdict", {}, "Loading…"));
   const dataTable = h("details", { ontoggle: () => dataTable.open && renderTable() }, h("summary", {}, "Show as a table"), h("div"));
@@ -93,8 +116,8 @@ export function open(context) {
       h("section", { class: i ? "part" : null, "aria-label": name }, i ? h("h2", {}, name) : h("h2.visually-hidden", {}, name), h("div.board", {}, list.map((chart) => chart.element))),
     ),
   );
-  const sections = [events(signal), domainMetrics(signal, 2)];
-  replaceContent(root, context.head(null, timeLabel, ranges, pause), errorBox, state, plots, sections.map(({ element }) => element), h("section.part", {}, dataTable));
+  const sections = [events(signal, () => node), domainMetrics(signal, 2)];
+  replaceContent(root, context.head(null, nodes.element, timeLabel, ranges, pause), errorBox, state, plots, sections.map(({ element }) => element), h("section.part", {}, dataTable));
 
   function updateCursor() {
     for (const chart of charts) chart.showValues();
@@ -138,7 +161,8 @@ export function open(context) {
     const [first] = certificates;
     const errors = Math.round(history.sum("log_errors"));
     const facts = [
-      ["Up for", duration(current.up_seconds)],
+      ["Nodes", current.nodes > 1 ? h("a", { href: address("nodes") }, count(current.nodes)) : null],
+      [current.nodes > 1 ? "Last start before" : "Up for", duration(current.up_seconds)],
       ["Version", current.version],
       ["Connections", count(current.connections)],
       ["Errors, last hour", errors ? h("a", { href: address("log", { level: "error" }) }, count(errors)) : history.has("log_errors") ? "0" : null],
@@ -166,22 +190,27 @@ export function open(context) {
 
   let timer = 0;
   let polling = false;
+  /// Aborts the request when another node is selected.
+  let requested = null;
   let failed = false;
   async function poll() {
     clearTimeout(timer);
     if (signal.aborted || paused || polling || document.hidden) return;
     polling = true;
+    requested = new AbortController();
+    const { signal: aborted } = requested;
     try {
       const end = history.end;
-      history.add(await api.get("/overview", { since: history.since }, { signal }));
+      const found = await api.get("/overview", { since: history.since, node }, { signal: AbortSignal.any([aborted, signal]) });
+      history.add(found);
       const elapsedSamples = end ? Math.round((history.end - end) / history.step) : 0;
       failed = false;
-      replaceContent(errorBox);
+      replaceContent(errorBox, missingNotice(found.missing));
       updateHealth();
       if (board.at !== null && board.byKeyboard) board.at = Math.max(0, board.at - elapsedSamples);
       draw();
     } catch (error) {
-      if (signal.aborted) return;
+      if (signal.aborted || aborted.aborted) return;
       // An unreachable node is shown in the banner above every view.
       if (!failed && error.status) replaceContent(errorBox, errorNotice(new Error(`${error.message} The console retries every few seconds.`)));
       failed = true;
@@ -190,7 +219,7 @@ export function open(context) {
       replaceContent(state, h("p.verdict", {}, h("span.lamp.bad", { "aria-hidden": "true" }), error.message), dataTime);
     } finally {
       polling = false;
-      timer = setTimeout(poll, failed ? 5_000 : history.step * 1_000);
+      timer = setTimeout(poll, aborted.aborted ? 0 : failed ? 5_000 : history.step * 1_000);
     }
   }
 
@@ -199,7 +228,7 @@ export function open(context) {
     clearTimeout(slowTimer);
     if (signal.aborted || document.hidden) return;
     // poll() reports failures; it runs more often.
-    if (!paused) await Promise.allSettled(sections.map(({ load }) => load()));
+    if (!paused) await Promise.allSettled([nodes, ...sections].map(({ load }) => load()));
     slowTimer = setTimeout(pollSlow, SLOW_POLL_MS);
   }
 

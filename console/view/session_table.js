@@ -15,13 +15,14 @@ const idle = (row) => (typeof row.idle_seconds === "number" ? duration(row.idle_
 /// Whether a session is unencrypted although its transport supports encryption.
 const isUnencrypted = (row) => row.secure === false && row.transport !== "tcp";
 
-/// `of`: all sessions belong to one account, whose address is not repeated. `changed` is called after a session was ended.
-export function sessionTable(rows, { of = false, changed, caption }) {
+/// `of`: all sessions belong to one account, whose address is not repeated. `nodes`: their node is shown if there are several. `changed` is called after a session was ended.
+export function sessionTable(rows, { of = false, nodes = of, changed, caption }) {
   const columns = [
     {
       title: of ? "Resource" : "Address",
       cell: ({ jid }) => (of ? h("span.address", {}, resource(jid)) : [account(bare(jid)), h("wbr"), h("span.soft.address", {}, `/${resource(jid)}`)]),
     },
+    nodes && rows.some((row) => row.node !== rows[0].node) ? { title: "Node", class: "wide-only line", cell: (row) => row.node } : null,
     { title: "Transport", class: "wide-only", cell: (row) => [h("span", { title: row.transport === "detached" ? DETACHED : null }, transport(row)), isUnencrypted(row) ? h("span.soft", {}, ", plain") : null] },
     { title: "From", class: "wide-only", cell: (row) => h("div.clip.line", { title: row.address }, clientAddress(row)) },
     { title: "Client", class: "wide-only", cell: (row) => h("div.clip", { title: row.client ?? null }, row.client || NONE) },
@@ -39,7 +40,7 @@ export function sessionTable(rows, { of = false, changed, caption }) {
   return table({
     caption,
     rows,
-    columns,
+    columns: columns.filter(Boolean),
     brief: (row) => [transport(row), clientAddress(row), row.client, `idle ${idle(row)}`].filter((text) => text && text !== NONE).join(" · "),
   });
 }

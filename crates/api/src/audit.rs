@@ -1,4 +1,5 @@
-//! `GET /api/v1/audit`: the newest entries of the audit log, held in memory ([`throng_commands::audit`]).
+//! `GET /api/v1/audit`: the newest entries of the audit logs of all nodes, held in memory ([`throng_commands::audit`]) and
+//! merged by time.
 
 use std::sync::Arc;
 
@@ -8,9 +9,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use throng_commands::TokenScope;
-use throng_commands::audit::{AuditEntry, MAX_ENTRIES, audit_log};
+use throng_commands::audit::{AuditEntry, MAX_ENTRIES};
+use throng_commands::cluster_admin::records::audit_entries;
 
-use crate::extract::{DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, QueryParams, page_limit};
+use crate::extract::{DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, QueryParams, cursor, node_selection, page_limit};
+use crate::nodes::{missing_schema, node_parameter};
 use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::{Api, Problem};
 
@@ -18,17 +21,23 @@ use crate::{Api, Problem};
 pub(crate) fn operations() -> Vec<ApiOperation> {
     let page =
         json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE_LIMIT, "default": DEFAULT_PAGE_LIMIT });
-    let number = json!({ "type": "integer", "minimum": 0 });
+    let text = json!({ "type": "string" });
     vec![
         ApiOperation::new(Method::GET, "/audit", "listAudit", Access::Scoped(TokenScope::Read), list)
-            .summary("The audit log: administrative actions with their origin, oldest first.")
-            .query("after", number, "Only entries with higher numbers; the newest entries if absent.")
+            .summary("The audit logs of all nodes: administrative actions with their origin, oldest first.")
+            .query("node", node_parameter(), "Only entries of this node.")
+            .query(
+                "after",
+                text,
+                "The `next` of a previous response: only later entries; the newest entries if absent.",
+            )
             .query("limit", page, "Maximum number of entries.")
             .response(
                 200,
                 ResponseBody::Json("Audit"),
-                "Entries since the start of the node, unless discarded.",
-            ),
+                "Entries since the start of each node, unless discarded.",
+            )
+            .problems(&[404]),
     ]
 }
 
@@ -37,9 +46,10 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     let text = |what: &str| json!({ "type": "string", "description": what });
     let entry = json!({
         "type": "object",
-        "required": ["number", "at", "who", "interface", "from", "what", "on", "outcome"],
+        "required": ["node", "number", "at", "who", "interface", "from", "what", "on", "outcome"],
         "properties": {
-            "number": { "type": "integer", "minimum": 1 },
+            "node": text("The node on which the action was performed."),
+            "number": { "type": "integer", "minimum": 1, "description": "Its number among the entries of the node." },
             "at": { "type": "integer", "description": "Milliseconds since 1970." },
             "who": text("An address, `operator`, or `token:` and the name of a token."),
             "interface": text("`http`, `socket` or `xmpp`."),
@@ -53,14 +63,15 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         "Audit",
         json!({
             "type": "object",
-            "required": ["items", "last"],
+            "required": ["items", "next", "missing"],
             "properties": {
                 "items": { "type": "array", "items": entry },
-                "last": {
-                    "type": "integer",
-                    "description": format!("The number of the newest entry; the last {MAX_ENTRIES} entries \
-                     are kept."),
+                "next": {
+                    "type": "string",
+                    "description": format!("Value of `after` for the next request; each node keeps its last \
+                     {MAX_ENTRIES} entries."),
                 },
+                "missing": missing_schema(),
             },
         }),
     )]
@@ -68,7 +79,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
 
 #[derive(Deserialize)]
 struct AuditQuery {
-    after: Option<u64>,
+    node: Option<String>,
+    after: Option<String>,
     limit: Option<u32>,
 }
 
@@ -77,16 +89,17 @@ async fn list(
     QueryParams(wanted): QueryParams<AuditQuery>,
 ) -> Result<Response, Problem> {
     let limit = page_limit(wanted.limit)? as usize;
-    let (entries, last) = match wanted.after {
-        Some(after) => audit_log(&api.node).after(after, limit),
-        None => audit_log(&api.node).newest(limit),
-    };
-    let items: Vec<Value> = entries.iter().map(entry_json).collect();
-    Ok(axum::Json(json!({ "items": items, "last": last })).into_response())
+    let after = cursor(wanted.after.as_deref())?;
+    let nodes = node_selection(&api, wanted.node.as_deref())?;
+    let found = audit_entries(&api.node, nodes, after, limit).await;
+    let items: Vec<Value> = found.items.iter().map(|(node, entry)| entry_json(node, entry)).collect();
+    let next = found.next.to_string();
+    Ok(axum::Json(json!({ "items": items, "next": next, "missing": found.missing })).into_response())
 }
 
-fn entry_json(entry: &AuditEntry) -> Value {
+fn entry_json(node: &str, entry: &AuditEntry) -> Value {
     json!({
+        "node": node,
         "number": entry.number,
         "at": entry.at,
         "who": entry.actor,

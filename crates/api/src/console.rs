@@ -39,6 +39,7 @@ static FILES: &[(&str, &[u8])] = files![
     "app/shortcuts.js",
     "app/main.js",
     "app/toast.js",
+    "app/nodes.js",
     "app/paging.js",
     "app/scale.js",
     "app/series.js",

@@ -10,6 +10,8 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use jid::Jid;
 use serde::de::DeserializeOwned;
+use throng_commands::cluster_admin::NodeSelection;
+use throng_commands::cluster_admin::records::NodeCursor;
 use throng_core::Host;
 
 use crate::{Api, Problem};
@@ -82,6 +84,17 @@ pub(crate) fn host(api: &Api, domain: Option<&str>) -> Result<Arc<Host>, Problem
         }
     };
     found.ok_or_else(|| Problem::not_found("this domain is not served here"))
+}
+
+/// The node with this name, or all nodes.
+pub(crate) fn node_selection(api: &Api, name: Option<&str>) -> Result<NodeSelection, Problem> {
+    Ok(NodeSelection::of(&api.node, name)?)
+}
+
+/// The position of a reader in the records of all nodes.
+pub(crate) fn cursor(after: Option<&str>) -> Result<Option<NodeCursor>, Problem> {
+    let wrong = || Problem::invalid("after must be the `next` of a previous response");
+    after.map(|text| text.parse().map_err(|()| wrong())).transpose()
 }
 
 /// Maximum number of items on one page.

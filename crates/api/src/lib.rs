@@ -21,6 +21,7 @@ mod extract;
 mod health;
 mod host_meta;
 pub mod log;
+mod node_process;
 mod nodes;
 mod openapi;
 mod operation;
@@ -72,14 +73,14 @@ pub struct Api {
 }
 
 impl Api {
-    /// The API of a node.
+    /// The API of a node. Other nodes of the cluster can ask the node from then on.
     pub fn new(node: Arc<Node>, machine: Arc<dyn ServerProcess>) -> Arc<Api> {
         let tokens = Arc::new(ApiTokens::new(node.stores.server_kv.clone()));
         let document = openapi::document(&operations(), schemas());
         let history = overview::OverviewHistory::default();
         let traffic = traffic::TrafficWindow::default();
         let bulk = bulk::ActiveBulkCalls::default();
-        Arc::new(Api {
+        let api = Arc::new(Api {
             node,
             process: machine,
             tokens,
@@ -88,7 +89,9 @@ impl Api {
             openapi: document,
             history,
             traffic,
-        })
+        });
+        node_process::provide(&api);
+        api
     }
 
     /// Samples the overview; to be called every [`overview::INTERVAL`] seconds.

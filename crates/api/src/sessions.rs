@@ -1,32 +1,27 @@
-//! Connected sessions: listing them, those of an account, and ending one.
+//! Connected sessions of all nodes: listing them, those of an account, showing one and ending one.
 //!
-//! Listing walks the routing table shard by shard, in each shard in the order of hashes; so a page of a hundred
-//! thousand sessions costs one shard and not a sort of all. Data that only the connections have is requested for the
-//! sessions on the page ([`access::session_info`]).
-//!
-//! Not implemented: sessions of other nodes.
-//!
-//! # Pitfalls
-//!
-//! A search has to look at all online users; it yields between shards.
+//! Each node lists its own sessions ([`throng_commands::cluster_admin::sessions`]); nodes that do not answer are named.
 
 use std::sync::Arc;
 
-use access::session_info::{SessionInfo, request_session_info};
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use base::spawn::yield_now;
 use jid::Jid;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use throng_commands::{RawArguments, TokenScope};
-use throng_core::provided::ClientSoftware;
-use throng_core::session::flags;
-use throng_core::{Account, Session};
+use throng_commands::cluster_admin::sessions::{
+    SessionPage, SessionQuestion, SessionRecord, parse_cursor, sessions,
+};
+use throng_commands::cluster_admin::{NodeSelection, describe_missing};
+use throng_commands::{CommandError, CommandErrorKind, RawArguments, TokenScope};
 
 use crate::auth::ApiCaller;
-use crate::extract::{AccountJid, DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, PathParam, QueryParams, page_limit};
+use crate::extract::{
+    AccountJid, DEFAULT_PAGE_LIMIT, MAX_PAGE_LIMIT, PathParam, QueryParams, account, node_selection,
+    page_limit,
+};
+use crate::nodes::{missing_schema, node_parameter};
 use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::{Api, Problem, commands};
 
@@ -37,12 +32,15 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
         json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE_LIMIT, "default": DEFAULT_PAGE_LIMIT });
     vec![
         ApiOperation::new(Method::GET, "/sessions", "listSessions", Access::Scoped(TokenScope::Read), list)
-            .summary("Lists the sessions of the node in no particular order.")
+            .summary("Lists the sessions of all nodes in no particular order.")
+            .query("node", node_parameter(), "Only sessions of this node.")
+            .query("account", text(), "Only sessions of this account, all on one page.")
             .query("domain", text(), "Only sessions of this domain.")
             .query("search", text(), "Only sessions whose address contains this text.")
             .query("after", text(), "The `next` of the previous page; the other parameters must be the same.")
             .query("limit", page, "Number of sessions on the page; sessions of one account stay together.")
-            .response(200, ResponseBody::Json("SessionPage"), "A page."),
+            .response(200, ResponseBody::Json("SessionPage"), "A page.")
+            .problems(&[404]),
         ApiOperation::new(
             Method::GET,
             "/accounts/{jid}/sessions",
@@ -50,9 +48,13 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
             Access::Scoped(TokenScope::Read),
             sessions_of_account,
         )
-        .summary("Lists the sessions of an account.")
+        .summary("Lists the sessions of an account on all nodes.")
         .response(200, ResponseBody::Json("SessionPage"), "All sessions of the account.")
         .problems(&[404]),
+        ApiOperation::new(Method::GET, "/sessions/{jid}", "showSession", Access::Scoped(TokenScope::Read), show)
+            .summary("Returns one session, on whichever node it is. The address is the full JID, with `/` as `%2F`.")
+            .response(200, ResponseBody::Json("Session"), "The session.")
+            .problems(&[404]),
         ApiOperation::new(
             Method::DELETE,
             "/sessions/{jid}",
@@ -61,7 +63,8 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
             end,
         )
         .summary(
-            "Ends one session; its user can log in again. The address is the full JID, with `/` as `%2F`.",
+            "Ends one session, on whichever node it is; its user can log in again. The address is the full JID, with \
+             `/` as `%2F`.",
         )
         .response(204, ResponseBody::Nothing, "The session was ended.")
         .problems(&[404, 422]),
@@ -75,11 +78,12 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
     let session = json!({
         "type": "object",
         "required": [
-            "jid", "transport", "secure", "address", "client", "idle_seconds", "since", "priority", "managed", "inactive",
+            "jid", "node", "transport", "secure", "address", "client", "idle_seconds", "since", "priority", "managed", "inactive",
             "queued_bytes",
         ],
         "properties": {
             "jid": { "type": "string", "description": "The full JID." },
+            "node": { "type": "string", "description": "The node to which it is connected." },
             "transport": maybe_text("`tcp`, `tls`, `websocket`, `bosh`; `detached` while the session has no \
              connection and can be resumed (XEP-0198); null if unknown."),
             "secure": { "type": ["boolean", "null"] },
@@ -94,24 +98,25 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             "queued_bytes": { "type": "integer", "description": "Bytes queued for the client." },
         },
     });
-    vec![(
-        "SessionPage",
-        json!({
-            "type": "object",
-            "required": ["items", "next", "total"],
-            "properties": {
-                "items": { "type": "array", "items": session },
-                "next": { "type": ["string", "null"], "description": "Value of `after` for the next page; \
-                 absent on the last page." },
-                "total": { "type": "integer", "description": "Number of sessions of the node or of the \
-                 account." },
-            },
-        }),
-    )]
+    let page = json!({
+        "type": "object",
+        "required": ["items", "next", "total", "missing"],
+        "properties": {
+            "items": { "type": "array", "items": { "$ref": "#/components/schemas/Session" } },
+            "next": { "type": ["string", "null"], "description": "Value of `after` for the next page; \
+             absent on the last page." },
+            "total": { "type": "integer", "description": "Number of sessions of the nodes or of the \
+             account." },
+            "missing": missing_schema(),
+        },
+    });
+    vec![("Session", session), ("SessionPage", page)]
 }
 
 #[derive(Deserialize)]
 struct SessionsQuery {
+    node: Option<String>,
+    account: Option<String>,
     domain: Option<String>,
     search: Option<String>,
     after: Option<String>,
@@ -122,88 +127,68 @@ async fn list(
     State(api): State<Arc<Api>>,
     QueryParams(wanted): QueryParams<SessionsQuery>,
 ) -> Result<Response, Problem> {
-    let limit = page_limit(wanted.limit)? as usize;
+    let limit = page_limit(wanted.limit)?;
     let wrong = || Problem::invalid("after must be the `next` of the previous page");
-    // The address of an account.
-    let cursor = |text: &str| Jid::parse(text).ok().filter(|jid| jid.local().is_some() && jid.is_bare());
-    let after = wanted.after.as_deref().map(|text| cursor(text).ok_or_else(wrong)).transpose()?;
-    let search = wanted.search.map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty());
-    let domain = wanted.domain.map(|text| text.to_lowercase());
-    let holds = |account: &Account| domain.as_deref().is_none_or(|domain| account.jid.domain() == domain);
-    let matches = |session: &Session| {
-        search.as_deref().is_none_or(|text| {
-            let jid = session.jid.as_str();
-            jid.contains(text) || jid.to_lowercase().contains(text)
-        })
+    let after = wanted.after.map(|text| parse_cursor(&text).ok_or_else(wrong)).transpose()?;
+    let account = wanted.account.as_deref().map(account).transpose()?;
+    let nodes = node_selection(&api, wanted.node.as_deref())?;
+    let question = SessionQuestion {
+        domain: wanted.domain.map(|text| text.to_lowercase()),
+        search: wanted.search.map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty()),
+        account: account.map(|jid| jid.to_string()),
+        after: after.map(|jid| jid.to_string()),
+        limit,
+        brief: false,
     };
-    let table = &api.node.routing_table;
-    let mut found = Vec::new();
-    let mut next = None;
-    'parts: for part in after.as_ref().map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
-        for account in table.page_of_shard(part, after.as_ref().map(Jid::as_ref), holds) {
-            let sessions = account.sessions().into_iter().filter(|session| matches(session));
-            let mut sessions = sessions.peekable();
-            if found.len() >= limit && sessions.peek().is_some() {
-                break 'parts;
-            }
-            // All sessions of an account are on one page, since its address is the cursor.
-            found.extend(sessions);
-            next = Some(account.jid.to_string());
-        }
-        yield_now().await;
-        if part + 1 == table.shard_count() {
-            next = None;
-        }
-    }
-    Ok(page(&api, found, next, table.sessions()).await)
+    Ok(page(&sessions(&api.node, nodes, question).await))
 }
 
 async fn sessions_of_account(
     State(api): State<Arc<Api>>,
     AccountJid(jid): AccountJid,
 ) -> Result<Response, Problem> {
-    let sessions = match api.node.routing_table.find(jid.as_ref()) {
-        Some(account) => account.sessions().to_vec(),
-        None if api.node.stores.accounts.exists(jid.as_ref()).await? => Vec::new(),
-        None => return Err(Problem::not_found(format!("there is no account {jid}"))),
-    };
-    let total = sessions.len();
-    Ok(page(&api, sessions, None, total).await)
+    let found = sessions_at(&api, &jid).await;
+    if found.sessions.is_empty() && !api.node.stores.accounts.exists(jid.as_ref()).await? {
+        return Err(Problem::not_found(format!("there is no account {jid}")));
+    }
+    Ok(page(&found))
 }
 
-async fn page(api: &Api, sessions: Vec<Arc<Session>>, next: Option<String>, total: usize) -> Response {
-    let info = request_session_info(&api.node, &sessions).await;
-    let items: Vec<Value> = sessions.iter().zip(info).map(|(s, info)| session_json(api, s, info)).collect();
-    axum::Json(json!({ "items": items, "next": next, "total": total })).into_response()
+/// Sessions of a bare address, or the one with a full address.
+async fn sessions_at(api: &Api, jid: &Jid) -> SessionPage {
+    let question = SessionQuestion { account: Some(jid.to_string()), ..SessionQuestion::default() };
+    sessions(&api.node, NodeSelection::All, question).await
 }
 
-fn session_json(api: &Api, session: &Session, info: Option<SessionInfo>) -> Value {
-    let node = &api.node;
-    let now = node.seconds();
-    let since = u64::from(now.saturating_sub(node.outboxes.created_at(&session.outbox, now)));
-    let transport = match &info {
-        Some(info) => Some(info.transport),
-        None => session.outbox.is_detached().then_some("detached"),
-    };
-    json!({
-        "jid": session.jid.as_str(),
-        "transport": transport,
-        "secure": info.as_ref().map(|f| f.secure),
-        "address": info.as_ref().map(|f| f.peer.to_string()),
-        "client": client_software(session),
-        "idle_seconds": info.as_ref().and_then(|f| f.idle_seconds),
-        "since": (node.clock.unix_millis() / 1000).saturating_sub(since),
-        "priority": session.priority(),
-        "managed": session.flags.has(flags::STREAM_MANAGEMENT),
-        "inactive": session.flags.has(flags::INACTIVE),
-        "queued_bytes": session.outbox.queued_bytes(),
+fn page(found: &SessionPage) -> Response {
+    let items: Vec<Value> = found.sessions.iter().map(session_json).collect();
+    let SessionPage { next, total, missing, .. } = found;
+    axum::Json(json!({ "items": items, "next": next, "total": total, "missing": missing })).into_response()
+}
+
+fn session_json(session: &SessionRecord) -> Value {
+    json!(session)
+}
+
+/// The full address of a session in the path.
+fn session_address(text: &str) -> Result<Jid, Problem> {
+    let jid = Jid::parse(text).ok().filter(|jid| jid.local().is_some() && jid.resource().is_some());
+    jid.ok_or_else(|| {
+        Problem::invalid("invalid address of a session; write one such as user@example.org/phone")
     })
 }
 
-fn client_software(session: &Session) -> Option<String> {
-    let host = session.account.host();
-    let ClientSoftware(software) = host.extensions.get::<ClientSoftware>()?;
-    software(session)
+async fn show(State(api): State<Arc<Api>>, PathParam(text): PathParam) -> Result<axum::Json<Value>, Problem> {
+    let jid = session_address(&text)?;
+    let found = sessions_at(&api, &jid).await;
+    match (found.sessions.first(), describe_missing(&found.missing)) {
+        (Some(session), _) => Ok(axum::Json(session_json(session))),
+        (None, None) => Err(Problem::not_found(format!("there is no session {jid}"))),
+        (None, Some(without)) => {
+            let text = format!("the session {jid} was not found {without}");
+            Err(CommandError::new(CommandErrorKind::Unavailable, text).into())
+        }
+    }
 }
 
 async fn end(
@@ -211,10 +196,7 @@ async fn end(
     caller: ApiCaller,
     PathParam(text): PathParam,
 ) -> Result<StatusCode, Problem> {
-    let jid = Jid::parse(&text).ok().filter(|jid| jid.local().is_some() && jid.resource().is_some());
-    let jid = jid.ok_or_else(|| {
-        Problem::invalid("invalid address of a session; write one such as user@example.org/phone")
-    })?;
+    let jid = session_address(&text)?;
     let host = api.node.host(jid.domain());
     let host = host.ok_or_else(|| Problem::not_found(format!("{} is not served here", jid.domain())))?;
     let mut given = RawArguments::default();

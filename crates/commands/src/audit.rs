@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use base::lock::LeafMutex;
 use base::printable::printable;
+use serde::{Deserialize, Serialize};
 use throng_core::Node;
 
 use crate::Caller;
@@ -26,7 +27,7 @@ pub const MAX_ENTRIES: usize = 1_000;
 const MAX_TEXT_BYTES: usize = 512;
 
 /// One action that was performed or refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
     /// Sequence number, from 1 at the start of the node.
     pub number: u64,
@@ -35,7 +36,7 @@ pub struct AuditEntry {
     /// Requester: an address, `operator`, or the name of a token.
     pub actor: String,
     /// The interface used: `xmpp`, `socket`, `http`.
-    pub interface: &'static str,
+    pub interface: Cow<'static, str>,
     /// The client's address, where the interface knows it.
     pub from: String,
     /// The action: the name of a command or similar.
@@ -70,6 +71,11 @@ impl AuditLog {
         self.after(after, limit)
     }
 
+    /// Number of the newest entry.
+    pub fn last(&self) -> u64 {
+        self.0.lock().last
+    }
+
     fn push(&self, mut entry: AuditEntry) {
         let mut ring = self.0.lock();
         ring.last += 1;
@@ -98,7 +104,7 @@ pub fn record_audit_entry(node: &Node, caller: &Caller, action: &str, subject: &
         number: 0,
         at: node.clock.unix_millis(),
         actor: actor.to_owned(),
-        interface,
+        interface: interface.into(),
         from: from.to_owned(),
         action: action.to_owned(),
         subject: subject.to_owned(),
@@ -119,7 +125,7 @@ mod tests {
             number: 0,
             at: 0,
             actor: "operator".into(),
-            interface: "socket",
+            interface: "socket".into(),
             from: String::new(),
             action: action.into(),
             subject: String::new(),

@@ -1,5 +1,5 @@
 //! Clusters of real processes on one PostgreSQL and one NATS server: conversations across nodes, a node that is killed, one that
-//! leaves, and NATS that is gone for a while.
+//! leaves, NATS that is gone for a while, and the API of one node about all of them.
 //!
 //! # Pitfalls
 //!
@@ -17,9 +17,10 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use test_databases::{NatsServer, Server, ServerKind};
 use throng_e2e::text_client::{DOMAIN, PASSWORD, TextClient};
-use throng_e2e::{NodeProcess, describe_output, ports, wait};
+use throng_e2e::{NodeProcess, TIMEOUT, describe_output, ports, signal, wait};
 
 /// A node and its ports.
 struct Member {
@@ -91,6 +92,26 @@ impl Member {
         read.expect("the metrics");
         let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.unwrap_or_default().trim_end_matches(".0").to_owned()
+    }
+}
+
+impl Member {
+    /// Status and JSON of a response of the API.
+    fn ask(&self, method: &str, path: &str, secret: &str) -> (u16, Value) {
+        let request = format!(
+            "{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Authorization: Bearer {secret}\r\n\r\n"
+        );
+        let mut page = String::new();
+        let read = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).and_then(|mut stream| {
+            stream.set_read_timeout(Some(TIMEOUT))?;
+            stream.write_all(request.as_bytes())?;
+            stream.read_to_string(&mut page)
+        });
+        read.expect("an answer");
+        let status = page.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        let body = page.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
+        (status, serde_json::from_str(body).unwrap_or_default())
     }
 }
 
@@ -229,4 +250,70 @@ fn three_nodes_carry_a_conversation_while_one_leaves_and_nats_is_gone_for_a_whil
     romeo.read_to("<status>me too</status>");
     chat(&mut romeo, &mut nurse, "nurse", "six");
     chat(&mut nurse, &mut juliet, "juliet", "seven");
+}
+
+#[test]
+fn the_api_of_one_node_lists_the_sessions_of_three_and_ends_that_of_another_node() {
+    let mut cluster = Cluster::start("administration", 3, &["romeo", "juliet", "nurse"]);
+    let _romeo = cluster.login(0, "romeo");
+    let mut juliet = cluster.login(1, "juliet");
+    let _nurse = cluster.login(2, "nurse");
+    let first = &cluster.members[0];
+    let secret = first.node.run_ok(&["token", "add", "admin", "--scope", "admin"]).trim().to_owned();
+    let text = |item: &Value, key: &str| item[key].as_str().unwrap_or_default().to_owned();
+    let nodes_of = |list: &Value, key: &str| -> BTreeSet<(String, String)> {
+        let user = |item: &Value| text(item, key).split('@').next().unwrap_or_default().to_owned();
+        list.as_array().expect("a list").iter().map(|item| (user(item), text(item, "node"))).collect()
+    };
+    let expected = |pairs: &[(&str, &str)]| -> BTreeSet<(String, String)> {
+        pairs.iter().map(|(user, node)| ((*user).to_owned(), (*node).to_owned())).collect()
+    };
+    let (status, sessions) = first.ask("GET", "/sessions", &secret);
+    assert_eq!(
+        (status, &sessions["total"], &sessions["missing"]),
+        (200, &json!(3), &json!([])),
+        "{sessions}"
+    );
+    assert_eq!(
+        nodes_of(&sessions["items"], "jid"),
+        expected(&[("romeo", "node-1"), ("juliet", "node-2"), ("nurse", "node-3")])
+    );
+    let transports: BTreeSet<String> =
+        sessions["items"].as_array().expect("a list").iter().map(|item| text(item, "transport")).collect();
+    assert_eq!(transports, ["tcp".to_owned()].into(), "each node asks its connections");
+    let (_, nodes) = first.ask("GET", "/nodes", &secret);
+    let list = nodes["nodes"].as_array().expect("a list");
+    assert_eq!((list.len(), &nodes["totals"]["sessions"]), (3, &json!(3)), "{nodes}");
+    assert!(list.iter().all(|node| node["ready"] == true && node["memory_bytes"].as_u64() > Some(1 << 20)));
+    let table = first.node.run_ok(&["command", "get-nodes-list", "--json"]);
+    assert!(["node-1", "node-2", "node-3"].iter().all(|name| table.contains(name)), "{table}");
+    let (_, log) = first.ask("GET", "/log?limit=2000", &secret);
+    let writers: BTreeSet<String> =
+        log["lines"].as_array().expect("lines").iter().map(|line| text(line, "node")).collect();
+    assert_eq!(writers.len(), 3, "{writers:?}");
+    wait("samples of all nodes", || {
+        let (_, overview) = first.ask("GET", "/overview", &secret);
+        let last = overview["series"]["sessions"].as_array()?.last()?.clone();
+        (last == 3).then_some(())
+    });
+    // A session of another node.
+    let of_juliet =
+        sessions["items"].as_array().expect("a list").iter().find(|item| item["node"] == "node-2");
+    let address = text(of_juliet.expect("a session"), "jid").replace('/', "%2F");
+    let (status, shown) = first.ask("GET", &format!("/sessions/{address}"), &secret);
+    assert_eq!((status, &shown["node"]), (200, &json!("node-2")));
+    assert_eq!(first.ask("DELETE", &format!("/sessions/{address}"), &secret).0, 204);
+    juliet.read_to("policy-violation");
+    assert_eq!(first.ask("GET", &format!("/sessions/{address}"), &secret).0, 404);
+    // A process that is held up is named, and the others answer.
+    signal(cluster.members[2].node.pid(), "STOP");
+    let (status, sessions) = first.ask("GET", "/sessions", &secret);
+    assert_eq!(
+        (status, &sessions["missing"]),
+        (200, &json!([{ "node": "node-3", "reason": "no-answer" }])),
+        "{sessions}"
+    );
+    assert_eq!(nodes_of(&sessions["items"], "jid"), expected(&[("romeo", "node-1")]));
+    signal(cluster.members[2].node.pid(), "CONT");
+    cluster.members.iter_mut().for_each(|member| member.node.stop());
 }

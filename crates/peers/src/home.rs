@@ -41,7 +41,7 @@ use super::due_presence::DuePresence;
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{AccountReads, RecentlyStored};
 use super::lost_peers::EndedSubscriptions;
-use super::node_queries::{NodeQueries, ReceivedNodeQueries};
+use super::node_queries::{AnsweredQueries, NodeQueries};
 use super::presence_resync::{AccountPass, Resync};
 use crate::ClusteredNode;
 use crate::envelope_kinds::COPY;
@@ -89,7 +89,7 @@ pub(super) struct PeerState {
     /// Queries to other nodes.
     pub(super) queries: NodeQueries,
     /// What other nodes have asked.
-    pub(super) received_queries: ReceivedNodeQueries,
+    pub(super) answered_queries: AnsweredQueries,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
     pub(super) lost: LeafMutex<BTreeSet<NodeId>>,
 }

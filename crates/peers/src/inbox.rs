@@ -251,11 +251,13 @@ impl Inbox for ClusterInbox {
 
     fn on_refused(&self, from: NodeId, envelope: Envelope) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
+        node.on_query_returned(from, &envelope, true);
         node.handle_return_of_own(from, &envelope);
     }
 
     fn on_undelivered(&self, to: NodeId, envelope: Envelope) {
         let Some(node) = ClusteredNode::of(&self.0) else { return };
+        node.on_query_returned(to, &envelope, false);
         node.handle_return_of_own(to, &envelope);
     }
 

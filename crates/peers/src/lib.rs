@@ -12,12 +12,11 @@
 //! * `message_copies`: messages that sessions on several nodes have.
 //! * `due_presence`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone.
-//! * `invalidation`: changes of accounts; `node_queries`: numbers of all nodes; `notices`: messages of features.
+//! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features.
 //!
 //! RFC 6121, sections 4 and 8, for accounts with sessions on several nodes. Tests build nodes over the memory bus (`testkit`).
 //!
-//! Not implemented: resumption of a stream on another node; lists of sessions of all nodes; sending pushes again
-//! that did not fit into the queue of a node.
+//! Not implemented: resumption of a stream on another node; sending pushes again that did not fit into the queue of a node.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
@@ -29,7 +28,7 @@ mod inbox;
 mod invalidation;
 mod lost_peers;
 mod message_copies;
-mod node_queries;
+pub mod node_queries;
 mod notices;
 mod peer_multicast;
 mod peer_presence;

@@ -1,92 +1,136 @@
-//! Queries to all nodes that are answered with a number: how many users are online, how many sessions were ended.
+//! Queries of administration to other nodes, and their answers: octets whose meaning is that of the crate `commands`.
 //!
 //! ```text
-//! query      8 its number, 1 kind, then
-//!   0        1 filter; the rest: the domain
-//!   1        2 + n the text of the stream error; the rest: the address
-//! answer     8 the number of the query, 8 the result
+//! query      8 its number; the rest: the question
+//! answer     8 the number of the query, 1 result ([`AnswerStatus`]); the rest: the content, if it was answered
 //! ```
 //!
-//! A node that does not answer within [`TIMEOUT_SECONDS`], or is gone, counts as 0. The queries of one node are answered one
-//! at a time, because each may be a pass over all accounts.
+//! Every queried node has a [`NodeAnswer`]: one that does not answer within [`TIMEOUT_SECONDS`], or is gone, is named and not
+//! left out. A node of another version answers a question that it does not know with [`AnswerStatus::NotSupported`]; one that
+//! does not know queries at all refuses the envelope, which means the same.
 //!
-//! Not implemented: lists, such as the online users page by page.
+//! # Pitfalls
+//!
+//! An answer is what another node says: its size is bounded here, its content is checked where it is read.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use base::lock::LeafMutex;
-use base::spawn::yield_now;
-use cluster::{Envelope, EnvelopeClass, NodeId, PeerViolation};
+use base::spawn::BoxFuture;
+use cluster::{Envelope, EnvelopeClass, NodeId};
 use hashbrown::HashMap;
-use jid::{Jid, JidRef};
-use stanza::{StreamCondition, StreamError};
-use throng_core::router::OnlineFilter;
+use throng_core::Node;
 
 use super::home::PeerState;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{NODE_QUERY, NODE_QUERY_ANSWER};
 
-const TIMEOUT_SECONDS: u32 = 5;
-/// Maximum number of queries of one node that wait for an answer.
-const MAX_WAITING: usize = 64;
-const KIND_COUNT: u8 = 0;
-const KIND_END: u8 = 1;
+/// Time for an answer, in seconds.
+pub const TIMEOUT_SECONDS: u32 = 5;
+/// Maximum octets of a question.
+pub const MAX_QUESTION_BYTES: usize = 16 << 10;
+/// Maximum octets of an answer: half of what an envelope carries, so that stanzas behind it are not delayed for long.
+pub const MAX_ANSWER_BYTES: usize = 256 << 10;
+/// Maximum number of queries of this node that wait for answers.
+const MAX_OPEN: usize = 64;
+/// Maximum number of queries of one other node that are being answered.
+const MAX_ANSWERING: usize = 64;
+/// Maximum octets of the answers of all queries that still wait for further ones.
+const MAX_RETAINED_BYTES: usize = 32 << 20;
 
+/// What one node has answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum NodeQuery {
-    /// The online users of a domain whose home the node is.
-    CountOnline(OnlineFilter, Box<str>),
-    /// Ends the sessions of an address with `policy-violation` and this text.
-    EndSessions(Jid, Box<str>),
+pub enum NodeAnswer {
+    /// The content of the answer.
+    Content(Vec<u8>),
+    /// The node does not know the question: it has another version.
+    NotSupported,
+    /// The answer exceeds [`MAX_ANSWER_BYTES`], or the answers of all queries their bound.
+    TooLarge,
+    /// Too many queries are open, here or there.
+    Busy,
+    /// No answer in time; also of a node that is gone.
+    Missing,
 }
 
-impl NodeQuery {
-    fn encode(&self, id: u64) -> Vec<u8> {
-        let mut out = id.to_be_bytes().to_vec();
-        match self {
-            NodeQuery::CountOnline(filter, domain) => {
-                out.extend([KIND_COUNT, *filter as u8]);
-                out.extend(domain.as_bytes());
-            }
-            NodeQuery::EndSessions(jid, text) => {
-                out.push(KIND_END);
-                let length = u16::try_from(text.len()).unwrap_or_default();
-                out.extend(length.to_be_bytes());
-                out.extend(&text.as_bytes()[..length.into()]);
-                out.extend(jid.as_str().as_bytes());
-            }
-        }
-        out
-    }
+/// The result in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AnswerStatus {
+    /// The content follows.
+    Answered = 0,
+    /// The question is unknown to the node.
+    NotSupported = 1,
+    /// The answer would be too large.
+    TooLarge = 2,
+    /// The node answers too many queries already.
+    Busy = 3,
+}
 
-    fn decode(octets: &[u8]) -> Option<(u64, NodeQuery)> {
-        let (id, rest) = octets.split_first_chunk()?;
-        let (kind, rest) = rest.split_first()?;
-        let text = |octets: &[u8]| std::str::from_utf8(octets).ok().map(Box::<str>::from);
-        let query = match *kind {
-            KIND_COUNT => {
-                let (filter, domain) = rest.split_first()?;
-                NodeQuery::CountOnline(*OnlineFilter::ALL.get(usize::from(*filter))?, text(domain)?)
-            }
-            KIND_END => {
-                let (length, rest) = rest.split_first_chunk()?;
-                let (reason, jid) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
-                let jid = std::str::from_utf8(jid).ok().and_then(JidRef::from_normalised)?;
-                NodeQuery::EndSessions(jid.to_jid(), text(reason)?)
-            }
-            _ => return None,
-        };
-        Some((u64::from_be_bytes(*id), query))
+impl AnswerStatus {
+    fn from_byte(byte: u8) -> Option<AnswerStatus> {
+        [AnswerStatus::Answered, AnswerStatus::NotSupported, AnswerStatus::TooLarge, AnswerStatus::Busy]
+            .into_iter()
+            .find(|status| *status as u8 == byte)
     }
+}
+
+/// Answers the questions of other nodes.
+pub trait AnswerNodeQuery: Send + Sync {
+    /// Starts the answer. `None` if the question is unknown.
+    fn answer(&self, node: &Arc<Node>, question: &[u8]) -> Option<BoxFuture<'static, Vec<u8>>>;
+}
+
+/// The extension of a node that answers questions; without it, no question is supported.
+pub struct NodeQueryHandler(pub Arc<dyn AnswerNodeQuery>);
+
+/// The other nodes of the cluster, in the order of their names.
+pub fn other_nodes(node: &Node) -> Vec<NodeId> {
+    if node.is_single() {
+        return Vec::new();
+    }
+    let own = node.cluster.node();
+    let others: BTreeSet<NodeId> =
+        node.cluster.members().into_iter().map(|member| member.node).filter(|other| *other != own).collect();
+    others.into_iter().collect()
+}
+
+/// Sends a question to these nodes and waits for all answers, which are in the order of `nodes`.
+pub async fn query_nodes(node: &Arc<Node>, nodes: &[NodeId], question: &[u8]) -> Vec<(NodeId, NodeAnswer)> {
+    let all = |answer: NodeAnswer| nodes.iter().map(|other| (*other, answer.clone())).collect();
+    if nodes.is_empty() {
+        return Vec::new();
+    }
+    let Some(clustered) = ClusteredNode::of(node) else { return all(NodeAnswer::Missing) };
+    let waiting: BTreeSet<NodeId> = nodes.iter().copied().collect();
+    if question.len() > MAX_QUESTION_BYTES {
+        return all(NodeAnswer::TooLarge);
+    }
+    let deadline = node.seconds().saturating_add(TIMEOUT_SECONDS);
+    let Some(id) = clustered.state.queries.begin(waiting, deadline) else { return all(NodeAnswer::Busy) };
+    let open = OpenQuery { state: clustered.state.clone(), id };
+    let octets: Arc<[u8]> = [&id.to_be_bytes()[..], question].concat().into();
+    for other in nodes {
+        let own = node.cluster.node();
+        let envelope = Envelope::new(NODE_QUERY, EnvelopeClass::Control, own, Vec::new(), octets.clone());
+        if let Err(refused) = node.cluster.deliver(*other, envelope) {
+            tracing::warn!(%refused, "a node was not queried");
+            open.state.queries.answered(id, *other, NodeAnswer::Missing);
+        }
+    }
+    let mut answers = open.state.queries.result(id).await;
+    nodes.iter().map(|other| (*other, answers.remove(other).unwrap_or(NodeAnswer::Missing))).collect()
 }
 
 struct PendingNodeQuery {
     /// Nodes that have not answered.
     waiting: BTreeSet<NodeId>,
-    sum: u64,
+    answers: BTreeMap<NodeId, NodeAnswer>,
+    /// Octets of the answers.
+    bytes: usize,
     /// Second of the node's clock.
     deadline: u32,
     waker: Option<Waker>,
@@ -96,29 +140,56 @@ struct PendingNodeQuery {
 struct PendingNodeQueries {
     next: u64,
     open: HashMap<u64, PendingNodeQuery>,
+    /// Octets of all answers.
+    bytes: usize,
 }
 
-/// Queries of this node that are not answered yet. Few: each belongs to a command of an administrator.
+impl PendingNodeQueries {
+    fn remove(&mut self, id: u64) -> Option<PendingNodeQuery> {
+        let removed = self.open.remove(&id)?;
+        self.bytes -= removed.bytes;
+        Some(removed)
+    }
+}
+
+/// Queries of this node that are not answered yet. Few: each belongs to an action of an administrator.
 #[derive(Default)]
 pub(super) struct NodeQueries(LeafMutex<PendingNodeQueries>);
 
 impl NodeQueries {
-    fn begin(&self, nodes: BTreeSet<NodeId>, deadline: u32) -> u64 {
+    /// `None` if too many are open.
+    fn begin(&self, nodes: BTreeSet<NodeId>, deadline: u32) -> Option<u64> {
         let mut queries = self.0.lock();
+        if queries.open.len() >= MAX_OPEN {
+            return None;
+        }
         queries.next += 1;
         let id = queries.next;
-        queries.open.insert(id, PendingNodeQuery { waiting: nodes, sum: 0, deadline, waker: None });
-        id
+        let query =
+            PendingNodeQuery { waiting: nodes, answers: BTreeMap::new(), bytes: 0, deadline, waker: None };
+        queries.open.insert(id, query);
+        Some(id)
     }
 
     /// A node has answered, or will not.
-    fn answered(&self, id: u64, by: NodeId, result: u64) {
+    fn answered(&self, id: u64, by: NodeId, answer: NodeAnswer) {
         let mut queries = self.0.lock();
+        let retained = queries.bytes;
         let Some(open) = queries.open.get_mut(&id) else { return };
-        if open.waiting.remove(&by) {
-            open.sum = open.sum.saturating_add(result);
+        if !open.waiting.remove(&by) {
+            return;
         }
+        let (bytes, answer) = match answer {
+            NodeAnswer::Content(octets) if retained + octets.len() > MAX_RETAINED_BYTES => {
+                (0, NodeAnswer::TooLarge)
+            }
+            NodeAnswer::Content(octets) => (octets.len(), NodeAnswer::Content(octets)),
+            other => (0, other),
+        };
+        open.bytes += bytes;
+        open.answers.insert(by, answer);
         let waker = open.waker.take_if(|_| open.waiting.is_empty());
+        queries.bytes += bytes;
         drop(queries);
         if let Some(waker) = waker {
             waker.wake();
@@ -127,7 +198,7 @@ impl NodeQueries {
 
     pub(super) fn forget_node(&self, node: NodeId) {
         let ids: Vec<u64> = self.0.lock().open.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.answered(id, node, 0));
+        ids.into_iter().for_each(|id| self.answered(id, node, NodeAnswer::Missing));
     }
 
     /// Ends queries whose time is over.
@@ -140,14 +211,13 @@ impl NodeQueries {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    async fn result(&self, id: u64) -> u64 {
+    /// The answers, when there are no further ones.
+    async fn result(&self, id: u64) -> BTreeMap<NodeId, NodeAnswer> {
         poll_fn(|cx| {
             let mut queries = self.0.lock();
-            let Some(open) = queries.open.get_mut(&id) else { return Poll::Ready(0) };
+            let Some(open) = queries.open.get_mut(&id) else { return Poll::Ready(BTreeMap::new()) };
             if open.waiting.is_empty() {
-                let sum = open.sum;
-                queries.open.remove(&id);
-                return Poll::Ready(sum);
+                return Poll::Ready(queries.remove(id).map(|ended| ended.answers).unwrap_or_default());
             }
             open.waker = Some(cx.waker().clone());
             Poll::Pending
@@ -156,189 +226,131 @@ impl NodeQueries {
     }
 }
 
-/// The answers of all nodes to a query. Dropping it ends the query: the command that asked may be aborted.
-struct Answers {
+/// A query that waits for answers. Dropping it ends the query: the command that asked may be aborted.
+struct OpenQuery {
     state: Arc<PeerState>,
     id: u64,
 }
 
-impl Answers {
-    async fn sum(self) -> u64 {
-        self.state.queries.result(self.id).await
-    }
-}
-
-impl Drop for Answers {
+impl Drop for OpenQuery {
     fn drop(&mut self) {
-        self.state.queries.0.lock().open.remove(&self.id);
+        self.state.queries.0.lock().remove(self.id);
     }
 }
 
-/// Queries of other nodes that are not answered yet. A node has an entry while its queries are being answered.
+/// Number of queries of each other node that are being answered.
 #[derive(Default)]
-pub(super) struct ReceivedNodeQueries(LeafMutex<BTreeMap<NodeId, VecDeque<(u64, NodeQuery)>>>);
+pub(super) struct AnsweredQueries(LeafMutex<BTreeMap<NodeId, usize>>);
 
-/// Answers the queries of a node; dropping it permits another one to begin.
+/// A query that is being answered.
 struct Answering {
     state: Arc<PeerState>,
     node: NodeId,
-    ended: bool,
 }
 
 impl Answering {
-    /// Adds a query. `None` if the others of its node are being answered. Fails if too many wait.
-    fn begin(
-        state: &Arc<PeerState>,
-        node: NodeId,
-        query: (u64, NodeQuery),
-    ) -> Result<Option<Answering>, PeerViolation> {
-        let mut nodes = state.received_queries.0.lock();
-        let begins = !nodes.contains_key(&node);
-        let waiting = nodes.entry(node).or_default();
-        if waiting.len() >= MAX_WAITING {
-            return Err(PeerViolation::Rate);
+    /// `None` if too many of that node are being answered.
+    fn begin(state: &Arc<PeerState>, node: NodeId) -> Option<Answering> {
+        let mut nodes = state.answered_queries.0.lock();
+        let count = nodes.entry(node).or_default();
+        if *count >= MAX_ANSWERING {
+            return None;
         }
-        waiting.push_back(query);
+        *count += 1;
         drop(nodes);
-        Ok(begins.then(|| Answering { state: state.clone(), node, ended: false }))
-    }
-
-    fn next(&mut self) -> Option<(u64, NodeQuery)> {
-        let mut nodes = self.state.received_queries.0.lock();
-        let next = nodes.get_mut(&self.node).and_then(VecDeque::pop_front);
-        if next.is_none() {
-            nodes.remove(&self.node);
-            self.ended = true;
-        }
-        next
+        Some(Answering { state: state.clone(), node })
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        if !self.ended {
-            self.state.received_queries.0.lock().remove(&self.node);
+        let mut nodes = self.state.answered_queries.0.lock();
+        if let Some(count) = nodes.get_mut(&self.node) {
+            *count -= 1;
+            if *count == 0 {
+                nodes.remove(&self.node);
+            }
         }
     }
 }
 
+/// Number of a query, and the rest of its octets or of those of its answer.
+fn split_number(octets: &[u8]) -> Option<(u64, &[u8])> {
+    let (id, rest) = octets.split_first_chunk()?;
+    Some((u64::from_be_bytes(*id), rest))
+}
+
 impl ClusteredNode<'_> {
-    /// Counts the online users of a domain on all nodes.
-    pub(super) async fn count_online_users(&self, domain: &str, filter: OnlineFilter) -> u64 {
-        let elsewhere = self.query_all(&NodeQuery::CountOnline(filter, domain.into()));
-        let here = self.count_online_users_here(domain, filter).await;
-        here.saturating_add(Self::sum_of(elsewhere).await)
-    }
-
-    /// Ends the session with this address, or all sessions of a bare address, on all nodes with `policy-violation`; returns
-    /// their number.
-    pub(super) async fn end_sessions_everywhere(&self, jid: &Jid, text: &'static str) -> u64 {
-        let elsewhere = self.query_all(&NodeQuery::EndSessions(jid.clone(), text.into()));
-        let here = self.end_sessions_with_text(jid.as_ref(), text);
-        here.saturating_add(Self::sum_of(elsewhere).await)
-    }
-
-    fn end_sessions_with_text(&self, jid: JidRef<'_>, text: &str) -> u64 {
-        let reason = StreamError::new(StreamCondition::PolicyViolation).text(text.to_owned());
-        self.end_sessions(jid, &reason) as u64
-    }
-
-    /// Counts the users whose home this node is: of the nodes with sessions of a user, one counts.
-    async fn count_online_users_here(&self, domain: &str, filter: OnlineFilter) -> u64 {
-        let mut count = 0;
-        for shard in 0..self.routing_table.shard_count() {
-            let mut accounts = Vec::new();
-            self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
-            if accounts.is_empty() {
-                continue;
-            }
-            let matching = accounts.iter().filter(|account| filter.matches(account, domain));
-            let counted = matching.filter(|account| self.is_home_of(account));
-            count += counted.count() as u64;
-            yield_now().await;
-        }
-        count
-    }
-
-    /// `None` if there are no other nodes.
-    fn query_all(&self, query: &NodeQuery) -> Option<Answers> {
-        let own = self.cluster.node();
-        let others: BTreeSet<NodeId> = self
-            .cluster
-            .members()
-            .into_iter()
-            .map(|member| member.node)
-            .filter(|node| *node != own)
-            .collect();
-        if others.is_empty() {
-            return None;
-        }
-        let deadline = self.seconds().saturating_add(TIMEOUT_SECONDS);
-        let id = self.state.queries.begin(others.clone(), deadline);
-        let octets = query.encode(id);
-        for node in others {
-            let envelope = Envelope::new(NODE_QUERY, EnvelopeClass::Control, own, Vec::new(), octets.clone());
-            if let Err(refused) = self.cluster.deliver(node, envelope) {
-                tracing::warn!(%refused, "a node was not queried");
-                self.state.queries.answered(id, node, 0);
-            }
-        }
-        Some(Answers { state: self.state.clone(), id })
-    }
-
-    async fn sum_of(answers: Option<Answers>) -> u64 {
-        match answers {
-            Some(answers) => answers.sum().await,
-            None => 0,
-        }
-    }
-
     /// Ends queries that were not answered in time. Called by the sweep.
     pub(super) fn expire_node_queries(&self, now: u32) {
         self.state.queries.expire(now);
     }
 
+    /// A node refused an envelope, or is gone. `refused`: it does not know the kind.
+    pub(super) fn on_query_returned(&self, by: NodeId, envelope: &Envelope, refused: bool) {
+        if envelope.header.kind != NODE_QUERY {
+            return;
+        }
+        if let Some((id, _)) = split_number(&envelope.bytes) {
+            let answer = if refused { NodeAnswer::NotSupported } else { NodeAnswer::Missing };
+            self.state.queries.answered(id, by, answer);
+        }
+    }
+
     /// Another node has a query. False if the octets are none.
     pub(super) fn on_node_query(&self, from: NodeId, octets: &[u8]) -> bool {
-        let Some(query) = NodeQuery::decode(octets) else { return false };
-        let mut answering = match Answering::begin(self.state, from, query) {
-            Ok(Some(answering)) => answering,
-            Ok(None) => return true,
-            Err(violation) => {
-                self.note_violation(from, violation);
-                return true;
-            }
+        let Some((id, question)) = split_number(octets) else { return false };
+        if question.len() > MAX_QUESTION_BYTES {
+            return false;
+        }
+        let Some(answering) = Answering::begin(self.state, from) else {
+            self.send_answer(from, id, AnswerStatus::Busy, &[]);
+            return true;
+        };
+        let handler = self.extensions.get::<NodeQueryHandler>();
+        let Some(answer) = handler.and_then(|handler| handler.0.answer(self, question)) else {
+            self.send_answer(from, id, AnswerStatus::NotSupported, &[]);
+            return true;
         };
         let node = self.owned();
         let task = async move {
+            let content = answer.await;
             let node = node.view();
-            while let Some((id, query)) = answering.next() {
-                let result = match query {
-                    NodeQuery::CountOnline(filter, domain) => {
-                        node.count_online_users_here(&domain, filter).await
-                    }
-                    NodeQuery::EndSessions(jid, text) => node.end_sessions_with_text(jid.as_ref(), &text),
-                };
-                let octets = [id.to_be_bytes(), result.to_be_bytes()].concat();
-                let own = node.cluster.node();
-                let answer =
-                    Envelope::new(NODE_QUERY_ANSWER, EnvelopeClass::Control, own, Vec::new(), octets);
-                if let Err(refused) = node.cluster.deliver(from, answer) {
-                    tracing::warn!(%refused, "a query of another node was not answered");
-                }
-                yield_now().await;
+            match content.len() <= MAX_ANSWER_BYTES {
+                true => node.send_answer(from, id, AnswerStatus::Answered, &content),
+                false => node.send_answer(from, id, AnswerStatus::TooLarge, &[]),
             }
+            drop(answering);
         };
         self.spawner.spawn("query of another node", Box::pin(task));
         true
     }
 
-    /// The answer of another node. False if the octets are none.
+    fn send_answer(&self, to: NodeId, id: u64, status: AnswerStatus, content: &[u8]) {
+        let octets = [&id.to_be_bytes()[..], &[status as u8], content].concat();
+        let own = self.cluster.node();
+        let answer = Envelope::new(NODE_QUERY_ANSWER, EnvelopeClass::Control, own, Vec::new(), octets);
+        if let Err(refused) = self.cluster.deliver(to, answer) {
+            tracing::warn!(%refused, "a query of another node was not answered");
+        }
+    }
+
+    /// The answer of another node. False if the octets are none, or too many.
     pub(super) fn on_node_query_answer(&self, from: NodeId, octets: &[u8]) -> bool {
-        let Some((id, rest)) = octets.split_first_chunk() else { return false };
-        let Ok(result) = <[u8; 8]>::try_from(rest) else { return false };
-        self.state.queries.answered(u64::from_be_bytes(*id), from, u64::from_be_bytes(result));
-        true
+        let Some((id, rest)) = split_number(octets) else { return false };
+        let Some((status, content)) = rest.split_first() else { return false };
+        let fits = content.len() <= MAX_ANSWER_BYTES;
+        let (valid, answer) = match AnswerStatus::from_byte(*status) {
+            Some(AnswerStatus::Answered) if fits => (true, NodeAnswer::Content(content.to_vec())),
+            Some(AnswerStatus::Answered) => (false, NodeAnswer::TooLarge),
+            Some(AnswerStatus::TooLarge) => (true, NodeAnswer::TooLarge),
+            Some(AnswerStatus::Busy) => (true, NodeAnswer::Busy),
+            Some(AnswerStatus::NotSupported) => (true, NodeAnswer::NotSupported),
+            // A later version may have further results.
+            None => (true, NodeAnswer::NotSupported),
+        };
+        self.state.queries.answered(id, from, answer);
+        valid
     }
 }
 
@@ -347,72 +359,90 @@ mod tests {
     use super::*;
     use std::task::Context;
 
-    #[test]
-    fn a_query_is_read_as_it_was_written_and_anything_else_is_refused() {
-        let queries = [
-            NodeQuery::CountOnline(OnlineFilter::Idle, "example.com".into()),
-            NodeQuery::EndSessions(Jid::parse("juliet@example.com/balcony").unwrap(), "an end".into()),
-        ];
-        for query in queries {
-            let octets = query.encode(u64::MAX);
-            assert_eq!(NodeQuery::decode(&octets), Some((u64::MAX, query)));
-            assert!((0..10).all(|length| NodeQuery::decode(&octets[..length]).is_none()));
-            let mut undefined = octets;
-            undefined[8] = 2;
-            assert!(NodeQuery::decode(&undefined).is_none());
-        }
-        assert!(NodeQuery::decode(&[0, 0, 0, 0, 0, 0, 0, 1, 0, 3]).is_none(), "no such filter");
+    fn poll(queries: &NodeQueries, id: u64) -> Poll<BTreeMap<NodeId, NodeAnswer>> {
+        let mut result = std::pin::pin!(queries.result(id));
+        result.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn names() -> [NodeId; 3] {
+        ["a", "b", "c"].map(|name| NodeId::new(name).unwrap())
+    }
+
+    fn content(text: &str) -> NodeAnswer {
+        NodeAnswer::Content(text.as_bytes().to_vec())
     }
 
     #[test]
-    fn queries_of_one_node_are_answered_in_order_and_bounded() {
+    fn each_result_has_a_byte_of_its_own() {
+        for byte in 0..4 {
+            assert_eq!(AnswerStatus::from_byte(byte).map(|status| status as u8), Some(byte));
+        }
+        assert_eq!(AnswerStatus::from_byte(4), None);
+    }
+
+    #[test]
+    fn queries_of_one_node_are_answered_up_to_a_limit() {
         let state = Arc::<PeerState>::default();
-        let [a, b] = ["a", "b"].map(|name| NodeId::new(name).unwrap());
-        let add = |node, id| {
-            let query = NodeQuery::CountOnline(OnlineFilter::All, "example.com".into());
-            Answering::begin(&state, node, (id, query))
-        };
-        let mut first = add(a, 0).unwrap().expect("nothing is being answered");
-        assert_eq!(first.next().map(|(id, _)| id), Some(0));
-        assert!((1..=MAX_WAITING as u64).all(|id| add(a, id).unwrap().is_none()), "one task for each node");
-        assert_eq!(add(a, 100).err(), Some(PeerViolation::Rate));
-        assert!(add(b, 1).unwrap().is_some(), "another node");
-        let ids: Vec<u64> = std::iter::from_fn(|| first.next()).map(|(id, _)| id).collect();
-        assert_eq!(ids, Vec::from_iter(1..=MAX_WAITING as u64));
-        drop(add(a, 1).unwrap().expect("the next"));
-        assert!(state.received_queries.0.lock().is_empty(), "also if the task does not end");
+        let [a, b, _] = names();
+        let mut all: Vec<Answering> =
+            (0..MAX_ANSWERING).map(|_| Answering::begin(&state, a).expect("below the limit")).collect();
+        assert!(Answering::begin(&state, a).is_none());
+        assert!(Answering::begin(&state, b).is_some(), "another node");
+        all.pop();
+        assert!(Answering::begin(&state, a).is_some());
+        all.clear();
+        assert!(state.answered_queries.0.lock().is_empty());
     }
 
     #[test]
     fn a_query_whose_asker_is_gone_leaves_nothing() {
         let state = Arc::<PeerState>::default();
-        let id = state.queries.begin([NodeId::new("a").unwrap()].into(), 10);
-        drop(Answers { state: state.clone(), id }.sum());
-        assert!(state.queries.0.lock().open.is_empty());
+        let [a, b, _] = names();
+        let id = state.queries.begin([a, b].into(), 10).unwrap();
+        state.queries.answered(id, a, content("an answer"));
+        drop(OpenQuery { state: state.clone(), id });
+        let queries = state.queries.0.lock();
+        assert_eq!((queries.open.len(), queries.bytes), (0, 0));
     }
 
     #[test]
     fn a_query_ends_when_each_node_has_answered_or_is_gone_or_its_time_is_over() {
         let queries = NodeQueries::default();
-        let [a, b, c] = ["a", "b", "c"].map(|name| NodeId::new(name).unwrap());
-        let poll = |id| {
-            let mut result = std::pin::pin!(queries.result(id));
-            result.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-        };
-        let id = queries.begin([a, b].into(), 10);
-        queries.answered(id, a, 3);
-        queries.answered(id, a, 3);
-        queries.answered(id, c, 100);
-        queries.answered(id + 1, b, 100);
-        assert_eq!(poll(id), Poll::Pending);
+        let [a, b, c] = names();
+        let id = queries.begin([a, b].into(), 10).unwrap();
+        queries.answered(id, a, content("first"));
+        queries.answered(id, a, content("second"));
+        queries.answered(id, c, content("not asked"));
+        queries.answered(id + 1, b, content("another query"));
+        assert_eq!(poll(&queries, id), Poll::Pending);
         queries.forget_node(b);
-        assert_eq!(poll(id), Poll::Ready(3));
-        let id = queries.begin([a, b].into(), 10);
-        queries.answered(id, b, 2);
+        let expected = BTreeMap::from([(a, content("first")), (b, NodeAnswer::Missing)]);
+        assert_eq!(poll(&queries, id), Poll::Ready(expected));
+        let id = queries.begin([a, b].into(), 10).unwrap();
+        queries.answered(id, b, NodeAnswer::NotSupported);
         queries.expire(9);
-        assert_eq!(poll(id), Poll::Pending);
+        assert_eq!(poll(&queries, id), Poll::Pending);
         queries.expire(10);
-        assert_eq!(poll(id), Poll::Ready(2));
-        assert!(queries.0.lock().open.is_empty(), "bounded");
+        assert_eq!(poll(&queries, id), Poll::Ready(BTreeMap::from([(b, NodeAnswer::NotSupported)])));
+        assert!(queries.0.lock().open.is_empty());
+    }
+
+    #[test]
+    fn open_queries_and_the_octets_of_their_answers_are_bounded() {
+        let queries = NodeQueries::default();
+        let [a, b, c] = names();
+        let ids: Vec<u64> = (0..MAX_OPEN).map(|_| queries.begin([a, b, c].into(), 10).unwrap()).collect();
+        assert_eq!(queries.begin([a].into(), 10), None);
+        let large = || NodeAnswer::Content(vec![0; MAX_ANSWER_BYTES]);
+        for id in &ids {
+            queries.answered(*id, a, large());
+            queries.answered(*id, b, large());
+        }
+        assert_eq!(queries.0.lock().bytes, MAX_RETAINED_BYTES);
+        queries.answered(ids[0], c, large());
+        let Poll::Ready(answers) = poll(&queries, ids[0]) else { panic!("all have answered") };
+        assert_eq!(answers[&c], NodeAnswer::TooLarge);
+        assert_eq!(queries.0.lock().bytes, MAX_RETAINED_BYTES - 2 * MAX_ANSWER_BYTES);
+        assert!(queries.begin([a].into(), 10).is_some());
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::TimeOrderedId;
 use base::spawn::BoxFuture;
 use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId};
-use jid::{Jid, JidRef};
+use jid::JidRef;
 use store::AddressId;
 use throng_core::Node;
 use throng_core::account::{Account, Contact};
@@ -16,7 +16,7 @@ use throng_core::host::Host;
 use throng_core::receipt::AttachedReceipt;
 use throng_core::router::peer_routing::BlocklistPair;
 use throng_core::router::push::PushSelection;
-use throng_core::router::{HandedOver, HomeDecision, OnlineFilter, PeerRouting, RoutingWork};
+use throng_core::router::{HandedOver, HomeDecision, PeerRouting, RoutingWork};
 use throng_core::session::Session;
 use throng_core::shared_stanza::SharedStanza;
 
@@ -245,26 +245,6 @@ impl PeerRouting for PeerRouter {
 
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>) {
         self.on(node).report_stored_message(owner);
-    }
-
-    fn count_online_users<'a>(
-        &'a self,
-        node: &'a Arc<Node>,
-        domain: &'a str,
-        filter: OnlineFilter,
-    ) -> BoxFuture<'a, u64> {
-        let node = self.on(node);
-        Box::pin(async move { node.count_online_users(domain, filter).await })
-    }
-
-    fn end_sessions_everywhere<'a>(
-        &'a self,
-        node: &'a Arc<Node>,
-        jid: &'a Jid,
-        text: &'static str,
-    ) -> BoxFuture<'a, u64> {
-        let node = self.on(node);
-        Box::pin(async move { node.end_sessions_everywhere(jid, text).await })
     }
 
     fn sweep(&self, node: &Arc<Node>, now: u32) {

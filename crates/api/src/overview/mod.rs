@@ -1,5 +1,5 @@
-//! `GET /api/v1/overview`: the last hour of a node in one response, for the console and for operators without a
-//! monitoring system.
+//! `GET /api/v1/overview`: the last hour of all nodes ([`cluster`]) or of one in one response, for the console and for
+//! operators without a monitoring system.
 //!
 //! Every two seconds the program takes a sample ([`crate::Api::sample`]): gauges as they are, counters as rates per
 //! second, histograms as percentiles of those two seconds. All series have the same length; the last value of each
@@ -18,6 +18,7 @@
 //! Numbers are stored as `f32` (an hour of all series is 288 kB), so a gauge of billions has a precision of seven
 //! digits.
 
+pub(crate) mod cluster;
 pub mod persistence;
 
 use std::collections::BTreeMap;
@@ -33,10 +34,11 @@ use serde_json::{Value, json};
 use throng_core::Node;
 
 use crate::auth::TokenScope;
-use crate::extract::QueryParams;
+use crate::extract::{QueryParams, node_selection};
+use crate::nodes::{missing_schema, node_parameter};
 use crate::operation::{Access, ApiOperation, ResponseBody};
 use crate::server_process::{NodeStats, ResourceStatus};
-use crate::{Api, assets};
+use crate::{Api, Problem, assets};
 
 /// Seconds between two samples.
 pub const INTERVAL: u64 = 2;
@@ -274,6 +276,14 @@ impl OverviewHistory {
         state.before = now;
     }
 
+    /// The last value of a series.
+    pub(crate) fn latest(&self, name: &str) -> Option<f64> {
+        let at = SERIES.iter().position(|(series, _)| *series == name)?;
+        let state = self.0.lock();
+        let value = *state.rings.get(at)?.get((state.next + POINTS - 1) % POINTS)?;
+        value.is_finite().then(|| f64::from(value))
+    }
+
     fn answer(&self, since: Option<u64>) -> Value {
         let state = self.0.lock();
         let hour = (POINTS as u64) * INTERVAL;
@@ -302,9 +312,11 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
     let since = json!({ "type": "integer", "minimum": 0 });
     vec![
         ApiOperation::new(Method::GET, "/overview", "overview", Access::Scoped(TokenScope::Read), overview)
-            .summary("Metrics of the node: current values and the last hour.")
+            .summary("Metrics of all nodes, summed, or of one: current values and the last hour.")
+            .query("node", node_parameter(), "Only this node.")
             .query("since", since, "Only samples after this time, in seconds since 1970.")
-            .response(200, ResponseBody::Json("Overview"), "The metrics."),
+            .response(200, ResponseBody::Json("Overview"), "The metrics.")
+            .problems(&[404]),
     ]
 }
 
@@ -316,15 +328,21 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         "Overview",
         json!({
             "type": "object",
-            "required": ["now", "interval", "series", "units", "current", "resources"],
+            "required": ["now", "interval", "series", "units", "current", "resources", "nodes", "missing"],
             "properties": {
                 "now": { "type": "integer", "description": "Time of the last sample of each series, in \
                  seconds since 1970." },
                 "interval": { "type": "integer", "description": "Seconds between two samples." },
                 "series": { "type": "object", "properties": names },
                 "units": { "type": "object", "additionalProperties": { "type": "string" } },
-                "current": { "type": "object", "description": "The output of `throng status --json`." },
+                "current": { "type": "object", "description": "The output of `throng status --json`; \
+                 of several nodes, their number and some sums." },
                 "resources": resources(),
+                "nodes": {
+                    "type": "array", "items": { "type": "string" },
+                    "description": "Nodes whose metrics these are.",
+                },
+                "missing": missing_schema(),
             },
         }),
     )]
@@ -372,21 +390,29 @@ fn resource_json(found: ResourceStatus) -> Value {
 
 #[derive(Debug, Deserialize)]
 struct OverviewQuery {
+    node: Option<String>,
     since: Option<u64>,
+}
+
+/// The overview of this node.
+pub(crate) fn overview_here(api: &Api, since: Option<u64>) -> Value {
+    let mut answer = api.history.answer(since);
+    answer["current"] = api.process.status_json();
+    answer["current"]["ready"] = api.process.ready().into();
+    answer["resources"] = resource_json(api.process.resources());
+    answer
 }
 
 async fn overview(
     State(api): State<Arc<Api>>,
     headers: HeaderMap,
     QueryParams(ask): QueryParams<OverviewQuery>,
-) -> Response {
-    let mut answer = api.history.answer(ask.since);
+) -> Result<Response, Problem> {
+    let nodes = node_selection(&api, ask.node.as_deref())?;
+    let mut answer = cluster::overview(&api, nodes, ask.since).await;
     answer["units"] = json!(SERIES.into_iter().collect::<BTreeMap<_, _>>());
-    answer["current"] = api.process.status_json();
-    answer["current"]["ready"] = api.process.ready().into();
-    answer["resources"] = resource_json(api.process.resources());
     // An hour of a busy node is half a megabyte of digits.
-    assets::json_response(&answer, &headers)
+    Ok(assets::json_response(&answer, &headers))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::TimeOrderedId;
 use base::spawn::BoxFuture;
 use cluster::{AddressNumber, Envelope, EnvelopeClass, HandoverResult, InvalidationSubject, NodeId};
-use jid::{Jid, JidRef};
+use jid::JidRef;
 use stanza::StanzaCondition;
 use store::AddressId;
 
@@ -247,22 +247,6 @@ pub trait PeerRouting: Any + Send + Sync {
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>);
 
-    /// See [`Node::count_online_users`].
-    fn count_online_users<'a>(
-        &'a self,
-        node: &'a Arc<Node>,
-        domain: &'a str,
-        filter: OnlineFilter,
-    ) -> BoxFuture<'a, u64>;
-
-    /// See [`Node::end_sessions_everywhere`].
-    fn end_sessions_everywhere<'a>(
-        &'a self,
-        node: &'a Arc<Node>,
-        jid: &'a Jid,
-        text: &'static str,
-    ) -> BoxFuture<'a, u64>;
-
     /// Called once a second, with the second of the node's clock.
     fn sweep(&self, node: &Arc<Node>, now: u32);
 }
@@ -373,16 +357,5 @@ impl Node {
         self.routing_table.find(jid).is_some()
             || !self.is_single()
                 && !self.cluster.locate(self.routing_table.hash(jid), None).claims().is_empty()
-    }
-
-    /// Counts the online users of a domain on all nodes.
-    pub async fn count_online_users(self: &Arc<Self>, domain: &str, filter: OnlineFilter) -> u64 {
-        self.peer_routing().count_online_users(self, domain, filter).await
-    }
-
-    /// Ends the session with this address, or all sessions of a bare address, on all nodes with `policy-violation`; returns
-    /// their number.
-    pub async fn end_sessions_everywhere(self: &Arc<Self>, jid: &Jid, text: &'static str) -> u64 {
-        self.peer_routing().end_sessions_everywhere(self, jid, text).await
     }
 }

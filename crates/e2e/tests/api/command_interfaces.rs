@@ -38,6 +38,9 @@ pub(crate) const VALID_VALUES: &[(&str, Values)] = &[
     ("get-active-users", &[]),
     ("get-idle-users-num", &[]),
     ("get-idle-users", &[]),
+    // One who is offline: a connection without a task does not describe its session.
+    ("get-sessions-list", &[("user", &["juliet@example.com"])]),
+    ("get-nodes-list", &[]),
     ("announce", &[("text", &["Rebellious subjects,", "enemies to peace"])]),
     ("set-motd", &[("text", &["Good morrow"])]),
     ("edit-motd", &[("text", &["Good night"])]),
@@ -77,6 +80,8 @@ pub(crate) const INVALID_VALUES: &[(&str, Values)] = &[
     ("drain", &[("other-host", &["romeo@example.com"])]),
     ("shutdown", &[("delay", &["soon"])]),
     ("get-registered-users-list", &[("max-items", &["-1"])]),
+    ("get-sessions-list", &[("node", &["elsewhere"])]),
+    ("get-sessions-list", &[("after", &["nobody"])]),
 ];
 
 /// Result of a command: the condition of its error, a refused value (a note in XMPP, XEP-0050, section 3.3, and

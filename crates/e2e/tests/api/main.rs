@@ -25,6 +25,7 @@ mod node;
 mod roster;
 mod session_details;
 mod sessions;
+mod several_nodes;
 mod tokens;
 
 use std::collections::BTreeMap;

@@ -473,7 +473,7 @@ fn the_overview_follows_the_node_and_the_audit_log_records_commands() {
     let text = log["lines"].to_string();
     assert!(text.contains("listening") && text.contains("login failed"), "{text}");
     assert!(!text.contains(PASSWORD), "the log has a password");
-    let next = log["next"].as_u64().expect("a number");
+    let next = log["next"].as_str().expect("a text");
     assert_eq!(
         json(node.http, &format!("/api/v1/log?after={next}&level=error"), &cookie)["lines"],
         serde_json::json!([])

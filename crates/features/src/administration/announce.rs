@@ -17,6 +17,8 @@ use base::lock::LeafMutex;
 use base::spawn::yield_now;
 use feature_api::feature::FeatureBuilder;
 use stanza::{MessageType, StanzaKind};
+use throng_commands::cluster_admin::describe_missing;
+use throng_commands::cluster_admin::online_users::count_online_users;
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, RegisterCommands, TokenScope,
@@ -148,10 +150,14 @@ fn on_notice(ctx: &NoticeCtx<'_>, received: &Arc<ReceivedAnnouncements>) {
     ctx.node.spawner.spawn("announcement", Box::pin(task));
 }
 
-/// The number of users with a session on any node, also if no resource of theirs receives headlines.
-pub(super) async fn count_online(call: &CommandCall) -> usize {
-    let online = call.node.count_online_users(call.host.domain(), OnlineFilter::All).await;
-    usize::try_from(online).unwrap_or(usize::MAX)
+/// The users with a session on any node, also if no resource of theirs receives headlines: `2 users`.
+pub(super) async fn count_online(call: &CommandCall) -> String {
+    let (online, missing) = count_online_users(&call.node, call.host.domain(), OnlineFilter::All).await;
+    let users = super::pluralize(usize::try_from(online).unwrap_or(usize::MAX), "user");
+    match describe_missing(&missing) {
+        Some(without) => format!("{users}, {without}"),
+        None => users,
+    }
 }
 
 async fn announce(
@@ -176,7 +182,7 @@ async fn announce(
     };
     call.node.spawner.spawn("announcement", Box::pin(task));
     let online = count_online(call).await;
-    Ok(CommandOutput::with_note(format!("it is being sent to {}", super::pluralize(online, "user"))))
+    Ok(CommandOutput::with_note(format!("it is being sent to {online}")))
 }
 
 /// The message, without its recipient.

@@ -2,27 +2,25 @@
 //!
 //! Lists are returned in pages: `max_items` as in XEP-0133, plus the start of the page. XEP-0133 has no paging, so
 //! the two fields for it are our own. A user is idle if all clients have reported that they are inactive (XEP-0352),
-//! and active if online otherwise. Users without an account (SASL ANONYMOUS) are not counted. Counts are of all nodes.
-//!
-//! Not implemented: lists of online users of other nodes.
+//! and active if online otherwise. Users without an account (SASL ANONYMOUS) are not counted. Counts and
+//! lists are of all nodes; those that did not answer are in a field of our own.
 //!
 //! # Pitfalls
 //!
 //! Online users are ordered by the hashes of the table, so that a page needs no state of the previous one; users who
 //! connect or disconnect in between cause no repeated or missing entries.
 
-use base::spawn::yield_now;
 use feature_api::feature::FeatureBuilder;
 use jid::Jid;
 use store::Page;
+use throng_commands::cluster_admin::online_users::{count_online_users, online_users};
 use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, OutputValue, RegisterCommands,
 };
-use throng_core::Account;
 use throng_core::router::OnlineFilter;
 
-use super::{FORM_TYPE, node};
+use super::{FORM_TYPE, MISSING, name_missing, node};
 
 /// Limit of users per page.
 const MAX_PAGE: u32 = 1_000;
@@ -55,7 +53,7 @@ macro_rules! number {
             doc: concat!("Counts ", $what, "."),
             changes: false,
             form_type: FORM_TYPE,
-            output: &[$field],
+            output: &[$field, MISSING],
             ..Command::EMPTY
         };
     };
@@ -72,7 +70,7 @@ macro_rules! list {
             changes: false,
             form_type: FORM_TYPE,
             input: &[MAX_ITEMS, AFTER],
-            output: &[$field, NEXT],
+            output: &[$field, NEXT, MISSING],
             ..Command::EMPTY
         };
     };
@@ -197,7 +195,11 @@ async fn count_users(
     let number = match which {
         UserFilter::Registered => accounts.count(domain).await?,
         UserFilter::Disabled => accounts.count_disabled(domain).await?,
-        _ => call.node.count_online_users(domain, which.online()).await,
+        _ => {
+            let (number, missing) = count_online_users(&call.node, domain, which.online()).await;
+            let output = CommandOutput::done().with(field, OutputValue::Int(number));
+            return Ok(name_missing(output, &missing));
+        }
     };
     Ok(CommandOutput::done().with(field, OutputValue::Int(number)))
 }
@@ -211,6 +213,7 @@ async fn list_users(
     let after = call.input.text(&AFTER);
     let wrong =
         || CommandError::new(CommandErrorKind::NotAcceptable, "this is not the `next` of a previous page");
+    let mut missing = Vec::new();
     let (users, next) = match which {
         UserFilter::Registered | UserFilter::Disabled => {
             let after = after.map(str::parse).transpose().map_err(|_| wrong())?;
@@ -227,35 +230,15 @@ async fn list_users(
             if after.as_ref().is_some_and(|jid| jid.local().is_none()) {
                 return Err(wrong());
             }
-            online_page(&call, which, after.as_ref(), limit as usize).await
+            let domain = call.host.domain();
+            let page = online_users(&call.node, domain, which.online(), after.as_ref(), limit).await;
+            missing = page.missing;
+            (page.users, page.next)
         }
     };
     let mut output = CommandOutput::done().with(field, OutputValue::Texts(users));
     if let Some(next) = next {
         output = output.with(&NEXT, OutputValue::Text(next));
     }
-    Ok(output)
-}
-
-/// One page of the online users, ordered by shard of the table and then by address.
-async fn online_page(
-    call: &CommandCall,
-    which: UserFilter,
-    after: Option<&Jid>,
-    limit: usize,
-) -> (Vec<String>, Option<String>) {
-    let table = &call.node.routing_table;
-    let mut users: Vec<String> = Vec::with_capacity(limit.min(256));
-    for part in after.map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
-        let keep = |account: &Account| which.online().matches(account, call.host.domain());
-        for account in table.page_of_shard(part, after.map(Jid::as_ref), keep) {
-            if users.len() == limit {
-                let next = users.last().cloned();
-                return (users, next);
-            }
-            users.push(account.jid.to_string());
-        }
-        yield_now().await;
-    }
-    (users, None)
+    Ok(name_missing(output, &missing))
 }

@@ -2,7 +2,7 @@
 //!
 //! Users ([`users`]), counts and lists ([`lists`]), announcements ([`announce`]), the message of the day ([`motd`]),
 //! the welcome message ([`welcome`]), the administrators ([`admins`]), the password policy ([`policy`]), shutdown and
-//! restart of the node ([`service`]).
+//! restart of the node ([`service`]), sessions and nodes of a cluster ([`nodes`]).
 //!
 //! Not implemented: retrieving a password (section 4.6, retracted: only keys are stored), black and white lists
 //! (sections 4.11 and 4.12; a blocklist belongs to an account, access to a closed service to its firewall), and the
@@ -17,6 +17,7 @@ pub mod admins;
 mod announce;
 mod lists;
 mod motd;
+mod nodes;
 mod policy;
 mod service;
 mod users;
@@ -28,7 +29,10 @@ mod tests;
 use feature_api::feature::FeatureDeclaration;
 use feature_api::feature::{Feature, FeatureBuilder, Spec};
 use jid::Jid;
-use throng_commands::{CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind};
+use throng_commands::cluster_admin::{MissingNode, describe_missing};
+use throng_commands::{
+    CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandOutput, OutputValue,
+};
 use throng_core::Node;
 
 /// Service Administration.
@@ -79,6 +83,8 @@ static COMMANDS: &[&dyn FeatureDeclaration] = &[
     &service::RESTART,
     &service::SHUTDOWN,
     &service::DRAIN,
+    &nodes::SESSIONS,
+    &nodes::NODES,
 ];
 
 /// `FORM_TYPE` of every form (XEP-0133, section 7.2).
@@ -98,6 +104,26 @@ const USERS: CommandField =
     CommandField::new("user", "accountjids", "The addresses of the accounts", CommandFieldKind::Jids)
         .required();
 
+static MISSING_NODES: CommandField = MISSING;
+const MISSING: CommandField = CommandField::new(
+    "missing-nodes",
+    "x-missing-nodes",
+    "Nodes that did not answer",
+    CommandFieldKind::Lines,
+)
+.doc("Absent if all nodes have answered.");
+
+/// Adds the nodes whose part is missing, as a field and for people.
+fn name_missing(output: CommandOutput, missing: &[MissingNode]) -> CommandOutput {
+    let Some(text) = describe_missing(missing) else { return output };
+    let names = missing.iter().map(|one| one.node.clone()).collect();
+    let note = match output.note.is_empty() {
+        true => text,
+        false => format!("{}, {text}", output.note),
+    };
+    CommandOutput { note, ..output }.with(&MISSING_NODES, OutputValue::Texts(names))
+}
+
 fn build(builder: &mut FeatureBuilder<'_>) {
     users::build(builder);
     lists::build(builder);
@@ -107,6 +133,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
     admins::build(builder);
     policy::build(builder);
     service::build(builder);
+    nodes::build(builder);
 }
 
 /// Checks that an address is that of an account of this node. The account need not exist.

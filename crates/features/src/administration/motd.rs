@@ -434,7 +434,7 @@ impl DomainMotd {
         let (node, motds) = (call.node.clone(), self.clone());
         let task = async move { motds.send_to_online(&node, &domain).await };
         call.node.spawner.spawn("message of the day", Box::pin(task));
-        Ok(CommandOutput::with_note(format!("it is being sent to {}", super::pluralize(online, "user"))))
+        Ok(CommandOutput::with_note(format!("it is being sent to {online}")))
     }
 
     /// A time after that of every earlier message.

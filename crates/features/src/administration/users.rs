@@ -2,8 +2,6 @@
 //!
 //! Several accounts are all checked before the first is changed, so that a wrong address has no effect.
 //!
-//! Not implemented: the resources of a user who has sessions on other nodes only (section 4.10).
-//!
 //! # Pitfalls
 //!
 //! An account may be removed between the check and its change; that counts as success.
@@ -13,13 +11,17 @@ use jid::Jid;
 use stanza::payload::datetime::format_utc;
 use store::{SearchableProfile, StoreErrorKind, Subscription};
 use throng_commands::account_admin::{self, AccountError};
+use throng_commands::cluster_admin::sessions::{SessionQuestion, sessions};
+use throng_commands::cluster_admin::{NodeSelection, describe_missing, end_sessions};
 use throng_commands::{
     CallerIdentity, Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind,
     CommandFuture, CommandOutput, OutputRow, OutputValue, RegisterCommands, TokenScope,
 };
 use xml::{Ns, Writer};
 
-use super::{FORM_TYPE, USER, USERS, check_accounts_exist, check_local_account, node, pluralize};
+use super::{
+    FORM_TYPE, MISSING, USER, USERS, check_accounts_exist, check_local_account, name_missing, node, pluralize,
+};
 
 const PASSWORD: CommandField =
     CommandField::new("password", "password", "The password for this account", CommandFieldKind::Secret)
@@ -96,6 +98,7 @@ pub(super) static END_SESSION: Command = Command {
     doc: "Ends sessions; their users can log in again.",
     form_type: FORM_TYPE,
     input: &[SESSIONS],
+    output: &[MISSING],
     scope: TokenScope::Sessions,
     ..Command::EMPTY
 };
@@ -158,6 +161,9 @@ static ROSTER_SIZE: CommandField =
     CommandField::new("roster-size", "rostersize", "Contacts", CommandFieldKind::Int(0, i64::MAX, &[]));
 static RESOURCES: CommandField =
     CommandField::new("resources", "onlineresources", "Connected resources", CommandFieldKind::Lines);
+static NODES: CommandField =
+    CommandField::new("nodes", "x-nodes", "Nodes of these resources", CommandFieldKind::Lines)
+        .doc("One for each resource, in the same order.");
 static OFFLINE_MESSAGES: CommandField =
     CommandField::new("waiting", "x-waiting", "Offline messages", CommandFieldKind::Int(0, i64::MAX, &[]));
 static CREATED: CommandField = CommandField::new("created", "x-created", "Created", CommandFieldKind::Text);
@@ -173,7 +179,7 @@ pub(super) static STATISTICS: Command = Command {
     changes: false,
     form_type: FORM_TYPE,
     input: &[USER],
-    output: &[ROSTER_SIZE, RESOURCES, OFFLINE_MESSAGES, CREATED, DISABLED],
+    output: &[ROSTER_SIZE, RESOURCES, NODES, OFFLINE_MESSAGES, CREATED, DISABLED, MISSING],
     ..Command::EMPTY
 };
 
@@ -273,15 +279,28 @@ async fn end_session(call: CommandCall) -> Result<CommandOutput, CommandError> {
     for jid in &bare {
         check_local_account(&call.node, jid)?;
     }
-    let mut ended = 0;
+    let (mut ended, mut missing) = (0_u64, Vec::new());
     for jid in jids {
-        ended += call.node.end_sessions_everywhere(jid, "an administrator ended this session").await;
+        let (number, without) = end_sessions(&call.node, jid, "an administrator ended this session").await;
+        ended = ended.saturating_add(number);
+        missing.extend(without);
     }
+    missing.sort_by(|a, b| a.node.cmp(&b.node));
+    missing.dedup_by(|a, b| a.node == b.node);
     let ended = usize::try_from(ended).unwrap_or(usize::MAX);
-    if ended == 0 {
-        return Err(CommandError::new(CommandErrorKind::NotFound, "this session does not exist"));
+    match describe_missing(&missing) {
+        None if ended == 0 => {
+            Err(CommandError::new(CommandErrorKind::NotFound, "this session does not exist"))
+        }
+        Some(without) if ended == 0 => {
+            let text = format!("no session was found {without}");
+            Err(CommandError::new(CommandErrorKind::Unavailable, text))
+        }
+        _ => {
+            let output = CommandOutput::with_note(format!("{} ended", pluralize(ended, "session")));
+            Ok(name_missing(output, &missing))
+        }
     }
-    Ok(CommandOutput::with_note(format!("{} ended", pluralize(ended, "session"))))
 }
 
 async fn change_password(call: CommandCall) -> Result<CommandOutput, CommandError> {
@@ -365,18 +384,19 @@ async fn statistics(call: CommandCall) -> Result<CommandOutput, CommandError> {
     };
     let contacts = contacts.iter().filter(|item| item.subscription.contains(Subscription::IN_ROSTER)).count();
     let waiting = stores.offline.count(found.id).await?;
-    let account = call.node.routing_table.find(jid.as_ref());
-    let resources = account.map_or_else(Vec::new, |account| {
-        account.with(|state| {
-            let here = state.sessions.iter().map(|session| session.resource());
-            let elsewhere = state.peers().iter().filter(|peer| peer.reported).flat_map(|peer| &peer.sessions);
-            here.chain(elsewhere.map(|session| &*session.resource)).map(str::to_owned).collect()
-        })
-    });
-    Ok(CommandOutput::done()
+    let question =
+        SessionQuestion { account: Some(jid.to_string()), brief: true, ..SessionQuestion::default() };
+    let connected = sessions(&call.node, NodeSelection::All, question).await;
+    let resource =
+        |address: &str| address.split_once('/').map_or_else(String::new, |(_, end)| end.to_owned());
+    let resources = connected.sessions.iter().map(|session| resource(&session.jid)).collect();
+    let nodes = connected.sessions.iter().map(|session| session.node.clone()).collect();
+    let output = CommandOutput::done()
         .with(&ROSTER_SIZE, OutputValue::Int(contacts as u64))
         .with(&RESOURCES, OutputValue::Texts(resources))
+        .with(&NODES, OutputValue::Texts(nodes))
         .with(&OFFLINE_MESSAGES, OutputValue::Int(u64::from(waiting)))
         .with(&CREATED, OutputValue::Text(format_utc(found.created_at, false)))
-        .with(&DISABLED, OutputValue::Bool(found.disabled)))
+        .with(&DISABLED, OutputValue::Bool(found.disabled));
+    Ok(name_missing(output, &connected.missing))
 }

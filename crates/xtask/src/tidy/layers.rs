@@ -154,7 +154,7 @@ const LAYER_RULES: &[LayerRule] = &[
     LayerRule {
         name: "commands",
         layer: 6,
-        uses: &["base", "jid", "stanza", "store", "core", "feature-api"],
+        uses: &["base", "jid", "stanza", "store", "cluster", "core", "peers", "feature-api", "access"],
         never: NEVER_IN_ENGINE,
     },
     LayerRule {
