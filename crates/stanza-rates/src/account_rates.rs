@@ -65,7 +65,7 @@ impl SpentRates {
     }
 
     /// Adds what was spent earlier. The limits are those of `self`, which are the present ones.
-    fn add(&mut self, earlier: &SpentRates, now: u32) {
+    pub(crate) fn add(&mut self, earlier: &SpentRates, now: u32) {
         for (sum, earlier) in self.shared.iter_mut().zip(&earlier.shared) {
             sum.charge_difference(&earlier.filled(), earlier, to_millis(now));
         }

@@ -49,13 +49,14 @@ mod shared_attempts;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use base::ReportSchedule;
 use base::lock::LeafMutex;
 use throng_core::{Node, NodeLimits};
 
 use self::fixed_name::FixedName;
-use self::shared_attempts::{AttemptCounts, AttemptName, SharedAttempts};
+use self::shared_attempts::{AttemptCounts, AttemptName, UnreportedAttempts};
 
 pub use shared_attempts::share_login_attempts;
 
@@ -161,6 +162,8 @@ struct KnownEntry {
 struct Tables {
     failures: Vec<FailureEntry>,
     known: Vec<KnownEntry>,
+    /// What other nodes will learn; `None`: there are none.
+    unreported: Option<UnreportedAttempts>,
 }
 
 /// Throttle of failed logins.
@@ -168,8 +171,8 @@ pub struct LoginThrottle {
     /// Secret key, so that nobody can target a slot of the tables.
     hasher: RandomState,
     tables: LeafMutex<Tables>,
-    /// What other nodes will learn.
-    shared: SharedAttempts,
+    /// When other nodes learn of attempts; see [`share_login_attempts`].
+    reports: OnceLock<Arc<ReportSchedule>>,
 }
 
 /// Keys under which the failures of one attempt are counted. Hashed once, for [`LoginThrottle::check`] at its
@@ -228,7 +231,7 @@ impl LoginThrottle {
         LoginThrottle {
             hasher: RandomState::new(),
             tables: LeafMutex::new(Tables::default()),
-            shared: SharedAttempts::default(),
+            reports: OnceLock::new(),
         }
     }
 
@@ -289,17 +292,21 @@ impl LoginThrottle {
     ) -> Result<(), LoginLimit> {
         let mut tables = self.tables.lock();
         tables.check(limits, now, keys)?;
-        let is_news = if valid {
-            tables.record_success(limits, now, keys)
+        if valid {
+            tables.record_success(limits, now, keys);
         } else {
-            tables.record_failures(limits, now, keys, AttemptCounts::FAILURE);
-            true
-        };
-        drop(tables);
-        if is_news {
-            self.shared.note(keys.name(), valid);
+            tables.record_failure(limits, now, keys);
         }
+        drop(tables);
+        self.request_report();
         Ok(())
+    }
+
+    /// Lets other nodes learn of what was recorded. Must be called after it was, without the lock.
+    fn request_report(&self) {
+        if let Some(schedule) = self.reports.get() {
+            schedule.request();
+        }
     }
 
     /// Counts attempts that another node has answered, as if this one had.
@@ -307,9 +314,9 @@ impl LoginThrottle {
         let keys = self.keys_of(name);
         let mut tables = self.tables.lock();
         if counts.succeeded {
-            tables.record_success(limits, now, &keys);
+            tables.add_success(limits, now, &keys);
         }
-        tables.record_failures(limits, now, &keys, counts);
+        tables.add_failures(limits, now, &keys, counts);
     }
 }
 
@@ -343,7 +350,24 @@ impl Tables {
         Ok(())
     }
 
-    fn record_failures(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys, counts: AttemptCounts) {
+    /// Counts a failure on this node.
+    fn record_failure(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) {
+        self.add_failures(limits, now, keys, AttemptCounts::FAILURE);
+        if let Some(unreported) = &mut self.unreported {
+            unreported.note(keys.name(), false);
+        }
+    }
+
+    /// Counts a success on this node.
+    fn record_success(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) {
+        let is_news = self.add_success(limits, now, keys);
+        if let Some(unreported) = self.unreported.as_mut().filter(|_| is_news) {
+            unreported.note(keys.name(), true);
+        }
+    }
+
+    /// Counts failures on this node or another one.
+    fn add_failures(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys, counts: AttemptCounts) {
         if counts.failures == 0 {
             return;
         }
@@ -369,8 +393,8 @@ impl Tables {
         }
     }
 
-    /// Whether other nodes should learn of the success.
-    fn record_success(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) -> bool {
+    /// Counts a success on this node or another one. Whether other nodes should learn of it.
+    fn add_success(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) -> bool {
         if self.known.is_empty() {
             self.known = vec![KnownEntry::UNUSED; KNOWN_SETS * ASSOCIATIVITY];
         }

@@ -17,10 +17,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use base::ReportSchedule;
-use base::lock::LeafMutex;
 use cluster::{UsageKind, UsageReport, UsageReporter, UsageReports};
 use throng_core::Node;
 
@@ -71,39 +70,16 @@ impl AttemptCounts {
     }
 }
 
-/// What other nodes will learn. Collects nothing until [`share_login_attempts`].
+/// What other nodes will learn.
 #[derive(Default)]
-pub(super) struct SharedAttempts {
-    schedule: OnceLock<Arc<ReportSchedule>>,
-    pending: LeafMutex<PendingAttempts>,
-}
-
-#[derive(Default)]
-struct PendingAttempts {
+pub(super) struct UnreportedAttempts {
     entries: HashMap<AttemptName, AttemptCounts>,
     dropped: u64,
 }
 
-impl SharedAttempts {
+impl UnreportedAttempts {
     /// An attempt was answered.
-    pub(super) fn note(&self, name: AttemptName, succeeded: bool) {
-        let Some(schedule) = self.schedule.get() else { return };
-        self.pending.lock().note(name, succeeded);
-        schedule.request();
-    }
-
-    fn take(&self) -> UsageReport {
-        let PendingAttempts { entries, dropped } = std::mem::take(&mut *self.pending.lock());
-        let mut octets = Vec::new();
-        for (name, counts) in &entries {
-            encode(&mut octets, name, counts);
-        }
-        UsageReport { octets, dropped }
-    }
-}
-
-impl PendingAttempts {
-    fn note(&mut self, name: AttemptName, succeeded: bool) {
+    pub(super) fn note(&mut self, name: AttemptName, succeeded: bool) {
         let room = if succeeded { MAX_WITH_SUCCESSES } else { MAX_ENTRIES };
         let has_room = self.entries.len() < room;
         match self.entries.entry(name) {
@@ -111,6 +87,28 @@ impl PendingAttempts {
             Entry::Vacant(entry) if has_room => entry.insert(AttemptCounts::default()).add(succeeded),
             Entry::Vacant(_) => self.dropped = self.dropped.saturating_add(1),
         }
+    }
+
+    fn into_report(self) -> UsageReport {
+        let mut octets = Vec::new();
+        for (name, counts) in &self.entries {
+            encode(&mut octets, name, counts);
+        }
+        UsageReport { octets, dropped: self.dropped }
+    }
+}
+
+impl LoginThrottle {
+    /// From now on, attempts are collected for other nodes. False if they are already.
+    fn share(&self, schedule: Arc<ReportSchedule>) -> bool {
+        let is_first = self.reports.set(schedule).is_ok();
+        self.tables.lock().unreported.get_or_insert_default();
+        is_first
+    }
+
+    fn take_report(&self) -> UsageReport {
+        let unreported = self.tables.lock().unreported.as_mut().map(std::mem::take);
+        unreported.unwrap_or_default().into_report()
     }
 }
 
@@ -163,7 +161,7 @@ impl UsageReporter for AttemptReporter {
     }
 
     fn take_report(&self) -> UsageReport {
-        self.throttle.shared.take()
+        self.throttle.take_report()
     }
 
     fn on_report(&self, octets: &[u8]) -> bool {
@@ -182,7 +180,7 @@ pub fn share_login_attempts(node: &Arc<Node>) {
         return;
     }
     let (throttle, reports) = (login_throttle(node), node.extensions.get_or_default::<UsageReports>());
-    if throttle.shared.schedule.set(reports.schedule().clone()).is_ok() {
+    if throttle.share(reports.schedule().clone()) {
         reports.register(Arc::new(AttemptReporter { throttle, node: Arc::downgrade(node) }));
     }
 }
@@ -216,7 +214,7 @@ mod tests {
             };
             let node = |_| {
                 let throttle = LoginThrottle::new();
-                throttle.shared.schedule.set(Arc::default()).unwrap();
+                assert!(throttle.share(Arc::default()));
                 throttle
             };
             Throttles { nodes: (0..count).map(node).collect(), limits, now: 100 }
@@ -243,7 +241,7 @@ mod tests {
 
         /// Every node reports to all others. Returns the octets of each report.
         fn exchange(&self) -> Vec<usize> {
-            let reports: Vec<_> = self.nodes.iter().map(|node| node.shared.take().octets).collect();
+            let reports: Vec<_> = self.nodes.iter().map(|node| node.take_report().octets).collect();
             for (from, octets) in reports.iter().enumerate() {
                 for (to, node) in self.nodes.iter().enumerate().filter(|(to, _)| *to != from) {
                     for (name, counts) in decode(octets).unwrap_or_else(|| panic!("{from} to {to}")) {
@@ -363,23 +361,23 @@ mod tests {
         for n in 0..5_000 {
             nodes.fail(0, &format!("10.0.{}.{}", n / 250, n % 250), &format!("{}{n}@x", "u".repeat(60))).unwrap();
         }
-        let report = nodes.nodes[0].shared.take();
+        let report = nodes.nodes[0].take_report();
         assert!(report.octets.len() <= 62_500, "{}", report.octets.len());
         assert_eq!(report.dropped, 5_000 - MAX_ENTRIES as u64);
         assert_eq!(decode(&report.octets).unwrap().len(), MAX_ENTRIES);
-        assert_eq!(nodes.nodes[0].shared.take(), UsageReport::default());
+        assert_eq!(nodes.nodes[0].take_report(), UsageReport::default());
         // One account from one address is one entry, however often it fails.
-        let mut pending = PendingAttempts::default();
+        let mut unreported = UnreportedAttempts::default();
         let name = nodes.nodes[0].keys(HERE.parse().unwrap(), "juliet@x", false).name();
-        (0..100_000).for_each(|_| pending.note(name, false));
-        assert_eq!(pending.entries.len(), 1);
-        assert_eq!(pending.entries[&name].failures, u16::MAX);
+        (0..100_000).for_each(|_| unreported.note(name, false));
+        assert_eq!(unreported.entries.len(), 1);
+        assert_eq!(unreported.entries[&name].failures, u16::MAX);
         // Successes leave room for failures.
         let numbered = |network| AttemptName { network, ..name };
-        (0..5_000).for_each(|n| pending.note(numbered(n), true));
-        assert_eq!(pending.entries.len(), MAX_WITH_SUCCESSES);
-        (5_000..10_000).for_each(|n| pending.note(numbered(n), false));
-        assert_eq!(pending.entries.len(), MAX_ENTRIES);
+        (0..5_000).for_each(|n| unreported.note(numbered(n), true));
+        assert_eq!(unreported.entries.len(), MAX_WITH_SUCCESSES);
+        (5_000..10_000).for_each(|n| unreported.note(numbered(n), false));
+        assert_eq!(unreported.entries.len(), MAX_ENTRIES);
     }
 
     #[test]
