@@ -74,7 +74,9 @@ mod tests {
         assert_eq!(schedule.poll_due(&cx), Poll::Pending);
         schedule.request();
         assert_eq!(schedule.poll_due(&cx), Poll::Ready(Millis(1_000 + INTERVAL_MILLIS)));
-        assert!(!schedule.begin(Millis(999 + INTERVAL_MILLIS)) && schedule.begin(Millis(1_000 + INTERVAL_MILLIS)));
+        assert!(
+            !schedule.begin(Millis(999 + INTERVAL_MILLIS)) && schedule.begin(Millis(1_000 + INTERVAL_MILLIS))
+        );
     }
 
     #[test]

@@ -176,7 +176,10 @@ mod tests {
         let mut meter = TokenBucket::new(3, 10);
         assert_eq!(meter.missing(Millis(0)), 0);
         meter.charge(25, Millis(0));
-        assert_eq!((meter.missing(Millis(0)), meter.missing(Millis(1_100)), meter.missing(Millis(9_000))), (25, 22, 0));
+        assert_eq!(
+            (meter.missing(Millis(0)), meter.missing(Millis(1_100)), meter.missing(Millis(9_000))),
+            (25, 22, 0)
+        );
         assert_eq!(TokenBucket::unlimited().missing(Millis(0)), 0);
     }
 

@@ -125,7 +125,8 @@ impl SessionRates {
             own.carry_shared(&rest, &spent.single(at), millis);
         }
         let after = self.buckets().map(|bucket| *bucket);
-        let mut unspent = self.unspent.take().unwrap_or_else(|| Box::new(after.map(|bucket| bucket.filled())));
+        let mut unspent =
+            self.unspent.take().unwrap_or_else(|| Box::new(after.map(|bucket| bucket.filled())));
         for (unspent, (before, after)) in unspent.iter_mut().zip(before.iter().zip(&after)) {
             unspent.charge_difference(before, after, millis);
         }

@@ -184,7 +184,7 @@ mod tests {
         let mut late = SessionRates::starting(LIMITS, None, 1);
         late.charge_bytes(10, 1);
         late.charge_late_report(&report(60), 2);
-        assert_eq!((available(&late, 2), late.debt(2)), (40, None), "100, 10 and 50 less, 10 more");
+        assert_eq!((available(&late, 2), late.debt(2)), (50, None), "100, less 60, more 10");
         late.charge_late_report(&report(130), 2);
         assert_eq!((available(&late, 2), late.debt(2)), (0, Some(("bytes", 4))), "the debt of one");
         // What others had spent is not its own.

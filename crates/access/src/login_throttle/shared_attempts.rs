@@ -295,7 +295,9 @@ mod tests {
     fn an_address_that_tried_too_many_accounts_at_the_same_time_waits_for_as_many_windows() {
         let mut nodes = Throttles::new(5);
         let tried = |nodes: &Throttles| -> usize {
-            let one = |node| (0..9).filter(|n| nodes.fail(node, HERE, &format!("user{n} of {node}@x")).is_ok()).count();
+            let one = |node| {
+                (0..9).filter(|n| nodes.fail(node, HERE, &format!("user{n} of {node}@x")).is_ok()).count()
+            };
             (0..5).map(one).sum()
         };
         let first = tried(&nodes);
@@ -317,7 +319,9 @@ mod tests {
             let _ = nodes.fail(n, &format!("192.0.2.{n}"), "juliet@x");
             nodes.exchange();
         }
-        assert!(nodes.check("203.0.113.9", "juliet@x").iter().all(|check| *check == Err(LoginLimit::Account)));
+        assert!(
+            nodes.check("203.0.113.9", "juliet@x").iter().all(|check| *check == Err(LoginLimit::Account))
+        );
         assert!(nodes.check("198.51.100.7", "juliet@x").iter().all(Result::is_ok));
         // Failures of those who are exempt do not extend the window of others.
         for n in 0..3 {
@@ -359,7 +363,9 @@ mod tests {
     fn a_flood_of_failures_is_one_report_of_bounded_size_and_is_counted() {
         let nodes = Throttles::new(1);
         for n in 0..5_000 {
-            nodes.fail(0, &format!("10.0.{}.{}", n / 250, n % 250), &format!("{}{n}@x", "u".repeat(60))).unwrap();
+            nodes
+                .fail(0, &format!("10.0.{}.{}", n / 250, n % 250), &format!("{}{n}@x", "u".repeat(60)))
+                .unwrap();
         }
         let report = nodes.nodes[0].take_report();
         assert!(report.octets.len() <= 62_500, "{}", report.octets.len());
