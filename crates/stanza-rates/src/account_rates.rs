@@ -13,7 +13,7 @@ use crate::SessionRates;
 use crate::session_rates::{Levels, RateLimits, full_at, to_millis};
 
 /// Buckets of [`SpentRates`].
-pub const MISSING: usize = 7;
+pub(crate) const MISSING: usize = 7;
 const SHARDS: usize = 16;
 /// Accounts stored in a shard. With [`MAX_ENTRY_BYTES`] 4.3 MB in total, whatever the accounts are called.
 const ACCOUNTS: usize = 1_024;
