@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use base::Millis;
 use cluster::{Envelope, EnvelopeClass, UsageKind, UsageReport, UsageReporter, UsageReports};
 use throng_core::Node;
-use throng_core::session::{SpentReport, SpentReports};
+use throng_core::session::{SpentRates, SpentReport, SpentReports};
 
 use crate::ClusteredNode;
 use crate::envelope_kinds::USAGE_REPORT;
@@ -40,9 +40,21 @@ impl UsageReporter for SpentRateReporter {
         let (Some(reports), Some(node)) = (SpentReport::decode(octets), self.node.upgrade()) else {
             return false;
         };
-        reports.iter().for_each(|report| node.add_spent_rates(report));
+        reports.iter().for_each(|report| add_spent_rates(&node, report));
         true
     }
+}
+
+/// Adds what sessions of an account had spent on another node. A session that has just started here would have started with
+/// less.
+fn add_spent_rates(node: &Node, report: &SpentReport) {
+    let now = node.seconds();
+    let spent = SpentRates::with_missing(node.limits().session_rates(false), &report.missing, now);
+    let account = node.routing_table.find_by_id(report.hash, report.account);
+    for session in account.iter().flat_map(|account| account.sessions()) {
+        session.rates(|rates| rates.charge_late_report(&spent, now));
+    }
+    node.account_rates.keep(report.account, spent, now);
 }
 
 /// From now on, the nodes of a cluster learn what sessions of an account had spent elsewhere. Must be called once, before

@@ -330,40 +330,6 @@ fn nodes_that_create_the_same_account_agree_on_who_did() {
     });
 }
 
-/// A login token is consumed by one of the nodes that receive it at the same time, whichever writer of them has it (XEP-0484,
-/// sections 3.5 and 3.6: rotation and invalidation decide in the transaction).
-#[test]
-fn nodes_that_change_the_same_login_tokens_at_once_agree_on_who_did() {
-    on_each_server(async |server| {
-        let url = server.url(&new_database(server).await);
-        let nodes = [open(&url).await, open(&url).await];
-        let stores = nodes.each_ref().map(SqlStores::stores);
-        account(&stores[0], "ann").await;
-        let ann = jid("ann@example.org");
-        for _round in 0..20 {
-            let put = Box::new(|_: &[u8]| Some(b"token".to_vec()));
-            stores[0].tokens.update_tokens(ann.as_ref(), None, put).await.unwrap();
-            let won = Arc::new(AtomicU64::new(0));
-            let tries = (0..10).map(|n| {
-                let won = won.clone();
-                let take = move |before: &[u8]| {
-                    (before == b"token").then(|| {
-                        won.fetch_add(1, Ordering::Relaxed);
-                        b"used".to_vec()
-                    })
-                };
-                stores[n % 2].tokens.update_tokens(ann.as_ref(), None, Box::new(take))
-            });
-            let done = join_all(tries.collect()).await;
-            assert!(done.into_iter().all(|done| done.unwrap() == TokensUpdateOutcome::Applied));
-            assert_eq!(won.load(Ordering::Relaxed), 1);
-        }
-        for node in nodes {
-            node.close().await;
-        }
-    });
-}
-
 /// The server has committed, and the node does not get the answer.
 #[test]
 fn a_connection_cut_during_commit_stores_a_message_once() {

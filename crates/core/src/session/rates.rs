@@ -7,7 +7,7 @@
 //!
 //! Time is that of the node's sweep, in whole seconds, because the sweep also wakes throttled sessions.
 
-use stanza_rates::{SessionRates, SpentRates, SpentReport, SpentReports};
+use stanza_rates::{SessionRates, SpentReports};
 
 use super::{Session, flags};
 use crate::node::Node;
@@ -82,18 +82,6 @@ impl Node {
             }
             self.account_rates.keep(session.account.id, spent, now);
         }
-    }
-
-    /// Adds what sessions of an account had spent on another node. A session that has just started here would have started
-    /// with less.
-    pub fn add_spent_rates(&self, report: &SpentReport) {
-        let now = self.seconds();
-        let spent = SpentRates::with_missing(self.limits().session_rates(false), &report.missing, now);
-        let account = self.routing_table.find_by_id(report.hash, report.account);
-        for session in account.iter().flat_map(|account| account.sessions()) {
-            session.rates(|rates| rates.charge_late_report(&spent, now));
-        }
-        self.account_rates.keep(report.account, spent, now);
     }
 
     /// As [`Node::keep_rates`], for a session without a connection: if it is resumed, it starts like another session,
