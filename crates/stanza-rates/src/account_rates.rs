@@ -170,7 +170,7 @@ mod tests {
 
     /// The buckets of a session that starts.
     fn start(account_rates: &AccountRates, account: AddressId, now: u32) -> SessionRates {
-        SessionRates::starting(*session().limits(), account_rates.find(account, now).as_ref(), now)
+        SessionRates::starting(*session().limits(), account_rates.find(account, now), now)
     }
 
     fn left(rates: &SessionRates, now: u32) -> u32 {

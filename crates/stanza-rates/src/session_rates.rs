@@ -101,7 +101,7 @@ impl SessionRates {
     }
 
     /// The buckets of a session that starts, with what earlier sessions of its account have left.
-    pub fn starting(configured_limits: RateLimits, spent: Option<&SpentRates>, now: u32) -> SessionRates {
+    pub fn starting(configured_limits: RateLimits, spent: Option<SpentRates>, now: u32) -> SessionRates {
         let mut rates = SessionRates { started: now, ..SessionRates::new(configured_limits) };
         let Some(spent) = spent else { return rates };
         for (at, (own, shared)) in rates.buckets_mut().into_iter().zip(&spent.shared).enumerate() {

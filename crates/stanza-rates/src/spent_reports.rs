@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(reports.take(3), (Vec::new(), 0));
         let there = AccountRates::default();
         there.keep(account(0), SpentRates::with_missing(LIMITS, &read.missing, 50), 50);
-        let rates = SessionRates::starting(LIMITS, there.find(account(0), 50).as_ref(), 50);
+        let rates = SessionRates::starting(LIMITS, there.find(account(0), 50), 50);
         assert_eq!((available(&rates, 50), rates.debt(50)), (0, Some(("bytes", 51))));
     }
 

@@ -53,14 +53,14 @@ impl Node {
             _ => {}
         }
         let now = self.seconds();
-        let spent = if starts { self.account_rates.find(session.account.id, now) } else { None };
         session.with(|state| {
             let earlier = state.rates.take();
             if on {
-                let mut rates = if starts && earlier.is_none() {
-                    SessionRates::starting(wanted, spent.as_ref(), now)
-                } else {
-                    SessionRates::new(wanted)
+                let mut rates = match starts && earlier.is_none() {
+                    true => {
+                        SessionRates::starting(wanted, self.account_rates.find(session.account.id, now), now)
+                    }
+                    false => SessionRates::new(wanted),
                 };
                 if let Some(earlier) = earlier {
                     rates.carry(&earlier, now);
