@@ -52,14 +52,12 @@ impl Node {
             Some(configured_limits) if on && configured_limits == wanted => return,
             _ => {}
         }
-        let now = self.seconds();
+        let (id, now) = (session.account.id, self.seconds());
         session.with(|state| {
             let earlier = state.rates.take();
             if on {
                 let mut rates = match starts && earlier.is_none() {
-                    true => {
-                        SessionRates::starting(wanted, self.account_rates.find(session.account.id, now), now)
-                    }
+                    true => SessionRates::starting(wanted, self.account_rates.find(id, now), now),
                     false => SessionRates::new(wanted),
                 };
                 if let Some(earlier) = earlier {
