@@ -90,6 +90,17 @@ impl TokenBucket {
         self.millis_until(self.burst, now)
     }
 
+    /// Tokens that are missing at `now` until the bucket is full, debts included; rounded up.
+    pub fn missing(&self, now: Millis) -> u32 {
+        if self.is_unlimited() {
+            return 0;
+        }
+        let mut then = *self;
+        then.refill(now);
+        let missing = i64::from(self.burst) * 1000 - then.level;
+        u32::try_from(missing.unsigned_abs().div_ceil(1000)).unwrap_or(u32::MAX)
+    }
+
     /// Carries over the level of an earlier bucket at `now`: this one holds no more than that, debts included.
     pub fn carry(&mut self, earlier: &TokenBucket, now: Millis) {
         if !self.is_unlimited() && !earlier.is_unlimited() {
@@ -158,6 +169,18 @@ mod tests {
         assert_eq!(meter.millis_until(1, Millis(99)), 1);
         assert!(meter.try_take(1, Millis(100)));
         assert_eq!(meter.millis_until(2, Millis(100)), 200);
+    }
+
+    #[test]
+    fn missing_tokens_include_a_debt_and_are_rounded_up() {
+        let mut meter = TokenBucket::new(3, 10);
+        assert_eq!(meter.missing(Millis(0)), 0);
+        meter.charge(25, Millis(0));
+        assert_eq!(
+            (meter.missing(Millis(0)), meter.missing(Millis(1_100)), meter.missing(Millis(9_000))),
+            (25, 22, 0)
+        );
+        assert_eq!(TokenBucket::unlimited().missing(Millis(0)), 0);
     }
 
     #[test]

@@ -62,6 +62,7 @@ mod node;
 mod owner;
 mod recipient;
 mod single;
+mod usage_reports;
 
 use std::sync::Arc;
 
@@ -77,6 +78,7 @@ pub use location::{AddressLocation, NodeClaim};
 pub use node::{Member, NodeId};
 pub use recipient::Recipient;
 pub use single::SingleNode;
+pub use usage_reports::{UsageKind, UsageReport, UsageReporter, UsageReports};
 
 /// A node's connection to the cluster. See the invariants of the crate.
 pub trait Cluster: Send + Sync {

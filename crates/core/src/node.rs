@@ -113,7 +113,7 @@ pub struct Node {
     /// Handled counts of streams that can no longer be resumed.
     pub ended_streams: EndedStreams,
     /// Rates used by accounts.
-    pub(crate) account_rates: AccountRates,
+    pub account_rates: AccountRates,
 }
 
 /// Bits of an epoch that count roster writes; an overflow costs one query of the offline store.

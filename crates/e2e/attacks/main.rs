@@ -45,6 +45,7 @@ mod forged_delay;
 mod forged_log_line;
 mod forged_sender;
 mod forged_subscription;
+mod guesses_over_nodes;
 mod http2_floods;
 mod http_path_traversal;
 mod http_request_smuggling;

@@ -2,15 +2,16 @@
 //!
 //! Done: a client floods until its burst is used up, reconnects and continues: after closing the stream, after
 //! cutting the connection, by replacing its own resource, under another resource, over TCP, WebSocket and BOSH; by
-//! resuming the stream; with many sessions that flood and reconnect together.
+//! resuming the stream; with many sessions that flood and reconnect together; at another node of a cluster, before and after
+//! that node learns of it.
 //!
 //! Rule: RFC 6120, section 13.12 (limits on what an account may send in a given time). A limit that a new
 //! connection resets is ineffective; ejabberd's shapers and Prosody's `mod_limits` count by connection.
 //!
 //! Right: the account continues with the rest of its burst, or with its debt, until it is refilled. What many sessions
-//! have spent is summed. Other users are not affected.
+//! have spent is summed, on all nodes. Other users are not affected.
 
-use testkit::server::{ReceivedEvent, StreamClient, TestServer, run_until_idle};
+use testkit::server::{ReceivedEvent, StreamClient, TestServer, TestServers, run_until_idle};
 use throng_core::NodeLimits;
 
 use crate::support::{ClientTransport, assert_alive, enable_resumption, resume};
@@ -124,5 +125,81 @@ async fn many_sessions_that_reconnect_do_not_get_a_burst_each() {
         }
         let mut juliet = server.login("juliet", "balcony").await;
         assert_eq!(flood(&mut juliet, BURST).await, BURST, "{transport:?}");
+    }
+}
+
+/// Nodes of a cluster with [`start`]'s limits and users.
+async fn start_cluster(count: usize) -> TestServers {
+    let mut setup = ClientTransport::Tcp.setup();
+    setup.limits = NodeLimits { stanzas_per_second: 5, stanzas_burst: BURST as u32, ..NodeLimits::default() };
+    let servers = setup.start_cluster(count);
+    for user in ["mallory", "juliet"] {
+        servers.nodes[0].create_user(user).await;
+    }
+    servers.settle().await;
+    servers
+}
+
+#[tokio::test]
+async fn reconnecting_at_another_node_does_not_refill_the_burst() {
+    for (count, reported_before) in [(2, true), (2, false), (3, true), (3, false)] {
+        let servers = start_cluster(count).await;
+        // A session that stays keeps the account known on each node.
+        let mut idle = Vec::new();
+        for (n, server) in servers.nodes.iter().enumerate() {
+            idle.push(server.login("mallory", &format!("idle {n}")).await);
+        }
+        servers.advance(3).await;
+        let mut mallory = servers.nodes[0].login("mallory", "cellar").await;
+        assert_eq!(flood(&mut mallory, BURST * 2).await, BURST + 1);
+        for n in 1..2 * count {
+            drop(mallory);
+            run_until_idle().await;
+            if reported_before {
+                servers.settle().await;
+            }
+            mallory = servers.nodes[n % count].login("mallory", "cellar").await;
+            servers.settle().await;
+            let answers = flood(&mut mallory, BURST).await;
+            // A session that learns of its debt after its start reads one more stanza.
+            let late = usize::from(!reported_before);
+            assert!(answers <= late, "{answers}: {count} nodes, node {}", n % count);
+            // Less than a second: nothing is refilled, and the next report is due.
+            servers.nodes[0].clock.advance(100);
+        }
+        assert_alive(&mut servers.nodes[1].login("juliet", "balcony").await).await;
+        // What others have spent is not that of sessions that were idle meanwhile.
+        servers.advance(3).await;
+        for client in &mut idle {
+            while client.try_receive().await.is_some() {}
+            assert_eq!(flood(client, BURST).await, BURST, "{count} nodes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_sessions_that_reconnect_at_other_nodes_do_not_get_a_burst_each() {
+    const SESSIONS: usize = 6;
+    let servers = start_cluster(3).await;
+    let mut answered = Vec::new();
+    for round in 0..4 {
+        let (mut sessions, mut answers) = (Vec::new(), 0);
+        for n in 0..SESSIONS {
+            let server = &servers.nodes[(n + round) % 3];
+            let mut mallory = server.login("mallory", &format!("cellar {n}")).await;
+            answers += flood(&mut mallory, BURST).await;
+            sessions.push(mallory);
+        }
+        answered.push(answers);
+        drop(sessions);
+        servers.settle().await;
+        servers.nodes[0].clock.advance(100);
+        servers.settle().await;
+        // The time in which one session's burst is refilled.
+        servers.advance(BURST as u32 / 5).await;
+    }
+    assert_eq!(answered[0], SESSIONS * BURST, "each client of a user has its burst");
+    for again in &answered[1..] {
+        assert!(*again <= BURST, "{answered:?}: all together one burst at most");
     }
 }

@@ -129,6 +129,10 @@ pub struct Metrics {
     pub logins_throttled: CountFamily<1>,
     /// Audited commands, by interface and outcome.
     pub commands: CountFamily<2>,
+    /// Usage reports sent to all other nodes, by kind.
+    pub cluster_usage_reports: CountFamily<1>,
+    /// Events that no usage report contains because too many were collected, by kind.
+    pub cluster_usage_dropped: CountFamily<1>,
     /// Refused requests for `/metrics`.
     pub scrapes_refused: Counter,
     /// Stream errors sent, by condition.
@@ -202,6 +206,8 @@ impl Metrics {
                 ["interface", "outcome"],
                 &[["http", "done"], ["xmpp", "done"], ["socket", "done"]],
             ),
+            cluster_usage_reports: CountFamily::counter(["kind"], &[["login-attempts"], ["spent-rates"]]),
+            cluster_usage_dropped: CountFamily::counter(["kind"], &[["login-attempts"], ["spent-rates"]]),
             scrapes_refused: Counter::default(),
             stream_errors: CountFamily::counter(["condition"], &[["connection-timeout"]]),
             rate_limited: CountFamily::counter(["limit"], &[["stanzas"], ["bytes"]]),
@@ -351,6 +357,16 @@ impl Metrics {
                 "throng_cluster_violations",
                 "Input of other nodes that no correct node sends, which was refused or ignored, and envelopes that they did not settle in time (unsettled)",
                 &self.cluster_violations,
+            ),
+            (
+                "throng_cluster_usage_reports",
+                "Reports to all other nodes of what clients have used up of limits here, by kind",
+                &self.cluster_usage_reports,
+            ),
+            (
+                "throng_cluster_usage_dropped",
+                "Failed and successful logins, and ended sessions, that other nodes do not count because too many came at once",
+                &self.cluster_usage_dropped,
             ),
             (
                 "throng_session_rate_limited",

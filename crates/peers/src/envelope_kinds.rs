@@ -1,6 +1,6 @@
 //! Numbers of the kinds of envelopes that nodes exchange beside stanzas with their chain, session reports and invalidations.
 //!
-//! A number is part of the protocol between nodes; it is not used again for another meaning. 5 is free, and 7 is
+//! A number is part of the protocol between nodes; it is not used again for another meaning. 5 and 14 to 23 are free, and 7 is
 //! [`MULTICAST`] of the engine.
 
 use cluster::EnvelopeKind;
@@ -31,6 +31,8 @@ pub(crate) const NOTICE: EnvelopeKind = EnvelopeKind::Engine(11);
 pub(crate) const RESYNC: EnvelopeKind = EnvelopeKind::Engine(12);
 /// A notice did not fit into the queue of the receiver.
 pub(crate) const NOTICES_MISSED: EnvelopeKind = EnvelopeKind::Engine(13);
+/// What clients have used up of limits on the sender (`usage_reports.rs`).
+pub(crate) const USAGE_REPORT: EnvelopeKind = EnvelopeKind::Engine(24);
 
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
@@ -47,6 +49,7 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         NOTICE => "notice",
         RESYNC => "resync",
         NOTICES_MISSED => "notices missed",
+        USAGE_REPORT => "usage report",
         MULTICAST => "multicast",
         other => other.as_str(),
     }
@@ -71,6 +74,7 @@ mod tests {
             NOTICE,
             RESYNC,
             NOTICES_MISSED,
+            USAGE_REPORT,
             MULTICAST,
         ];
         assert_eq!(

@@ -22,7 +22,7 @@ use super::home::read_stanza;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
     COPY, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST,
-    PROBE, PROBE_ANSWER, PUSH, RESYNC,
+    PROBE, PROBE_ANSWER, PUSH, RESYNC, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -151,6 +151,7 @@ impl ClusteredNode<'_> {
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),
             NODE_QUERY_ANSWER => self.on_node_query_answer(from, &envelope.bytes),
             NOTICE => self.on_notice(envelope),
+            USAGE_REPORT => self.on_usage_report(envelope),
             RESYNC => {
                 self.on_resync(from);
                 true
@@ -229,6 +230,7 @@ impl Inbox for ClusterInbox {
             | NODE_QUERY_ANSWER
             | NOTICE
             | NOTICES_MISSED
+            | USAGE_REPORT
             | RESYNC
             | MESSAGE_STORED => {
                 if !node.receive_unrouted(from, &envelope) {

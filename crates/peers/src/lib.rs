@@ -12,7 +12,8 @@
 //! * `message_copies`: messages that sessions on several nodes have.
 //! * `due_presence`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone.
-//! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features.
+//! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
+//!   `usage_reports`: what clients have used up of limits.
 //!
 //! RFC 6121, sections 4 and 8, for accounts with sessions on several nodes. Tests build nodes over the memory bus (`testkit`).
 //!
@@ -37,8 +38,10 @@ mod peer_sessions;
 mod presence_of_account;
 mod presence_resync;
 mod routing;
+mod usage_reports;
 
 use routing::{ClusteredNode, OwnedClusteredNode};
 
 pub use inbox::ClusterInbox;
 pub use routing::PeerRouter;
+pub use usage_reports::{send_last_usage_reports, send_usage_reports, share_spent_rates};

@@ -223,6 +223,8 @@ pub(crate) async fn assemble(config: &NodeConfig, tasks: &TokioSpawner) -> Resul
         passwords: keys.clone(),
         version: env!("CARGO_PKG_VERSION"),
     });
+    access::login_throttle::share_login_attempts(&node);
+    peers::share_spent_rates(&node);
     node.cluster.attach(Arc::new(peers::ClusterInbox(node.clone())));
     node.set_configured_admins(configured);
     node.extensions.insert(ServerSecret::new(&secret));

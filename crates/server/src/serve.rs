@@ -164,6 +164,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         tasks.handle.spawn(watch_disk(running.clone())),
         tasks.handle.spawn(flush_presence_batches(node.clone())),
         tasks.handle.spawn(back_up_overdue_messages(node.clone())),
+        tasks.handle.spawn(report_usage(node.clone())),
     ];
     periodic_tasks.push(running.services.sweep(&tasks.handle));
     let manager = Arc::new(ServiceManager::from_environment());
@@ -210,6 +211,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
     }
     end_streams(&running.assembled, &web).await;
     // After the sessions have ended, so that the others have learned of it.
+    peers::send_last_usage_reports(&node);
     if tokio::time::timeout(LEAVE_TIMEOUT, node.cluster.leave()).await.is_err() {
         tracing::warn!("the cluster was not left in time; the other nodes notice it after ten seconds");
     }
@@ -317,6 +319,17 @@ async fn back_up_overdue_messages(node: Arc<Node>) {
         while node.back_up_overdue() {
             tokio::task::yield_now().await;
         }
+    }
+}
+
+/// Reports to the other nodes what clients have used up of limits: the first event at once, those of the next tenth of a
+/// second together.
+async fn report_usage(node: Arc<Node>) {
+    let reports = node.extensions.get_or_default::<cluster::UsageReports>();
+    loop {
+        let due = std::future::poll_fn(|cx| reports.schedule().poll_due(cx)).await;
+        tokio::time::sleep(Duration::from_millis(due.since(node.clock.now()))).await;
+        peers::send_usage_reports(&node);
     }
 }
 

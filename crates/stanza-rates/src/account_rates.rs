@@ -9,8 +9,11 @@ use base::token_bucket::TokenBucket;
 use hashbrown::HashMap;
 use store::AddressId;
 
-use crate::session_rates::{Levels, full_at, to_millis};
+use crate::SessionRates;
+use crate::session_rates::{Levels, RateLimits, full_at, to_millis};
 
+/// Buckets of [`SpentRates`].
+pub(crate) const MISSING: usize = 7;
 const SHARDS: usize = 16;
 /// Accounts stored in a shard. With [`MAX_ENTRY_BYTES`] 4.3 MB in total, whatever the accounts are called.
 const ACCOUNTS: usize = 1_024;
@@ -30,8 +33,39 @@ pub struct SpentRates {
 }
 
 impl SpentRates {
+    /// Tokens that are missing at second `now`: in the buckets of the sum, and in those of the single session.
+    pub(crate) fn missing(&self, now: u32) -> [u32; MISSING] {
+        let all: Vec<u32> =
+            self.shared.iter().chain(&self.lowest).map(|bucket| bucket.missing(to_millis(now))).collect();
+        std::array::from_fn(|at| all.get(at).copied().unwrap_or_default())
+    }
+
+    /// What lacks these tokens at second `now` where these limits apply.
+    pub fn with_missing(configured_limits: RateLimits, missing: &[u32; MISSING], now: u32) -> SpentRates {
+        let full = SessionRates::new(configured_limits).buckets().map(|bucket| *bucket);
+        let [a, b, c, d, e, single @ ..] = *missing;
+        let charge = |mut bucket: TokenBucket, missing: u32| {
+            bucket.charge(missing, to_millis(now));
+            bucket
+        };
+        let mut shared = full;
+        for (bucket, missing) in shared.iter_mut().zip([a, b, c, d, e]) {
+            *bucket = charge(*bucket, missing);
+        }
+        let [stanzas, bytes, ..] = full;
+        SpentRates { shared, lowest: [charge(stanzas, single[0]), charge(bytes, single[1])] }
+    }
+
+    /// The lowest level of a single session in the bucket of this number. Only stanzas and bytes are charged after the fact,
+    /// so only these can be in debt.
+    pub(crate) fn single(&self, at: usize) -> TokenBucket {
+        self.lowest.get(at).or(self.shared.get(at)).map_or(TokenBucket::unlimited(), |bucket| {
+            if at < self.lowest.len() { *bucket } else { bucket.filled() }
+        })
+    }
+
     /// Adds what was spent earlier. The limits are those of `self`, which are the present ones.
-    fn add(&mut self, earlier: &SpentRates, now: u32) {
+    pub(crate) fn add(&mut self, earlier: &SpentRates, now: u32) {
         for (sum, earlier) in self.shared.iter_mut().zip(&earlier.shared) {
             sum.charge_difference(&earlier.filled(), earlier, to_millis(now));
         }
@@ -40,7 +74,7 @@ impl SpentRates {
         }
     }
 
-    fn full_at(&self, now: u32) -> u32 {
+    pub(crate) fn full_at(&self, now: u32) -> u32 {
         full_at(self.shared.each_ref(), now)
     }
 }
@@ -119,7 +153,6 @@ impl AccountRates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SessionRates;
 
     fn session() -> SessionRates {
         SessionRates::new([0, 0, 10, 100, 0, 0, 0, 0, 0, 0])
@@ -137,11 +170,7 @@ mod tests {
 
     /// The buckets of a session that starts.
     fn start(account_rates: &AccountRates, account: AddressId, now: u32) -> SessionRates {
-        let configured_limits = *session().limits();
-        account_rates.find(account, now).map_or_else(
-            || SessionRates::new(configured_limits),
-            |spent| SessionRates::starting(configured_limits, &spent, now),
-        )
+        SessionRates::starting(*session().limits(), account_rates.find(account, now), now)
     }
 
     fn left(rates: &SessionRates, now: u32) -> u32 {

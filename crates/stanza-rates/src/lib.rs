@@ -9,7 +9,9 @@
 mod account_rates;
 mod service_rates;
 mod session_rates;
+mod spent_reports;
 
 pub use account_rates::{AccountRates, SpentRates};
 pub use service_rates::ServiceRates;
 pub use session_rates::{RateLimits, SessionRates};
+pub use spent_reports::{SpentReport, SpentReports};

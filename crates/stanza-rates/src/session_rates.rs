@@ -10,7 +10,7 @@
 //! spent when they end or lose their connection is summed for their account ([`crate::AccountRates`]) until it is refilled.
 //! A session that starts or is resumed has what the sum leaves of one burst. So reconnecting does not refill a bucket,
 //! however many sessions reconnect. No session starts with more debt than a single one has left, so the sum takes the
-//! burst and delays nobody.
+//! burst and delays nobody. In a cluster, nodes report such spending to one another ([`crate::SpentReports`]).
 //!
 //! Not implemented: logins (`access/src/login_throttle`), connections (`base/src/connection_limits.rs`), stanzas that others
 //! send to the session (its queue is bounded).
@@ -45,7 +45,13 @@ pub struct SessionRates {
     /// The levels that the buckets would have without what was spent since it was last summed for the account. `None`:
     /// full.
     unspent: Option<Box<Levels>>,
+    /// Second at which the session started or was resumed; 0 if its buckets were created later.
+    started: u32,
 }
+
+/// Seconds after its start in which a session is charged for what earlier ones had spent on another node: that node's report
+/// may come after the start.
+const LATE_REPORT_SECONDS: u32 = 2;
 
 /// Buckets in the order of `SessionRates::buckets`.
 pub(crate) type Levels = [TokenBucket; 5];
@@ -85,6 +91,7 @@ impl SessionRates {
             directed: bucket(one, one_burst, PER_MINUTE_COST, PER_MINUTE_COST),
             roster: bucket(roster, roster_burst, PER_MINUTE_COST, PER_MINUTE_COST),
             unspent: None,
+            started: 0,
         }
     }
 
@@ -94,15 +101,36 @@ impl SessionRates {
     }
 
     /// The buckets of a session that starts, with what earlier sessions of its account have left.
-    pub fn starting(configured_limits: RateLimits, spent: &SpentRates, now: u32) -> SessionRates {
-        let mut rates = SessionRates::new(configured_limits);
+    pub fn starting(configured_limits: RateLimits, spent: Option<SpentRates>, now: u32) -> SessionRates {
+        let mut rates = SessionRates { started: now, ..SessionRates::new(configured_limits) };
+        let Some(spent) = spent else { return rates };
         for (at, (own, shared)) in rates.buckets_mut().into_iter().zip(&spent.shared).enumerate() {
-            // Only stanzas and bytes are charged after the fact, so only these can be in debt.
-            let single = spent.lowest.get(at).copied().unwrap_or_else(|| shared.filled());
-            own.carry_shared(shared, &single, to_millis(now));
+            own.carry_shared(shared, &spent.single(at), to_millis(now));
         }
         rates.unspent = Some(Box::new(rates.buckets().map(|bucket| *bucket)));
         rates
+    }
+
+    /// Charges what sessions on another node had spent, if this one has just started: it would have started with less. As at
+    /// a start, no debt but that of a single session delays it. It has not spent this itself.
+    pub fn charge_late_report(&mut self, spent: &SpentRates, now: u32) {
+        if now.saturating_sub(self.started) > LATE_REPORT_SECONDS {
+            return;
+        }
+        let millis = to_millis(now);
+        let before = self.buckets().map(|bucket| *bucket);
+        for (at, (own, shared)) in self.buckets_mut().into_iter().zip(&spent.shared).enumerate() {
+            let mut rest = *own;
+            rest.charge_difference(&shared.filled(), shared, millis);
+            own.carry_shared(&rest, &spent.single(at), millis);
+        }
+        let after = self.buckets().map(|bucket| *bucket);
+        let mut unspent =
+            self.unspent.take().unwrap_or_else(|| Box::new(after.map(|bucket| bucket.filled())));
+        for (unspent, (before, after)) in unspent.iter_mut().zip(before.iter().zip(&after)) {
+            unspent.charge_difference(before, after, millis);
+        }
+        self.unspent = Some(unspent);
     }
 
     /// What was spent since the start, or since the last call.
@@ -165,7 +193,7 @@ impl SessionRates {
         (wait > 0).then(|| (class, now.saturating_add(wait).max(1)))
     }
 
-    fn buckets(&self) -> [&TokenBucket; 5] {
+    pub(crate) fn buckets(&self) -> [&TokenBucket; 5] {
         [&self.stanzas, &self.bytes, &self.broadcasts, &self.directed, &self.roster]
     }
 
@@ -181,6 +209,7 @@ impl SessionRates {
     /// Follows changed limits: the buckets keep the levels of the earlier ones.
     pub fn carry(&mut self, earlier: &SessionRates, now: u32) {
         let mut unspent = self.buckets().map(|bucket| *bucket);
+        self.started = self.started.max(earlier.started);
         for (own, earlier) in self.buckets_mut().into_iter().zip(earlier.buckets()) {
             own.carry(earlier, to_millis(now));
         }

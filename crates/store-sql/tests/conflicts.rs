@@ -8,12 +8,14 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::ManualClock;
-use store::conformance::account;
-use store::{AppendOutcome, OfflineMessage, Page, Quota};
+use store::conformance::{account, jid, join_all};
+use store::{AppendOutcome, OfflineMessage, Page, Quota, TokensUpdateOutcome};
 use support::servers::{new_database, on_each_server, open_url, patient, run_sql};
 use test_databases::{Server, ServerKind};
+use throng_store_sql::SqlStores;
 
 /// How often the server aborts a transaction before it commits.
 const ABORTS: u64 = 3;
@@ -66,6 +68,44 @@ fn a_transaction_that_the_server_aborts_runs_again_and_stores_a_message_once() {
             let page = stores.offline.fetch(owner, Page::first(100), 0).await.unwrap();
             assert_eq!(page.items.len(), 1, "{error}");
             database.close().await;
+        }
+    });
+}
+
+async fn open(url: &str) -> Arc<SqlStores> {
+    open_url(url, &patient(), Arc::new(ManualClock::new())).await.unwrap()
+}
+
+/// A login token is consumed by one of the nodes that receive it at the same time, whichever writer of them has it (XEP-0484,
+/// sections 3.5 and 3.6: rotation and invalidation decide in the transaction).
+#[test]
+fn nodes_that_change_the_same_login_tokens_at_once_agree_on_who_did() {
+    on_each_server(async |server| {
+        let url = server.url(&new_database(server).await);
+        let nodes = [open(&url).await, open(&url).await];
+        let stores = nodes.each_ref().map(SqlStores::stores);
+        account(&stores[0], "ann").await;
+        let ann = jid("ann@example.org");
+        for _round in 0..20 {
+            let put = Box::new(|_: &[u8]| Some(b"token".to_vec()));
+            stores[0].tokens.update_tokens(ann.as_ref(), None, put).await.unwrap();
+            let won = Arc::new(AtomicU64::new(0));
+            let tries = (0..10).map(|n| {
+                let won = won.clone();
+                let take = move |before: &[u8]| {
+                    (before == b"token").then(|| {
+                        won.fetch_add(1, Ordering::Relaxed);
+                        b"used".to_vec()
+                    })
+                };
+                stores[n % 2].tokens.update_tokens(ann.as_ref(), None, Box::new(take))
+            });
+            let done = join_all(tries.collect()).await;
+            assert!(done.into_iter().all(|done| done.unwrap() == TokensUpdateOutcome::Applied));
+            assert_eq!(won.load(Ordering::Relaxed), 1);
+        }
+        for node in nodes {
+            node.close().await;
         }
     });
 }

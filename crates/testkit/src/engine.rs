@@ -157,6 +157,7 @@ impl TestNode {
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
+        peers::share_spent_rates(&node);
         NodeInbox::attach(&node, envelopes);
         environment::provide(&node);
         TestNode { node, clock, stores, counted, tasks, kept }

@@ -145,6 +145,7 @@ impl TestNodes {
 
     /// One tick of the network, then one poll of every task. True if something is in transit.
     pub fn step(&self) -> bool {
+        self.nodes.iter().flatten().for_each(|node| peers::send_usage_reports(&node.node));
         let in_transit = self.bus.step();
         self.nodes.iter().flatten().for_each(TestNode::step_tasks);
         in_transit

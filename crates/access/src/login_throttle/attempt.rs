@@ -225,6 +225,9 @@ impl Attempt {
             }
         };
         drop(tables);
+        if outcome != AttemptOutcome::Undecided {
+            throttle.request_report();
+        }
         woken.into_iter().flatten().for_each(Waker::wake);
         counted
     }

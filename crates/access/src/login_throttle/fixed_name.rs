@@ -1,6 +1,6 @@
 //! A name in a fixed number of bytes, for tables of fixed memory that compare names and not only their hashes.
 
-use ring::digest::{SHA256, digest};
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 
 /// Longest name that is kept as text, in bytes.
 const MAX_TEXT: usize = 47;
@@ -33,6 +33,25 @@ impl FixedName {
         }
         FixedName(bytes)
     }
+
+    /// Appends its octets: the first is the length of a text, or 255 before a digest.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let length = if self.0[0] == DIGEST { SHA256_OUTPUT_LEN } else { usize::from(self.0[0]) };
+        out.extend(self.0.iter().take(1 + length));
+    }
+
+    /// Reads the octets of [`FixedName::encode`], and returns the rest. `None` if they are none.
+    pub(super) fn decode(input: &[u8]) -> Option<(FixedName, &[u8])> {
+        let first = *input.first()?;
+        let length = match first {
+            DIGEST => SHA256_OUTPUT_LEN,
+            length => Some(usize::from(length)).filter(|length| *length <= MAX_TEXT)?,
+        };
+        let (octets, rest) = input.split_at_checked(1 + length)?;
+        let mut bytes = [0; MAX_TEXT + 1];
+        bytes.get_mut(..octets.len())?.copy_from_slice(octets);
+        Some((FixedName(bytes), rest))
+    }
 }
 
 #[cfg(test)]
@@ -61,5 +80,19 @@ mod tests {
             }
         }
         assert_eq!(FixedName::new(""), FixedName::EMPTY);
+    }
+
+    #[test]
+    fn a_name_is_read_as_it_was_written_and_anything_else_is_refused() {
+        for text in ["", "a", &"a".repeat(MAX_TEXT), &"a".repeat(1_000)] {
+            let mut octets = Vec::new();
+            FixedName::new(text).encode(&mut octets);
+            assert!((0..octets.len()).all(|length| FixedName::decode(&octets[..length]).is_none()), "{text}");
+            octets.push(7);
+            assert_eq!(FixedName::decode(&octets), Some((FixedName::new(text), &[7][..])), "{text}");
+        }
+        for first in 48..DIGEST {
+            assert_eq!(FixedName::decode(&[&[first][..], &[0; 300]].concat()), None);
+        }
     }
 }

@@ -30,12 +30,18 @@
 //!
 //! An account that does not exist is counted like one that does.
 //!
-//! Memory is fixed: 1.6 MB for failures (none before the first) and 2 MB for successful logins, besides up to three
-//! entries for each attempt in progress. In a full
+//! Memory is fixed: 1.6 MB for failures (none before the first), 2 MB for successful logins, and 0.2 MB for what other nodes
+//! will learn, besides up to three entries for each attempt in progress. In a full
 //! set the entry with the fewest failures is replaced, so that many users with typing errors do not evict an
 //! attacker. A hash with a secret key selects the set; address and name decide.
 //!
-//! Not implemented: other nodes of a cluster; each counts separately.
+//! **Other nodes of a cluster** learn of failures and successes in reports (`shared_attempts.rs`), and count them as their own.
+//! A report arrives after the next attempts may have been answered, so parallel attempts on several nodes may exceed a limit,
+//! at most by its value for each further node. What exceeds it extends the window: at its end the limit is subtracted, and
+//! only the rest is counted on. So in a long time no more attempts are answered on many nodes than on one. Successes are
+//! shared because failures are: an attacked owner would otherwise be refused on nodes that have not seen the owner's address.
+//!
+//! Not implemented: a node that joins or restarts learns nothing of what was counted before.
 //!
 //! # Pitfalls
 //!
@@ -43,17 +49,22 @@
 
 mod attempt;
 mod fixed_name;
+mod shared_attempts;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use base::ReportSchedule;
 use base::lock::LeafMutex;
 use throng_core::{Node, NodeLimits};
 
 use self::attempt::{PendingAttempts, WaitingAttempts};
 use self::fixed_name::FixedName;
+use self::shared_attempts::{AttemptCounts, AttemptName, UnreportedAttempts};
+
+pub use shared_attempts::share_login_attempts;
 
 pub use self::attempt::{Attempt, AttemptOutcome, BeginAttempt, begin};
 
@@ -120,13 +131,24 @@ struct FailureKey {
 impl FailureKey {
     const UNUSED: FailureKey =
         FailureKey { hash: 0, scope: Scope::Unused, network: 0, account: FixedName::EMPTY };
+
+    /// The limit of its count, at least 1.
+    fn limit(&self, limits: &NodeLimits) -> u32 {
+        let limit = match self.scope {
+            Scope::Address => limits.login_failures_per_address,
+            Scope::Account => limits.login_failures_per_account,
+            _ => limits.login_failures_per_address_and_account,
+        };
+        limit.max(1)
+    }
 }
 
 #[derive(Clone, Copy)]
 struct FailureEntry {
     key: FailureKey,
-    /// Second of the first failure.
+    /// Second of the first failure, or at which the limit was last subtracted.
     since: u32,
+    /// Above the limit only by failures on other nodes.
     count: u32,
     /// Bit for each of 128 groups of accounts that were tried; for addresses.
     accounts: u128,
@@ -138,7 +160,9 @@ struct KnownEntry {
     network: u64,
     /// Second of the login.
     at: u32,
-    used: bool,
+    /// Second at which other nodes last learnt of one.
+    shared_at: u32,
+    /// Empty: the entry is free.
     account: FixedName,
 }
 
@@ -150,6 +174,8 @@ struct Tables {
     pending: HashMap<FailureKey, PendingAttempts>,
     /// Attempts that wait for these.
     waiting: WaitingAttempts,
+    /// What other nodes will learn; `None`: there are none.
+    unreported: Option<UnreportedAttempts>,
 }
 
 /// Throttle of failed logins.
@@ -157,6 +183,8 @@ pub struct LoginThrottle {
     /// Secret key, so that nobody can target a slot of the tables.
     hasher: RandomState,
     tables: LeafMutex<Tables>,
+    /// When other nodes learn of attempts; see [`share_login_attempts`].
+    reports: OnceLock<Arc<ReportSchedule>>,
 }
 
 /// Keys under which the failures of one attempt are counted. Hashed once, for [`LoginThrottle::check`] at its
@@ -176,6 +204,11 @@ pub struct AttemptKeys {
 }
 
 impl AttemptKeys {
+    const fn name(&self) -> AttemptName {
+        let AttemptKeys { network, account, loopback, token, .. } = *self;
+        AttemptName { network, account, loopback, token }
+    }
+
     /// Failures of this account from this address.
     const fn pair_failures(&self) -> FailureKey {
         let scope = if self.token { Scope::Token } else { Scope::Password };
@@ -212,13 +245,26 @@ pub fn login_throttle(node: &Node) -> Arc<LoginThrottle> {
 impl LoginThrottle {
     /// An empty throttle.
     pub fn new() -> LoginThrottle {
-        LoginThrottle { hasher: RandomState::new(), tables: LeafMutex::new(Tables::default()) }
+        LoginThrottle {
+            hasher: RandomState::new(),
+            tables: LeafMutex::new(Tables::default()),
+            reports: OnceLock::new(),
+        }
     }
 
     /// The keys of a login attempt from `peer` to `account` (a normalised address). `token`: with a secret that
     /// cannot be guessed.
     pub fn keys(&self, peer: IpAddr, account: &str, token: bool) -> AttemptKeys {
-        let network = base::network_number(peer);
+        self.keys_of(AttemptName {
+            network: base::network_number(peer),
+            account: FixedName::new(account),
+            loopback: peer.is_loopback(),
+            token,
+        })
+    }
+
+    fn keys_of(&self, name: AttemptName) -> AttemptKeys {
+        let AttemptName { network, account, loopback, token } = name;
         let hash = |scope: Scope| match scope {
             Scope::Address => self.hasher.hash_one((scope, network)),
             Scope::Account => self.hasher.hash_one((scope, account)),
@@ -227,8 +273,8 @@ impl LoginThrottle {
         let pair_hash = hash(Scope::Password);
         AttemptKeys {
             network,
-            account: FixedName::new(account),
-            loopback: peer.is_loopback(),
+            account,
+            loopback,
             token,
             address_hash: hash(Scope::Address),
             account_hash: hash(Scope::Account),
@@ -261,7 +307,28 @@ impl LoginThrottle {
         keys: &AttemptKeys,
         valid: bool,
     ) -> Result<(), LoginLimit> {
-        self.tables.lock().check_and_record(limits, now, keys, valid)
+        let result = self.tables.lock().check_and_record(limits, now, keys, valid);
+        if result.is_ok() {
+            self.request_report();
+        }
+        result
+    }
+
+    /// Lets other nodes learn of what was recorded. Must be called after it was, without the lock.
+    fn request_report(&self) {
+        if let Some(schedule) = self.reports.get() {
+            schedule.request();
+        }
+    }
+
+    /// Counts attempts that another node has answered, as if this one had.
+    fn record_remote(&self, limits: &NodeLimits, now: u32, name: AttemptName, counts: AttemptCounts) {
+        let keys = self.keys_of(name);
+        let mut tables = self.tables.lock();
+        if counts.succeeded {
+            tables.add_success(limits, now, &keys);
+        }
+        tables.add_failures(limits, now, &keys, counts);
     }
 }
 
@@ -285,9 +352,9 @@ impl Tables {
     ) -> Result<(), LoginLimit> {
         self.check(limits, now, keys)?;
         if valid {
-            self.record_success(now, keys);
+            self.record_success(limits, now, keys);
         } else {
-            self.record_failure(limits.login_window_seconds, now, keys);
+            self.record_failure(limits, now, keys);
         }
         Ok(())
     }
@@ -300,7 +367,7 @@ impl Tables {
         keys: &AttemptKeys,
         pending: bool,
     ) -> Option<(LoginLimit, FailureKey)> {
-        let failed = |key: &FailureKey| self.failures(key, now, limits.login_window_seconds);
+        let failed = |key: &FailureKey| self.failures(key, now, limits);
         let begun = |key: &FailureKey| self.pending.get(key).filter(|_| pending);
         let count = |key: &FailureKey| {
             let begun = begun(key).map_or(0, PendingAttempts::count);
@@ -332,33 +399,65 @@ impl Tables {
         keys.token || self.is_known(keys)
     }
 
-    fn record_failure(&mut self, window: u32, now: u32, keys: &AttemptKeys) {
+    /// Counts a failure on this node.
+    fn record_failure(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) {
+        self.add_failures(limits, now, keys, AttemptCounts::FAILURE);
+        if let Some(unreported) = &mut self.unreported {
+            unreported.note(keys.name(), false);
+        }
+    }
+
+    /// Counts a success on this node.
+    fn record_success(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) {
+        let is_news = self.add_success(limits, now, keys);
+        if let Some(unreported) = self.unreported.as_mut().filter(|_| is_news) {
+            unreported.note(keys.name(), true);
+        }
+    }
+
+    /// Counts failures on this node or another one.
+    fn add_failures(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys, counts: AttemptCounts) {
+        if counts.failures == 0 {
+            return;
+        }
         if self.failures.is_empty() {
             self.failures = vec![FailureEntry::UNUSED; FAILURE_SETS * ASSOCIATIVITY];
         }
+        // No limit but the first applies to these, so they must not extend the windows of the others.
+        let is_exempt = self.is_judged_alone(keys);
+        if counts.since_success != 0 {
+            let entry = self.entry(&keys.pair_failures(), now, limits);
+            entry.count = entry.count.saturating_add(counts.since_success.into());
+        }
         let account = (!keys.token).then(|| keys.account_failures());
-        for key in [Some(keys.pair_failures()), account, keys.address_failures()].into_iter().flatten() {
-            let entry = self.entry(&key, now, window);
-            entry.count = entry.count.saturating_add(1);
-            if key.scope == Scope::Address {
+        for key in [account, keys.address_failures()].into_iter().flatten() {
+            let entry = self.entry(&key, now, limits);
+            let room = key.limit(limits).saturating_sub(entry.count);
+            let count = u32::from(counts.failures);
+            entry.count = entry.count.saturating_add(if is_exempt { count.min(room) } else { count });
+            let has_room = estimate_distinct(entry.accounts) < limits.login_accounts_per_address;
+            if key.scope == Scope::Address && (has_room || !is_exempt) {
                 entry.accounts |= 1 << keys.account_group();
             }
         }
     }
 
-    fn record_success(&mut self, now: u32, keys: &AttemptKeys) {
+    /// Counts a success on this node or another one. Whether other nodes should learn of it.
+    fn add_success(&mut self, limits: &NodeLimits, now: u32, keys: &AttemptKeys) -> bool {
         if self.known.is_empty() {
             self.known = vec![KnownEntry::UNUSED; KNOWN_SETS * ASSOCIATIVITY];
         }
-        self.record_known(keys, now);
+        let is_news = self.record_known(keys, now, limits.login_window_seconds);
         if let Some(entry) = self.find(&keys.pair_failures()) {
             *entry = FailureEntry::UNUSED;
+            return true;
         }
+        is_news
     }
 
-    fn failures(&self, key: &FailureKey, now: u32, window: u32) -> Option<FailureEntry> {
+    fn failures(&self, key: &FailureKey, now: u32, limits: &NodeLimits) -> Option<FailureEntry> {
         let set = self.failures.get(set_of(key.hash, FAILURE_SETS))?;
-        set.iter().find(|f| f.key == *key && !f.is_over(now, window)).copied()
+        set.iter().find(|f| f.key == *key).map(|found| found.at(now, limits))
     }
 
     fn find(&mut self, key: &FailureKey) -> Option<&mut FailureEntry> {
@@ -366,15 +465,19 @@ impl Tables {
     }
 
     /// The entry of a key, reset if it is absent or its window has ended. The table must not be empty.
-    fn entry(&mut self, key: &FailureKey, now: u32, window: u32) -> &mut FailureEntry {
+    fn entry(&mut self, key: &FailureKey, now: u32, limits: &NodeLimits) -> &mut FailureEntry {
         let set = set_of(key.hash, FAILURE_SETS);
         let slots = &self.failures[set.clone()];
         let at = slots.iter().position(|f| f.key == *key).unwrap_or_else(|| {
-            let cost = |f: &FailureEntry| if f.is_over(now, window) { (0, 0) } else { (f.count, f.since) };
+            let cost = |f: &FailureEntry| {
+                let present = f.at(now, limits);
+                if present.is_free() { (0, 0) } else { (present.count, present.since) }
+            };
             (0..ASSOCIATIVITY).min_by_key(|at| cost(&slots[*at])).unwrap_or_default()
         });
         let entry = &mut self.failures[set.start + at];
-        if entry.key != *key || entry.is_over(now, window) {
+        *entry = entry.at(now, limits);
+        if entry.key != *key || entry.is_free() {
             *entry = FailureEntry { key: *key, since: now, count: 0, accounts: 0 };
         }
         entry
@@ -386,13 +489,16 @@ impl Tables {
             .is_some_and(|set| set.iter().any(|known| known.is_of(keys)))
     }
 
-    fn record_known(&mut self, keys: &AttemptKeys, now: u32) {
-        let Some(set) = self.known.get_mut(set_of(keys.pair_hash, KNOWN_SETS)) else { return };
+    /// Whether other nodes have not learnt of it for the length of a window.
+    fn record_known(&mut self, keys: &AttemptKeys, now: u32, window: u32) -> bool {
+        let Some(set) = self.known.get_mut(set_of(keys.pair_hash, KNOWN_SETS)) else { return false };
         // The same entry, or else a free one, or else the oldest one.
-        let entry = set.iter_mut().min_by_key(|known| (!known.is_of(keys), known.used, known.at));
-        if let Some(entry) = entry {
-            *entry = KnownEntry { network: keys.network, at: now, used: true, account: keys.account };
-        }
+        let entry = set.iter_mut().min_by_key(|known| (!known.is_of(keys), known.is_used(), known.at));
+        let Some(entry) = entry else { return false };
+        let is_news = !entry.is_of(keys) || now.saturating_sub(entry.shared_at) >= window;
+        let shared_at = if is_news { now } else { entry.shared_at };
+        *entry = KnownEntry { network: keys.network, at: now, shared_at, account: keys.account };
+        is_news
     }
 }
 
@@ -403,18 +509,46 @@ fn set_of(hash: u64, sets: usize) -> std::ops::Range<usize> {
 }
 
 impl KnownEntry {
-    const UNUSED: KnownEntry = KnownEntry { network: 0, at: 0, used: false, account: FixedName::EMPTY };
+    const UNUSED: KnownEntry = KnownEntry { network: 0, at: 0, shared_at: 0, account: FixedName::EMPTY };
+
+    fn is_used(&self) -> bool {
+        self.account != FixedName::EMPTY
+    }
 
     fn is_of(&self, keys: &AttemptKeys) -> bool {
-        self.used && self.network == keys.network && self.account == keys.account
+        self.is_used() && self.network == keys.network && self.account == keys.account
     }
 }
+
+const _: () = assert!(size_of::<KnownEntry>() == 64 && size_of::<FailureEntry>() <= 112);
 
 impl FailureEntry {
     const UNUSED: FailureEntry = FailureEntry { key: FailureKey::UNUSED, since: 0, count: 0, accounts: 0 };
 
-    const fn is_over(&self, now: u32, window: u32) -> bool {
-        matches!(self.key.scope, Scope::Unused) || now.saturating_sub(self.since) >= window
+    const fn is_free(&self) -> bool {
+        matches!(self.key.scope, Scope::Unused) || self.count == 0 && self.accounts == 0
+    }
+
+    /// The entry at second `now`: for each window that has ended, less by the limits.
+    fn at(&self, now: u32, limits: &NodeLimits) -> FailureEntry {
+        let window = limits.login_window_seconds;
+        let Some(ended) = now.saturating_sub(self.since).checked_div(window) else {
+            return FailureEntry::UNUSED;
+        };
+        let mut present = *self;
+        if ended == 0 {
+            return present;
+        }
+        present.since = self.since.saturating_add(ended.saturating_mul(window));
+        present.count = self.count.saturating_sub(ended.saturating_mul(self.key.limit(limits)));
+        // Each account has at least one failure.
+        let accounts = estimate_distinct(self.accounts).min(self.count);
+        let rest = accounts.saturating_sub(ended.saturating_mul(limits.login_accounts_per_address.max(1)));
+        while estimate_distinct(present.accounts) > rest {
+            // Any group: which accounts were tried decides nothing.
+            present.accounts &= present.accounts - 1;
+        }
+        present
     }
 }
 

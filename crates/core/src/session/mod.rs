@@ -24,7 +24,7 @@ pub use outbox::{
     StreamManagementTerms, ToRewrite, Urgency, WrittenMessages, backlog, outstanding, queued_size,
     stream_management,
 };
-pub use stanza_rates::{AccountRates, SessionRates};
+pub use stanza_rates::{AccountRates, SessionRates, SpentRates, SpentReport, SpentReports};
 
 /// A bound resource of a local account.
 pub struct Session {

@@ -7,7 +7,7 @@
 //!
 //! Time is that of the node's sweep, in whole seconds, because the sweep also wakes throttled sessions.
 
-use stanza_rates::{SessionRates, SpentRates};
+use stanza_rates::{SessionRates, SpentReports};
 
 use super::{Session, flags};
 use crate::node::Node;
@@ -32,21 +32,18 @@ impl Node {
     /// Gives a session that starts or is resumed its buckets, with what earlier sessions of its account have left.
     /// Buckets that it has are kept. `local`: it connects from loopback.
     pub fn start_rates(&self, session: &Session, local: bool) {
-        let has_rates = session.rates(|_| ()).is_some();
-        let spent =
-            if has_rates { None } else { self.account_rates.find(session.account.id, self.seconds()) };
-        self.set_rates(session, local, spent);
+        self.set_rates(session, local, true);
     }
 
     /// Adjusts the buckets of a session to the limits, which a reload may change. Buckets that it does not have are
     /// created full: those of a session with a connection are only removed when they are full, and what its siblings
     /// have spent is theirs. `local`: it connects from loopback.
     pub fn follow_rates(&self, session: &Session, local: bool) {
-        self.set_rates(session, local, None);
+        self.set_rates(session, local, false);
     }
 
-    /// `spent`: what the buckets lack, if they are created.
-    fn set_rates(&self, session: &Session, local: bool, spent: Option<SpentRates>) {
+    /// `starts`: buckets that are created lack what earlier sessions have spent.
+    fn set_rates(&self, session: &Session, local: bool, starts: bool) {
         let wanted = self.limits().session_rates(local);
         let on = wanted.iter().step_by(2).any(|rate| *rate != 0);
         let configured_limits = session.rates(|rates| *rates.limits());
@@ -55,13 +52,13 @@ impl Node {
             Some(configured_limits) if on && configured_limits == wanted => return,
             _ => {}
         }
-        let now = self.seconds();
+        let (id, now) = (session.account.id, self.seconds());
         session.with(|state| {
             let earlier = state.rates.take();
             if on {
-                let mut rates = match &spent {
-                    Some(spent) => SessionRates::starting(wanted, spent, now),
-                    None => SessionRates::new(wanted),
+                let mut rates = match starts && earlier.is_none() {
+                    true => SessionRates::starting(wanted, self.account_rates.find(id, now), now),
+                    false => SessionRates::new(wanted),
                 };
                 if let Some(earlier) = earlier {
                     rates.carry(&earlier, now);
@@ -78,6 +75,9 @@ impl Node {
         if !session.flags.has(flags::EPHEMERAL)
             && let Some(spent) = session.rates(|rates| rates.take_spent(now))
         {
+            if let Some(reports) = self.extensions.get::<SpentReports>() {
+                reports.note(session.account.id, session.account.hash, &spent, now);
+            }
             self.account_rates.keep(session.account.id, spent, now);
         }
     }

@@ -218,6 +218,8 @@ impl TestServer {
             passwords: throng_core::passwords::PlainPasswords::shared(),
             version: "test",
         });
+        access::login_throttle::share_login_attempts(&node);
+        peers::share_spent_rates(&node);
         NodeInbox::attach(&node, Arc::default());
         crate::environment::provide(&node);
         let mut port = ListenerConfig::new(ListenerKind::C2s, "127.0.0.1:0".parse().expect("an address"));

@@ -43,9 +43,16 @@ impl TestServers {
     /// Lets every task run and every envelope arrive, until all are waiting.
     pub async fn settle(&self) {
         run_until_idle().await;
+        self.send_usage_reports();
         while self.bus.step() {
             run_until_idle().await;
+            self.send_usage_reports();
         }
+    }
+
+    /// Sends the reports that are due, at most one of each node in 100 milliseconds of the clock.
+    fn send_usage_reports(&self) {
+        self.nodes.iter().for_each(|server| peers::send_usage_reports(&server.node));
     }
 
     /// Advances the clock second by second, runs the sweep of each node and lets all tasks run in between.
