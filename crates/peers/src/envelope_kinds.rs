@@ -31,6 +31,18 @@ pub(crate) const NOTICE: EnvelopeKind = EnvelopeKind::Engine(11);
 pub(crate) const RESYNC: EnvelopeKind = EnvelopeKind::Engine(12);
 /// A notice did not fit into the queue of the receiver.
 pub(crate) const NOTICES_MISSED: EnvelopeKind = EnvelopeKind::Engine(13);
+/// A client wants to continue a stream that the receiver may hold.
+pub(crate) const SESSION_REQUEST: EnvelopeKind = EnvelopeKind::Engine(14);
+/// The receiver does not get that session.
+pub(crate) const SESSION_REFUSAL: EnvelopeKind = EnvelopeKind::Engine(15);
+/// A part of that session.
+pub(crate) const SESSION_STATE: EnvelopeKind = EnvelopeKind::Engine(16);
+/// The sender has bound that session.
+pub(crate) const SESSION_TAKEN: EnvelopeKind = EnvelopeKind::Engine(17);
+/// What that session has received meanwhile.
+pub(crate) const SESSION_REST: EnvelopeKind = EnvelopeKind::Engine(18);
+/// Presence for an account whose session has moved to the receiver.
+pub(crate) const MOVED_PRESENCE: EnvelopeKind = EnvelopeKind::Engine(19);
 
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
@@ -48,6 +60,12 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         RESYNC => "resync",
         NOTICES_MISSED => "notices missed",
         MULTICAST => "multicast",
+        SESSION_REQUEST => "session request",
+        SESSION_REFUSAL => "session refusal",
+        SESSION_STATE => "session state",
+        SESSION_TAKEN => "session taken",
+        SESSION_REST => "session rest",
+        MOVED_PRESENCE => "moved presence",
         other => other.as_str(),
     }
 }
@@ -72,6 +90,12 @@ mod tests {
             RESYNC,
             NOTICES_MISSED,
             MULTICAST,
+            SESSION_REQUEST,
+            SESSION_REFUSAL,
+            SESSION_STATE,
+            SESSION_TAKEN,
+            SESSION_REST,
+            MOVED_PRESENCE,
         ];
         assert_eq!(
             kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),

@@ -43,6 +43,7 @@ use super::invalidation::{AccountReads, RecentlyStored};
 use super::lost_peers::EndedSubscriptions;
 use super::node_queries::{NodeQueries, ReceivedNodeQueries};
 use super::presence_resync::{AccountPass, Resync};
+use super::session_transfer::SessionTransfers;
 use crate::ClusteredNode;
 use crate::envelope_kinds::COPY;
 
@@ -90,6 +91,8 @@ pub(super) struct PeerState {
     pub(super) queries: NodeQueries,
     /// What other nodes have asked.
     pub(super) received_queries: ReceivedNodeQueries,
+    /// Sessions that move between nodes.
+    pub(super) transfers: SessionTransfers,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
     pub(super) lost: LeafMutex<BTreeSet<NodeId>>,
 }
@@ -105,6 +108,7 @@ impl PeerState {
         self.due_presence.forget_node(node);
         self.handovers.forget_node(node);
         self.queries.forget_node(node);
+        self.transfers.forget_node(node);
     }
 }
 

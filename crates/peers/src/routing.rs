@@ -16,7 +16,9 @@ use throng_core::host::Host;
 use throng_core::receipt::AttachedReceipt;
 use throng_core::router::peer_routing::BlocklistPair;
 use throng_core::router::push::PushSelection;
-use throng_core::router::{HandedOver, HomeDecision, OnlineFilter, PeerRouting, RoutingWork};
+use throng_core::router::{
+    HandedOver, HomeDecision, OnlineFilter, PeerRouting, RoutingWork, SessionRequest, SessionRequestOutcome,
+};
 use throng_core::session::Session;
 use throng_core::shared_stanza::SharedStanza;
 
@@ -267,10 +269,20 @@ impl PeerRouting for PeerRouter {
         Box::pin(async move { node.end_sessions_everywhere(jid, text).await })
     }
 
+    fn take_session<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        request: SessionRequest,
+    ) -> BoxFuture<'a, SessionRequestOutcome> {
+        let node = self.on(node);
+        Box::pin(async move { node.take_session(request).await })
+    }
+
     fn sweep(&self, node: &Arc<Node>, now: u32) {
         let node = self.on(node);
         node.send_all_due();
         node.expire_node_queries(now);
+        node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);
     }
 }

@@ -48,7 +48,9 @@ pub use events::LifecycleEvent;
 pub(crate) use events::WaitingEvent;
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
-pub use peer_routing::{HandedOver, HomeDecision, OnlineFilter, PeerRouting};
+pub use peer_routing::{
+    HandedOver, HomeDecision, OnlineFilter, PeerRouting, SessionRequest, SessionRequestOutcome,
+};
 
 /// Where a stanza comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

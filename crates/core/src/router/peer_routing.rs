@@ -20,7 +20,9 @@ use crate::account::{Account, Contact};
 use crate::blocklist::Blocklist;
 use crate::host::Host;
 use crate::node::Node;
+use crate::principal::Principal;
 use crate::receipt::{AttachedReceipt, Receipt, Receipts};
+use crate::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES};
 use crate::session::{Session, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -88,6 +90,28 @@ impl OnlineFilter {
             OnlineFilter::Idle => idle(),
         }
     }
+}
+
+/// A request to continue a stream whose session another node holds (XEP-0198, section 5).
+pub struct SessionRequest {
+    /// The authenticated account.
+    pub principal: Principal,
+    /// The resource that the identifier of the stream names.
+    pub resource: Box<str>,
+    /// The token that it contains.
+    pub token: [u8; TOKEN_BYTES],
+    /// Stanzas that the client has handled, modulo 2^32.
+    pub h: u32,
+}
+
+/// Result of a [`SessionRequest`].
+pub enum SessionRequestOutcome {
+    /// The session is here, without a connection, and has handled this number of its client's stanzas.
+    Taken(Arc<Session>, u32),
+    /// No node has such a session; the number of handled stanzas of one that has ended, if it is known.
+    Unknown(Option<u32>),
+    /// The client has handled more stanzas than it was sent.
+    TooHigh(HandledCountTooHigh),
 }
 
 /// Blocklists before and after a change.
@@ -263,6 +287,13 @@ pub trait PeerRouting: Any + Send + Sync {
         text: &'static str,
     ) -> BoxFuture<'a, u64>;
 
+    /// See [`Node::take_session`].
+    fn take_session<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        request: SessionRequest,
+    ) -> BoxFuture<'a, SessionRequestOutcome>;
+
     /// Called once a second, with the second of the node's clock.
     fn sweep(&self, node: &Arc<Node>, now: u32);
 }
@@ -370,9 +401,17 @@ impl Node {
 
     /// Whether a bare address has a session on any node.
     pub fn is_online(&self, jid: JidRef<'_>) -> bool {
-        self.routing_table.find(jid).is_some()
-            || !self.is_single()
-                && !self.cluster.locate(self.routing_table.hash(jid), None).claims().is_empty()
+        self.routing_table.find(jid).is_some() || self.may_be_elsewhere(jid)
+    }
+
+    /// Whether a bare address may have a session on another node.
+    pub fn may_be_elsewhere(&self, jid: JidRef<'_>) -> bool {
+        !self.is_single() && !self.cluster.locate(self.routing_table.hash(jid), None).claims().is_empty()
+    }
+
+    /// Takes a session over from the node that holds it. The caller must attach or detach it.
+    pub async fn take_session(self: &Arc<Self>, request: SessionRequest) -> SessionRequestOutcome {
+        self.peer_routing().take_session(self, request).await
     }
 
     /// Counts the online users of a domain on all nodes.

@@ -261,6 +261,22 @@ impl MessageBackup for OfflineBackup {
             self.delivery.backup_abandoned(node, &account.jid);
         }
     }
+
+    fn row_of(&self, owner: &Jid, message: &SharedStanza) -> Option<u64> {
+        self.delivery.backups.numbers_of(owner, std::slice::from_ref(message)).first().copied()
+    }
+
+    fn adopt_backup(&self, node: &Node, owner: &Jid, message: &SharedStanza, row: u64) {
+        message.track_delivery(node.clock.now());
+        message.begin_backup();
+        message.settle_delivery();
+        let bytes = message.bytes().len() as u64;
+        self.delivery.backups.add(owner, message.clone(), StoredRow { number: row, bytes });
+    }
+
+    fn release_backup(&self, owner: &Jid, message: &SharedStanza) {
+        self.delivery.backups.abandon(owner, message);
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@
 //! Between `hand_over` and the successful `poll_takeover` the outbox has no owner. A claimant that gives up in
 //! that interval must detach or end the session: [`Outbox::cancel_takeover`] returns true then.
 
+mod snapshot;
+
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use stanza::{MessageType, StanzaKind};
@@ -25,6 +28,8 @@ use super::ended_streams::ResumptionRecord;
 use super::outbox::{Inner, Outbox, QueuedBatch, QueuedStanza, ToRewrite, notify_tracker, wake_task};
 use super::signals::Signal;
 use crate::shared_stanza::{QueueClass, SharedStanza};
+
+pub use snapshot::OutboxSnapshot;
 
 /// Number of unacknowledged stanzas that triggers a request, even if none of them would alone.
 const REQUEST_ACK_STANZAS: usize = 20;
@@ -456,6 +461,12 @@ impl Outbox {
     /// If the token is wrong or `h` is impossible.
     pub fn check_takeover(&self, token: &[u8], h: u32) -> Result<(), TakeoverError> {
         self.inner.lock().takeover_target(token, h).map(drop)
+    }
+
+    /// A number for a connection, or for another node, that requests takeovers.
+    pub fn next_claimant() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Requests the takeover for this connection, whose peer has handled `h` stanzas. A request replaces an
