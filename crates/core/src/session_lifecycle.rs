@@ -291,14 +291,14 @@ impl Node {
 
     /// Reroutes stanzas that a session will not deliver, in order.
     pub fn reroute(self: &Arc<Self>, session: &Arc<Session>, items: Vec<UndeliveredStanza>) {
-            let unsettled = items.iter().map(|left| &left.item.stanza);
-            let unsettled: Vec<SharedStanza> =
-                unsettled.filter(|stanza| stanza.is_delivery_unsettled()).cloned().collect();
-            let mut work = RoutingWork { tracks_delivery: !unsettled.is_empty(), ..RoutingWork::default() };
-            for left in items {
-                self.reroute_undelivered(session, left, &mut work);
-            }
-            self.settle_after(work, unsettled);
+        let unsettled = items.iter().map(|left| &left.item.stanza);
+        let unsettled: Vec<SharedStanza> =
+            unsettled.filter(|stanza| stanza.is_delivery_unsettled()).cloned().collect();
+        let mut work = RoutingWork { tracks_delivery: !unsettled.is_empty(), ..RoutingWork::default() };
+        for left in items {
+            self.reroute_undelivered(session, left, &mut work);
+        }
+        self.settle_after(work, unsettled);
     }
 
     /// Performs the effects of messages that were rerouted, and settles the messages when they are safe: their senders wait

@@ -104,6 +104,12 @@ pub(super) fn forget_copy(account: &Account, stanza: &SharedStanza) -> bool {
     })
 }
 
+/// A message that the session holds and that is the same as this one.
+pub(super) fn find_held(session: &Session, stanza: &SharedStanza) -> Option<SharedStanza> {
+    let id = stanza_id(stanza, session.bare())?;
+    session.outbox.find_held(|held| contains(held, &id))
+}
+
 /// Whether this node answers for a message that a session here has.
 pub(super) fn answers_for(account: &Account, stanza: &SharedStanza) -> bool {
     if !has_copies(account) {

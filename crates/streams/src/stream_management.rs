@@ -253,13 +253,7 @@ pub(crate) fn resume(
     })
 }
 
-fn resumed(
-    node: &Arc<Node>,
-    session: Arc<Session>,
-    previd: &str,
-    handled: u32,
-    old: bool,
-) -> ResumeOutcome {
+fn resumed(node: &Arc<Node>, session: Arc<Session>, previd: &str, handled: u32, old: bool) -> ResumeOutcome {
     node.metrics.sessions_resumed.inc();
     node.report_sessions(&session.account);
     // XEP-0352, section 4.2: a resumed stream is active.
@@ -322,9 +316,7 @@ fn resume_from_peer(
                 },
             };
             let outcome = match principal {
-                Some(principal) => {
-                    node.take_session(SessionRequest { principal, resource, token, h }).await
-                }
+                Some(principal) => node.take_session(SessionRequest { principal, resource, token, h }).await,
                 None => SessionRequestOutcome::Unknown(None),
             };
             let taken = match &outcome {

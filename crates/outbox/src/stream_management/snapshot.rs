@@ -11,7 +11,7 @@ use super::{
 use crate::outbox::{Outbox, QueuedStanza};
 
 /// Counters and stanzas of an outbox with stream management.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OutboxSnapshot {
     /// Part of the identifier that the client was sent.
     pub token: [u8; TOKEN_BYTES],

@@ -51,10 +51,8 @@ impl Drop for Giver {
         let node = self.node.view();
         let mut state = node.state.transfers.0.lock();
         let key = self.session.outbox.id;
-        let removed = match state.giving.get(&key) {
-            Some(giving) if giving.claimant == self.claimant => state.giving.remove(&key),
-            _ => None,
-        };
+        let is_present = state.giving.get(&key).is_some_and(|giving| giving.claimant == self.claimant);
+        let removed = if is_present { state.giving.remove(&key) } else { None };
         drop(state);
         drop(removed);
         if self.owns || self.session.outbox.cancel_takeover(self.claimant) {

@@ -56,6 +56,8 @@ const MAX_RECEIVED_BYTES: usize = 64 << 20;
 const MAX_ASKED: usize = 16;
 /// Octets of a session in one envelope.
 const PART_BYTES: usize = 192 << 10;
+/// Maximum number of these envelopes.
+const MAX_PARTS: usize = moved_session::MAX_BYTES / PART_BYTES + 2;
 /// Seconds for which presence for an account that has left is sent after it.
 const FOLLOWED_SECONDS: u32 = 60;
 /// Maximum number of such accounts.
@@ -333,17 +335,23 @@ mod tests {
             let octets = refusal.encode(4);
             assert_eq!(Refusal::decode(&octets), Some((4, refusal)));
             assert!((0..octets.len()).all(|length| Refusal::decode(&octets[..length]).is_none()));
-            assert_eq!((refusal.and(too_high), Refusal::Unknown(None).and(refusal)), match refusal {
-                Refusal::Unknown(None) => (too_high, refusal),
-                _ => (refusal, refusal),
-            });
+            assert_eq!(
+                (refusal.and(too_high), Refusal::Unknown(None).and(refusal)),
+                match refusal {
+                    Refusal::Unknown(None) => (too_high, refusal),
+                    _ => (refusal, refusal),
+                }
+            );
         }
         let octets: Vec<u8> = (0..=u8::MAX).cycle().take(PART_BYTES * 2 + 1).collect();
         let own = NodeId::new("a").unwrap();
-        let envelope = |part: Vec<u8>| Envelope::new(SESSION_STATE, EnvelopeClass::Control, own, vec![], part);
+        let envelope =
+            |part: Vec<u8>| Envelope::new(SESSION_STATE, EnvelopeClass::Control, own, vec![], part);
         let envelopes: Vec<Envelope> = parts(6, &octets).into_iter().map(envelope).collect();
         let read: Vec<_> = envelopes.iter().map(|envelope| read_part(envelope).unwrap()).collect();
-        assert!(read.iter().enumerate().all(|(at, part)| (part.0, usize::from(part.1), part.2) == (6, at, 3)));
+        assert!(
+            read.iter().enumerate().all(|(at, part)| (part.0, usize::from(part.1), part.2) == (6, at, 3))
+        );
         assert_eq!(read.iter().flat_map(|part| part.3).copied().collect::<Vec<u8>>(), octets);
     }
 
@@ -351,9 +359,10 @@ mod tests {
     fn an_account_that_has_left_is_followed_for_a_while_and_the_list_is_bounded() {
         let transfers = SessionTransfers::default();
         let to = NodeId::new("a").unwrap();
-        let follow = |number| transfers.follow(AddressReference { hash: 1, number });
+        let number = |number| std::num::NonZero::new(number).unwrap();
+        let follow = |of| transfers.follow(AddressReference { hash: 1, number: number(of) });
         let mut state = transfers.0.lock();
-        state.followed.push_back(FollowedAccount { account: (1, AddressId(2)), to, until: 10 });
+        state.followed.push_back(FollowedAccount { account: (1, AddressId(number(2))), to, until: 10 });
         drop(state);
         assert_eq!((follow(2), follow(3)), (Some(to), None));
         transfers.expire(9);

@@ -117,7 +117,8 @@ mod tests {
     #[test]
     fn a_session_that_is_bound_goes_on_and_another_one_fails() {
         use TakePhase::{Bound, Complete, Failed, Received, Receiving, Requested};
-        let events = [TakeEvent::Part, TakeEvent::LastPart, TakeEvent::Bound, TakeEvent::Rest, TakeEvent::Lost];
+        let events =
+            [TakeEvent::Part, TakeEvent::LastPart, TakeEvent::Bound, TakeEvent::Rest, TakeEvent::Lost];
         for (phase, next, accepts) in [
             (Requested, [Receiving, Received, Requested, Requested, Failed], true),
             (Receiving, [Receiving, Received, Receiving, Receiving, Failed], true),

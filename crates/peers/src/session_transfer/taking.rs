@@ -19,7 +19,8 @@ use throng_core::shared_stanza::SharedStanza;
 use super::moved_session::{MovedSession, MovedStanza};
 use super::phases::{TakeEvent, TakePhase};
 use super::{
-    MAX_ASKED, MAX_RECEIVED_BYTES, MAX_TRANSFERS, Refusal, TIMEOUT_SECONDS, Taking, TransferRequest, read_part,
+    MAX_ASKED, MAX_PARTS, MAX_RECEIVED_BYTES, MAX_TRANSFERS, Refusal, TIMEOUT_SECONDS, Taking,
+    TransferRequest, read_part,
 };
 use crate::envelope_kinds::{SESSION_REQUEST, SESSION_TAKEN};
 use crate::inbox::settle;
@@ -133,9 +134,10 @@ impl ClusteredNode<'_> {
         let snapshot = OutboxSnapshot { token, terms, handled, sent, stanzas };
         let outbox = Arc::new(Outbox::from_snapshot(snapshot, self.seconds()));
         self.outboxes.add(outbox.clone());
-        let bound = self.bind_prepared(principal, Some(&resource), &outbox, bound_at, &|session| {
-            moved.prepare(session);
-        });
+        let bound =
+            self.bind_prepared(principal, Some(&resource), &outbox, bound_at, &|session: &Session| {
+                moved.prepare(session);
+            });
         let session = match bound {
             Ok(session) => session,
             Err(error) => {
@@ -186,7 +188,9 @@ impl ClusteredNode<'_> {
         if let Some(backup) = &host.message_backup {
             match moved.row {
                 Some(row) => backup.adopt_backup(self, owner, stanza, row),
-                None if moved.is_tracked => drop(stanza.track_delivery(self.clock.now())),
+                None if moved.is_tracked => {
+                    stanza.track_delivery(self.clock.now());
+                }
                 None => {}
             }
         }
@@ -279,7 +283,8 @@ impl ClusteredNode<'_> {
         let mut guard = self.state.transfers.0.lock();
         let state = &mut *guard;
         let expected = |taking: &&mut Taking| {
-            taking.phase.accepts_state()
+            usize::from(count) <= MAX_PARTS
+                && taking.phase.accepts_state()
                 && taking.waiting.contains(&from)
                 && taking.from.is_none_or(|other| other == from)
                 && taking.parts.len() == usize::from(position)
@@ -304,14 +309,13 @@ impl ClusteredNode<'_> {
         let request = envelope.bytes.split_first_chunk().map(|(request, _)| u64::from_be_bytes(*request));
         let mut state = self.state.transfers.0.lock();
         let taking = request.and_then(|request| state.taking.get_mut(&request));
-        match taking.filter(|taking| taking.from == Some(from)) {
-            // It is being bound.
-            Some(taking) if taking.phase == TakePhase::Received => taking.rest.push(envelope),
-            _ => {
-                drop(state);
-                self.receive_rest(from, &envelope);
-            }
+        let is_bound_now =
+            |taking: &&mut Taking| taking.from == Some(from) && taking.phase == TakePhase::Received;
+        if let Some(taking) = taking.filter(is_bound_now) {
+            return taking.rest.push(envelope);
         }
+        drop(state);
+        self.receive_rest(from, &envelope);
     }
 
     fn receive_rest(&self, from: NodeId, envelope: &Envelope) {
@@ -331,8 +335,8 @@ impl ClusteredNode<'_> {
         let Some(session) = session else {
             return settle(self, from, envelope, HandoverResult::Refused);
         };
-        self.append_rest(&session, &stanzas);
-        self.settle_when_safe(from, vec![envelope.clone()], &session, stanzas.iter().map(|one| &one.stanza));
+        let held = self.append_rest(&session, &stanzas);
+        self.settle_when_safe(from, vec![envelope.clone()], &session, held.iter());
         if !is_last {
             return;
         }
@@ -345,23 +349,29 @@ impl ClusteredNode<'_> {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Puts stanzas behind those that the session held when it was moved.
-    fn append_rest(&self, session: &Arc<Session>, stanzas: &[MovedStanza]) {
+    /// Puts stanzas behind those that the session held when it was moved. Returns them as the session holds them.
+    fn append_rest(&self, session: &Arc<Session>, stanzas: &[MovedStanza]) -> Vec<SharedStanza> {
         let account = &session.account;
         let host = account.host();
-        let mut held = Vec::new();
+        let (mut appended, mut held) = (Vec::new(), Vec::new());
         for one in stanzas {
-            // It may have come here directly, if its sender's node knew of both sessions.
-            if self.recognise_copy(account, &one.stanza, !one.is_copy).0 {
+            // It may have come here directly, if its home knew of both sessions.
+            if let Some(direct) = message_copies::find_held(session, &one.stanza) {
+                if one.is_tracked && host.message_backup.is_some() {
+                    direct.track_delivery(self.clock.now());
+                }
                 account.with(|state| state.may_have_offline_messages |= one.row.is_some());
+                held.push(direct);
                 continue;
             }
             message_copies::record_copy(account, &one.stanza, !one.is_copy);
-            held.push(self.hold_moved(&host, &account.jid, one));
+            appended.push(self.hold_moved(&host, &account.jid, one));
+            held.push(one.stanza.clone());
         }
-        let left = session.outbox.append_to_snapshot(held, self.seconds());
+        let left = session.outbox.append_to_snapshot(appended, self.seconds());
         if !left.is_empty() {
             self.reroute(session, left);
         }
+        held
     }
 }
