@@ -45,7 +45,7 @@ use super::node_queries::{NodeQueries, ReceivedNodeQueries};
 use super::presence_resync::{AccountPass, Resync};
 use super::session_transfer::SessionTransfers;
 use crate::ClusteredNode;
-use crate::envelope_kinds::COPY;
+use crate::envelope_kinds::{COPY, SESSION_REQUEST};
 
 /// The node to which a stanza must go whose chain has not begun; none if this node acts as the home. `here`: whether it has
 /// sessions of the account.
@@ -255,6 +255,9 @@ impl ClusteredNode<'_> {
 
     /// An envelope has returned from the node to which this one sent it.
     pub(super) fn handle_return_of_own(&self, by: NodeId, envelope: &Envelope) {
+        if envelope.header.kind == SESSION_REQUEST {
+            return self.on_returned_session_request(by, envelope);
+        }
         let path = match envelope.recipients.first() {
             Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {
                 Some(self.routing_table.hash(to.as_ref()))

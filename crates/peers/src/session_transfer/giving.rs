@@ -15,7 +15,9 @@ use throng_core::shared_stanza::SharedStanza;
 
 use super::moved_session::{MovedSession, MovedStanza};
 use super::phases::{GiveEvent, GivePhase};
-use super::{Giving, MAX_TRANSFERS, PART_BYTES, Refusal, TIMEOUT_SECONDS, TransferRequest, parts};
+use super::{
+    GivenSession, MAX_TRANSFERS, PART_BYTES, TIMEOUT_SECONDS, TransferRefusal, TransferRequest, parts,
+};
 use crate::envelope_kinds::{SESSION_REFUSAL, SESSION_REST, SESSION_STATE};
 use crate::message_copies;
 use crate::routing::{ClusteredNode, OwnedClusteredNode};
@@ -36,7 +38,7 @@ fn address(stanza: &SharedStanza) -> usize {
 }
 
 /// Holds a session between its connection and the other node. Dropped before that has it, it ends the session.
-struct Giver {
+struct SessionGiver {
     node: OwnedClusteredNode,
     session: Arc<Session>,
     to: NodeId,
@@ -46,7 +48,7 @@ struct Giver {
     owns: bool,
 }
 
-impl Drop for Giver {
+impl Drop for SessionGiver {
     fn drop(&mut self) {
         let node = self.node.view();
         let mut state = node.state.transfers.0.lock();
@@ -63,7 +65,7 @@ impl Drop for Giver {
     }
 }
 
-impl Giver {
+impl SessionGiver {
     /// Waits until the session's owner has handed it over. False if it does not in time.
     async fn claim(&mut self) -> bool {
         let deadline = self.node.view().seconds().saturating_add(TIMEOUT_SECONDS);
@@ -106,12 +108,12 @@ impl Giver {
     }
 
     /// The state of the session as contents of envelopes, and its stanzas.
-    fn prepare(&self) -> Result<(Vec<Vec<u8>>, Vec<SentStanza>), Refusal> {
+    fn prepare(&self) -> Result<(Vec<Vec<u8>>, Vec<SentStanza>), TransferRefusal> {
         let (node, session) = (self.node.view(), &self.session);
-        session.outbox.resume(self.request.h).map_err(Refusal::TooHigh)?;
+        session.outbox.resume(self.request.h).map_err(TransferRefusal::TooHigh)?;
         node.remove_delivered_backups(session);
         let handled = session.outbox.handled_count();
-        let snapshot = session.outbox.snapshot().ok_or(Refusal::Unknown(Some(handled)))?;
+        let snapshot = session.outbox.snapshot().ok_or(TransferRefusal::Unknown(Some(handled)))?;
         let OutboxSnapshot { terms, handled, sent, stanzas, .. } = snapshot;
         let (moved, held) = node.describe_all(session, stanzas).into_iter().unzip();
         let (presence, directed_presence) = session.with(|state| {
@@ -128,13 +130,13 @@ impl Giver {
             directed_presence,
             stanzas: moved,
         };
-        let octets = moved.encode().ok_or(Refusal::Unknown(Some(handled)))?;
+        let octets = moved.encode().ok_or(TransferRefusal::Unknown(Some(handled)))?;
         Ok((parts(self.request.number, &octets), held))
     }
 
     async fn run(mut self) {
         if !self.claim().await {
-            return self.refuse(Refusal::Unknown(None));
+            return self.refuse(TransferRefusal::Unknown(None));
         }
         let (parts, sent) = match self.prepare() {
             Ok(prepared) => prepared,
@@ -143,7 +145,7 @@ impl Giver {
         let sent = Arc::new(sent);
         // Before the state arrives: the answer to it may be there at once.
         if self.advance(GiveEvent::StateSent, Some(sent.clone())) != GivePhase::Sent {
-            return self.refuse(Refusal::Unknown(None));
+            return self.refuse(TransferRefusal::Unknown(None));
         }
         let mut receipts = Vec::new();
         for part in parts {
@@ -154,7 +156,7 @@ impl Giver {
                 Err(refused) => {
                     tracing::debug!(%refused, "a session cannot be moved");
                     self.advance(GiveEvent::Returned, None);
-                    return self.refuse(Refusal::Unknown(None));
+                    return self.refuse(TransferRefusal::Unknown(None));
                 }
             }
         }
@@ -192,13 +194,13 @@ impl Giver {
         outcome
     }
 
-    fn refuse(&self, refusal: Refusal) {
+    fn refuse(&self, refusal: TransferRefusal) {
         self.node.view().refuse_session(self.to, self.request.number, refusal);
     }
 }
 
 impl ClusteredNode<'_> {
-    fn refuse_session(&self, to: NodeId, request: u64, refusal: Refusal) {
+    fn refuse_session(&self, to: NodeId, request: u64, refusal: TransferRefusal) {
         let _ = self.send_about_session(to, SESSION_REFUSAL, Vec::new(), refusal.encode(request));
     }
 
@@ -215,19 +217,19 @@ impl ClusteredNode<'_> {
         true
     }
 
-    fn begin_giving(&self, to: NodeId, request: TransferRequest, jid: &Jid) -> Result<(), Refusal> {
+    fn begin_giving(&self, to: NodeId, request: TransferRequest, jid: &Jid) -> Result<(), TransferRefusal> {
         let hash = self.routing_table.hash(jid.as_ref());
-        let unknown = || Refusal::Unknown(self.ended_streams.get(hash, &request.token));
+        let unknown = || TransferRefusal::Unknown(self.ended_streams.get(hash, &request.token));
         let account = self.routing_table.find(jid.as_ref());
         let session = account.zip(jid.as_ref().resource()).and_then(|(a, resource)| a.session(resource));
         let session = session.filter(|session| !session.flags.has(flags::EPHEMERAL)).ok_or_else(unknown)?;
         let (key, claimant) = (session.outbox.id, Outbox::next_claimant());
         let refusal = |error| match error {
             TakeoverError::UnknownToken => unknown(),
-            TakeoverError::TooHigh(error) => Refusal::TooHigh(error),
+            TakeoverError::TooHigh(error) => TransferRefusal::TooHigh(error),
         };
         session.outbox.check_takeover(&request.token, request.h).map_err(refusal)?;
-        let giving = Giving {
+        let giving = GivenSession {
             to,
             request: request.number,
             claimant,
@@ -243,12 +245,12 @@ impl ClusteredNode<'_> {
             None => state.giving.len() < MAX_TRANSFERS,
         };
         if !is_free {
-            return Err(Refusal::Unknown(None));
+            return Err(TransferRefusal::Unknown(None));
         }
         let earlier = state.giving.insert(key, giving);
         drop(state);
         drop(earlier);
-        let giver = Giver { node: self.owned(), session, to, request, claimant, owns: false };
+        let giver = SessionGiver { node: self.owned(), session, to, request, claimant, owns: false };
         // An earlier request is replaced.
         giver.session.outbox.request_takeover(&request.token, request.h, claimant).map_err(refusal)?;
         self.spawner.spawn("session for another node", Box::pin(giver.run()));

@@ -64,7 +64,7 @@ const FOLLOWED_SECONDS: u32 = 60;
 const MAX_FOLLOWED: usize = 4096;
 
 /// A session that another node has requested.
-struct Giving {
+struct GivenSession {
     to: NodeId,
     /// Number of its request there.
     request: u64,
@@ -80,7 +80,7 @@ struct Giving {
 }
 
 /// A session that was requested.
-struct Taking {
+struct TakenSession {
     phase: TakePhase,
     /// Nodes that have not answered.
     waiting: BTreeSet<NodeId>,
@@ -91,7 +91,7 @@ struct Taking {
     rest: Vec<Envelope>,
     /// Everything has followed.
     has_rest: bool,
-    refusal: Refusal,
+    refusal: TransferRefusal,
     session: Option<Arc<Session>>,
     /// Second of the node's clock.
     deadline: u32,
@@ -100,27 +100,27 @@ struct Taking {
 
 /// Why a node does not give a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+enum TransferRefusal {
     /// It has none with this token; handled stanzas of one that has ended.
     Unknown(Option<u32>),
     /// The client has handled more than it was sent.
     TooHigh(HandledCountTooHigh),
 }
 
-impl Refusal {
+impl TransferRefusal {
     /// What is known when another node has refused, too.
-    fn and(self, other: Refusal) -> Refusal {
+    fn and(self, other: TransferRefusal) -> TransferRefusal {
         match (self, other) {
-            (Refusal::TooHigh(_) | Refusal::Unknown(Some(_)), _) => self,
-            (Refusal::Unknown(None), other) => other,
+            (TransferRefusal::TooHigh(_) | TransferRefusal::Unknown(Some(_)), _) => self,
+            (TransferRefusal::Unknown(None), other) => other,
         }
     }
 
     fn encode(self, request: u64) -> Vec<u8> {
         let (reason, numbers) = match self {
-            Refusal::Unknown(None) => (0, [0; 2]),
-            Refusal::Unknown(Some(handled)) => (1, [handled, 0]),
-            Refusal::TooHigh(HandledCountTooHigh { h, sent }) => (2, [h, sent]),
+            TransferRefusal::Unknown(None) => (0, [0; 2]),
+            TransferRefusal::Unknown(Some(handled)) => (1, [handled, 0]),
+            TransferRefusal::TooHigh(HandledCountTooHigh { h, sent }) => (2, [h, sent]),
         };
         let mut out = request.to_be_bytes().to_vec();
         out.push(reason);
@@ -128,14 +128,14 @@ impl Refusal {
         out
     }
 
-    fn decode(octets: &[u8]) -> Option<(u64, Refusal)> {
+    fn decode(octets: &[u8]) -> Option<(u64, TransferRefusal)> {
         let (request, rest) = octets.split_first_chunk()?;
         let &[reason, a, b, c, d, e, f, g, h] = rest else { return None };
         let [first, second] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
         let refusal = match reason {
-            0 => Refusal::Unknown(None),
-            1 => Refusal::Unknown(Some(first)),
-            2 => Refusal::TooHigh(HandledCountTooHigh { h: first, sent: second }),
+            0 => TransferRefusal::Unknown(None),
+            1 => TransferRefusal::Unknown(Some(first)),
+            2 => TransferRefusal::TooHigh(HandledCountTooHigh { h: first, sent: second }),
             _ => return None,
         };
         Some((u64::from_be_bytes(*request), refusal))
@@ -175,12 +175,12 @@ struct FollowedAccount {
 struct TransferState {
     next: u64,
     /// By the number of the outbox.
-    giving: HashMap<u64, Giving>,
+    giving: HashMap<u64, GivenSession>,
     /// By the number of the request.
-    taking: HashMap<u64, Taking>,
+    taking: HashMap<u64, TakenSession>,
     received_bytes: usize,
     followed: VecDeque<FollowedAccount>,
-    /// Sessions whose old node was lost while they moved: it may have told contacts that they have ended.
+    /// Sessions whose old node was lost while they moved: contacts may have learnt from it that they have ended.
     interrupted: Vec<(NodeId, Weak<Session>)>,
 }
 
@@ -330,15 +330,15 @@ mod tests {
         let request = TransferRequest { number: u64::MAX, token: [7; TOKEN_BYTES], h: 3 };
         assert_eq!(TransferRequest::decode(&request.encode()), Some(request));
         assert!((0..28).all(|length| TransferRequest::decode(&request.encode()[..length]).is_none()));
-        let too_high = Refusal::TooHigh(HandledCountTooHigh { h: 9, sent: 8 });
-        for refusal in [Refusal::Unknown(None), Refusal::Unknown(Some(5)), too_high] {
+        let too_high = TransferRefusal::TooHigh(HandledCountTooHigh { h: 9, sent: 8 });
+        for refusal in [TransferRefusal::Unknown(None), TransferRefusal::Unknown(Some(5)), too_high] {
             let octets = refusal.encode(4);
-            assert_eq!(Refusal::decode(&octets), Some((4, refusal)));
-            assert!((0..octets.len()).all(|length| Refusal::decode(&octets[..length]).is_none()));
+            assert_eq!(TransferRefusal::decode(&octets), Some((4, refusal)));
+            assert!((0..octets.len()).all(|length| TransferRefusal::decode(&octets[..length]).is_none()));
             assert_eq!(
-                (refusal.and(too_high), Refusal::Unknown(None).and(refusal)),
+                (refusal.and(too_high), TransferRefusal::Unknown(None).and(refusal)),
                 match refusal {
-                    Refusal::Unknown(None) => (too_high, refusal),
+                    TransferRefusal::Unknown(None) => (too_high, refusal),
                     _ => (refusal, refusal),
                 }
             );

@@ -19,7 +19,7 @@ use throng_core::shared_stanza::SharedStanza;
 use super::moved_session::{MovedSession, MovedStanza};
 use super::phases::{TakeEvent, TakePhase};
 use super::{
-    MAX_ASKED, MAX_PARTS, MAX_RECEIVED_BYTES, MAX_TRANSFERS, Refusal, TIMEOUT_SECONDS, Taking,
+    MAX_ASKED, MAX_PARTS, MAX_RECEIVED_BYTES, MAX_TRANSFERS, TIMEOUT_SECONDS, TakenSession, TransferRefusal,
     TransferRequest, read_part,
 };
 use crate::envelope_kinds::{SESSION_REQUEST, SESSION_TAKEN};
@@ -28,12 +28,12 @@ use crate::message_copies;
 use crate::routing::{ClusteredNode, OwnedClusteredNode};
 
 /// A request of this node. Dropped before the session is bound, it refuses what has arrived of it.
-struct Taker {
+struct SessionTaker {
     node: OwnedClusteredNode,
     request: u64,
 }
 
-impl Drop for Taker {
+impl Drop for SessionTaker {
     fn drop(&mut self) {
         let node = self.node.view();
         let mut state = node.state.transfers.0.lock();
@@ -47,14 +47,14 @@ impl Drop for Taker {
     }
 }
 
-impl Taker {
+impl SessionTaker {
     /// Waits for the state of the session.
-    async fn state(&self) -> Result<(NodeId, Vec<u8>), Refusal> {
+    async fn state(&self) -> Result<(NodeId, Vec<u8>), TransferRefusal> {
         poll_fn(|cx| {
             let node = self.node.view();
             let mut state = node.state.transfers.0.lock();
             let Some(taking) = state.taking.get_mut(&self.request) else {
-                return Poll::Ready(Err(Refusal::Unknown(None)));
+                return Poll::Ready(Err(TransferRefusal::Unknown(None)));
             };
             match (taking.phase, taking.from) {
                 (TakePhase::Received, Some(from)) => {
@@ -115,13 +115,13 @@ impl ClusteredNode<'_> {
             let octets = TransferRequest { number: taker.request, token, h }.encode();
             let recipients = vec![Recipient::Address(full.clone())];
             if self.send_about_session(node, SESSION_REQUEST, recipients, octets).is_err() {
-                self.note_refusal(node, taker.request, Refusal::Unknown(None));
+                self.note_refusal(node, taker.request, TransferRefusal::Unknown(None));
             }
         }
         let (from, octets) = match taker.state().await {
             Ok(state) => state,
-            Err(Refusal::Unknown(handled)) => return SessionRequestOutcome::Unknown(handled),
-            Err(Refusal::TooHigh(error)) => return SessionRequestOutcome::TooHigh(error),
+            Err(TransferRefusal::Unknown(handled)) => return SessionRequestOutcome::Unknown(handled),
+            Err(TransferRefusal::TooHigh(error)) => return SessionRequestOutcome::TooHigh(error),
         };
         let Some(moved) = MovedSession::decode(&octets) else {
             self.note_violation(from, PeerViolation::Payload);
@@ -163,7 +163,13 @@ impl ClusteredNode<'_> {
     }
 
     /// The session is bound: its old node must end it, and nodes of contacts must know where it is.
-    fn finish_taking(&self, taker: &Taker, from: NodeId, session: &Arc<Session>, moved: &MovedSession) {
+    fn finish_taking(
+        &self,
+        taker: &SessionTaker,
+        from: NodeId,
+        session: &Arc<Session>,
+        moved: &MovedSession,
+    ) {
         for one in &moved.stanzas {
             message_copies::record_copy(&session.account, &one.stanza, !one.is_copy);
         }
@@ -227,30 +233,30 @@ impl ClusteredNode<'_> {
         self.spawner.spawn("stanzas of a session that was taken over", Box::pin(task));
     }
 
-    fn begin_taking(&self, asked: BTreeSet<NodeId>) -> Option<Taker> {
+    fn begin_taking(&self, asked: BTreeSet<NodeId>) -> Option<SessionTaker> {
         let mut state = self.state.transfers.0.lock();
         if asked.is_empty() || state.taking.len() >= MAX_TRANSFERS {
             return None;
         }
         state.next += 1;
         let request = state.next;
-        let taking = Taking {
+        let taking = TakenSession {
             phase: TakePhase::Requested,
             waiting: asked,
             from: None,
             parts: Vec::new(),
             rest: Vec::new(),
             has_rest: false,
-            refusal: Refusal::Unknown(None),
+            refusal: TransferRefusal::Unknown(None),
             session: None,
             deadline: self.seconds().saturating_add(TIMEOUT_SECONDS),
             waker: None,
         };
         state.taking.insert(request, taking);
-        Some(Taker { node: self.owned(), request })
+        Some(SessionTaker { node: self.owned(), request })
     }
 
-    fn note_refusal(&self, from: NodeId, request: u64, refusal: Refusal) {
+    fn note_refusal(&self, from: NodeId, request: u64, refusal: TransferRefusal) {
         let mut state = self.state.transfers.0.lock();
         let Some(taking) = state.taking.get_mut(&request) else { return };
         if !taking.waiting.remove(&from) {
@@ -266,9 +272,16 @@ impl ClusteredNode<'_> {
         waker.into_iter().for_each(Waker::wake);
     }
 
+    /// A request has returned: that node is gone, or its release cannot answer it.
+    pub(crate) fn on_returned_session_request(&self, by: NodeId, envelope: &Envelope) {
+        if let Some(request) = TransferRequest::decode(&envelope.bytes) {
+            self.note_refusal(by, request.number, TransferRefusal::Unknown(None));
+        }
+    }
+
     /// A node does not give a session. False if the octets are no refusal.
     pub(crate) fn on_session_refusal(&self, from: NodeId, octets: &[u8]) -> bool {
-        let Some((request, refusal)) = Refusal::decode(octets) else { return false };
+        let Some((request, refusal)) = TransferRefusal::decode(octets) else { return false };
         self.note_refusal(from, request, refusal);
         true
     }
@@ -282,7 +295,7 @@ impl ClusteredNode<'_> {
         let size = envelope.bytes.len();
         let mut guard = self.state.transfers.0.lock();
         let state = &mut *guard;
-        let expected = |taking: &&mut Taking| {
+        let expected = |taking: &&mut TakenSession| {
             usize::from(count) <= MAX_PARTS
                 && taking.phase.accepts_state()
                 && taking.waiting.contains(&from)
@@ -310,7 +323,7 @@ impl ClusteredNode<'_> {
         let mut state = self.state.transfers.0.lock();
         let taking = request.and_then(|request| state.taking.get_mut(&request));
         let is_bound_now =
-            |taking: &&mut Taking| taking.from == Some(from) && taking.phase == TakePhase::Received;
+            |taking: &&mut TakenSession| taking.from == Some(from) && taking.phase == TakePhase::Received;
         if let Some(taking) = taking.filter(is_bound_now) {
             return taking.rest.push(envelope);
         }
