@@ -18,8 +18,8 @@
 //! A tracked message is safe when the envelope that has it is settled: until then the old node answers for it. A message that the store
 //! has moves with its row, which the new node removes when the client acknowledges it.
 //!
-//! Not implemented: rate limits of the session, requests to clients that are not answered yet, copies of messages and pushes on
-//! the way to the old node when the session has left it.
+//! Not implemented: rate limits of the session; capabilities of its client, until that sends presence; requests to the client that are
+//! not answered yet; copies of messages and pushes that reach the old node when the session has left it.
 //!
 //! # Pitfalls
 //!
