@@ -17,6 +17,7 @@ use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use base::spawn::yield_now;
+use feature_api::account_paging::page_of_shard;
 use jid::Jid;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -140,7 +141,7 @@ async fn list(
     let mut found = Vec::new();
     let mut next = None;
     'parts: for part in after.as_ref().map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
-        for account in table.page_of_shard(part, after.as_ref().map(Jid::as_ref), holds) {
+        for account in page_of_shard(table, part, after.as_ref().map(Jid::as_ref), holds) {
             let sessions = account.sessions().into_iter().filter(|session| matches(session));
             let mut sessions = sessions.peekable();
             if found.len() >= limit && sessions.peek().is_some() {

@@ -222,32 +222,8 @@ impl Node {
         }
     }
 
-    /// Ends a session that another node continues: contacts receive nothing. `forward` gets what its outbox held and must send
-    /// it to that node. False if the session has ended before.
-    pub fn end_moved_session(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        forward: impl FnOnce(Vec<UndeliveredStanza>),
-    ) -> bool {
-        if !session.end() {
-            return false;
-        }
-        session.with(|state| (state.presence, state.directed_presence) = (None, None));
-        let mut held = Vec::new();
-        loop {
-            let mut items = session.outbox.drain_for_close();
-            if items.is_empty() {
-                break;
-            }
-            held.append(&mut items);
-        }
-        forward(held);
-        self.finish_session(session);
-        true
-    }
-
-    /// Removes a session whose outbox is empty, and runs the handlers of its end.
-    fn finish_session(self: &Arc<Self>, session: &Arc<Session>) {
+    /// Removes a session whose outbox is empty, and runs the handlers of its end. For the caller of [`Session::end`].
+    pub fn finish_session(self: &Arc<Self>, session: &Arc<Session>) {
         self.metrics.sessions_closed.inc();
         session.account.host().domain_counters.session_closed();
         self.keep_rates(session);

@@ -23,7 +23,9 @@ use cluster::{Envelope, EnvelopeClass, NodeId, PeerViolation};
 use hashbrown::HashMap;
 use jid::{Jid, JidRef};
 use stanza::{StreamCondition, StreamError};
+use throng_core::account::Account;
 use throng_core::router::OnlineFilter;
+use throng_core::router::peer_routing::address_number;
 
 use super::home::PeerState;
 use crate::ClusteredNode;
@@ -258,6 +260,14 @@ impl ClusteredNode<'_> {
             yield_now().await;
         }
         count
+    }
+
+    /// Whether this node is the home of an account with a session here: the only one to do what must be done once for all
+    /// sessions of the account.
+    fn is_home_of(&self, account: &Account) -> bool {
+        let own = self.cluster.node();
+        let location = self.cluster.locate(account.hash, address_number(account));
+        self.is_single() || location.home(own).is_none_or(|home| home == own)
     }
 
     /// `None` if there are no other nodes.

@@ -10,17 +10,16 @@ use base::spawn::BoxFuture;
 use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId};
 use jid::{Jid, JidRef};
 use store::AddressId;
-use throng_core::Node;
 use throng_core::account::{Account, Contact};
 use throng_core::host::Host;
 use throng_core::receipt::AttachedReceipt;
 use throng_core::router::peer_routing::BlocklistPair;
 use throng_core::router::push::PushSelection;
-use throng_core::router::{
-    HandedOver, HomeDecision, OnlineFilter, PeerRouting, RoutingWork, SessionRequest, SessionRequestOutcome,
-};
+use throng_core::router::{HandedOver, HomeDecision, OnlineFilter, PeerRouting, RoutingWork};
 use throng_core::session::Session;
+use throng_core::session::stream_management::{TransferRefusal, WantedStream};
 use throng_core::shared_stanza::SharedStanza;
+use throng_core::{Node, Principal};
 
 use super::home::PeerState;
 use super::inbox::settle;
@@ -272,10 +271,11 @@ impl PeerRouting for PeerRouter {
     fn take_session<'a>(
         &'a self,
         node: &'a Arc<Node>,
-        request: SessionRequest,
-    ) -> BoxFuture<'a, SessionRequestOutcome> {
+        principal: Principal,
+        stream: WantedStream,
+    ) -> BoxFuture<'a, Result<(Arc<Session>, u32), TransferRefusal>> {
         let node = self.on(node);
-        Box::pin(async move { node.take_session(request).await })
+        Box::pin(async move { node.take_session(principal, stream).await })
     }
 
     fn sweep(&self, node: &Arc<Node>, now: u32) {

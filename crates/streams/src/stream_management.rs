@@ -25,8 +25,9 @@ use access::login::{LoginIdentity, load_principal};
 use base::spawn::BoxFuture;
 use jid::JidRef;
 use stanza::{StanzaCondition, StreamCondition, StreamError};
-use throng_core::router::{SessionRequest, SessionRequestOutcome};
-use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES, TakeoverError};
+use throng_core::session::stream_management::{
+    HandledCountTooHigh, TOKEN_BYTES, TakeoverError, TransferRefusal, WantedStream,
+};
 use throng_core::session::{StreamManagementConfig, StreamManagementTerms, flags};
 use throng_core::{Host, Node, Outbox, Principal, Session};
 use xml::{Ns, Writer};
@@ -224,8 +225,8 @@ pub(crate) fn resume(
         }
         None | Some((Err(TakeoverError::UnknownToken), _)) => {
             if node.may_be_elsewhere(account) {
-                let wanted = WantedStream { token, resource: resource.into(), h, previd: previd.into(), old };
-                return resume_from_peer(node, identity.clone(), principal, wanted);
+                let stream = WantedStream { token, resource: resource.into(), h };
+                return resume_from_peer(node, identity.clone(), principal, stream, previd.into_owned(), old);
             }
             return done(unknown());
         }
@@ -265,15 +266,6 @@ fn resumed(node: &Arc<Node>, session: Arc<Session>, previd: &str, handled: u32, 
     ResumeOutcome::Resumed(session, out)
 }
 
-/// The stream that a client wants to resume.
-struct WantedStream {
-    token: [u8; TOKEN_BYTES],
-    resource: Box<str>,
-    h: u32,
-    previd: Box<str>,
-    old: bool,
-}
-
 /// A session that was taken over from another node and waits for its connection. Dropped before, it is detached.
 struct UnattachedSession {
     node: Arc<Node>,
@@ -294,11 +286,12 @@ fn resume_from_peer(
     node: &Arc<Node>,
     identity: LoginIdentity,
     principal: Option<Principal>,
-    wanted: WantedStream,
+    stream: WantedStream,
+    previd: String,
+    old: bool,
 ) -> BoxFuture<'static, ResumeOutcome> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    let WantedStream { token, resource, h, previd, old } = wanted;
-    let hash = node.routing_table.hash(identity.jid.as_ref());
+    let (hash, token) = (node.routing_table.hash(identity.jid.as_ref()), stream.token);
     let task_node = node.clone();
     node.spawner.spawn(
         "resumption from another node",
@@ -315,32 +308,33 @@ fn resume_from_peer(
                     }
                 },
             };
-            let outcome = match principal {
-                Some(principal) => node.take_session(SessionRequest { principal, resource, token, h }).await,
-                None => SessionRequestOutcome::Unknown(None),
+            let taken = match principal {
+                Some(principal) => node.peer_routing().take_session(&node, principal, stream).await,
+                None => Err(TransferRefusal::Unknown(None)),
             };
-            let taken = match &outcome {
-                SessionRequestOutcome::Taken(session, _) => Some(session.clone()),
-                _ => None,
-            };
-            let _ = sender.send(Ok((outcome, UnattachedSession { node, session: taken })));
+            let taken = taken.map(|(session, handled)| {
+                (UnattachedSession { node: node.clone(), session: Some(session) }, handled)
+            });
+            let _ = sender.send(Ok(taken));
         }),
     );
     let node = node.clone();
     Box::pin(async move {
-        let item_not_found = |handled: Option<u32>| {
-            let handled = handled.or_else(|| node.ended_streams.get(hash, &token));
-            ResumeOutcome::Failed(failed(old, StanzaCondition::ItemNotFound, handled))
+        let outcome = match receiver.await {
+            Ok(Ok(taken)) => taken,
+            Ok(Err(condition)) => return ResumeOutcome::Failed(failed(old, condition, None)),
+            Err(_) => Err(TransferRefusal::Unknown(None)),
         };
-        match receiver.await {
-            Ok(Ok((SessionRequestOutcome::Taken(session, handled), mut unattached))) => {
-                unattached.session = None;
-                resumed(&node, session, &previd, handled, old)
+        match outcome {
+            Ok((mut unattached, handled)) => match unattached.session.take() {
+                Some(session) => resumed(&node, session, &previd, handled, old),
+                None => ResumeOutcome::Failed(failed(old, StanzaCondition::ItemNotFound, Some(handled))),
+            },
+            Err(TransferRefusal::TooHigh(error)) => ResumeOutcome::Ended(too_high(error)),
+            Err(TransferRefusal::Unknown(handled)) => {
+                let handled = handled.or_else(|| node.ended_streams.get(hash, &token));
+                ResumeOutcome::Failed(failed(old, StanzaCondition::ItemNotFound, handled))
             }
-            Ok(Ok((SessionRequestOutcome::TooHigh(error), _))) => ResumeOutcome::Ended(too_high(error)),
-            Ok(Ok((SessionRequestOutcome::Unknown(handled), _))) => item_not_found(handled),
-            Ok(Err(condition)) => ResumeOutcome::Failed(failed(old, condition, None)),
-            Err(_) => item_not_found(None),
         }
     })
 }

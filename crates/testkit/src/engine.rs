@@ -27,8 +27,7 @@ use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StreamError};
 use store::{AddressId, RosterItem, RosterUpdate, Stores, Subscription};
 use throng_core::metrics::Metrics;
-use throng_core::router::{SessionRequest, SessionRequestOutcome};
-use throng_core::session::stream_management::TOKEN_BYTES;
+use throng_core::session::stream_management::{TOKEN_BYTES, TransferRefusal, WantedStream};
 use throng_core::session::{QueuedBatch, QueuedStanza, StreamManagementTerms, ToRewrite, flags};
 use throng_core::{Host, Hosts, Node, NodeComponents, NodeLimits, Outbox, Principal, Session};
 
@@ -233,20 +232,17 @@ impl TestNode {
 
     /// As [`TestNode::resume`], as a user and with a resource that may be others than those of the stream.
     pub fn resume_as(&self, name: &str, resource: &str, client: &NodeClient) -> PendingResumption {
-        let request = SessionRequest {
-            principal: self.principal(name),
-            resource: resource.into(),
-            token: TOKEN,
-            h: client.received.load(Ordering::Relaxed),
-        };
-        let outcome = Arc::<LeafMutex<Option<SessionRequestOutcome>>>::default();
+        let principal = self.principal(name);
+        let h = client.received.load(Ordering::Relaxed);
+        let stream = WantedStream { resource: resource.into(), token: TOKEN, h };
+        let outcome = Arc::<LeafMutex<Option<ResumptionOutcome>>>::default();
         let (node, of_task) = (self.node.clone(), outcome.clone());
         let task = async move {
-            let outcome = node.take_session(request).await;
+            let outcome = node.peer_routing().take_session(&node, principal, stream).await;
             *of_task.lock() = Some(outcome);
         };
         self.node.spawner.spawn("resumption", Box::pin(task));
-        PendingResumption { outcome, received: client.received.load(Ordering::Relaxed) }
+        PendingResumption { outcome, received: h }
     }
 
     /// The client of a stream that was resumed here, or the number of handled stanzas if that failed and it is known. `None`
@@ -254,12 +250,12 @@ impl TestNode {
     pub fn resumed(&self, pending: &PendingResumption) -> Option<Result<NodeClient, Option<u32>>> {
         let outcome = pending.outcome.lock().take()?;
         Some(match outcome {
-            SessionRequestOutcome::Taken(session, handled) => {
+            Ok((session, handled)) => {
                 let stream = ClientStream::continued(self.node.clone(), session.clone(), handled);
                 Ok(NodeClient::new(self, session, stream, pending.received))
             }
-            SessionRequestOutcome::Unknown(handled) => Err(handled),
-            SessionRequestOutcome::TooHigh(error) => panic!("{error:?}"),
+            Err(TransferRefusal::Unknown(handled)) => Err(handled),
+            Err(TransferRefusal::TooHigh(error)) => panic!("{error:?}"),
         })
     }
 
@@ -402,9 +398,11 @@ fn address(name: &str) -> Jid {
     parsed.expect("an address")
 }
 
+type ResumptionOutcome = Result<(Arc<Session>, u32), TransferRefusal>;
+
 /// Resumption of a stream on another node that is in progress.
 pub struct PendingResumption {
-    outcome: Arc<LeafMutex<Option<SessionRequestOutcome>>>,
+    outcome: Arc<LeafMutex<Option<ResumptionOutcome>>>,
     received: u32,
 }
 

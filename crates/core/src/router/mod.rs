@@ -48,9 +48,7 @@ pub use events::LifecycleEvent;
 pub(crate) use events::WaitingEvent;
 pub use ingest::IngestOutcome;
 pub(crate) use iq_dispatch::IqReplyTarget;
-pub use peer_routing::{
-    HandedOver, HomeDecision, OnlineFilter, PeerRouting, SessionRequest, SessionRequestOutcome,
-};
+pub use peer_routing::{HandedOver, HomeDecision, OnlineFilter, PeerRouting};
 
 /// Where a stanza comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

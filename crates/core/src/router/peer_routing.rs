@@ -22,7 +22,7 @@ use crate::host::Host;
 use crate::node::Node;
 use crate::principal::Principal;
 use crate::receipt::{AttachedReceipt, Receipt, Receipts};
-use crate::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES};
+use crate::session::stream_management::{TransferRefusal, WantedStream};
 use crate::session::{Session, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -90,28 +90,6 @@ impl OnlineFilter {
             OnlineFilter::Idle => idle(),
         }
     }
-}
-
-/// A request to continue a stream whose session another node holds (XEP-0198, section 5).
-pub struct SessionRequest {
-    /// The authenticated account.
-    pub principal: Principal,
-    /// The resource that the identifier of the stream names.
-    pub resource: Box<str>,
-    /// The token that it contains.
-    pub token: [u8; TOKEN_BYTES],
-    /// Stanzas that the client has handled, modulo 2^32.
-    pub h: u32,
-}
-
-/// Result of a [`SessionRequest`].
-pub enum SessionRequestOutcome {
-    /// The session is here, without a connection, and has handled this number of its client's stanzas.
-    Taken(Arc<Session>, u32),
-    /// No node has such a session; the number of handled stanzas of one that has ended, if it is known.
-    Unknown(Option<u32>),
-    /// The client has handled more stanzas than it was sent.
-    TooHigh(HandledCountTooHigh),
 }
 
 /// Blocklists before and after a change.
@@ -279,7 +257,8 @@ pub trait PeerRouting: Any + Send + Sync {
         filter: OnlineFilter,
     ) -> BoxFuture<'a, u64>;
 
-    /// See [`Node::end_sessions_everywhere`].
+    /// Ends the session with this address, or all sessions of a bare address, on all nodes with `policy-violation`; returns
+    /// their number.
     fn end_sessions_everywhere<'a>(
         &'a self,
         node: &'a Arc<Node>,
@@ -287,12 +266,14 @@ pub trait PeerRouting: Any + Send + Sync {
         text: &'static str,
     ) -> BoxFuture<'a, u64>;
 
-    /// See [`Node::take_session`].
+    /// Takes the session of a stream over from the node that holds it; returns the number of its client's stanzas that were
+    /// handled. The caller must attach or detach the session.
     fn take_session<'a>(
         &'a self,
         node: &'a Arc<Node>,
-        request: SessionRequest,
-    ) -> BoxFuture<'a, SessionRequestOutcome>;
+        principal: Principal,
+        stream: WantedStream,
+    ) -> BoxFuture<'a, Result<(Arc<Session>, u32), TransferRefusal>>;
 
     /// Called once a second, with the second of the node's clock.
     fn sweep(&self, node: &Arc<Node>, now: u32);
@@ -387,18 +368,6 @@ impl Node {
         }
     }
 
-    /// Whether this node is the home of an account with a session here: the only one to do what must be done once for all
-    /// sessions of the account.
-    pub fn is_home_of(&self, account: &Account) -> bool {
-        let own = self.cluster.node();
-        self.is_single()
-            || self
-                .cluster
-                .locate(account.hash, address_number(account))
-                .home(own)
-                .is_none_or(|home| home == own)
-    }
-
     /// Whether a bare address has a session on any node.
     pub fn is_online(&self, jid: JidRef<'_>) -> bool {
         self.routing_table.find(jid).is_some() || self.may_be_elsewhere(jid)
@@ -409,19 +378,8 @@ impl Node {
         !self.is_single() && !self.cluster.locate(self.routing_table.hash(jid), None).claims().is_empty()
     }
 
-    /// Takes a session over from the node that holds it. The caller must attach or detach it.
-    pub async fn take_session(self: &Arc<Self>, request: SessionRequest) -> SessionRequestOutcome {
-        self.peer_routing().take_session(self, request).await
-    }
-
     /// Counts the online users of a domain on all nodes.
     pub async fn count_online_users(self: &Arc<Self>, domain: &str, filter: OnlineFilter) -> u64 {
         self.peer_routing().count_online_users(self, domain, filter).await
-    }
-
-    /// Ends the session with this address, or all sessions of a bare address, on all nodes with `policy-violation`; returns
-    /// their number.
-    pub async fn end_sessions_everywhere(self: &Arc<Self>, jid: &Jid, text: &'static str) -> u64 {
-        self.peer_routing().end_sessions_everywhere(self, jid, text).await
     }
 }

@@ -59,11 +59,11 @@ fn the_sessions_of_a_user_end_on_all_nodes() {
     let (nodes, sessions) = cluster();
     let node = &nodes.node(2).node;
     let chamber = Jid::parse("juliet@example.com/chamber").expect("an address");
-    assert_eq!(drive(&nodes, node.end_sessions_everywhere(&chamber, "an end")), 1);
+    assert_eq!(drive(&nodes, node.peer_routing().end_sessions_everywhere(node, &chamber, "an end")), 1);
     let ended = || sessions.iter().map(|client| client.session.is_ended()).collect::<Vec<_>>();
     assert_eq!(ended(), [false, true, false]);
     let juliet = Jid::parse("juliet@example.com").expect("an address");
-    assert_eq!(drive(&nodes, node.end_sessions_everywhere(&juliet, "an end")), 1);
+    assert_eq!(drive(&nodes, node.peer_routing().end_sessions_everywhere(node, &juliet, "an end")), 1);
     assert_eq!(ended(), [true, true, false]);
-    assert_eq!(drive(&nodes, node.end_sessions_everywhere(&juliet, "an end")), 0);
+    assert_eq!(drive(&nodes, node.peer_routing().end_sessions_everywhere(node, &juliet, "an end")), 0);
 }

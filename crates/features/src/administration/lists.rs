@@ -12,6 +12,7 @@
 //! connect or disconnect in between cause no repeated or missing entries.
 
 use base::spawn::yield_now;
+use feature_api::account_paging::page_of_shard;
 use feature_api::feature::FeatureBuilder;
 use jid::Jid;
 use store::Page;
@@ -248,7 +249,7 @@ async fn online_page(
     let mut users: Vec<String> = Vec::with_capacity(limit.min(256));
     for part in after.map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
         let keep = |account: &Account| which.online().matches(account, call.host.domain());
-        for account in table.page_of_shard(part, after.map(Jid::as_ref), keep) {
+        for account in page_of_shard(table, part, after.map(Jid::as_ref), keep) {
             if users.len() == limit {
                 let next = users.last().cloned();
                 return (users, next);

@@ -275,7 +275,11 @@ async fn end_session(call: CommandCall) -> Result<CommandOutput, CommandError> {
     }
     let mut ended = 0;
     for jid in jids {
-        ended += call.node.end_sessions_everywhere(jid, "an administrator ended this session").await;
+        ended += call
+            .node
+            .peer_routing()
+            .end_sessions_everywhere(&call.node, jid, "an administrator ended this session")
+            .await;
     }
     let ended = usize::try_from(ended).unwrap_or(usize::MAX);
     if ended == 0 {

@@ -14,14 +14,15 @@
 //! Between `hand_over` and the successful `poll_takeover` the outbox has no owner. A claimant that gives up in
 //! that interval must detach or end the session: [`Outbox::cancel_takeover`] returns true then.
 
+mod claimant;
 mod snapshot;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use stanza::{MessageType, StanzaKind};
 
+use self::claimant::Claimant;
 use super::ack_request::{AckEvent, AckRequest};
 use super::backlog::{AdmissionContext, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
 use super::ended_streams::ResumptionRecord;
@@ -29,7 +30,7 @@ use super::outbox::{Inner, Outbox, QueuedBatch, QueuedStanza, ToRewrite, notify_
 use super::signals::Signal;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
-pub use snapshot::OutboxSnapshot;
+pub use snapshot::{OutboxSnapshot, TransferRefusal, WantedStream};
 
 /// Number of unacknowledged stanzas that triggers a request, even if none of them would alone.
 const REQUEST_ACK_STANZAS: usize = 20;
@@ -108,11 +109,6 @@ enum Owner {
     Connection,
     Detached,
     None,
-}
-
-struct Claimant {
-    id: u64,
-    waker: Option<Waker>,
 }
 
 /// Counters and unacknowledged stanzas of one outbox.
@@ -461,12 +457,6 @@ impl Outbox {
     /// If the token is wrong or `h` is impossible.
     pub fn check_takeover(&self, token: &[u8], h: u32) -> Result<(), TakeoverError> {
         self.inner.lock().takeover_target(token, h).map(drop)
-    }
-
-    /// A number for a connection, or for another node, that requests takeovers.
-    pub fn next_claimant() -> u64 {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Requests the takeover for this connection, whose peer has handled `h` stanzas. A request replaces an

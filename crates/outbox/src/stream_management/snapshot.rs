@@ -6,9 +6,29 @@
 use std::collections::VecDeque;
 
 use super::{
-    AckRequest, Owner, StreamManagement, StreamManagementTerms, TOKEN_BYTES, UnackedStanza, UndeliveredStanza,
+    AckRequest, HandledCountTooHigh, Owner, StreamManagement, StreamManagementTerms, TOKEN_BYTES,
+    UnackedStanza, UndeliveredStanza,
 };
 use crate::outbox::{Outbox, QueuedStanza};
+
+/// A stream that a client wants to continue, and whose outbox another node may have.
+pub struct WantedStream {
+    /// The resource that its identifier names.
+    pub resource: Box<str>,
+    /// The token that the identifier contains.
+    pub token: [u8; TOKEN_BYTES],
+    /// Stanzas that the client has handled, modulo 2^32.
+    pub h: u32,
+}
+
+/// Why no node gives an outbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferRefusal {
+    /// None has one with this token; handled stanzas of a stream that has ended, if they are known.
+    Unknown(Option<u32>),
+    /// The client has handled more than it was sent.
+    TooHigh(HandledCountTooHigh),
+}
 
 /// Counters and stanzas of an outbox with stream management.
 #[derive(Clone)]

@@ -9,14 +9,14 @@ use cluster::{Envelope, EnvelopeClass, NodeId, Recipient};
 use jid::Jid;
 use outbox::{OutboxSnapshot, UndeliveredStanza};
 use throng_core::receipt::Receipt;
-use throng_core::session::stream_management::TakeoverError;
+use throng_core::session::stream_management::{TakeoverError, TransferRefusal};
 use throng_core::session::{Outbox, Session, flags};
 use throng_core::shared_stanza::SharedStanza;
 
 use super::moved_session::{MovedSession, MovedStanza};
 use super::phases::{GiveEvent, GivePhase};
 use super::{
-    GivenSession, MAX_TRANSFERS, PART_BYTES, TIMEOUT_SECONDS, TransferRefusal, TransferRequest, parts,
+    GivenSession, MAX_TRANSFERS, PART_BYTES, TIMEOUT_SECONDS, TransferRequest, encode_refusal, parts,
 };
 use crate::envelope_kinds::{SESSION_REFUSAL, SESSION_REST, SESSION_STATE};
 use crate::message_copies;
@@ -162,14 +162,12 @@ impl SessionGiver {
         }
         let arrived = self.wait(receipts).await;
         let node = self.node.view();
+        let tracked = sent.iter().filter(|sent| sent.is_tracked);
         match self.advance(GiveEvent::Returned, None) {
             GivePhase::Moved if arrived => node.note_arrived(&self.session, &sent),
             // The other node is gone: what it had not stored is delivered from here.
-            GivePhase::Moved => node.reroute(
-                &self.session,
-                sent.iter().filter(|sent| sent.is_tracked).map(|sent| sent.left.clone()).collect(),
-            ),
-            phase => tracing::debug!(jid = %self.session.jid, ?phase, "a session has not moved"),
+            GivePhase::Moved => node.reroute(&self.session, tracked.map(|sent| sent.left.clone()).collect()),
+            _ => tracing::debug!(jid = %self.session.jid, "a session has not moved"),
         }
     }
 
@@ -201,7 +199,7 @@ impl SessionGiver {
 
 impl ClusteredNode<'_> {
     fn refuse_session(&self, to: NodeId, request: u64, refusal: TransferRefusal) {
-        let _ = self.send_about_session(to, SESSION_REFUSAL, Vec::new(), refusal.encode(request));
+        let _ = self.send_about_session(to, SESSION_REFUSAL, Vec::new(), encode_refusal(request, refusal));
     }
 
     /// Another node asks for a session. False if the octets are no request.
@@ -285,15 +283,17 @@ impl ClusteredNode<'_> {
         drop(state);
         waker.into_iter().for_each(Waker::wake);
         self.follow_account(&session.account, to);
-        let mut not_sent = Vec::new();
-        let moved = self.end_moved_session(session, |held| {
-            let known: HashSet<usize> = sent.iter().map(|sent| address(&sent.left.item.stanza)).collect();
-            let rest = held.into_iter().filter(|left| !known.contains(&address(&left.item.stanza)));
-            not_sent = self.send_rest(to, request, session, rest.collect());
-        });
-        if !moved {
+        // Otherwise another task has ended it, and reroutes what it held.
+        if !session.end() {
             return true;
         }
+        // Contacts receive no `unavailable`.
+        session.with(|state| (state.presence, state.directed_presence) = (None, None));
+        let known: HashSet<usize> = sent.iter().map(|sent| address(&sent.left.item.stanza)).collect();
+        let mut rest = session.outbox.close_and_drain();
+        rest.retain(|left| !known.contains(&address(&left.item.stanza)));
+        let not_sent = self.send_rest(to, request, session, rest);
+        self.finish_session(session);
         self.reroute(session, not_sent);
         for stanza in sent.iter().filter(|sent| !sent.is_tracked) {
             self.release_sent(session, stanza);

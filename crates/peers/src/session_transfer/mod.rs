@@ -40,7 +40,7 @@ use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, R
 use store::AddressId;
 use throng_core::account::Account;
 use throng_core::session::Session;
-use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES};
+use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES, TransferRefusal};
 
 use self::phases::{GivePhase, TakeEvent, TakePhase};
 use crate::ClusteredNode;
@@ -98,48 +98,37 @@ struct TakenSession {
     waker: Option<Waker>,
 }
 
-/// Why a node does not give a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TransferRefusal {
-    /// It has none with this token; handled stanzas of one that has ended.
-    Unknown(Option<u32>),
-    /// The client has handled more than it was sent.
-    TooHigh(HandledCountTooHigh),
+/// What is known when a node has refused after another one.
+fn refusal_of_both(one: TransferRefusal, other: TransferRefusal) -> TransferRefusal {
+    match one {
+        TransferRefusal::TooHigh(_) | TransferRefusal::Unknown(Some(_)) => one,
+        TransferRefusal::Unknown(None) => other,
+    }
 }
 
-impl TransferRefusal {
-    /// What is known when another node has refused, too.
-    fn and(self, other: TransferRefusal) -> TransferRefusal {
-        match (self, other) {
-            (TransferRefusal::TooHigh(_) | TransferRefusal::Unknown(Some(_)), _) => self,
-            (TransferRefusal::Unknown(None), other) => other,
-        }
-    }
+fn encode_refusal(request: u64, refusal: TransferRefusal) -> Vec<u8> {
+    let (reason, numbers) = match refusal {
+        TransferRefusal::Unknown(None) => (0, [0; 2]),
+        TransferRefusal::Unknown(Some(handled)) => (1, [handled, 0]),
+        TransferRefusal::TooHigh(HandledCountTooHigh { h, sent }) => (2, [h, sent]),
+    };
+    let mut out = request.to_be_bytes().to_vec();
+    out.push(reason);
+    numbers.iter().for_each(|number| out.extend(number.to_be_bytes()));
+    out
+}
 
-    fn encode(self, request: u64) -> Vec<u8> {
-        let (reason, numbers) = match self {
-            TransferRefusal::Unknown(None) => (0, [0; 2]),
-            TransferRefusal::Unknown(Some(handled)) => (1, [handled, 0]),
-            TransferRefusal::TooHigh(HandledCountTooHigh { h, sent }) => (2, [h, sent]),
-        };
-        let mut out = request.to_be_bytes().to_vec();
-        out.push(reason);
-        numbers.iter().for_each(|number| out.extend(number.to_be_bytes()));
-        out
-    }
-
-    fn decode(octets: &[u8]) -> Option<(u64, TransferRefusal)> {
-        let (request, rest) = octets.split_first_chunk()?;
-        let &[reason, a, b, c, d, e, f, g, h] = rest else { return None };
-        let [first, second] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
-        let refusal = match reason {
-            0 => TransferRefusal::Unknown(None),
-            1 => TransferRefusal::Unknown(Some(first)),
-            2 => TransferRefusal::TooHigh(HandledCountTooHigh { h: first, sent: second }),
-            _ => return None,
-        };
-        Some((u64::from_be_bytes(*request), refusal))
-    }
+fn decode_refusal(octets: &[u8]) -> Option<(u64, TransferRefusal)> {
+    let (request, rest) = octets.split_first_chunk()?;
+    let &[reason, a, b, c, d, e, f, g, h] = rest else { return None };
+    let [first, second] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
+    let refusal = match reason {
+        0 => TransferRefusal::Unknown(None),
+        1 => TransferRefusal::Unknown(Some(first)),
+        2 => TransferRefusal::TooHigh(HandledCountTooHigh { h: first, sent: second }),
+        _ => return None,
+    };
+    Some((u64::from_be_bytes(*request), refusal))
 }
 
 /// Content of a request.
@@ -196,9 +185,8 @@ impl SessionTransfers {
         let state = &mut *guard;
         for taking in state.taking.values_mut() {
             let asked = taking.waiting.remove(&node);
-            if taking.from == Some(node) {
-                taking.phase = taking.phase.after(TakeEvent::Lost);
-            } else if asked && taking.waiting.is_empty() && taking.from.is_none() {
+            let was_last = asked && taking.waiting.is_empty() && taking.from.is_none();
+            if taking.from == Some(node) || was_last {
                 taking.phase = taking.phase.after(TakeEvent::Lost);
             }
             wakers.extend(taking.waker.take());
@@ -332,16 +320,12 @@ mod tests {
         assert!((0..28).all(|length| TransferRequest::decode(&request.encode()[..length]).is_none()));
         let too_high = TransferRefusal::TooHigh(HandledCountTooHigh { h: 9, sent: 8 });
         for refusal in [TransferRefusal::Unknown(None), TransferRefusal::Unknown(Some(5)), too_high] {
-            let octets = refusal.encode(4);
-            assert_eq!(TransferRefusal::decode(&octets), Some((4, refusal)));
-            assert!((0..octets.len()).all(|length| TransferRefusal::decode(&octets[..length]).is_none()));
-            assert_eq!(
-                (refusal.and(too_high), TransferRefusal::Unknown(None).and(refusal)),
-                match refusal {
-                    TransferRefusal::Unknown(None) => (too_high, refusal),
-                    _ => (refusal, refusal),
-                }
-            );
+            let octets = encode_refusal(4, refusal);
+            assert_eq!(decode_refusal(&octets), Some((4, refusal)));
+            assert!((0..octets.len()).all(|length| decode_refusal(&octets[..length]).is_none()));
+            assert_eq!(refusal_of_both(TransferRefusal::Unknown(None), refusal), refusal);
+            let known = if refusal == TransferRefusal::Unknown(None) { too_high } else { refusal };
+            assert_eq!(refusal_of_both(refusal, too_high), known);
         }
         let octets: Vec<u8> = (0..=u8::MAX).cycle().take(PART_BYTES * 2 + 1).collect();
         let own = NodeId::new("a").unwrap();

@@ -10,17 +10,19 @@ use cluster::{Envelope, HandoverResult, NodeId, PeerViolation, Recipient};
 use jid::Jid;
 use outbox::{OutboxSnapshot, UndeliveredStanza};
 use store::AddressId;
+use throng_core::Principal;
 use throng_core::host::Host;
 use throng_core::receipt::Receipt;
-use throng_core::router::{LifecycleEvent, SessionRequest, SessionRequestOutcome};
+use throng_core::router::LifecycleEvent;
+use throng_core::session::stream_management::{TransferRefusal, WantedStream};
 use throng_core::session::{Outbox, QueuedStanza, Session};
 use throng_core::shared_stanza::SharedStanza;
 
 use super::moved_session::{MovedSession, MovedStanza};
 use super::phases::{TakeEvent, TakePhase};
 use super::{
-    MAX_ASKED, MAX_PARTS, MAX_RECEIVED_BYTES, MAX_TRANSFERS, TIMEOUT_SECONDS, TakenSession, TransferRefusal,
-    TransferRequest, read_part,
+    MAX_ASKED, MAX_PARTS, MAX_RECEIVED_BYTES, MAX_TRANSFERS, TIMEOUT_SECONDS, TakenSession, TransferRequest,
+    decode_refusal, read_part, refusal_of_both,
 };
 use crate::envelope_kinds::{SESSION_REQUEST, SESSION_TAKEN};
 use crate::inbox::settle;
@@ -102,14 +104,18 @@ impl SessionTaker {
 
 impl ClusteredNode<'_> {
     /// Takes a session over from the node that holds it.
-    pub(crate) async fn take_session(&self, request: SessionRequest) -> SessionRequestOutcome {
-        let SessionRequest { principal, resource, token, h } = request;
+    pub(crate) async fn take_session(
+        &self,
+        principal: Principal,
+        stream: WantedStream,
+    ) -> Result<(Arc<Session>, u32), TransferRefusal> {
+        let WantedStream { resource, token, h } = stream;
         let number = (principal.id != AddressId::UNASSIGNED).then_some(principal.id.0);
         let location = self.cluster.locate(self.routing_table.hash(principal.jid.as_ref()), number);
         let asked: BTreeSet<NodeId> = location.other_nodes(self.cluster.node()).take(MAX_ASKED).collect();
         let full = principal.jid.as_ref().with_resource(&resource).ok().filter(|_| !principal.ephemeral);
         let (Some(full), Some(taker)) = (full, self.begin_taking(asked.clone())) else {
-            return SessionRequestOutcome::Unknown(None);
+            return Err(TransferRefusal::Unknown(None));
         };
         for node in asked {
             let octets = TransferRequest { number: taker.request, token, h }.encode();
@@ -118,14 +124,10 @@ impl ClusteredNode<'_> {
                 self.note_refusal(node, taker.request, TransferRefusal::Unknown(None));
             }
         }
-        let (from, octets) = match taker.state().await {
-            Ok(state) => state,
-            Err(TransferRefusal::Unknown(handled)) => return SessionRequestOutcome::Unknown(handled),
-            Err(TransferRefusal::TooHigh(error)) => return SessionRequestOutcome::TooHigh(error),
-        };
+        let (from, octets) = taker.state().await?;
         let Some(moved) = MovedSession::decode(&octets) else {
             self.note_violation(from, PeerViolation::Payload);
-            return SessionRequestOutcome::Unknown(None);
+            return Err(TransferRefusal::Unknown(None));
         };
         drop(octets);
         let (host, owner) = (principal.host.clone(), principal.jid.clone());
@@ -141,13 +143,13 @@ impl ClusteredNode<'_> {
         let session = match bound {
             Ok(session) => session,
             Err(error) => {
-                tracing::debug!(jid = %full, condition = ?error.condition, "a session cannot be taken over");
+                tracing::debug!(jid = %full, condition = error.condition.as_str(), "a session cannot be taken over");
                 self.outboxes.remove(&outbox);
                 if let Some(backup) = &host.message_backup {
                     let stored = moved.stanzas.iter().filter(|one| one.row.is_some());
                     stored.for_each(|one| backup.release_backup(&owner, &one.stanza));
                 }
-                return SessionRequestOutcome::Unknown(Some(handled));
+                return Err(TransferRefusal::Unknown(Some(handled)));
             }
         };
         self.finish_taking(&taker, from, &session, &moved);
@@ -159,7 +161,7 @@ impl ClusteredNode<'_> {
         if session.is_available() {
             self.run_event_spawned(LifecycleEvent::Available(session.clone()), host);
         }
-        SessionRequestOutcome::Taken(session, handled)
+        Ok((session, handled))
     }
 
     /// The session is bound: its old node must end it, and nodes of contacts must know where it is.
@@ -262,7 +264,7 @@ impl ClusteredNode<'_> {
         if !taking.waiting.remove(&from) {
             return;
         }
-        taking.refusal = taking.refusal.and(refusal);
+        taking.refusal = refusal_of_both(taking.refusal, refusal);
         let none_is_left = taking.waiting.is_empty() && taking.from.is_none();
         if taking.from == Some(from) || none_is_left {
             taking.phase = taking.phase.after(TakeEvent::Lost);
@@ -281,7 +283,7 @@ impl ClusteredNode<'_> {
 
     /// A node does not give a session. False if the octets are no refusal.
     pub(crate) fn on_session_refusal(&self, from: NodeId, octets: &[u8]) -> bool {
-        let Some((request, refusal)) = TransferRefusal::decode(octets) else { return false };
+        let Some((request, refusal)) = decode_refusal(octets) else { return false };
         self.note_refusal(from, request, refusal);
         true
     }
