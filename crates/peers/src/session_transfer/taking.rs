@@ -133,6 +133,7 @@ impl ClusteredNode<'_> {
         let (host, owner) = (principal.host.clone(), principal.jid.clone());
         let MovedSession { terms, handled, sent, bound_at, .. } = moved;
         let stanzas: Vec<_> = moved.stanzas.iter().map(|one| self.hold_moved(&host, &owner, one)).collect();
+        let held: Vec<SharedStanza> = stanzas.iter().map(|one| one.item.stanza.clone()).collect();
         let snapshot = OutboxSnapshot { token, terms, handled, sent, stanzas };
         let outbox = Arc::new(Outbox::from_snapshot(snapshot, self.seconds()));
         self.outboxes.add(outbox.clone());
@@ -146,13 +147,12 @@ impl ClusteredNode<'_> {
                 tracing::debug!(jid = %full, condition = error.condition.as_str(), "a session cannot be taken over");
                 self.outboxes.remove(&outbox);
                 if let Some(backup) = &host.message_backup {
-                    let stored = moved.stanzas.iter().filter(|one| one.row.is_some());
-                    stored.for_each(|one| backup.release_backup(&owner, &one.stanza));
+                    held.iter().for_each(|stanza| backup.release_backup(&owner, stanza));
                 }
                 return Err(TransferRefusal::Unknown(Some(handled)));
             }
         };
-        self.finish_taking(&taker, from, &session, &moved);
+        self.finish_taking(&taker, from, &session, &moved, &held);
         if !taker.rest().await {
             self.note_interrupted(from, &session);
         }
@@ -171,6 +171,7 @@ impl ClusteredNode<'_> {
         from: NodeId,
         session: &Arc<Session>,
         moved: &MovedSession,
+        held: &[SharedStanza],
     ) {
         for one in &moved.stanzas {
             message_copies::record_copy(&session.account, &one.stanza, !one.is_copy);
@@ -179,7 +180,7 @@ impl ClusteredNode<'_> {
         let taken = taker.request.to_be_bytes().to_vec();
         // The report of the session tells the same.
         let _ = self.send_about_session(from, SESSION_TAKEN, Vec::new(), taken);
-        self.settle_when_safe(from, parts, session, moved.stanzas.iter().map(|one| &one.stanza));
+        self.settle_when_safe(from, parts, session, held.iter());
         for envelope in rest {
             self.receive_rest(from, &envelope);
         }
@@ -192,10 +193,10 @@ impl ClusteredNode<'_> {
 
     /// Makes a stanza ready for an outbox of this node.
     fn hold_moved(&self, host: &Host, owner: &Jid, moved: &MovedStanza) -> UndeliveredStanza {
-        let stanza = &moved.stanza;
+        let stanza = self.shared_with_others(owner, moved);
         if let Some(backup) = &host.message_backup {
             match moved.row {
-                Some(row) => backup.adopt_backup(self, owner, stanza, row),
+                Some(row) => backup.adopt_backup(self, owner, &stanza, row),
                 None if moved.is_tracked => {
                     stanza.track_delivery(self.clock.now());
                 }
@@ -203,8 +204,22 @@ impl ClusteredNode<'_> {
             }
         }
         UndeliveredStanza {
-            item: QueuedStanza::new(stanza.clone(), moved.to_rewrite),
+            item: QueuedStanza::new(stanza, moved.to_rewrite),
             sent_at: moved.age.map(|age| self.seconds().saturating_sub(age)),
+        }
+    }
+
+    /// The stanza, or the one that other sessions of the account hold here: it is lost only when all of them lose it.
+    fn shared_with_others(&self, owner: &Jid, moved: &MovedStanza) -> SharedStanza {
+        let account = self.routing_table.find(owner.as_ref());
+        let sessions = account.as_ref().map(|account| account.sessions()).unwrap_or_default();
+        let others = sessions.iter().find_map(|session| message_copies::find_held(session, &moved.stanza));
+        match others {
+            Some(held) => {
+                held.add_recipients(if held.is_shared() { 1 } else { 2 });
+                held
+            }
+            None => moved.stanza.clone(),
         }
     }
 
@@ -372,6 +387,7 @@ impl ClusteredNode<'_> {
         for one in stanzas {
             // It may have come here directly, if its home knew of both sessions.
             if let Some(direct) = message_copies::find_held(session, &one.stanza) {
+                message_copies::record_copy(account, &one.stanza, !one.is_copy);
                 if one.is_tracked && host.message_backup.is_some() {
                     direct.track_delivery(self.clock.now());
                 }
@@ -380,8 +396,9 @@ impl ClusteredNode<'_> {
                 continue;
             }
             message_copies::record_copy(account, &one.stanza, !one.is_copy);
-            appended.push(self.hold_moved(&host, &account.jid, one));
-            held.push(one.stanza.clone());
+            let moved = self.hold_moved(&host, &account.jid, one);
+            held.push(moved.item.stanza.clone());
+            appended.push(moved);
         }
         let left = session.outbox.append_to_snapshot(appended, self.seconds());
         if !left.is_empty() {
