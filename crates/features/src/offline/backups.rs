@@ -268,7 +268,10 @@ impl MessageBackup for OfflineBackup {
 
     fn adopt_backup(&self, node: &Node, owner: &Jid, message: &SharedStanza, row: u64) {
         message.track_delivery(node.clock.now());
-        message.begin_backup();
+        if !message.begin_backup() {
+            // Another session here holds it, and has a backup or needs none: the row is an ordinary stored message.
+            return;
+        }
         message.settle_delivery();
         let bytes = message.bytes().len() as u64;
         self.delivery.backups.add(owner, message.clone(), StoredRow { number: row, bytes });

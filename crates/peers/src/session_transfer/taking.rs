@@ -147,7 +147,9 @@ impl ClusteredNode<'_> {
                 tracing::debug!(jid = %full, condition = error.condition.as_str(), "a session cannot be taken over");
                 self.outboxes.remove(&outbox);
                 if let Some(backup) = &host.message_backup {
-                    held.iter().for_each(|stanza| backup.release_backup(&owner, stanza));
+                    let all = moved.stanzas.iter().zip(&held);
+                    all.filter(|(one, _)| one.row.is_some())
+                        .for_each(|(_, held)| backup.release_backup(&owner, held));
                 }
                 return Err(TransferRefusal::Unknown(Some(handled)));
             }
