@@ -146,10 +146,11 @@ impl ClusteredNode<'_> {
             Err(error) => {
                 tracing::debug!(jid = %full, condition = error.condition.as_str(), "a session cannot be taken over");
                 self.outboxes.remove(&outbox);
-                if let Some(backup) = &host.message_backup {
-                    let all = moved.stanzas.iter().zip(&held);
-                    all.filter(|(one, _)| one.row.is_some())
-                        .for_each(|(_, held)| backup.release_backup(&owner, held));
+                for (one, held) in moved.stanzas.iter().zip(&held) {
+                    if let Some(backup) = host.message_backup.as_ref().filter(|_| one.row.is_some()) {
+                        backup.release_backup(&owner, held);
+                    }
+                    held.release_copy();
                 }
                 return Err(TransferRefusal::Unknown(Some(handled)));
             }
