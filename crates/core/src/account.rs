@@ -204,11 +204,6 @@ impl Account {
         }
     }
 
-    /// Whether a resource on another node is available, as far as this one knows.
-    pub fn has_available_peers(&self) -> bool {
-        self.with(|state| state.peers().iter().flat_map(|peer| &peer.sessions).any(|s| s.priority.is_some()))
-    }
-
     /// Full addresses of the available resources on other nodes, as far as this one knows.
     pub fn available_peers(&self) -> Vec<Jid> {
         self.with(|state| {

@@ -14,6 +14,8 @@
 
 use std::sync::Arc;
 
+use jid::Jid;
+
 use crate::account::Account;
 use crate::node::Node;
 use crate::session::Session;
@@ -35,6 +37,15 @@ pub trait MessageBackup: Send + Sync {
 
     /// The last session that held this message is gone: its backup is an ordinary stored message.
     fn abandon_backup(&self, node: &Arc<Node>, account: &Arc<Account>, message: &SharedStanza);
+
+    /// The number of the row that backs up a message of this owner, if it is written.
+    fn row_of(&self, owner: &Jid, message: &SharedStanza) -> Option<u64>;
+
+    /// A session of this owner is about to hold a message that another node has stored under this number.
+    fn adopt_backup(&self, node: &Node, owner: &Jid, message: &SharedStanza, row: u64);
+
+    /// Another node holds the message, and removes its backup.
+    fn release_backup(&self, owner: &Jid, message: &SharedStanza);
 }
 
 impl Node {

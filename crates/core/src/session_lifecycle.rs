@@ -11,6 +11,7 @@ use crate::account::Account;
 use crate::node::{Node, ROSTER_BITS};
 use crate::principal::{Principal, too_many_resources};
 use crate::router::{LifecycleEvent, RoutingWork, StanzaOrigin};
+use crate::session::stream_management::UndeliveredStanza;
 use crate::session::{AdmissionContext, Outbox, Session, flags};
 use crate::shared_stanza::SharedStanza;
 
@@ -28,6 +29,22 @@ impl Node {
         principal: Principal,
         resource: Option<&str>,
         outbox: &Arc<Outbox>,
+    ) -> Result<Arc<Session>, StanzaError> {
+        self.bind_prepared(principal, resource, outbox, 0, &|_| {})
+    }
+
+    /// Like [`Node::bind`], for a session that another node has held: `prepare` sets its state before others find it. It is
+    /// newer than `after`, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// As those of [`Node::bind`].
+    pub fn bind_prepared(
+        self: &Arc<Self>,
+        principal: Principal,
+        resource: Option<&str>,
+        outbox: &Arc<Outbox>,
+        after: u64,
+        prepare: &dyn Fn(&Session),
     ) -> Result<Arc<Session>, StanzaError> {
         let Principal {
             host,
@@ -90,13 +107,14 @@ impl Node {
                         // Later than what it replaces, also if the clock of the other node is ahead.
                         let replaced = state.peers().iter().flat_map(|peer| &peer.sessions);
                         let replaced = replaced.filter(|peer| *peer.resource == *resource);
-                        let after = replaced.map(|peer| peer.bound_at.saturating_add(1)).max();
-                        let bound_at = self.clock.unix_millis().max(after.unwrap_or_default());
+                        let replaced = replaced.map(|peer| peer.bound_at).max().unwrap_or_default();
+                        let bound_at = self.clock.unix_millis().max(replaced.max(after).saturating_add(1));
                         let session =
                             Arc::new(Session::new(account.clone(), outbox.clone(), jid.clone(), bound_at));
                         if ephemeral {
                             session.flags.set(flags::EPHEMERAL);
                         }
+                        prepare(&session);
                         state.sessions.push(session.clone());
                         Ok(session)
                     })?;
@@ -198,13 +216,17 @@ impl Node {
     /// The order matters: the session accepts stanzas until its queue is empty, so that none overtakes a queued
     /// one.
     pub fn end_session(self: &Arc<Self>, session: &Arc<Session>) {
-        if !session.end() {
-            return;
+        if session.end() {
+            self.reroute_pending(session);
+            self.finish_session(session);
         }
+    }
+
+    /// Removes a session whose outbox is empty, and runs the handlers of its end. For the caller of [`Session::end`].
+    pub fn finish_session(self: &Arc<Self>, session: &Arc<Session>) {
         self.metrics.sessions_closed.inc();
         session.account.host().domain_counters.session_closed();
         self.keep_rates(session);
-        self.reroute_pending(session);
         let mut work = RoutingWork::of(StanzaOrigin::Event);
         let host = Guard::into_inner(session.account.host());
         let closed = self.run_event(LifecycleEvent::Closing(session.clone()), host, &mut work);
@@ -239,15 +261,20 @@ impl Node {
             if items.is_empty() {
                 return;
             }
-            let unsettled = items.iter().map(|left| &left.item.stanza);
-            let unsettled: Vec<SharedStanza> =
-                unsettled.filter(|stanza| stanza.is_delivery_unsettled()).cloned().collect();
-            let mut work = RoutingWork { tracks_delivery: !unsettled.is_empty(), ..RoutingWork::default() };
-            for left in items {
-                self.reroute_undelivered(session, left, &mut work);
-            }
-            self.settle_after(work, unsettled);
+            self.reroute(session, items);
         }
+    }
+
+    /// Reroutes stanzas that a session will not deliver, in order.
+    pub fn reroute(self: &Arc<Self>, session: &Arc<Session>, items: Vec<UndeliveredStanza>) {
+        let unsettled = items.iter().map(|left| &left.item.stanza);
+        let unsettled: Vec<SharedStanza> =
+            unsettled.filter(|stanza| stanza.is_delivery_unsettled()).cloned().collect();
+        let mut work = RoutingWork { tracks_delivery: !unsettled.is_empty(), ..RoutingWork::default() };
+        for left in items {
+            self.reroute_undelivered(session, left, &mut work);
+        }
+        self.settle_after(work, unsettled);
     }
 
     /// Performs the effects of messages that were rerouted, and settles the messages when they are safe: their senders wait

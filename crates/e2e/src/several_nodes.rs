@@ -22,29 +22,13 @@ pub struct KnownFailure {
 }
 
 /// The tests that fail.
-pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
-    KnownFailure {
-        test: "scenarios/stream_resumption",
-        nodes: &[2, 3],
-        seeds: None,
-        section: "2.2",
-        reason: "A stream can be resumed only on the node that has its outbox: resumption on another node is not implemented.",
-    },
-    KnownFailure {
-        test: "scenarios/stream_resumption_refused",
-        nodes: &[2, 3],
-        seeds: None,
-        section: "2.2",
-        reason: "The handled count of an ended stream is known only on its node: resumption on another node is not implemented.",
-    },
-    KnownFailure {
-        test: "simulation/faulty/rosters-agree",
-        nodes: &[],
-        seeds: Some(30),
-        section: "2.2",
-        reason: "A request and a removal that cross, or a crash between the two writes, change one of two rosters only.",
-    },
-];
+pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[KnownFailure {
+    test: "simulation/faulty/rosters-agree",
+    nodes: &[],
+    seeds: Some(30),
+    section: "2.2",
+    reason: "A request and a removal that cross, or a crash between the two writes, change one of two rosters only.",
+}];
 
 /// The entry of a test that runs on this number of nodes; 0 if the test chooses its number.
 pub fn known_failure(test: &str, nodes: usize) -> Option<&'static KnownFailure> {

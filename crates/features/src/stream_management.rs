@@ -1,11 +1,11 @@
 //! Stream Management: XEP-0198 1.6.3, announcement and limits of a host.
 //!
 //! The streams implement the protocol (`streams/src/stream_management.rs`), the session's outbox stores sent stanzas
-//! (`outbox/src/stream_management.rs`). This feature announces it and provides the limits; if it is disabled,
+//! (`outbox/src/stream_management/mod.rs`). This feature announces it and provides the limits; if it is disabled,
 //! no stream offers it. Messages that a dead stream did not acknowledge go to other resources or to the offline
 //! store, with the time at which they were first sent (required by section 4).
 //!
-//! Not implemented: streams between servers; resuming on another node of a cluster than the session's.
+//! Not implemented: streams between servers.
 //!
 //! # Pitfalls
 //!

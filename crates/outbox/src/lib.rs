@@ -46,5 +46,7 @@ pub use pending_requests::PendingRequests;
 pub use presence_batching::PresenceBatcher;
 pub use receipt::{Receipt, ReceiptIssuer, Receipts};
 pub use shared_stanza::{QueueClass, SharedStanza};
-pub use stream_management::{StreamManagementConfig, StreamManagementTerms, UndeliveredStanza};
+pub use stream_management::{
+    OutboxSnapshot, StreamManagementConfig, StreamManagementTerms, UndeliveredStanza,
+};
 pub use unsettled::WrittenMessages;

@@ -33,6 +33,18 @@ pub(crate) const RESYNC: EnvelopeKind = EnvelopeKind::Engine(12);
 pub(crate) const NOTICES_MISSED: EnvelopeKind = EnvelopeKind::Engine(13);
 /// What clients have used up of limits on the sender (`usage_reports.rs`).
 pub(crate) const USAGE_REPORT: EnvelopeKind = EnvelopeKind::Engine(24);
+/// A client wants to continue a stream that the receiver may hold.
+pub(crate) const SESSION_REQUEST: EnvelopeKind = EnvelopeKind::Engine(14);
+/// The receiver does not get that session.
+pub(crate) const SESSION_REFUSAL: EnvelopeKind = EnvelopeKind::Engine(15);
+/// A part of that session.
+pub(crate) const SESSION_STATE: EnvelopeKind = EnvelopeKind::Engine(16);
+/// The sender has bound that session.
+pub(crate) const SESSION_TAKEN: EnvelopeKind = EnvelopeKind::Engine(17);
+/// What that session has received meanwhile.
+pub(crate) const SESSION_REST: EnvelopeKind = EnvelopeKind::Engine(18);
+/// Presence for an account whose session has moved to the receiver.
+pub(crate) const MOVED_PRESENCE: EnvelopeKind = EnvelopeKind::Engine(19);
 
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
@@ -51,6 +63,12 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         NOTICES_MISSED => "notices missed",
         USAGE_REPORT => "usage report",
         MULTICAST => "multicast",
+        SESSION_REQUEST => "session request",
+        SESSION_REFUSAL => "session refusal",
+        SESSION_STATE => "session state",
+        SESSION_TAKEN => "session taken",
+        SESSION_REST => "session rest",
+        MOVED_PRESENCE => "moved presence",
         other => other.as_str(),
     }
 }
@@ -76,6 +94,12 @@ mod tests {
             NOTICES_MISSED,
             USAGE_REPORT,
             MULTICAST,
+            SESSION_REQUEST,
+            SESSION_REFUSAL,
+            SESSION_STATE,
+            SESSION_TAKEN,
+            SESSION_REST,
+            MOVED_PRESENCE,
         ];
         assert_eq!(
             kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),

@@ -43,8 +43,9 @@ use super::invalidation::{AccountReads, RecentlyStored};
 use super::lost_peers::EndedSubscriptions;
 use super::node_queries::{AnsweredQueries, NodeQueries};
 use super::presence_resync::{AccountPass, Resync};
+use super::session_transfer::SessionTransfers;
 use crate::ClusteredNode;
-use crate::envelope_kinds::COPY;
+use crate::envelope_kinds::{COPY, SESSION_REQUEST};
 
 /// The node to which a stanza must go whose chain has not begun; none if this node acts as the home. `here`: whether it has
 /// sessions of the account.
@@ -90,6 +91,8 @@ pub(super) struct PeerState {
     pub(super) queries: NodeQueries,
     /// What other nodes have asked.
     pub(super) answered_queries: AnsweredQueries,
+    /// Sessions that move between nodes.
+    pub(super) transfers: SessionTransfers,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.
     pub(super) lost: LeafMutex<BTreeSet<NodeId>>,
 }
@@ -105,6 +108,7 @@ impl PeerState {
         self.due_presence.forget_node(node);
         self.handovers.forget_node(node);
         self.queries.forget_node(node);
+        self.transfers.forget_node(node);
     }
 }
 
@@ -251,6 +255,9 @@ impl ClusteredNode<'_> {
 
     /// An envelope has returned from the node to which this one sent it.
     pub(super) fn handle_return_of_own(&self, by: NodeId, envelope: &Envelope) {
+        if envelope.header.kind == SESSION_REQUEST {
+            return self.on_returned_session_request(by, envelope);
+        }
         let path = match envelope.recipients.first() {
             Some(Recipient::Address(to)) if envelope.header.kind == EnvelopeKind::RunChain => {
                 Some(self.routing_table.hash(to.as_ref()))

@@ -21,8 +21,9 @@ use throng_core::router::{HandedOver, RoutingOutcome, RoutingWork, StanzaOrigin}
 use super::home::read_stanza;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
-    COPY, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE, PRESENCE_REQUEST,
-    PROBE, PROBE_ANSWER, PUSH, RESYNC, USAGE_REPORT,
+    COPY, MESSAGE_STORED, MOVED_PRESENCE, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE,
+    PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SESSION_REFUSAL, SESSION_REQUEST, SESSION_REST,
+    SESSION_STATE, SESSION_TAKEN, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -145,7 +146,15 @@ impl ClusteredNode<'_> {
             PRESENCE_REQUEST => {
                 recipients().all(|account| self.on_presence_request(&account, &envelope.bytes, &mut work))
             }
-            PRESENCE => self.on_presence(envelope),
+            PRESENCE => {
+                let is_valid = self.on_presence(envelope);
+                self.send_presence_after(envelope);
+                is_valid
+            }
+            MOVED_PRESENCE => self.on_moved_presence(envelope),
+            SESSION_REQUEST => self.on_session_request(from, envelope),
+            SESSION_REFUSAL => self.on_session_refusal(from, &envelope.bytes),
+            SESSION_TAKEN => self.on_session_taken(from, &envelope.bytes),
             PROBE => self.on_probe(from, envelope),
             PROBE_ANSWER => self.on_probe_answer(envelope, &mut work),
             NODE_QUERY => self.on_node_query(from, &envelope.bytes),
@@ -219,6 +228,8 @@ impl Inbox for ClusterInbox {
                 node.receive_in_lane(key, from, envelope);
             }
             MULTICAST => node.receive_multicast(from, envelope),
+            SESSION_STATE => node.on_session_state(from, envelope),
+            SESSION_REST => node.on_session_rest(from, envelope),
             EnvelopeKind::SessionReport
             | EnvelopeKind::Invalidation(_)
             | PUSH
@@ -232,6 +243,10 @@ impl Inbox for ClusterInbox {
             | NOTICES_MISSED
             | USAGE_REPORT
             | RESYNC
+            | SESSION_REQUEST
+            | SESSION_REFUSAL
+            | SESSION_TAKEN
+            | MOVED_PRESENCE
             | MESSAGE_STORED => {
                 if !node.receive_unrouted(from, &envelope) {
                     node.note_violation(from, PeerViolation::Payload);

@@ -12,12 +12,13 @@
 //! * `message_copies`: messages that sessions on several nodes have.
 //! * `due_presence`, `presence_resync`: what did not fit into the queue of a node, and nodes that were cut off; `lost_peers`: nodes
 //!   that are gone.
+//! * `session_transfer`: sessions that move to the node where their client resumes the stream.
 //! * `invalidation`: changes of accounts; `node_queries`: questions of administration to other nodes; `notices`: messages of features;
 //!   `usage_reports`: what clients have used up of limits.
 //!
 //! RFC 6121, sections 4 and 8, for accounts with sessions on several nodes. Tests build nodes over the memory bus (`testkit`).
 //!
-//! Not implemented: resumption of a stream on another node; sending pushes again that did not fit into the queue of a node.
+//! Not implemented: sending pushes again that did not fit into the queue of a node.
 
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
@@ -38,6 +39,7 @@ mod peer_sessions;
 mod presence_of_account;
 mod presence_resync;
 mod routing;
+mod session_transfer;
 mod usage_reports;
 
 use routing::{ClusteredNode, OwnedClusteredNode};

@@ -104,6 +104,24 @@ pub(super) fn forget_copy(account: &Account, stanza: &SharedStanza) -> bool {
     })
 }
 
+/// A message that the session holds and that is the same as this one.
+pub(super) fn find_held(session: &Session, stanza: &SharedStanza) -> Option<SharedStanza> {
+    let id = stanza_id(stanza, session.bare())?;
+    session.outbox.find_held(|held| contains(held, &id))
+}
+
+/// Whether this node answers for a message that a session here has.
+pub(super) fn answers_for(account: &Account, stanza: &SharedStanza) -> bool {
+    if !has_copies(account) {
+        return true;
+    }
+    let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return true };
+    account.with(|state| {
+        let Some(copies) = state.extension::<MessageCopies>() else { return true };
+        copies.position(&id).is_none_or(|at| copies.0[at].responsible)
+    })
+}
+
 fn has_copies(account: &Account) -> bool {
     account.with(|state| state.extension::<MessageCopies>().is_some())
 }

@@ -342,6 +342,17 @@ impl ClusteredNode<'_> {
         true
     }
 
+    /// Presence of a contact that has arrived where an account was a moment ago, and may be outdated. False if the octets are
+    /// none.
+    pub(super) fn on_moved_presence(&self, envelope: &Envelope) -> bool {
+        let Some(change) = decode_change(&envelope.bytes) else { return false };
+        self.deliver_change(envelope, &change);
+        for account in self.accounts_of(envelope) {
+            self.fetch_presence(&account, change.from.as_ref());
+        }
+        true
+    }
+
     fn deliver_change(&self, envelope: &Envelope, change: &PresenceChange) {
         let PresenceChange { unlocated, blocked, sender, stanza, from } = change;
         let hidden = |jid: JidRef<'_>| blocked.as_ref().is_some_and(|list| list.matches(jid));

@@ -225,24 +225,28 @@ impl ClusteredNode<'_> {
             (ended, shown_again)
         });
         for session in ended {
-            self.end_with_conflict(&session);
+            if !self.finish_move(&session, from) {
+                self.end_with_conflict(&session);
+            }
         }
         // The `unavailable` of a session that was replaced by one here may be the last that contacts have received.
         for session in shown_again {
-            if let Some(stanza) = session.with(|state| state.presence.clone()) {
-                let broadcast = Effect::Broadcast {
-                    account: account.clone(),
-                    stanza: stanza.clone(),
-                    to: Subscription::FROM,
-                };
-                self.perform(Effects(vec![broadcast, Effect::OtherResources { except: session, stanza }]));
-            }
+            self.broadcast_again(&session);
         }
         if last_ended {
             // What its sessions left unread may be in the store.
             self.deliver_stored_as_home(account, Some(from));
         }
         true
+    }
+
+    /// Sends the presence of a session to its contacts and to the other resources again.
+    pub(super) fn broadcast_again(&self, session: &Arc<Session>) {
+        let Some(stanza) = session.with(|state| state.presence.clone()) else { return };
+        let account = session.account.clone();
+        let broadcast = Effect::Broadcast { account, stanza: stanza.clone(), to: Subscription::FROM };
+        let others = Effect::OtherResources { except: session.clone(), stanza };
+        self.perform(Effects(vec![broadcast, others]));
     }
 
     /// Another node has a session of an address: it receives a report if this node has one, too. Two nodes that claim an

@@ -215,6 +215,7 @@ impl ClusteredNode<'_> {
         if was_lost {
             self.handle_missed_notices();
         }
+        self.show_interrupted_sessions(from);
         if !was_lost && claims.is_empty() {
             return;
         }

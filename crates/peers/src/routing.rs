@@ -10,7 +10,6 @@ use base::spawn::BoxFuture;
 use cluster::{Envelope, HandoverResult, InvalidationSubject, NodeId};
 use jid::JidRef;
 use store::AddressId;
-use throng_core::Node;
 use throng_core::account::{Account, Contact};
 use throng_core::host::Host;
 use throng_core::receipt::AttachedReceipt;
@@ -18,7 +17,9 @@ use throng_core::router::peer_routing::BlocklistPair;
 use throng_core::router::push::PushSelection;
 use throng_core::router::{HandedOver, HomeDecision, PeerRouting, RoutingWork};
 use throng_core::session::Session;
+use throng_core::session::stream_management::{TransferRefusal, WantedStream};
 use throng_core::shared_stanza::SharedStanza;
+use throng_core::{Node, Principal};
 
 use super::home::PeerState;
 use super::inbox::settle;
@@ -247,10 +248,21 @@ impl PeerRouting for PeerRouter {
         self.on(node).report_stored_message(owner);
     }
 
+    fn take_session<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        principal: Principal,
+        stream: WantedStream,
+    ) -> BoxFuture<'a, Result<(Arc<Session>, u32), TransferRefusal>> {
+        let node = self.on(node);
+        Box::pin(async move { node.take_session(principal, stream).await })
+    }
+
     fn sweep(&self, node: &Arc<Node>, now: u32) {
         let node = self.on(node);
         node.send_all_due();
         node.expire_node_queries(now);
+        node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);
     }
 }

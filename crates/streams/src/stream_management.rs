@@ -5,7 +5,8 @@
 //! binding or within SASL2. Both `urn:xmpp:sm:3` and the older `urn:xmpp:sm:2` are supported; they differ in name only.
 //!
 //! The identifier of a stream is a random token and the resource. The account is the authenticated one, so an
-//! identifier of another account matches nothing, and there is no table of identifiers that could be flooded.
+//! identifier of another account matches nothing, and there is no table of identifiers that could be flooded. If this node has no
+//! such session, the nodes with sessions of the account are asked for it (`peers/src/session_transfer`).
 //!
 //! `<r/>` is answered at once with the number of stanzas that are safe. Those before it that become safe later are announced
 //! with an unsolicited `<a/>`, one for all of them; so are stanzas for which something was written, and the final number
@@ -19,14 +20,16 @@
 //! counted when they leave the outbox after that, so none may be written past it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use access::login::{LoginIdentity, load_principal};
 use base::spawn::BoxFuture;
 use jid::JidRef;
 use stanza::{StanzaCondition, StreamCondition, StreamError};
-use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES, TakeoverError};
+use throng_core::session::stream_management::{
+    HandledCountTooHigh, TOKEN_BYTES, TakeoverError, TransferRefusal, WantedStream,
+};
 use throng_core::session::{StreamManagementConfig, StreamManagementTerms, flags};
-use throng_core::{Host, Node, Session};
+use throng_core::{Host, Node, Outbox, Principal, Session};
 use xml::{Ns, Writer};
 
 use crate::detached::DetachedSession;
@@ -181,22 +184,24 @@ fn split(id: &str) -> Option<([u8; TOKEN_BYTES], &str)> {
     Some((token, resource))
 }
 
-/// Handles `<resume/>` of an authenticated account (sections 5 and 9.2).
+/// Handles `<resume/>` of an authenticated account (sections 5 and 9.2). `principal`: the initial data of a session, if it was
+/// read.
 ///
-/// The future waits until the holder of the session hands it over; dropping the future cancels the request. On
-/// [`ResumeOutcome::Resumed`] the caller must attach the session immediately
+/// The future waits until the holder of the session hands it over, which may be another node; dropping the future cancels the
+/// request. On [`ResumeOutcome::Resumed`] the caller must attach the session immediately
 /// ([`crate::negotiate::NegotiationOutcome::Resumed`]).
 pub(crate) fn resume(
     node: &Arc<Node>,
-    host: &Arc<Host>,
-    account: JidRef<'_>,
+    identity: &LoginIdentity,
+    principal: Option<Principal>,
     element: xml::TreeNode<'_>,
 ) -> BoxFuture<'static, ResumeOutcome> {
     let old = is_old(&element);
+    let account = identity.jid.as_ref();
     let done = |answer: Vec<u8>| -> BoxFuture<'static, ResumeOutcome> {
         Box::pin(std::future::ready(ResumeOutcome::Failed(answer)))
     };
-    if config(host).is_none_or(|config| config.resume_seconds == 0) {
+    if config(&identity.host).is_none_or(|config| config.resume_seconds == 0) {
         return done(failed(old, StanzaCondition::FeatureNotImplemented, None));
     }
     let (Some(previd), Some(h)) = (element.attr("previd"), number(&element, "h")) else {
@@ -210,17 +215,22 @@ pub(crate) fn resume(
         let node = node.clone();
         move || failed(old, StanzaCondition::ItemNotFound, node.ended_streams.get(hash, &token))
     };
-    let Some(session) = node.routing_table.find(account).and_then(|a| a.session(resource)) else {
-        return done(unknown());
-    };
-    let who = next_claim_id();
-    match session.outbox.request_takeover(&token, h, who) {
-        Ok(()) => {}
-        Err(TakeoverError::UnknownToken) => return done(unknown()),
-        Err(TakeoverError::TooHigh(error)) => {
+    let session = node.routing_table.find(account).and_then(|a| a.session(resource));
+    let who = Outbox::next_claimant();
+    let requested = session.map(|session| (session.outbox.request_takeover(&token, h, who), session));
+    let session = match requested {
+        Some((Ok(()), session)) => session,
+        Some((Err(TakeoverError::TooHigh(error)), _)) => {
             return Box::pin(std::future::ready(ResumeOutcome::Ended(too_high(error))));
         }
-    }
+        None | Some((Err(TakeoverError::UnknownToken), _)) => {
+            if node.may_be_elsewhere(account) {
+                let stream = WantedStream { token, resource: resource.into(), h };
+                return resume_from_peer(node, identity.clone(), principal, stream, previd.into_owned(), old);
+            }
+            return done(unknown());
+        }
+    };
     let previd = previd.into_owned();
     let claim = TakeoverRequest { node: node.clone(), session, who, pending: true };
     Box::pin(async move {
@@ -237,22 +247,99 @@ pub(crate) fn resume(
                 ResumeOutcome::Ended(too_high(error))
             }
             Ok(handled) => {
-                node.metrics.sessions_resumed.inc();
-                node.report_sessions(&session.account);
                 node.remove_delivered_backups(&session);
-                // XEP-0352, section 4.2: a resumed stream is active.
-                session.flags.clear(flags::INACTIVE);
-                let mut out = Vec::with_capacity(128);
-                let mut w = Writer::new(&mut out);
-                w.start("resumed").ns(ns(old)).attr("previd", &previd);
-                w.attr("h", &handled.to_string()).end();
-                ResumeOutcome::Resumed(session, out)
+                resumed(&node, session, &previd, handled, old)
             }
         }
     })
 }
 
-/// Whether [`resume`] would succeed at present. Changes nothing.
+fn resumed(node: &Arc<Node>, session: Arc<Session>, previd: &str, handled: u32, old: bool) -> ResumeOutcome {
+    node.metrics.sessions_resumed.inc();
+    node.report_sessions(&session.account);
+    // XEP-0352, section 4.2: a resumed stream is active.
+    session.flags.clear(flags::INACTIVE);
+    let mut out = Vec::with_capacity(128);
+    let mut w = Writer::new(&mut out);
+    w.start("resumed").ns(ns(old)).attr("previd", previd);
+    w.attr("h", &handled.to_string()).end();
+    ResumeOutcome::Resumed(session, out)
+}
+
+/// A session that was taken over from another node and waits for its connection. Dropped before, it is detached.
+struct UnattachedSession {
+    node: Arc<Node>,
+    session: Option<Arc<Session>>,
+}
+
+impl Drop for UnattachedSession {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            DetachedSession::start(&self.node, &session, None);
+        }
+    }
+}
+
+/// Takes a session over from another node. That goes on in a task of its own: a client whose connection breaks meanwhile finds the
+/// session here.
+fn resume_from_peer(
+    node: &Arc<Node>,
+    identity: LoginIdentity,
+    principal: Option<Principal>,
+    stream: WantedStream,
+    previd: String,
+    old: bool,
+) -> BoxFuture<'static, ResumeOutcome> {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let (hash, token) = (node.routing_table.hash(identity.jid.as_ref()), stream.token);
+    let task_node = node.clone();
+    node.spawner.spawn(
+        "resumption from another node",
+        Box::pin(async move {
+            let node = task_node;
+            let principal = match principal {
+                Some(principal) => Some(principal),
+                None => match load_principal(&node, identity).await {
+                    Ok(admission) => admission.granted(),
+                    Err(fault) => {
+                        tracing::warn!(cause = %fault.cause, "could not read the data of a session");
+                        let _ = sender.send(Err(StanzaCondition::InternalServerError));
+                        return;
+                    }
+                },
+            };
+            let taken = match principal {
+                Some(principal) => node.peer_routing().take_session(&node, principal, stream).await,
+                None => Err(TransferRefusal::Unknown(None)),
+            };
+            let taken = taken.map(|(session, handled)| {
+                (UnattachedSession { node: node.clone(), session: Some(session) }, handled)
+            });
+            let _ = sender.send(Ok(taken));
+        }),
+    );
+    let node = node.clone();
+    Box::pin(async move {
+        let outcome = match receiver.await {
+            Ok(Ok(taken)) => taken,
+            Ok(Err(condition)) => return ResumeOutcome::Failed(failed(old, condition, None)),
+            Err(_) => Err(TransferRefusal::Unknown(None)),
+        };
+        match outcome {
+            Ok((mut unattached, handled)) => match unattached.session.take() {
+                Some(session) => resumed(&node, session, &previd, handled, old),
+                None => ResumeOutcome::Failed(failed(old, StanzaCondition::ItemNotFound, Some(handled))),
+            },
+            Err(TransferRefusal::TooHigh(error)) => ResumeOutcome::Ended(too_high(error)),
+            Err(TransferRefusal::Unknown(handled)) => {
+                let handled = handled.or_else(|| node.ended_streams.get(hash, &token));
+                ResumeOutcome::Failed(failed(old, StanzaCondition::ItemNotFound, handled))
+            }
+        }
+    })
+}
+
+/// Whether [`resume`] would succeed at present with a session of this node. Changes nothing.
 ///
 /// # Errors
 /// The stream error with which [`resume`] would end the stream.
@@ -276,11 +363,6 @@ pub(crate) fn may_resume(
         Err(TakeoverError::UnknownToken) => Ok(false),
         Err(TakeoverError::TooHigh(error)) => Err(too_high(error)),
     }
-}
-
-fn next_claim_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Pending request to take over a session that another connection holds.

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use base::clock::Clock;
 use feature_api::feature::{Feature, FeatureBuilder};
+use jid::Jid;
 use net::bosh::{BoshSessionTable, BoshSettings, PendingResponse, RequestSource};
 use testkit::server::{StreamClient, TestServer, TestServerConfig, run_until_idle};
 use throng_core::message_backup::MessageBackup;
@@ -36,6 +37,13 @@ impl MessageBackup for NoBackup {
     fn back_up(&self, _: &Arc<Node>, _: &Arc<Account>, _: Vec<SharedStanza>) {}
     fn remove_backups(&self, _: &Arc<Node>, _: &Arc<Account>, _: Vec<SharedStanza>) {}
     fn abandon_backup(&self, _: &Arc<Node>, _: &Arc<Account>, _: &SharedStanza) {}
+
+    fn row_of(&self, _: &Jid, _: &SharedStanza) -> Option<u64> {
+        None
+    }
+
+    fn adopt_backup(&self, _: &Node, _: &Jid, _: &SharedStanza, _: u64) {}
+    fn release_backup(&self, _: &Jid, _: &SharedStanza) {}
 }
 
 const NS: &str = "http://jabber.org/protocol/httpbind";

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use feature_api::feature::{Feature, FeatureBuilder};
+use jid::Jid;
 use stanza::StanzaKindSet;
 use testkit::server::{
     PIPE_BYTES, ReceivedEvent, StreamClient, TestServer, TestServerConfig, run_until_idle,
@@ -63,6 +64,13 @@ impl MessageBackup for CountingBackup {
     fn abandon_backup(&self, _: &Arc<Node>, _: &Arc<Account>, _: &SharedStanza) {
         ABANDONED.set(ABANDONED.get() + 1);
     }
+
+    fn row_of(&self, _: &Jid, _: &SharedStanza) -> Option<u64> {
+        None
+    }
+
+    fn adopt_backup(&self, _: &Node, _: &Jid, _: &SharedStanza, _: u64) {}
+    fn release_backup(&self, _: &Jid, _: &SharedStanza) {}
 }
 
 async fn enable(client: &mut StreamClient) {

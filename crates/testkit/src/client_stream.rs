@@ -36,7 +36,13 @@ pub(crate) struct ClientStream {
 
 impl ClientStream {
     pub(crate) fn new(node: Arc<Node>, session: Arc<Session>) -> Arc<ClientStream> {
-        Arc::new(ClientStream { session, node, sent: LeafMutex::default() })
+        ClientStream::continued(node, session, 0)
+    }
+
+    /// The stream of a client that has resumed it: the server had handled this number of its stanzas.
+    pub(crate) fn continued(node: Arc<Node>, session: Arc<Session>, handled: u32) -> Arc<ClientStream> {
+        let sent = SentStanzas { begun: handled, handled, ..SentStanzas::default() };
+        Arc::new(ClientStream { session, node, sent: LeafMutex::new(sent) })
     }
 
     /// Number of stanzas that count as handled.
@@ -142,8 +148,10 @@ impl ClientStream {
             }
         }
         let mut failed = Vec::new();
-        sent.handled += sent.outstanding.poll(&mut cx, &mut |one| failed.push(one));
+        let handled = sent.outstanding.poll(&mut cx, &mut |one| failed.push(one));
+        sent.handled += handled;
         *self.sent.lock() = sent;
+        self.node.count_handled(&self.session, handled);
         failed.into_iter().for_each(|one| self.node.return_failed(one));
     }
 }

@@ -6,17 +6,18 @@
 //! A client has stream management (XEP-0198) without its elements: [`NodeClient::handled`] is the `h` that the server would
 //! send. `send` also waits until the stanza counts, unless handlers of the node may wait for the test.
 //!
-//! Not implemented: negotiation, stream errors on the wire, acknowledgements by clients.
+//! Not implemented: negotiation, stream errors on the wire, resumption on the node that holds the session.
 //!
 //! # Pitfalls
 //!
 //! The queue of a client fills until [`NodeClient::recv`] is called; nothing else reads it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::task::{Context, Waker};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use base::ManualClock;
+use base::lock::LeafMutex;
 use cluster::{Cluster, NodeId, SingleNode};
 use feature_api::EnabledFeature;
 use feature_api::feature::{Feature, FeatureOptions, OptionValue};
@@ -26,7 +27,8 @@ use jid::{Jid, JidRef};
 use stanza::{StanzaCondition, StreamError};
 use store::{AddressId, RosterItem, RosterUpdate, Stores, Subscription};
 use throng_core::metrics::Metrics;
-use throng_core::session::{QueuedBatch, QueuedStanza, ToRewrite, flags};
+use throng_core::session::stream_management::{TOKEN_BYTES, TransferRefusal, WantedStream};
+use throng_core::session::{QueuedBatch, QueuedStanza, StreamManagementTerms, ToRewrite, flags};
 use throng_core::{Host, Hosts, Node, NodeComponents, NodeLimits, Outbox, Principal, Session};
 
 use crate::client_stream::ClientStream;
@@ -38,6 +40,8 @@ use crate::node_inbox::NodeInbox;
 /// Domains of every test node.
 pub const DOMAINS: [&str; 3] = ["example.com", "example.net", "example.org"];
 
+/// Token of the streams that clients may resume; the account and the resource distinguish them.
+const TOKEN: [u8; TOKEN_BYTES] = [7; TOKEN_BYTES];
 /// Rounds of a node's tasks that a sent stanza may need before it counts as waiting for another node.
 const ROUNDS: usize = 16;
 
@@ -217,7 +221,43 @@ impl TestNode {
         self.tasks.run();
         let node = self.node.clone();
         let stream = ClientStream::new(node.clone(), session.clone());
-        Ok(NodeClient { node, session, tasks: self.tasks.clone(), stream })
+        Ok(NodeClient::new(self, session, stream, 0))
+    }
+
+    /// A client reconnects to this node and resumes the stream that it had on another one. What it sends and receives meanwhile
+    /// passes through [`NodeClient`]s of others only.
+    pub fn resume(&self, client: &NodeClient) -> PendingResumption {
+        let resource = client.session.resource().to_owned();
+        self.resume_as(client.bare().as_str(), &resource, client)
+    }
+
+    /// As [`TestNode::resume`], as a user and with a resource that may be others than those of the stream.
+    pub fn resume_as(&self, name: &str, resource: &str, client: &NodeClient) -> PendingResumption {
+        let principal = self.principal(name);
+        let h = client.received.load(Ordering::Relaxed);
+        let stream = WantedStream { resource: resource.into(), token: TOKEN, h };
+        let outcome = Arc::<LeafMutex<Option<ResumptionOutcome>>>::default();
+        let (node, of_task) = (self.node.clone(), outcome.clone());
+        let task = async move {
+            let outcome = node.peer_routing().take_session(&node, principal, stream).await;
+            *of_task.lock() = Some(outcome);
+        };
+        self.node.spawner.spawn("resumption", Box::pin(task));
+        PendingResumption { outcome, received: h }
+    }
+
+    /// The client of a stream that was resumed here, or the number of handled stanzas if that failed and it is known. `None`
+    /// while it is unknown.
+    pub fn resumed(&self, pending: &PendingResumption) -> Option<Result<NodeClient, Option<u32>>> {
+        let outcome = pending.outcome.lock().take()?;
+        Some(match outcome {
+            Ok((session, handled)) => {
+                let stream = ClientStream::continued(self.node.clone(), session.clone(), handled);
+                Ok(NodeClient::new(self, session, stream, pending.received))
+            }
+            Err(TransferRefusal::Unknown(handled)) => Err(handled),
+            Err(TransferRefusal::TooHigh(error)) => panic!("{error:?}"),
+        })
     }
 
     /// Binds an anonymous user, which has no account in the store.
@@ -359,6 +399,14 @@ fn address(name: &str) -> Jid {
     parsed.expect("an address")
 }
 
+type ResumptionOutcome = Result<(Arc<Session>, u32), TransferRefusal>;
+
+/// Resumption of a stream on another node that is in progress.
+pub struct PendingResumption {
+    outcome: Arc<LeafMutex<Option<ResumptionOutcome>>>,
+    received: u32,
+}
+
 /// Bound session and the stanzas that it received.
 pub struct NodeClient {
     /// The session.
@@ -366,9 +414,16 @@ pub struct NodeClient {
     node: Arc<Node>,
     tasks: Arc<ManualSpawner>,
     stream: Arc<ClientStream>,
+    /// Number of stanzas that it has received and acknowledged, since it has stream management.
+    received: AtomicU32,
 }
 
 impl NodeClient {
+    fn new(at: &TestNode, session: Arc<Session>, stream: Arc<ClientStream>, received: u32) -> NodeClient {
+        let (node, tasks) = (at.node.clone(), at.tasks.clone());
+        NodeClient { session, node, tasks, stream, received: AtomicU32::new(received) }
+    }
+
     /// The full address.
     pub fn full(&self) -> &str {
         self.session.jid.as_str()
@@ -430,12 +485,52 @@ impl NodeClient {
         self.session.flags.set(flags::STREAM_MANAGEMENT);
     }
 
+    /// As [`NodeClient::enable_stream_management`]; the client also acknowledges what it receives, and may resume its stream.
+    pub fn enable_resumption(&self) {
+        self.enable_stream_management();
+        let terms = StreamManagementTerms { resume_seconds: 300, unacked_bytes: 262_144, sm2: false };
+        assert!(self.session.outbox.enable_management(terms, TOKEN), "it is enabled once");
+    }
+
+    /// The connection is lost, or does nothing until another one takes the session over. Only for a client with
+    /// [`NodeClient::enable_resumption`].
+    pub fn leave(&self, loses_connection: bool) {
+        if loses_connection {
+            assert!(self.node.detach_session(&self.session), "it may be resumed");
+        }
+        let (node, session, stream) = (self.node.clone(), self.session.clone(), self.stream.clone());
+        let task = std::future::poll_fn(move |cx| {
+            let closing = session.outbox.register_waker(cx);
+            let handled = stream.poll_handled();
+            if session.is_ended() {
+                return Poll::Ready(());
+            }
+            let hands_over = session.outbox.takeover_requested() && handled.is_ready();
+            if !closing && hands_over && session.outbox.hand_over() {
+                return Poll::Ready(());
+            }
+            let late = session.outbox.deadline_elapsed() && node.seconds() >= session.outbox.deadline();
+            if closing || late {
+                node.end_session(&session);
+                node.outboxes.remove(&session.outbox);
+                return Poll::Ready(());
+            }
+            Poll::Pending
+        });
+        self.node.spawner.spawn("client that left", Box::pin(task));
+    }
+
     /// Stanzas received since the last call, as they would be written. The kernel takes them.
     pub fn recv(&self) -> Vec<String> {
         // Failed receipts become errors.
         self.stream.progress();
         let mut batch = QueuedBatch::new();
         self.session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
+        if self.session.outbox.management_terms().is_some() {
+            let count = u32::try_from(batch.len()).expect("a few stanzas");
+            let received = self.received.fetch_add(count, Ordering::Relaxed).wrapping_add(count);
+            self.session.outbox.acknowledge(received).expect("stanzas that were sent");
+        }
         self.node.remove_delivered_backups(&self.session);
         batch.iter().map(|item| self.written(item)).collect()
     }
@@ -483,7 +578,6 @@ mod tests {
     use super::*;
     use feature_api::feature::FeatureBuilder;
     use stanza::StanzaKindSet;
-    use std::task::Poll;
     use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, OutgoingCtx, Phase, StopReason};
     use throng_core::{Effect, SharedStanza};
 

@@ -25,6 +25,6 @@ pub mod tls;
 
 pub use access::{StoreBackedViews, login};
 pub use compare::{assert_same, canonical};
-pub use engine::{NodeClient, TestNode};
+pub use engine::{NodeClient, PendingResumption, TestNode};
 pub use listener::{ListenerClient, TestListener};
 pub use test_nodes::TestNodes;

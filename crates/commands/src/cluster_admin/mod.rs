@@ -13,6 +13,7 @@
 //!
 //! An answer comes from another node: its size is bounded, but its content is not checked before [`ask`] has parsed it.
 
+mod account_paging;
 pub mod online_users;
 mod pages;
 pub mod records;

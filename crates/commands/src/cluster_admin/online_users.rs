@@ -11,8 +11,10 @@ use base::spawn::yield_now;
 use jid::Jid;
 use serde::{Deserialize, Serialize};
 use throng_core::router::OnlineFilter;
+use throng_core::router::peer_routing::address_number;
 use throng_core::{Account, Node};
 
+use super::account_paging::page_of_shard;
 use super::pages::{PageOfNode, check_pages, merge_pages};
 use super::{ClusterAnswers, MissingNode, NodeQuestion, NodeSelection, PAGE_BYTES, ask, sum};
 
@@ -139,11 +141,18 @@ pub(super) async fn count_here(node: &Arc<Node>, domain: &str, filter: OnlineFil
             continue;
         }
         let matching = accounts.iter().filter(|account| filter.matches(account, domain));
-        let counted = matching.filter(|account| node.is_home_of(account));
+        let counted = matching.filter(|account| is_home_of(node, account));
         count += counted.count() as u64;
         yield_now().await;
     }
     count
+}
+
+/// Whether a node is the home of an account with a session there: of the nodes with sessions of a user, one counts.
+fn is_home_of(node: &Node, account: &Account) -> bool {
+    let own = node.cluster.node();
+    let location = node.cluster.locate(account.hash, address_number(account));
+    node.is_single() || location.home(own).is_none_or(|home| home == own)
 }
 
 /// The users of this node.
@@ -156,7 +165,7 @@ pub(super) async fn page_here(node: &Arc<Node>, question: &OnlineUsersQuestion) 
     let mut bytes = 0;
     for part in after.as_ref().map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
         let keep = |account: &Account| filter.matches(account, &question.domain);
-        for account in table.page_of_shard(part, after.as_ref().map(Jid::as_ref), keep) {
+        for account in page_of_shard(table, part, after.as_ref().map(Jid::as_ref), keep) {
             if users.len() == limit || bytes > PAGE_BYTES {
                 let next = users.last().cloned();
                 return OnlineUsersAnswer { users, next };

@@ -19,6 +19,7 @@ use throng_core::provided::ClientSoftware;
 use throng_core::session::flags;
 use throng_core::{Account, Node, Session};
 
+use super::account_paging::page_of_shard;
 use super::pages::{PageOfNode, check_pages, merge_pages};
 use super::{ClusterAnswers, MissingNode, NodeQuestion, NodeSelection, PAGE_BYTES, ask};
 
@@ -160,7 +161,7 @@ pub(super) async fn page_here(node: &Arc<Node>, question: &SessionQuestion) -> S
     let table = &node.routing_table;
     let (mut found, mut next) = (Vec::new(), None);
     'parts: for part in after.as_ref().map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
-        for account in table.page_of_shard(part, after.as_ref().map(Jid::as_ref), holds) {
+        for account in page_of_shard(table, part, after.as_ref().map(Jid::as_ref), holds) {
             let sessions = account.sessions().into_iter().filter(|session| matches(session));
             let mut sessions = sessions.peekable();
             if found.len() >= limit && sessions.peek().is_some() {

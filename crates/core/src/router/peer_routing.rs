@@ -20,7 +20,9 @@ use crate::account::{Account, Contact};
 use crate::blocklist::Blocklist;
 use crate::host::Host;
 use crate::node::Node;
+use crate::principal::Principal;
 use crate::receipt::{AttachedReceipt, Receipt, Receipts};
+use crate::session::stream_management::{TransferRefusal, WantedStream};
 use crate::session::{Session, flags};
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -247,6 +249,15 @@ pub trait PeerRouting: Any + Send + Sync {
     /// Reports to the other nodes with sessions of an account that the store has a message for it.
     fn report_stored_message(&self, node: &Arc<Node>, owner: JidRef<'_>);
 
+    /// Takes the session of a stream over from the node that holds it; returns the number of its client's stanzas that were
+    /// handled. The caller must attach or detach the session.
+    fn take_session<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        principal: Principal,
+        stream: WantedStream,
+    ) -> BoxFuture<'a, Result<(Arc<Session>, u32), TransferRefusal>>;
+
     /// Called once a second, with the second of the node's clock.
     fn sweep(&self, node: &Arc<Node>, now: u32);
 }
@@ -340,22 +351,13 @@ impl Node {
         }
     }
 
-    /// Whether this node is the home of an account with a session here: the only one to do what must be done once for all
-    /// sessions of the account.
-    pub fn is_home_of(&self, account: &Account) -> bool {
-        let own = self.cluster.node();
-        self.is_single()
-            || self
-                .cluster
-                .locate(account.hash, address_number(account))
-                .home(own)
-                .is_none_or(|home| home == own)
-    }
-
     /// Whether a bare address has a session on any node.
     pub fn is_online(&self, jid: JidRef<'_>) -> bool {
-        self.routing_table.find(jid).is_some()
-            || !self.is_single()
-                && !self.cluster.locate(self.routing_table.hash(jid), None).claims().is_empty()
+        self.routing_table.find(jid).is_some() || self.may_be_elsewhere(jid)
+    }
+
+    /// Whether a bare address may have a session on another node.
+    pub fn may_be_elsewhere(&self, jid: JidRef<'_>) -> bool {
+        !self.is_single() && !self.cluster.locate(self.routing_table.hash(jid), None).claims().is_empty()
     }
 }

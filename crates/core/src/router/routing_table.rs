@@ -82,24 +82,6 @@ impl RoutingTable {
         (hash >> 40) as usize % SHARDS
     }
 
-    /// Accounts of one shard that satisfy `keep`, sorted by address and starting after `after`; for paging.
-    pub fn page_of_shard(
-        &self,
-        part: usize,
-        after: Option<JidRef<'_>>,
-        keep: impl Fn(&Account) -> bool,
-    ) -> Vec<Arc<Account>> {
-        let after = after.map(|jid| jid.bare()).filter(|jid| self.shard_index(*jid) == part);
-        let mut found: Vec<Arc<Account>> = Vec::new();
-        self.for_each_in_shard(part, |account| {
-            if after.is_none_or(|after| account.jid.as_str() > after.as_str()) && keep(account) {
-                found.push(account.clone());
-            }
-        });
-        found.sort_unstable_by(|a, b| a.jid.as_str().cmp(b.jid.as_str()));
-        found
-    }
-
     /// Calls `f` for every account of one shard, which is locked meanwhile: `f` must be fast.
     pub fn for_each_in_shard(&self, part: usize, mut f: impl FnMut(&Arc<Account>)) {
         if let Some(shard) = self.shards.get(part) {

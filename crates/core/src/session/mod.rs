@@ -160,8 +160,8 @@ impl Session {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Marks the session as ended; true for the first caller.
-    pub(crate) fn end(&self) -> bool {
+    /// Marks the session as ended; true for the first caller, which must close its outbox and call [`crate::Node::finish_session`].
+    pub fn end(&self) -> bool {
         !self.ended.swap(true, Ordering::AcqRel)
     }
 }

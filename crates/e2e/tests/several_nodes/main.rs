@@ -20,6 +20,7 @@ mod envelopes;
 mod handovers;
 mod node_queries;
 mod presence;
+mod resumption;
 mod simulation;
 
 use feature_api::feature::Feature;

@@ -261,6 +261,25 @@ impl MessageBackup for OfflineBackup {
             self.delivery.backup_abandoned(node, &account.jid);
         }
     }
+
+    fn row_of(&self, owner: &Jid, message: &SharedStanza) -> Option<u64> {
+        self.delivery.backups.numbers_of(owner, std::slice::from_ref(message)).first().copied()
+    }
+
+    fn adopt_backup(&self, node: &Node, owner: &Jid, message: &SharedStanza, row: u64) {
+        message.track_delivery(node.clock.now());
+        if !message.begin_backup() {
+            // Another session here holds it, and has a backup or needs none: the row is an ordinary stored message.
+            return;
+        }
+        message.settle_delivery();
+        let bytes = message.bytes().len() as u64;
+        self.delivery.backups.add(owner, message.clone(), StoredRow { number: row, bytes });
+    }
+
+    fn release_backup(&self, owner: &Jid, message: &SharedStanza) {
+        self.delivery.backups.abandon(owner, message);
+    }
 }
 
 #[cfg(test)]

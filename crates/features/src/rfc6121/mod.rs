@@ -139,7 +139,7 @@ fn bare_presence(
 /// Sends the last presence of each available resource to one entity (sections 3.1.5 and 4.3.2, rule 4). True if there is
 /// any.
 fn send_current(account: &Arc<Account>, to: JidRef<'_>, peers: bool, effects: &mut Effects) -> bool {
-    let mut any = peers && account.has_available_peers();
+    let mut any = peers && !account.available_peers().is_empty();
     account.for_each_session(|session| any |= session.is_available());
     if any {
         let (account, to) = (account.clone(), to.to_jid());

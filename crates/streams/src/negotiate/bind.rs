@@ -148,8 +148,7 @@ impl C2sConnection {
         let Some(identity) = &state.identity else {
             return Err(StreamCondition::NotAuthorized.into());
         };
-        let account = identity.jid.as_ref();
-        let resumed = stream_management::resume(&self.context.node, &identity.host, account, tree.root());
+        let resumed = stream_management::resume(&self.context.node, identity, None, tree.root());
         state.pending_step = Some(Box::pin(async move { LoginStepResult::Resume(resumed.await) }));
         Ok(NegotiationOutcome::Pending)
     }

@@ -189,16 +189,20 @@ impl C2sConnection {
     pub(super) fn finish_sasl2(&mut self) -> NegotiationResult {
         let node = self.context.node.clone();
         let Some(state) = self.negotiation() else { return Ok(NegotiationOutcome::Pending) };
-        let resume = state.sasl2_request.as_mut().and_then(|request| {
+        let elsewhere = state.identity.as_ref().is_some_and(|own| node.may_be_elsewhere(own.jid.as_ref()));
+        let (mut resume, mut principal) = (None, None);
+        if let Some(request) = &mut state.sasl2_request {
             request.tokens_updated = true;
-            request.resume.take()
-        });
+            resume = request.resume.take();
+            // A session on another node needs it.
+            principal = request.principal.take_if(|_| resume.is_some() && elsewhere);
+        }
         let scope = xml::NamespaceContext::client();
         if let (Some(bytes), Some(identity)) = (resume, &state.identity)
             && let Ok(tree) = Tree::parse(&bytes, &scope, &xml::Limits::CEILING)
         {
-            let resumed =
-                stream_management::resume(&node, &identity.host, identity.jid.as_ref(), tree.root());
+            let principal = principal.map(|principal| *principal);
+            let resumed = stream_management::resume(&node, identity, principal, tree.root());
             state.pending_step = Some(Box::pin(async move { LoginStepResult::Resume(resumed.await) }));
             return Ok(NegotiationOutcome::Pending);
         }

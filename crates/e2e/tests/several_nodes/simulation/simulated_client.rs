@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use testkit::NodeClient;
+use testkit::{NodeClient, PendingResumption, TestNodes};
 
 /// A message that a client received.
 pub(super) struct ReceivedMessage {
@@ -46,6 +46,8 @@ pub(super) struct SimulatedClient {
     pub(super) opened_at: usize,
     /// It ended before it had read everything.
     pub(super) left_unread: bool,
+    /// It resumes its stream on this node. Its connection is lost meanwhile.
+    pub(super) moving: Option<(usize, PendingResumption)>,
 }
 
 impl SimulatedClient {
@@ -66,13 +68,41 @@ impl SimulatedClient {
             was_slow: false,
             opened_at,
             left_unread: false,
+            moving: None,
         }
+    }
+
+    /// Loses the connection and reconnects to another node.
+    pub(super) fn resume_on(&mut self, nodes: &TestNodes, node: usize) {
+        let Some(client) = &self.client else { return };
+        client.leave(true);
+        self.moving = Some((node, nodes.node(node).resume(client)));
+    }
+
+    /// Continues on the other node when that has an outcome. True if it had.
+    pub(super) fn finish_move(&mut self, nodes: &TestNodes) -> bool {
+        let Some((node, pending)) = &self.moving else { return false };
+        let Some(outcome) = nodes.node(*node).resumed(pending) else {
+            // What it holds may be delivered to others meanwhile.
+            self.was_slow = true;
+            return false;
+        };
+        match outcome {
+            Ok(client) => (self.client, self.node) = (Some(client), *node),
+            Err(_) => {
+                self.left_unread = true;
+                self.client.take().iter().for_each(NodeClient::close);
+            }
+        }
+        self.moving = None;
+        true
     }
 
     /// Sends a stanza; without a session nothing happens.
     pub(super) fn send(&self, text: &str) {
         if let Some(client) = &self.client
             && !client.session.is_ended()
+            && self.moving.is_none()
         {
             client.send(text);
         }
@@ -105,7 +135,7 @@ impl SimulatedClient {
 
     /// Reads everything that has arrived. True if there was anything.
     pub(super) fn read(&mut self) -> bool {
-        let Some(client) = &self.client else { return false };
+        let Some(client) = self.client.as_ref().filter(|_| self.moving.is_none()) else { return false };
         let stanzas = client.recv();
         self.acknowledged = client.handled();
         if client.session.is_ended() {

@@ -17,6 +17,8 @@ use crate::observed_features;
 pub(super) const USERS: usize = 4;
 /// Operations of a run.
 const OPERATIONS: usize = 30;
+/// Seconds after which a resumption has an outcome.
+const RESUMPTION_SECONDS: u32 = 12;
 /// Sessions of one user at a time.
 const SESSIONS: usize = 3;
 
@@ -126,6 +128,9 @@ impl World {
         self.operating = false;
         self.heal_everything();
         self.settle();
+        // Nodes that have not answered are given up.
+        self.nodes.advance(RESUMPTION_SECONDS);
+        self.settle();
         self.clients.iter_mut().for_each(|client| client.slow = false);
         self.nodes.advance(1);
         self.settle();
@@ -190,6 +195,7 @@ impl World {
             }
             74..84 => self.change_roster(),
             84..86 => self.remove_account(),
+            86..92 if self.setting != Setting::Single => self.resume_elsewhere(),
             _ if self.setting == Setting::Faulty => self.disturb(),
             _ => self.send_message(),
         }
@@ -212,9 +218,11 @@ impl World {
     fn read_all(&mut self) -> bool {
         let mut any = false;
         loop {
+            let moved =
+                self.clients.iter_mut().filter_map(|c| c.finish_move(&self.nodes).then_some(())).count();
             let reading = self.clients.iter_mut().filter(|client| !client.slow);
             let read = reading.map(SimulatedClient::read).filter(|read| *read).count();
-            if read == 0 {
+            if read + moved == 0 {
                 return any;
             }
             any = true;
@@ -230,9 +238,10 @@ impl World {
         }
     }
 
-    /// A session that has not ended, of an account that exists.
+    /// A session that has not ended and has a connection, of an account that exists.
     fn any_client(&mut self) -> Option<usize> {
-        let live: Vec<usize> = self.live_clients().collect();
+        let live: Vec<usize> =
+            self.live_clients().filter(|index| self.clients[*index].moving.is_none()).collect();
         self.random.choice(live)
     }
 
@@ -262,7 +271,7 @@ impl World {
             format!("{index}: {}/{resource} on {node}, {status}, priority {priority}", user_name(user))
         });
         let client = self.nodes.node(node).connect(&user_name(user), &resource);
-        client.enable_stream_management();
+        client.enable_resumption();
         let mut client = SimulatedClient::new(user, node, client, self.messages.len());
         client.send("<iq type='get' id='roster'><query xmlns='jabber:iq:roster'/></iq>");
         client.become_available(status, priority);
@@ -271,6 +280,21 @@ impl World {
             (client.slow, client.was_slow) = (true, true);
         }
         self.clients.push(client);
+    }
+
+    /// A client loses its connection and resumes its stream on another node.
+    fn resume_elsewhere(&mut self) {
+        let Some(index) = self.any_client() else { return };
+        let (user, own) = (self.clients[index].user, self.clients[index].node);
+        let other_nodes: Vec<usize> = self.nodes.alive().into_iter().filter(|node| *node != own).collect();
+        let Some(node) = self.random.choice(other_nodes) else { return };
+        let others = self.live_clients().any(|other| other != index && self.clients[other].user == user);
+        let session_ended = self.clients[index].client.as_ref().is_none_or(|c| c.session.is_ended());
+        if session_ended || others && self.setting == Setting::Calm {
+            return;
+        }
+        self.log(|| format!("{index} resumes on {node}"));
+        self.clients[index].resume_on(&self.nodes, node);
     }
 
     fn close(&mut self, index: usize) {
@@ -380,11 +404,19 @@ impl World {
         self.cuts = others;
         own.into_iter().for_each(|(one, other)| self.nodes.heal(one, other));
         self.nodes.crash(node);
-        for client in self.clients.iter_mut().filter(|client| client.node == node && client.client.is_some())
-        {
-            client.client = None;
+        for client in &mut self.clients {
+            let goes_there = client.moving.as_ref().is_some_and(|(to, _)| *to == node);
+            if client.client.is_none() && !goes_there || client.node != node && !goes_there {
+                continue;
+            }
+            let session = client.client.take();
+            if goes_there {
+                client.moving = None;
+                // Its old node may still have the session, which ends when the client does not come back.
+                session.iter().for_each(NodeClient::close);
+            }
             client.crashed = true;
-            client.left_unread = client.slow;
+            client.left_unread |= client.slow || goes_there;
         }
     }
 

@@ -14,17 +14,23 @@
 //! Between `hand_over` and the successful `poll_takeover` the outbox has no owner. A claimant that gives up in
 //! that interval must detach or end the session: [`Outbox::cancel_takeover`] returns true then.
 
+mod claimant;
+mod snapshot;
+
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
 use stanza::{MessageType, StanzaKind};
 
+use self::claimant::Claimant;
 use super::ack_request::{AckEvent, AckRequest};
 use super::backlog::{AdmissionContext, SENDER_EXEMPT, UNCOUNTED_QUEUE_BYTES};
 use super::ended_streams::ResumptionRecord;
 use super::outbox::{Inner, Outbox, QueuedBatch, QueuedStanza, ToRewrite, notify_tracker, wake_task};
 use super::signals::Signal;
 use crate::shared_stanza::{QueueClass, SharedStanza};
+
+pub use snapshot::{OutboxSnapshot, TransferRefusal, WantedStream};
 
 /// Number of unacknowledged stanzas that triggers a request, even if none of them would alone.
 const REQUEST_ACK_STANZAS: usize = 20;
@@ -103,11 +109,6 @@ enum Owner {
     Connection,
     Detached,
     None,
-}
-
-struct Claimant {
-    id: u64,
-    waker: Option<Waker>,
 }
 
 /// Counters and unacknowledged stanzas of one outbox.

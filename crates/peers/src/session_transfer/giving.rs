@@ -1,0 +1,413 @@
+//! A session that another node has requested: its state is sent, and what arrives meanwhile follows.
+
+use std::collections::HashSet;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use cluster::{Envelope, EnvelopeClass, NodeId, Recipient};
+use jid::Jid;
+use outbox::{OutboxSnapshot, UndeliveredStanza};
+use throng_core::receipt::Receipt;
+use throng_core::session::stream_management::{TakeoverError, TransferRefusal};
+use throng_core::session::{Outbox, Session, flags};
+use throng_core::shared_stanza::SharedStanza;
+
+use super::moved_session::{MovedSession, MovedStanza};
+use super::phases::{GiveEvent, GivePhase};
+use super::{
+    GivenSession, MAX_TRANSFERS, PART_BYTES, TIMEOUT_SECONDS, TransferRequest, encode_refusal, parts,
+};
+use crate::envelope_kinds::{SESSION_REFUSAL, SESSION_REST, SESSION_STATE};
+use crate::message_copies;
+use crate::routing::{ClusteredNode, OwnedClusteredNode};
+
+/// A stanza that was sent to the other node, as the session here holds it.
+pub(super) struct SentStanza {
+    left: UndeliveredStanza,
+    /// Its sender waits until it is safe there.
+    is_tracked: bool,
+    is_stored: bool,
+    /// Other sessions here have it, too, and this node answers for it.
+    is_shared: bool,
+}
+
+/// Unique as long as the stanza exists.
+fn address(stanza: &SharedStanza) -> usize {
+    stanza.bytes().as_ptr().addr()
+}
+
+/// Holds a session between its connection and the other node. Dropped before that has it, it ends the session.
+struct SessionGiver {
+    node: OwnedClusteredNode,
+    session: Arc<Session>,
+    to: NodeId,
+    request: TransferRequest,
+    claimant: u64,
+    /// The session has no other owner.
+    owns: bool,
+}
+
+impl Drop for SessionGiver {
+    fn drop(&mut self) {
+        let node = self.node.view();
+        let mut state = node.state.transfers.0.lock();
+        let key = self.session.outbox.id;
+        let is_present = state.giving.get(&key).is_some_and(|giving| giving.claimant == self.claimant);
+        let removed = if is_present { state.giving.remove(&key) } else { None };
+        drop(state);
+        drop(removed);
+        if self.owns || self.session.outbox.cancel_takeover(self.claimant) {
+            // Has no effect if the other node has it.
+            node.end_session(&self.session);
+            node.outboxes.remove(&self.session.outbox);
+        }
+    }
+}
+
+impl SessionGiver {
+    /// Waits until the session's owner has handed it over. False if it does not in time.
+    async fn claim(&mut self) -> bool {
+        let deadline = self.node.view().seconds().saturating_add(TIMEOUT_SECONDS);
+        self.owns = poll_fn(|cx| match self.session.outbox.poll_takeover(cx, self.claimant) {
+            Poll::Pending if self.node.view().seconds() < deadline => {
+                self.phase(cx);
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Ready(false),
+            ready => ready,
+        })
+        .await;
+        self.owns
+    }
+
+    /// The phase; registers the task to be woken when it changes.
+    fn phase(&self, cx: &Context<'_>) -> GivePhase {
+        let node = self.node.view();
+        let mut state = node.state.transfers.0.lock();
+        match state.giving.get_mut(&self.session.outbox.id) {
+            Some(giving) if giving.claimant == self.claimant => {
+                giving.waker = Some(cx.waker().clone());
+                giving.phase
+            }
+            _ => GivePhase::Failed,
+        }
+    }
+
+    fn advance(&self, event: GiveEvent, sent: Option<Arc<Vec<SentStanza>>>) -> GivePhase {
+        let node = self.node.view();
+        let mut state = node.state.transfers.0.lock();
+        match state.giving.get_mut(&self.session.outbox.id) {
+            Some(giving) if giving.claimant == self.claimant => {
+                giving.phase = giving.phase.after(event);
+                giving.sent = sent.unwrap_or_else(|| giving.sent.clone());
+                giving.phase
+            }
+            _ => GivePhase::Failed,
+        }
+    }
+
+    /// The state of the session as contents of envelopes, and its stanzas.
+    fn prepare(&self) -> Result<(Vec<Vec<u8>>, Vec<SentStanza>), TransferRefusal> {
+        let (node, session) = (self.node.view(), &self.session);
+        session.outbox.resume(self.request.h).map_err(TransferRefusal::TooHigh)?;
+        node.remove_delivered_backups(session);
+        let handled = session.outbox.handled_count();
+        let snapshot = session.outbox.snapshot().ok_or(TransferRefusal::Unknown(Some(handled)))?;
+        let OutboxSnapshot { terms, handled, sent, stanzas, .. } = snapshot;
+        let (moved, held) = node.describe_all(session, stanzas).into_iter().unzip();
+        let (presence, directed_presence) = session.with(|state| {
+            let directed = state.directed_presence.as_deref().cloned().unwrap_or_default();
+            (state.presence.clone(), directed)
+        });
+        let moved = MovedSession {
+            terms,
+            sent,
+            handled,
+            bound_at: session.bound_at,
+            flags: session.flags.get(),
+            presence: presence.zip(session.priority()),
+            directed_presence,
+            stanzas: moved,
+        };
+        let octets = moved.encode().ok_or(TransferRefusal::Unknown(Some(handled)))?;
+        Ok((parts(self.request.number, &octets), held))
+    }
+
+    async fn run(mut self) {
+        if !self.claim().await {
+            return self.refuse(TransferRefusal::Unknown(None));
+        }
+        let (parts, sent) = match self.prepare() {
+            Ok(prepared) => prepared,
+            Err(refusal) => return self.refuse(refusal),
+        };
+        let sent = Arc::new(sent);
+        // Before the state arrives: the answer to it may be there at once.
+        if self.advance(GiveEvent::StateSent, Some(sent.clone())) != GivePhase::Sent {
+            return self.refuse(TransferRefusal::Unknown(None));
+        }
+        let mut receipts = Vec::new();
+        for part in parts {
+            let own = self.node.view().cluster.node();
+            let envelope = Envelope::new(SESSION_STATE, EnvelopeClass::Control, own, Vec::new(), part);
+            match self.node.view().hand_over(self.to, envelope, None, true) {
+                Ok(receipt) => receipts.extend(receipt),
+                Err(refused) => {
+                    tracing::debug!(%refused, "a session cannot be moved");
+                    self.advance(GiveEvent::Returned, None);
+                    return self.refuse(TransferRefusal::Unknown(None));
+                }
+            }
+        }
+        let arrived = self.wait(receipts).await;
+        let node = self.node.view();
+        let tracked = sent.iter().filter(|sent| sent.is_tracked);
+        match self.advance(GiveEvent::Returned, None) {
+            GivePhase::Moved if arrived => node.note_arrived(&self.session, &sent),
+            // The other node is gone: what it had not stored is delivered from here.
+            GivePhase::Moved => node.reroute(&self.session, tracked.map(|sent| sent.left.clone()).collect()),
+            _ => tracing::debug!(jid = %self.session.jid, "a session has not moved"),
+        }
+    }
+
+    /// Waits until the state is safe on the other node: true; or has returned.
+    async fn wait(&self, receipts: Vec<Receipt>) -> bool {
+        let outcome = poll_fn(|cx| {
+            let mut all = true;
+            for receipt in &receipts {
+                match receipt.poll_outcome(cx) {
+                    Poll::Ready(Err(_)) => return Poll::Ready(false),
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Pending => all = false,
+                }
+            }
+            if all { Poll::Ready(true) } else { Poll::Pending }
+        })
+        .await;
+        if outcome {
+            // Its message about that may not have had room.
+            self.node.view().finish_move(&self.session, self.to);
+        }
+        outcome
+    }
+
+    fn refuse(&self, refusal: TransferRefusal) {
+        self.node.view().refuse_session(self.to, self.request.number, refusal);
+    }
+}
+
+impl ClusteredNode<'_> {
+    fn refuse_session(&self, to: NodeId, request: u64, refusal: TransferRefusal) {
+        let _ = self.send_about_session(to, SESSION_REFUSAL, Vec::new(), encode_refusal(request, refusal));
+    }
+
+    /// Another node asks for a session. False if the octets are no request.
+    pub(crate) fn on_session_request(&self, from: NodeId, envelope: &Envelope) -> bool {
+        let (Some(request), [Recipient::Address(jid)]) =
+            (TransferRequest::decode(&envelope.bytes), &envelope.recipients[..])
+        else {
+            return false;
+        };
+        if let Err(refusal) = self.begin_giving(from, request, jid) {
+            self.refuse_session(from, request.number, refusal);
+        }
+        true
+    }
+
+    fn begin_giving(&self, to: NodeId, request: TransferRequest, jid: &Jid) -> Result<(), TransferRefusal> {
+        let hash = self.routing_table.hash(jid.as_ref());
+        let unknown = || TransferRefusal::Unknown(self.ended_streams.get(hash, &request.token));
+        let account = self.routing_table.find(jid.as_ref());
+        let session = account.zip(jid.as_ref().resource()).and_then(|(a, resource)| a.session(resource));
+        let session = session.filter(|session| !session.flags.has(flags::EPHEMERAL)).ok_or_else(unknown)?;
+        let (key, claimant) = (session.outbox.id, Outbox::next_claimant());
+        let refusal = |error| match error {
+            TakeoverError::UnknownToken => unknown(),
+            TakeoverError::TooHigh(error) => TransferRefusal::TooHigh(error),
+        };
+        session.outbox.check_takeover(&request.token, request.h).map_err(refusal)?;
+        let giving = GivenSession {
+            to,
+            request: request.number,
+            claimant,
+            phase: GivePhase::Claiming,
+            session: session.clone(),
+            deadline: self.seconds().saturating_add(TIMEOUT_SECONDS),
+            waker: None,
+            sent: Arc::default(),
+        };
+        let mut state = self.state.transfers.0.lock();
+        let is_free = match state.giving.get(&key) {
+            Some(earlier) => earlier.phase == GivePhase::Claiming,
+            None => state.giving.len() < MAX_TRANSFERS,
+        };
+        if !is_free {
+            return Err(TransferRefusal::Unknown(None));
+        }
+        let earlier = state.giving.insert(key, giving);
+        drop(state);
+        drop(earlier);
+        let giver = SessionGiver { node: self.owned(), session, to, request, claimant, owns: false };
+        // An earlier request is replaced.
+        giver.session.outbox.request_takeover(&request.token, request.h, claimant).map_err(refusal)?;
+        self.spawner.spawn("session for another node", Box::pin(giver.run()));
+        Ok(())
+    }
+
+    /// Another node has taken a session. False if the octets are no number.
+    pub(crate) fn on_session_taken(&self, from: NodeId, octets: &[u8]) -> bool {
+        let Ok(request) = octets.try_into().map(u64::from_be_bytes) else { return false };
+        let state = self.state.transfers.0.lock();
+        let given = state.giving.values().find(|giving| giving.to == from && giving.request == request);
+        let session = given.map(|giving| giving.session.clone());
+        drop(state);
+        if let Some(session) = session {
+            self.finish_move(&session, from);
+        }
+        true
+    }
+
+    /// Ends a session that another node has taken, and sends what it has received meanwhile. False if it was not given to
+    /// that node.
+    pub(crate) fn finish_move(&self, session: &Arc<Session>, to: NodeId) -> bool {
+        let mut state = self.state.transfers.0.lock();
+        let giving = state.giving.get_mut(&session.outbox.id);
+        let Some(giving) = giving.filter(|giving| giving.to == to) else { return false };
+        let before = giving.phase;
+        giving.phase = before.after(GiveEvent::Taken);
+        if giving.phase != GivePhase::Moved || before == GivePhase::Moved {
+            return before == GivePhase::Moved;
+        }
+        let (sent, request, waker) = (giving.sent.clone(), giving.request, giving.waker.take());
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+        self.follow_account(&session.account, to);
+        // Otherwise another task has ended it, and reroutes what it held.
+        if !session.end() {
+            return true;
+        }
+        // Contacts receive no `unavailable`.
+        session.with(|state| (state.presence, state.directed_presence) = (None, None));
+        let known: HashSet<usize> = sent.iter().map(|sent| address(&sent.left.item.stanza)).collect();
+        let mut rest = session.outbox.close_and_drain();
+        rest.retain(|left| !known.contains(&address(&left.item.stanza)));
+        let not_sent = self.send_rest(to, request, session, rest);
+        self.finish_session(session);
+        self.reroute(session, not_sent);
+        for stanza in sent.iter().filter(|sent| !sent.is_tracked) {
+            self.release_sent(session, stanza);
+        }
+        tracing::debug!(jid = %session.jid, node = %to, "a session has moved to another node");
+        true
+    }
+
+    /// This node does not answer for a stanza any more.
+    fn release_sent(&self, session: &Arc<Session>, sent: &SentStanza) {
+        let stanza = &sent.left.item.stanza;
+        if sent.is_shared {
+            // Unless another session here has it, or will reroute it.
+            return self.reroute(session, vec![sent.left.clone()]);
+        }
+        message_copies::forget_copy(&session.account, stanza);
+        if sent.is_stored
+            && let Some(backup) = &session.account.host().message_backup
+        {
+            backup.release_backup(&session.account.jid, stanza);
+        }
+    }
+
+    /// The other node has these stanzas safe.
+    fn note_arrived(&self, session: &Arc<Session>, sent: &[SentStanza]) {
+        let mut backups = Vec::new();
+        for one in sent.iter().filter(|sent| sent.is_tracked) {
+            let stanza = &one.left.item.stanza;
+            message_copies::forget_copy(&session.account, stanza);
+            backups.extend(stanza.confirm_delivery().then(|| stanza.clone()));
+        }
+        if let Some(backup) = session.account.host().message_backup.as_ref().filter(|_| !backups.is_empty()) {
+            backup.remove_backups(self, &session.account, backups);
+        }
+    }
+
+    fn describe_all(
+        &self,
+        session: &Session,
+        held: Vec<UndeliveredStanza>,
+    ) -> Vec<(MovedStanza, SentStanza)> {
+        let account = &session.account;
+        let host = account.host();
+        let describe = |left: UndeliveredStanza| {
+            let stanza = left.item.stanza.clone();
+            let is_shared = stanza.is_shared();
+            let is_tracked = !is_shared && stanza.is_delivery_unsettled();
+            let row = stanza.stored().or_else(|| {
+                let backup = host.message_backup.as_ref().filter(|_| !is_shared && !is_tracked)?;
+                backup.row_of(&account.jid, &stanza)
+            });
+            let moved = MovedStanza {
+                to_rewrite: left.item.to_rewrite,
+                age: left.sent_at.map(|sent_at| self.seconds().saturating_sub(sent_at)),
+                is_tracked,
+                row,
+                is_copy: is_shared || !message_copies::answers_for(account, &stanza),
+                stanza,
+            };
+            (moved, SentStanza { left, is_tracked, is_stored: row.is_some(), is_shared })
+        };
+        held.into_iter().map(describe).collect()
+    }
+
+    /// Sends what a session has received since its state was sent, and reports the end of it. Returns what cannot be sent.
+    fn send_rest(
+        &self,
+        to: NodeId,
+        request: u64,
+        session: &Arc<Session>,
+        held: Vec<UndeliveredStanza>,
+    ) -> Vec<UndeliveredStanza> {
+        let mut chunks: Vec<(Vec<u8>, Vec<SentStanza>)> = vec![Default::default()];
+        for (moved, sent) in self.describe_all(session, held) {
+            if chunks.last().is_some_and(|(octets, _)| octets.len() >= PART_BYTES) {
+                chunks.push(Default::default());
+            }
+            if let Some((octets, of_chunk)) = chunks.last_mut() {
+                moved.encode(octets);
+                of_chunk.push(sent);
+            }
+        }
+        let (own, count) = (self.cluster.node(), chunks.len());
+        let mut not_sent = Vec::new();
+        for (position, (octets, sent)) in (1..).zip(chunks) {
+            let is_last = u8::from(position == count);
+            let octets = [&request.to_be_bytes()[..], &[is_last], &octets].concat();
+            let envelope = Envelope::new(SESSION_REST, EnvelopeClass::Control, own, Vec::new(), octets);
+            match self.hand_over(to, envelope, None, true) {
+                Ok(receipt) => self.await_rest(session, receipt, sent),
+                Err(_) => not_sent.extend(sent.into_iter().map(|sent| sent.left)),
+            }
+        }
+        not_sent
+    }
+
+    /// Waits until stanzas are safe on the other node, in a task.
+    fn await_rest(&self, session: &Arc<Session>, receipt: Option<Receipt>, sent: Vec<SentStanza>) {
+        if sent.is_empty() {
+            return;
+        }
+        let (node, session) = (self.owned(), session.clone());
+        let task = async move {
+            let outcome = match receipt {
+                Some(receipt) => poll_fn(|cx| receipt.poll_outcome(cx)).await,
+                None => Ok(()),
+            };
+            let node = node.view();
+            if outcome.is_err() {
+                return node.reroute(&session, sent.into_iter().map(|sent| sent.left).collect());
+            }
+            sent.iter().filter(|sent| !sent.is_tracked).for_each(|sent| node.release_sent(&session, sent));
+            node.note_arrived(&session, &sent);
+        };
+        self.spawner.spawn("stanzas of a session that has moved", Box::pin(task));
+    }
+}

@@ -1,0 +1,357 @@
+//! Resumption of a stream on another node: the node that holds a session hands it over. XEP-0198 1.6.3, section 5.
+//!
+//! A node whose client names a stream that it does not hold asks the nodes with sessions of the account. The one with the session
+//! compares the token in constant time, takes the session from its connection as another connection would, and sends its state.
+//! The other node binds the address; from then on it is the owner, and contacts do not notice. What arrived at the old node
+//! meanwhile follows, and the old session ends without `unavailable`. `phases` has the phases of both nodes, `moved_session` the
+//! octets, `giving` and `taking` what each node does.
+//!
+//! ```text
+//! request    8 its number, 16 token, 4 `h`; the recipient is the full address
+//! refusal    8 the number, 1 reason, 4 `h` or stanzas sent
+//! state      8 the number, 2 position, 2 number of parts; a part of a session
+//! taken      8 the number
+//! rest       8 the number, 1 whether it is the last one; stanzas
+//! presence   of a contact, for an account that was here a moment ago: as the presence that arrived
+//! ```
+//!
+//! A tracked message is safe when the envelope that has it is settled: until then the old node answers for it. A message that the store
+//! has moves with its row, which the new node removes when the client acknowledges it.
+//!
+//! Not implemented: rate limits of the session; capabilities of its client, until that sends presence; requests to the client that are
+//! not answered yet; copies of messages and pushes that reach the old node when the session has left it.
+//!
+//! # Pitfalls
+//!
+//! A node that loses the other one after it has sent the state does not know whether that has the session. It ends its own, as if
+//! its connection were lost: the messages have their stanza-ids, by which the other node recognises them.
+
+mod giving;
+mod moved_session;
+mod phases;
+mod taking;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+use base::lock::LeafMutex;
+use cluster::{AddressReference, Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason, Ticket};
+use store::AddressId;
+use throng_core::account::Account;
+use throng_core::session::Session;
+use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES, TransferRefusal};
+
+use self::phases::{GivePhase, TakeEvent, TakePhase};
+use crate::ClusteredNode;
+use crate::envelope_kinds::{MOVED_PRESENCE, SESSION_STATE};
+
+/// Seconds for an answer to a request, and for what follows it.
+const TIMEOUT_SECONDS: u32 = 5;
+/// Maximum number of sessions that move to this node, and that leave it, at a time.
+const MAX_TRANSFERS: usize = 1024;
+/// Maximum octets of received sessions that are not bound yet.
+const MAX_RECEIVED_BYTES: usize = 64 << 20;
+/// Maximum number of nodes that are asked for a session.
+const MAX_ASKED: usize = 16;
+/// Octets of a session in one envelope.
+const PART_BYTES: usize = 192 << 10;
+/// Maximum number of these envelopes.
+const MAX_PARTS: usize = moved_session::MAX_BYTES / PART_BYTES + 2;
+/// Seconds for which presence for an account that has left is sent after it.
+const FOLLOWED_SECONDS: u32 = 60;
+/// Maximum number of such accounts.
+const MAX_FOLLOWED: usize = 4096;
+
+/// A session that another node has requested.
+struct GivenSession {
+    to: NodeId,
+    /// Number of its request there.
+    request: u64,
+    /// Number under which the outbox knows the request.
+    claimant: u64,
+    phase: GivePhase,
+    session: Arc<Session>,
+    /// Second of the node's clock at which the claim ends.
+    deadline: u32,
+    waker: Option<Waker>,
+    /// Addresses of the stanzas that were sent with the state.
+    sent: Arc<Vec<giving::SentStanza>>,
+}
+
+/// A session that was requested.
+struct TakenSession {
+    phase: TakePhase,
+    /// Nodes that have not answered.
+    waiting: BTreeSet<NodeId>,
+    /// The node that sends the session.
+    from: Option<NodeId>,
+    parts: Vec<Envelope>,
+    /// What followed before the session was bound.
+    rest: Vec<Envelope>,
+    /// Everything has followed.
+    has_rest: bool,
+    refusal: TransferRefusal,
+    session: Option<Arc<Session>>,
+    /// Second of the node's clock.
+    deadline: u32,
+    waker: Option<Waker>,
+}
+
+/// What is known when a node has refused after another one.
+fn refusal_of_both(one: TransferRefusal, other: TransferRefusal) -> TransferRefusal {
+    match one {
+        TransferRefusal::TooHigh(_) | TransferRefusal::Unknown(Some(_)) => one,
+        TransferRefusal::Unknown(None) => other,
+    }
+}
+
+fn encode_refusal(request: u64, refusal: TransferRefusal) -> Vec<u8> {
+    let (reason, numbers) = match refusal {
+        TransferRefusal::Unknown(None) => (0, [0; 2]),
+        TransferRefusal::Unknown(Some(handled)) => (1, [handled, 0]),
+        TransferRefusal::TooHigh(HandledCountTooHigh { h, sent }) => (2, [h, sent]),
+    };
+    let mut out = request.to_be_bytes().to_vec();
+    out.push(reason);
+    numbers.iter().for_each(|number| out.extend(number.to_be_bytes()));
+    out
+}
+
+fn decode_refusal(octets: &[u8]) -> Option<(u64, TransferRefusal)> {
+    let (request, rest) = octets.split_first_chunk()?;
+    let &[reason, a, b, c, d, e, f, g, h] = rest else { return None };
+    let [first, second] = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
+    let refusal = match reason {
+        0 => TransferRefusal::Unknown(None),
+        1 => TransferRefusal::Unknown(Some(first)),
+        2 => TransferRefusal::TooHigh(HandledCountTooHigh { h: first, sent: second }),
+        _ => return None,
+    };
+    Some((u64::from_be_bytes(*request), refusal))
+}
+
+/// Content of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TransferRequest {
+    number: u64,
+    token: [u8; TOKEN_BYTES],
+    h: u32,
+}
+
+impl TransferRequest {
+    fn encode(self) -> Vec<u8> {
+        [&self.number.to_be_bytes()[..], &self.token, &self.h.to_be_bytes()].concat()
+    }
+
+    fn decode(octets: &[u8]) -> Option<TransferRequest> {
+        let (number, rest) = octets.split_first_chunk()?;
+        let (token, h) = rest.split_first_chunk()?;
+        let h = h.try_into().ok().map(u32::from_be_bytes)?;
+        Some(TransferRequest { number: u64::from_be_bytes(*number), token: *token, h })
+    }
+}
+
+/// An account whose session has left.
+struct FollowedAccount {
+    account: (u64, AddressId),
+    to: NodeId,
+    /// Second of the node's clock.
+    until: u32,
+}
+
+#[derive(Default)]
+struct TransferState {
+    next: u64,
+    /// By the number of the outbox.
+    giving: HashMap<u64, GivenSession>,
+    /// By the number of the request.
+    taking: HashMap<u64, TakenSession>,
+    received_bytes: usize,
+    followed: VecDeque<FollowedAccount>,
+    /// Sessions whose old node was lost while they moved: contacts may have learnt from it that they have ended.
+    interrupted: Vec<(NodeId, Weak<Session>)>,
+}
+
+/// Sessions that move between this node and others.
+#[derive(Default)]
+pub(super) struct SessionTransfers(LeafMutex<TransferState>);
+
+impl SessionTransfers {
+    /// A node is gone: it gives no session, and sends nothing more of one that it has given.
+    pub(super) fn forget_node(&self, node: NodeId) {
+        let mut wakers = Vec::new();
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        for taking in state.taking.values_mut() {
+            let asked = taking.waiting.remove(&node);
+            let was_last = asked && taking.waiting.is_empty() && taking.from.is_none();
+            if taking.from == Some(node) || was_last {
+                taking.phase = taking.phase.after(TakeEvent::Lost);
+            }
+            wakers.extend(taking.waker.take());
+        }
+        state.followed.retain(|followed| followed.to != node);
+        drop(guard);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes what has waited long enough.
+    fn expire(&self, now: u32) {
+        let mut wakers = Vec::new();
+        let mut guard = self.0.lock();
+        let state = &mut *guard;
+        for taking in state.taking.values_mut().filter(|taking| taking.deadline <= now) {
+            taking.phase = taking.phase.after(TakeEvent::Lost);
+            wakers.extend(taking.waker.take());
+        }
+        let late = state.giving.values_mut().filter(|giving| giving.deadline <= now);
+        wakers.extend(late.filter_map(|giving| giving.waker.take()));
+        state.followed.retain(|followed| followed.until > now);
+        drop(guard);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Where the session of an account that is not here has moved a moment ago.
+    fn follow(&self, account: AddressReference) -> Option<NodeId> {
+        let state = self.0.lock();
+        let of = (account.hash, AddressId(account.number));
+        state.followed.iter().rev().find(|followed| followed.account == of).map(|followed| followed.to)
+    }
+}
+
+impl ClusteredNode<'_> {
+    /// Ends what has waited long enough. Called by the sweep.
+    pub(super) fn expire_session_transfers(&self, now: u32) {
+        self.state.transfers.expire(now);
+    }
+
+    fn send_about_session(
+        &self,
+        to: NodeId,
+        kind: EnvelopeKind,
+        recipients: Vec<cluster::Recipient>,
+        octets: Vec<u8>,
+    ) -> Result<Ticket, RefusalReason> {
+        let class = EnvelopeClass::Control;
+        let envelope = Envelope::new(kind, class, self.cluster.node(), recipients, octets);
+        self.cluster.deliver(to, envelope).map_err(|refused| {
+            tracing::debug!(%refused, "a message about a session that moves was not sent");
+            refused.reason
+        })
+    }
+
+    /// Presence for an account whose session has moved a moment ago. The other node may have received a later one, so it asks for
+    /// the present one.
+    pub(super) fn send_presence_after(&self, envelope: &Envelope) {
+        if self.state.transfers.0.lock().followed.is_empty() {
+            return;
+        }
+        for recipient in &envelope.recipients {
+            let cluster::Recipient::Account(account) = recipient else { continue };
+            if self.find_account(recipient).is_some() {
+                continue;
+            }
+            if let Some(to) = self.state.transfers.follow(*account) {
+                let octets = envelope.bytes.to_vec();
+                let _ = self.send_about_session(to, MOVED_PRESENCE, vec![recipient.clone()], octets);
+            }
+        }
+    }
+
+    /// A node has returned: contacts may have learnt from it that sessions have ended which it has given to this node.
+    pub(super) fn show_interrupted_sessions(&self, node: NodeId) {
+        let mut state = self.state.transfers.0.lock();
+        let sessions: Vec<Weak<Session>> =
+            state.interrupted.extract_if(.., |(from, _)| *from == node).map(|(_, session)| session).collect();
+        drop(state);
+        for session in sessions.iter().filter_map(Weak::upgrade).filter(|session| !session.is_ended()) {
+            self.broadcast_again(&session);
+        }
+    }
+
+    /// What followed a session has not arrived: its old node may end it as if its connection were lost.
+    fn note_interrupted(&self, from: NodeId, session: &Arc<Session>) {
+        let mut state = self.state.transfers.0.lock();
+        state.interrupted.retain(|(_, session)| session.strong_count() > 0);
+        if state.interrupted.len() < MAX_TRANSFERS {
+            state.interrupted.push((from, Arc::downgrade(session)));
+        }
+    }
+
+    fn follow_account(&self, account: &Account, to: NodeId) {
+        let until = self.seconds().saturating_add(FOLLOWED_SECONDS);
+        let mut state = self.state.transfers.0.lock();
+        if state.followed.len() >= MAX_FOLLOWED {
+            state.followed.pop_front();
+        }
+        state.followed.push_back(FollowedAccount { account: (account.hash, account.id), to, until });
+    }
+}
+
+/// The parts of a session as contents of envelopes.
+fn parts(request: u64, octets: &[u8]) -> Vec<Vec<u8>> {
+    let count = octets.len().div_ceil(PART_BYTES).max(1);
+    let number = |number: usize| u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();
+    let part = |(position, part): (usize, &[u8])| {
+        [&request.to_be_bytes()[..], &number(position), &number(count), part].concat()
+    };
+    octets.chunks(PART_BYTES).enumerate().map(part).collect()
+}
+
+/// The request, the position and the number of parts, and the octets of a part.
+fn read_part(envelope: &Envelope) -> Option<(u64, u16, u16, &[u8])> {
+    let (request, rest) = envelope.bytes.split_first_chunk()?;
+    let (position, rest) = rest.split_first_chunk()?;
+    let (count, rest) = rest.split_first_chunk()?;
+    let (position, count) = (u16::from_be_bytes(*position), u16::from_be_bytes(*count));
+    let is_valid = envelope.header.kind == SESSION_STATE && position < count;
+    is_valid.then_some((u64::from_be_bytes(*request), position, count, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_refusals_and_parts_are_read_as_they_were_written() {
+        let request = TransferRequest { number: u64::MAX, token: [7; TOKEN_BYTES], h: 3 };
+        assert_eq!(TransferRequest::decode(&request.encode()), Some(request));
+        assert!((0..28).all(|length| TransferRequest::decode(&request.encode()[..length]).is_none()));
+        let too_high = TransferRefusal::TooHigh(HandledCountTooHigh { h: 9, sent: 8 });
+        for refusal in [TransferRefusal::Unknown(None), TransferRefusal::Unknown(Some(5)), too_high] {
+            let octets = encode_refusal(4, refusal);
+            assert_eq!(decode_refusal(&octets), Some((4, refusal)));
+            assert!((0..octets.len()).all(|length| decode_refusal(&octets[..length]).is_none()));
+            assert_eq!(refusal_of_both(TransferRefusal::Unknown(None), refusal), refusal);
+            let known = if refusal == TransferRefusal::Unknown(None) { too_high } else { refusal };
+            assert_eq!(refusal_of_both(refusal, too_high), known);
+        }
+        let octets: Vec<u8> = (0..=u8::MAX).cycle().take(PART_BYTES * 2 + 1).collect();
+        let own = NodeId::new("a").unwrap();
+        let envelope =
+            |part: Vec<u8>| Envelope::new(SESSION_STATE, EnvelopeClass::Control, own, vec![], part);
+        let envelopes: Vec<Envelope> = parts(6, &octets).into_iter().map(envelope).collect();
+        let read: Vec<_> = envelopes.iter().map(|envelope| read_part(envelope).unwrap()).collect();
+        assert!(
+            read.iter().enumerate().all(|(at, part)| (part.0, usize::from(part.1), part.2) == (6, at, 3))
+        );
+        assert_eq!(read.iter().flat_map(|part| part.3).copied().collect::<Vec<u8>>(), octets);
+    }
+
+    #[test]
+    fn an_account_that_has_left_is_followed_for_a_while_and_the_list_is_bounded() {
+        let transfers = SessionTransfers::default();
+        let to = NodeId::new("a").unwrap();
+        let number = |number| std::num::NonZero::new(number).unwrap();
+        let follow = |of| transfers.follow(AddressReference { hash: 1, number: number(of) });
+        let mut state = transfers.0.lock();
+        state.followed.push_back(FollowedAccount { account: (1, AddressId(number(2))), to, until: 10 });
+        drop(state);
+        assert_eq!((follow(2), follow(3)), (Some(to), None));
+        transfers.expire(9);
+        assert_eq!(follow(2), Some(to));
+        transfers.expire(10);
+        assert_eq!(follow(2), None);
+    }
+}

@@ -1,0 +1,412 @@
+//! A session that this node takes from another one for a client that resumes its stream here.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use arc_swap::Guard;
+use cluster::{Envelope, HandoverResult, NodeId, PeerViolation, Recipient};
+use jid::Jid;
+use outbox::{OutboxSnapshot, UndeliveredStanza};
+use store::AddressId;
+use throng_core::Principal;
+use throng_core::host::Host;
+use throng_core::receipt::Receipt;
+use throng_core::router::LifecycleEvent;
+use throng_core::session::stream_management::{TransferRefusal, WantedStream};
+use throng_core::session::{Outbox, QueuedStanza, Session};
+use throng_core::shared_stanza::SharedStanza;
+
+use super::moved_session::{MovedSession, MovedStanza};
+use super::phases::{TakeEvent, TakePhase};
+use super::{
+    MAX_ASKED, MAX_PARTS, MAX_RECEIVED_BYTES, MAX_TRANSFERS, TIMEOUT_SECONDS, TakenSession, TransferRequest,
+    decode_refusal, read_part, refusal_of_both,
+};
+use crate::envelope_kinds::{SESSION_REQUEST, SESSION_TAKEN};
+use crate::inbox::settle;
+use crate::message_copies;
+use crate::routing::{ClusteredNode, OwnedClusteredNode};
+
+/// A request of this node. Dropped before the session is bound, it refuses what has arrived of it.
+struct SessionTaker {
+    node: OwnedClusteredNode,
+    request: u64,
+}
+
+impl Drop for SessionTaker {
+    fn drop(&mut self) {
+        let node = self.node.view();
+        let mut state = node.state.transfers.0.lock();
+        let removed = state.taking.remove(&self.request);
+        let arrived: Vec<Envelope> = removed.iter().flat_map(|taking| &taking.parts).cloned().collect();
+        state.received_bytes -= arrived.iter().map(|part| part.bytes.len()).sum::<usize>();
+        drop(state);
+        if let Some(from) = removed.as_ref().and_then(|taking| taking.from) {
+            arrived.iter().for_each(|part| settle(&node, from, part, HandoverResult::Refused));
+        }
+    }
+}
+
+impl SessionTaker {
+    /// Waits for the state of the session.
+    async fn state(&self) -> Result<(NodeId, Vec<u8>), TransferRefusal> {
+        poll_fn(|cx| {
+            let node = self.node.view();
+            let mut state = node.state.transfers.0.lock();
+            let Some(taking) = state.taking.get_mut(&self.request) else {
+                return Poll::Ready(Err(TransferRefusal::Unknown(None)));
+            };
+            match (taking.phase, taking.from) {
+                (TakePhase::Received, Some(from)) => {
+                    let parts = taking.parts.iter().filter_map(read_part);
+                    Poll::Ready(Ok((from, parts.flat_map(|part| part.3).copied().collect())))
+                }
+                (TakePhase::Failed, _) => Poll::Ready(Err(taking.refusal)),
+                _ => {
+                    taking.waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// The session is bound here. Returns the parts of its state, and what has followed already.
+    fn bound(&self, session: &Arc<Session>) -> (Vec<Envelope>, Vec<Envelope>) {
+        let node = self.node.view();
+        let mut state = node.state.transfers.0.lock();
+        let Some(taking) = state.taking.get_mut(&self.request) else { return Default::default() };
+        taking.phase = taking.phase.after(TakeEvent::Bound);
+        taking.session = Some(session.clone());
+        taking.deadline = node.seconds().saturating_add(TIMEOUT_SECONDS);
+        let (parts, rest) = (std::mem::take(&mut taking.parts), std::mem::take(&mut taking.rest));
+        state.received_bytes -= parts.iter().map(|part| part.bytes.len()).sum::<usize>();
+        (parts, rest)
+    }
+
+    /// Waits until everything has followed, or will not. False in the latter case.
+    async fn rest(&self) -> bool {
+        poll_fn(|cx| {
+            let node = self.node.view();
+            let mut state = node.state.transfers.0.lock();
+            let Some(taking) = state.taking.get_mut(&self.request) else { return Poll::Ready(false) };
+            if taking.phase == TakePhase::Complete {
+                return Poll::Ready(taking.has_rest);
+            }
+            taking.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl ClusteredNode<'_> {
+    /// Takes a session over from the node that holds it.
+    pub(crate) async fn take_session(
+        &self,
+        principal: Principal,
+        stream: WantedStream,
+    ) -> Result<(Arc<Session>, u32), TransferRefusal> {
+        let WantedStream { resource, token, h } = stream;
+        let number = (principal.id != AddressId::UNASSIGNED).then_some(principal.id.0);
+        let location = self.cluster.locate(self.routing_table.hash(principal.jid.as_ref()), number);
+        let asked: BTreeSet<NodeId> = location.other_nodes(self.cluster.node()).take(MAX_ASKED).collect();
+        let full = principal.jid.as_ref().with_resource(&resource).ok().filter(|_| !principal.ephemeral);
+        let (Some(full), Some(taker)) = (full, self.begin_taking(asked.clone())) else {
+            return Err(TransferRefusal::Unknown(None));
+        };
+        for node in asked {
+            let octets = TransferRequest { number: taker.request, token, h }.encode();
+            let recipients = vec![Recipient::Address(full.clone())];
+            if self.send_about_session(node, SESSION_REQUEST, recipients, octets).is_err() {
+                self.note_refusal(node, taker.request, TransferRefusal::Unknown(None));
+            }
+        }
+        let (from, octets) = taker.state().await?;
+        let Some(moved) = MovedSession::decode(&octets) else {
+            self.note_violation(from, PeerViolation::Payload);
+            return Err(TransferRefusal::Unknown(None));
+        };
+        drop(octets);
+        let (host, owner) = (principal.host.clone(), principal.jid.clone());
+        let MovedSession { terms, handled, sent, bound_at, .. } = moved;
+        let stanzas: Vec<_> = moved.stanzas.iter().map(|one| self.hold_moved(&host, &owner, one)).collect();
+        let held: Vec<SharedStanza> = stanzas.iter().map(|one| one.item.stanza.clone()).collect();
+        let snapshot = OutboxSnapshot { token, terms, handled, sent, stanzas };
+        let outbox = Arc::new(Outbox::from_snapshot(snapshot, self.seconds()));
+        self.outboxes.add(outbox.clone());
+        let bound =
+            self.bind_prepared(principal, Some(&resource), &outbox, bound_at, &|session: &Session| {
+                moved.prepare(session);
+            });
+        let session = match bound {
+            Ok(session) => session,
+            Err(error) => {
+                tracing::debug!(jid = %full, condition = error.condition.as_str(), "a session cannot be taken over");
+                self.outboxes.remove(&outbox);
+                for (one, held) in moved.stanzas.iter().zip(&held) {
+                    if let Some(backup) = host.message_backup.as_ref().filter(|_| one.row.is_some()) {
+                        backup.release_backup(&owner, held);
+                    }
+                    held.release_copy();
+                }
+                return Err(TransferRefusal::Unknown(Some(handled)));
+            }
+        };
+        self.finish_taking(&taker, from, &session, &moved, &held);
+        if !taker.rest().await {
+            self.note_interrupted(from, &session);
+        }
+        // The store may have more.
+        let host = Guard::into_inner(session.account.host());
+        if session.is_available() {
+            self.run_event_spawned(LifecycleEvent::Available(session.clone()), host);
+        }
+        Ok((session, handled))
+    }
+
+    /// The session is bound: its old node must end it, and nodes of contacts must know where it is.
+    fn finish_taking(
+        &self,
+        taker: &SessionTaker,
+        from: NodeId,
+        session: &Arc<Session>,
+        moved: &MovedSession,
+        held: &[SharedStanza],
+    ) {
+        for one in &moved.stanzas {
+            message_copies::record_copy(&session.account, &one.stanza, !one.is_copy);
+        }
+        let (parts, rest) = taker.bound(session);
+        let taken = taker.request.to_be_bytes().to_vec();
+        // The report of the session tells the same.
+        let _ = self.send_about_session(from, SESSION_TAKEN, Vec::new(), taken);
+        self.settle_when_safe(from, parts, session, held.iter());
+        for envelope in rest {
+            self.receive_rest(from, &envelope);
+        }
+        if session.is_available() {
+            self.announce_readiness(&session.account);
+            // Presence on the way to the old node may not find the session any more.
+            self.probe_peers(session);
+        }
+    }
+
+    /// Makes a stanza ready for an outbox of this node.
+    fn hold_moved(&self, host: &Host, owner: &Jid, moved: &MovedStanza) -> UndeliveredStanza {
+        let stanza = self.shared_with_others(owner, moved);
+        if let Some(backup) = &host.message_backup {
+            match moved.row {
+                Some(row) => backup.adopt_backup(self, owner, &stanza, row),
+                None if moved.is_tracked => {
+                    stanza.track_delivery(self.clock.now());
+                }
+                None => {}
+            }
+        }
+        UndeliveredStanza {
+            item: QueuedStanza::new(stanza, moved.to_rewrite),
+            sent_at: moved.age.map(|age| self.seconds().saturating_sub(age)),
+        }
+    }
+
+    /// The stanza, or the one that other sessions of the account hold here: it is lost only when all of them lose it.
+    fn shared_with_others(&self, owner: &Jid, moved: &MovedStanza) -> SharedStanza {
+        let account = self.routing_table.find(owner.as_ref());
+        let sessions = account.as_ref().map(|account| account.sessions()).unwrap_or_default();
+        let others = sessions.iter().find_map(|session| message_copies::find_held(session, &moved.stanza));
+        match others {
+            Some(held) => {
+                held.add_recipients(if held.is_shared() { 1 } else { 2 });
+                held
+            }
+            None => moved.stanza.clone(),
+        }
+    }
+
+    /// Settles envelopes when the tracked messages in them are safe here.
+    fn settle_when_safe<'s>(
+        &self,
+        from: NodeId,
+        envelopes: Vec<Envelope>,
+        session: &Arc<Session>,
+        stanzas: impl Iterator<Item = &'s SharedStanza>,
+    ) {
+        let unsettled: Vec<SharedStanza> =
+            stanzas.filter(|stanza| stanza.is_delivery_unsettled()).cloned().collect();
+        if unsettled.is_empty() {
+            envelopes.iter().for_each(|envelope| settle(self, from, envelope, HandoverResult::Safe));
+            return;
+        }
+        self.watch_delivery(session);
+        let node = self.owned();
+        let task = async move {
+            for stanza in unsettled {
+                let receipt = Receipt::of_delivery(&stanza);
+                let _ = poll_fn(|cx| receipt.poll_outcome(cx)).await;
+            }
+            let node = node.view();
+            envelopes.iter().for_each(|envelope| settle(&node, from, envelope, HandoverResult::Safe));
+        };
+        self.spawner.spawn("stanzas of a session that was taken over", Box::pin(task));
+    }
+
+    fn begin_taking(&self, asked: BTreeSet<NodeId>) -> Option<SessionTaker> {
+        let mut state = self.state.transfers.0.lock();
+        if asked.is_empty() || state.taking.len() >= MAX_TRANSFERS {
+            return None;
+        }
+        state.next += 1;
+        let request = state.next;
+        let taking = TakenSession {
+            phase: TakePhase::Requested,
+            waiting: asked,
+            from: None,
+            parts: Vec::new(),
+            rest: Vec::new(),
+            has_rest: false,
+            refusal: TransferRefusal::Unknown(None),
+            session: None,
+            deadline: self.seconds().saturating_add(TIMEOUT_SECONDS),
+            waker: None,
+        };
+        state.taking.insert(request, taking);
+        Some(SessionTaker { node: self.owned(), request })
+    }
+
+    fn note_refusal(&self, from: NodeId, request: u64, refusal: TransferRefusal) {
+        let mut state = self.state.transfers.0.lock();
+        let Some(taking) = state.taking.get_mut(&request) else { return };
+        if !taking.waiting.remove(&from) {
+            return;
+        }
+        taking.refusal = refusal_of_both(taking.refusal, refusal);
+        let none_is_left = taking.waiting.is_empty() && taking.from.is_none();
+        if taking.from == Some(from) || none_is_left {
+            taking.phase = taking.phase.after(TakeEvent::Lost);
+        }
+        let waker = taking.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// A request has returned: that node is gone, or its release cannot answer it.
+    pub(crate) fn on_returned_session_request(&self, by: NodeId, envelope: &Envelope) {
+        if let Some(request) = TransferRequest::decode(&envelope.bytes) {
+            self.note_refusal(by, request.number, TransferRefusal::Unknown(None));
+        }
+    }
+
+    /// A node does not give a session. False if the octets are no refusal.
+    pub(crate) fn on_session_refusal(&self, from: NodeId, octets: &[u8]) -> bool {
+        let Some((request, refusal)) = decode_refusal(octets) else { return false };
+        self.note_refusal(from, request, refusal);
+        true
+    }
+
+    /// A part of a session arrived.
+    pub(crate) fn on_session_state(&self, from: NodeId, envelope: Envelope) {
+        let Some((request, position, count, _)) = read_part(&envelope) else {
+            self.note_violation(from, PeerViolation::Payload);
+            return settle(self, from, &envelope, HandoverResult::Refused);
+        };
+        let size = envelope.bytes.len();
+        let mut guard = self.state.transfers.0.lock();
+        let state = &mut *guard;
+        let expected = |taking: &&mut TakenSession| {
+            usize::from(count) <= MAX_PARTS
+                && taking.phase.accepts_state()
+                && taking.waiting.contains(&from)
+                && taking.from.is_none_or(|other| other == from)
+                && taking.parts.len() == usize::from(position)
+                && state.received_bytes + size <= MAX_RECEIVED_BYTES
+        };
+        let Some(taking) = state.taking.get_mut(&request).filter(expected) else {
+            drop(guard);
+            return settle(self, from, &envelope, HandoverResult::Refused);
+        };
+        taking.from = Some(from);
+        taking.parts.push(envelope);
+        let is_last = position + 1 == count;
+        taking.phase = taking.phase.after(if is_last { TakeEvent::LastPart } else { TakeEvent::Part });
+        let waker = taking.waker.take_if(|_| is_last);
+        state.received_bytes += size;
+        drop(guard);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// What a session has received on its old node arrived.
+    pub(crate) fn on_session_rest(&self, from: NodeId, envelope: Envelope) {
+        let request = envelope.bytes.split_first_chunk().map(|(request, _)| u64::from_be_bytes(*request));
+        let mut state = self.state.transfers.0.lock();
+        let taking = request.and_then(|request| state.taking.get_mut(&request));
+        let is_bound_now =
+            |taking: &&mut TakenSession| taking.from == Some(from) && taking.phase == TakePhase::Received;
+        if let Some(taking) = taking.filter(is_bound_now) {
+            return taking.rest.push(envelope);
+        }
+        drop(state);
+        self.receive_rest(from, &envelope);
+    }
+
+    fn receive_rest(&self, from: NodeId, envelope: &Envelope) {
+        let read = || {
+            let (request, rest) = envelope.bytes.split_first_chunk()?;
+            let (&is_last, rest) = rest.split_first()?;
+            Some((u64::from_be_bytes(*request), is_last != 0, MovedStanza::decode_all(rest)?))
+        };
+        let Some((request, is_last, stanzas)) = read() else {
+            self.note_violation(from, PeerViolation::Payload);
+            return settle(self, from, envelope, HandoverResult::Refused);
+        };
+        let state = self.state.transfers.0.lock();
+        let taking = state.taking.get(&request).filter(|taking| taking.phase == TakePhase::Bound);
+        let session = taking.filter(|taking| taking.from == Some(from)).and_then(|t| t.session.clone());
+        drop(state);
+        let Some(session) = session else {
+            return settle(self, from, envelope, HandoverResult::Refused);
+        };
+        let held = self.append_rest(&session, &stanzas);
+        self.settle_when_safe(from, vec![envelope.clone()], &session, held.iter());
+        if !is_last {
+            return;
+        }
+        let mut state = self.state.transfers.0.lock();
+        let Some(taking) = state.taking.get_mut(&request) else { return };
+        taking.has_rest = true;
+        taking.phase = taking.phase.after(TakeEvent::Rest);
+        let waker = taking.waker.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Puts stanzas behind those that the session held when it was moved. Returns them as the session holds them.
+    fn append_rest(&self, session: &Arc<Session>, stanzas: &[MovedStanza]) -> Vec<SharedStanza> {
+        let account = &session.account;
+        let host = account.host();
+        let (mut appended, mut held) = (Vec::new(), Vec::new());
+        for one in stanzas {
+            // It may have come here directly, if its home knew of both sessions.
+            if let Some(direct) = message_copies::find_held(session, &one.stanza) {
+                message_copies::record_copy(account, &one.stanza, !one.is_copy);
+                if one.is_tracked && host.message_backup.is_some() {
+                    direct.track_delivery(self.clock.now());
+                }
+                account.with(|state| state.may_have_offline_messages |= one.row.is_some());
+                held.push(direct);
+                continue;
+            }
+            message_copies::record_copy(account, &one.stanza, !one.is_copy);
+            let moved = self.hold_moved(&host, &account.jid, one);
+            held.push(moved.item.stanza.clone());
+            appended.push(moved);
+        }
+        let left = session.outbox.append_to_snapshot(appended, self.seconds());
+        if !left.is_empty() {
+            self.reroute(session, left);
+        }
+        held
+    }
+}
