@@ -17,7 +17,14 @@ use super::verdict::{VerdictGrade, total, verdict};
 use crate::measure::{Counter, Gauge, Timing};
 
 /// Timings that are also shown separately for the time after all arrivals.
-const DELIVERIES: [Timing; 2] = [Timing::Message, Timing::Presence];
+const DELIVERIES: [Timing; 6] = [
+    Timing::Message,
+    Timing::MessageSameNode,
+    Timing::MessageCrossNode,
+    Timing::Presence,
+    Timing::PresenceSameNode,
+    Timing::PresenceCrossNode,
+];
 /// Width of the table.
 const WIDTH: usize = 80;
 
@@ -84,6 +91,7 @@ pub(super) fn text(run: &RunRecord) -> String {
     times(&mut text, run);
     steps(&mut text, run);
     counts(&mut text, run);
+    failures(&mut text, run);
     errors(&mut text, run);
     machines(&mut text, run);
     text.replace(['\u{a0}', '\u{202f}'], " ")
@@ -239,6 +247,22 @@ fn counts(text: &mut String, run: &RunRecord) {
         most(Gauge::Online),
         most(Gauge::Acceptable)
     );
+}
+
+/// Failures that the run caused, and the account of each message.
+fn failures(text: &mut String, run: &RunRecord) {
+    if !run.about.failover {
+        return;
+    }
+    text.push('\n');
+    for event in &run.chaos {
+        let line = format!("{}  {}: {}", clock(event.at), event.action, event.result);
+        text.push_str(&wrapped(&line, "", "  "));
+    }
+    let _ = writeln!(text, "{:<45} {:>14}", "Account of the failures", "total");
+    for counter in super::FAILURE_COUNTERS {
+        let _ = writeln!(text, "{} {:>14}", fit(counter.title(), 45), grouped(total(run, counter)));
+    }
 }
 
 fn errors(text: &mut String, run: &RunRecord) {

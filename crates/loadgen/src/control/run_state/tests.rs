@@ -12,7 +12,7 @@ fn gathering(workers: usize) -> RunState {
     let run = RunRecord { workers: vec![worker; workers], ..RunRecord::default() };
     let merger = SnapshotMerger::new(run, Vec::new(), vec!["all".to_owned()]);
     let owners = (0..workers as u16).collect();
-    let schedule = RunSchedule { drain_us: 5 * SECOND, start_in_us: SECOND, owners };
+    let schedule = RunSchedule { drain_us: 5 * SECOND, start_in_us: SECOND, owners, failover: false };
     RunState::new(merger, schedule, START - SECOND)
 }
 
