@@ -32,9 +32,12 @@ use super::report::{BenchReport, median, print_progress, print_result};
 /// The flags of `bench cluster`.
 #[derive(clap::Args, Clone)]
 pub(crate) struct ClusterBenchArgs {
-    /// The program of nodes and generator; without it `cargo build --profile dist` makes it.
+    /// The program of the nodes; without it `cargo build --profile dist` makes it.
     #[arg(long, value_name = "PATH")]
     server: Option<PathBuf>,
+    /// The program whose `throng load` makes the load. Default: that of the nodes.
+    #[arg(long, value_name = "PATH")]
+    generator: Option<PathBuf>,
     /// Numbers of nodes.
     #[arg(long, value_name = "K", value_delimiter = ',', default_value = "1,2,5", value_parser = clap::value_parser!(u16).range(1..=5))]
     nodes: Vec<u16>,
@@ -74,15 +77,15 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
     let setup = crate::tidy::root().join("crates/test-databases/setup.sh");
     let status = Command::new("sh").arg(setup).status()?;
     ensure!(status.success(), "test-databases/setup.sh ended with {status}");
-    let program = match &args.server {
-        Some(path) => {
-            path.canonicalize().with_context(|| format!("there is no program {}", path.display()))?
-        }
-        None => super::build_server()?,
+    let existing = |path: &PathBuf| {
+        path.canonicalize().with_context(|| format!("there is no program {}", path.display()))
     };
+    let program = args.server.as_ref().map_or_else(super::build_server, existing)?;
+    let generator = args.generator.as_ref().map_or_else(|| Ok(program.clone()), existing)?;
     let most = *args.nodes.iter().max().context("--nodes has no number")?;
     let servers = BenchServers::start(&program, args.users, args.keep)?;
     let load = ClusterLoad {
+        generator,
         users: args.users,
         factor: args.factor,
         rate: args.rate,

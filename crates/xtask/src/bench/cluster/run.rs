@@ -24,6 +24,8 @@ const DOWN_SECONDS: u32 = 20;
 
 /// The load of all runs.
 pub(super) struct ClusterLoad {
+    /// The program whose `throng load` runs.
+    pub(super) generator: PathBuf,
     pub(super) users: u32,
     /// Time scale of the plan.
     pub(super) factor: f64,
@@ -70,7 +72,7 @@ impl ClusterLoad {
     fn command(&self, servers: &BenchServers, cluster: &BenchCluster, hold: u32) -> (Command, PathBuf) {
         let nodes = cluster.nodes.len();
         let out = servers.folder.path().join(format!("load-{nodes}"));
-        let mut load = Command::new(&servers.program);
+        let mut load = Command::new(&self.generator);
         load.arg("load").arg(format!("atom-cluster-{nodes}"));
         load.args(["--connections", &self.users.to_string(), "--time-scale", &self.factor.to_string()]);
         load.args(["--rate", &self.rate.to_string(), "--hold", &format!("{hold}s")]);
@@ -256,7 +258,9 @@ mod tests {
 
     #[test]
     fn the_measured_seconds_follow_the_last_login() {
-        let load = ClusterLoad { users: 1_001, factor: 100.0, rate: 100, seconds: 15, chaos: false };
+        let generator = PathBuf::from("throng");
+        let load =
+            ClusterLoad { generator, users: 1_001, factor: 100.0, rate: 100, seconds: 15, chaos: false };
         assert_eq!(load.window(), 13..28);
         let seconds = [12, 13, 27, 28].map(|at| json!({ "at": at, "counters": { "a": at } }));
         let report = json!({ "seconds": seconds });
