@@ -249,7 +249,7 @@ impl fmt::Display for ClusterRun {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::process::Command;
 
     use serde_json::json;
