@@ -143,8 +143,11 @@ impl ClusterLoad {
         let command = shell_line(&serve(servers, victim), &victim.log);
         load.args(["--chaos", &format!("kill={pid}@{killed}s")]);
         load.args(["--chaos", &format!("run={command}@{restarted}s")]);
-        run_load(&load, &out)?;
-        Ok(fs::read_to_string(out.join("summary.txt"))?)
+        let log = out.with_extension("log");
+        // A run that failed has an account too.
+        ChildGuard::start(&load, &log)?.wait()?;
+        fs::read_to_string(out.join("summary.txt"))
+            .with_context(|| format!("throng load wrote no report: {}", log_tail(&log)))
     }
 }
 
