@@ -101,6 +101,11 @@ impl NatsServer {
         format!("nats://{}", self.address())
     }
 
+    /// The process above that of the server, which lives as long as this value.
+    pub fn process(&self) -> u32 {
+        self.supervisor.process()
+    }
+
     /// Starts the server again after [`Self::stop`] or [`Self::kill`], and waits until it accepts connections.
     ///
     /// # Panics

@@ -68,14 +68,16 @@ pub(crate) fn run(args: &ClusterArgs) -> ExitCode {
 }
 
 /// A node: its configuration, ports and process.
-struct ClusterNode {
-    name: String,
-    config: PathBuf,
-    log: PathBuf,
-    clients: u16,
-    http: u16,
+pub(crate) struct ClusterNode {
+    pub(crate) name: String,
+    pub(crate) config: PathBuf,
+    pub(crate) log: PathBuf,
+    /// Port for clients.
+    pub(crate) clients: u16,
+    /// Port of the console and the metrics.
+    pub(crate) http: u16,
     /// Absent once its end was noticed.
-    process: Option<ChildGuard>,
+    pub(crate) process: Option<ChildGuard>,
 }
 
 fn run_until_signal(args: &ClusterArgs) -> Result<()> {
@@ -194,7 +196,7 @@ fn add_administrator(program: &Path, config: &Path, password: &str) -> Result<()
 }
 
 /// Waits until every node accepts clients and knows all others.
-fn wait_until_connected(nodes: &mut [ClusterNode]) -> Result<()> {
+pub(crate) fn wait_until_connected(nodes: &mut [ClusterNode]) -> Result<()> {
     let (begun, count) = (now(), nodes.len());
     loop {
         for node in nodes.iter_mut() {
@@ -215,7 +217,7 @@ fn wait_until_connected(nodes: &mut [ClusterNode]) -> Result<()> {
 
 /// Whether the node with this HTTP port is ready in a cluster of this size.
 fn is_connected(http: u16, count: usize) -> bool {
-    let Ok(metrics) = read_metrics(http) else { return false };
+    let Ok(metrics) = read_page(http, "/metrics") else { return false };
     let value = |name| {
         let line = metrics.lines().find_map(|line: &str| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|value| value.parse::<f64>().ok())
@@ -224,11 +226,12 @@ fn is_connected(http: u16, count: usize) -> bool {
     value("throng_ready") == Some(1.0) && value("throng_cluster_members") == members
 }
 
-fn read_metrics(http: u16) -> std::io::Result<String> {
+/// An HTTP answer of a server on this machine, with its headers.
+pub(crate) fn read_page(http: u16, path: &str) -> std::io::Result<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, http));
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut page = String::new();
     stream.read_to_string(&mut page)?;
     Ok(page)

@@ -77,6 +77,7 @@ struct CapacityReport {
 
 /// Runs `throng load capacity`.
 pub(super) fn capacity(args: &CapacityArgs) -> Result<(), CommandFailure> {
+    args.run.failures.refuse("capacity")?;
     let mut base = args.run.clone();
     if base.shape.hold.is_none() && base.shape.duration.is_none() {
         base.shape.hold = Some(STAY_MS);

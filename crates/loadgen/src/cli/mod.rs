@@ -25,8 +25,9 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use parse::{duration_ms, renamed_patience, renamed_security, renamed_stay, security, time};
+use parse::{chaos, duration_ms, renamed_patience, renamed_security, renamed_stay, security, time};
 
+use crate::control::chaos::ChaosAction;
 use crate::control::local_workers::TOKEN;
 use crate::plan::{Threshold, TimeSpan, TransportSecurity};
 
@@ -83,6 +84,8 @@ struct RunArgs {
     #[command(flatten)]
     worker_pool: WorkerPoolArgs,
     #[command(flatten)]
+    failures: FailureArgs,
+    #[command(flatten)]
     monitor: MonitorArgs,
     #[command(flatten)]
     output: OutputArgs,
@@ -91,8 +94,9 @@ struct RunArgs {
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "Plan (overrides the values of the plan)")]
 struct PlanArgs {
-    /// Address of the server; several are used round-robin. Default port: 5222. http://HOST:PORT/PATH selects BOSH,
-    /// ws://HOST:PORT/PATH WebSocket; https and wss add TLS.
+    /// Address of the server, or of a node of a cluster; can be repeated. Each gets the same number of users, in random
+    /// order by --seed. Default port: 5222. http://HOST:PORT/PATH selects BOSH, ws://HOST:PORT/PATH WebSocket; https and
+    /// wss add TLS.
     #[arg(long, value_name = "HOST:PORT|URL")]
     target: Vec<String>,
     /// XMPP domain. Default: that of the plan, else the host of --target if it is a name, else localhost.
@@ -210,6 +214,36 @@ struct WorkerPoolArgs {
     /// File that stores the SCRAM salts of the server between runs, so that keys are derived before the start.
     #[arg(long, value_name = "FILE")]
     salts: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Default)]
+#[command(next_help_heading = "Failures")]
+struct FailureArgs {
+    /// Cause a failure this long after the start of the run: kill=PID@TIME kills a process (SIGKILL), run=COMMAND@TIME runs
+    /// a command with sh, such as one that starts the server again. Can be repeated. Implies --failover.
+    #[arg(long, value_name = "ACTION@TIME", value_parser = chaos)]
+    chaos: Vec<ChaosAction>,
+    /// Users whose connection fails return: they resume at another --target or log in there again, and repeat messages that
+    /// the server had not acknowledged. Adds stream management to every login. The report accounts for each message.
+    #[arg(long)]
+    failover: bool,
+}
+
+impl FailureArgs {
+    /// Whether users return after failures.
+    fn fails_over(&self) -> bool {
+        self.failover || !self.chaos.is_empty()
+    }
+
+    /// Fails for a command other than a single run.
+    fn refuse(&self, command: &str) -> Result<(), CommandFailure> {
+        if self.fails_over() {
+            return Err(CommandFailure::usage(format!(
+                "{command} takes neither --chaos nor --failover; use them with a single run"
+            )));
+        }
+        Ok(())
+    }
 }
 
 #[derive(Args, Clone, Default)]

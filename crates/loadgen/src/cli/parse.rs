@@ -1,6 +1,12 @@
 //! Value parsers of the command line: durations, fixed and random, and kinds of transport protection.
 
+use crate::control::chaos::ChaosAction;
 use crate::plan::{SECURITIES, TimeSpan, TransportSecurity};
+
+/// A failure to cause and its time.
+pub(super) fn chaos(text: &str) -> Result<ChaosAction, String> {
+    ChaosAction::parse(text, duration_ms)
+}
 
 /// Milliseconds of `90`, `90s`, `250ms`, `1.5m`, `2h`; without a unit: seconds.
 pub(super) fn duration_ms(text: &str) -> Result<u64, String> {

@@ -25,6 +25,7 @@ pub(super) fn read(run: &RunArgs) -> Result<ResolvedPlan, CommandFailure> {
         ));
     };
     let mut arguments = arguments(&run.shape).map_err(CommandFailure::Usage)?;
+    arguments.failover = run.failures.fails_over();
     let path = Path::new(name);
     let has = |ending: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(ending));
     let stem = path.file_stem().map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned());

@@ -33,6 +33,7 @@ const STAY_MS: f64 = 3_000.0;
 
 /// Runs `throng load prepare`.
 pub(super) fn prepare(args: &PrepareArgs) -> Result<(), CommandFailure> {
+    args.run.failures.refuse("prepare")?;
     let mut base = args.run.clone();
     let resolved = plan::read(&base)?;
     let ring = args.ring.or(resolved.preparation.as_ref().map(|wanted| wanted.roster)).unwrap_or(0);

@@ -119,6 +119,9 @@ pub(super) fn setup(args: &RunArgs, resolved: ResolvedPlan) -> Result<RunConfig,
         return Err(CommandFailure::usage(format!("this plan cannot run here:\n{}", lines.join("\n"))));
     }
     host.check().map_err(CommandFailure::Usage)?;
+    for action in &args.failures.chaos {
+        action.check().map_err(CommandFailure::Usage)?;
+    }
     if let Err(failure) = check_reachable(&resolved) {
         match failure {
             // Workers on other machines may reach a target that this machine cannot.
@@ -158,6 +161,7 @@ pub(super) fn setup(args: &RunArgs, resolved: ResolvedPlan) -> Result<RunConfig,
         token: args.worker_pool.token.clone().unwrap_or_default(),
         host,
         salts,
+        chaos: args.failures.chaos.clone(),
     })
 }
 
@@ -213,6 +217,7 @@ fn run_info(args: &RunArgs, resolved: &ResolvedPlan) -> RunInfo {
         connections: plan.options.connections,
         roster: resolved.preparation.as_ref().map(|wanted| wanted.roster),
         security: plan.target.security.name().to_owned(),
+        failover: plan.options.failover,
         time_scale: args.shape.time_scale,
         acceptable_ms: plan.options.acceptable_ms,
         command: command_line(std::env::args()),

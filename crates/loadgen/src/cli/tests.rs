@@ -87,6 +87,17 @@ fn a_missing_or_unknown_plan_is_refused() {
 }
 
 #[test]
+fn failures_are_for_single_runs_and_need_a_time() {
+    let found = load("x --chaos kill=4711@1m --chaos run=start@90s").unwrap().run.failures;
+    assert_eq!(found.chaos.iter().map(|action| action.at_ms).collect::<Vec<_>>(), [60_000, 90_000]);
+    assert!(found.fails_over() && found.refuse("capacity").is_err());
+    let (none, only) = (load("x").unwrap().run.failures, load("x --failover").unwrap().run.failures);
+    assert!(!none.fails_over() && none.refuse("capacity").is_ok() && only.fails_over());
+    let Err(error) = load("x --chaos kill=4711") else { panic!("a time is missing") };
+    assert!(error.contains("is not kill=PID@TIME or run=COMMAND@TIME"), "{error}");
+}
+
+#[test]
 fn the_old_name_of_security_is_refused_with_the_new_one() {
     let Err(error) = load("x --tls starttls") else { panic!("--tls is taken") };
     assert!(error.to_string().contains("use --security starttls"), "{error}");

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::accept::{HandshakeOutcome, WorkerAcceptor};
+use super::chaos::{ChaosAction, ChaosSchedule};
 use super::handshake::{self, JoinedWorker};
 use super::interrupt::InterruptCounter;
 use super::local_workers::LocalWorkers;
@@ -54,6 +55,8 @@ pub(crate) struct RunConfig {
     pub(crate) host: ServerMonitorConfig,
     /// Salts learned by earlier runs, to which this one adds; `None` disables them.
     pub(crate) salts: Option<SaltCache>,
+    /// Failures to cause.
+    pub(crate) chaos: Vec<ChaosAction>,
 }
 
 /// Observer of a run in progress.
@@ -186,7 +189,7 @@ pub(crate) fn conduct(
     observer: &mut dyn RunObserver,
     interrupts: &InterruptCounter,
 ) -> Result<RunRecord> {
-    let RunConfig { mut plan, about, host, salts, .. } = setup;
+    let RunConfig { mut plan, about, host, salts, chaos, .. } = setup;
     let own = handshake::machine();
     let hellos: Vec<_> = joined.iter().map(|worker| worker.hello.clone()).collect();
     let owners = partition::owners(&hellos, plan.options.connections)?;
@@ -204,6 +207,7 @@ pub(crate) fn conduct(
         drain_us: plan.options.drain_ms * 1_000,
         start_in_us: START_IN_US,
         owners: owners.clone(),
+        failover: plan.options.failover,
     };
     let mut run_state = RunState::new(merger, schedule, clock::now_us());
     let known = salts.as_ref().map(|salt_cache| salt_cache.for_accounts(&plan.accounts)).unwrap_or_default();
@@ -230,7 +234,8 @@ pub(crate) fn conduct(
         connections.push(WorkerConnection::new(number, worker, assignment, events.clone())?);
     }
     drop(plan);
-    run_until_done(&mut run_state, &mut connections, &inbox, host, observer, interrupts);
+    let chaos = ChaosSchedule::new(chaos);
+    run_until_done(&mut run_state, &mut connections, &inbox, (host, chaos), observer, interrupts);
     for connection in &mut connections {
         connection.close();
     }
@@ -248,7 +253,7 @@ fn run_until_done(
     run_state: &mut RunState,
     connections: &mut [WorkerConnection],
     inbox: &Receiver<ControllerEvent>,
-    host: ServerMonitorConfig,
+    (host, mut chaos): (ServerMonitorConfig, ChaosSchedule),
     observer: &mut dyn RunObserver,
     interrupts: &InterruptCounter,
 ) {
@@ -278,6 +283,14 @@ fn run_until_done(
         }
         interrupts_seen = interrupts.count();
         send(run_state, connections);
+        if let Some(start) = run_state.start_us().filter(|start| *start <= now) {
+            for event in chaos.run_due(now - start) {
+                let line = format!("Chaos: {}: {}", event.action, event.result);
+                observer.line(&line);
+                run_state.merger.log(line);
+                run_state.merger.run.chaos.push(event);
+            }
+        }
         if let Some(start) = run_state.start_us()
             && let Some(host) = host.take()
         {

@@ -120,4 +120,23 @@ pub struct FinalReport {
     /// Salts that the server used, if wanted.
     #[serde(default)]
     pub salts: Vec<AccountSalt>,
+    /// Messages numbered by this worker, by the recipient's worker.
+    #[serde(default)]
+    pub numbered: Vec<u32>,
+    /// Numbers that have not arrived here, by the sender's worker: ranges without their ends, the last one open. Only in
+    /// a run with failures, as are the next three.
+    #[serde(default)]
+    pub missing: Vec<Vec<(u32, u32)>>,
+    /// Messages that the server did not acknowledge: the recipient's worker and the number.
+    #[serde(default)]
+    pub unacknowledged: Vec<(u16, u32)>,
+    /// Messages that the server returned, likewise.
+    #[serde(default)]
+    pub refused_numbers: Vec<(u16, u32)>,
+    /// Users without a session at the end.
+    #[serde(default)]
+    pub away: u32,
+    /// A list was too long to be complete.
+    #[serde(default)]
+    pub incomplete: bool,
 }

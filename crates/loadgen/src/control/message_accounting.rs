@@ -9,7 +9,7 @@
 //! A worker that died takes its part of the accounting with it. Messages to its users are excluded, and so are messages
 //! from its users, which survivors have counted separately; the rest is exact.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::message::FinalReport;
 
@@ -83,9 +83,72 @@ pub(crate) fn missing(
     missing
 }
 
+/// Messages that a run with failures has lost, by whether the server had acknowledged them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LostMessages {
+    /// Acknowledged, and neither delivered nor returned.
+    pub(crate) acknowledged: u64,
+    /// Never acknowledged, and neither delivered nor returned.
+    pub(crate) unacknowledged: u64,
+}
+
+/// Computes it from the last reports, by worker; a worker without one is excluded with its messages.
+pub(crate) fn lost(finals: &[Option<FinalReport>]) -> LostMessages {
+    let mut lost = LostMessages::default();
+    for (recipient, receiving) in finals.iter().enumerate() {
+        let Some(receiving) = receiving else { continue };
+        for (sender, sending) in finals.iter().enumerate() {
+            let Some(sending) = sending else { continue };
+            let sent = sending.numbered.get(recipient).copied().unwrap_or(0);
+            let ranges = receiving.missing.get(sender).map_or(&[][..], Vec::as_slice);
+            let is_missing = |number: u32| {
+                let after = ranges.partition_point(|(from, _)| *from <= number);
+                number < sent && after.checked_sub(1).is_some_and(|at| number < ranges[at].1)
+            };
+            let of_pair = |numbers: &[(u16, u32)]| -> BTreeSet<u32> {
+                let of_recipient = numbers.iter().filter(|(worker, _)| usize::from(*worker) == recipient);
+                of_recipient.map(|(_, number)| *number).filter(|number| is_missing(*number)).collect()
+            };
+            let missing: u64 =
+                ranges.iter().map(|(from, to)| u64::from(sent.min(*to).saturating_sub(*from))).sum();
+            let refused = of_pair(&sending.refused_numbers);
+            let unacknowledged = of_pair(&sending.unacknowledged).difference(&refused).count() as u64;
+            lost.unacknowledged += unacknowledged;
+            lost.acknowledged += missing.saturating_sub(unacknowledged + refused.len() as u64);
+        }
+    }
+    lost
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lost_messages_are_told_apart_by_their_acknowledgements() {
+        let open = u32::MAX;
+        // The first worker numbered 10 messages for itself and 5 for the second.
+        let first = FinalReport {
+            numbered: vec![10, 5],
+            // Missing of its own: 2, 3, 4 and 8, 9; of the second worker's: 0.
+            missing: vec![vec![(2, 5), (8, open)], vec![(0, 1), (4, open)]],
+            // Number 3 was never acknowledged; neither was 1, which arrived all the same. 9 returned, unacknowledged.
+            unacknowledged: vec![(0, 3), (0, 1), (0, 9), (1, 4)],
+            refused_numbers: vec![(0, 9), (0, 5)],
+            ..FinalReport::default()
+        };
+        let second = FinalReport {
+            numbered: vec![4, 0],
+            missing: vec![vec![(3, open)], vec![(0, open)]],
+            ..FinalReport::default()
+        };
+        // Of the first worker's to itself: 2, 4 and 8 acknowledged, 3 not. Of its to the second: 3 acknowledged, 4 not.
+        // Of the second's to the first: 0.
+        let reports = [Some(first.clone()), Some(second)];
+        assert_eq!(lost(&reports), LostMessages { acknowledged: 5, unacknowledged: 2 });
+        assert_eq!(lost(&[Some(first), None]), LostMessages { acknowledged: 3, unacknowledged: 1 });
+        assert_eq!(lost(&[]), LostMessages::default());
+    }
 
     #[test]
     fn messages_are_lost_if_their_recipient_stayed_online() {

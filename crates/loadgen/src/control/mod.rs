@@ -5,6 +5,7 @@
 //! their connection and [`controller_connection`] theirs.
 
 pub(crate) mod accept;
+pub(crate) mod chaos;
 pub(crate) mod controller;
 pub(crate) mod controller_connection;
 pub(crate) mod framing;

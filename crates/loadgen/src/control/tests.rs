@@ -69,6 +69,7 @@ fn setup() -> RunConfig {
         token: TOKEN.to_owned(),
         host: ServerMonitorConfig::default(),
         salts: None,
+        chaos: Vec::new(),
     }
 }
 

@@ -48,6 +48,7 @@ impl WorkerEngine<'_> {
         self.record.adjust_gauge(Gauge::Users, 1);
         let user = &mut self.users[slot];
         user.account = account;
+        user.target = self.spread.of(account);
         user.session = session;
         user.arrived = due;
         user.due = due;
@@ -84,17 +85,17 @@ impl WorkerEngine<'_> {
 
     /// Starts to connect a socket. Its events carry `tag`.
     pub(super) fn open_socket(&mut self, sequence: usize, tag: SocketTag) -> io::Result<Socket> {
-        let addresses = match self.users[tag.slot].extra.as_ref().and_then(|extra| extra.target.as_deref()) {
-            Some((addresses, _)) => addresses.as_slice(),
-            None => &self.plan.target.addresses,
+        let user = &self.users[tag.slot];
+        let to = match user.extra.as_ref().and_then(|extra| extra.target.as_deref()) {
+            Some((addresses, _)) => addresses[sequence % addresses.len()],
+            None => self.plan.target.addresses[usize::from(user.target)],
         };
-        let to = addresses[sequence % addresses.len()];
         let sources = if self.assignment.sources.is_empty() {
             &self.plan.target.sources
         } else {
             &self.assignment.sources
         };
-        // Consecutive users get different sources, and each source all targets.
+        // Consecutive users get different sources.
         let source = (!sources.is_empty()).then(|| SocketAddr::new(sources[sequence % sources.len()], 0));
         let options = SocketOptions {
             receive_buffer: self.plan.options.receive_buffer.map(|bytes| bytes as usize),
@@ -409,8 +410,11 @@ impl WorkerEngine<'_> {
             return;
         }
         self.record.add(Counter::SessionsLost, 1);
-        self.record.error(if error.is_some() { "lost:reset" } else { "lost:closed" });
-        self.end_session(slot);
+        let kind = if error.is_some() { "lost:reset" } else { "lost:closed" };
+        self.record.error(kind);
+        if !self.start_over(slot, kind) {
+            self.end_session(slot);
+        }
     }
 
     /// Closes the socket without ending the stream.
@@ -501,6 +505,7 @@ impl WorkerEngine<'_> {
             return;
         }
         self.drop_socket(slot);
+        self.record_not_resent(slot);
         let user = &mut self.users[slot];
         if user.wait == WaitState::Barrier {
             self.waiting -= 1;

@@ -19,6 +19,9 @@ const CHUNK: u32 = 4_096;
 /// Maximum number of user pairs whose order is tracked; beyond it they are dropped and counted as unchecked.
 const MAX_PAIRS: usize = 1_000_000;
 
+/// Maximum number of ranges of missing numbers from one worker in the last report.
+const MAX_RANGES: usize = 200_000;
+
 enum Chunk {
     Empty,
     Some(Box<[u64; CHUNK as usize / 64]>, u32),
@@ -150,6 +153,28 @@ impl DeliveryAccounting {
         arrival
     }
 
+    /// Messages numbered so far, by the recipient's worker.
+    pub(crate) fn numbered(&self) -> &[u32] {
+        &self.next
+    }
+
+    /// Numbers that have not arrived, by the sender's worker, as ranges without their ends. The last range is open: it
+    /// ends with what that worker has sent. False if there are more ranges than are listed.
+    pub(crate) fn missing(&self) -> (Vec<Vec<(u32, u32)>>, bool) {
+        let mut complete = true;
+        let missing = self
+            .receipts
+            .iter()
+            .map(|receipts| {
+                let mut ranges = receipts.missing();
+                complete &= ranges.len() <= MAX_RANGES;
+                ranges.truncate(MAX_RANGES);
+                ranges
+            })
+            .collect();
+        (missing, complete)
+    }
+
     /// Number of user pairs that are tracked.
     #[cfg(test)]
     fn watched(&self) -> usize {
@@ -158,6 +183,29 @@ impl DeliveryAccounting {
 }
 
 impl ReceivedNumbers {
+    /// Ranges of numbers that have not arrived; the last is open.
+    fn missing(&self) -> Vec<(u32, u32)> {
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        let mut add = |from: u32, to: u32| match ranges.last_mut() {
+            Some(last) if last.1 == from => last.1 = to,
+            _ => ranges.push((from, to)),
+        };
+        for (at, chunk) in (self.low..).zip(&self.chunks) {
+            let first = at * CHUNK;
+            match chunk {
+                Chunk::Full => {}
+                Chunk::Empty => add(first, first + CHUNK),
+                Chunk::Some(bits, _) => {
+                    let is_missing = |number: &u32| bits[(*number / 64) as usize] & 1 << (number % 64) == 0;
+                    (0..CHUNK).filter(is_missing).for_each(|number| add(first + number, first + number + 1));
+                }
+            }
+        }
+        let end = self.low.saturating_add(self.chunks.len() as u32).saturating_mul(CHUNK);
+        add(end, u32::MAX);
+        ranges
+    }
+
     fn note(&mut self, number: u32, sender: u32, recipient: u32, unchecked: &mut u64) -> DeliveryKind {
         let chunk = number / CHUNK;
         let Some(at) = chunk.checked_sub(self.low) else { return DeliveryKind::Duplicate };
@@ -260,6 +308,20 @@ mod tests {
             accounting.watched()
         );
         assert_eq!(accounting.arrive(0, 500_000, 500_000 % 997, 500_000 % 991, false), DeliveryKind::New);
+    }
+
+    #[test]
+    fn missing_numbers_are_listed_as_ranges() {
+        let mut accounting = DeliveryAccounting::new(2, 10);
+        let chunk = super::CHUNK;
+        let arrives = |number: &u32| ![3, 4, 9].contains(number) && (*number < 10 || *number >= 2 * chunk);
+        for number in (0..3 * chunk).filter(arrives) {
+            accounting.arrive(1, number, 0, 0, false);
+        }
+        let open = (3 * chunk, u32::MAX);
+        let expected = vec![vec![(0, u32::MAX)], vec![(3, 5), (9, 2 * chunk), open]];
+        assert_eq!(accounting.missing(), (expected, true));
+        assert_eq!((accounting.number(1, 7, true), accounting.numbered()), (0, [0, 1].as_slice()));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use sasl::client::ScramKeyCache;
 
 use super::ControllerPort;
 use super::account_names::AccountNames;
+use super::acknowledgement_accounting::AcknowledgementAccounting;
 use super::arrivals::ArrivalSchedule;
 use super::bytecode::SessionProgram;
 use super::delivery_accounting::DeliveryAccounting;
@@ -20,6 +21,7 @@ use super::key_derivation::{DerivationPool, threads};
 use super::online_users::OnlineUsers;
 use super::rng::Rng;
 use super::slot::{SlotVec, SocketTag, UserSlot};
+use super::target_spread::TargetSpread;
 use super::timers::UserTimers;
 use super::virtual_user::{
     APPEARING, AVAILABLE, CLOSED, LOGGED_IN, NOBODY, PAUSED, SLOW, VirtualUser, WaitState,
@@ -58,6 +60,7 @@ pub(super) struct WorkerEngine<'p> {
     pub(super) assignment: &'p Assignment,
     pub(super) programs: Vec<SessionProgram<'p>>,
     pub(super) names: AccountNames<'p>,
+    pub(super) spread: TargetSpread,
     pub(super) users: SlotVec<UserSlot, VirtualUser>,
     /// Free slots.
     pub(super) free: Vec<UserSlot>,
@@ -80,6 +83,8 @@ pub(super) struct WorkerEngine<'p> {
     pub(super) arrivals: ArrivalSchedule<'p>,
     pub(super) record: WorkerRecorder,
     pub(super) accounting: DeliveryAccounting,
+    /// Only in a run with failures.
+    pub(super) acknowledgements: Option<AcknowledgementAccounting>,
     pub(super) online: OnlineUsers,
     /// Own accounts that have been available (`seen`), and those that have left since.
     pub(super) seen: Vec<bool>,
@@ -112,7 +117,7 @@ pub(super) struct WorkerEngine<'p> {
     pub(super) tokens: hashbrown::HashMap<u32, super::fast::Token>,
     /// Reason for which the run must end.
     pub(super) refusal: Option<String>,
-    ever_logged_in: bool,
+    pub(super) ever_logged_in: bool,
     second: u32,
     cpu: u64,
     wire: (u64, u64),
@@ -151,6 +156,7 @@ impl<'p> WorkerEngine<'p> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("cannot create an epoll instance")?;
         Ok(Self {
             names: AccountNames::new(&plan.accounts),
+            spread: TargetSpread::new(accounts, &plan.target.addresses, plan.options.seed),
             users: SlotVec::with_capacity(capacity),
             free: Vec::new(),
             unused: (0..accounts).filter(|index| own(*index)).collect(),
@@ -167,6 +173,7 @@ impl<'p> WorkerEngine<'p> {
             arrivals: ArrivalSchedule::new(plan),
             record: WorkerRecorder::new(plan.transactions.len()),
             accounting: DeliveryAccounting::new(workers, accounts),
+            acknowledgements: plan.options.failover.then(AcknowledgementAccounting::default),
             online: OnlineUsers::new(accounts),
             seen: vec![false; accounts as usize],
             left: vec![false; accounts as usize],
@@ -338,6 +345,7 @@ impl<'p> WorkerEngine<'p> {
             }
             WorkerStage::Draining(since) if since != 0 => {
                 port.send(WorkerReport::Draining)?;
+                self.request_last_acknowledgements();
                 self.stage = WorkerStage::Draining(0);
             }
             WorkerStage::Closing(since) if self.open == 0 || now >= since + CLOSING => {
@@ -391,6 +399,11 @@ impl<'p> WorkerEngine<'p> {
     }
 
     fn last_report(&mut self) -> FinalReport {
+        for slot in self.users.indices() {
+            self.record_not_resent(slot);
+        }
+        let acknowledgements = self.acknowledgements.take().unwrap_or_default();
+        let (missing, complete) = self.accounting.missing();
         let snapshot = self.snapshot();
         let steady = (0_u32..)
             .zip(self.seen.iter().zip(&self.left))
@@ -412,6 +425,12 @@ impl<'p> WorkerEngine<'p> {
                 .flat_map(|counts| counts.iter())
                 .collect(),
             unchecked_order: self.accounting.unchecked,
+            numbered: self.accounting.numbered().to_vec(),
+            missing: if self.plan.options.failover { missing } else { Vec::new() },
+            unacknowledged: acknowledgements.unacknowledged,
+            refused_numbers: acknowledgements.refused,
+            away: acknowledgements.away,
+            incomplete: acknowledgements.incomplete || !complete,
             salts: std::mem::take(&mut self.salts).into_values().collect(),
         }
     }
@@ -445,6 +464,7 @@ impl<'p> WorkerEngine<'p> {
             }
             WorkerCommand::Close => {
                 if !matches!(self.stage, WorkerStage::Closing(_)) {
+                    self.record_away();
                     self.stage = WorkerStage::Closing(now_us());
                     self.close_all();
                     // Closing thousands of streams takes a while; the peers' time begins afterwards.
@@ -480,6 +500,11 @@ impl<'p> WorkerEngine<'p> {
         self.record.used(&used);
         let user = &mut self.users[slot];
         user.set(LOGGED_IN, true);
+        if let Some(extra) = &mut user.extra
+            && std::mem::take(&mut extra.failovers) > 0
+        {
+            self.record.add(Counter::SessionsReplaced, 1);
+        }
         self.record.add(Counter::Logins, 1);
         self.record.adjust_gauge(Gauge::Online, 1);
         self.record.adjust_gauge(Gauge::Acceptable, i64::from(!user.is(SLOW)));
@@ -504,7 +529,13 @@ impl<'p> WorkerEngine<'p> {
             self.record.add(Counter::SessionsLost, 1);
             self.record.error("sm:not-resumed");
             self.record.log(|| format!("the session of {address} was not resumed: {detail}"));
-            return self.end_session(slot);
+            if !self.start_over(slot, kind) {
+                self.end_session(slot);
+            }
+            return;
+        }
+        if self.start_over(slot, kind) {
+            return;
         }
         self.record.add(Counter::LoginErrors, 1);
         let step = match self.users[slot].wait {

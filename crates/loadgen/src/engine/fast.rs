@@ -195,6 +195,7 @@ impl WorkerEngine<'_> {
             return self.login_failed(slot, "login:bind", "the server did not bind a resource (XEP-0386)");
         };
         let enabled = child(root, "urn:xmpp:bind:0", "bound").and_then(|bound| child(bound, SM, "enabled"));
+        self.record_unacknowledged(slot);
         let user = &mut self.users[slot];
         user.resource = resource.into();
         if let Some(extra) = &mut user.extra {
@@ -206,6 +207,7 @@ impl WorkerEngine<'_> {
             let management =
                 StreamManagementState { enabled: true, id, lost_at: now, ..StreamManagementState::default() };
             user.extra().management = Some(Box::new(management));
+            self.resend_messages(slot);
         }
         self.ready(slot, now);
     }

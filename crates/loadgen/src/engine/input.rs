@@ -7,8 +7,9 @@
 
 use stanza::kind::{IqType, MessageType, PresenceType, StanzaKind};
 use stanza::{Element, Head, PayloadNs};
-use xml::{Ns, Tree};
+use xml::{NamespaceContext, Ns, Tree};
 
+use super::acknowledgement_accounting::DuplicateKind;
 use super::bytecode::{CompiledPattern, Instruction, RawOp, RawWait};
 use super::connection::LIMITS;
 use super::delivery_accounting::DeliveryKind;
@@ -83,6 +84,10 @@ impl WorkerEngine<'_> {
                 self.record.adjust_gauge(Gauge::UnderWay, -1);
                 if let Some(recipient) = head.from(bytes).and_then(|from| self.names.index(&from)) {
                     self.accounting.refused.add(recipient);
+                    let worker = self.owner(u64::from(recipient));
+                    if let Some(acknowledgements) = &mut self.acknowledgements {
+                        acknowledgements.refused((worker, stamp.number));
+                    }
                     // The bounced message will not be delivered, so release a sender that waits for its delivery.
                     self.delivery_resolved(slot, recipient, stamp, now);
                 }
@@ -97,12 +102,19 @@ impl WorkerEngine<'_> {
         let account = self.users[slot].account;
         let arrival = self.accounting.arrive(stamp.worker, stamp.number, stamp.sender, account, delayed);
         match arrival {
-            DeliveryKind::Duplicate => return self.record.add(Counter::MessagesDuplicate, 1),
+            DeliveryKind::Duplicate => {
+                self.record.add(Counter::MessagesDuplicate, 1);
+                return self.record_duplicate(slot, stamp, bytes);
+            }
             DeliveryKind::Invalid => return self.record.add(Counter::MessagesForeign, 1),
             DeliveryKind::Late => self.record.add(Counter::MessagesReordered, 1),
             DeliveryKind::New => {}
         }
         self.record.add(Counter::MessagesDelivered, 1);
+        if let Some(acknowledgements) = &mut self.acknowledgements {
+            let id = stanza_id(bytes, &self.users[slot].scope);
+            acknowledgements.arrived((stamp.worker, stamp.number), id.as_deref());
+        }
         self.record.adjust_gauge(Gauge::UnderWay, -1);
         let me = self.assignment.worker;
         let clocks = &self.assignment.clocks;
@@ -114,6 +126,7 @@ impl WorkerEngine<'_> {
                 self.record.time(Timing::MessageStored, took);
             } else {
                 self.record.time(Timing::Message, took);
+                self.record_path(slot, stamp, [Timing::MessageSameNode, Timing::MessageCrossNode], took);
                 self.record.add(Counter::MessageBytes, self.answer_bytes as u64);
                 self.record_acceptable(slot, took);
             }
@@ -130,6 +143,19 @@ impl WorkerEngine<'_> {
             self.delivered(stamp, now);
         }
         self.bounce(slot, stamp.sender, now);
+    }
+
+    /// Counts a duplicate by whether the server delivered one message twice or accepted it twice.
+    fn record_duplicate(&mut self, slot: UserSlot, stamp: MessageId, bytes: &[u8]) {
+        let Some(acknowledgements) = &self.acknowledgements else { return };
+        let id = stanza_id(bytes, &self.users[slot].scope);
+        let kind = acknowledgements.duplicate((stamp.worker, stamp.number), id.as_deref());
+        let counter = match kind {
+            DuplicateKind::SameId => Counter::DuplicateSameId,
+            DuplicateKind::OtherId => Counter::DuplicateOtherId,
+            DuplicateKind::Unknown => Counter::DuplicateUnknownId,
+        };
+        self.record.add(counter, 1);
     }
 
     /// Handles an arrived message of `stamp.sender`, a user of this worker.
@@ -209,7 +235,16 @@ impl WorkerEngine<'_> {
             && !head.payloads().contains(PayloadNs::Delay)
         {
             // Presence sent before this user became available is the answer to a probe, not a delivery.
-            self.record.time(Timing::Presence, now.saturating_sub(stamp.due));
+            let took = now.saturating_sub(stamp.due);
+            self.record.time(Timing::Presence, took);
+            self.record_path(slot, stamp, [Timing::PresenceSameNode, Timing::PresenceCrossNode], took);
+        }
+    }
+
+    /// Records the time of a delivery by whether both users are connected to the same target.
+    fn record_path(&mut self, slot: UserSlot, stamp: MessageId, [same, cross]: [Timing; 2], took: u64) {
+        if self.spread.is_several() {
+            self.record.time(if stamp.target == self.users[slot].target { same } else { cross }, took);
         }
     }
 
@@ -476,4 +511,10 @@ impl WorkerEngine<'_> {
         }
         None
     }
+}
+
+/// The id that the server gave to a message (XEP-0359).
+fn stanza_id(bytes: &[u8], scope: &NamespaceContext) -> Option<String> {
+    let tree = Tree::parse(bytes, scope, &LIMITS).ok()?;
+    Some(tree.root().child("stanza-id", Ns::StanzaId)?.attr("id")?.into_owned())
 }

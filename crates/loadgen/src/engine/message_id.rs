@@ -1,8 +1,8 @@
 //! Stanza `id` written by the generator, from which an arrival is measured and counted.
 //!
-//! `T<run>-<worker>-<number>-<sender>-<due>`, all hexadecimal. `T` is a message, `D` one that requests an echo, `E` the
-//! echo, `F` an echo that only confirms the arrival, `P` a presence. `due` is the sender's clock in microseconds. RFC
-//! 6120, section 8.1.3 has servers deliver the `id` unchanged.
+//! `T<run>-<worker>-<number>-<sender>-<target>-<due>`, all hexadecimal. `T` is a message, `D` one that requests an echo,
+//! `E` the echo, `F` an echo that only confirms the arrival, `P` a presence. `target` is the address that the sender is
+//! connected to, `due` the sender's clock in microseconds. RFC 6120, section 8.1.3 has servers deliver the `id` unchanged.
 //!
 //! # Pitfalls
 //!
@@ -21,6 +21,8 @@ pub(crate) struct MessageId {
     pub(crate) number: u32,
     /// The user who sent it.
     pub(crate) sender: u32,
+    /// The target that the sender was connected to.
+    pub(crate) target: u16,
     /// Due time in microseconds of the sender's clock.
     pub(crate) due: u64,
 }
@@ -59,6 +61,7 @@ impl MessageId {
             u64::from(self.worker),
             u64::from(self.number),
             u64::from(self.sender),
+            u64::from(self.target),
             self.due,
         ];
         for (index, field) in fields.into_iter().enumerate() {
@@ -83,6 +86,7 @@ impl MessageId {
             worker: u16::try_from(next()?).ok()?,
             number: u32::try_from(next()?).ok()?,
             sender: u32::try_from(next()?).ok()?,
+            target: u16::try_from(next()?).ok()?,
             due: next()?,
         };
         (stamp.run == run && fields.next().is_none()).then_some(stamp)
@@ -95,12 +99,12 @@ mod tests {
 
     #[test]
     fn message_ids_round_trip() {
-        let stamp =
-            MessageId { class: b'T', run: 0xABCD_1234, worker: 3, number: u32::MAX, sender: 0, due: 1 << 50 };
+        let (run, number, due) = (0xABCD_1234, u32::MAX, 1 << 50);
+        let stamp = MessageId { class: b'T', run, worker: 3, number, sender: 0, target: 4, due };
         let mut id = Vec::new();
         stamp.write(&mut id);
         let id = String::from_utf8(id).unwrap();
-        assert_eq!(id, "Tabcd1234-3-ffffffff-0-4000000000000");
+        assert_eq!(id, "Tabcd1234-3-ffffffff-0-4-4000000000000");
         assert_eq!(MessageId::read(&id, 0xABCD_1234), Some(stamp));
         assert_eq!(MessageId::read(&id, 1), None);
     }
@@ -110,15 +114,16 @@ mod tests {
         for id in [
             "",
             "T",
-            "T1-2-3-4",
-            "T1-2-3-4-5-6",
-            "X1-2-3-4-5",
-            "T1-2-3-4-g",
-            "T1-20000-3-4-5",
-            "T1-2-3-4-11112222333344445",
+            "T1-2-3-4-0",
+            "T1-2-3-4-0-5-6",
+            "X1-2-3-4-0-5",
+            "T1-2-3-4-0-g",
+            "T1-20000-3-4-0-5",
+            "T1-2-3-4-10000-5",
+            "T1-2-3-4-0-11112222333344445",
         ] {
             assert_eq!(MessageId::read(id, 1), None, "{id}");
         }
-        assert!(MessageId::read("P1-2-3-4-5", 1).is_some());
+        assert!(MessageId::read("P1-2-3-4-0-5", 1).is_some());
     }
 }

@@ -14,6 +14,7 @@
 //! therefore measured and reported.
 
 mod account_names;
+mod acknowledgement_accounting;
 mod arrivals;
 mod bosh;
 mod bytecode;
@@ -21,6 +22,7 @@ mod connection;
 mod delivery_accounting;
 mod destination;
 mod event_loop;
+mod failover;
 mod fast;
 mod input;
 mod interpreter;
@@ -32,6 +34,7 @@ mod rng;
 mod security;
 mod slot;
 mod stream_management;
+mod target_spread;
 mod text;
 mod timers;
 mod virtual_user;

@@ -15,8 +15,9 @@ use xml::Tree;
 
 use super::connection::LIMITS;
 use super::event_loop::WorkerEngine;
+use super::failover::NOT_RESUMED;
 use super::slot::UserSlot;
-use super::virtual_user::{LOGGED_IN, StreamManagementState, WaitState};
+use super::virtual_user::{LOGGED_IN, StreamManagementState, UnackedStanza, WaitState};
 use crate::clock::now_us;
 use crate::measure::{Counter, Timing};
 use crate::plan::TransportSecurity;
@@ -46,6 +47,7 @@ impl WorkerEngine<'_> {
 
     /// Enables stream management.
     pub(super) fn enable_management(&mut self, slot: UserSlot, resume: bool) {
+        self.record_unacknowledged(slot);
         let user = &mut self.users[slot];
         user.extra().management =
             Some(Box::new(StreamManagementState { lost_at: now_us(), ..StreamManagementState::default() }));
@@ -81,7 +83,8 @@ impl WorkerEngine<'_> {
             "a" => {
                 let Some(h) = attribute("h").and_then(|h| h.parse().ok()) else { return };
                 let count = management.acknowledge(h);
-                self.record.add(Counter::StanzasAcknowledged, u64::from(count));
+                self.record.add(Counter::StanzasAcknowledged, u64::from(count.stanzas));
+                self.record.add(Counter::MessagesAcknowledged, u64::from(count.messages));
                 while let Some(since) = management.next_answered() {
                     self.record.time(Timing::SmAck, now.saturating_sub(since));
                 }
@@ -100,6 +103,7 @@ impl WorkerEngine<'_> {
                 let since = management.lost_at;
                 self.record.time(Timing::SmEnable, now - since);
                 self.record_acceptable(slot, now - since);
+                self.resend_messages(slot);
                 self.resume_program(slot, now);
             }
             "resumed" if wait == WaitState::Resumed => {
@@ -124,14 +128,16 @@ impl WorkerEngine<'_> {
         };
         if let Some(h) = h {
             let count = management.acknowledge(h);
-            self.record.add(Counter::StanzasAcknowledged, u64::from(count));
+            self.record.add(Counter::StanzasAcknowledged, u64::from(count.stanzas));
+            self.record.add(Counter::MessagesAcknowledged, u64::from(count.messages));
         }
         // Those of the lost connection are not answered.
         management.requests.clear();
         let since = management.lost_at;
-        let again = management.unacked.iter().map(|stanza| stanza.len()).sum();
-        let mut out = Vec::with_capacity(again);
-        management.unacked.iter().for_each(|stanza| out.extend_from_slice(stanza));
+        let mut out = Vec::with_capacity(management.bytes);
+        management.unacked.iter().for_each(|stanza| out.extend_from_slice(&stanza.bytes));
+        let messages = management.unacked.iter().filter(|stanza| stanza.message.is_some()).count();
+        self.record.add(Counter::MessagesResent, messages as u64);
         let (wait, pc) = management.resume_wait.take().unwrap_or((WaitState::End, 0));
         user.out.extend_from_slice(&out);
         user.wait = wait;
@@ -150,9 +156,11 @@ impl WorkerEngine<'_> {
 
     /// Handles a failed resumption.
     pub(super) fn not_resumed(&mut self, slot: UserSlot) {
-        self.record.error("sm:not-resumed");
+        self.record.error(NOT_RESUMED);
         self.record.add(Counter::SessionsLost, 1);
-        self.end_session(slot);
+        if !self.start_over(slot, NOT_RESUMED) {
+            self.end_session(slot);
+        }
     }
 
     /// Drops the connection without ending the stream. A resumable stream is kept for the step `resume`.
@@ -198,7 +206,12 @@ impl WorkerEngine<'_> {
     pub(super) fn start_resumption(&mut self, slot: UserSlot) {
         let now = now_us();
         let available = self.users[slot].is(super::virtual_user::AVAILABLE);
+        let fails_over = self.fails_over();
+        if fails_over {
+            self.keep_online(slot);
+        }
         self.drop_socket(slot);
+        let random = self.rng.below(u32::MAX);
         let user = &mut self.users[slot];
         let (wait, pc) = (user.wait, user.pc);
         // For others this user's state is unchanged: the server queues its stanzas.
@@ -211,6 +224,9 @@ impl WorkerEngine<'_> {
         }
         user.due = now;
         user.login().resuming = true;
+        if fails_over {
+            user.target = self.spread.other(user.target, random);
+        }
         self.record.error("lost:resuming");
         self.connect(slot);
     }
@@ -239,19 +255,42 @@ impl WorkerEngine<'_> {
         }
         management.sent = management.sent.wrapping_add(1);
         if management.id.is_some() {
-            let stanza: Box<[u8]> = user.out[begin.min(user.out.len())..].into();
-            management.bytes += stanza.len();
-            management.unacked.push_back(stanza);
-            if management.bytes > KEPT {
-                management.id = None;
-                management.unacked.clear();
-                self.record.error("sm:queue-full");
-            }
+            let bytes: Box<[u8]> = user.out[begin.min(user.out.len())..].into();
+            management.bytes += bytes.len();
+            management.unacked.push_back(UnackedStanza { bytes, message: None });
         }
-        if management.sent % ASK_EVERY == 0 {
+        // In a run with failures, what a failure may lose should be as little as with a client of a person.
+        let ask_every = if self.plan.options.failover { 1 } else { ASK_EVERY };
+        if management.sent % ask_every == 0 {
             management.request(now_us());
             user.out.extend_from_slice(REQUEST);
         }
+        if management.bytes > KEPT && management.id.take().is_some() {
+            let unacked = std::mem::take(&mut management.unacked);
+            self.count_unacknowledged(unacked);
+            self.record.error("sm:queue-full");
+        }
+    }
+
+    /// Requests an acknowledgement of everything that was sent, at the end of a run that accounts for it.
+    pub(super) fn request_last_acknowledgements(&mut self) {
+        if self.acknowledgements.is_none() {
+            return;
+        }
+        let now = now_us();
+        for slot in self.users.indices() {
+            let user = &mut self.users[slot];
+            let management = user.extra.as_mut().and_then(|extra| extra.management.as_mut());
+            let Some(management) = management.filter(|management| !management.unacked.is_empty()) else {
+                continue;
+            };
+            if user.flags & LOGGED_IN != 0 {
+                management.request(now);
+                user.out.extend_from_slice(REQUEST);
+                self.mark_dirty(slot);
+            }
+        }
+        self.flush();
     }
 
     /// Waits until the server has acknowledged everything that was sent.
@@ -275,21 +314,30 @@ impl WorkerEngine<'_> {
     }
 }
 
+/// Newly acknowledged stanzas, and the messages among them that are accounted for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct AcknowledgedCounts {
+    stanzas: u32,
+    messages: u32,
+}
+
 impl StreamManagementState {
     /// The server has handled `h` stanzas; returns how many of them are new.
-    fn acknowledge(&mut self, h: u32) -> u32 {
-        let count = h.wrapping_sub(self.acknowledged);
+    fn acknowledge(&mut self, h: u32) -> AcknowledgedCounts {
+        let stanzas = h.wrapping_sub(self.acknowledged);
         // A server cannot acknowledge what was not sent.
-        if count > self.sent.wrapping_sub(self.acknowledged) {
-            return 0;
+        if stanzas > self.sent.wrapping_sub(self.acknowledged) {
+            return AcknowledgedCounts::default();
         }
         self.acknowledged = h;
-        for _ in 0..count {
+        let mut messages = 0;
+        for _ in 0..stanzas {
             if let Some(stanza) = self.unacked.pop_front() {
-                self.bytes -= stanza.len();
+                self.bytes -= stanza.bytes.len();
+                messages += u32::from(stanza.message.is_some());
             }
         }
-        count
+        AcknowledgedCounts { stanzas, messages }
     }
 
     /// An acknowledgement of everything that was sent is requested; it was due at `due`.
@@ -317,20 +365,20 @@ impl StreamManagementState {
 
 #[cfg(test)]
 mod tests {
-    use super::StreamManagementState;
+    use super::{AcknowledgedCounts, StreamManagementState, UnackedStanza};
 
     /// XEP-0198, section 4: `h` wraps, and what was never sent cannot be acknowledged.
     #[test]
     fn acknowledgement_counts_wrap_and_are_validated() {
         let mut management =
             StreamManagementState { sent: 1, acknowledged: u32::MAX, ..StreamManagementState::default() };
-        for stanza in ["a", "b"] {
-            management.unacked.push_back(stanza.as_bytes().into());
+        for (stanza, message) in [("a", Some((0, 7))), ("b", None)] {
+            management.unacked.push_back(UnackedStanza { bytes: stanza.as_bytes().into(), message });
             management.bytes += 1;
         }
-        management.acknowledge(5);
+        assert_eq!(management.acknowledge(5), AcknowledgedCounts::default());
         assert_eq!((management.acknowledged, management.unacked.len()), (u32::MAX, 2));
-        management.acknowledge(0);
+        assert_eq!(management.acknowledge(0), AcknowledgedCounts { stanzas: 1, messages: 1 });
         assert_eq!((management.acknowledged, management.unacked.len(), management.bytes), (0, 1, 1));
     }
 
@@ -344,11 +392,11 @@ mod tests {
             management.request(due);
         }
         assert_eq!((management.next_answered(), management.covers(start)), (None, true));
-        assert_eq!(management.acknowledge(start), 0);
+        assert_eq!(management.acknowledge(start).stanzas, 0);
         assert_eq!(management.next_answered(), None, "the count is too low");
-        assert_eq!(management.acknowledge(start.wrapping_add(2)), 2);
+        assert_eq!(management.acknowledge(start.wrapping_add(2)).stanzas, 2);
         assert_eq!([(); 3].map(|()| management.next_answered()), [Some(10), Some(20), None]);
-        assert_eq!(management.acknowledge(start.wrapping_add(3)), 1);
+        assert_eq!(management.acknowledge(start.wrapping_add(3)).stanzas, 1);
         assert_eq!(management.next_answered(), Some(30));
     }
 

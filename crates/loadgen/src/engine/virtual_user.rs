@@ -132,6 +132,8 @@ pub(crate) struct VirtualUser {
     pub(crate) last_contact: u32,
     pub(crate) pc: Pc,
     pub(crate) session: u16,
+    /// Position of the address in the plan's targets.
+    pub(crate) target: u16,
     pub(crate) flags: u16,
     /// Bytes at the start of `out` that are already WebSocket frames.
     pub(crate) framed: u32,
@@ -168,6 +170,7 @@ impl VirtualUser {
             last_contact: NOBODY,
             pc: 0,
             session: 0,
+            target: 0,
             flags: 0,
             framed: 0,
         }
@@ -258,9 +261,13 @@ pub(crate) struct OptionalUserState {
     pub(crate) restarts: u32,
     /// Expected `id` of the response to the current raw step.
     pub(crate) awaited_id: Option<Box<str>>,
+    /// Messages of a lost session, to be sent again.
+    pub(crate) resend: Option<Box<VecDeque<UnackedStanza>>>,
+    /// Attempts to return since the session was lost.
+    pub(crate) failovers: u32,
 }
 
-const _: () = assert!(size_of::<OptionalUserState>() <= 136);
+const _: () = assert!(size_of::<OptionalUserState>() <= 152);
 
 /// A loop or a transaction in progress.
 #[derive(Clone, Copy, Debug)]
@@ -271,6 +278,13 @@ pub(crate) struct ControlFrame {
     pub(crate) value: i64,
     /// Time at which the transaction was due.
     pub(crate) since: u64,
+}
+
+/// A stanza that the server has not acknowledged.
+pub(crate) struct UnackedStanza {
+    pub(crate) bytes: Box<[u8]>,
+    /// The recipient's worker and the number of a message whose acknowledgement is accounted for.
+    pub(crate) message: Option<(u16, u32)>,
 }
 
 /// Stream management state (XEP-0198).
@@ -285,7 +299,7 @@ pub(crate) struct StreamManagementState {
     /// Requests for an acknowledgement that are not answered: the stanzas sent before, and when it was due. Bounded.
     pub(crate) requests: VecDeque<(u32, u64)>,
     /// Unacknowledged stanzas; kept only if the stream can be resumed.
-    pub(crate) unacked: VecDeque<Box<[u8]>>,
+    pub(crate) unacked: VecDeque<UnackedStanza>,
     /// Bytes in `unacked`.
     pub(crate) bytes: usize,
     /// Resumption id; `None` if the stream cannot be resumed.

@@ -149,6 +149,9 @@ impl WorkerEngine<'_> {
         out.extend_from_slice(b"</body></message>");
         let counter = if number.is_some() { Counter::MessagesSent } else { Counter::MessagesElsewhere };
         self.sent_stanza(slot, begin, counter);
+        if let Some(number) = number {
+            self.track_message(slot, number);
+        }
         number
     }
 
@@ -172,6 +175,7 @@ impl WorkerEngine<'_> {
             worker: me,
             number,
             sender: user.account,
+            target: user.target,
             due,
         };
         user.out.extend_from_slice(b"' id='");
@@ -224,7 +228,8 @@ impl WorkerEngine<'_> {
         }
         if stamps {
             user.out.extend_from_slice(b" id='");
-            MessageId { class: b'P', run, worker, number: 0, sender: user.account, due }.write(&mut user.out);
+            let (sender, target) = (user.account, user.target);
+            MessageId { class: b'P', run, worker, number: 0, sender, target, due }.write(&mut user.out);
             user.out.push(b'\'');
         }
         if show.is_none() && status.is_none() {

@@ -70,12 +70,20 @@ names! {
         SmAck = "sm_ack", "Acknowledgement by the server";
         /// One-way delivery of messages to users who were online.
         Message = "message", "Message delivery";
+        /// Part of `message`: sender and recipient are connected to the same target. Only with several targets.
+        MessageSameNode = "message_same_node", "Message, same node";
+        /// Part of `message`: they are connected to different targets.
+        MessageCrossNode = "message_cross_node", "Message, cross-node";
         /// One-way delivery of messages that were stored by the server (delayed delivery).
         MessageStored = "message_stored", "Delivery of offline messages";
         /// Round trip between machines without a common clock.
         Echo = "message_echo", "Message and echo between machines";
         /// Delivery of a presence change to a contact.
         Presence = "presence", "Presence delivery";
+        /// Part of `presence`: both contacts are connected to the same target. Only with several targets.
+        PresenceSameNode = "presence_same_node", "Presence, same node";
+        /// Part of `presence`: they are connected to different targets.
+        PresenceCrossNode = "presence_cross_node", "Presence, cross-node";
         /// Length of whole user sessions.
         Session = "user_session", "Duration of user sessions";
         /// Wait of logins for the generator's own key derivation (SCRAM); not part of the other times.
@@ -104,6 +112,8 @@ names! {
         LoginErrors = "login_errors", "Failed logins";
         /// Sessions (after login) that ended unexpectedly: closed by the server, cut or reset.
         SessionsLost = "sessions_lost", "Sessions lost";
+        /// Sessions that a user began at another target after it had lost one.
+        SessionsReplaced = "sessions_replaced", "… begun anew at another target";
         /// Sessions resumed by stream management.
         SessionsResumed = "sessions_resumed", "Sessions resumed";
         /// Numbered messages sent to users of the run.
@@ -118,6 +128,22 @@ names! {
         MessagesDelayed = "messages_delayed", "… that waited in the server";
         /// Messages received more than once.
         MessagesDuplicate = "messages_duplicate", "Messages duplicated";
+        /// Duplicates with the stanza-id of the first copy (XEP-0359): the server delivered one message twice.
+        DuplicateSameId = "messages_duplicate_same_id", "… with the same stanza-id";
+        /// Duplicates with another stanza-id: the server accepted the message again when its sender repeated it.
+        DuplicateOtherId = "messages_duplicate_other_id", "… with another stanza-id";
+        /// Duplicates without a stanza-id to compare.
+        DuplicateUnknownId = "messages_duplicate_unknown_id", "… without a stanza-id";
+        /// Messages that the server has acknowledged (XEP-0198), in a run with failures.
+        MessagesAcknowledged = "messages_acknowledged", "Messages acknowledged";
+        /// Messages that their senders repeated because they were not acknowledged.
+        MessagesResent = "messages_resent", "Messages sent again";
+        /// Known only at the end of a run with failures: acknowledged by the server, and neither delivered nor returned.
+        AcknowledgedLost = "messages_acknowledged_lost", "Acknowledged messages lost";
+        /// Known only at the end: never acknowledged, and neither delivered nor returned.
+        UnacknowledgedLost = "messages_unacknowledged_lost", "Unacknowledged messages lost";
+        /// Known only at the end of a run with failures: users without a session, whose messages may wait in the server.
+        UsersAway = "users_away", "Users without a session at the end";
         /// Messages received after a later one between the same two users.
         MessagesReordered = "messages_reordered", "Messages out of order";
         /// Messages that bounced with an error.

@@ -57,6 +57,8 @@ pub struct PlanOverrides {
     pub acceptable_ms: Option<u64>,
     /// Continue when the first login fails (`--keep-going`).
     pub keep_going: bool,
+    /// Users return after a failure (`--failover`), with stream management in every login.
+    pub failover: bool,
     /// Failure conditions of the run (`--fail-on`), in addition to those of the plan.
     pub fail_on: Vec<Threshold>,
     /// Create each account before its first login (`--register`, XEP-0077).
@@ -105,6 +107,7 @@ impl Default for PlanOverrides {
             seed: None,
             acceptable_ms: None,
             keep_going: false,
+            failover: false,
             fail_on: Vec::new(),
             register: false,
             directory: None,

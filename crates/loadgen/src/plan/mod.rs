@@ -76,7 +76,7 @@ pub struct LoadPlan {
 /// The server under test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlanTarget {
-    /// Addresses, used in turn by arriving users.
+    /// Addresses. Each gets the same number of users.
     pub addresses: Vec<SocketAddr>,
     /// XMPP domain: `to` of the stream, and domain of every account without its own.
     pub domain: String,

@@ -31,6 +31,9 @@ pub struct PlanOptions {
     pub retries: u32,
     /// See `retries`.
     pub retry_ms: u64,
+    /// Users return after a failure: they resume or log in again at another target.
+    #[serde(default)]
+    pub failover: bool,
     /// Random seed.
     pub seed: u64,
     /// Socket receive buffer in bytes; `None` keeps the system's default.
@@ -59,6 +62,7 @@ impl Default for PlanOptions {
             keep_going: false,
             retries: 0,
             retry_ms: 1_000,
+            failover: false,
             seed: 1,
             receive_buffer: None,
             send_buffer: None,

@@ -50,6 +50,7 @@ pub(crate) fn apply(plan: &mut LoadPlan, arguments: &PlanOverrides) {
     options.acceptable_ms = arguments.acceptable_ms.unwrap_or(options.acceptable_ms);
     options.seed = arguments.seed.unwrap_or(options.seed);
     options.keep_going |= arguments.keep_going;
+    options.failover |= arguments.failover;
     options.fail_on.extend(arguments.fail_on.iter().cloned());
     if let Some(rate) = arguments.arrival_rate {
         for phase in plan.phases.iter_mut().filter(|phase| phase.rate > 0.0) {
@@ -59,6 +60,9 @@ pub(crate) fn apply(plan: &mut LoadPlan, arguments: &PlanOverrides) {
     let security = plan.target.security;
     for session in &mut plan.sessions {
         over(&mut session.steps, arguments);
+        if arguments.failover {
+            managed(&mut session.steps);
+        }
         if arguments.register {
             registered(&mut session.steps, security);
         }
@@ -113,6 +117,28 @@ fn registered(steps: &mut Vec<PlanStep>, security: TransportSecurity) {
     steps.splice(at..at, before);
 }
 
+/// Adds stream management with resumption to each login.
+fn managed(steps: &mut Vec<PlanStep>) {
+    let mut at = 0;
+    while at < steps.len() {
+        let follows = matches!(steps.get(at + 1), Some(PlanStep::StreamManagement { .. }));
+        match &mut steps[at] {
+            PlanStep::FastLogin { manage, .. } => *manage = true,
+            PlanStep::Login { .. } if !follows => {
+                steps.insert(at + 1, PlanStep::StreamManagement { resume: true });
+            }
+            PlanStep::StreamManagement { resume } => *resume = true,
+            PlanStep::Repeat { steps, .. }
+            | PlanStep::While { steps, .. }
+            | PlanStep::If { steps, .. }
+            | PlanStep::ForEach { steps, .. }
+            | PlanStep::Transaction { steps, .. } => managed(steps),
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
 fn contains_login(step: &PlanStep) -> bool {
     match step {
         PlanStep::Login { .. } | PlanStep::FastLogin { .. } => true,
@@ -122,5 +148,33 @@ fn contains_login(step: &PlanStep) -> bool {
         | PlanStep::ForEach { steps, .. }
         | PlanStep::Transaction { steps, .. } => steps.iter().any(contains_login),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::read_toml;
+
+    #[test]
+    fn failover_adds_stream_management_to_every_login() {
+        let text = r#"
+            [[phase]]
+            rate = 1
+            users = "connections"
+            [[session]]
+            steps = ["login", { repeat = { times = 2, steps = ["disconnect", "login", "stream_management"] } }, "presence"]
+        "#;
+        let overrides = PlanOverrides { failover: true, ..PlanOverrides::default() };
+        let plan = read_toml(text, "x", &overrides).unwrap();
+        assert!(plan.options.failover);
+        let managed = PlanStep::StreamManagement { resume: true };
+        let [PlanStep::Login { .. }, first, PlanStep::Repeat { steps, .. }, PlanStep::Presence { .. }] =
+            plan.sessions[0].steps.as_slice()
+        else {
+            panic!("{:?}", plan.sessions[0].steps);
+        };
+        assert_eq!((first, steps.len(), steps.last()), (&managed, 3, Some(&managed)));
+        assert!(!read_toml(text, "x", &PlanOverrides::default()).unwrap().options.failover);
     }
 }

@@ -28,8 +28,28 @@ pub(crate) mod verdict;
 
 use model::RunRecord;
 
+use crate::measure::Counter;
+
 pub use file::{ReportPaths, json, read, write};
 pub use verdict::{RunVerdict, VerdictGrade, verdict};
+
+/// Account of a run with failures, in its order.
+const FAILURE_COUNTERS: [Counter; 14] = [
+    Counter::SessionsLost,
+    Counter::SessionsResumed,
+    Counter::SessionsReplaced,
+    Counter::UsersAway,
+    Counter::MessagesSent,
+    Counter::MessagesAcknowledged,
+    Counter::MessagesResent,
+    Counter::MessagesDelivered,
+    Counter::MessagesRefused,
+    Counter::AcknowledgedLost,
+    Counter::UnacknowledgedLost,
+    Counter::DuplicateSameId,
+    Counter::DuplicateOtherId,
+    Counter::DuplicateUnknownId,
+];
 
 /// Summary table of the run for a terminal of 80 columns.
 pub fn text(run: &RunRecord) -> String {

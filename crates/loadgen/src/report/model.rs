@@ -43,8 +43,22 @@ pub struct RunRecord {
     pub warnings: Vec<String>,
     /// Conditions of `fail_on` and `--fail-on` with their results.
     pub thresholds: Vec<ThresholdRun>,
+    /// Failures that the run caused.
+    pub chaos: Vec<ChaosEvent>,
     /// Log lines of the run.
     pub log: Vec<String>,
+}
+
+/// A failure that the run caused, or the end of a command that it started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ChaosEvent {
+    /// Seconds after the start of the run.
+    pub at: f64,
+    /// What was done.
+    pub action: String,
+    /// `done`, an error, or the exit status of a command.
+    pub result: String,
 }
 
 /// One condition that fails a run.
@@ -86,6 +100,8 @@ pub struct RunInfo {
     pub roster: Option<u32>,
     /// Requested protection of the connections: `auto`, `none`, `starttls` or `direct`.
     pub security: String,
+    /// Users returned after failures, so acknowledgements are accounted for.
+    pub failover: bool,
     /// Speed-up factor relative to the plan.
     pub time_scale: f64,
     /// Largest acceptable response time, in milliseconds.

@@ -10,6 +10,7 @@ use super::escape::escape;
 use super::model::{RunRecord, ServerSample};
 use super::series::{counter_title, gauge_title, ordered, timing_title, timings, transactions};
 use super::unit::{self, DisplayUnit, bytes, clock, digits, grouped, short, time};
+use super::verdict::total;
 use crate::measure::{Counter, Gauge};
 
 /// HTML table under construction. The first column names the row.
@@ -107,6 +108,7 @@ pub(super) fn all(run: &RunRecord) -> Vec<(&'static str, &'static str, String)> 
         ("After arrivals", "after-arrivals", after_arrivals(run)),
         ("Steps", "steps", steps(run)),
         ("Transactions", "transactions", times(run, "Transactions of the plan", &transactions(run))),
+        ("Failures", "failures", failures(run)),
         ("Counters", "counters", counters(run)),
         ("Errors", "errors", errors(run)),
         ("Network", "network", network(run)),
@@ -126,6 +128,22 @@ fn thresholds(run: &RunRecord) -> String {
         table.row(&threshold.expression, &[threshold.measured.clone(), result.to_owned()]);
     }
     table.end()
+}
+
+/// Failures that the run caused, and the account of each message.
+fn failures(run: &RunRecord) -> String {
+    if !run.about.failover {
+        return String::new();
+    }
+    let mut events = HtmlTable::new("Failures that the run caused", &["At", "Action", "Result"]);
+    for event in &run.chaos {
+        events.row(&clock(event.at), &[event.action.clone(), event.result.clone()]);
+    }
+    let mut table = HtmlTable::new("Account of the failures", &["", "Total"]);
+    for counter in super::FAILURE_COUNTERS {
+        table.row(counter.title(), &[grouped(total(run, counter))]);
+    }
+    events.end() + &table.end()
 }
 
 /// Step table of the published BOSH benchmark, with percentiles.

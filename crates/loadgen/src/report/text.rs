@@ -17,7 +17,14 @@ use super::verdict::{VerdictGrade, total, verdict};
 use crate::measure::{Counter, Gauge, Timing};
 
 /// Timings that are also shown separately for the time after all arrivals.
-const DELIVERIES: [Timing; 2] = [Timing::Message, Timing::Presence];
+const DELIVERIES: [Timing; 6] = [
+    Timing::Message,
+    Timing::MessageSameNode,
+    Timing::MessageCrossNode,
+    Timing::Presence,
+    Timing::PresenceSameNode,
+    Timing::PresenceCrossNode,
+];
 /// Width of the table.
 const WIDTH: usize = 80;
 
@@ -84,6 +91,7 @@ pub(super) fn text(run: &RunRecord) -> String {
     times(&mut text, run);
     steps(&mut text, run);
     counts(&mut text, run);
+    failures(&mut text, run);
     errors(&mut text, run);
     machines(&mut text, run);
     text.replace(['\u{a0}', '\u{202f}'], " ")
@@ -241,6 +249,22 @@ fn counts(text: &mut String, run: &RunRecord) {
     );
 }
 
+/// Failures that the run caused, and the account of each message.
+fn failures(text: &mut String, run: &RunRecord) {
+    if !run.about.failover {
+        return;
+    }
+    text.push('\n');
+    for event in &run.chaos {
+        let line = format!("{}  {}: {}", clock(event.at), event.action, event.result);
+        text.push_str(&wrapped(&line, "", "  "));
+    }
+    let _ = writeln!(text, "{:<45} {:>14}", "Account of the failures", "total");
+    for counter in super::FAILURE_COUNTERS {
+        let _ = writeln!(text, "{} {:>14}", fit(counter.title(), 45), grouped(total(run, counter)));
+    }
+}
+
 fn errors(text: &mut String, run: &RunRecord) {
     let mut kinds: Vec<_> = run.totals.errors.iter().filter(|(_, e)| e.total > 0).collect();
     kinds.sort_by_key(|kind| std::cmp::Reverse(kind.1.total));
@@ -324,4 +348,67 @@ pub(super) fn keys(run: &RunRecord) -> Option<String> {
         ));
     }
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::TimingSummary;
+    use crate::report::model::{ChaosEvent, CounterTotal, RunInfo, TimingTotal};
+
+    fn run() -> RunRecord {
+        let mut run = RunRecord::default();
+        for (timing, p99) in
+            [(Timing::Message, 900), (Timing::MessageSameNode, 400), (Timing::MessageCrossNode, 950)]
+        {
+            let summary = TimingSummary { count: 10, p50: 100, p99, ..TimingSummary::default() };
+            run.totals
+                .timings
+                .insert(timing.name().into(), TimingTotal { summary, ..TimingTotal::default() });
+            run.totals.after_arrivals.insert(timing.name().into(), summary);
+        }
+        run
+    }
+
+    fn count(run: &mut RunRecord, counter: Counter, total: u64) {
+        let total = CounterTotal { total, ..CounterTotal::default() };
+        run.totals.counters.insert(counter.name().into(), total);
+    }
+
+    #[test]
+    fn deliveries_between_nodes_are_beside_those_on_the_same_node() {
+        let text = text(&run());
+        for (row, p99) in [("Message, same node", "400µs"), ("Message, cross-node", "950µs")] {
+            let line = text.lines().find(|line| line.starts_with(row)).unwrap();
+            assert!(line.contains(p99), "{line}");
+        }
+        assert_eq!(text.matches("… after arrivals").count(), 3);
+        assert!(!text.contains("Account of the failures"));
+    }
+
+    #[test]
+    fn a_run_with_failures_accounts_for_its_messages() {
+        let mut run = run();
+        run.about = RunInfo { failover: true, ..RunInfo::default() };
+        let action = "kill process 4711".to_owned();
+        run.chaos = vec![ChaosEvent { at: 30.0, action, result: "done".to_owned() }];
+        count(&mut run, Counter::AcknowledgedLost, 3);
+        count(&mut run, Counter::DuplicateOtherId, 2);
+        count(&mut run, Counter::SessionsLost, 600);
+        let text = text(&run);
+        assert!(text.contains("kill process 4711: done"), "{text}");
+        for (row, total) in [
+            ("Acknowledged messages lost", "3"),
+            ("… with another stanza-id", "2"),
+            ("… with the same stanza-id", "0"),
+            ("Sessions lost", "600"),
+        ] {
+            let mut lines = text.lines().skip_while(|line| !line.starts_with("Account of the failures"));
+            let line = lines.find(|line| line.starts_with(row)).unwrap_or_else(|| panic!("{row}: {text}"));
+            assert!(line.ends_with(total), "{line}");
+        }
+        assert!(text.contains("3 acknowledged messages were lost."), "{text}");
+        let page = crate::report::html(&run);
+        assert!(page.contains("Failures that the run caused") && page.contains("kill process 4711"));
+    }
 }

@@ -235,6 +235,16 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
     } else if sent > 0 {
         points.push((VerdictGrade::Good, format!("None of {} messages was lost.", grouped(sent))));
     }
+    if run.about.failover {
+        let lost = total(run, Counter::AcknowledgedLost);
+        points.push(match lost {
+            0 => (VerdictGrade::Good, "No message was lost that the server had acknowledged.".to_owned()),
+            _ => {
+                let (one, more) = ("acknowledged message was lost", "acknowledged messages were lost");
+                (VerdictGrade::Bad, format!("{}.", many(lost, one, more)))
+            }
+        });
+    }
     for (counter, one, more) in [
         (Counter::MessagesDuplicate, "message arrived twice", "messages arrived twice"),
         (Counter::MessagesReordered, "message arrived out of order", "messages arrived out of order"),
@@ -243,8 +253,12 @@ fn server(run: &RunRecord, late_itself: bool, points: &mut Vec<(VerdictGrade, St
         (Counter::ConnectErrors, "connection failed", "connections failed"),
     ] {
         let count = total(run, counter);
+        // A run that causes failures loses sessions.
+        let expected =
+            run.about.failover && matches!(counter, Counter::SessionsLost | Counter::ConnectErrors);
         if count > 0 {
-            points.push((VerdictGrade::Bad, format!("{}.", many(count, one, more))));
+            let grade = if expected { VerdictGrade::Doubtful } else { VerdictGrade::Bad };
+            points.push((grade, format!("{}.", many(count, one, more))));
         }
     }
     let skipped = total(run, Counter::Skipped);

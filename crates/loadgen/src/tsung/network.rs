@@ -5,7 +5,7 @@
 //!
 //! # Pitfalls
 //!
-//! Tsung chooses a server at random by weight; a plan's addresses are used in turn, so a server is listed as often as
+//! Tsung chooses a server at random by weight; a plan's addresses get equal numbers of users, so a server is listed as often as
 //! its weight requires.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};

@@ -23,6 +23,7 @@ mod support;
 
 mod closed_loop;
 mod destinations;
+mod failover;
 mod garbled;
 mod keys;
 mod login;

@@ -92,7 +92,7 @@ impl Drop for CpuTimeline {
 }
 
 /// Microseconds of the clock that `throng load` reports its beginning by.
-fn monotonic_us() -> u64 {
+pub(super) fn monotonic_us() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000
 }

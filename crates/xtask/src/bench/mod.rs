@@ -12,6 +12,7 @@
 mod broadcast;
 mod clients;
 pub(crate) mod clock;
+mod cluster;
 mod cpu_timeline;
 mod databases;
 mod gathering_relay;
@@ -57,6 +58,8 @@ enum BenchCommand {
     Memory(memory::MemoryBenchArgs),
     /// CPU of a presence delivered.
     Presence(presence::PresenceBenchArgs),
+    /// CPU of a delivered stanza and delivery times in clusters of 1, 2 and 5 nodes.
+    Cluster(cluster::ClusterBenchArgs),
     /// CPU of a broadcast to all sessions, and what it costs others.
     Broadcast(broadcast::BroadcastBenchArgs),
     /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
@@ -80,6 +83,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             | BenchCommand::Generator(_)
             | BenchCommand::Bosh(_)
             | BenchCommand::Databases(_)
+            | BenchCommand::Cluster(_)
     );
     let result = if is_dist() || foreign { run_bench(&args.bench) } else { rerun_optimised() };
     match result {
@@ -146,6 +150,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Memory(args) => memory::run(args, &mut report)?,
         BenchCommand::Presence(args) => presence::run(args, &mut report)?,
         BenchCommand::Broadcast(args) => broadcast::run(args, &mut report)?,
+        BenchCommand::Cluster(args) => cluster::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),
         BenchCommand::Bosh(args) => peers::bosh::run(args, &mut report)?,
         BenchCommand::Load(args) => peers::load::run(args, &mut report)?,

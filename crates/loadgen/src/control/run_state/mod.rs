@@ -36,6 +36,8 @@ pub(crate) struct RunSchedule {
     pub(crate) start_in_us: u64,
     /// Table of owners, as sent to the workers.
     pub(crate) owners: Vec<u16>,
+    /// The run accounts for acknowledgements.
+    pub(crate) failover: bool,
 }
 
 /// Phase of a worker.
@@ -432,11 +434,31 @@ impl RunState {
         self.merger.finish(length)
     }
 
+    /// Completes the account of a run with failures.
+    fn count_lost(&mut self, by_worker: &[Option<FinalReport>], second: u32) {
+        let lost = message_accounting::lost(by_worker);
+        let away = by_worker.iter().flatten().map(|report| u64::from(report.away)).sum();
+        self.merger.count(Counter::AcknowledgedLost, lost.acknowledged, second);
+        self.merger.count(Counter::UnacknowledgedLost, lost.unacknowledged, second);
+        self.merger.count(Counter::UsersAway, away, second);
+        if by_worker.iter().any(|report| report.as_ref().is_none_or(|report| report.incomplete)) {
+            self.warnings.push(
+                "The account of acknowledged messages is incomplete, since a worker ended early or more messages \
+                 were missing than it can list"
+                    .to_owned(),
+            );
+        }
+    }
+
     fn finish_accounting(&mut self, now: u64) {
         let second = self.second(self.end_us.unwrap_or(now));
         // Workers that died, and those that ended the run with a reason, have sent no accounting.
         let absent: Vec<bool> = self.workers.iter().map(|w| w.last.is_none()).collect();
-        let finals: Vec<FinalReport> = self.workers.iter_mut().filter_map(|w| w.last.take()).collect();
+        let by_worker: Vec<_> = self.workers.iter_mut().map(|w| w.last.take()).collect();
+        if self.schedule.failover {
+            self.count_lost(&by_worker, second);
+        }
+        let finals: Vec<FinalReport> = by_worker.into_iter().flatten().collect();
         let owners = &self.schedule.owners;
         let owner = |user: u32| owners[user as usize % owners.len()];
         let missing = message_accounting::missing(&finals, owner, |w| absent[usize::from(w)]);

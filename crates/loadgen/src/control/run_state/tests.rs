@@ -8,16 +8,23 @@ const SECOND: u64 = 1_000_000;
 const START: u64 = 10 * SECOND;
 
 fn gathering(workers: usize) -> RunState {
+    gathering_with(workers, false)
+}
+
+fn gathering_with(workers: usize, failover: bool) -> RunState {
     let worker = WorkerRun { name: "local".to_owned(), pid: 7, ..WorkerRun::default() };
     let run = RunRecord { workers: vec![worker; workers], ..RunRecord::default() };
     let merger = SnapshotMerger::new(run, Vec::new(), vec!["all".to_owned()]);
     let owners = (0..workers as u16).collect();
-    let schedule = RunSchedule { drain_us: 5 * SECOND, start_in_us: SECOND, owners };
+    let schedule = RunSchedule { drain_us: 5 * SECOND, start_in_us: SECOND, owners, failover };
     RunState::new(merger, schedule, START - SECOND)
 }
 
 fn running(workers: usize) -> RunState {
-    let mut run_state = gathering(workers);
+    start(gathering(workers), workers)
+}
+
+fn start(mut run_state: RunState, workers: usize) -> RunState {
     for worker in 0..workers as u16 {
         assert!(run_state.take_commands().is_empty());
         run_state.report(worker, WorkerReport::Ready { rss: 1_000 }, START - SECOND);
@@ -247,4 +254,34 @@ fn workers_that_do_not_stop_or_close_are_dropped() {
     run_state.tick(at(80));
     assert!(run_state.done());
     assert!(run_state.finish(at(80)).workers.iter().all(|worker| worker.died.is_some()));
+}
+
+#[test]
+fn a_run_with_failures_tells_acknowledged_losses_apart() {
+    let report = |incomplete| {
+        WorkerReport::Final(Box::new(FinalReport {
+            snapshot: WorkerSnapshot { second: 3, ..WorkerSnapshot::default() },
+            numbered: vec![10],
+            missing: vec![vec![(2, 5), (10, u32::MAX)]],
+            unacknowledged: vec![(0, 4)],
+            away: 1,
+            incomplete,
+            ..FinalReport::default()
+        }))
+    };
+    for failover in [false, true] {
+        let mut run_state = start(gathering_with(1, failover), 1);
+        run_state.report(0, WorkerReport::Draining, at(2));
+        run_state.tick(at(9));
+        run_state.report(0, report(failover), at(10));
+        let run = run_state.finish(at(10));
+        let total = |counter: Counter| run.totals.counters.get(counter.name()).map_or(0, |count| count.total);
+        let expected = if failover { (2, 1, 1) } else { (0, 0, 0) };
+        let found =
+            (total(Counter::AcknowledgedLost), total(Counter::UnacknowledgedLost), total(Counter::UsersAway));
+        assert_eq!(found, expected);
+        let incomplete =
+            run.warnings.iter().any(|warning| warning.contains("account of acknowledged messages"));
+        assert_eq!(incomplete, failover);
+    }
 }

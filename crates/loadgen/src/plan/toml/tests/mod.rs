@@ -146,6 +146,7 @@ fn every_key_outside_of_steps() {
         answer_timeout_ms: 4_000,
         acceptable_ms: 500,
         keep_going: true,
+        failover: false,
         retries: 3,
         retry_ms: 6_000,
         seed: 9,
@@ -255,6 +256,7 @@ fn the_command_line_wins() {
         seed: Some(3),
         acceptable_ms: Some(250),
         keep_going: true,
+        failover: true,
         fail_on: vec![crate::plan::Threshold::parse("max(login) > 1s").unwrap()],
         register: true,
         directory: None,
@@ -281,7 +283,9 @@ fn the_command_line_wins() {
         [PlanStep::Connect, PlanStep::StartTls, PlanStep::Register, PlanStep::Disconnect]
     );
     let login = PlanStep::Login { mechanisms: vec!["SCRAM-SHA-1".to_owned()], resource: None };
-    assert_eq!(steps[5], PlanStep::Transaction { index: 0, steps: vec![login] });
+    let management = PlanStep::StreamManagement { resume: true };
+    assert_eq!(steps[5], PlanStep::Transaction { index: 0, steps: vec![login, management] });
+    assert!(plan.options.failover);
     let sizes = steps.iter().filter_map(|s| match s {
         PlanStep::Message { body, .. } => Some(body.clone()),
         _ => None,
