@@ -39,7 +39,10 @@ static NEXT: CommandField =
         .doc("Absent on the last page.");
 
 macro_rules! number {
-    ($static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal $(, $missing:ident)?) => {
+    (
+        $static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal
+        $(, $missing:ident)?
+    ) => {
         static $field: CommandField = CommandField::new(
             "number",
             $var,
@@ -59,7 +62,10 @@ macro_rules! number {
     };
 }
 macro_rules! list {
-    ($static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal $(, $missing:ident)?) => {
+    (
+        $static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal
+        $(, $missing:ident)?
+    ) => {
         static $field: CommandField =
             CommandField::new("users", $var, concat!("The list of ", $what), CommandFieldKind::Jids);
         pub(super) static $static: Command = Command {
