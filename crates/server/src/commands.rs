@@ -122,12 +122,12 @@ pub(crate) async fn carry_out(
     })
 }
 
-/// Output for people: lists one value per line, tables with tabs, other values with their label.
+/// Output for people: a list that comes first one value per line, tables with tabs, other values with their label.
 fn lines(output: &CommandOutput) -> Vec<String> {
     let mut lines = Vec::new();
-    for (field, shown) in &output.values {
+    for (at, (field, shown)) in output.values.iter().enumerate() {
         match shown {
-            OutputValue::Texts(texts) => lines.extend(texts.iter().cloned()),
+            OutputValue::Texts(texts) if at == 0 => lines.extend(texts.iter().cloned()),
             OutputValue::Rows(rows) => {
                 lines.extend(rows.iter().map(|row| {
                     row.iter().map(|cell| cell.texts().join(", ")).collect::<Vec<_>>().join("\t")

@@ -39,7 +39,10 @@ static NEXT: CommandField =
         .doc("Absent on the last page.");
 
 macro_rules! number {
-    ($static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal) => {
+    (
+        $static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal
+        $(, $missing:ident)?
+    ) => {
         static $field: CommandField = CommandField::new(
             "number",
             $var,
@@ -53,13 +56,16 @@ macro_rules! number {
             doc: concat!("Counts ", $what, "."),
             changes: false,
             form_type: FORM_TYPE,
-            output: &[$field, MISSING],
+            output: &[$field $(, $missing)?],
             ..Command::EMPTY
         };
     };
 }
 macro_rules! list {
-    ($static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal) => {
+    (
+        $static:ident, $field:ident, $node:literal, $var:literal, $title:literal, $what:literal
+        $(, $missing:ident)?
+    ) => {
         static $field: CommandField =
             CommandField::new("users", $var, concat!("The list of ", $what), CommandFieldKind::Jids);
         pub(super) static $static: Command = Command {
@@ -70,7 +76,7 @@ macro_rules! list {
             changes: false,
             form_type: FORM_TYPE,
             input: &[MAX_ITEMS, AFTER],
-            output: &[$field, NEXT, MISSING],
+            output: &[$field, NEXT $(, $missing)?],
             ..Command::EMPTY
         };
     };
@@ -98,7 +104,8 @@ number!(
     "get-online-users-num",
     "onlineusersnum",
     "Get Number of Online Users",
-    "online users"
+    "online users",
+    MISSING
 );
 number!(
     ACTIVE_NUM,
@@ -106,7 +113,8 @@ number!(
     "get-active-users-num",
     "activeusersnum",
     "Get Number of Active Users",
-    "active users"
+    "active users",
+    MISSING
 );
 number!(
     IDLE_NUM,
@@ -114,7 +122,8 @@ number!(
     "get-idle-users-num",
     "idleusersnum",
     "Get Number of Idle Users",
-    "idle users"
+    "idle users",
+    MISSING
 );
 list!(
     REGISTERED,
@@ -138,10 +147,19 @@ list!(
     "get-online-users-list",
     "onlineuserjids",
     "Get List of Online Users",
-    "online users"
+    "online users",
+    MISSING
 );
-list!(ACTIVE, ACTIVE_USERS, "get-active-users", "activeuserjids", "Get List of Active Users", "active users");
-list!(IDLE, IDLE_USERS, "get-idle-users", "idleuserjids", "Get List of Idle Users", "idle users");
+list!(
+    ACTIVE,
+    ACTIVE_USERS,
+    "get-active-users",
+    "activeuserjids",
+    "Get List of Active Users",
+    "active users",
+    MISSING
+);
+list!(IDLE, IDLE_USERS, "get-idle-users", "idleuserjids", "Get List of Idle Users", "idle users", MISSING);
 
 /// Filter of a count or a list.
 #[derive(Clone, Copy)]
