@@ -172,7 +172,7 @@ async fn a_token_that_is_used_on_two_nodes_at_once_is_rotated_and_invalidated_on
     assert_eq!(valid.len(), 1, "one of {} new tokens", issued.len());
     assert_eq!(login(a, &first, &right).await, "failure", "the first use of a new token ends the former one");
     assert_eq!(login(b, &first, &right).await, "failure");
-    // The owner logs out on one node while the thief uses the token, and wants another one, on the other.
+    // The owner logs out on one node while an attacker uses the token, and wants another one, on the other.
     let invalidate = "<fast xmlns='urn:xmpp:fast:0' count='1' invalidate='true'/>";
     let answers = login_on_all(&servers, &valid[0], &[invalidate, &rotate]).await;
     assert_eq!(answers[0].name(), "success");

@@ -188,9 +188,8 @@ pub fn share_login_attempts(node: &Arc<Node>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use throng_core::NodeLimits;
-
     use crate::login_throttle::LoginLimit;
+    use throng_core::NodeLimits;
 
     const HERE: &str = "192.0.2.1";
     const WINDOW: u32 = 600;
