@@ -51,7 +51,7 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
         .summary("Lists the sessions of an account on all nodes.")
         .response(200, ResponseBody::Json("SessionPage"), "All sessions of the account.")
         .problems(&[404]),
-        ApiOperation::new(Method::GET, "/sessions/{jid}", "showSession", Access::Scoped(TokenScope::Read), show)
+        ApiOperation::new(Method::GET, "/sessions/{jid}", "showUserSession", Access::Scoped(TokenScope::Read), show)
             .summary("Returns one session, on whichever node it is. The address is the full JID, with `/` as `%2F`.")
             .response(200, ResponseBody::Json("Session"), "The session.")
             .problems(&[404]),
