@@ -224,7 +224,7 @@ pub(super) fn check_contact_fits(node: &Node, account: &Account, contact: &Jid) 
 }
 
 /// Bytes left in the roster, at least `needed` if there are as many: its size is read only if the account does not know
-/// of so many from before. Concurrent additions are not counted; they are a few entries at most.
+/// of that many from before. Concurrent additions are not counted; they are a few entries at most.
 pub(super) async fn roster_bytes_left(
     node: &Node,
     account: &Account,
