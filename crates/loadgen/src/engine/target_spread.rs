@@ -66,9 +66,8 @@ impl TargetSpread {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
-
     use super::TargetSpread;
+    use std::net::{Ipv4Addr, SocketAddr};
 
     fn spread(accounts: u32, targets: u16, seed: u64) -> TargetSpread {
         let addresses = (0..targets).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
