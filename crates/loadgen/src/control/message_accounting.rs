@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_messages_are_told_apart_by_their_acknowledgements() {
+    fn lost_messages_are_distinguished_by_their_acknowledgements() {
         let open = u32::MAX;
         // The first worker numbered 10 messages for itself and 5 for the second.
         let first = FinalReport {

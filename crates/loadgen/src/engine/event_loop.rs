@@ -27,7 +27,7 @@ use super::virtual_user::{
     APPEARING, AVAILABLE, CLOSED, LOGGED_IN, NOBODY, PAUSED, SLOW, VirtualUser, WaitState,
 };
 use crate::clock::{cpu_us, now_us};
-use crate::control::message::{AccountSalt, Assignment, FinalReport, WorkerCommand, WorkerReport};
+use crate::control::message::{AccountSalt, Assignment, WorkerCommand, WorkerReport};
 use crate::measure::{Counter, Gauge, Timing, WorkerRecorder};
 use crate::plan::{LoadPlan, StreamTransport, TransportSecurity};
 use crate::socket::{ClientCertificatePem, ServerTrust, SharedTlsClient, TlsOptions, WorkerBuffers};
@@ -92,7 +92,7 @@ pub(super) struct WorkerEngine<'p> {
     /// Availability changes of this second, for the other workers.
     pub(super) changes: Vec<(u32, bool)>,
     /// Workers that died.
-    gone: Vec<u16>,
+    pub(super) gone: Vec<u16>,
     /// Users whose initial presence is not yet reflected: slot, start of the session, time of sending.
     pub(super) appearing: VecDeque<(UserSlot, u64, u64)>,
     pub(super) rng: Rng,
@@ -382,7 +382,7 @@ impl<'p> WorkerEngine<'p> {
         Ok(false)
     }
 
-    fn snapshot(&mut self) -> crate::measure::WorkerSnapshot {
+    pub(super) fn snapshot(&mut self) -> crate::measure::WorkerSnapshot {
         let wire = self.scratch.wire();
         self.record.add(Counter::BytesOut, wire.sent - self.wire.0);
         self.record.add(Counter::BytesIn, wire.received - self.wire.1);
@@ -396,43 +396,6 @@ impl<'p> WorkerEngine<'p> {
         snapshot.phase = self.arrivals.phase() as u16;
         snapshot.online = std::mem::take(&mut self.changes);
         snapshot
-    }
-
-    fn last_report(&mut self) -> FinalReport {
-        for slot in self.users.indices() {
-            self.record_not_resent(slot);
-        }
-        let acknowledgements = self.acknowledgements.take().unwrap_or_default();
-        let (missing, complete) = self.accounting.missing();
-        let snapshot = self.snapshot();
-        let steady = (0_u32..)
-            .zip(self.seen.iter().zip(&self.left))
-            .filter(|(_, (seen, left))| **seen && !**left)
-            .map(|(user, _)| user)
-            .collect();
-        FinalReport {
-            snapshot,
-            sent: self.accounting.sent.iter().collect(),
-            sent_offline: self.accounting.sent_offline.iter().collect(),
-            arrived: self.accounting.arrived.iter().collect(),
-            delayed: self.accounting.delayed.iter().collect(),
-            refused: self.accounting.refused.iter().collect(),
-            steady,
-            arrived_gone: self
-                .gone
-                .iter()
-                .filter_map(|worker| self.accounting.arrived_from.get(usize::from(*worker)))
-                .flat_map(|counts| counts.iter())
-                .collect(),
-            unchecked_order: self.accounting.unchecked,
-            numbered: self.accounting.numbered().to_vec(),
-            missing: if self.plan.options.failover { missing } else { Vec::new() },
-            unacknowledged: acknowledgements.unacknowledged,
-            refused_numbers: acknowledgements.refused,
-            away: acknowledgements.away,
-            incomplete: acknowledgements.incomplete || !complete,
-            salts: std::mem::take(&mut self.salts).into_values().collect(),
-        }
     }
 
     fn command(&mut self, command: WorkerCommand) {

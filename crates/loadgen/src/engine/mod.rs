@@ -24,6 +24,7 @@ mod destination;
 mod event_loop;
 mod failover;
 mod fast;
+mod final_report;
 mod input;
 mod interpreter;
 mod key_derivation;

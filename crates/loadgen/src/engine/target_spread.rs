@@ -34,7 +34,7 @@ impl TargetSpread {
         let mut by_account = Vec::new();
         if distinct.len() > 1 {
             by_account = positions.iter().copied().cycle().take(accounts as usize).collect::<Vec<_>>();
-            let mut rng = Rng::new(seed ^ 0x7A46_E75);
+            let mut rng = Rng::new(seed ^ 0x07A4_6E75);
             for block in by_account.chunks_mut(positions.len() * PER_TARGET) {
                 for last in (1..block.len()).rev() {
                     let end = u32::try_from(last + 1).unwrap_or(u32::MAX);
@@ -66,9 +66,8 @@ impl TargetSpread {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
-
     use super::TargetSpread;
+    use std::net::{Ipv4Addr, SocketAddr};
 
     fn spread(accounts: u32, targets: u16, seed: u64) -> TargetSpread {
         let addresses = (0..targets).map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));

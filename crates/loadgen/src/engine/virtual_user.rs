@@ -262,6 +262,7 @@ pub(crate) struct OptionalUserState {
     /// Expected `id` of the response to the current raw step.
     pub(crate) awaited_id: Option<Box<str>>,
     /// Messages of a lost session, to be sent again.
+    #[allow(clippy::box_collection, reason = "it is absent in most runs and exists once per user")]
     pub(crate) resend: Option<Box<VecDeque<UnackedStanza>>>,
     /// Attempts to return since the session was lost.
     pub(crate) failovers: u32,

@@ -15,7 +15,7 @@ fn managed() -> Vec<Do> {
 }
 
 #[test]
-fn users_are_spread_evenly_and_deliveries_are_told_apart() {
+fn users_are_spread_evenly_and_deliveries_are_distinguished() {
     let (first, second) =
         (ScriptedServer::start(ServerScript::default()), ScriptedServer::start(ServerScript::default()));
     let steps = then(online(), [acked(Destination::Myself, AckMode::Delivery)]);
@@ -28,7 +28,7 @@ fn users_are_spread_evenly_and_deliveries_are_told_apart() {
         (count(Timing::Message), count(Timing::MessageSameNode), count(Timing::MessageCrossNode)),
         (40, 40, 0)
     );
-    // With one target there is nothing to tell apart.
+    // With one target there is nothing to distinguish.
     let alone = run(
         crate::support::plans::plan(
             &first,

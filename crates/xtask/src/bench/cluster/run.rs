@@ -252,12 +252,10 @@ impl fmt::Display for ClusterRun {
 
 #[cfg(test)]
 mod tests {
+    use super::{ClusterLoad, shell_line, sum_of_seconds};
+    use serde_json::json;
     use std::path::{Path, PathBuf};
     use std::process::Command;
-
-    use serde_json::json;
-
-    use super::{ClusterLoad, shell_line, sum_of_seconds};
 
     #[test]
     fn the_measured_seconds_follow_the_last_login() {

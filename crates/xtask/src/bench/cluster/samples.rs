@@ -41,8 +41,11 @@ impl ClusterCounts {
     }
 }
 
-/// Counts by microsecond of the monotonic clock, in order.
-pub(super) struct ClusterSamples(Vec<(u64, ClusterCounts)>);
+/// Counts by a moment, in microseconds of the monotonic clock.
+type TimedCounts = (u64, ClusterCounts);
+
+/// Counts in the order of time.
+pub(super) struct ClusterSamples(Vec<TimedCounts>);
 
 impl ClusterSamples {
     /// What was counted between two moments.
@@ -65,7 +68,7 @@ impl ClusterSamples {
 /// Takes samples in a thread until the end.
 pub(super) struct ClusterTimeline {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Vec<(u64, ClusterCounts)>>>>,
+    thread: Option<JoinHandle<Result<Vec<TimedCounts>>>>,
 }
 
 impl ClusterTimeline {
@@ -106,7 +109,7 @@ impl Drop for ClusterTimeline {
     }
 }
 
-fn sample(http: &[u16], nats_monitor: u16) -> Result<(u64, ClusterCounts)> {
+fn sample(http: &[u16], nats_monitor: u16) -> Result<TimedCounts> {
     let mut counts = ClusterCounts::default();
     for port in http {
         let page = read_page(*port, "/metrics")?;
