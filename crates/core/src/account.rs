@@ -59,7 +59,7 @@ pub struct AccountState {
     /// Version of the roster that `contacts` reflects.
     pub roster_version: u64,
     /// Bytes by which the stored roster may at least grow before it reaches its limit; 0 if that is not known.
-    roster_room: u32,
+    roster_bytes_free: u32,
     /// The store may hold messages for this account.
     pub may_have_offline_messages: bool,
     /// Messages for this account are on their way into the store or out of it: a resource that becomes available gets
@@ -314,17 +314,17 @@ impl AccountState {
         contacts.sort_unstable_by_key(Contact::key);
         self.contacts = contacts.into();
         self.roster_version = version;
-        self.roster_room = 0;
+        self.roster_bytes_free = 0;
     }
 
     /// Whether the stored roster certainly has room for this number of further bytes. If not, its size must be read.
-    pub fn has_roster_room(&self, bytes: u64) -> bool {
-        bytes <= u64::from(self.roster_room)
+    pub fn fits_in_roster(&self, bytes: u64) -> bool {
+        bytes <= u64::from(self.roster_bytes_free)
     }
 
     /// Notes by how many bytes the stored roster may still grow. Changes that are applied later are subtracted.
-    pub fn set_roster_room(&mut self, bytes: u64) {
-        self.roster_room = u32::try_from(bytes).unwrap_or(u32::MAX);
+    pub fn set_roster_bytes_free(&mut self, bytes: u64) {
+        self.roster_bytes_free = u32::try_from(bytes).unwrap_or(u32::MAX);
     }
 
     /// Applies one change of the roster to the view. False if a later change was applied before: the view of
@@ -335,7 +335,7 @@ impl AccountState {
         let in_order = change.version >= self.roster_version;
         self.roster_version = self.roster_version.max(change.version);
         let grown = change.added_bytes().try_into().unwrap_or(u32::MAX);
-        self.roster_room = self.roster_room.saturating_sub(grown);
+        self.roster_bytes_free = self.roster_bytes_free.saturating_sub(grown);
         // Neither before nor after: the contact was never in the roster.
         let Some(id) = change.after.as_ref().or(change.before.as_ref()).map(|item| item.contact) else {
             return in_order;

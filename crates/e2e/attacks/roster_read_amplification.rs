@@ -53,9 +53,12 @@ async fn a_probe_reads_one_contact() {
     }
 }
 
-/// The refusal of a probe is a stanza to the prober, whose own blocklist is read for the first one.
+/// The refusal of a probe is a stanza to the prober, whose own blocklist is read for the first one. Data of the own account
+/// tell nothing about others.
 async fn warm(client: &mut StreamClient) {
     client.send("<presence type='probe' to='somebody@example.com'/>").await;
+    // The size of the own roster is read before it grows for the first time.
+    client.send("<presence type='subscribed' to='somebody@example.com'/>").await;
     client.sync().await;
 }
 

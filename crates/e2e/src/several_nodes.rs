@@ -22,13 +22,37 @@ pub struct KnownFailure {
 }
 
 /// The tests that fail.
-pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[KnownFailure {
-    test: "simulation/faulty/rosters-agree",
-    nodes: &[],
-    seeds: Some(30),
-    section: "2.2",
-    reason: "A request and a removal that cross, or a crash between the two writes, change one of two rosters only.",
-}];
+pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
+    KnownFailure {
+        test: "simulation/faulty/rosters-agree",
+        nodes: &[],
+        seeds: Some(30),
+        section: "2.2",
+        reason: "A request and a removal that cross, or a crash between the two writes, change one of two rosters only.",
+    },
+    KnownFailure {
+        test: "simulation/faulty/nothing-doubled",
+        nodes: &[],
+        seeds: Some(6),
+        section: "2.4",
+        reason: "A session that logs in receives the backup of a message that a session elsewhere holds. If that one ends \
+                 because its move has failed, the message is delivered again, with the same stanza-id.",
+    },
+    KnownFailure {
+        test: "simulation/faulty/pair-order",
+        nodes: &[],
+        seeds: Some(3),
+        section: "2.2",
+        reason: "Seen in one of 1 000 seeds since sessions move between nodes; the cause is not known.",
+    },
+    KnownFailure {
+        test: "simulation/faulty/presence-converges",
+        nodes: &[],
+        seeds: Some(3),
+        section: "2.2",
+        reason: "Seen in one of 1 000 seeds since sessions move between nodes; the cause is not known.",
+    },
+];
 
 /// The entry of a test that runs on this number of nodes; 0 if the test chooses its number.
 pub fn known_failure(test: &str, nodes: usize) -> Option<&'static KnownFailure> {

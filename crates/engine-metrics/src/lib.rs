@@ -365,7 +365,7 @@ impl Metrics {
             ),
             (
                 "throng_cluster_usage_dropped",
-                "Failed and successful logins, and ended sessions, that other nodes do not count because too many came at once",
+                "Logins and ended sessions that no usage report contained, because the report was full",
                 &self.cluster_usage_dropped,
             ),
             (

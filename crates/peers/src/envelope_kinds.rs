@@ -42,9 +42,9 @@ pub(crate) const SESSION_STATE: EnvelopeKind = EnvelopeKind::Engine(16);
 /// The sender has bound that session.
 pub(crate) const SESSION_TAKEN: EnvelopeKind = EnvelopeKind::Engine(17);
 /// What that session has received meanwhile.
-pub(crate) const SESSION_REST: EnvelopeKind = EnvelopeKind::Engine(18);
+pub(crate) const SESSION_TAIL: EnvelopeKind = EnvelopeKind::Engine(18);
 /// Presence for an account whose session has moved to the receiver.
-pub(crate) const MOVED_PRESENCE: EnvelopeKind = EnvelopeKind::Engine(19);
+pub(crate) const FORWARDED_PRESENCE: EnvelopeKind = EnvelopeKind::Engine(19);
 
 /// The name of a kind in logs.
 pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
@@ -67,8 +67,8 @@ pub(crate) fn name(kind: EnvelopeKind) -> &'static str {
         SESSION_REFUSAL => "session refusal",
         SESSION_STATE => "session state",
         SESSION_TAKEN => "session taken",
-        SESSION_REST => "session rest",
-        MOVED_PRESENCE => "moved presence",
+        SESSION_TAIL => "session tail",
+        FORWARDED_PRESENCE => "forwarded presence",
         other => other.as_str(),
     }
 }
@@ -98,8 +98,8 @@ mod tests {
             SESSION_REFUSAL,
             SESSION_STATE,
             SESSION_TAKEN,
-            SESSION_REST,
-            MOVED_PRESENCE,
+            SESSION_TAIL,
+            FORWARDED_PRESENCE,
         ];
         assert_eq!(
             kinds.iter().filter_map(|kind| kind.to_byte()).collect::<std::collections::HashSet<_>>().len(),

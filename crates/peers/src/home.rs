@@ -41,7 +41,7 @@ use super::due_presence::DuePresence;
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{AccountReads, RecentlyStored};
 use super::lost_peers::EndedSubscriptions;
-use super::node_queries::{AnsweredQueries, NodeQueries};
+use super::node_queries::{InboundQueries, NodeQueries};
 use super::presence_resync::{AccountPass, Resync};
 use super::session_transfer::SessionTransfers;
 use crate::ClusteredNode;
@@ -90,7 +90,7 @@ pub(super) struct PeerState {
     /// Queries to other nodes.
     pub(super) queries: NodeQueries,
     /// What other nodes have asked.
-    pub(super) answered_queries: AnsweredQueries,
+    pub(super) inbound_queries: InboundQueries,
     /// Sessions that move between nodes.
     pub(super) transfers: SessionTransfers,
     /// Nodes that are lost: they may have been cut off, and may return with what they changed meanwhile.

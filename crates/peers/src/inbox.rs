@@ -21,9 +21,9 @@ use throng_core::router::{HandedOver, RoutingOutcome, RoutingWork, StanzaOrigin}
 use super::home::read_stanza;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{
-    COPY, MESSAGE_STORED, MOVED_PRESENCE, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED, PRESENCE,
-    PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SESSION_REFUSAL, SESSION_REQUEST, SESSION_REST,
-    SESSION_STATE, SESSION_TAKEN, USAGE_REPORT,
+    COPY, FORWARDED_PRESENCE, MESSAGE_STORED, NODE_QUERY, NODE_QUERY_ANSWER, NOTICE, NOTICES_MISSED,
+    PRESENCE, PRESENCE_REQUEST, PROBE, PROBE_ANSWER, PUSH, RESYNC, SESSION_REFUSAL, SESSION_REQUEST,
+    SESSION_STATE, SESSION_TAIL, SESSION_TAKEN, USAGE_REPORT,
 };
 /// Receives envelopes from other nodes.
 #[derive(Debug)]
@@ -148,10 +148,10 @@ impl ClusteredNode<'_> {
             }
             PRESENCE => {
                 let is_valid = self.on_presence(envelope);
-                self.send_presence_after(envelope);
+                self.forward_presence(envelope);
                 is_valid
             }
-            MOVED_PRESENCE => self.on_moved_presence(envelope),
+            FORWARDED_PRESENCE => self.on_forwarded_presence(envelope),
             SESSION_REQUEST => self.on_session_request(from, envelope),
             SESSION_REFUSAL => self.on_session_refusal(from, &envelope.bytes),
             SESSION_TAKEN => self.on_session_taken(from, &envelope.bytes),
@@ -229,7 +229,7 @@ impl Inbox for ClusterInbox {
             }
             MULTICAST => node.receive_multicast(from, envelope),
             SESSION_STATE => node.on_session_state(from, envelope),
-            SESSION_REST => node.on_session_rest(from, envelope),
+            SESSION_TAIL => node.on_session_rest(from, envelope),
             EnvelopeKind::SessionReport
             | EnvelopeKind::Invalidation(_)
             | PUSH
@@ -246,7 +246,7 @@ impl Inbox for ClusterInbox {
             | SESSION_REQUEST
             | SESSION_REFUSAL
             | SESSION_TAKEN
-            | MOVED_PRESENCE
+            | FORWARDED_PRESENCE
             | MESSAGE_STORED => {
                 if !node.receive_unrouted(from, &envelope) {
                     node.note_violation(from, PeerViolation::Payload);

@@ -106,8 +106,10 @@ pub(super) fn forget_copy(account: &Account, stanza: &SharedStanza) -> bool {
 
 /// A message that the session holds and that is the same as this one.
 pub(super) fn find_held(session: &Session, stanza: &SharedStanza) -> Option<SharedStanza> {
-    let id = stanza_id(stanza, session.bare())?;
-    session.outbox.find_held(|held| contains(held, &id))
+    let owner = session.bare();
+    let id = stanza_id(stanza, owner)?;
+    // A carbon copy contains the id of its original, too.
+    session.outbox.find_held(|held| contains(held, &id) && stanza_id(held, owner).as_ref() == Some(&id))
 }
 
 /// Whether this node answers for a message that a session here has.
@@ -173,7 +175,11 @@ impl ClusteredNode<'_> {
         account.host().message_backup.as_ref()?;
         let sessions = account.sessions();
         for session in &sessions {
-            let Some(held) = session.outbox.find_held(|stanza| contains(stanza, id)) else { continue };
+            let owner = account.jid.as_ref();
+            // A carbon copy contains the id of its original, too.
+            let is_held =
+                |held: &SharedStanza| contains(held, id) && stanza_id(held, owner).as_ref() == Some(id);
+            let Some(held) = session.outbox.find_held(is_held) else { continue };
             if !held.track_delivery(self.clock.now()) {
                 continue;
             }

@@ -240,7 +240,7 @@ impl Drop for OpenQuery {
 
 /// Number of queries of each other node that are being answered.
 #[derive(Default)]
-pub(super) struct AnsweredQueries(LeafMutex<BTreeMap<NodeId, usize>>);
+pub(super) struct InboundQueries(LeafMutex<BTreeMap<NodeId, usize>>);
 
 /// A query that is being answered.
 struct Answering {
@@ -251,7 +251,7 @@ struct Answering {
 impl Answering {
     /// `None` if too many of that node are being answered.
     fn begin(state: &Arc<PeerState>, node: NodeId) -> Option<Answering> {
-        let mut nodes = state.answered_queries.0.lock();
+        let mut nodes = state.inbound_queries.0.lock();
         let count = nodes.entry(node).or_default();
         if *count >= MAX_ANSWERING {
             return None;
@@ -264,7 +264,7 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let mut nodes = self.state.answered_queries.0.lock();
+        let mut nodes = self.state.inbound_queries.0.lock();
         if let Some(count) = nodes.get_mut(&self.node) {
             *count -= 1;
             if *count == 0 {
@@ -391,7 +391,7 @@ mod tests {
         all.pop();
         assert!(Answering::begin(&state, a).is_some());
         all.clear();
-        assert!(state.answered_queries.0.lock().is_empty());
+        assert!(state.inbound_queries.0.lock().is_empty());
     }
 
     #[test]

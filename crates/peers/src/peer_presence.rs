@@ -344,7 +344,7 @@ impl ClusteredNode<'_> {
 
     /// Presence of a contact that has arrived where an account was a moment ago, and may be outdated. False if the octets are
     /// none.
-    pub(super) fn on_moved_presence(&self, envelope: &Envelope) -> bool {
+    pub(super) fn on_forwarded_presence(&self, envelope: &Envelope) -> bool {
         let Some(change) = decode_change(&envelope.bytes) else { return false };
         self.deliver_change(envelope, &change);
         for account in self.accounts_of(envelope) {

@@ -17,7 +17,7 @@ use sqlx::{ConnectOptions, Connection, Row};
 use test_databases::{Server, ServerKind};
 
 use crate::context::SqlContext;
-use crate::dialect::postgres::{PLANS_BY_KEY, PostgresDialect};
+use crate::dialect::postgres::{INDEX_PLAN_SETTINGS, PostgresDialect};
 use crate::tables::{Statements, TableStatements};
 use crate::test_spawner::HandleSpawner;
 use crate::{DatabaseOptions, SqlStores};
@@ -57,7 +57,7 @@ fn statements_of_logins_messages_and_rosters_have_their_golden_plans() {
         // As the connections of the program are set up.
         let setup = format!(
             "SET plan_cache_mode = force_generic_plan; SET default_transaction_isolation = 'read committed'\
-             {PLANS_BY_KEY}"
+             {INDEX_PLAN_SETTINGS}"
         );
         sqlx::raw_sql(&setup).execute(&mut conn).await.unwrap();
         let context = SqlContext::new(Box::new(PostgresDialect), clock);

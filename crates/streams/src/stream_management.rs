@@ -256,9 +256,9 @@ pub(crate) fn resume(
 
 fn resumed(node: &Arc<Node>, session: Arc<Session>, previd: &str, handled: u32, old: bool) -> ResumeOutcome {
     node.metrics.sessions_resumed.inc();
-    node.report_sessions(&session.account);
     // XEP-0352, section 4.2: a resumed stream is active.
     session.flags.clear(flags::INACTIVE);
+    node.report_sessions(&session.account);
     let mut out = Vec::with_capacity(128);
     let mut w = Writer::new(&mut out);
     w.start("resumed").ns(ns(old)).attr("previd", previd);

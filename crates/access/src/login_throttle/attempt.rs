@@ -1,4 +1,4 @@
-//! Login attempts that count from their begin: passwords and bearer tokens, whose check takes time.
+//! Login attempts that count from the start of their check: passwords and bearer tokens, whose check takes time.
 //!
 //! While an attempt is in progress it counts as if it had failed. One that the limits permit only if others succeed waits until
 //! these are decided: any number of users may log in through one address at the same time, and at most as many guesses as the
@@ -201,7 +201,7 @@ impl Attempt {
             let (outcome, result) = check.await;
             self.finish(outcome).map(|()| result)
         });
-        UnstoppableCheck { check: Some(check), spawner }.await
+        FinishOnDrop { check: Some(check), spawner }.await
     }
 
     /// Ends the attempt and counts its outcome.
@@ -241,12 +241,12 @@ impl Drop for Attempt {
 }
 
 /// A check that goes on in a task when it is dropped.
-struct UnstoppableCheck<T: Send + 'static> {
+struct FinishOnDrop<T: Send + 'static> {
     check: Option<BoxFuture<'static, T>>,
     spawner: Arc<dyn Spawner>,
 }
 
-impl<T: Send + 'static> Future for UnstoppableCheck<T> {
+impl<T: Send + 'static> Future for FinishOnDrop<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
@@ -260,7 +260,7 @@ impl<T: Send + 'static> Future for UnstoppableCheck<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for UnstoppableCheck<T> {
+impl<T: Send + 'static> Drop for FinishOnDrop<T> {
     fn drop(&mut self) {
         if let Some(check) = self.check.take() {
             self.spawner.spawn("login-check", Box::pin(async move { drop(check.await) }));
@@ -279,7 +279,7 @@ impl Tables {
         if let Some((_, full)) = self.reached(limits, now, keys, true) {
             return Err(BeginRefusal::Full(full));
         }
-        let reserved = ReservedAttempt { keys: *keys, alone: self.is_judged_alone(keys) };
+        let reserved = ReservedAttempt { keys: *keys, alone: self.only_pair_limit_applies(keys) };
         for key in reserved.counted_under().into_iter().flatten() {
             self.pending.entry(key).or_default().add(keys.account_group());
         }
@@ -366,9 +366,8 @@ mod tests {
         let first: Vec<_> = (0..3).map(|_| begun(node, HERE, "juliet@x").unwrap().unwrap()).collect();
         let mut waiting = boxed(node, keys(node, HERE, "juliet@x", false));
         assert!(poll(&mut waiting).is_none(), "three may fail");
-        let mut others = Vec::new();
-        others.push(begun(node, HERE, "romeo@x").unwrap().unwrap());
-        others.push(begun(node, "192.0.2.2", "juliet@x").unwrap().unwrap());
+        let others = [(HERE, "romeo@x"), ("192.0.2.2", "juliet@x")]
+            .map(|(peer, account)| begun(node, peer, account).unwrap().unwrap());
         for attempt in first {
             assert_eq!(attempt.finish(AttemptOutcome::Failed), Ok(()));
         }
@@ -447,7 +446,7 @@ mod tests {
                     &format!("user{}@x", n % 40),
                     false,
                 );
-                handles.push(tokio::spawn(async move {
+                handles.push(tokio::runtime::Handle::current().spawn(async move {
                     let attempt = begin(&node, keys).await.unwrap();
                     tokio::task::yield_now().await;
                     attempt.finish(AttemptOutcome::Succeeded).unwrap();

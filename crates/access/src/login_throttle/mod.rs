@@ -62,7 +62,7 @@ use throng_core::{Node, NodeLimits};
 
 use self::attempt::{PendingAttempts, WaitingAttempts};
 use self::fixed_name::FixedName;
-use self::shared_attempts::{AttemptCounts, AttemptName, UnreportedAttempts};
+use self::shared_attempts::{AttemptCounts, AttemptIdentity, UnreportedAttempts};
 
 pub use shared_attempts::share_login_attempts;
 
@@ -204,9 +204,9 @@ pub struct AttemptKeys {
 }
 
 impl AttemptKeys {
-    const fn name(&self) -> AttemptName {
+    const fn name(&self) -> AttemptIdentity {
         let AttemptKeys { network, account, loopback, token, .. } = *self;
-        AttemptName { network, account, loopback, token }
+        AttemptIdentity { network, account, loopback, token }
     }
 
     /// Failures of this account from this address.
@@ -255,7 +255,7 @@ impl LoginThrottle {
     /// The keys of a login attempt from `peer` to `account` (a normalised address). `token`: with a secret that
     /// cannot be guessed.
     pub fn keys(&self, peer: IpAddr, account: &str, token: bool) -> AttemptKeys {
-        self.keys_of(AttemptName {
+        self.keys_of(AttemptIdentity {
             network: base::network_number(peer),
             account: FixedName::new(account),
             loopback: peer.is_loopback(),
@@ -263,8 +263,8 @@ impl LoginThrottle {
         })
     }
 
-    fn keys_of(&self, name: AttemptName) -> AttemptKeys {
-        let AttemptName { network, account, loopback, token } = name;
+    fn keys_of(&self, name: AttemptIdentity) -> AttemptKeys {
+        let AttemptIdentity { network, account, loopback, token } = name;
         let hash = |scope: Scope| match scope {
             Scope::Address => self.hasher.hash_one((scope, network)),
             Scope::Account => self.hasher.hash_one((scope, account)),
@@ -322,7 +322,7 @@ impl LoginThrottle {
     }
 
     /// Counts attempts that another node has answered, as if this one had.
-    fn record_remote(&self, limits: &NodeLimits, now: u32, name: AttemptName, counts: AttemptCounts) {
+    fn record_remote(&self, limits: &NodeLimits, now: u32, name: AttemptIdentity, counts: AttemptCounts) {
         let keys = self.keys_of(name);
         let mut tables = self.tables.lock();
         if counts.succeeded {
@@ -377,7 +377,7 @@ impl Tables {
         if count(&pair) >= limits.login_failures_per_address_and_account {
             return Some((LoginLimit::Pair, pair));
         }
-        if self.is_judged_alone(keys) {
+        if self.only_pair_limit_applies(keys) {
             return None;
         }
         if let Some(address) = keys.address_failures() {
@@ -395,7 +395,7 @@ impl Tables {
     }
 
     /// Whether only the failures of this account from this address matter.
-    fn is_judged_alone(&self, keys: &AttemptKeys) -> bool {
+    fn only_pair_limit_applies(&self, keys: &AttemptKeys) -> bool {
         keys.token || self.is_known(keys)
     }
 
@@ -424,7 +424,7 @@ impl Tables {
             self.failures = vec![FailureEntry::UNUSED; FAILURE_SETS * ASSOCIATIVITY];
         }
         // No limit but the first applies to these, so they must not extend the windows of the others.
-        let is_exempt = self.is_judged_alone(keys);
+        let is_exempt = self.only_pair_limit_applies(keys);
         if counts.since_success != 0 {
             let entry = self.entry(&keys.pair_failures(), now, limits);
             entry.count = entry.count.saturating_add(counts.since_success.into());

@@ -37,7 +37,7 @@ const LOOPBACK: u8 = 4;
 
 /// What the attempts that are counted together have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct AttemptName {
+pub(super) struct AttemptIdentity {
     pub(super) network: u64,
     pub(super) account: FixedName,
     pub(super) loopback: bool,
@@ -73,13 +73,13 @@ impl AttemptCounts {
 /// What other nodes will learn.
 #[derive(Default)]
 pub(super) struct UnreportedAttempts {
-    entries: HashMap<AttemptName, AttemptCounts>,
+    entries: HashMap<AttemptIdentity, AttemptCounts>,
     dropped: u64,
 }
 
 impl UnreportedAttempts {
     /// An attempt was answered.
-    pub(super) fn note(&mut self, name: AttemptName, succeeded: bool) {
+    pub(super) fn note(&mut self, name: AttemptIdentity, succeeded: bool) {
         let room = if succeeded { MAX_WITH_SUCCESSES } else { MAX_ENTRIES };
         let has_room = self.entries.len() < room;
         match self.entries.entry(name) {
@@ -112,7 +112,7 @@ impl LoginThrottle {
     }
 }
 
-fn encode(out: &mut Vec<u8>, name: &AttemptName, counts: &AttemptCounts) {
+fn encode(out: &mut Vec<u8>, name: &AttemptIdentity, counts: &AttemptCounts) {
     let flag = |set, flag| if set { flag } else { 0 };
     out.push(flag(name.token, TOKEN) | flag(counts.succeeded, SUCCEEDED) | flag(name.loopback, LOOPBACK));
     out.extend(name.network.to_be_bytes());
@@ -122,7 +122,7 @@ fn encode(out: &mut Vec<u8>, name: &AttemptName, counts: &AttemptCounts) {
 }
 
 /// Reads a whole report. `None` if it is none.
-fn decode(mut input: &[u8]) -> Option<Vec<(AttemptName, AttemptCounts)>> {
+fn decode(mut input: &[u8]) -> Option<Vec<(AttemptIdentity, AttemptCounts)>> {
     let mut entries = Vec::new();
     while !input.is_empty() {
         let (flags, rest) = input.split_first()?;
@@ -142,7 +142,7 @@ fn decode(mut input: &[u8]) -> Option<Vec<(AttemptName, AttemptCounts)>> {
             return None;
         }
         let network = u64::from_be_bytes(*network);
-        let name = AttemptName { network, account, loopback: has(LOOPBACK), token: has(TOKEN) };
+        let name = AttemptIdentity { network, account, loopback: has(LOOPBACK), token: has(TOKEN) };
         entries.push((name, counts));
         input = rest;
     }
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(unreported.entries.len(), 1);
         assert_eq!(unreported.entries[&name].failures, u16::MAX);
         // Successes leave room for failures.
-        let numbered = |network| AttemptName { network, ..name };
+        let numbered = |network| AttemptIdentity { network, ..name };
         (0..5_000).for_each(|n| unreported.note(numbered(n), true));
         assert_eq!(unreported.entries.len(), MAX_WITH_SUCCESSES);
         (5_000..10_000).for_each(|n| unreported.note(numbered(n), false));
@@ -396,7 +396,7 @@ mod tests {
                 AttemptCounts { failures: 700, since_success: 2, succeeded: true },
             ),
         ];
-        let write = |entries: &[(AttemptName, AttemptCounts)]| {
+        let write = |entries: &[(AttemptIdentity, AttemptCounts)]| {
             let mut octets = Vec::new();
             entries.iter().for_each(|(name, counts)| encode(&mut octets, name, counts));
             octets

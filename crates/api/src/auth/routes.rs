@@ -27,11 +27,15 @@ pub(crate) fn operations() -> Vec<ApiOperation> {
         ApiOperation::new(Method::POST, "/session", "signIn", Access::Public, begin)
             .summary("Signs in an administrator with the password of the XMPP account.")
             .request_body(RequestBody::Json("SignIn"))
-            .response(201, ResponseBody::Json("Session"), "The session. Its cookie is set by `Set-Cookie`.")
+            .response(
+                201,
+                ResponseBody::Json("ConsoleSession"),
+                "The session. Its cookie is set by `Set-Cookie`.",
+            )
             .problems(&[401, 403, 429, 503]),
         ApiOperation::new(Method::GET, "/session", "showSession", Access::Authenticated, show)
             .summary("Returns the current session or token.")
-            .response(200, ResponseBody::Json("Session"), "The session or the token."),
+            .response(200, ResponseBody::Json("ConsoleSession"), "The session or the token."),
         ApiOperation::new(Method::DELETE, "/session", "signOut", Access::Authenticated, end)
             .summary("Signs out and ends the session.")
             .response(204, ResponseBody::Nothing, "The session was ended."),
@@ -56,7 +60,7 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
-            "Session",
+            "ConsoleSession",
             json!({
                 "type": "object",
                 "required": ["jid", "token", "scopes", "csrf", "expires"],

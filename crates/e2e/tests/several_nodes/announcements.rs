@@ -4,6 +4,7 @@
 use cluster::InvalidationSubject;
 use jid::Jid;
 use testkit::{NodeClient, TestNodes};
+use throng_commands::cluster_admin::answer_other_nodes;
 use throng_core::session::StreamManagementTerms;
 
 use crate::observed_features;
@@ -17,6 +18,7 @@ fn cluster(users: &[&str]) -> (TestNodes, NodeClient) {
     for node in 0..3 {
         nodes.node(node).node.set_admins([Jid::parse("bard@example.com").expect("an address")]);
     }
+    (0..3).for_each(|index| answer_other_nodes(&nodes.node(index).node));
     let bard = nodes.node(0).connect("bard", "globe");
     nodes.settle();
     (nodes, bard)

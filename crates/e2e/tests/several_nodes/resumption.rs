@@ -315,7 +315,7 @@ fn of_two_parallel_resumptions_one_succeeds() {
 }
 
 #[test]
-fn a_large_queue_moves_in_parts_and_one_that_is_too_large_ends_in_the_store() {
+fn a_large_queue_moves_in_parts_and_one_that_is_too_large_stays() {
     for (count, moves) in [(9, true), (12, false)] {
         let nodes = cluster();
         let [_romeo, _phone, juliet] = three_clients(&nodes);
@@ -337,16 +337,8 @@ fn a_large_queue_moves_in_parts_and_one_that_is_too_large_ends_in_the_store() {
         match finish(&nodes, 1, &pending) {
             Ok(again) => assert_eq!((receive(&again), moves), (expected, true)),
             Err(handled) => {
-                assert_eq!((handled, moves), (Some(2), false));
-                assert!(juliet.session.is_ended());
-                wait(&nodes);
-                let late = online(&nodes, 2, "juliet", "late");
-                let mut received = Vec::new();
-                for _ in 0..count {
-                    nodes.settle();
-                    received.extend(receive(&late));
-                }
-                assert!(stored(&nodes) == 0 && received.len() <= expected.len());
+                assert_eq!((handled, moves), (None, false));
+                assert!(!juliet.session.is_ended(), "it can be resumed where it is");
             }
         }
     }

@@ -230,12 +230,18 @@ pub(super) async fn roster_bytes_left(
     account: &Account,
     needed: u64,
 ) -> Result<u64, StanzaError> {
-    if account.with(|state| state.has_roster_room(needed)) {
+    if account.with(|state| state.fits_in_roster(needed)) {
         return Ok(needed);
     }
+    let version = account.with(|state| state.roster_version);
     let size = node.stores.roster.size(account.id).await.map_err(store_error)?;
     let room = u64::from(node.limits().roster_bytes).saturating_sub(size.bytes);
-    account.with(|state| state.set_roster_room(room));
+    account.with(|state| {
+        // A change that was applied meanwhile may not be in that size.
+        if state.roster_version == version {
+            state.set_roster_bytes_free(room);
+        }
+    });
     Ok(room)
 }
 

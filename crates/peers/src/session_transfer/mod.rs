@@ -4,14 +4,14 @@
 //! compares the token in constant time, takes the session from its connection as another connection would, and sends its state.
 //! The other node binds the address; from then on it is the owner, and contacts do not notice. What arrived at the old node
 //! meanwhile follows, and the old session ends without `unavailable`. `phases` has the phases of both nodes, `moved_session` the
-//! octets, `giving` and `taking` what each node does.
+//! octets, `outgoing` and `incoming` what each node does.
 //!
 //! ```text
 //! request    8 its number, 16 token, 4 `h`; the recipient is the full address
 //! refusal    8 the number, 1 reason, 4 `h` or stanzas sent
 //! state      8 the number, 2 position, 2 number of parts; a part of a session
 //! taken      8 the number
-//! rest       8 the number, 1 whether it is the last one; stanzas
+//! tail       8 the number, 1 whether it is the last one; stanzas
 //! presence   of a contact, for an account that was here a moment ago: as the presence that arrived
 //! ```
 //!
@@ -26,10 +26,10 @@
 //! A node that loses the other one after it has sent the state does not know whether that has the session. It ends its own, as if
 //! its connection were lost: the messages have their stanza-ids, by which the other node recognises them.
 
-mod giving;
+mod incoming;
 mod moved_session;
+mod outgoing;
 mod phases;
-mod taking;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -42,12 +42,15 @@ use throng_core::account::Account;
 use throng_core::session::Session;
 use throng_core::session::stream_management::{HandledCountTooHigh, TOKEN_BYTES, TransferRefusal};
 
-use self::phases::{GivePhase, TakeEvent, TakePhase};
+use self::phases::{IncomingEvent, IncomingPhase, OutgoingPhase};
 use crate::ClusteredNode;
-use crate::envelope_kinds::{MOVED_PRESENCE, SESSION_STATE};
+use crate::envelope_kinds::{FORWARDED_PRESENCE, SESSION_STATE};
 
 /// Seconds for an answer to a request, and for what follows it.
 const TIMEOUT_SECONDS: u32 = 5;
+/// Seconds for the owner of a requested session to hand it over. Less than the other node waits: a session that is handed over
+/// after that would end.
+const TAKEOVER_SECONDS: u32 = 2;
 /// Maximum number of sessions that move to this node, and that leave it, at a time.
 const MAX_TRANSFERS: usize = 1024;
 /// Maximum octets of received sessions that are not bound yet.
@@ -59,29 +62,29 @@ const PART_BYTES: usize = 192 << 10;
 /// Maximum number of these envelopes.
 const MAX_PARTS: usize = moved_session::MAX_BYTES / PART_BYTES + 2;
 /// Seconds for which presence for an account that has left is sent after it.
-const FOLLOWED_SECONDS: u32 = 60;
+const FORWARD_SECONDS: u32 = 60;
 /// Maximum number of such accounts.
-const MAX_FOLLOWED: usize = 4096;
+const MAX_FORWARDED: usize = 4096;
 
 /// A session that another node has requested.
-struct GivenSession {
+struct OutgoingTransfer {
     to: NodeId,
     /// Number of its request there.
     request: u64,
     /// Number under which the outbox knows the request.
     claimant: u64,
-    phase: GivePhase,
+    phase: OutgoingPhase,
     session: Arc<Session>,
     /// Second of the node's clock at which the claim ends.
     deadline: u32,
     waker: Option<Waker>,
     /// Addresses of the stanzas that were sent with the state.
-    sent: Arc<Vec<giving::SentStanza>>,
+    sent: Arc<Vec<outgoing::SentStanza>>,
 }
 
 /// A session that was requested.
-struct TakenSession {
-    phase: TakePhase,
+struct IncomingTransfer {
+    phase: IncomingPhase,
     /// Nodes that have not answered.
     waiting: BTreeSet<NodeId>,
     /// The node that sends the session.
@@ -90,7 +93,7 @@ struct TakenSession {
     /// What followed before the session was bound.
     rest: Vec<Envelope>,
     /// Everything has followed.
-    has_rest: bool,
+    has_tail: bool,
     refusal: TransferRefusal,
     session: Option<Arc<Session>>,
     /// Second of the node's clock.
@@ -153,7 +156,7 @@ impl TransferRequest {
 }
 
 /// An account whose session has left.
-struct FollowedAccount {
+struct ForwardedAccount {
     account: (u64, AddressId),
     to: NodeId,
     /// Second of the node's clock.
@@ -164,11 +167,11 @@ struct FollowedAccount {
 struct TransferState {
     next: u64,
     /// By the number of the outbox.
-    giving: HashMap<u64, GivenSession>,
+    outgoing: HashMap<u64, OutgoingTransfer>,
     /// By the number of the request.
-    taking: HashMap<u64, TakenSession>,
+    incoming: HashMap<u64, IncomingTransfer>,
     received_bytes: usize,
-    followed: VecDeque<FollowedAccount>,
+    followed: VecDeque<ForwardedAccount>,
     /// Sessions whose old node was lost while they moved: contacts may have learnt from it that they have ended.
     interrupted: Vec<(NodeId, Weak<Session>)>,
 }
@@ -183,13 +186,13 @@ impl SessionTransfers {
         let mut wakers = Vec::new();
         let mut guard = self.0.lock();
         let state = &mut *guard;
-        for taking in state.taking.values_mut() {
-            let asked = taking.waiting.remove(&node);
-            let was_last = asked && taking.waiting.is_empty() && taking.from.is_none();
-            if taking.from == Some(node) || was_last {
-                taking.phase = taking.phase.after(TakeEvent::Lost);
+        for incoming in state.incoming.values_mut() {
+            let asked = incoming.waiting.remove(&node);
+            let was_last = asked && incoming.waiting.is_empty() && incoming.from.is_none();
+            if incoming.from == Some(node) || was_last {
+                incoming.phase = incoming.phase.after(IncomingEvent::Lost);
             }
-            wakers.extend(taking.waker.take());
+            wakers.extend(incoming.waker.take());
         }
         state.followed.retain(|followed| followed.to != node);
         drop(guard);
@@ -201,12 +204,12 @@ impl SessionTransfers {
         let mut wakers = Vec::new();
         let mut guard = self.0.lock();
         let state = &mut *guard;
-        for taking in state.taking.values_mut().filter(|taking| taking.deadline <= now) {
-            taking.phase = taking.phase.after(TakeEvent::Lost);
-            wakers.extend(taking.waker.take());
+        for incoming in state.incoming.values_mut().filter(|incoming| incoming.deadline <= now) {
+            incoming.phase = incoming.phase.after(IncomingEvent::Lost);
+            wakers.extend(incoming.waker.take());
         }
-        let late = state.giving.values_mut().filter(|giving| giving.deadline <= now);
-        wakers.extend(late.filter_map(|giving| giving.waker.take()));
+        let late = state.outgoing.values_mut().filter(|outgoing| outgoing.deadline <= now);
+        wakers.extend(late.filter_map(|outgoing| outgoing.waker.take()));
         state.followed.retain(|followed| followed.until > now);
         drop(guard);
         wakers.into_iter().for_each(Waker::wake);
@@ -243,7 +246,7 @@ impl ClusteredNode<'_> {
 
     /// Presence for an account whose session has moved a moment ago. The other node may have received a later one, so it asks for
     /// the present one.
-    pub(super) fn send_presence_after(&self, envelope: &Envelope) {
+    pub(super) fn forward_presence(&self, envelope: &Envelope) {
         if self.state.transfers.0.lock().followed.is_empty() {
             return;
         }
@@ -254,7 +257,7 @@ impl ClusteredNode<'_> {
             }
             if let Some(to) = self.state.transfers.follow(*account) {
                 let octets = envelope.bytes.to_vec();
-                let _ = self.send_about_session(to, MOVED_PRESENCE, vec![recipient.clone()], octets);
+                let _ = self.send_about_session(to, FORWARDED_PRESENCE, vec![recipient.clone()], octets);
             }
         }
     }
@@ -279,13 +282,13 @@ impl ClusteredNode<'_> {
         }
     }
 
-    fn follow_account(&self, account: &Account, to: NodeId) {
-        let until = self.seconds().saturating_add(FOLLOWED_SECONDS);
+    fn start_forwarding(&self, account: &Account, to: NodeId) {
+        let until = self.seconds().saturating_add(FORWARD_SECONDS);
         let mut state = self.state.transfers.0.lock();
-        if state.followed.len() >= MAX_FOLLOWED {
+        if state.followed.len() >= MAX_FORWARDED {
             state.followed.pop_front();
         }
-        state.followed.push_back(FollowedAccount { account: (account.hash, account.id), to, until });
+        state.followed.push_back(ForwardedAccount { account: (account.hash, account.id), to, until });
     }
 }
 
@@ -346,7 +349,7 @@ mod tests {
         let number = |number| std::num::NonZero::new(number).unwrap();
         let follow = |of| transfers.follow(AddressReference { hash: 1, number: number(of) });
         let mut state = transfers.0.lock();
-        state.followed.push_back(FollowedAccount { account: (1, AddressId(number(2))), to, until: 10 });
+        state.followed.push_back(ForwardedAccount { account: (1, AddressId(number(2))), to, until: 10 });
         drop(state);
         assert_eq!((follow(2), follow(3)), (Some(to), None));
         transfers.expire(9);

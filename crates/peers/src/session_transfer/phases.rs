@@ -10,7 +10,7 @@
 
 /// Phase of a session that this node gives to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GivePhase {
+pub(super) enum OutgoingPhase {
     /// Its owner is asked for it.
     Claiming,
     /// Its state was sent.
@@ -21,9 +21,9 @@ pub(super) enum GivePhase {
     Failed,
 }
 
-/// Transition of a [`GivePhase`].
+/// Transition of a [`OutgoingPhase`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GiveEvent {
+pub(super) enum OutgoingEvent {
     /// Its state is being sent.
     StateSent,
     /// The other node has bound it.
@@ -32,13 +32,13 @@ pub(super) enum GiveEvent {
     Returned,
 }
 
-impl GivePhase {
+impl OutgoingPhase {
     /// The phase after this event. Only what was sent can be taken.
-    pub(super) const fn after(self, event: GiveEvent) -> GivePhase {
+    pub(super) const fn after(self, event: OutgoingEvent) -> OutgoingPhase {
         match (self, event) {
-            (GivePhase::Claiming, GiveEvent::StateSent) => GivePhase::Sent,
-            (GivePhase::Sent, GiveEvent::Taken) => GivePhase::Moved,
-            (GivePhase::Claiming | GivePhase::Sent, GiveEvent::Returned) => GivePhase::Failed,
+            (OutgoingPhase::Claiming, OutgoingEvent::StateSent) => OutgoingPhase::Sent,
+            (OutgoingPhase::Sent, OutgoingEvent::Taken) => OutgoingPhase::Moved,
+            (OutgoingPhase::Claiming | OutgoingPhase::Sent, OutgoingEvent::Returned) => OutgoingPhase::Failed,
             (phase, _) => phase,
         }
     }
@@ -46,7 +46,7 @@ impl GivePhase {
 
 /// Phase of a session that this node takes from another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TakePhase {
+pub(super) enum IncomingPhase {
     /// Other nodes are asked.
     Requested,
     /// A node sends its state.
@@ -61,9 +61,9 @@ pub(super) enum TakePhase {
     Failed,
 }
 
-/// Transition of a [`TakePhase`].
+/// Transition of a [`IncomingPhase`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TakeEvent {
+pub(super) enum IncomingEvent {
     /// A part of the state arrived.
     Part,
     /// The last part arrived.
@@ -76,22 +76,28 @@ pub(super) enum TakeEvent {
     Lost,
 }
 
-impl TakePhase {
+impl IncomingPhase {
     /// The phase after this event. A session that is bound goes on without its node.
-    pub(super) const fn after(self, event: TakeEvent) -> TakePhase {
+    pub(super) const fn after(self, event: IncomingEvent) -> IncomingPhase {
         match (self, event) {
-            (TakePhase::Requested | TakePhase::Receiving, TakeEvent::Part) => TakePhase::Receiving,
-            (TakePhase::Requested | TakePhase::Receiving, TakeEvent::LastPart) => TakePhase::Received,
-            (TakePhase::Received, TakeEvent::Bound) => TakePhase::Bound,
-            (TakePhase::Bound, TakeEvent::Rest | TakeEvent::Lost) => TakePhase::Complete,
-            (TakePhase::Requested | TakePhase::Receiving, TakeEvent::Lost) => TakePhase::Failed,
+            (IncomingPhase::Requested | IncomingPhase::Receiving, IncomingEvent::Part) => {
+                IncomingPhase::Receiving
+            }
+            (IncomingPhase::Requested | IncomingPhase::Receiving, IncomingEvent::LastPart) => {
+                IncomingPhase::Received
+            }
+            (IncomingPhase::Received, IncomingEvent::Bound) => IncomingPhase::Bound,
+            (IncomingPhase::Bound, IncomingEvent::Rest | IncomingEvent::Lost) => IncomingPhase::Complete,
+            (IncomingPhase::Requested | IncomingPhase::Receiving, IncomingEvent::Lost) => {
+                IncomingPhase::Failed
+            }
             (phase, _) => phase,
         }
     }
 
     /// Whether the state may arrive.
     pub(super) const fn accepts_state(self) -> bool {
-        matches!(self, TakePhase::Requested | TakePhase::Receiving)
+        matches!(self, IncomingPhase::Requested | IncomingPhase::Receiving)
     }
 }
 
@@ -101,8 +107,8 @@ mod tests {
 
     #[test]
     fn a_session_is_given_once_and_only_after_its_state_was_sent() {
-        use GiveEvent::{Returned, StateSent, Taken};
-        use GivePhase::{Claiming, Failed, Moved, Sent};
+        use OutgoingEvent::{Returned, StateSent, Taken};
+        use OutgoingPhase::{Claiming, Failed, Moved, Sent};
         for (phase, sent, taken, returned) in [
             (Claiming, Sent, Claiming, Failed),
             (Sent, Sent, Moved, Failed),
@@ -116,9 +122,14 @@ mod tests {
 
     #[test]
     fn a_session_that_is_bound_goes_on_and_another_one_fails() {
-        use TakePhase::{Bound, Complete, Failed, Received, Receiving, Requested};
-        let events =
-            [TakeEvent::Part, TakeEvent::LastPart, TakeEvent::Bound, TakeEvent::Rest, TakeEvent::Lost];
+        use IncomingPhase::{Bound, Complete, Failed, Received, Receiving, Requested};
+        let events = [
+            IncomingEvent::Part,
+            IncomingEvent::LastPart,
+            IncomingEvent::Bound,
+            IncomingEvent::Rest,
+            IncomingEvent::Lost,
+        ];
         for (phase, next, accepts) in [
             (Requested, [Receiving, Received, Requested, Requested, Failed], true),
             (Receiving, [Receiving, Received, Receiving, Receiving, Failed], true),

@@ -174,7 +174,7 @@ pub(crate) fn connect_options(url: &str) -> Result<PgConnectOptions, StoreError>
 
 /// Each of our statements reads rows by their keys or in the order of an index. A server keeps the plan of a prepared statement
 /// until the tables are analysed, so a plan that reads a small table as a whole would still do so when it has grown.
-pub(crate) const PLANS_BY_KEY: &str =
+pub(crate) const INDEX_PLAN_SETTINGS: &str =
     "; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
 
 /// A pool for our own tables.
@@ -185,7 +185,7 @@ pub(crate) fn pool(
     limits: PoolLimits,
     purpose: PoolPurpose,
 ) -> ConnectionPool {
-    let statements = session_settings(options, purpose) + PLANS_BY_KEY;
+    let statements = session_settings(options, purpose) + INDEX_PLAN_SETTINGS;
     pool_with(connect, options, name, limits, (purpose, statements))
 }
 

@@ -406,7 +406,7 @@ impl World {
         self.nodes.crash(node);
         for client in &mut self.clients {
             let goes_there = client.moving.as_ref().is_some_and(|(to, _)| *to == node);
-            if client.client.is_none() && !goes_there || client.node != node && !goes_there {
+            if !goes_there && (client.client.is_none() || client.node != node) {
                 continue;
             }
             let session = client.client.take();

@@ -19,10 +19,10 @@ use throng_core::session::{Outbox, QueuedStanza, Session};
 use throng_core::shared_stanza::SharedStanza;
 
 use super::moved_session::{MovedSession, MovedStanza};
-use super::phases::{TakeEvent, TakePhase};
+use super::phases::{IncomingEvent, IncomingPhase};
 use super::{
-    MAX_ASKED, MAX_PARTS, MAX_RECEIVED_BYTES, MAX_TRANSFERS, TIMEOUT_SECONDS, TakenSession, TransferRequest,
-    decode_refusal, read_part, refusal_of_both,
+    IncomingTransfer, MAX_ASKED, MAX_PARTS, MAX_RECEIVED_BYTES, MAX_TRANSFERS, TIMEOUT_SECONDS,
+    TransferRequest, decode_refusal, read_part, refusal_of_both,
 };
 use crate::envelope_kinds::{SESSION_REQUEST, SESSION_TAKEN};
 use crate::inbox::settle;
@@ -30,42 +30,44 @@ use crate::message_copies;
 use crate::routing::{ClusteredNode, OwnedClusteredNode};
 
 /// A request of this node. Dropped before the session is bound, it refuses what has arrived of it.
-struct SessionTaker {
+struct TransferTarget {
     node: OwnedClusteredNode,
     request: u64,
 }
 
-impl Drop for SessionTaker {
+impl Drop for TransferTarget {
     fn drop(&mut self) {
         let node = self.node.view();
         let mut state = node.state.transfers.0.lock();
-        let removed = state.taking.remove(&self.request);
-        let arrived: Vec<Envelope> = removed.iter().flat_map(|taking| &taking.parts).cloned().collect();
+        let removed = state.incoming.remove(&self.request);
+        let mut arrived: Vec<Envelope> =
+            removed.iter().flat_map(|incoming| &incoming.parts).cloned().collect();
         state.received_bytes -= arrived.iter().map(|part| part.bytes.len()).sum::<usize>();
+        arrived.extend(removed.iter().flat_map(|incoming| &incoming.rest).cloned());
         drop(state);
-        if let Some(from) = removed.as_ref().and_then(|taking| taking.from) {
+        if let Some(from) = removed.as_ref().and_then(|incoming| incoming.from) {
             arrived.iter().for_each(|part| settle(&node, from, part, HandoverResult::Refused));
         }
     }
 }
 
-impl SessionTaker {
+impl TransferTarget {
     /// Waits for the state of the session.
     async fn state(&self) -> Result<(NodeId, Vec<u8>), TransferRefusal> {
         poll_fn(|cx| {
             let node = self.node.view();
             let mut state = node.state.transfers.0.lock();
-            let Some(taking) = state.taking.get_mut(&self.request) else {
+            let Some(incoming) = state.incoming.get_mut(&self.request) else {
                 return Poll::Ready(Err(TransferRefusal::Unknown(None)));
             };
-            match (taking.phase, taking.from) {
-                (TakePhase::Received, Some(from)) => {
-                    let parts = taking.parts.iter().filter_map(read_part);
+            match (incoming.phase, incoming.from) {
+                (IncomingPhase::Received, Some(from)) => {
+                    let parts = incoming.parts.iter().filter_map(read_part);
                     Poll::Ready(Ok((from, parts.flat_map(|part| part.3).copied().collect())))
                 }
-                (TakePhase::Failed, _) => Poll::Ready(Err(taking.refusal)),
+                (IncomingPhase::Failed, _) => Poll::Ready(Err(incoming.refusal)),
                 _ => {
-                    taking.waker = Some(cx.waker().clone());
+                    incoming.waker = Some(cx.waker().clone());
                     Poll::Pending
                 }
             }
@@ -77,11 +79,11 @@ impl SessionTaker {
     fn bound(&self, session: &Arc<Session>) -> (Vec<Envelope>, Vec<Envelope>) {
         let node = self.node.view();
         let mut state = node.state.transfers.0.lock();
-        let Some(taking) = state.taking.get_mut(&self.request) else { return Default::default() };
-        taking.phase = taking.phase.after(TakeEvent::Bound);
-        taking.session = Some(session.clone());
-        taking.deadline = node.seconds().saturating_add(TIMEOUT_SECONDS);
-        let (parts, rest) = (std::mem::take(&mut taking.parts), std::mem::take(&mut taking.rest));
+        let Some(incoming) = state.incoming.get_mut(&self.request) else { return Default::default() };
+        incoming.phase = incoming.phase.after(IncomingEvent::Bound);
+        incoming.session = Some(session.clone());
+        incoming.deadline = node.seconds().saturating_add(TIMEOUT_SECONDS);
+        let (parts, rest) = (std::mem::take(&mut incoming.parts), std::mem::take(&mut incoming.rest));
         state.received_bytes -= parts.iter().map(|part| part.bytes.len()).sum::<usize>();
         (parts, rest)
     }
@@ -91,11 +93,11 @@ impl SessionTaker {
         poll_fn(|cx| {
             let node = self.node.view();
             let mut state = node.state.transfers.0.lock();
-            let Some(taking) = state.taking.get_mut(&self.request) else { return Poll::Ready(false) };
-            if taking.phase == TakePhase::Complete {
-                return Poll::Ready(taking.has_rest);
+            let Some(incoming) = state.incoming.get_mut(&self.request) else { return Poll::Ready(false) };
+            if incoming.phase == IncomingPhase::Complete {
+                return Poll::Ready(incoming.has_tail);
             }
-            taking.waker = Some(cx.waker().clone());
+            incoming.waker = Some(cx.waker().clone());
             Poll::Pending
         })
         .await
@@ -114,7 +116,7 @@ impl ClusteredNode<'_> {
         let location = self.cluster.locate(self.routing_table.hash(principal.jid.as_ref()), number);
         let asked: BTreeSet<NodeId> = location.other_nodes(self.cluster.node()).take(MAX_ASKED).collect();
         let full = principal.jid.as_ref().with_resource(&resource).ok().filter(|_| !principal.ephemeral);
-        let (Some(full), Some(taker)) = (full, self.begin_taking(asked.clone())) else {
+        let (Some(full), Some(taker)) = (full, self.begin_incoming(asked.clone())) else {
             return Err(TransferRefusal::Unknown(None));
         };
         for node in asked {
@@ -155,7 +157,7 @@ impl ClusteredNode<'_> {
                 return Err(TransferRefusal::Unknown(Some(handled)));
             }
         };
-        self.finish_taking(&taker, from, &session, &moved, &held);
+        self.finish_incoming(&taker, from, &session, &moved, &held);
         if !taker.rest().await {
             self.note_interrupted(from, &session);
         }
@@ -168,14 +170,16 @@ impl ClusteredNode<'_> {
     }
 
     /// The session is bound: its old node must end it, and nodes of contacts must know where it is.
-    fn finish_taking(
+    fn finish_incoming(
         &self,
-        taker: &SessionTaker,
+        taker: &TransferTarget,
         from: NodeId,
         session: &Arc<Session>,
         moved: &MovedSession,
         held: &[SharedStanza],
     ) {
+        // Its flags are new for this account.
+        session.account.with(|state| session.account.refresh_carbons(state, None));
         for one in &moved.stanzas {
             message_copies::record_copy(&session.account, &one.stanza, !one.is_copy);
         }
@@ -185,7 +189,7 @@ impl ClusteredNode<'_> {
         let _ = self.send_about_session(from, SESSION_TAKEN, Vec::new(), taken);
         self.settle_when_safe(from, parts, session, held.iter());
         for envelope in rest {
-            self.receive_rest(from, &envelope);
+            self.receive_tail(from, &envelope);
         }
         if session.is_available() {
             self.announce_readiness(&session.account);
@@ -253,41 +257,41 @@ impl ClusteredNode<'_> {
         self.spawner.spawn("stanzas of a session that was taken over", Box::pin(task));
     }
 
-    fn begin_taking(&self, asked: BTreeSet<NodeId>) -> Option<SessionTaker> {
+    fn begin_incoming(&self, asked: BTreeSet<NodeId>) -> Option<TransferTarget> {
         let mut state = self.state.transfers.0.lock();
-        if asked.is_empty() || state.taking.len() >= MAX_TRANSFERS {
+        if asked.is_empty() || state.incoming.len() >= MAX_TRANSFERS {
             return None;
         }
         state.next += 1;
         let request = state.next;
-        let taking = TakenSession {
-            phase: TakePhase::Requested,
+        let incoming = IncomingTransfer {
+            phase: IncomingPhase::Requested,
             waiting: asked,
             from: None,
             parts: Vec::new(),
             rest: Vec::new(),
-            has_rest: false,
+            has_tail: false,
             refusal: TransferRefusal::Unknown(None),
             session: None,
             deadline: self.seconds().saturating_add(TIMEOUT_SECONDS),
             waker: None,
         };
-        state.taking.insert(request, taking);
-        Some(SessionTaker { node: self.owned(), request })
+        state.incoming.insert(request, incoming);
+        Some(TransferTarget { node: self.owned(), request })
     }
 
     fn note_refusal(&self, from: NodeId, request: u64, refusal: TransferRefusal) {
         let mut state = self.state.transfers.0.lock();
-        let Some(taking) = state.taking.get_mut(&request) else { return };
-        if !taking.waiting.remove(&from) {
+        let Some(incoming) = state.incoming.get_mut(&request) else { return };
+        if !incoming.waiting.remove(&from) {
             return;
         }
-        taking.refusal = refusal_of_both(taking.refusal, refusal);
-        let none_is_left = taking.waiting.is_empty() && taking.from.is_none();
-        if taking.from == Some(from) || none_is_left {
-            taking.phase = taking.phase.after(TakeEvent::Lost);
+        incoming.refusal = refusal_of_both(incoming.refusal, refusal);
+        let none_is_left = incoming.waiting.is_empty() && incoming.from.is_none();
+        if incoming.from == Some(from) || none_is_left {
+            incoming.phase = incoming.phase.after(IncomingEvent::Lost);
         }
-        let waker = taking.waker.take();
+        let waker = incoming.waker.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
@@ -315,23 +319,24 @@ impl ClusteredNode<'_> {
         let size = envelope.bytes.len();
         let mut guard = self.state.transfers.0.lock();
         let state = &mut *guard;
-        let expected = |taking: &&mut TakenSession| {
+        let expected = |incoming: &&mut IncomingTransfer| {
             usize::from(count) <= MAX_PARTS
-                && taking.phase.accepts_state()
-                && taking.waiting.contains(&from)
-                && taking.from.is_none_or(|other| other == from)
-                && taking.parts.len() == usize::from(position)
+                && incoming.phase.accepts_state()
+                && incoming.waiting.contains(&from)
+                && incoming.from.is_none_or(|other| other == from)
+                && incoming.parts.len() == usize::from(position)
                 && state.received_bytes + size <= MAX_RECEIVED_BYTES
         };
-        let Some(taking) = state.taking.get_mut(&request).filter(expected) else {
+        let Some(incoming) = state.incoming.get_mut(&request).filter(expected) else {
             drop(guard);
             return settle(self, from, &envelope, HandoverResult::Refused);
         };
-        taking.from = Some(from);
-        taking.parts.push(envelope);
+        incoming.from = Some(from);
+        incoming.parts.push(envelope);
         let is_last = position + 1 == count;
-        taking.phase = taking.phase.after(if is_last { TakeEvent::LastPart } else { TakeEvent::Part });
-        let waker = taking.waker.take_if(|_| is_last);
+        incoming.phase =
+            incoming.phase.after(if is_last { IncomingEvent::LastPart } else { IncomingEvent::Part });
+        let waker = incoming.waker.take_if(|_| is_last);
         state.received_bytes += size;
         drop(guard);
         waker.into_iter().for_each(Waker::wake);
@@ -341,17 +346,18 @@ impl ClusteredNode<'_> {
     pub(crate) fn on_session_rest(&self, from: NodeId, envelope: Envelope) {
         let request = envelope.bytes.split_first_chunk().map(|(request, _)| u64::from_be_bytes(*request));
         let mut state = self.state.transfers.0.lock();
-        let taking = request.and_then(|request| state.taking.get_mut(&request));
-        let is_bound_now =
-            |taking: &&mut TakenSession| taking.from == Some(from) && taking.phase == TakePhase::Received;
-        if let Some(taking) = taking.filter(is_bound_now) {
-            return taking.rest.push(envelope);
+        let incoming = request.and_then(|request| state.incoming.get_mut(&request));
+        let is_bound_now = |incoming: &&mut IncomingTransfer| {
+            incoming.from == Some(from) && incoming.phase == IncomingPhase::Received
+        };
+        if let Some(incoming) = incoming.filter(is_bound_now) {
+            return incoming.rest.push(envelope);
         }
         drop(state);
-        self.receive_rest(from, &envelope);
+        self.receive_tail(from, &envelope);
     }
 
-    fn receive_rest(&self, from: NodeId, envelope: &Envelope) {
+    fn receive_tail(&self, from: NodeId, envelope: &Envelope) {
         let read = || {
             let (request, rest) = envelope.bytes.split_first_chunk()?;
             let (&is_last, rest) = rest.split_first()?;
@@ -362,28 +368,29 @@ impl ClusteredNode<'_> {
             return settle(self, from, envelope, HandoverResult::Refused);
         };
         let state = self.state.transfers.0.lock();
-        let taking = state.taking.get(&request).filter(|taking| taking.phase == TakePhase::Bound);
-        let session = taking.filter(|taking| taking.from == Some(from)).and_then(|t| t.session.clone());
+        let incoming = state.incoming.get(&request).filter(|incoming| incoming.phase == IncomingPhase::Bound);
+        let session = incoming.filter(|incoming| incoming.from == Some(from)).and_then(|t| t.session.clone());
         drop(state);
         let Some(session) = session else {
             return settle(self, from, envelope, HandoverResult::Refused);
         };
-        let held = self.append_rest(&session, &stanzas);
+        let held = self.append_tail(&session, &stanzas);
         self.settle_when_safe(from, vec![envelope.clone()], &session, held.iter());
         if !is_last {
             return;
         }
+        forget_moved(&session, from);
         let mut state = self.state.transfers.0.lock();
-        let Some(taking) = state.taking.get_mut(&request) else { return };
-        taking.has_rest = true;
-        taking.phase = taking.phase.after(TakeEvent::Rest);
-        let waker = taking.waker.take();
+        let Some(incoming) = state.incoming.get_mut(&request) else { return };
+        incoming.has_tail = true;
+        incoming.phase = incoming.phase.after(IncomingEvent::Rest);
+        let waker = incoming.waker.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);
     }
 
     /// Puts stanzas behind those that the session held when it was moved. Returns them as the session holds them.
-    fn append_rest(&self, session: &Arc<Session>, stanzas: &[MovedStanza]) -> Vec<SharedStanza> {
+    fn append_tail(&self, session: &Arc<Session>, stanzas: &[MovedStanza]) -> Vec<SharedStanza> {
         let account = &session.account;
         let host = account.host();
         let (mut appended, mut held) = (Vec::new(), Vec::new());
@@ -409,4 +416,19 @@ impl ClusteredNode<'_> {
         }
         held
     }
+}
+
+/// A session that has moved here is not on its old node any more. That node ends it without `unavailable`, so its report of
+/// that must not show the session to contacts again.
+fn forget_moved(session: &Session, old: NodeId) {
+    let account = &session.account;
+    account.with(|state| {
+        state.update_peers(|peers| {
+            for peer in peers.iter_mut().filter(|peer| peer.node == old) {
+                peer.sessions.retain(|known| *known.resource != *session.resource());
+            }
+            peers.retain(|peer| !peer.sessions.is_empty());
+        });
+        account.refresh_carbons(state, None);
+    });
 }

@@ -13,12 +13,12 @@ use throng_core::session::stream_management::{TakeoverError, TransferRefusal};
 use throng_core::session::{Outbox, Session, flags};
 use throng_core::shared_stanza::SharedStanza;
 
-use super::moved_session::{MovedSession, MovedStanza};
-use super::phases::{GiveEvent, GivePhase};
+use super::moved_session::{MAX_BYTES, MovedSession, MovedStanza};
+use super::phases::{OutgoingEvent, OutgoingPhase};
 use super::{
-    GivenSession, MAX_TRANSFERS, PART_BYTES, TIMEOUT_SECONDS, TransferRequest, encode_refusal, parts,
+    MAX_TRANSFERS, OutgoingTransfer, PART_BYTES, TAKEOVER_SECONDS, TransferRequest, encode_refusal, parts,
 };
-use crate::envelope_kinds::{SESSION_REFUSAL, SESSION_REST, SESSION_STATE};
+use crate::envelope_kinds::{SESSION_REFUSAL, SESSION_STATE, SESSION_TAIL};
 use crate::message_copies;
 use crate::routing::{ClusteredNode, OwnedClusteredNode};
 
@@ -38,7 +38,7 @@ fn address(stanza: &SharedStanza) -> usize {
 }
 
 /// Holds a session between its connection and the other node. Dropped before that has it, it ends the session.
-struct SessionGiver {
+struct TransferSource {
     node: OwnedClusteredNode,
     session: Arc<Session>,
     to: NodeId,
@@ -46,17 +46,23 @@ struct SessionGiver {
     claimant: u64,
     /// The session has no other owner.
     owns: bool,
+    /// Its state may be on the way.
+    is_sent: bool,
 }
 
-impl Drop for SessionGiver {
+impl Drop for TransferSource {
     fn drop(&mut self) {
         let node = self.node.view();
         let mut state = node.state.transfers.0.lock();
         let key = self.session.outbox.id;
-        let is_present = state.giving.get(&key).is_some_and(|giving| giving.claimant == self.claimant);
-        let removed = if is_present { state.giving.remove(&key) } else { None };
+        let is_present = state.outgoing.get(&key).is_some_and(|outgoing| outgoing.claimant == self.claimant);
+        let removed = if is_present { state.outgoing.remove(&key) } else { None };
         drop(state);
         drop(removed);
+        if self.owns && !self.is_sent && self.session.outbox.hand_over() {
+            // Another request had replaced this one.
+            return;
+        }
         if self.owns || self.session.outbox.cancel_takeover(self.claimant) {
             // Has no effect if the other node has it.
             node.end_session(&self.session);
@@ -65,10 +71,10 @@ impl Drop for SessionGiver {
     }
 }
 
-impl SessionGiver {
+impl TransferSource {
     /// Waits until the session's owner has handed it over. False if it does not in time.
     async fn claim(&mut self) -> bool {
-        let deadline = self.node.view().seconds().saturating_add(TIMEOUT_SECONDS);
+        let deadline = self.node.view().seconds().saturating_add(TAKEOVER_SECONDS);
         self.owns = poll_fn(|cx| match self.session.outbox.poll_takeover(cx, self.claimant) {
             Poll::Pending if self.node.view().seconds() < deadline => {
                 self.phase(cx);
@@ -82,28 +88,28 @@ impl SessionGiver {
     }
 
     /// The phase; registers the task to be woken when it changes.
-    fn phase(&self, cx: &Context<'_>) -> GivePhase {
+    fn phase(&self, cx: &Context<'_>) -> OutgoingPhase {
         let node = self.node.view();
         let mut state = node.state.transfers.0.lock();
-        match state.giving.get_mut(&self.session.outbox.id) {
-            Some(giving) if giving.claimant == self.claimant => {
-                giving.waker = Some(cx.waker().clone());
-                giving.phase
+        match state.outgoing.get_mut(&self.session.outbox.id) {
+            Some(outgoing) if outgoing.claimant == self.claimant => {
+                outgoing.waker = Some(cx.waker().clone());
+                outgoing.phase
             }
-            _ => GivePhase::Failed,
+            _ => OutgoingPhase::Failed,
         }
     }
 
-    fn advance(&self, event: GiveEvent, sent: Option<Arc<Vec<SentStanza>>>) -> GivePhase {
+    fn advance(&self, event: OutgoingEvent, sent: Option<Arc<Vec<SentStanza>>>) -> OutgoingPhase {
         let node = self.node.view();
         let mut state = node.state.transfers.0.lock();
-        match state.giving.get_mut(&self.session.outbox.id) {
-            Some(giving) if giving.claimant == self.claimant => {
-                giving.phase = giving.phase.after(event);
-                giving.sent = sent.unwrap_or_else(|| giving.sent.clone());
-                giving.phase
+        match state.outgoing.get_mut(&self.session.outbox.id) {
+            Some(outgoing) if outgoing.claimant == self.claimant => {
+                outgoing.phase = outgoing.phase.after(event);
+                outgoing.sent = sent.unwrap_or_else(|| outgoing.sent.clone());
+                outgoing.phase
             }
-            _ => GivePhase::Failed,
+            _ => OutgoingPhase::Failed,
         }
     }
 
@@ -144,9 +150,10 @@ impl SessionGiver {
         };
         let sent = Arc::new(sent);
         // Before the state arrives: the answer to it may be there at once.
-        if self.advance(GiveEvent::StateSent, Some(sent.clone())) != GivePhase::Sent {
+        if self.advance(OutgoingEvent::StateSent, Some(sent.clone())) != OutgoingPhase::Sent {
             return self.refuse(TransferRefusal::Unknown(None));
         }
+        self.is_sent = true;
         let mut receipts = Vec::new();
         for part in parts {
             let own = self.node.view().cluster.node();
@@ -155,7 +162,11 @@ impl SessionGiver {
                 Ok(receipt) => receipts.extend(receipt),
                 Err(refused) => {
                     tracing::debug!(%refused, "a session cannot be moved");
-                    self.advance(GiveEvent::Returned, None);
+                    if self.advance(OutgoingEvent::Returned, None) == OutgoingPhase::Moved {
+                        // Its address was bound there meanwhile.
+                        let left = sent.iter().filter(|sent| sent.is_tracked).map(|sent| sent.left.clone());
+                        self.node.view().reroute(&self.session, left.collect());
+                    }
                     return self.refuse(TransferRefusal::Unknown(None));
                 }
             }
@@ -163,10 +174,12 @@ impl SessionGiver {
         let arrived = self.wait(receipts).await;
         let node = self.node.view();
         let tracked = sent.iter().filter(|sent| sent.is_tracked);
-        match self.advance(GiveEvent::Returned, None) {
-            GivePhase::Moved if arrived => node.note_arrived(&self.session, &sent),
+        match self.advance(OutgoingEvent::Returned, None) {
+            OutgoingPhase::Moved if arrived => node.note_arrived(&self.session, &sent),
             // The other node is gone: what it had not stored is delivered from here.
-            GivePhase::Moved => node.reroute(&self.session, tracked.map(|sent| sent.left.clone()).collect()),
+            OutgoingPhase::Moved => {
+                node.reroute(&self.session, tracked.map(|sent| sent.left.clone()).collect())
+            }
             _ => tracing::debug!(jid = %self.session.jid, "a session has not moved"),
         }
     }
@@ -209,13 +222,13 @@ impl ClusteredNode<'_> {
         else {
             return false;
         };
-        if let Err(refusal) = self.begin_giving(from, request, jid) {
+        if let Err(refusal) = self.begin_outgoing(from, request, jid) {
             self.refuse_session(from, request.number, refusal);
         }
         true
     }
 
-    fn begin_giving(&self, to: NodeId, request: TransferRequest, jid: &Jid) -> Result<(), TransferRefusal> {
+    fn begin_outgoing(&self, to: NodeId, request: TransferRequest, jid: &Jid) -> Result<(), TransferRefusal> {
         let hash = self.routing_table.hash(jid.as_ref());
         let unknown = || TransferRefusal::Unknown(self.ended_streams.get(hash, &request.token));
         let account = self.routing_table.find(jid.as_ref());
@@ -227,28 +240,40 @@ impl ClusteredNode<'_> {
             TakeoverError::TooHigh(error) => TransferRefusal::TooHigh(error),
         };
         session.outbox.check_takeover(&request.token, request.h).map_err(refusal)?;
-        let giving = GivenSession {
+        if session.outbox.unacked_bytes().saturating_add(session.outbox.queued_bytes()) as usize > MAX_BYTES {
+            // It can be resumed here.
+            return Err(TransferRefusal::Unknown(None));
+        }
+        let outgoing = OutgoingTransfer {
             to,
             request: request.number,
             claimant,
-            phase: GivePhase::Claiming,
+            phase: OutgoingPhase::Claiming,
             session: session.clone(),
-            deadline: self.seconds().saturating_add(TIMEOUT_SECONDS),
+            deadline: self.seconds().saturating_add(TAKEOVER_SECONDS),
             waker: None,
             sent: Arc::default(),
         };
         let mut state = self.state.transfers.0.lock();
-        let is_free = match state.giving.get(&key) {
-            Some(earlier) => earlier.phase == GivePhase::Claiming,
-            None => state.giving.len() < MAX_TRANSFERS,
+        let is_free = match state.outgoing.get(&key) {
+            Some(earlier) => earlier.phase == OutgoingPhase::Claiming,
+            None => state.outgoing.len() < MAX_TRANSFERS,
         };
         if !is_free {
             return Err(TransferRefusal::Unknown(None));
         }
-        let earlier = state.giving.insert(key, giving);
+        let earlier = state.outgoing.insert(key, outgoing);
         drop(state);
         drop(earlier);
-        let giver = SessionGiver { node: self.owned(), session, to, request, claimant, owns: false };
+        let giver = TransferSource {
+            node: self.owned(),
+            session,
+            to,
+            request,
+            claimant,
+            owns: false,
+            is_sent: false,
+        };
         // An earlier request is replaced.
         giver.session.outbox.request_takeover(&request.token, request.h, claimant).map_err(refusal)?;
         self.spawner.spawn("session for another node", Box::pin(giver.run()));
@@ -259,8 +284,9 @@ impl ClusteredNode<'_> {
     pub(crate) fn on_session_taken(&self, from: NodeId, octets: &[u8]) -> bool {
         let Ok(request) = octets.try_into().map(u64::from_be_bytes) else { return false };
         let state = self.state.transfers.0.lock();
-        let given = state.giving.values().find(|giving| giving.to == from && giving.request == request);
-        let session = given.map(|giving| giving.session.clone());
+        let given =
+            state.outgoing.values().find(|outgoing| outgoing.to == from && outgoing.request == request);
+        let session = given.map(|outgoing| outgoing.session.clone());
         drop(state);
         if let Some(session) = session {
             self.finish_move(&session, from);
@@ -272,17 +298,17 @@ impl ClusteredNode<'_> {
     /// that node.
     pub(crate) fn finish_move(&self, session: &Arc<Session>, to: NodeId) -> bool {
         let mut state = self.state.transfers.0.lock();
-        let giving = state.giving.get_mut(&session.outbox.id);
-        let Some(giving) = giving.filter(|giving| giving.to == to) else { return false };
-        let before = giving.phase;
-        giving.phase = before.after(GiveEvent::Taken);
-        if giving.phase != GivePhase::Moved || before == GivePhase::Moved {
-            return before == GivePhase::Moved;
+        let outgoing = state.outgoing.get_mut(&session.outbox.id);
+        let Some(outgoing) = outgoing.filter(|outgoing| outgoing.to == to) else { return false };
+        let before = outgoing.phase;
+        outgoing.phase = before.after(OutgoingEvent::Taken);
+        if outgoing.phase != OutgoingPhase::Moved || before == OutgoingPhase::Moved {
+            return before == OutgoingPhase::Moved;
         }
-        let (sent, request, waker) = (giving.sent.clone(), giving.request, giving.waker.take());
+        let (sent, request, waker) = (outgoing.sent.clone(), outgoing.request, outgoing.waker.take());
         drop(state);
         waker.into_iter().for_each(Waker::wake);
-        self.follow_account(&session.account, to);
+        self.start_forwarding(&session.account, to);
         // Otherwise another task has ended it, and reroutes what it held.
         if !session.end() {
             return true;
@@ -292,7 +318,7 @@ impl ClusteredNode<'_> {
         let known: HashSet<usize> = sent.iter().map(|sent| address(&sent.left.item.stanza)).collect();
         let mut rest = session.outbox.close_and_drain();
         rest.retain(|left| !known.contains(&address(&left.item.stanza)));
-        let not_sent = self.send_rest(to, request, session, rest);
+        let not_sent = self.send_tail(to, request, session, rest);
         self.finish_session(session);
         self.reroute(session, not_sent);
         for stanza in sent.iter().filter(|sent| !sent.is_tracked) {
@@ -359,7 +385,7 @@ impl ClusteredNode<'_> {
     }
 
     /// Sends what a session has received since its state was sent, and reports the end of it. Returns what cannot be sent.
-    fn send_rest(
+    fn send_tail(
         &self,
         to: NodeId,
         request: u64,
@@ -381,7 +407,7 @@ impl ClusteredNode<'_> {
         for (position, (octets, sent)) in (1..).zip(chunks) {
             let is_last = u8::from(position == count);
             let octets = [&request.to_be_bytes()[..], &[is_last], &octets].concat();
-            let envelope = Envelope::new(SESSION_REST, EnvelopeClass::Control, own, Vec::new(), octets);
+            let envelope = Envelope::new(SESSION_TAIL, EnvelopeClass::Control, own, Vec::new(), octets);
             match self.hand_over(to, envelope, None, true) {
                 Ok(receipt) => self.await_rest(session, receipt, sent),
                 Err(_) => not_sent.extend(sent.into_iter().map(|sent| sent.left)),
