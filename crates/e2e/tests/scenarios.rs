@@ -13,6 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use throng_commands::cluster_admin::answer_other_nodes;
 
 use features::registry::ALL;
 use testkit::scenario::{Scenario, ScenarioTarget, parse, run};
@@ -103,7 +104,9 @@ fn run_on_several_nodes(name: &str, nodes: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let outcome = runtime.block_on(async {
         let servers = TestServerConfig { features: ALL.to_vec(), ..TestServerConfig::default() };
-        run(&scenario, &ScenarioTarget::Cluster(servers.start_cluster(nodes))).await
+        let servers = servers.start_cluster(nodes);
+        servers.nodes.iter().for_each(|server| answer_other_nodes(&server.node));
+        run(&scenario, &ScenarioTarget::Cluster(servers)).await
     });
     let outcome = outcome.map_err(|error| format!("{}\n{error}", scenario.title));
     assert_outcome(&format!("scenarios/{name}"), nodes, outcome);

@@ -13,7 +13,7 @@
 //! The queue of a client fills until [`NodeClient::recv`] is called; nothing else reads it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use base::ManualClock;
@@ -253,7 +253,9 @@ impl TestNode {
         Some(match outcome {
             Ok((session, handled)) => {
                 let stream = ClientStream::continued(self.node.clone(), session.clone(), handled);
-                Ok(NodeClient::new(self, session, stream, pending.received))
+                let client = NodeClient::new(self, session, stream, pending.received);
+                client.acknowledges.store(true, Ordering::Relaxed);
+                Ok(client)
             }
             Err(TransferRefusal::Unknown(handled)) => Err(handled),
             Err(TransferRefusal::TooHigh(error)) => panic!("{error:?}"),
@@ -414,6 +416,8 @@ pub struct NodeClient {
     node: Arc<Node>,
     tasks: Arc<ManualSpawner>,
     stream: Arc<ClientStream>,
+    /// It acknowledges what it receives.
+    acknowledges: AtomicBool,
     /// Number of stanzas that it has received and acknowledged, since it has stream management.
     received: AtomicU32,
 }
@@ -421,7 +425,8 @@ pub struct NodeClient {
 impl NodeClient {
     fn new(at: &TestNode, session: Arc<Session>, stream: Arc<ClientStream>, received: u32) -> NodeClient {
         let (node, tasks) = (at.node.clone(), at.tasks.clone());
-        NodeClient { session, node, tasks, stream, received: AtomicU32::new(received) }
+        let acknowledges = AtomicBool::new(false);
+        NodeClient { session, node, tasks, stream, acknowledges, received: AtomicU32::new(received) }
     }
 
     /// The full address.
@@ -490,6 +495,7 @@ impl NodeClient {
         self.enable_stream_management();
         let terms = StreamManagementTerms { resume_seconds: 300, unacked_bytes: 262_144, sm2: false };
         assert!(self.session.outbox.enable_management(terms, TOKEN), "it is enabled once");
+        self.acknowledges.store(true, Ordering::Relaxed);
     }
 
     /// The connection is lost, or does nothing until another one takes the session over. Only for a client with
@@ -526,7 +532,7 @@ impl NodeClient {
         self.stream.progress();
         let mut batch = QueuedBatch::new();
         self.session.outbox.dequeue_all(&mut Context::from_waker(Waker::noop()), &mut batch);
-        if self.session.outbox.management_terms().is_some() {
+        if self.acknowledges.load(Ordering::Relaxed) {
             let count = u32::try_from(batch.len()).expect("a few stanzas");
             let received = self.received.fetch_add(count, Ordering::Relaxed).wrapping_add(count);
             self.session.outbox.acknowledge(received).expect("stanzas that were sent");
