@@ -13,11 +13,11 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use throng_commands::cluster_admin::answer_other_nodes;
 
 use features::registry::ALL;
 use testkit::scenario::{Scenario, ScenarioTarget, parse, run};
 use testkit::server::TestServerConfig;
+use throng_commands::cluster_admin::answer_other_nodes;
 use throng_e2e::several_nodes::{assert_entries_name_tests, assert_outcome};
 
 /// Makes the tests of each scenario: over TCP, over WebSocket and over BOSH, on two and on three nodes.
