@@ -313,6 +313,7 @@ impl ReservedAttempt {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::low_limits;
     use super::*;
     use std::net::IpAddr;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -321,15 +322,7 @@ mod tests {
     const HERE: &str = "192.0.2.1";
 
     fn test_node() -> TestNode {
-        let limits = NodeLimits {
-            login_window_seconds: 600,
-            login_failures_per_address_and_account: 3,
-            login_failures_per_address: 10,
-            login_accounts_per_address: 5,
-            login_failures_per_account: 8,
-            ..NodeLimits::default()
-        };
-        TestNode::with_limits(&[], limits)
+        TestNode::with_limits(&[], low_limits())
     }
 
     fn keys(node: &Arc<Node>, peer: &str, account: &str, token: bool) -> AttemptKeys {

@@ -568,6 +568,18 @@ mod tests {
 
     const HERE: &str = "192.0.2.1";
 
+    /// Limits that a few attempts reach.
+    pub(super) fn low_limits() -> NodeLimits {
+        NodeLimits {
+            login_window_seconds: 600,
+            login_failures_per_address_and_account: 3,
+            login_failures_per_address: 10,
+            login_accounts_per_address: 5,
+            login_failures_per_account: 8,
+            ..NodeLimits::default()
+        }
+    }
+
     struct ThrottleFixture {
         guard: LoginThrottle,
         limits: NodeLimits,
@@ -576,15 +588,7 @@ mod tests {
 
     impl ThrottleFixture {
         fn new() -> ThrottleFixture {
-            let limits = NodeLimits {
-                login_window_seconds: 600,
-                login_failures_per_address_and_account: 3,
-                login_failures_per_address: 10,
-                login_accounts_per_address: 5,
-                login_failures_per_account: 8,
-                ..NodeLimits::default()
-            };
-            ThrottleFixture { guard: LoginThrottle::new(), limits, now: 100 }
+            ThrottleFixture { guard: LoginThrottle::new(), limits: low_limits(), now: 100 }
         }
         fn keys(&self, peer: &str, account: &str, token: bool) -> AttemptKeys {
             self.guard.keys(peer.parse().unwrap(), account, token)

@@ -32,9 +32,10 @@ const MAX_ITEMS: CommandField = CommandField::new(
     CommandFieldKind::Count(MAX_PAGE, &[25, 50, 75, 100, 150, 200]),
 )
 .default("100");
-const AFTER: CommandField = CommandField::new("after", "x-after", "Start after", CommandFieldKind::Text)
-    .doc("The `next` of the previous page.");
-static NEXT: CommandField =
+pub(super) const AFTER: CommandField =
+    CommandField::new("after", "x-after", "Start after", CommandFieldKind::Text)
+        .doc("The `next` of the previous page.");
+pub(super) static NEXT: CommandField =
     CommandField::new("next", "x-next", "Start of the next page", CommandFieldKind::Text)
         .doc("Absent on the last page.");
 

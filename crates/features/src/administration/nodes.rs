@@ -12,6 +12,7 @@ use throng_commands::{
     CommandOutput, OutputRow, OutputValue, RegisterCommands,
 };
 
+use super::lists::{AFTER, NEXT};
 use super::{MISSING, check_local_account, name_missing};
 
 const USER: CommandField =
@@ -25,11 +26,6 @@ const MAX_ITEMS: CommandField = CommandField::new(
     CommandFieldKind::Count(MAX_PAGE, &[25, 50, 100, 200]),
 )
 .default("100");
-const AFTER: CommandField = CommandField::new("after", "x-after", "Start after", CommandFieldKind::Text)
-    .doc("The `next` of the previous page.");
-static NEXT: CommandField =
-    CommandField::new("next", "x-next", "Start of the next page", CommandFieldKind::Text)
-        .doc("Absent on the last page.");
 
 const SESSION_COLUMNS: &[CommandField] = &[
     CommandField::new("jid", "jid", "Address", CommandFieldKind::Jid),
