@@ -54,7 +54,7 @@ databases:
 # dependency; building the server alone would compile half of them twice. A failing test does not hide those after it.
 test: clients databases chat
 	$(CARGO) build --workspace --bins --tests
-	$(CARGO) test --workspace --no-fail-fast
+	@CARGO="$(CARGO)" .ci/cargo-test --workspace --no-fail-fast
 
 lint:
 	$(CARGO) fmt --all --check
