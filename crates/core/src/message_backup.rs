@@ -26,11 +26,16 @@ pub use outbox::OVERDUE_MILLIS;
 /// Sessions that are checked before other tasks run.
 pub const CHECKS_PER_PASS: usize = 256;
 
+/// Takes messages from a session's outbox, once.
+pub type TakeMessages<'a> = &'a mut dyn FnMut() -> Vec<SharedStanza>;
+
 /// Stores backups of messages: a feature with offline storage.
 pub trait MessageBackup: Send + Sync {
-    /// Stores backups of messages that a session of this account holds, in this order, and settles the messages. Each
-    /// message has begun its backup ([`SharedStanza::begin_backup`]); those that cannot have one must be cancelled.
-    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, messages: Vec<SharedStanza>);
+    /// Stores backups of the messages that `take` returns, which a session of this account holds, in this order, and settles
+    /// the messages. Each message has begun its backup ([`SharedStanza::begin_backup`]); those that cannot have one must be
+    /// cancelled. `take` locks the session's outbox. It must run under the lock that decides the order of the store: two
+    /// tasks take messages of one session, and the earlier ones must be stored first.
+    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, take: TakeMessages<'_>);
 
     /// Removes the backups of messages that were delivered.
     fn remove_backups(&self, node: &Arc<Node>, account: &Arc<Account>, messages: Vec<SharedStanza>);
@@ -62,11 +67,13 @@ impl Node {
         let now = self.clock.now();
         for _ in 0..CHECKS_PER_PASS {
             let Some(session) = self.delivery_watch.next_due(now) else { return false };
-            let (overdue, watches_on) = session.outbox.take_overdue(now, OVERDUE_MILLIS);
-            if watches_on {
+            let check = session.outbox.check_unsettled(now, OVERDUE_MILLIS);
+            if check.watches_on {
                 self.delivery_watch.add(session.clone(), now);
             }
-            self.back_up(&session, overdue);
+            if check.has_overdue {
+                self.back_up(&session, &mut || session.outbox.take_overdue(now, OVERDUE_MILLIS));
+            }
         }
         true
     }
@@ -74,21 +81,19 @@ impl Node {
     /// Backs up all unsettled messages of an account's sessions: a message that is about to be stored must follow them.
     pub fn back_up_unsettled(self: &Arc<Self>, account: &Account) {
         for session in account.sessions() {
-            let unsettled = session.outbox.take_unsettled();
-            self.back_up(&session, unsettled);
+            if session.outbox.may_have_unsettled() {
+                self.back_up(&session, &mut || session.outbox.take_unsettled());
+            }
         }
     }
 
-    fn back_up(self: &Arc<Self>, session: &Session, messages: Vec<SharedStanza>) {
-        if messages.is_empty() {
-            return;
-        }
+    fn back_up(self: &Arc<Self>, session: &Session, take: TakeMessages<'_>) {
         let host = session.account.host();
         match &host.message_backup {
-            Some(backup) => backup.back_up(self, &session.account, messages),
+            Some(backup) => backup.back_up(self, &session.account, take),
             // A reload has disabled offline storage.
             None => {
-                for message in messages {
+                for message in take() {
                     message.cancel_backup();
                     message.settle_delivery();
                 }

@@ -16,6 +16,8 @@ use crate::bit_field::BitField64;
 const RECIPIENTS: BitField64 = BitField64::lowest(31);
 /// Millisecond of the node's clock since which the delivery is tracked, modulo 2^20 (17 minutes).
 const TRACKED_SINCE: BitField64 = RECIPIENTS.then(20);
+/// How much earlier a task may have read the clock that asks for the age of a delivery.
+const MAX_CLOCK_LAG_MILLIS: u64 = 60_000;
 const TRACKED: BitField64 = TRACKED_SINCE.then(1);
 const SETTLED: BitField64 = TRACKED.then(1);
 const AWAITED: BitField64 = SETTLED.then(1);
@@ -132,12 +134,14 @@ impl DeliveryState {
         self.is_set(ABANDONED)
     }
 
-    /// Milliseconds for which the delivery has not been settled.
+    /// Milliseconds for which the delivery has not been settled; 0 if it is tracked since a moment after `now`.
     pub(crate) const fn unsettled_millis(self, now: u64) -> Option<u64> {
         if !self.is_unsettled() {
             return None;
         }
-        Some(now.wrapping_sub(TRACKED_SINCE.get(self.0)) & TRACKED_SINCE.max())
+        let millis = now.wrapping_sub(TRACKED_SINCE.get(self.0)) & TRACKED_SINCE.max();
+        // The caller may have read the clock before another task began to track this message.
+        Some(if millis > TRACKED_SINCE.max() - MAX_CLOCK_LAG_MILLIS { 0 } else { millis })
     }
 }
 
@@ -272,7 +276,7 @@ mod tests {
     fn a_delivery_is_unsettled_from_tracking_to_settling_and_its_age_is_correct_across_the_wrap() {
         let wrap = 1 << 20;
         for (since, now, age) in
-            [(5, 5, 0), (5, 105, 100), (wrap - 10, wrap + 10, 20), (3 * wrap, 3 * wrap + 7, 7)]
+            [(5, 5, 0), (5, 105, 100), (wrap - 10, wrap + 10, 20), (3 * wrap, 3 * wrap + 7, 7), (9, 5, 0)]
         {
             let state = AtomicDeliveryState::new(DeliveryState::NEW);
             assert_eq!(state.load().unsettled_millis(now), None);

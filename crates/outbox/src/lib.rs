@@ -49,4 +49,4 @@ pub use shared_stanza::{QueueClass, SharedStanza};
 pub use stream_management::{
     OutboxSnapshot, StreamManagementConfig, StreamManagementTerms, UndeliveredStanza,
 };
-pub use unsettled::WrittenMessages;
+pub use unsettled::{UnsettledCheck, WrittenMessages};

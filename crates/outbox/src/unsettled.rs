@@ -54,6 +54,15 @@ impl WrittenMessages {
     }
 }
 
+/// What [`Outbox::check_unsettled`] has seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct UnsettledCheck {
+    /// [`Outbox::take_overdue`] has messages.
+    pub has_overdue: bool,
+    /// Later ones are unsettled: the caller must check again.
+    pub watches_on: bool,
+}
+
 /// Tracked and stored messages that were written and that the kernel has not taken, in order.
 #[derive(Default)]
 pub(super) struct UnflushedMessages {
@@ -90,31 +99,46 @@ impl UnflushedMessages {
 }
 
 impl Outbox {
-    /// A tracked message was queued. True if the outbox was not watched: the caller must call [`Outbox::take_overdue`] later.
+    /// A tracked message was queued. True if the outbox was not watched: the caller must call
+    /// [`Outbox::check_unsettled`] later.
     pub fn start_watch(&self) -> bool {
         !std::mem::replace(&mut self.inner.lock().is_watched, true)
     }
 
-    /// Tracked messages, in order, that have not been settled for `age` milliseconds; a backup of them must be stored. True
-    /// if later ones are unsettled, so that the caller must check again. Only for the caller that watches the outbox.
-    pub fn take_overdue(&self, now: Millis, age: u64) -> (Vec<SharedStanza>, bool) {
+    /// Looks for tracked messages that have not been settled. Only for the caller that watches the outbox.
+    pub fn check_unsettled(&self, now: Millis, age: u64) -> UnsettledCheck {
         let mut inner = self.inner.lock();
-        let mut overdue = Vec::new();
-        let mut watches_on = false;
+        let mut check = UnsettledCheck::default();
         for stanza in inner.held_stanzas() {
             match stanza.unsettled_millis(now) {
                 None => {}
-                Some(millis) if millis < age => watches_on = true,
-                Some(_) if stanza.begin_backup() => overdue.push(stanza.clone()),
-                Some(_) => {}
+                Some(millis) if millis < age => check.watches_on = true,
+                Some(_) => check.has_overdue |= !stanza.is_backed_up(),
             }
         }
-        inner.is_watched = watches_on;
-        (overdue, watches_on)
+        inner.is_watched = check.watches_on;
+        check
     }
 
-    /// All tracked messages, in order, that have not been settled; a backup of them must be stored. The outbox is watched as
-    /// before: a second watch of one outbox would be one more for each call.
+    /// Takes, in order, the tracked messages that have not been settled for `age` milliseconds, and those before them; a
+    /// backup of them must be stored.
+    pub fn take_overdue(&self, now: Millis, age: u64) -> Vec<SharedStanza> {
+        let inner = self.inner.lock();
+        let is_overdue =
+            |stanza: &SharedStanza| stanza.unsettled_millis(now).is_some_and(|millis| millis >= age);
+        // A younger one before them, which another task began to track later, would be stored after them.
+        let count = inner.held_stanzas().enumerate().filter(|(_, stanza)| is_overdue(stanza)).last();
+        let count = count.map_or(0, |(last, _)| last + 1);
+        inner.held_stanzas().take(count).filter(|stanza| stanza.begin_backup()).cloned().collect()
+    }
+
+    /// Whether the outbox may hold tracked messages that have not been settled.
+    pub fn may_have_unsettled(&self) -> bool {
+        self.inner.lock().is_watched
+    }
+
+    /// Takes all tracked messages, in order, that have not been settled; a backup of them must be stored. The outbox is
+    /// watched as before: a second watch of one outbox would be one more for each call.
     pub fn take_unsettled(&self) -> Vec<SharedStanza> {
         let inner = self.inner.lock();
         if !inner.is_watched {
@@ -341,9 +365,9 @@ mod tests {
         let outbox = Outbox::new();
         push(&outbox, 0);
         let mut written = write(&outbox);
-        assert!(matches!(outbox.take_overdue(Millis(100), LIMIT), (overdue, false) if overdue.is_empty()));
+        assert_eq!(outbox.check_unsettled(Millis(100), LIMIT), UnsettledCheck::default());
         assert!(outbox.retain_unflushed(&mut written) && outbox.start_watch());
-        assert_eq!(outbox.take_overdue(Millis(200), LIMIT).0.len(), 1);
+        assert_eq!(outbox.take_overdue(Millis(200), LIMIT).len(), 1);
         assert!(!outbox.retain_unflushed(&mut WrittenMessages::default()));
     }
 
@@ -356,7 +380,7 @@ mod tests {
             assert_eq!(outbox.take_unsettled().len(), 1);
             assert!(!outbox.start_watch(), "its check is still due");
         }
-        assert!(matches!(outbox.take_overdue(Millis(100), LIMIT), (overdue, false) if overdue.is_empty()));
+        assert_eq!(outbox.check_unsettled(Millis(100), LIMIT), UnsettledCheck::default());
         assert!(outbox.start_watch());
     }
 
@@ -413,15 +437,39 @@ mod tests {
             outbox.retain_unflushed(&mut written);
             messages.push(push(&outbox, 0));
             let young = push(&outbox, 50);
-            assert!(matches!(outbox.take_overdue(Millis(99), LIMIT), (overdue, true) if overdue.is_empty()));
-            let (overdue, watches_on) = outbox.take_overdue(Millis(100), LIMIT);
-            assert!(watches_on && overdue.len() == 2);
+            let check = |now| {
+                let UnsettledCheck { has_overdue, watches_on } = outbox.check_unsettled(Millis(now), LIMIT);
+                (has_overdue, watches_on)
+            };
+            assert_eq!((check(99), outbox.take_overdue(Millis(99), LIMIT).len()), ((false, true), 0));
+            assert_eq!(check(100), (true, true));
+            let overdue = outbox.take_overdue(Millis(100), LIMIT);
+            assert_eq!((overdue.len(), check(100)), (2, (false, true)));
             assert!(overdue.iter().zip(&messages).all(|(one, other)| one.is_same(other)));
-            let (overdue, watches_on) = outbox.take_overdue(Millis(150), LIMIT);
-            assert!(!watches_on && overdue.len() == 1 && overdue[0].is_same(&young));
+            assert_eq!(check(150), (true, false));
+            let overdue = outbox.take_overdue(Millis(150), LIMIT);
+            assert!(overdue.len() == 1 && overdue[0].is_same(&young));
             assert!(outbox.start_watch() && !outbox.start_watch());
-            assert_eq!(outbox.take_overdue(Millis(900), LIMIT).0.len(), 0, "each has its backup");
+            assert_eq!(outbox.take_overdue(Millis(900), LIMIT).len(), 0, "each has its backup");
+            assert_eq!(check(900), (false, false));
         }
+    }
+
+    #[test]
+    fn no_message_is_backed_up_before_an_older_one() {
+        let outbox = Outbox::new();
+        // The clock was read before the last message came.
+        let messages = [push(&outbox, 1000), push(&outbox, 1005)];
+        assert_eq!(
+            outbox.check_unsettled(Millis(1002), LIMIT),
+            UnsettledCheck { has_overdue: false, watches_on: true }
+        );
+        assert_eq!(outbox.take_overdue(Millis(1002), LIMIT).len(), 0);
+        // Routed at the same time, the younger one came first.
+        let messages = [messages, [push(&outbox, 1020), push(&outbox, 1010)]].concat();
+        let overdue = outbox.take_overdue(Millis(1112), LIMIT);
+        assert_eq!(overdue.len(), messages.len());
+        assert!(overdue.iter().zip(&messages).all(|(one, other)| one.is_same(other)));
     }
 
     #[test]
@@ -429,7 +477,7 @@ mod tests {
         for managed in [Some(managed()), None] {
             let outbox = managed.unwrap_or_default();
             let messages = [push(&outbox, 0), push(&outbox, 80)];
-            assert_eq!(outbox.take_overdue(Millis(100), LIMIT).0.len(), 1);
+            assert_eq!(outbox.take_overdue(Millis(100), LIMIT).len(), 1);
             let mut written = write(&outbox);
             if outbox.management_terms().is_some() {
                 outbox.acknowledge(2).unwrap();

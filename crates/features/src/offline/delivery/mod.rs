@@ -43,6 +43,7 @@ use jid::{Jid, JidRef};
 use smallvec::SmallVec;
 use stanza::{StanzaCondition, StanzaError};
 use store::{AddressId, Page, Quota, StoreError};
+use throng_core::message_backup::TakeMessages;
 use throng_core::receipt::receipt_pair;
 use throng_core::{Account, Node, Receipt, ReceiptIssuer, Session, SharedStanza};
 
@@ -265,26 +266,19 @@ impl OfflineDelivery {
         }
     }
 
-    /// Queues backups of messages that sessions of this account hold.
+    /// Queues backups of messages that a session of this account holds. They are taken under the lock, so that those which
+    /// another task takes next are stored after them.
     pub(super) fn store_backups(
         self: &Arc<Self>,
         node: &Arc<Node>,
         account: &Account,
-        messages: Vec<SharedStanza>,
+        take: TakeMessages<'_>,
         rules: OfflineRules,
     ) {
-        let (backups, others): (Vec<_>, Vec<_>) = messages
-            .into_iter()
-            .partition(|frame| storage_policy::decide(frame) == storage_policy::StorageDecision::Store);
-        for frame in others {
-            // It would not be stored for an offline user either.
-            frame.cancel_backup();
-            frame.settle_delivery();
-        }
-        if backups.is_empty() {
-            return;
-        }
-        self.update(node, &account.jid, |queue, _, then| {
+        let others = self.update(node, &account.jid, |queue, _, then| {
+            let (backups, others): (Vec<_>, Vec<_>) = take()
+                .into_iter()
+                .partition(|frame| storage_policy::decide(frame) == storage_policy::StorageDecision::Store);
             for frame in backups {
                 // A backup is never refused.
                 let mut backup = self.pending_message(node, &frame, rules);
@@ -292,7 +286,13 @@ impl OfflineDelivery {
                 drop(queue.pending.push(backup));
             }
             queue.store_pending(then);
+            others
         });
+        for frame in others {
+            // It would not be stored for an offline user either.
+            frame.cancel_backup();
+            frame.settle_delivery();
+        }
     }
 
     /// A resource was bound: its account must know whether messages are on their way.
