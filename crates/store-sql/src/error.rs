@@ -65,6 +65,17 @@ pub(crate) fn corrupt(message: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, message)
 }
 
+/// Message of a server that refuses writes, and of which reads succeed.
+pub(crate) const READ_ONLY: &str = "the database is read-only";
+
+pub(crate) fn read_only() -> StoreError {
+    StoreError::new(StoreErrorKind::Unavailable, READ_ONLY)
+}
+
+pub(crate) fn is_read_only(error: &StoreError) -> bool {
+    error.kind == StoreErrorKind::Unavailable && error.message() == READ_ONLY
+}
+
 pub(crate) fn unreachable() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, "cannot reach the database")
 }

@@ -216,6 +216,52 @@ fn a_write_whose_commit_has_no_answer_is_not_reported_as_failed_however_long_the
     });
 }
 
+/// A failover: the connection breaks during the commit, and what the node reaches then is read-only.
+#[test]
+fn a_write_whose_commit_has_no_answer_is_decided_although_the_server_is_read_only() {
+    on_own_servers(&ServerSetup::default(), async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let options = DatabaseOptions { writers: 1, ..impatient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        // With its end, because READ COMMITTED is in other texts.
+        let commit = match server.kind() {
+            ServerKind::Postgres => "COMMIT\0",
+            ServerKind::MariaDb | ServerKind::MySql => "COMMIT",
+        };
+        for (text, is_committed) in [("lost", false), ("stored", true)] {
+            // Over a connection that is set up, and after the restart.
+            while stores.offline.append(message(ann, "before"), MANY).await.is_err() {}
+            let cuts = proxy.cuts();
+            match is_committed {
+                true => proxy.cut_answer_and_refuse(commit),
+                false => proxy.cut_request_and_refuse(commit),
+            }
+            let mut open = stores.offline.append(message(ann, text), MANY);
+            while proxy.cuts() == cuts {
+                let now = std::future::poll_fn(|cx| Poll::Ready(open.as_mut().poll(cx))).await;
+                assert!(now.is_pending());
+                tokio::task::yield_now().await;
+            }
+            tokio::task::block_in_place(|| server.restart_read_only(true));
+            proxy.refuse(false);
+            let done = tokio::time::timeout(Duration::from_secs(60), open).await.expect("a decision");
+            match done {
+                Ok(outcomes) => {
+                    assert!(is_committed && matches!(outcomes[..], [AppendOutcome::Stored { .. }]))
+                }
+                Err(error) => assert!(!is_committed && error.retryable, "{text}: {error}"),
+            }
+            tokio::task::block_in_place(|| server.restart_read_only(false));
+        }
+        while stores.offline.append(message(ann, "after"), MANY).await.is_err() {}
+        assert_eq!(stored(&stores, ann).await, ["before", "before", "stored", "after"]);
+        database.close().await;
+    });
+}
+
 /// Nothing closes the connection, and nothing answers: not the 31 seconds that a statement may take, but the deadline.
 #[test]
 fn a_write_that_has_begun_fails_at_the_deadline_although_its_statement_has_no_answer() {

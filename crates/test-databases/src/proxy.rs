@@ -27,6 +27,8 @@ struct Shared {
     /// Text in a request after which the connection is cut, once the server has answered and before the client has
     /// the answer.
     cut_after: Mutex<Option<Vec<u8>>>,
+    /// The server does not get the request.
+    cut_before_request: AtomicBool,
     /// Further connections are refused, too.
     refuse_after_cut: AtomicBool,
     cuts: AtomicU64,
@@ -113,6 +115,12 @@ impl Proxy {
         self.cut_answer_to(text);
     }
 
+    /// As [`Self::cut_answer_and_refuse`], and the server does not get the request.
+    pub fn cut_request_and_refuse(&self, text: &str) {
+        self.shared.cut_before_request.store(true, Ordering::Release);
+        self.cut_answer_and_refuse(text);
+    }
+
     /// Connections cut by [`Self::cut_answer_to`].
     pub fn cuts(&self) -> u64 {
         self.shared.cuts.load(Ordering::Acquire)
@@ -125,6 +133,16 @@ impl Drop for Proxy {
         self.cut();
         // Wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Shared {
+    /// A connection is cut because of its request.
+    fn count_cut(&self) {
+        if self.refuse_after_cut.swap(false, Ordering::AcqRel) {
+            self.refusing.store(true, Ordering::Release);
+        }
+        self.cuts.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -145,6 +163,11 @@ fn carry(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) {
             let mut cut_after = own.cut_after.lock().unwrap();
             if cut_after.as_ref().is_some_and(|text| bytes.windows(text.len()).any(|part| part == text)) {
                 *cut_after = None;
+                if own.cut_before_request.swap(false, Ordering::AcqRel) {
+                    own.count_cut();
+                    let _ = (from_client.shutdown(Shutdown::Both), to_server.shutdown(Shutdown::Both));
+                    break;
+                }
                 cut.store(true, Ordering::Release);
             }
             drop(cut_after);
@@ -168,10 +191,7 @@ fn carry(client: TcpStream, server: TcpStream, shared: &Arc<Shared>) {
             if requested.swap(false, Ordering::AcqRel) {
                 own.round_trips.fetch_add(1, Ordering::AcqRel);
                 if cut_next.load(Ordering::Acquire) {
-                    if own.refuse_after_cut.swap(false, Ordering::AcqRel) {
-                        own.refusing.store(true, Ordering::Release);
-                    }
-                    own.cuts.fetch_add(1, Ordering::AcqRel);
+                    own.count_cut();
                     break;
                 }
                 let delay = own.delay_micros.load(Ordering::Acquire);

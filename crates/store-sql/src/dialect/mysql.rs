@@ -20,7 +20,7 @@ use super::server_statements::server_statements;
 use super::statements::push_hex;
 use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits, PoolPurpose, STALE_AFTER};
 use crate::DatabaseOptions;
-use crate::error::setup;
+use crate::error::{READ_ONLY, setup};
 use crate::migrate::{MYSQL_MIGRATIONS, Migration};
 
 pub(crate) struct MySqlDialect;
@@ -215,7 +215,7 @@ pub(crate) fn classify(error: &MySqlDatabaseError) -> (StoreErrorKind, &'static 
         }
         1062 => (StoreErrorKind::Conflict, "another node wrote the same row"),
         1969 | 3024 => (StoreErrorKind::Timeout, "the database did not respond in time"),
-        1290 | 1792 | 1836 => (StoreErrorKind::Unavailable, "the database is read-only"),
+        1290 | 1792 | 1836 => (StoreErrorKind::Unavailable, READ_ONLY),
         3 | 1021 | 1114 => (StoreErrorKind::Unavailable, "the disk of the database is full"),
         1040 | 1203 | 1226 => (StoreErrorKind::Unavailable, "the database accepts no more connections"),
         1037 | 1038 | 1041 => (StoreErrorKind::Unavailable, "the database has no resources left"),

@@ -27,7 +27,7 @@ use super::server_statements::server_statements;
 use super::statements::{number_placeholders, push_hex};
 use super::{Arg, ConnectionPool, Dialect, LiteralRows, PoolLimits, PoolPurpose};
 use crate::DatabaseOptions;
-use crate::error::setup;
+use crate::error::{READ_ONLY, setup};
 use crate::migrate::{Migration, POSTGRES_MIGRATIONS};
 
 pub(crate) struct PostgresDialect;
@@ -245,7 +245,7 @@ pub(crate) fn classify(error: &PgDatabaseError) -> (StoreErrorKind, &'static str
         "0A000" if error.routine() == Some("RevalidateCachedQuery") => {
             (StoreErrorKind::Unavailable, "another node has changed the schema of the database")
         }
-        "25006" => (StoreErrorKind::Unavailable, "the database is read-only"),
+        "25006" => (StoreErrorKind::Unavailable, READ_ONLY),
         "53100" => (StoreErrorKind::Unavailable, "the disk of the database is full"),
         "53300" => (StoreErrorKind::Unavailable, "the database accepts no more connections"),
         "3D000" => (StoreErrorKind::Setup, "the database does not exist"),

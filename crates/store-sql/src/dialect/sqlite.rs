@@ -18,7 +18,7 @@ use store::{StoreError, StoreErrorKind};
 use super::pool::RawConnectOptions;
 use super::{Arg, ConnectionPool, Dialect, PoolLimits, PoolPurpose, StepBudget};
 use crate::DatabaseOptions;
-use crate::error::setup;
+use crate::error::{READ_ONLY, setup};
 use crate::migrate::{Migration, SQLITE_MIGRATIONS};
 
 /// Rows that the connection's thread may buffer ahead of their reader, so that it is not woken for each.
@@ -211,7 +211,7 @@ pub(super) fn execute_text<'a>(
 pub(crate) fn classify(code: Option<u32>) -> (StoreErrorKind, &'static str) {
     match code.map(|code| code & 255) {
         Some(5 | 6) => (StoreErrorKind::Conflict, "the database is locked by another program"),
-        Some(8 | 3) => (StoreErrorKind::Setup, "the database is read-only"),
+        Some(8 | 3) => (StoreErrorKind::Setup, READ_ONLY),
         // Only the step budget of a search interrupts a statement.
         Some(9) => (StoreErrorKind::TooBroad, "the search exceeded its limit of rows"),
         Some(10) => (StoreErrorKind::Unavailable, "disk I/O error"),

@@ -12,8 +12,11 @@
 //! A connection that breaks during COMMIT leaves the outcome open. Each writer therefore has a row that its transactions
 //! update with their number; over the next connection the number tells whether the last one was committed. Reading it
 //! waits for the end of that transaction, since it holds the row. The number is requested until the server returns it,
-//! whatever the deadline of the group is. Rows of writers that are gone are removed when another writer ends, so a writer
-//! that has nothing to write renews its row ([`TransactionRunner::renew_row`]).
+//! whatever the deadline of the group is. A read-only server refuses that lock, so there the number is read without it, and a
+//! transaction that is still not visible after another deadline counts as lost.
+//!
+//! Rows of writers that are gone are removed when another writer ends, so a writer that has nothing to write renews its row
+//! ([`TransactionRunner::renew_row`]).
 //!
 //! # Pitfalls
 //!
@@ -64,6 +67,18 @@ pub(super) struct TransactionRunner {
     batch: i64,
     /// Time at which the row of this writer was written last, as it is in the row. `None`: there is none.
     row_at: Option<u64>,
+    /// The server is read-only: it has refused to lock the row.
+    refuses_locks: bool,
+}
+
+/// What the server knows of a transaction whose commit has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OpenCommit {
+    Committed,
+    /// It has ended without a commit.
+    Lost,
+    /// The server is read-only and does not have it, and cannot tell whether it has ended.
+    Invisible,
 }
 
 /// Why a transaction was not committed.
@@ -92,7 +107,8 @@ impl TransactionRunner {
         closing: Arc<AtomicBool>,
     ) -> TransactionRunner {
         let writer = i64::from_be_bytes(base::id::random_bytes()) & i64::MAX;
-        TransactionRunner { pool, context, held: None, timeout, closing, writer, batch: 0, row_at: None }
+        let (held, batch, row_at, refuses_locks) = (None, 0, None, false);
+        TransactionRunner { pool, context, held, timeout, closing, writer, batch, row_at, refuses_locks }
     }
 
     /// Runs the jobs in one transaction, or in one each if that fails, and answers them.
@@ -140,12 +156,13 @@ impl TransactionRunner {
         let (mut pause, mut open) = (FIRST_PAUSE, false);
         loop {
             let done = match open {
-                true => match self.was_committed(deadline).await {
-                    Ok(true) => Ok(()),
-                    Ok(false) => {
+                true => match self.open_commit(deadline).await {
+                    Ok(OpenCommit::Committed) => Ok(()),
+                    Ok(OpenCommit::Lost) => {
                         open = false;
                         continue;
                     }
+                    Ok(OpenCommit::Invisible) => Err(Failure::Open(error::read_only())),
                     Err(error) => Err(Failure::Open(error)),
                 },
                 false if Instant::now() >= deadline => {
@@ -180,18 +197,23 @@ impl TransactionRunner {
         }
     }
 
-    /// Waits, however long it takes, until it is known whether a transaction with an open outcome was committed: its
-    /// callers can neither be given a result nor an error before. A node that ends stops waiting.
+    /// Waits until it is known whether a transaction with an open outcome was committed, however long it takes, unless the
+    /// server is read-only: its callers can neither be given a result nor an error before. A node that ends stops waiting.
     async fn settle(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let Err(Failure::Open(mut error)) = result else { return result };
+        let deadline = after(self.timeout);
         loop {
-            match self.was_committed(after(self.timeout)).await {
-                Ok(true) => {
+            match self.open_commit(after(self.timeout)).await {
+                Ok(OpenCommit::Committed) => {
                     self.context.commits.fetch_add(1, Ordering::Relaxed);
                     self.context.committed.notify_one();
                     return Ok(());
                 }
-                Ok(false) => return Err(Failure::Transient(error)),
+                Ok(OpenCommit::Lost) => return Err(Failure::Transient(error)),
+                Ok(OpenCommit::Invisible) if Instant::now() >= deadline => {
+                    return Err(Failure::Transient(error));
+                }
+                Ok(OpenCommit::Invisible) => {}
                 Err(_) if self.closing.load(Ordering::Relaxed) => return Err(Failure::Open(error)),
                 Err(failed) => error = failed,
             }
@@ -314,13 +336,30 @@ impl TransactionRunner {
 
     /// Whether the last transaction is in the database. Only the wait for a connection ends at the deadline: a server whose
     /// disk does not respond would otherwise collect waiting statements.
-    async fn was_committed(&mut self, deadline: Instant) -> Result<bool, StoreError> {
-        let mut conn = self.acquire(deadline).await?;
-        let lock = self.context.dialect.lock_rows().unwrap_or_default();
+    async fn open_commit(&mut self, deadline: Instant) -> Result<OpenCommit, StoreError> {
+        let mut conn = match self.held.take().filter(|conn| !conn.is_stale()) {
+            Some(conn) => conn,
+            None => self.acquire(deadline).await?,
+        };
+        // The pool closes a connection that has refused to lock, so the other read is the next call's.
+        let refuses_locks = std::mem::take(&mut self.refuses_locks);
+        let lock = if refuses_locks { "" } else { self.context.dialect.lock_rows().unwrap_or_default() };
+        let visible = self.is_visible(&mut conn, lock).await;
+        self.refuses_locks = visible.as_ref().is_err_and(error::is_read_only);
+        let state = match (visible?, refuses_locks) {
+            (true, _) => OpenCommit::Committed,
+            (false, false) => OpenCommit::Lost,
+            (false, true) => OpenCommit::Invisible,
+        };
+        self.held = Some(conn);
+        Ok(state)
+    }
+
+    /// Whether the row of this writer has the number of the last transaction.
+    async fn is_visible(&self, conn: &mut DbConnection, lock: &str) -> Result<bool, StoreError> {
         let sql = conn.sql(&format!("SELECT batch FROM write_batch WHERE writer = ? {lock}"));
         let row = conn.fetch_optional(&sql, &[Arg::Int(self.writer)]).await?;
         let batch = row.map_or(Ok(None), |row| row.optional_number(0))?;
-        self.held = Some(conn);
         Ok(batch.is_some_and(|batch| i64::try_from(batch) == Ok(self.batch)))
     }
 
