@@ -60,6 +60,8 @@ enum BenchCommand {
     Presence(presence::PresenceBenchArgs),
     /// CPU of a delivered stanza and delivery times in clusters of 1, 2 and 5 nodes.
     Cluster(cluster::ClusterBenchArgs),
+    /// Half a million connections in one cluster: delivery times, CPU and memory.
+    HalfMillion(cluster::half_million::HalfMillionArgs),
     /// CPU of a broadcast to all sessions, and what it costs others.
     Broadcast(broadcast::BroadcastBenchArgs),
     /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
@@ -84,6 +86,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             | BenchCommand::Bosh(_)
             | BenchCommand::Databases(_)
             | BenchCommand::Cluster(_)
+            | BenchCommand::HalfMillion(_)
     );
     let result = if is_dist() || foreign { run_bench(&args.bench) } else { rerun_optimised() };
     match result {
@@ -151,6 +154,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Presence(args) => presence::run(args, &mut report)?,
         BenchCommand::Broadcast(args) => broadcast::run(args, &mut report)?,
         BenchCommand::Cluster(args) => cluster::run(args, &mut report)?,
+        BenchCommand::HalfMillion(args) => cluster::half_million::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),
         BenchCommand::Bosh(args) => peers::bosh::run(args, &mut report)?,
         BenchCommand::Load(args) => peers::load::run(args, &mut report)?,

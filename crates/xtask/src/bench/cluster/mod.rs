@@ -16,6 +16,7 @@
 //! All processes share the cores of this machine. A saturated machine has longer batches, which makes stanzas cheaper and
 //! slower: the sum of the cores in use is printed, and must be below that of the machine.
 
+pub(super) mod half_million;
 mod nodes;
 mod run;
 mod samples;
@@ -24,7 +25,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use nodes::{BenchCluster, BenchServers};
+use nodes::{BenchAccounts, BenchCluster, BenchServers};
 use run::{ClusterLoad, ClusterRun};
 
 use super::report::{BenchReport, median, print_progress, print_result};
@@ -65,6 +66,10 @@ pub(crate) struct ClusterBenchArgs {
     keep: bool,
 }
 
+/// Accounts for each user and contacts of each account, as in the published test: a fifth of the contacts is online.
+const ACCOUNTS_PER_USER: u32 = 5;
+const CONTACTS: u32 = 150;
+
 /// CPU for a delivered stanza, NATS included, relative to one node.
 const RATIO_BUDGET: f64 = 1.25;
 
@@ -77,16 +82,10 @@ const PUBLISHED: [(u16, f64); 4] = [(2, 1.1), (3, 1.5), (4, 1.8), (5, 2.2)];
 /// Measures and reports.
 pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<()> {
     ensure!(args.factor > 0.0 && args.factor.is_finite(), "--factor must be above 0");
-    let setup = crate::tidy::root().join("crates/test-databases/setup.sh");
-    let status = Command::new("sh").arg(setup).status()?;
-    ensure!(status.success(), "test-databases/setup.sh ended with {status}");
-    let existing = |path: &PathBuf| {
-        path.canonicalize().with_context(|| format!("there is no program {}", path.display()))
-    };
-    let program = args.server.as_ref().map_or_else(super::build_server, existing)?;
-    let generator = args.generator.as_ref().map_or_else(|| Ok(program.clone()), existing)?;
+    let (program, generator) = programs(args.server.as_ref(), args.generator.as_ref())?;
     let most = *args.nodes.iter().max().context("--nodes has no number")?;
-    let servers = BenchServers::start(&program, args.users, args.keep)?;
+    let accounts = BenchAccounts { count: args.users * ACCOUNTS_PER_USER, contacts: CONTACTS };
+    let servers = BenchServers::start(&program, accounts, "", args.keep)?;
     let load = ClusterLoad {
         generator,
         users: args.users,
@@ -122,6 +121,19 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
         print_node_count(*nodes, results, single, report);
     }
     Ok(())
+}
+
+/// Installs the servers, and returns the programs of the nodes and of the generator.
+fn programs(server: Option<&PathBuf>, generator: Option<&PathBuf>) -> Result<(PathBuf, PathBuf)> {
+    let setup = crate::tidy::root().join("crates/test-databases/setup.sh");
+    let status = Command::new("sh").arg(setup).status()?;
+    ensure!(status.success(), "test-databases/setup.sh ended with {status}");
+    let existing = |path: &PathBuf| {
+        path.canonicalize().with_context(|| format!("there is no program {}", path.display()))
+    };
+    let program = server.map_or_else(super::build_server, existing)?;
+    let generator = generator.map_or_else(|| Ok(program.clone()), existing)?;
+    Ok((program, generator))
 }
 
 /// CPU of nodes and NATS for a delivered stanza, in microseconds.

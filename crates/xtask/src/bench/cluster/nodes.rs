@@ -13,10 +13,6 @@ use super::super::process::{BenchFolder, ChildGuard, log_tail};
 use super::super::report::print_progress;
 use crate::cluster::{ClusterNode, wait_until_connected};
 
-/// Accounts for each user and contacts of each account, as in the published test: a fifth of the contacts is online.
-const ACCOUNTS_PER_USER: u32 = 5;
-const CONTACTS: u32 = 150;
-
 /// Password of all accounts.
 pub(super) const PASSWORD: &str = "secret";
 /// Domain of all accounts.
@@ -30,35 +26,57 @@ pub(super) struct BenchServers {
     /// Port of the HTTP server of NATS.
     pub(super) nats_monitor: u16,
     pub(super) database: Server,
+    /// Further lines of the section `[storage]` of each node.
+    storage: &'static str,
 }
+
+/// Accounts, numbered from 0, each with the same number of contacts, who are its neighbours in the ring of all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BenchAccounts {
+    pub(super) count: u32,
+    pub(super) contacts: u32,
+}
+
+/// Connections of PostgreSQL: more than all nodes may open.
+const DATABASE_CONNECTIONS: (&str, &str) = ("max_connections", "1000");
 
 impl BenchServers {
     /// Starts the servers and creates the accounts.
-    pub(super) fn start(program: &std::path::Path, users: u32, keep: bool) -> Result<Self> {
+    pub(super) fn start(
+        program: &std::path::Path,
+        accounts: BenchAccounts,
+        storage: &'static str,
+        keep: bool,
+    ) -> Result<Self> {
         let folder = BenchFolder::new(keep)?;
         let [nats_monitor] = ports::free();
         let configuration = format!("http: \"127.0.0.1:{nats_monitor}\"");
         let nats = NatsServer::start_with(&NatsSetup { configuration, ..NatsSetup::default() });
-        let database = Server::start_with(ServerKind::Postgres, &ServerSetup::measured(ServerKind::Postgres));
-        let servers = Self { program: program.to_owned(), folder, nats, nats_monitor, database };
-        servers.create_accounts(users)?;
+        let mut setup = ServerSetup::measured(ServerKind::Postgres);
+        setup.settings.push(DATABASE_CONNECTIONS);
+        let database = Server::start_with(ServerKind::Postgres, &setup);
+        let servers = Self { program: program.to_owned(), folder, nats, nats_monitor, database, storage };
+        servers.create_accounts(accounts)?;
         Ok(servers)
     }
 
-    fn create_accounts(&self, users: u32) -> Result<()> {
+    fn create_accounts(&self, accounts: BenchAccounts) -> Result<()> {
+        let BenchAccounts { count, contacts } = accounts;
         let node = self.configure(0, 1)?;
         let mut bulk = Command::new(&self.program);
-        let count = (users * ACCOUNTS_PER_USER).to_string();
         bulk.args(["account", "bulk", "--create", "--domain", DOMAIN, "--prefix", "u", "--from", "0"])
-            .args(["--count", &count, "--password", PASSWORD, "--roster", &format!("ring:{CONTACTS}")])
+            .args(["--count", &count.to_string(), "--password", PASSWORD])
             .arg("--config")
             .arg(&node.config);
+        if contacts > 0 {
+            bulk.args(["--roster", &format!("ring:{contacts}")]);
+        }
         let started = now();
         if !ChildGuard::start(&bulk, &node.log)?.wait()?.success() {
             bail!("`account bulk` failed: {}", log_tail(&node.log));
         }
         print_progress(&format!(
-            "{count} accounts with {CONTACTS} contacts each in {:.1} s",
+            "{count} accounts with {contacts} contacts each in {:.1} s",
             started.elapsed().as_secs_f64()
         ));
         Ok(())
@@ -76,12 +94,13 @@ impl BenchServers {
             String::new()
         };
         let text = format!(
-            "hosts = ['{DOMAIN}']\ndata_dir = {:?}\n\n[storage]\nurl = '{}'\n\n{cluster}\
+            "hosts = ['{DOMAIN}']\ndata_dir = {:?}\n\n[storage]\nurl = '{}'\n{}\n{cluster}\
              [auth]\nscram_iterations = 4096\n\n\
              [[listen]]\nkind = 'c2s'\naddress = '127.0.0.1:{clients}'\ntls = 'off'\nallow_plain_without_tls = true\n\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n",
             folder.join("data"),
-            self.database.default_url()
+            self.database.default_url(),
+            self.storage
         );
         let (config, log) = (folder.join("throng.toml"), folder.join("log"));
         fs::write(&config, text)?;
