@@ -181,7 +181,7 @@ impl MemoryWatch {
                 let available = available_memory().unwrap_or(u64::MAX);
                 if available < least.available {
                     let nodes = nodes.iter().map(|pid| resident(*pid)).sum();
-                    least = LeastMemory { available, nodes, nats: resident(nats) };
+                    least = LeastMemory { available, nodes, nats: resident_tree(nats) };
                 }
                 looks += 1;
                 if looks % 30 == 1 {
@@ -189,7 +189,7 @@ impl MemoryWatch {
                         "memory: {} MB available, nodes {} MB, database {} MB",
                         available / 1_000_000,
                         nodes.iter().map(|pid| resident(*pid)).sum::<u64>() / 1_000_000,
-                        resident(database) / 1_000_000
+                        resident_tree(database) / 1_000_000
                     ));
                 }
                 std::thread::sleep(LOOK);
@@ -213,10 +213,15 @@ fn available_memory() -> Result<u64> {
     Ok(bytes.unwrap_or_default())
 }
 
-/// Resident bytes of a process and its descendants; 0 if it has ended.
+/// Resident bytes of a process; 0 if it has ended.
 fn resident(pid: u32) -> u64 {
-    let of = |pid| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    pids(pid).into_iter().filter_map(|pid| kilobytes(&of(pid), "VmRSS:")).sum()
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    kilobytes(&text, "VmRSS:").unwrap_or_default()
+}
+
+/// Resident bytes of a process and its descendants.
+fn resident_tree(pid: u32) -> u64 {
+    pids(pid).into_iter().map(resident).sum()
 }
 
 /// Value of a line in kilobytes, as bytes.
