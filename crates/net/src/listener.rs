@@ -1,4 +1,4 @@
-//! Listening sockets: bind, accept, and wait when file descriptors run out.
+//! Listening sockets: bind, accept at the rate of the node, and wait when file descriptors run out.
 //!
 //! Not implemented: connection tasks, which the caller starts; SO_REUSEPORT, because accepting is not the bottleneck
 //! and one queue is fairer than several.
@@ -29,6 +29,8 @@ use crate::tls::TlsConfig;
 pub const BACKLOG: u32 = 4096;
 /// Pause after running out of file descriptors or memory.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause before the accept rate is read again: a reload may have raised it.
+const ACCEPT_RATE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Metrics of a [`Listener`], since the start.
 #[derive(Debug, Default)]
@@ -157,19 +159,29 @@ impl Listener {
     pub async fn accept_proxied(&self, proxied: impl Fn() -> bool) -> AcceptedConnection {
         loop {
             poll_fn(|cx| self.limiter.poll_capacity(cx)).await;
-            match poll_fn(|cx| self.socket.poll_accept(cx)).await {
+            let mut delayed = self.wait_for_accept_rate().await;
+            let accepted = poll_fn(|cx| {
+                let accepted = self.socket.poll_accept(cx);
+                // It was not there during the wait.
+                delayed &= accepted.is_ready();
+                accepted
+            });
+            match accepted.await {
                 Ok((socket, peer)) => {
                     self.counts.accepted.fetch_add(1, Relaxed);
-                    let permit = if proxied() {
+                    let proxied = proxied();
+                    let permit = if proxied {
                         self.limiter.try_acquire_proxied()
                     } else {
                         self.limiter.try_acquire(peer.ip())
                     };
                     match permit {
                         Ok(permit) => {
+                            self.limiter.charge_accepted((!proxied).then(|| peer.ip()), delayed);
                             return AcceptedConnection { socket, peer, listener: self.config.get(), permit };
                         }
-                        // Dropping it closes it; the limiter has counted it.
+                        // Dropping it closes it; the limiter has counted it. It is not charged to the accept rate:
+                        // connections of an address above its own rate must not delay others.
                         Err(
                             ConnectionRefusal::TotalLimit
                             | ConnectionRefusal::AddressLimit
@@ -181,6 +193,22 @@ impl Listener {
                 Err(_) => {
                     self.counts.paused.fetch_add(1, Relaxed);
                     tokio::time::sleep(EXHAUSTED_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// Waits until the accept rate admits a connection. True if that took time.
+    async fn wait_for_accept_rate(&self) -> bool {
+        let mut waited = false;
+        loop {
+            match self.limiter.accept_delay() {
+                0 => return waited,
+                millis => {
+                    waited = true;
+                    tokio::time::sleep(Duration::from_millis(millis).min(ACCEPT_RATE_PAUSE)).await;
                 }
             }
         }
