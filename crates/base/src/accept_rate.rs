@@ -3,12 +3,9 @@
 //! When a node dies, its clients connect to the others at once. Above the rate a listener accepts later: the kernel's
 //! backlog holds the connections, and their clients wait. None is refused, because a refused client tries again.
 //!
-//! # Pitfalls
-//!
-//! A connection is charged after it is accepted, so that a listener without clients reserves nothing, and a listener that
-//! stops while it waits loses no connection. Each listener may accept one connection more than the rate; the debt delays the
-//! next ones. Listeners that wait are due at the same time, so each accepts one in turn: a crowd on one of them does not
-//! delay the others for long.
+//! Each listener reserves a turn before it accepts, and keeps it until a connection takes it. Turns are due in the order of
+//! their reservation, so that a crowd on one listener does not delay the others for long, and a listener without clients
+//! holds one turn at most.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,17 +40,19 @@ impl AcceptRate {
         self.0.bucket.lock().set(per_second, now);
     }
 
-    /// Milliseconds until the next connection may be accepted; zero if it may be now.
-    pub(crate) fn delay(&self) -> u64 {
+    /// Milliseconds until `turn` is due; zero if it is. Reserves one if there is none, or if the rate was changed since.
+    pub(crate) fn delay(&self, turn: &mut Option<AcceptTurn>) -> u64 {
         let now = self.0.clock.now();
-        self.0.bucket.lock().delay(now)
+        self.0.bucket.lock().delay(turn, now)
     }
+}
 
-    /// Charges an accepted connection.
-    pub(crate) fn charge(&self) {
-        let now = self.0.clock.now();
-        self.0.bucket.lock().charge(now);
-    }
+/// A listener's right to accept a connection at a certain time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AcceptTurn {
+    due: Millis,
+    /// [`AcceptBucket::changes`] at the reservation.
+    changes: u32,
 }
 
 impl fmt::Debug for AcceptRate {
@@ -66,6 +65,8 @@ impl fmt::Debug for AcceptRate {
 struct AcceptBucket {
     per_second: u32,
     bucket: TokenBucket,
+    /// Times that the rate was changed.
+    changes: u32,
 }
 
 impl AcceptBucket {
@@ -74,22 +75,27 @@ impl AcceptBucket {
             0 => TokenBucket::unlimited(),
             rate => TokenBucket::new(rate, rate.div_ceil(BURSTS_PER_SECOND)),
         };
-        AcceptBucket { per_second, bucket }
+        AcceptBucket { per_second, bucket, changes: 0 }
     }
 
     fn set(&mut self, per_second: u32, now: Millis) {
         if self.per_second != per_second {
             let earlier = std::mem::replace(self, AcceptBucket::new(per_second));
             self.bucket.carry(&earlier.bucket, now);
+            self.changes = earlier.changes.wrapping_add(1);
         }
     }
 
-    fn delay(&self, now: Millis) -> u64 {
-        self.bucket.millis_until(1, now)
+    fn delay(&mut self, turn: &mut Option<AcceptTurn>, now: Millis) -> u64 {
+        let reserved = turn.take().filter(|turn| turn.changes == self.changes);
+        let reserved = *turn.insert(reserved.unwrap_or_else(|| self.reserve(now)));
+        reserved.due.since(now)
     }
 
-    fn charge(&mut self, now: Millis) {
+    /// Takes a token whether available or not. The turn is due when the debt is paid.
+    fn reserve(&mut self, now: Millis) -> AcceptTurn {
         self.bucket.charge(1, now);
+        AcceptTurn { due: now.plus(self.bucket.millis_until(0, now)), changes: self.changes }
     }
 }
 
@@ -98,59 +104,56 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
 
-    /// Accepts as many of `waiting` connections as the rate permits from `from` to `to`, as one listener does, and
-    /// returns when each was accepted.
-    fn accepted(bucket: &mut AcceptBucket, waiting: usize, from: u64, to: u64) -> Vec<u64> {
-        let (mut times, mut now) = (Vec::new(), from);
-        while now < to && times.len() < waiting {
-            match bucket.delay(Millis(now)) {
-                0 => {
-                    bucket.charge(Millis(now));
-                    times.push(now);
-                }
-                delay => now += delay,
-            }
-        }
-        times
+    /// Accepts `waiting` connections from `now` on, as one listener does, and returns when each was accepted.
+    fn accepted(bucket: &mut AcceptBucket, waiting: usize, mut now: u64) -> Vec<u64> {
+        let accept = || {
+            let mut turn = None;
+            now += bucket.delay(&mut turn, Millis(now));
+            assert_eq!(bucket.delay(&mut turn, Millis(now)), 0, "due after the delay");
+            now
+        };
+        std::iter::repeat_with(accept).take(waiting).collect()
     }
 
     #[test]
     fn a_storm_is_accepted_at_the_rate_and_evenly() {
-        let mut bucket = AcceptBucket::new(1_000);
-        let times = accepted(&mut bucket, 15_000, 0, 60_000);
-        assert_eq!(times.len(), 15_000);
+        let times = accepted(&mut AcceptBucket::new(1_000), 15_000, 0);
         assert_eq!(times.last(), Some(&14_900), "15 000 at 1 000 a second, 100 of them at once");
         let most = (0..150).map(|tenth| times.iter().filter(|at| **at / 100 == tenth).count()).max();
         assert_eq!(most, Some(199), "in a tenth of a second: the burst and the rate");
-        let after_the_burst = times.iter().filter(|at| **at >= 1_000).collect::<Vec<_>>();
-        assert!(after_the_burst.windows(2).all(|two| two[1] - two[0] == 1), "one each millisecond");
+        let later = times.iter().filter(|at| **at > 0).collect::<Vec<_>>();
+        assert!(later.windows(2).all(|two| two[1] - two[0] == 1), "one each millisecond");
     }
 
     #[test]
     fn a_pause_adds_no_more_than_a_tenth_of_a_second() {
         let mut bucket = AcceptBucket::new(500);
-        assert_eq!(accepted(&mut bucket, 1_000, 0, 1).len(), 50);
-        assert_eq!(accepted(&mut bucket, 1_000, 60_000, 60_001).len(), 50);
+        for now in [0, 60_000] {
+            let times = accepted(&mut bucket, 52, now);
+            assert_eq!((times[49], times[50], times[51]), (now, now + 2, now + 4));
+        }
     }
 
     #[test]
     fn a_low_rate_admits_single_connections() {
-        let mut bucket = AcceptBucket::new(2);
-        assert_eq!(accepted(&mut bucket, 4, 0, 10_000), [0, 500, 1_000, 1_500]);
-        assert_eq!(accepted(&mut AcceptBucket::new(1), 2, 0, 10_000), [0, 1_000]);
+        assert_eq!(accepted(&mut AcceptBucket::new(2), 4, 0), [0, 500, 1_000, 1_500]);
+        assert_eq!(accepted(&mut AcceptBucket::new(1), 2, 7), [7, 1_007]);
     }
 
     #[test]
     fn no_rate_admits_everything() {
-        assert_eq!(accepted(&mut AcceptBucket::new(0), 100_000, 0, 1).len(), 100_000);
+        assert_eq!(accepted(&mut AcceptBucket::new(0), 100_000, 3).last(), Some(&3));
     }
 
     #[test]
-    fn listeners_that_accept_at_the_same_time_delay_the_next_connections() {
+    fn turns_are_due_in_the_order_of_their_reservation() {
         let mut bucket = AcceptBucket::new(10);
-        (0..4).for_each(|_| bucket.charge(Millis(0)));
-        assert_eq!(bucket.delay(Millis(0)), 400, "a debt of three and one token");
-        assert_eq!(bucket.delay(Millis(400)), 0);
+        let mut turns = [None; 4];
+        let delays = turns.each_mut().map(|turn| bucket.delay(turn, Millis(0)));
+        assert_eq!(delays, [0, 100, 200, 300]);
+        // The first listener accepts and waits again: it is the last.
+        turns[0] = None;
+        assert_eq!(turns.each_mut().map(|turn| bucket.delay(turn, Millis(150))), [250, 0, 50, 150]);
     }
 
     #[test]
@@ -158,19 +161,18 @@ mod tests {
         let clock = Arc::new(ManualClock::new());
         let rate = AcceptRate::new(clock.clone());
         rate.set(1);
-        rate.charge();
-        assert_eq!(rate.delay(), 1_000);
-        rate.clone().set(100);
-        assert_eq!(rate.delay(), 10);
+        let (mut first, mut second) = (None, None);
+        assert_eq!((rate.delay(&mut first), rate.delay(&mut second)), (0, 1_000));
+        clock.advance(400);
+        assert_eq!(rate.delay(&mut second), 600);
+        rate.clone().set(1);
+        assert_eq!(rate.delay(&mut second), 600, "the same rate again changes nothing");
         rate.set(100);
-        clock.advance(5);
-        assert_eq!(rate.delay(), 5, "the same rate again changes nothing");
+        assert_eq!(rate.delay(&mut second), 16, "a debt of 0.6 and a token");
         rate.set(0);
-        assert_eq!(rate.delay(), 0);
-        rate.charge();
-        rate.set(1);
-        assert_eq!((rate.delay(), format!("{rate:?}")), (0, "AcceptRate(1)".to_owned()));
-        rate.charge();
-        assert_eq!(rate.delay(), 1_000);
+        assert_eq!((rate.delay(&mut second), rate.delay(&mut None)), (0, 0));
+        rate.set(5);
+        assert_eq!((rate.delay(&mut None), rate.delay(&mut None)), (0, 200));
+        assert_eq!(format!("{rate:?}"), "AcceptRate(5)");
     }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-use crate::accept_rate::AcceptRate;
+use crate::accept_rate::{AcceptRate, AcceptTurn};
 use crate::clock::{Clock, Millis, SystemClock};
 use crate::lock::LeafMutex;
 use crate::network_number;
@@ -200,23 +200,22 @@ impl ConnectionLimiter {
         if inner.has_capacity() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Milliseconds until the accept rate admits the next connection; zero if it does.
-    pub fn accept_delay(&self) -> u64 {
-        self.0.accept_rate.as_ref().map_or(0, AcceptRate::delay)
+    /// Milliseconds until a listener with this turn may accept a connection; zero if it may. A turn is reserved if the
+    /// listener has none.
+    pub fn accept_delay(&self, turn: &mut Option<AcceptTurn>) -> u64 {
+        self.0.accept_rate.as_ref().map_or(0, |accept_rate| accept_rate.delay(turn))
     }
 
-    /// Charges a connection that a listener has accepted to the accept rate. `peer` is absent if it comes from a proxy;
-    /// `delayed` if it waited because of the rate.
-    pub fn charge_accepted(&self, peer: Option<IpAddr>, delayed: bool) {
+    /// Whether a connection that a listener has accepted takes the listener's turn. `peer` is absent if it comes from a
+    /// proxy.
+    pub fn takes_turn(&self, peer: Option<IpAddr>) -> bool {
         let local = peer.is_some_and(|peer| peer.to_canonical().is_loopback());
-        if let Some(accept_rate) = &self.0.accept_rate
-            && (!local || self.0.accept_rate_on_loopback.load(SeqCst))
-        {
-            accept_rate.charge();
-        }
-        if delayed {
-            self.0.delayed.fetch_add(1, SeqCst);
-        }
+        !local || self.0.accept_rate_on_loopback.load(SeqCst)
+    }
+
+    /// Counts a connection that waited because of the accept rate.
+    pub fn count_delayed(&self) {
+        self.0.delayed.fetch_add(1, SeqCst);
     }
 
     /// Current metrics.
@@ -549,19 +548,18 @@ mod tests {
         let xmpp = ConnectionLimiter::with_accept_rate(limits(false), rate.clone());
         let http = ConnectionLimiter::with_accept_rate(limits(true), rate);
         for local in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
-            xmpp.charge_accepted(Some(address(local)), false);
-            assert_eq!(http.accept_delay(), 0, "{local}");
+            assert!(!xmpp.takes_turn(Some(address(local))) && http.takes_turn(Some(address(local))));
         }
-        http.charge_accepted(Some(address("127.0.0.1")), false);
-        assert_eq!((xmpp.accept_delay(), http.accept_delay()), (100, 100));
-        xmpp.charge_accepted(None, true);
-        xmpp.charge_accepted(Some(address("192.0.2.1")), true);
-        assert_eq!(http.accept_delay(), 300, "a proxy on loopback connects for others");
-        clock.advance(300);
-        assert_eq!((xmpp.accept_delay(), xmpp.counts().delayed, http.counts().delayed), (0, 2, 0));
+        assert!(xmpp.takes_turn(None), "a proxy on loopback connects for others");
+        assert!(xmpp.takes_turn(Some(address("192.0.2.1"))));
+        let (mut first, mut second) = (None, None);
+        assert_eq!((xmpp.accept_delay(&mut first), http.accept_delay(&mut second)), (0, 100));
+        clock.advance(100);
+        assert_eq!((http.accept_delay(&mut second), http.accept_delay(&mut None)), (0, 100));
+        xmpp.set_limits(ConnectionLimits::default());
+        assert_eq!(http.accept_delay(&mut None), 0, "one sets the rate of both");
         let alone = ConnectionLimiter::new(limits(true));
-        alone.charge_accepted(None, false);
-        assert_eq!(alone.accept_delay(), 0, "no rate");
+        assert_eq!((alone.accept_delay(&mut None), alone.accept_delay(&mut None)), (0, 0), "no rate");
     }
 
     #[test]

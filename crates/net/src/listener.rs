@@ -10,13 +10,14 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use base::accept_rate::AcceptTurn;
 use base::connection_limits::{ConnectionLimiter, ConnectionPermit, ConnectionRefusal};
-use base::lock::LeafRwLock;
+use base::lock::{LeafMutex, LeafRwLock};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -57,6 +58,8 @@ pub struct Listener {
     socket: TcpListener,
     config: ListenerConfigCell,
     limiter: ConnectionLimiter,
+    /// Kept while no connection has taken it, also if a caller drops the future that accepts.
+    turn: LeafMutex<Option<AcceptTurn>>,
     counts: Arc<ListenerCounts>,
 }
 
@@ -130,7 +133,8 @@ impl Listener {
         let local = socket.local_addr().map_err(|error| bind_error(address, &error))?;
         let mut port = ListenerConfig::new(kind, local);
         change(&mut port);
-        Ok(Listener { socket, config: ListenerConfigCell::new(port), limiter, counts: Arc::default() })
+        let (config, counts) = (ListenerConfigCell::new(port), Arc::default());
+        Ok(Listener { socket, config, limiter, turn: LeafMutex::default(), counts })
     }
 
     /// Settings for new connections.
@@ -177,11 +181,11 @@ impl Listener {
                     };
                     match permit {
                         Ok(permit) => {
-                            self.limiter.charge_accepted((!proxied).then(|| peer.ip()), delayed);
+                            self.end_turn((!proxied).then(|| peer.ip()), delayed);
                             return AcceptedConnection { socket, peer, listener: self.config.get(), permit };
                         }
-                        // Dropping it closes it; the limiter has counted it. It is not charged to the accept rate:
-                        // connections of an address above its own rate must not delay others.
+                        // Dropping it closes it; the limiter has counted it. The turn remains: connections
+                        // of an address above its own rate must not delay others.
                         Err(
                             ConnectionRefusal::TotalLimit
                             | ConnectionRefusal::AddressLimit
@@ -204,13 +208,27 @@ impl Listener {
     async fn wait_for_accept_rate(&self) -> bool {
         let mut waited = false;
         loop {
-            match self.limiter.accept_delay() {
+            // The rate has a lock of its own, which is not acquired under this one.
+            let mut turn = *self.turn.lock();
+            let delay = self.limiter.accept_delay(&mut turn);
+            *self.turn.lock() = turn;
+            match delay {
                 0 => return waited,
                 millis => {
                     waited = true;
                     tokio::time::sleep(Duration::from_millis(millis).min(ACCEPT_RATE_PAUSE)).await;
                 }
             }
+        }
+    }
+
+    /// Ends the turn with an accepted connection; `peer` is absent if that comes from a proxy.
+    fn end_turn(&self, peer: Option<IpAddr>, delayed: bool) {
+        if self.limiter.takes_turn(peer) {
+            *self.turn.lock() = None;
+        }
+        if delayed {
+            self.limiter.count_delayed();
         }
     }
 }
