@@ -1,7 +1,8 @@
 //! Connection limits: total, per address, unauthenticated, and new connections per second from one address.
 //!
 //! A [`ConnectionLimiter`] is shared by all listeners with a common budget. Every accepted connection holds a
-//! [`ConnectionPermit`], which counts until it is dropped. Refusals are counted by reason.
+//! [`ConnectionPermit`], which counts until it is dropped. Refusals are counted by reason. Limiters of one node share an
+//! [`AcceptRate`], above which nothing is refused and listeners accept later.
 //!
 //! Not implemented: limits on failed logins (the layer above has them) and lists of banned addresses.
 //!
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
+use crate::accept_rate::{AcceptRate, AcceptTurn};
 use crate::clock::{Clock, Millis, SystemClock};
 use crate::lock::LeafMutex;
 use crate::network_number;
@@ -36,6 +38,10 @@ pub struct ConnectionLimits {
     pub new_burst: u32,
     /// Whether the rate limit applies to loopback addresses.
     pub new_on_loopback: bool,
+    /// The [`AcceptRate`], in connections per second. A limiter without one ignores it.
+    pub accepted_per_second: u32,
+    /// Whether connections from loopback addresses are charged to the [`AcceptRate`].
+    pub accept_rate_on_loopback: bool,
 }
 
 /// Reason for refusing a connection.
@@ -64,6 +70,8 @@ pub struct ConnectionCounts {
     pub refused_rate: u64,
     /// Times a listener paused accepting because of the unauthenticated limit, since the start.
     pub pauses: u64,
+    /// Connections that waited in the kernel's backlog because of the [`AcceptRate`], since the start.
+    pub delayed: u64,
 }
 
 /// Connection budget. Clones share it.
@@ -81,10 +89,13 @@ struct LimiterState {
     refused_address: AtomicU64,
     refused_rate: AtomicU64,
     pauses: AtomicU64,
+    delayed: AtomicU64,
     /// `new_per_second` is set; readable without the lock.
     rate_limited: AtomicBool,
     rate_limited_on_loopback: AtomicBool,
     address_rates: LeafMutex<AddressRates>,
+    accept_rate: Option<AcceptRate>,
+    accept_rate_on_loopback: AtomicBool,
     clock: OnceLock<SystemClock>,
     addresses: LeafMutex<HashMap<u64, u32>>,
     /// Listeners that wait until an unauthenticated connection ends; one entry each.
@@ -100,6 +111,14 @@ impl ConnectionLimiter {
         limiter
     }
 
+    /// A limiter with these limits, for listeners that accept at a rate. Limiters that share it set the same rate.
+    pub fn with_accept_rate(limits: ConnectionLimits, accept_rate: AcceptRate) -> ConnectionLimiter {
+        let state = LimiterState { accept_rate: Some(accept_rate), ..LimiterState::default() };
+        let limiter = ConnectionLimiter(Arc::new(state));
+        limiter.set_limits(limits);
+        limiter
+    }
+
     /// Changes the limits. Existing connections stay.
     pub fn set_limits(&self, limits: ConnectionLimits) {
         self.0.max_connections.store(limits.connections, SeqCst);
@@ -107,6 +126,10 @@ impl ConnectionLimiter {
         self.0.max_per_address.store(limits.per_address, SeqCst);
         self.0.rate_limited.store(limits.new_per_second != 0, SeqCst);
         self.0.rate_limited_on_loopback.store(limits.new_on_loopback, SeqCst);
+        if let Some(accept_rate) = &self.0.accept_rate {
+            accept_rate.set(limits.accepted_per_second);
+        }
+        self.0.accept_rate_on_loopback.store(limits.accept_rate_on_loopback, SeqCst);
         self.0.address_rates.lock().configure(limits.new_per_second, limits.new_burst);
         self.0.wake();
     }
@@ -177,6 +200,24 @@ impl ConnectionLimiter {
         if inner.has_capacity() { Poll::Ready(()) } else { Poll::Pending }
     }
 
+    /// Milliseconds until a listener with this turn may accept a connection; zero if it may. A turn is reserved if the
+    /// listener has none.
+    pub fn accept_delay(&self, turn: &mut Option<AcceptTurn>) -> u64 {
+        self.0.accept_rate.as_ref().map_or(0, |accept_rate| accept_rate.delay(turn))
+    }
+
+    /// Whether a connection that a listener has accepted takes the listener's turn. `peer` is absent if it comes from a
+    /// proxy.
+    pub fn takes_turn(&self, peer: Option<IpAddr>) -> bool {
+        let local = peer.is_some_and(|peer| peer.to_canonical().is_loopback());
+        !local || self.0.accept_rate_on_loopback.load(SeqCst)
+    }
+
+    /// Counts a connection that waited because of the accept rate.
+    pub fn count_delayed(&self) {
+        self.0.delayed.fetch_add(1, SeqCst);
+    }
+
     /// Current metrics.
     pub fn counts(&self) -> ConnectionCounts {
         ConnectionCounts {
@@ -186,6 +227,7 @@ impl ConnectionLimiter {
             refused_address: self.0.refused_address.load(SeqCst),
             refused_rate: self.0.refused_rate.load(SeqCst),
             pauses: self.0.pauses.load(SeqCst),
+            delayed: self.0.delayed.load(SeqCst),
         }
     }
 }
@@ -491,6 +533,33 @@ mod tests {
         );
         drop(after);
         assert!(limiter.try_acquire(address("192.0.2.1")).is_ok());
+    }
+
+    #[test]
+    fn limiters_share_an_accept_rate_from_which_loopback_may_be_exempt() {
+        use crate::clock::ManualClock;
+        let clock = Arc::new(ManualClock::new());
+        let rate = AcceptRate::new(clock.clone());
+        let limits = |accept_rate_on_loopback| ConnectionLimits {
+            accepted_per_second: 10,
+            accept_rate_on_loopback,
+            ..ConnectionLimits::default()
+        };
+        let xmpp = ConnectionLimiter::with_accept_rate(limits(false), rate.clone());
+        let http = ConnectionLimiter::with_accept_rate(limits(true), rate);
+        for local in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(!xmpp.takes_turn(Some(address(local))) && http.takes_turn(Some(address(local))));
+        }
+        assert!(xmpp.takes_turn(None), "a proxy on loopback connects for others");
+        assert!(xmpp.takes_turn(Some(address("192.0.2.1"))));
+        let (mut first, mut second) = (None, None);
+        assert_eq!((xmpp.accept_delay(&mut first), http.accept_delay(&mut second)), (0, 100));
+        clock.advance(100);
+        assert_eq!((http.accept_delay(&mut second), http.accept_delay(&mut None)), (0, 100));
+        xmpp.set_limits(ConnectionLimits::default());
+        assert_eq!(http.accept_delay(&mut None), 0, "one sets the rate of both");
+        let alone = ConnectionLimiter::new(limits(true));
+        assert_eq!((alone.accept_delay(&mut None), alone.accept_delay(&mut None)), (0, 0), "no rate");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Foundations of every other crate: time, tasks, random and time-ordered ids, secrets, token buckets, limits and
+//! Foundations of every other crate: time, tasks, random and time-ordered ids, secrets, token buckets, limits, rates and
 //! deadlines of connections, counters and values found by their type.
 //!
 //! Nothing here depends on XMPP or on a runtime: time and tasks are traits ([`clock::Clock`], [`spawn::Spawner`]) that
@@ -6,6 +6,7 @@
 //!
 //! Not implemented: anything used by only one crate. A file belongs here only while two crates use it.
 
+pub mod accept_rate;
 pub mod clock;
 pub mod connection_limits;
 pub mod count;

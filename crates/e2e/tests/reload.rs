@@ -15,10 +15,12 @@
 )]
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::ops::Deref;
 
 use throng_e2e::text_client::TextClient;
-use throng_e2e::{describe_output, ports, signal};
+use throng_e2e::{describe_output, ports, signal, wait};
 
 const PASSWORD: &str = "correct horse";
 
@@ -56,6 +58,16 @@ impl ReloadNode {
 
     fn send_sighup(&self) {
         signal(self.pid(), "HUP");
+    }
+
+    /// The value of a metric, read over a connection of its own.
+    fn metric(&self, name: &str) -> f64 {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).expect("the node's port");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("a request");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("the metrics");
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {page}"))
     }
 }
 
@@ -159,6 +171,34 @@ fn sighup_changes_the_login_policy_of_new_clients_only() {
     node.send_sighup();
     node.wait_for_log("authentication of a.test");
     assert!(!offers("a.test") && offers("b.test"));
+    assert!(asks_time(&mut romeo, "a.test"));
+}
+
+#[test]
+fn clients_above_the_accept_rate_wait_and_connected_ones_are_not_disturbed() {
+    const HOST: &str = "hosts = ['a.test']\n";
+    let node = ReloadNode::start("accept-rate", HOST, &["romeo@a.test"]);
+    let mut romeo = login(&node, "romeo@a.test");
+    node.configure(&format!("{HOST}[limits]\naccepted_connections_per_second = 1\n"));
+    assert_eq!(node.reload(), "applied: limits: accepted_connections_per_second\n");
+    let mut clients: Vec<_> = (0..3).map(|_| open(&node, "a.test")).collect();
+    for client in &mut clients {
+        assert!(asks_time(&mut romeo, "a.test"));
+        client.read_to("</stream:features>");
+    }
+    assert!(node.metric("throng_connections_delayed_total{listener=\"xmpp\"}") >= 1.0);
+    // Each request is a connection, which the rate delays, too.
+    wait("a delayed HTTP connection", || {
+        (node.metric("throng_connections_delayed_total{listener=\"http\"}") >= 1.0).then_some(())
+    });
+    assert_eq!(node.metric("throng_connections_refused_total{listener=\"xmpp\",reason=\"rate\"}"), 0.0);
+    // The default does not apply to loopback.
+    node.configure(HOST);
+    node.reload();
+    for _ in 0..20 {
+        clients.push(open(&node, "a.test"));
+    }
+    clients.iter_mut().skip(3).for_each(|client| drop(client.read_to("</stream:features>")));
     assert!(asks_time(&mut romeo, "a.test"));
 }
 

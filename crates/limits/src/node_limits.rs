@@ -2,6 +2,11 @@
 
 use crate::outbox_limits::{ADDED_BYTES, NAME_BYTES, OutboxLimits};
 
+/// Default rate of accepting. A login costs 0.15 to 0.2 ms of CPU (`docs/performance.md`); with a TLS handshake and what follows a
+/// login, such as presence and stored messages, less than 1 ms is usual. So two cores have half of their time left for connected
+/// clients. The kernel's backlog, 4 096 connections, is accepted in four seconds, before its clients give up.
+const ACCEPTED_CONNECTIONS_PER_SECOND: u32 = 1_000;
+
 /// Limits of a running node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeLimits {
@@ -88,9 +93,11 @@ pub struct NodeLimits {
     pub new_connections_per_second: u32,
     /// Burst of this rate; 0: the connections of ten seconds.
     pub new_connections_burst: u32,
-    /// Which of the six rates above, in their order, also apply to clients on loopback: those that the operator
+    /// Connections that all listeners for clients accept; further ones wait in the kernel's backlog. 0: unlimited.
+    pub accepted_connections_per_second: u32,
+    /// Which of the seven rates above, in their order, also apply to clients on loopback: those that the operator
     /// configured. Default rates do not, so that a load test on one machine measures the server.
-    pub rates_on_loopback: [bool; 6],
+    pub rates_on_loopback: [bool; 7],
 }
 
 impl Default for NodeLimits {
@@ -136,7 +143,8 @@ impl Default for NodeLimits {
             roster_changes_burst: 0,
             new_connections_per_second: 0,
             new_connections_burst: 0,
-            rates_on_loopback: [true; 6],
+            accepted_connections_per_second: 0,
+            rates_on_loopback: [true; 7],
         }
     }
 }
@@ -159,7 +167,8 @@ impl NodeLimits {
             roster_changes_burst: 2_000,
             new_connections_per_second: 50,
             new_connections_burst: 1_000,
-            rates_on_loopback: [false; 6],
+            accepted_connections_per_second: ACCEPTED_CONNECTIONS_PER_SECOND,
+            rates_on_loopback: [false; 7],
             ..NodeLimits::default()
         }
     }
@@ -239,7 +248,7 @@ mod tests {
     fn rates_do_not_apply_on_loopback_unless_they_are_set() {
         let mut limits = NodeLimits { stanzas_per_second: 5, bytes_per_second: 7, ..NodeLimits::default() };
         (limits.stanzas_burst, limits.bytes_burst) = (50, 70);
-        limits.rates_on_loopback = [false; 6];
+        limits.rates_on_loopback = [false; 7];
         limits.rates_on_loopback[1] = true;
         assert_eq!(limits.session_rates(false)[..4], [5, 50, 7, 70]);
         assert_eq!(limits.session_rates(true)[..4], [0, 0, 7, 70]);

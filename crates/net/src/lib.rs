@@ -18,6 +18,7 @@ mod stream;
 pub mod tls;
 pub mod websocket;
 
+pub use base::accept_rate::AcceptRate;
 pub use base::connection_limits::{
     ConnectionCounts, ConnectionLimiter, ConnectionLimits, ConnectionPermit, ConnectionRefusal,
 };

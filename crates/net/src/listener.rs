@@ -1,4 +1,4 @@
-//! Listening sockets: bind, accept, and wait when file descriptors run out.
+//! Listening sockets: bind, accept at the rate of the node, and wait when file descriptors run out.
 //!
 //! Not implemented: connection tasks, which the caller starts; SO_REUSEPORT, because accepting is not the bottleneck
 //! and one queue is fairer than several.
@@ -10,13 +10,14 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use base::accept_rate::AcceptTurn;
 use base::connection_limits::{ConnectionLimiter, ConnectionPermit, ConnectionRefusal};
-use base::lock::LeafRwLock;
+use base::lock::{LeafMutex, LeafRwLock};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -29,6 +30,8 @@ use crate::tls::TlsConfig;
 pub const BACKLOG: u32 = 4096;
 /// Pause after running out of file descriptors or memory.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause before the accept rate is read again: a reload may have raised it.
+const ACCEPT_RATE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Metrics of a [`Listener`], since the start.
 #[derive(Debug, Default)]
@@ -55,6 +58,8 @@ pub struct Listener {
     socket: TcpListener,
     config: ListenerConfigCell,
     limiter: ConnectionLimiter,
+    /// Kept while no connection has taken it, also if a caller drops the future that accepts.
+    turn: LeafMutex<Option<AcceptTurn>>,
     counts: Arc<ListenerCounts>,
 }
 
@@ -128,7 +133,8 @@ impl Listener {
         let local = socket.local_addr().map_err(|error| bind_error(address, &error))?;
         let mut port = ListenerConfig::new(kind, local);
         change(&mut port);
-        Ok(Listener { socket, config: ListenerConfigCell::new(port), limiter, counts: Arc::default() })
+        let (config, counts) = (ListenerConfigCell::new(port), Arc::default());
+        Ok(Listener { socket, config, limiter, turn: LeafMutex::default(), counts })
     }
 
     /// Settings for new connections.
@@ -157,19 +163,29 @@ impl Listener {
     pub async fn accept_proxied(&self, proxied: impl Fn() -> bool) -> AcceptedConnection {
         loop {
             poll_fn(|cx| self.limiter.poll_capacity(cx)).await;
-            match poll_fn(|cx| self.socket.poll_accept(cx)).await {
+            let mut delayed = self.wait_for_accept_rate().await;
+            let accepted = poll_fn(|cx| {
+                let accepted = self.socket.poll_accept(cx);
+                // It was not there during the wait.
+                delayed &= accepted.is_ready();
+                accepted
+            });
+            match accepted.await {
                 Ok((socket, peer)) => {
                     self.counts.accepted.fetch_add(1, Relaxed);
-                    let permit = if proxied() {
+                    let proxied = proxied();
+                    let permit = if proxied {
                         self.limiter.try_acquire_proxied()
                     } else {
                         self.limiter.try_acquire(peer.ip())
                     };
                     match permit {
                         Ok(permit) => {
+                            self.end_turn((!proxied).then(|| peer.ip()), delayed);
                             return AcceptedConnection { socket, peer, listener: self.config.get(), permit };
                         }
-                        // Dropping it closes it; the limiter has counted it.
+                        // Dropping it closes it; the limiter has counted it. The turn remains: connections
+                        // of an address above its own rate must not delay others.
                         Err(
                             ConnectionRefusal::TotalLimit
                             | ConnectionRefusal::AddressLimit
@@ -183,6 +199,36 @@ impl Listener {
                     tokio::time::sleep(EXHAUSTED_PAUSE).await;
                 }
             }
+        }
+    }
+}
+
+impl Listener {
+    /// Waits until the accept rate admits a connection. True if that took time.
+    async fn wait_for_accept_rate(&self) -> bool {
+        let mut waited = false;
+        loop {
+            // The rate has a lock of its own, which is not acquired under this one.
+            let mut turn = *self.turn.lock();
+            let delay = self.limiter.accept_delay(&mut turn);
+            *self.turn.lock() = turn;
+            match delay {
+                0 => return waited,
+                millis => {
+                    waited = true;
+                    tokio::time::sleep(Duration::from_millis(millis).min(ACCEPT_RATE_PAUSE)).await;
+                }
+            }
+        }
+    }
+
+    /// Ends the turn with an accepted connection; `peer` is absent if that comes from a proxy.
+    fn end_turn(&self, peer: Option<IpAddr>, delayed: bool) {
+        if self.limiter.takes_turn(peer) {
+            *self.turn.lock() = None;
+        }
+        if delayed {
+            self.limiter.count_delayed();
         }
     }
 }

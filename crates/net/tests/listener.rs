@@ -5,11 +5,16 @@
 mod support;
 
 use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use base::ManualClock;
 use support::tls::{CONFIG, RustlsTestClient, handshake};
 use support::*;
-use throng_net::{ConnectionLimiter, ConnectionLimits, Listener, ListenerKind, NetError, Transport};
+use throng_net::{
+    AcceptRate, ConnectionLimiter, ConnectionLimits, Listener, ListenerKind, NetError, Transport,
+};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
@@ -114,6 +119,129 @@ async fn connections_beyond_the_limit_are_closed() {
     waiting.await;
     assert_eq!(limiter.counts().refused_full, 1);
     assert_eq!(listener.counts().accepted(), 3);
+}
+
+/// Limits with an accept rate of 20 a second, so that two connections pass at once.
+const RATED: ConnectionLimits = ConnectionLimits {
+    connections: 0,
+    unauthenticated: 0,
+    per_address: 0,
+    new_per_second: 0,
+    new_burst: 0,
+    new_on_loopback: false,
+    accepted_per_second: 20,
+    accept_rate_on_loopback: true,
+};
+
+fn rated_listener(kind: ListenerKind, rate: &AcceptRate) -> (Listener, ConnectionLimiter) {
+    let limiter = ConnectionLimiter::with_accept_rate(RATED, rate.clone());
+    (Listener::bind(kind, any_address(), limiter.clone(), |_| {}).unwrap(), limiter)
+}
+
+/// Polls until everything that is due has happened.
+async fn assert_waits<T>(mut accepting: Pin<&mut impl Future<Output = T>>) {
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..10 {
+        assert!(accepting.as_mut().poll(&mut cx).is_pending());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn connections_above_the_accept_rate_wait_and_none_is_refused() {
+    let clock = Arc::new(ManualClock::new());
+    let (listener, limiter) = rated_listener(ListenerKind::C2s, &AcceptRate::new(clock.clone()));
+    let mut clients = Vec::new();
+    for _ in 0..6 {
+        let mut client = connect(&listener).await;
+        // In the backlog, the kernel takes what the client sends.
+        write(&mut client, b"<stream:stream xmlns:stream='http://etherx.jabber.org/streams'>").await;
+        clients.push(client);
+    }
+    let mut accepted = vec![listener.accept().await, listener.accept().await];
+    {
+        let third = listener.accept();
+        tokio::pin!(third);
+        assert_waits(third).await;
+        // Dropped while it waits: the next call accepts the same connection.
+    }
+    for _ in 2..4 {
+        let next = listener.accept();
+        tokio::pin!(next);
+        assert_waits(next.as_mut()).await;
+        clock.advance(50);
+        accepted.push(next.await);
+    }
+    assert_eq!((limiter.counts().delayed, listener.counts().accepted()), (2, 4));
+    {
+        // A reload that switches the rate off also ends the wait.
+        let fifth = listener.accept();
+        tokio::pin!(fifth);
+        assert_waits(fifth.as_mut()).await;
+        limiter.set_limits(ConnectionLimits::default());
+        accepted.push(fifth.await);
+    }
+    accepted.push(listener.accept().await);
+    let peers: Vec<_> = accepted.iter().map(|one| one.peer).collect();
+    assert_eq!(peers, clients.iter().map(|one| one.local_addr().unwrap()).collect::<Vec<_>>());
+    for one in accepted {
+        let (mut server, _permit) = one.into_stream(None).unwrap();
+        assert!(matches!(next(&mut server).await, Ok(OwnedEvent::Open(_))));
+    }
+    assert_eq!((limiter.counts().delayed, limiter.counts().refused_rate), (3, 0));
+}
+
+#[tokio::test]
+async fn a_crowd_on_one_listener_leaves_the_other_its_turn() {
+    let clock = Arc::new(ManualClock::new());
+    let rate = AcceptRate::new(clock.clone());
+    let (crowded, crowd) = rated_listener(ListenerKind::C2sTls, &rate);
+    let (quiet, operators) = rated_listener(ListenerKind::Http, &rate);
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        clients.push(connect(&crowded).await);
+    }
+    let _accepted = (crowded.accept().await, crowded.accept().await);
+    clients.push(connect(&quiet).await);
+    let of_crowd = async { (crowded.accept().await, crowded.accept().await) };
+    let of_operator = quiet.accept();
+    tokio::pin!(of_crowd, of_operator);
+    assert_waits(of_crowd.as_mut()).await;
+    assert_waits(of_operator.as_mut()).await;
+    // Time for one of the crowd and the operator, who is before the next one of the crowd.
+    clock.advance(100);
+    tokio::select! {
+        _ = &mut of_crowd => panic!("the crowd took the turn of the other listener"),
+        _ = &mut of_operator => {}
+    }
+    assert_waits(of_crowd.as_mut()).await;
+    clock.advance(50);
+    of_crowd.await;
+    assert_eq!((crowd.counts().delayed, operators.counts().delayed), (2, 1));
+}
+
+#[tokio::test]
+async fn refused_connections_do_not_count_for_the_accept_rate() {
+    let rate = AcceptRate::new(Arc::new(ManualClock::new()));
+    let (listener, limiter) = rated_listener(ListenerKind::C2s, &rate);
+    limiter.set_limits(ConnectionLimits { per_address: 1, ..RATED });
+    let _first = connect(&listener).await;
+    let first = listener.accept().await;
+    let accepting = listener.accept();
+    tokio::pin!(accepting);
+    for _ in 0..5 {
+        let mut refused = connect(&listener).await;
+        let mut rest = Vec::new();
+        tokio::select! {
+            biased;
+            _ = &mut accepting => panic!("a connection above the limit was accepted"),
+            end = refused.read_to_end(&mut rest) => assert!(matches!(end, Ok(0) | Err(_))),
+        }
+    }
+    drop(first);
+    let _second = connect(&listener).await;
+    accepting.await;
+    assert_eq!((limiter.counts().refused_address, limiter.counts().delayed), (5, 0));
 }
 
 #[tokio::test]

@@ -141,6 +141,8 @@ pub(crate) fn connection_limits(limits: &throng_core::NodeLimits) -> net::Connec
         per_address: limits.connections_per_address,
         new_per_second: rate,
         new_on_loopback: limits.rates_on_loopback[5],
+        accepted_per_second: limits.accepted_connections_per_second,
+        accept_rate_on_loopback: limits.rates_on_loopback[6],
         new_burst: if burst == 0 { rate.saturating_mul(10) } else { burst },
     }
 }

@@ -212,6 +212,7 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
         http.refused_full += counts.refused_full;
         http.refused_address += counts.refused_address;
         http.refused_rate += counts.refused_rate;
+        http.delayed += counts.delayed;
     }
     let mut refused: Vec<([(&'static str, &str); 2], u64)> = Vec::new();
     for (listener, counts) in
@@ -228,6 +229,12 @@ fn connection_limits(page: &mut MetricWriter<'_>, running: &RunningNode) -> Resu
     let values: Vec<(Labels<'_>, f64)> =
         refused.iter().map(|(labels, count)| (&labels[..], *count as f64)).collect();
     page.counter("throng_connections_refused", None, "Connections refused by a connection limit", &values)?;
+    page.counter(
+        "throng_connections_delayed",
+        None,
+        "Connections that waited in the kernel's backlog because of limits.accepted_connections_per_second",
+        &[(&[("listener", "xmpp")], xmpp.delayed as f64), (&[("listener", "http")], http.delayed as f64)],
+    )?;
     page.counter(
         "throng_listener_pauses",
         None,

@@ -19,6 +19,7 @@
 //! again what needs a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -289,12 +290,14 @@ impl RunningNode {
         }
         self.assembled.keys.set_iterations(new.scram_iterations);
         report_login_changes(old, &new, &mut report);
-        if old.http != new.http {
-            self.web.reconfigure(&new.http);
-            self.assembled.node.presence_batcher.set_delay(new.http.presence_delay);
+        if old.http != new.http || old.limits != new.limits {
             self.http_listeners
                 .iter()
                 .for_each(|listener_state| listener_state.limiter.set_limits(http_connection_limits(&new)));
+        }
+        if old.http != new.http {
+            self.web.reconfigure(&new.http);
+            self.assembled.node.presence_batcher.set_delay(new.http.presence_delay);
             report.applied.push("[http]".to_owned());
         }
         for listener_state in self.xmpp_listeners.iter().chain(&self.http_listeners) {
@@ -425,10 +428,16 @@ impl RunningNode {
 
 /// Connection limits of an HTTP listener. Each has its own.
 pub(crate) fn http_connection_limits(config: &NodeConfig) -> ConnectionLimits {
+    let limits = assemble::connection_limits(&config.limits);
+    // Clients of a proxy on this machine are no local clients.
+    let proxies = &config.http.settings.proxies.trusted;
+    let local_proxy =
+        proxies.contains(Ipv4Addr::LOCALHOST.into()) || proxies.contains(Ipv6Addr::LOCALHOST.into());
     ConnectionLimits {
         connections: config.http.connections,
         per_address: config.http.connections_per_address,
-        ..assemble::connection_limits(&config.limits)
+        accept_rate_on_loopback: limits.accept_rate_on_loopback || local_proxy,
+        ..limits
     }
 }
 

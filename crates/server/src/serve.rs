@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use access::session_log::write_delayed_lines;
 use anyhow::{Context, Result, anyhow, bail};
-use net::{ConnectionLimiter, ConnectionPermit, Listener, ListenerKind, Stream};
+use net::{AcceptRate, ConnectionLimiter, ConnectionPermit, Listener, ListenerKind, Stream};
 use stanza::{StreamCondition, StreamError};
 use streams::C2sConnection;
 use throng_commands::shutdown::{Drain, ShutdownKind, check_shutdown, wait_for_shutdown};
@@ -79,7 +79,9 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         certificates: tls.as_ref().map_or_else(Vec::new, |tls| tls.certificates()),
     };
 
-    let limiter = ConnectionLimiter::new(assemble::connection_limits(&config.limits));
+    let accept_rate = AcceptRate::new(assembled.node.clock.clone());
+    let limiter =
+        ConnectionLimiter::with_accept_rate(assemble::connection_limits(&config.limits), accept_rate.clone());
     let (mut listener_lines, mut listeners, mut ports) = (Vec::new(), Vec::new(), Vec::new());
     let services = ServiceListeners::start(&assembled.node, &config);
     let mut bound_services = Vec::new();
@@ -93,7 +95,7 @@ async fn run(path: Option<&Path>, config: NodeConfig, level: logs::LogHandle) ->
         }
         // Operators must get in on one listener when clients have exhausted another.
         let limiter = if listen.is_http() {
-            ConnectionLimiter::new(reload::http_connection_limits(&config))
+            ConnectionLimiter::with_accept_rate(reload::http_connection_limits(&config), accept_rate.clone())
         } else {
             limiter.clone()
         };

@@ -67,7 +67,7 @@ impl LoadNode {
         // are under test.
         node.configure(&format!(
             "hosts = ['{DOMAIN}']\ndata_dir = 'data'\n\
-             [storage]\nurl = 'sqlite:{}/throng.db'\n[auth]\nscram_iterations = 4096\n[limits]\nnew_connections_per_second = 0\nstanzas_per_second = 0\nbytes_per_second = 0\n\
+             [storage]\nurl = 'sqlite:{}/throng.db'\n[auth]\nscram_iterations = 4096\n[limits]\nnew_connections_per_second = 0\naccepted_connections_per_second = 0\nstanzas_per_second = 0\nbytes_per_second = 0\n\
              [[listen]]\nkind = 'c2s'\naddress = '{target}'\ntls = '{tls}'\n\
              [[listen]]\nkind = 'http'\naddress = '127.0.0.1:{http}'\n",
             database.path().display()

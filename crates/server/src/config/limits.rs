@@ -51,11 +51,12 @@ macro_rules! each {
             roster_changes_burst: 0..=1_000_000,
             new_connections_per_second: 0..=1_000_000,
             new_connections_burst: 0..=1_000_000,
+            accepted_connections_per_second: 0..=1_000_000,
         }
     };
 }
 
-/// The rates with their places in [`NodeLimits::rates_on_loopback`] and their bursts.
+/// The rates that have bursts, with their places in [`NodeLimits::rates_on_loopback`].
 macro_rules! each_rate {
     ($then:ident) => {
         $then! {
@@ -81,6 +82,8 @@ pub(super) fn limits(mut section: ConfigSection) -> NodeLimits {
         )*};
     }
     each_rate!(written);
+    // Its burst is no setting.
+    limits.rates_on_loopback[6] = section.is_written("accepted_connections_per_second");
     macro_rules! take {
         ($($name:ident: $low:literal ..= $high:literal),* $(,)?) => {$(
             if let Some(value) = section.int(stringify!($name), $low, $high) {

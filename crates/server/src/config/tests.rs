@@ -235,7 +235,22 @@ fn default_rates_exempt_loopback_and_configured_ones_apply_to_all() {
     let limits = read("[limits]\nbytes_per_second = 1000\nnew_connections_per_second = 0\n").unwrap().limits;
     assert_eq!((limits.bytes_per_second, limits.bytes_burst), (1000, 0), "the burst of ten seconds");
     assert_eq!((limits.stanzas_per_second, limits.new_connections_per_second), (50, 0));
-    assert_eq!(limits.rates_on_loopback, [false, true, false, false, false, true]);
+    assert_eq!(limits.rates_on_loopback, [false, true, false, false, false, true, false]);
+    assert_eq!(limits.accepted_connections_per_second, 1000);
+    let limits = read("[limits]\naccepted_connections_per_second = 0\n").unwrap().limits;
+    assert_eq!((limits.accepted_connections_per_second, limits.rates_on_loopback[6]), (0, true));
+}
+
+#[test]
+fn connections_of_a_proxy_on_this_machine_count_for_the_accept_rate() {
+    let counted =
+        |text: &str| crate::reload::http_connection_limits(&read(text).unwrap()).accept_rate_on_loopback;
+    let proxies = |address: &str| {
+        format!("[http]\ntrusted_proxies = ['{address}']\nclient_address_header = 'Forwarded'\n")
+    };
+    assert!(!counted("") && !counted(&proxies("10.0.0.0/8")));
+    assert!(counted(&proxies("127.0.0.1")) && counted(&proxies("::1")));
+    assert!(counted("[limits]\naccepted_connections_per_second = 5\n"));
 }
 
 #[test]
