@@ -44,8 +44,8 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         nodes: &[],
         seeds: Some(3),
         section: "2.2",
-        reason: "Seed 378: both sessions of the account end because their moves have failed, and a message sent before that is \
-                 in the store only after one that was sent later and stored at once.",
+        reason: "Seed 378: the last session ends because its move has failed, while a message is still on the way (no session \
+                 holds it). A later one of the same sender is stored at once, and the first one after it.",
     },
     KnownFailure {
         test: "simulation/faulty/presence-converges",
