@@ -36,21 +36,24 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         seeds: Some(6),
         section: "2.4",
         reason: "A session that logs in receives the backup of a message that a session elsewhere holds. If that one ends \
-                 because its move has failed, the message is delivered again, with the same stanza-id.",
+                 because its move has failed, the message is delivered again, with the same stanza-id: the node of the \
+                 first has no record of what came from the store.",
     },
     KnownFailure {
         test: "simulation/faulty/pair-order",
         nodes: &[],
         seeds: Some(3),
         section: "2.2",
-        reason: "Seen in one of 1 000 seeds since sessions move between nodes; the cause is not known.",
+        reason: "Seed 378: the last session ends because its move has failed, while a message is still on the way (no session \
+                 holds it). A later one of the same sender is stored at once, and the first one after it.",
     },
     KnownFailure {
         test: "simulation/faulty/presence-converges",
         nodes: &[],
         seeds: Some(3),
         section: "2.2",
-        reason: "Seen in one of 1 000 seeds since sessions move between nodes; the cause is not known.",
+        reason: "Seed 92: the old node answers a probe with the presence of a session that has moved, before it learns that. The \
+                 session ends on its new node, and the `unavailable` from there overtakes the answer, so that the answer is last.",
     },
 ];
 
