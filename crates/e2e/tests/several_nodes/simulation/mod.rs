@@ -39,12 +39,15 @@ enum Setting {
     /// Several nodes. The sessions of an account are anywhere, and everything in transit arrives before the next operation.
     Shared,
     /// Several nodes. Sessions are anywhere, envelopes are delayed, lost and doubled, pairs of nodes are cut off from
-    /// each other, and nodes crash.
+    /// each other, and nodes crash. Sessions stay where they are.
     Faulty,
+    /// The same, and clients resume their sessions on other nodes, as they do in the settings without faults.
+    FaultyMoves,
 }
 
 impl Setting {
-    const ALL: [Setting; 4] = [Setting::Single, Setting::Calm, Setting::Shared, Setting::Faulty];
+    const ALL: [Setting; 5] =
+        [Setting::Single, Setting::Calm, Setting::Shared, Setting::Faulty, Setting::FaultyMoves];
 
     fn name(self) -> &'static str {
         match self {
@@ -52,7 +55,17 @@ impl Setting {
             Setting::Calm => "calm",
             Setting::Shared => "shared",
             Setting::Faulty => "faulty",
+            Setting::FaultyMoves => "faulty-moves",
         }
+    }
+
+    fn has_faults(self) -> bool {
+        matches!(self, Setting::Faulty | Setting::FaultyMoves)
+    }
+
+    /// Whether clients resume their sessions on other nodes.
+    fn moves_sessions(self) -> bool {
+        !matches!(self, Setting::Single | Setting::Faulty)
     }
 }
 
@@ -145,6 +158,11 @@ fn accounts_on_several_nodes_keep_the_invariants() {
 #[test]
 fn several_nodes_with_faults_keep_the_invariants() {
     run_setting(Setting::Faulty);
+}
+
+#[test]
+fn several_nodes_with_faults_and_sessions_that_move_keep_the_invariants() {
+    run_setting(Setting::FaultyMoves);
 }
 
 #[test]

@@ -75,9 +75,9 @@ impl World {
     pub(super) fn new(setting: Setting, seed: u64, print: bool) -> World {
         let mut random = Rng::with_seed(seed);
         let count = if setting == Setting::Single { 1 } else { random.usize(2..=5) };
-        let faults = match setting {
-            Setting::Faulty => NetworkFaults { drop: 50, duplicate: 50, delay: 3 },
-            Setting::Single | Setting::Calm | Setting::Shared => NetworkFaults::default(),
+        let faults = match setting.has_faults() {
+            true => NetworkFaults { drop: 50, duplicate: 50, delay: 3 },
+            false => NetworkFaults::default(),
         };
         let nodes = TestNodes::with_faults(count, &observed_features(), seed, faults);
         for user in 0..USERS {
@@ -195,8 +195,8 @@ impl World {
             }
             74..84 => self.change_roster(),
             84..86 => self.remove_account(),
-            86..92 if self.setting != Setting::Single => self.resume_elsewhere(),
-            _ if self.setting == Setting::Faulty => self.disturb(),
+            86..92 if self.setting.moves_sessions() => self.resume_elsewhere(),
+            _ if self.setting.has_faults() => self.disturb(),
             _ => self.send_message(),
         }
     }
@@ -204,7 +204,7 @@ impl World {
     /// Time between two operations: everything arrives, or only some of it.
     fn pass_time(&mut self) {
         self.nodes.advance(1);
-        if self.setting != Setting::Faulty {
+        if !self.setting.has_faults() {
             return self.settle();
         }
         self.read_all();
