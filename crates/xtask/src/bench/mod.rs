@@ -15,6 +15,8 @@ pub(crate) mod clock;
 mod cluster;
 mod cpu_timeline;
 mod databases;
+mod directory;
+mod figures;
 mod gathering_relay;
 mod logins;
 mod memory;
@@ -60,6 +62,8 @@ enum BenchCommand {
     Presence(presence::PresenceBenchArgs),
     /// CPU of a delivered stanza and delivery times in clusters of 1, 2 and 5 nodes.
     Cluster(cluster::ClusterBenchArgs),
+    /// Memory, look-ups, snapshots and changes of the cluster's directory with ten million claims.
+    Directory(directory::DirectoryBenchArgs),
     /// CPU of a broadcast to all sessions, and what it costs others.
     Broadcast(broadcast::BroadcastBenchArgs),
     /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
@@ -84,6 +88,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             | BenchCommand::Bosh(_)
             | BenchCommand::Databases(_)
             | BenchCommand::Cluster(_)
+            | BenchCommand::Directory(_)
     );
     let result = if is_dist() || foreign { run_bench(&args.bench) } else { rerun_optimised() };
     match result {
@@ -151,6 +156,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Presence(args) => presence::run(args, &mut report)?,
         BenchCommand::Broadcast(args) => broadcast::run(args, &mut report)?,
         BenchCommand::Cluster(args) => cluster::run(args, &mut report)?,
+        BenchCommand::Directory(args) => directory::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),
         BenchCommand::Bosh(args) => peers::bosh::run(args, &mut report)?,
         BenchCommand::Load(args) => peers::load::run(args, &mut report)?,
