@@ -269,6 +269,8 @@ fn measure(each: usize, calls: usize, millis: usize) {
         let (core, ..) = &nodes.nodes[number % count];
         core.claim(claim(number));
         if number % 1_000 < count {
+            // Pending changes are taken after some milliseconds.
+            nodes.now = nodes.now.plus(5);
             core.poll(nodes.now, 1, false);
         }
     }
