@@ -15,6 +15,8 @@ pub(crate) mod clock;
 mod cluster;
 mod cpu_timeline;
 mod databases;
+mod directory;
+mod figures;
 mod gathering_relay;
 mod logins;
 mod memory;
@@ -62,6 +64,8 @@ enum BenchCommand {
     Cluster(cluster::ClusterBenchArgs),
     /// Half a million connections in one cluster: delivery times, CPU and memory.
     HalfMillion(cluster::half_million::HalfMillionArgs),
+    /// Memory, look-ups, snapshots and changes of the cluster's directory with ten million claims.
+    Directory(directory::DirectoryBenchArgs),
     /// CPU of a broadcast to all sessions, and what it costs others.
     Broadcast(broadcast::BroadcastBenchArgs),
     /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
@@ -87,6 +91,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             | BenchCommand::Databases(_)
             | BenchCommand::Cluster(_)
             | BenchCommand::HalfMillion(_)
+            | BenchCommand::Directory(_)
     );
     let result = if is_dist() || foreign { run_bench(&args.bench) } else { rerun_optimised() };
     match result {
@@ -155,6 +160,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Broadcast(args) => broadcast::run(args, &mut report)?,
         BenchCommand::Cluster(args) => cluster::run(args, &mut report)?,
         BenchCommand::HalfMillion(args) => cluster::half_million::run(args, &mut report)?,
+        BenchCommand::Directory(args) => directory::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),
         BenchCommand::Bosh(args) => peers::bosh::run(args, &mut report)?,
         BenchCommand::Load(args) => peers::load::run(args, &mut report)?,

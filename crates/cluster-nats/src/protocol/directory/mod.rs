@@ -21,7 +21,7 @@ use base::lock::LeafRwLock;
 use cluster::{AddressNumber, Claim, ClaimChange, MAX_CLAIMS_PER_NODE, MAX_PEER_CLAIMS};
 use smallvec::SmallVec;
 
-use super::entry::{BUCKET_BITS, Entry, MAX_NODES, NodeSlot, bucket_of, rounded};
+use super::entry::{BUCKET_BITS, Entry, MAX_NODES, NodeSlot, bucket_of, lower_bound, rounded};
 
 const SHARD_BITS: u32 = 6;
 const BUCKETS: usize = 1 << BUCKET_BITS;
@@ -422,7 +422,7 @@ impl Shard {
     fn position(&self, address: u64, number: Option<AddressNumber>, slot: NodeSlot) -> Result<usize, usize> {
         let least = Entry::least(address, number, slot);
         let Some(bucket) = self.buckets.get(place(address).1) else { return Err(0) };
-        let at = bucket.partition_point(|entry| *entry < least);
+        let at = lower_bound(bucket, least);
         if bucket.get(at).is_some_and(|entry| entry.is_of(least)) { Ok(at) } else { Err(at) }
     }
 
@@ -431,7 +431,7 @@ impl Shard {
         let first = Entry::least(address, number, NodeSlot(0));
         let last = Entry::greatest(address, number.or(Some(AddressNumber::MAX)), NodeSlot(63));
         let entries = self.buckets.get(place(address).1).map(Vec::as_slice).unwrap_or_default();
-        let start = entries.partition_point(|entry| *entry < first);
+        let start = lower_bound(entries, first);
         entries.iter().skip(start).take_while(move |entry| **entry <= last)
     }
 

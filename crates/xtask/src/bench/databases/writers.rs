@@ -1,13 +1,11 @@
 //! Writers of the storage alone: the ignored tests of `store-sql/tests/writes_per_second.rs`, as a program of their own, so
 //! that this one needs no database client.
 //!
-//! Each prints lines `figure NAME VALUE UNIT`, whose names this file compares with the budgets.
+//! This file compares the names of their figures with the budgets.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use anyhow::Result;
 
-use anyhow::{Context as _, Result, ensure};
-
+use super::super::figures::{Figure, MeasuringTest};
 use super::super::report::{BenchReport, print_progress};
 use super::DatabaseBenchArgs;
 
@@ -28,7 +26,7 @@ const TIME_BUDGET_MS: f64 = 25.0;
 pub(super) fn measure(args: &DatabaseBenchArgs, report: &mut BenchReport) -> Result<()> {
     for database in DATABASES {
         print_progress(&format!("the writers alone on {database}"));
-        for (name, value, unit) in figures(args, database)? {
+        for Figure { name, value, unit } in figures(args, database)? {
             add(report, database, &name, value, unit);
         }
     }
@@ -54,47 +52,20 @@ fn add(report: &mut BenchReport, database: &str, name: &str, value: f64, unit: &
 }
 
 /// Runs the test of a database.
-fn figures(args: &DatabaseBenchArgs, database: &str) -> Result<Vec<(String, f64, &'static str)>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut test = Command::new(cargo);
-    test.args(["test", "--quiet", "--profile", &args.writers_profile, "--package", "throng-store-sql"])
-        .args(["--test", "writes_per_second", "--", "--ignored", "--nocapture", "--exact"])
-        .arg(format!("measure_writes_on_{database}"))
-        .current_dir(crate::tidy::root())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    let mut child = test.spawn().context("cargo cannot be started")?;
-    let output = child.stdout.take().context("the output of cargo is not a pipe")?;
-    let mut found = Vec::new();
-    for line in BufReader::new(output).lines() {
-        found.extend(figure(&line?));
-    }
-    let status = child.wait()?;
-    ensure!(status.success() && !found.is_empty(), "the writers on {database} ended with {status}");
-    Ok(found)
-}
-
-/// Name, value and unit of a line.
-fn figure(line: &str) -> Option<(String, f64, &'static str)> {
-    // The name of the test may be on the same line.
-    let mut words = line.split_once("figure ")?.1.split_whitespace();
-    let (name, value) = (words.next()?, words.next()?.parse().ok()?);
-    let unit =
-        ["write/s", "ms", "write/commit"].into_iter().find(|unit| words.clone().next() == Some(*unit))?;
-    Some((name.to_owned(), value, unit))
+fn figures(args: &DatabaseBenchArgs, database: &str) -> Result<Vec<Figure>> {
+    let test = MeasuringTest {
+        package: "throng-store-sql",
+        target: &["--test", "writes_per_second"],
+        name: &format!("measure_writes_on_{database}"),
+        profile: &args.writers_profile,
+        units: &["write/s", "ms", "write/commit"],
+    };
+    test.run()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BenchReport, add, figure};
-
-    #[test]
-    fn lines_of_the_test_are_read() {
-        let read = figure("test one ... figure messages.rate 45100 write/s").unwrap();
-        assert_eq!((read.0.as_str(), read.2), ("messages.rate", "write/s"));
-        assert!((read.1 - 45_100.0).abs() < 1e-9);
-        assert_eq!(figure("running 1 test"), None);
-    }
+    use super::{BenchReport, add};
 
     #[test]
     fn only_figures_of_postgresql_have_budgets() {

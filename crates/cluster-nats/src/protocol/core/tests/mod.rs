@@ -1,5 +1,6 @@
 //! Tests of the protocol without a server: the conformance suite over a simulated network, faults, hostile frames.
 
+mod directory_costs;
 mod faults;
 mod hostile;
 mod network;
