@@ -45,7 +45,7 @@ fn mix(value: u64) -> u64 {
 
 /// A number below `end`, of a random one.
 fn below(random: u64, end: usize) -> usize {
-    (u128::from(random) * end as u128 >> 64) as usize
+    ((u128::from(random) * end as u128) >> 64) as usize
 }
 
 /// The hash of the address with this number.
@@ -58,7 +58,7 @@ fn claim(number: usize) -> Claim {
         address: address(number),
         number: AddressNumber::new(u32::try_from(number).unwrap() + 1),
         since: 1_790_000_000_000 + number as u64 / 100,
-        takes_messages: number % 3 != 0,
+        takes_messages: !number.is_multiple_of(3),
     }
 }
 
