@@ -23,6 +23,7 @@ const AFTER_RESTART_SECONDS: u32 = 30;
 const DOWN_SECONDS: u32 = 20;
 
 /// The load of all runs.
+#[derive(Clone)]
 pub(super) struct ClusterLoad {
     /// The program whose `throng load` runs.
     pub(super) generator: PathBuf,
