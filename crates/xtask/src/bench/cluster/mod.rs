@@ -60,7 +60,7 @@ pub(crate) struct ClusterBenchArgs {
     /// Rounds through all numbers of nodes; the results are medians.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Instead of the measurement: kill a node of the largest cluster under load, start it again, and account for every
+    /// Instead of the measurement: kill each node of the largest cluster in turn under load, start it again, and account for every
     /// message.
     #[arg(long)]
     chaos: bool,
