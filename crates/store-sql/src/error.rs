@@ -76,6 +76,12 @@ pub(crate) fn is_read_only(error: &StoreError) -> bool {
     error.kind == StoreErrorKind::Unavailable && error.message() == READ_ONLY
 }
 
+/// The error of a write that counts as not stored, but may be stored.
+pub(crate) fn in_doubt(cause: StoreError) -> StoreError {
+    let message = "the database did not tell whether the write was stored";
+    StoreError::new(StoreErrorKind::InDoubt, message).with_source(cause)
+}
+
 pub(crate) fn unreachable() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, "cannot reach the database")
 }
