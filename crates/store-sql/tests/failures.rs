@@ -375,6 +375,64 @@ fn a_server_that_accepts_writes_again_is_asked_with_the_lock() {
     });
 }
 
+/// A server that becomes read-only between the last statement and COMMIT answers that with an error, and has rolled back.
+#[test]
+fn a_commit_that_is_answered_with_an_error_is_not_in_doubt() {
+    on_own_servers(&ServerSetup::default(), async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let deadline = Duration::from_secs(5);
+        let options = DatabaseOptions { writers: 1, write_deadline: deadline, ..patient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        stores.offline.append(message(ann, "first"), MANY).await.unwrap();
+        let before = proxy.round_trips();
+        stores.offline.append(message(ann, "second"), MANY).await.unwrap();
+        let usual = proxy.round_trips() - before;
+        let owned = stores.clone();
+        let refused = move || {
+            let owned = owned.clone();
+            tokio::spawn(async move { owned.offline.append(message(ann, "refused"), MANY).await })
+        };
+        let done = match server.kind() {
+            ServerKind::Postgres => {
+                // It has no state that refuses a commit only; a deferred trigger does.
+                let trigger = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                    RAISE EXCEPTION 'read-only' USING ERRCODE = '25006'; END $$; \
+                    CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON offline DEFERRABLE INITIALLY DEFERRED \
+                    FOR EACH ROW EXECUTE FUNCTION refuse()";
+                run_sql(&server.url(&name), trigger).await;
+                set_read_only(server, &name, true).await;
+                refused()
+            }
+            ServerKind::MariaDb | ServerKind::MySql => {
+                proxy.delay(Duration::from_millis(500));
+                let before = proxy.round_trips();
+                let done = refused();
+                while proxy.round_trips() < before + usual - 1 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                set_read_only(server, &name, true).await;
+                proxy.delay(Duration::ZERO);
+                done
+            }
+        };
+        let done = tokio::time::timeout(4 * deadline, done).await.expect("an answer without further looks");
+        let error = done.unwrap().unwrap_err();
+        println!("{:?}: {error:?}", server.kind());
+        assert!(error.retryable && error.kind != StoreErrorKind::InDoubt, "{error}");
+        if server.kind() == ServerKind::Postgres {
+            let sql = "BEGIN READ WRITE; DROP TRIGGER refuse ON offline; COMMIT";
+            run_sql(&server.url(&name), sql).await;
+        }
+        set_read_only(server, &name, false).await;
+        while stores.offline.append(message(ann, "after"), MANY).await.is_err() {}
+        assert_eq!(stored(&stores, ann).await, ["first", "second", "after"]);
+        database.close().await;
+    });
+}
+
 /// Nothing closes the connection, and nothing answers: not the 31 seconds that a statement may take, but the deadline.
 #[test]
 fn a_write_that_has_begun_fails_at_the_deadline_although_its_statement_has_no_answer() {

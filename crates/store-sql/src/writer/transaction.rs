@@ -13,6 +13,7 @@
 //! update with their number; over the next connection the number tells whether the last one was committed. It is read with a
 //! lock, which waits for the end of that transaction, since it holds the row. The number is requested until the server
 //! returns it, whatever the deadline of the group is. A read-only server refuses that lock: [`open_commit`](super::open_commit).
+//! A COMMIT that the server has answered with an error was rolled back, and is not looked up.
 //!
 //! Rows of writers that are gone are removed when another writer ends, so a writer that has nothing to write renews its row
 //! ([`TransactionRunner::renew_row`]).
@@ -264,7 +265,7 @@ impl TransactionRunner {
                 Ok(())
             }
             Err(error) => {
-                let is_open = conn.is_lost() && self.context.dialect.lock_rows().is_some();
+                let is_open = conn.is_unanswered() && self.context.dialect.lock_rows().is_some();
                 self.roll_back(conn).await;
                 // The jobs are not to blame, so they are not tried one by one.
                 Err(if is_open { Failure::Open(error) } else { self.failure(error).whole() })
