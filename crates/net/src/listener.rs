@@ -190,7 +190,7 @@ impl Listener {
             self.wait_for_accept_rate().await;
             let accepted = poll_fn(|cx| {
                 let accepted = self.socket.poll_accept(cx);
-                // Without a budget the runtime did not look.
+                // A task without a budget (tokio::task::coop) is told so whatever the backlog has.
                 if accepted.is_pending() && has_budget_remaining() {
                     // What comes later was not there during the wait.
                     self.is_backlogged.store(false, Relaxed);
