@@ -190,7 +190,7 @@ impl Listener {
             self.wait_for_accept_rate().await;
             let accepted = poll_fn(|cx| {
                 let accepted = self.socket.poll_accept(cx);
-                // A task without a budget (tokio::task::coop) is told so whatever the backlog has.
+                // It is also pending if the task has used up its budget (tokio::task::coop).
                 if accepted.is_pending() && has_budget_remaining() {
                     // What comes later was not there during the wait.
                     self.is_backlogged.store(false, Relaxed);
