@@ -6,6 +6,8 @@
 //! a change of presence each 600 s. Reported are the connections, the time of all arrivals, delivery times once they are over, CPU
 //! and memory of nodes, generator, NATS and database, and what the machine has left.
 //!
+//! Runs in a network namespace of its own if it is root.
+//!
 //! Not measured: TLS, nodes on several machines, connections whose path has a delay.
 //!
 //! # Pitfalls
@@ -13,6 +15,7 @@
 //! Sockets of the kernel need more memory than the sessions: the memory that the machine has less of than at the start is the sum of all.
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -69,9 +72,27 @@ pub(crate) struct HalfMillionArgs {
     keep: bool,
 }
 
+/// Starts the same command again in a network namespace of its own, unless it is in one.
+///
+/// In the first namespace the kernel may track connections, and its table has room for a quarter of a million.
+fn enter_own_network() -> Result<()> {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net"));
+    let is_first = matches!((namespace("self"), namespace("1")), (Ok(own), Ok(first)) if own == first);
+    if !is_first || !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let mut again = Command::new("unshare");
+    again.args(["--net", "--", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+    again.arg(std::env::current_exe()?).args(std::env::args_os().skip(1));
+    // Returns only when it cannot be started.
+    Err(again.exec()).context("unshare cannot be started; run this as another user than root to do without it")
+}
+
 /// Measures and reports.
 pub(crate) fn run(args: &HalfMillionArgs, report: &mut BenchReport) -> Result<()> {
     let (program, generator) = super::programs(args.server.as_ref(), args.generator.as_ref())?;
+    // After what may have to be installed.
+    enter_own_network()?;
     let nodes = u16::try_from(args.connections.div_ceil(CONNECTIONS_PER_NODE))?.max(2);
     let accounts = BenchAccounts { count: args.connections, contacts: args.contacts };
     let servers = BenchServers::start(&program, accounts, STORAGE, args.keep)?;
