@@ -11,7 +11,7 @@ use jid::Jid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use throng_commands::cluster_admin::sessions::{
-    SessionPage, SessionQuestion, SessionRecord, parse_cursor, sessions,
+    SessionPage, SessionQuery, SessionRecord, parse_cursor, sessions,
 };
 use throng_commands::cluster_admin::{NodeSelection, describe_missing};
 use throng_commands::{CommandError, CommandErrorKind, RawArguments, TokenScope};
@@ -132,7 +132,7 @@ async fn list(
     let after = wanted.after.map(|text| parse_cursor(&text).ok_or_else(wrong)).transpose()?;
     let account = wanted.account.as_deref().map(account).transpose()?;
     let nodes = node_selection(&api, wanted.node.as_deref())?;
-    let question = SessionQuestion {
+    let query = SessionQuery {
         domain: wanted.domain.map(|text| text.to_lowercase()),
         search: wanted.search.map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty()),
         account: account.map(|jid| jid.to_string()),
@@ -140,7 +140,7 @@ async fn list(
         limit,
         brief: false,
     };
-    Ok(page(&sessions(&api.node, nodes, question).await))
+    Ok(page(&sessions(&api.node, nodes, query).await))
 }
 
 async fn sessions_of_account(
@@ -156,8 +156,8 @@ async fn sessions_of_account(
 
 /// Sessions of a bare address, or the one with a full address.
 async fn sessions_at(api: &Api, jid: &Jid) -> SessionPage {
-    let question = SessionQuestion { account: Some(jid.to_string()), ..SessionQuestion::default() };
-    sessions(&api.node, NodeSelection::All, question).await
+    let query = SessionQuery { account: Some(jid.to_string()), ..SessionQuery::default() };
+    sessions(&api.node, NodeSelection::All, query).await
 }
 
 fn page(found: &SessionPage) -> Response {

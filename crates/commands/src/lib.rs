@@ -4,7 +4,7 @@
 //! in [`feature_api::feature::Feature::declarations`] and registers their handlers with
 //! [`RegisterCommands::command`]. Interfaces (XEP-0050, the command line, HTTP) parse values with
 //! [`Command::parse_input`] and run the command with [`run_command`], so that permissions, checks, errors
-//! and the audit log are the same for all. Beside them: what commands do to accounts and to the node, and questions to
+//! and the audit log are the same for all. Beside them: what commands do to accounts and to the node, and queries to
 //! the other nodes of a cluster ([`cluster_admin`]).
 //!
 //! Not implemented: the interfaces, which know XML, JSON or the command line.

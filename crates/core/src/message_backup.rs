@@ -26,16 +26,16 @@ pub use outbox::OVERDUE_MILLIS;
 /// Sessions that are checked before other tasks run.
 pub const CHECKS_PER_PASS: usize = 256;
 
-/// Takes messages from a session's outbox, once.
-pub type TakeMessages<'a> = &'a mut dyn FnMut() -> Vec<SharedStanza>;
+/// Begins the backups of messages in a session's outbox and returns the messages, once. They stay in the outbox.
+pub type BackupSource<'a> = &'a mut dyn FnMut() -> Vec<SharedStanza>;
 
 /// Stores backups of messages: a feature with offline storage.
 pub trait MessageBackup: Send + Sync {
-    /// Stores backups of the messages that `take` returns, which a session of this account holds, in this order, and settles
+    /// Stores backups of the messages that `begin_backups` returns, which a session of this account holds, in this order, and settles
     /// the messages. Each message has begun its backup ([`SharedStanza::begin_backup`]); those that cannot have one must be
-    /// cancelled. `take` locks the session's outbox. It must run under the lock that decides the order of the store: two
-    /// tasks take messages of one session, and the earlier ones must be stored first.
-    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, take: TakeMessages<'_>);
+    /// cancelled. `begin_backups` locks the session's outbox. It must run under the lock that decides the order of the store: two
+    /// tasks begin backups of one session, and the earlier messages must be stored first.
+    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, begin_backups: BackupSource<'_>);
 
     /// Removes the backups of messages that were delivered.
     fn remove_backups(&self, node: &Arc<Node>, account: &Arc<Account>, messages: Vec<SharedStanza>);
@@ -68,11 +68,11 @@ impl Node {
         for _ in 0..CHECKS_PER_PASS {
             let Some(session) = self.delivery_watch.next_due(now) else { return false };
             let check = session.outbox.check_unsettled(now, OVERDUE_MILLIS);
-            if check.watches_on {
+            if check.must_check_again {
                 self.delivery_watch.add(session.clone(), now);
             }
             if check.has_overdue {
-                self.back_up(&session, &mut || session.outbox.take_overdue(now, OVERDUE_MILLIS));
+                self.back_up(&session, &mut || session.outbox.begin_overdue_backups(now, OVERDUE_MILLIS));
             }
         }
         true
@@ -82,18 +82,18 @@ impl Node {
     pub fn back_up_unsettled(self: &Arc<Self>, account: &Account) {
         for session in account.sessions() {
             if session.outbox.may_have_unsettled() {
-                self.back_up(&session, &mut || session.outbox.take_unsettled());
+                self.back_up(&session, &mut || session.outbox.begin_unsettled_backups());
             }
         }
     }
 
-    fn back_up(self: &Arc<Self>, session: &Session, take: TakeMessages<'_>) {
+    fn back_up(self: &Arc<Self>, session: &Session, begin_backups: BackupSource<'_>) {
         let host = session.account.host();
         match &host.message_backup {
-            Some(backup) => backup.back_up(self, &session.account, take),
+            Some(backup) => backup.back_up(self, &session.account, begin_backups),
             // A reload has disabled offline storage.
             None => {
-                for message in take() {
+                for message in begin_backups() {
                     message.cancel_backup();
                     message.settle_delivery();
                 }

@@ -31,36 +31,37 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         reason: "A request and a removal that cross, or a crash between the two writes, change one of two rosters only.",
     },
     KnownFailure {
-        test: "simulation/faulty-moves/rosters-agree",
+        test: "simulation/faults-and-moves/rosters-agree",
         nodes: &[],
         seeds: Some(30),
         section: "2.2",
         reason: "A request and a removal that cross, or a crash between the two writes, change one of two rosters only.",
     },
     KnownFailure {
-        test: "simulation/faulty-moves/nothing-doubled",
+        test: "simulation/faults-and-moves/nothing-doubled",
         nodes: &[],
         seeds: Some(6),
         section: "2.4",
-        reason: "A session that logs in receives the backup of a message that a session elsewhere holds. If that one ends \
-                 because its move has failed, the message is delivered again, with the same stanza-id: the node of the \
-                 first has no record of what came from the store.",
+        reason: "Session A logs in and receives the backup of a message that session B on another node still holds. When B \
+                 ends because its move failed, its node sends the message to A again, with the same stanza-id: A's node \
+                 does not record which messages it read from the store.",
     },
     KnownFailure {
-        test: "simulation/faulty-moves/pair-order",
+        test: "simulation/faults-and-moves/pair-order",
         nodes: &[],
         seeds: Some(3),
         section: "2.2",
-        reason: "Seed 378: the last session ends because its move has failed, while a message is still on the way (no session \
-                 holds it). A later one of the same sender is stored at once, and the first one after it.",
+        reason: "Seed 378: a message is on its way between nodes when the recipient's last session ends because its move \
+                 failed. The next message of the same sender is stored at once, and the earlier one is stored after it.",
     },
     KnownFailure {
-        test: "simulation/faulty-moves/presence-converges",
+        test: "simulation/faults-and-moves/presence-converges",
         nodes: &[],
         seeds: Some(3),
         section: "2.2",
-        reason: "Seed 92: the old node answers a probe with the presence of a session that has moved, before it learns that. The \
-                 session ends on its new node, and the `unavailable` from there overtakes the answer, so that the answer is last.",
+        reason: "Seed 92: the old node answers a presence probe for a session before it learns that the session has moved. The \
+                 session then ends, and `unavailable` from the new node arrives before that answer: the contact shows the \
+                 session as available.",
     },
 ];
 

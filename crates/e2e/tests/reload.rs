@@ -87,7 +87,7 @@ fn login(node: &ReloadNode, address: &str) -> TextClient {
 }
 
 /// Whether the node answers a request for its time.
-fn asks_time(client: &mut TextClient, domain: &str) -> bool {
+fn answers_time_request(client: &mut TextClient, domain: &str) -> bool {
     client.send(&format!("<iq type='get' id='t' to='{domain}'><time xmlns='urn:xmpp:time'/></iq>"));
     let answer = client.read_to("</iq>");
     assert!(answer.contains("<utc>") || answer.contains("<service-unavailable"), "{answer}");
@@ -100,19 +100,19 @@ fn a_reload_applies_to_live_sessions_and_reports_settings_that_need_a_restart() 
     let node = ReloadNode::start("reload", both, &["romeo@a.test", "juliet@b.test"]);
     let mut romeo = login(&node, "romeo@a.test");
     let mut juliet = login(&node, "juliet@b.test");
-    assert!(asks_time(&mut romeo, "a.test") && asks_time(&mut juliet, "b.test"));
+    assert!(answers_time_request(&mut romeo, "a.test") && answers_time_request(&mut juliet, "b.test"));
 
-    // One domain without a module.
+    // A module is disabled on one domain.
     node.configure(&format!("{both}[host.'b.test'.modules]\nentity_time = false\n"));
     assert_eq!(node.reload(), "applied: modules of b.test: entity_time\n");
-    assert!(asks_time(&mut romeo, "a.test") && !asks_time(&mut juliet, "b.test"));
+    assert!(answers_time_request(&mut romeo, "a.test") && !answers_time_request(&mut juliet, "b.test"));
 
-    // One domain is removed, another added; one change requires a restart.
+    // One domain is removed and another is added; one change requires a restart.
     node.configure(
         "hosts = ['a.test', 'c.test']\nadmins = ['romeo@a.test']\n[storage]\npool_size = 5\n\
          [limits]\nidle_ping_seconds = 300\n[log]\nlevel = 'debug'\n",
     );
-    let said = node.reload();
+    let report = node.reload();
     for line in [
         "applied: log level debug",
         "applied: limits: idle_ping_seconds",
@@ -122,14 +122,14 @@ fn a_reload_applies_to_live_sessions_and_reports_settings_that_need_a_restart() 
         "applied: 1 sessions of removed domains were ended",
         "requires a restart: [storage] pool_size",
     ] {
-        assert!(said.lines().any(|l| l == line), "no \"{line}\" in:\n{said}");
+        assert!(report.lines().any(|l| l == line), "no \"{line}\" in:\n{report}");
     }
     assert!(juliet.read_to("</stream:stream>").contains("<host-gone"));
-    assert!(asks_time(&mut romeo, "a.test"), "others stay");
+    assert!(answers_time_request(&mut romeo, "a.test"), "sessions of other domains stay");
     node.add_account("paris@c.test", PASSWORD);
-    assert!(asks_time(&mut login(&node, "paris@c.test"), "c.test"));
-    let mut late = open(&node, "b.test");
-    assert!(late.read_to("</stream:stream>").contains("<host-unknown"));
+    assert!(answers_time_request(&mut login(&node, "paris@c.test"), "c.test"));
+    let mut removed = open(&node, "b.test");
+    assert!(removed.read_to("</stream:stream>").contains("<host-unknown"));
 
     // A second reload has nothing to apply, and the restart is still due.
     assert_eq!(node.reload(), "nothing to apply\nrequires a restart: [storage] pool_size\n");
@@ -148,13 +148,13 @@ fn an_invalid_file_changes_nothing() {
     for part in ["nothing was changed", "unknown key \"admin\"", "unknown key \"idle\" in [limits]"] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    assert!(asks_time(&mut romeo, "a.test"));
+    assert!(answers_time_request(&mut romeo, "a.test"));
     // Invalid TOML.
     fs::write(node.folder.join("throng.toml"), "data_dir = 'data'\nhosts = [").expect("a file");
     let output = node.run(&["reload"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(describe_output(&output).contains("not valid TOML"), "{}", describe_output(&output));
-    assert!(asks_time(&mut romeo, "a.test"));
+    assert!(answers_time_request(&mut romeo, "a.test"));
     // SIGHUP reports the same in the log.
     node.send_sighup();
     node.wait_for_log("not valid TOML");
@@ -171,7 +171,7 @@ fn sighup_changes_the_login_policy_of_new_clients_only() {
     node.send_sighup();
     node.wait_for_log("authentication of a.test");
     assert!(!offers("a.test") && offers("b.test"));
-    assert!(asks_time(&mut romeo, "a.test"));
+    assert!(answers_time_request(&mut romeo, "a.test"));
 }
 
 #[test]
@@ -183,23 +183,23 @@ fn clients_above_the_accept_rate_wait_and_connected_ones_are_not_disturbed() {
     assert_eq!(node.reload(), "applied: limits: accepted_connections_per_second\n");
     let mut clients: Vec<_> = (0..3).map(|_| open(&node, "a.test")).collect();
     for client in &mut clients {
-        assert!(asks_time(&mut romeo, "a.test"));
+        assert!(answers_time_request(&mut romeo, "a.test"));
         client.read_to("</stream:features>");
     }
     assert!(node.metric("throng_connections_delayed_total{listener=\"xmpp\"}") >= 1.0);
-    // Each request is a connection, which the rate delays, too.
+    // Each request of the metrics opens a connection, so the rate delays some of them as well.
     wait("a delayed HTTP connection", || {
         (node.metric("throng_connections_delayed_total{listener=\"http\"}") >= 1.0).then_some(())
     });
     assert_eq!(node.metric("throng_connections_refused_total{listener=\"xmpp\",reason=\"rate\"}"), 0.0);
-    // The default does not apply to loopback.
+    // Without the option the default rate applies, which exempts loopback.
     node.configure(HOST);
     node.reload();
     for _ in 0..20 {
         clients.push(open(&node, "a.test"));
     }
     clients.iter_mut().skip(3).for_each(|client| drop(client.read_to("</stream:features>")));
-    assert!(asks_time(&mut romeo, "a.test"));
+    assert!(answers_time_request(&mut romeo, "a.test"));
 }
 
 #[test]
@@ -210,15 +210,15 @@ fn no_message_is_lost_or_duplicated_during_reloads() {
     let mut juliet = login(&node, "juliet@a.test");
     let sender = std::thread::spawn(move || {
         for n in 0..MESSAGES {
-            // Half of them while juliet is disconnected.
+            // Juliet is unavailable while some of them are sent.
             romeo.send(&format!(
                 "<message to='juliet@a.test' type='chat' id='m{n}'><body>n{n};</body></message>"
             ));
             if n % 20 == 0 {
-                asks_time(&mut romeo, "a.test");
+                answers_time_request(&mut romeo, "a.test");
             }
         }
-        asks_time(&mut romeo, "a.test");
+        answers_time_request(&mut romeo, "a.test");
         romeo
     });
     for round in 0..12 {
@@ -236,15 +236,19 @@ fn no_message_is_lost_or_duplicated_during_reloads() {
         }
     }
     let mut romeo = sender.join().expect("the sender");
-    let mut got = Vec::new();
-    while got.len() < MESSAGES as usize {
+    let mut received = Vec::new();
+    while received.len() < MESSAGES as usize {
         let text = juliet.read_to(";</body>");
         let number = text.rsplit_once("<body>n").expect("a number").1;
-        got.push(number.parse::<u32>().expect("a number"));
+        received.push(number.parse::<u32>().expect("a number"));
     }
-    assert_eq!(got, (0..MESSAGES).collect::<Vec<_>>());
-    assert!(asks_time(&mut juliet, "a.test") && !juliet.input.contains("<body>"), "{}", juliet.input);
-    assert!(asks_time(&mut romeo, "a.test") && !romeo.input.contains("<error"), "{}", romeo.input);
+    assert_eq!(received, (0..MESSAGES).collect::<Vec<_>>());
+    assert!(
+        answers_time_request(&mut juliet, "a.test") && !juliet.input.contains("<body>"),
+        "{}",
+        juliet.input
+    );
+    assert!(answers_time_request(&mut romeo, "a.test") && !romeo.input.contains("<error"), "{}", romeo.input);
 }
 
 #[test]
@@ -252,11 +256,11 @@ fn status_and_top_show_the_traffic() {
     let node = ReloadNode::start("top", "hosts = ['a.test']\n", &["romeo@a.test"]);
     let mut romeo = login(&node, "romeo@a.test");
     romeo.send("<presence/>");
-    assert!(asks_time(&mut romeo, "a.test"));
-    let picture = node.run_ok(&["top", "--once"]);
-    assert!(picture.lines().count() <= 24 && picture.lines().all(|l| l.chars().count() <= 80), "{picture}");
+    assert!(answers_time_request(&mut romeo, "a.test"));
+    let screen = node.run_ok(&["top", "--once"]);
+    assert!(screen.lines().count() <= 24 && screen.lines().all(|l| l.chars().count() <= 80), "{screen}");
     for part in ["users 1  sessions 1", "streams c2s 1", "messages in", "lag ", "q quits"] {
-        assert!(picture.contains(part), "no {part} in:\n{picture}");
+        assert!(screen.contains(part), "no {part} in:\n{screen}");
     }
     let status: serde_json::Value = serde_json::from_str(&node.run_ok(&["status", "--json"])).expect("JSON");
     assert_eq!(status["logins_by_mechanism"]["PLAIN"], 1);

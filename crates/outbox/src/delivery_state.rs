@@ -16,8 +16,6 @@ use crate::bit_field::BitField64;
 const RECIPIENTS: BitField64 = BitField64::lowest(31);
 /// Millisecond of the node's clock since which the delivery is tracked, modulo 2^20 (17 minutes).
 const TRACKED_SINCE: BitField64 = RECIPIENTS.then(20);
-/// How much earlier a task may have read the clock that asks for the age of a delivery.
-const MAX_CLOCK_LAG_MILLIS: u64 = 60_000;
 const TRACKED: BitField64 = TRACKED_SINCE.then(1);
 const SETTLED: BitField64 = TRACKED.then(1);
 const AWAITED: BitField64 = SETTLED.then(1);
@@ -33,6 +31,10 @@ const NODE_COPY: BitField64 = DELIVERED.then(1);
 const STORED: BitField64 = NODE_COPY.then(1);
 /// All bits below [`STORED`], in a stored message.
 const STORE_NUMBER: BitField64 = BitField64::lowest(63);
+
+/// How much earlier than the start of a delivery a task may have read the clock, when it determines the age of the delivery.
+/// Ages wrap around with [`TRACKED_SINCE`], so ages in the last minute of it are indistinguishable from that and read as 0.
+const MAX_CLOCK_LAG_MILLIS: u64 = 60_000;
 
 const _: () = assert!(STORED.is_last(), "the fields fill the word");
 const _: () = assert!(STORED.mask() == !STORE_NUMBER.mask(), "a store number does not reach the mark");
@@ -134,7 +136,8 @@ impl DeliveryState {
         self.is_set(ABANDONED)
     }
 
-    /// Milliseconds for which the delivery has not been settled; 0 if it is tracked since a moment after `now`.
+    /// Milliseconds for which the delivery has not been settled, modulo 2^20; 0 if it is tracked since a moment after `now`,
+    /// and also in the last [`MAX_CLOCK_LAG_MILLIS`] before the number wraps around.
     pub(crate) const fn unsettled_millis(self, now: u64) -> Option<u64> {
         if !self.is_unsettled() {
             return None;

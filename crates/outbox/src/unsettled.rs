@@ -54,13 +54,14 @@ impl WrittenMessages {
     }
 }
 
-/// What [`Outbox::check_unsettled`] has seen.
+/// Whether messages of an outbox need a backup, and whether the outbox must be checked again: the result of
+/// [`Outbox::check_unsettled`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct UnsettledCheck {
-    /// [`Outbox::take_overdue`] has messages.
+    /// Some messages are overdue and have no backup: the caller must call [`Outbox::begin_overdue_backups`].
     pub has_overdue: bool,
-    /// Later ones are unsettled: the caller must check again.
-    pub watches_on: bool,
+    /// Some messages are unsettled and not overdue: the caller must check again, when they may be.
+    pub must_check_again: bool,
 }
 
 /// Tracked and stored messages that were written and that the kernel has not taken, in order.
@@ -105,31 +106,34 @@ impl Outbox {
         !std::mem::replace(&mut self.inner.lock().is_watched, true)
     }
 
-    /// Looks for tracked messages that have not been settled. Only for the caller that watches the outbox; if some are overdue, it
-    /// must call [`Outbox::take_overdue`] next. Until then, the outbox counts as one that may have unsettled messages: others would be
-    /// stored before them.
-    pub fn check_unsettled(&self, now: Millis, age: u64) -> UnsettledCheck {
+    /// Looks for tracked messages that have not been settled; overdue are those that have not for `overdue_millis`. Unless the
+    /// result says that the caller must check again, the outbox is not watched any more, and the next tracked message needs
+    /// another watch ([`Outbox::start_watch`]): so only the caller that watches the outbox may call this. If some are overdue, it must
+    /// call [`Outbox::begin_overdue_backups`] next; until then, others count the outbox as one that may have unsettled messages,
+    /// because theirs would be stored before them.
+    pub fn check_unsettled(&self, now: Millis, overdue_millis: u64) -> UnsettledCheck {
         let mut inner = self.inner.lock();
         let mut check = UnsettledCheck::default();
         for stanza in inner.held_stanzas() {
             match stanza.unsettled_millis(now) {
                 None => {}
-                Some(millis) if millis < age => check.watches_on = true,
+                Some(millis) if millis < overdue_millis => check.must_check_again = true,
                 Some(_) => check.has_overdue |= !stanza.is_backed_up(),
             }
         }
-        inner.is_watched = check.watches_on;
+        inner.is_watched = check.must_check_again;
         inner.has_overdue = check.has_overdue;
         check
     }
 
-    /// Takes, in order, the tracked messages that have not been settled for `age` milliseconds, and those before them; a
-    /// backup of them must be stored.
-    pub fn take_overdue(&self, now: Millis, age: u64) -> Vec<SharedStanza> {
+    /// Begins backups of the tracked messages that have not been settled for `overdue_millis`, and of the unsettled ones before
+    /// them. Returns these messages in order: the caller must store their backups. The outbox still holds them.
+    pub fn begin_overdue_backups(&self, now: Millis, overdue_millis: u64) -> Vec<SharedStanza> {
         let mut inner = self.inner.lock();
         inner.has_overdue = false;
-        let is_overdue =
-            |stanza: &SharedStanza| stanza.unsettled_millis(now).is_some_and(|millis| millis >= age);
+        let is_overdue = |stanza: &SharedStanza| {
+            stanza.unsettled_millis(now).is_some_and(|millis| millis >= overdue_millis)
+        };
         // A younger one before them, which another task began to track later, would be stored after them.
         let count = inner.held_stanzas().enumerate().filter(|(_, stanza)| is_overdue(stanza)).last();
         let count = count.map_or(0, |(last, _)| last + 1);
@@ -141,9 +145,9 @@ impl Outbox {
         self.inner.lock().may_have_unsettled()
     }
 
-    /// Takes all tracked messages, in order, that have not been settled; a backup of them must be stored. The outbox is
-    /// watched as before: a second watch of one outbox would be one more for each call.
-    pub fn take_unsettled(&self) -> Vec<SharedStanza> {
+    /// Begins backups of all tracked messages that have not been settled. Returns these messages in order: the caller must store
+    /// their backups. The outbox still holds them, and is watched as before: otherwise each call could add another watch.
+    pub fn begin_unsettled_backups(&self) -> Vec<SharedStanza> {
         let inner = self.inner.lock();
         if !inner.may_have_unsettled() {
             return Vec::new();
@@ -375,17 +379,17 @@ mod tests {
         let mut written = write(&outbox);
         assert_eq!(outbox.check_unsettled(Millis(100), LIMIT), UnsettledCheck::default());
         assert!(outbox.retain_unflushed(&mut written) && outbox.start_watch());
-        assert_eq!(outbox.take_overdue(Millis(200), LIMIT).len(), 1);
+        assert_eq!(outbox.begin_overdue_backups(Millis(200), LIMIT).len(), 1);
         assert!(!outbox.retain_unflushed(&mut WrittenMessages::default()));
     }
 
     #[test]
     fn storing_messages_that_follow_adds_no_watch_of_the_same_outbox() {
         let outbox = Outbox::new();
-        assert_eq!(outbox.take_unsettled().len(), 0);
+        assert_eq!(outbox.begin_unsettled_backups().len(), 0);
         for _ in 0..3 {
             push(&outbox, 0);
-            assert_eq!(outbox.take_unsettled().len(), 1);
+            assert_eq!(outbox.begin_unsettled_backups().len(), 1);
             assert!(!outbox.start_watch(), "its check is still due");
         }
         assert_eq!(outbox.check_unsettled(Millis(100), LIMIT), UnsettledCheck::default());
@@ -446,19 +450,23 @@ mod tests {
             messages.push(push(&outbox, 0));
             let young = push(&outbox, 50);
             let check = |now| {
-                let UnsettledCheck { has_overdue, watches_on } = outbox.check_unsettled(Millis(now), LIMIT);
-                (has_overdue, watches_on)
+                let UnsettledCheck { has_overdue, must_check_again } =
+                    outbox.check_unsettled(Millis(now), LIMIT);
+                (has_overdue, must_check_again)
             };
-            assert_eq!((check(99), outbox.take_overdue(Millis(99), LIMIT).len()), ((false, true), 0));
+            assert_eq!(
+                (check(99), outbox.begin_overdue_backups(Millis(99), LIMIT).len()),
+                ((false, true), 0)
+            );
             assert_eq!(check(100), (true, true));
-            let overdue = outbox.take_overdue(Millis(100), LIMIT);
+            let overdue = outbox.begin_overdue_backups(Millis(100), LIMIT);
             assert_eq!((overdue.len(), check(100)), (2, (false, true)));
             assert!(overdue.iter().zip(&messages).all(|(one, other)| one.is_same(other)));
             assert_eq!(check(150), (true, false));
-            let overdue = outbox.take_overdue(Millis(150), LIMIT);
+            let overdue = outbox.begin_overdue_backups(Millis(150), LIMIT);
             assert!(overdue.len() == 1 && overdue[0].is_same(&young));
             assert!(outbox.start_watch() && !outbox.start_watch());
-            assert_eq!(outbox.take_overdue(Millis(900), LIMIT).len(), 0, "each has its backup");
+            assert_eq!(outbox.begin_overdue_backups(Millis(900), LIMIT).len(), 0, "each has its backup");
             assert_eq!(check(900), (false, false));
         }
     }
@@ -470,12 +478,12 @@ mod tests {
         let messages = [push(&outbox, 1000), push(&outbox, 1005)];
         assert_eq!(
             outbox.check_unsettled(Millis(1002), LIMIT),
-            UnsettledCheck { has_overdue: false, watches_on: true }
+            UnsettledCheck { has_overdue: false, must_check_again: true }
         );
-        assert_eq!(outbox.take_overdue(Millis(1002), LIMIT).len(), 0);
+        assert_eq!(outbox.begin_overdue_backups(Millis(1002), LIMIT).len(), 0);
         // Routed at the same time, the younger one came first.
         let messages = [messages, [push(&outbox, 1020), push(&outbox, 1010)]].concat();
-        let overdue = outbox.take_overdue(Millis(1112), LIMIT);
+        let overdue = outbox.begin_overdue_backups(Millis(1112), LIMIT);
         assert_eq!(overdue.len(), messages.len());
         assert!(overdue.iter().zip(&messages).all(|(one, other)| one.is_same(other)));
     }
@@ -485,12 +493,12 @@ mod tests {
         let outbox = Outbox::new();
         let message = push(&outbox, 0);
         let check = outbox.check_unsettled(Millis(150), LIMIT);
-        assert_eq!(check, UnsettledCheck { has_overdue: true, watches_on: false });
+        assert_eq!(check, UnsettledCheck { has_overdue: true, must_check_again: false });
         // Before the watching task takes it.
         assert!(outbox.may_have_unsettled());
-        let taken = outbox.take_unsettled();
+        let taken = outbox.begin_unsettled_backups();
         assert!(taken.len() == 1 && taken[0].is_same(&message));
-        assert_eq!(outbox.take_overdue(Millis(150), LIMIT).len(), 0);
+        assert_eq!(outbox.begin_overdue_backups(Millis(150), LIMIT).len(), 0);
         assert!(!outbox.may_have_unsettled() && outbox.start_watch());
     }
 
@@ -499,7 +507,7 @@ mod tests {
         for managed in [Some(managed()), None] {
             let outbox = managed.unwrap_or_default();
             let messages = [push(&outbox, 0), push(&outbox, 80)];
-            assert_eq!(outbox.take_overdue(Millis(100), LIMIT).len(), 1);
+            assert_eq!(outbox.begin_overdue_backups(Millis(100), LIMIT).len(), 1);
             let mut written = write(&outbox);
             if outbox.management_terms().is_some() {
                 outbox.acknowledge(2).unwrap();

@@ -229,7 +229,7 @@ impl Inbox for ClusterInbox {
             }
             MULTICAST => node.receive_multicast(from, envelope),
             SESSION_STATE => node.on_session_state(from, envelope),
-            SESSION_TAIL => node.on_session_rest(from, envelope),
+            SESSION_TAIL => node.on_session_tail(from, envelope),
             EnvelopeKind::SessionReport
             | EnvelopeKind::Invalidation(_)
             | PUSH

@@ -1,12 +1,12 @@
 //! Queries of administration to other nodes, and their answers: octets whose meaning is that of the crate `commands`.
 //!
 //! ```text
-//! query      8 its number; the rest: the question
+//! query      8 its number; the rest: its content
 //! answer     8 the number of the query, 1 result ([`AnswerStatus`]); the rest: the content, if it was answered
 //! ```
 //!
 //! Every queried node has a [`NodeAnswer`]: one that does not answer within [`TIMEOUT_SECONDS`], or is gone, is named and not
-//! left out. A node of another version answers a question that it does not know with [`AnswerStatus::NotSupported`]; one that
+//! left out. A node of another version answers a query that it does not know with [`AnswerStatus::NotSupported`]; one that
 //! does not know queries at all refuses the envelope, which means the same.
 //!
 //! # Pitfalls
@@ -30,8 +30,8 @@ use crate::envelope_kinds::{NODE_QUERY, NODE_QUERY_ANSWER};
 
 /// Time for an answer, in seconds.
 pub const TIMEOUT_SECONDS: u32 = 5;
-/// Maximum octets of a question.
-pub const MAX_QUESTION_BYTES: usize = 16 << 10;
+/// Maximum octets of a query.
+pub const MAX_QUERY_BYTES: usize = 16 << 10;
 /// Maximum octets of an answer: half of what an envelope carries, so that stanzas behind it are not delayed for long.
 pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 /// Maximum number of queries of this node that wait for answers.
@@ -46,7 +46,7 @@ const MAX_RETAINED_BYTES: usize = 32 << 20;
 pub enum NodeAnswer {
     /// The content of the answer.
     Content(Vec<u8>),
-    /// The node does not know the question: it has another version.
+    /// The node does not know the query: it has another version.
     NotSupported,
     /// The answer exceeds [`MAX_ANSWER_BYTES`], or the answers of all queries their bound.
     TooLarge,
@@ -62,7 +62,7 @@ pub enum NodeAnswer {
 pub enum AnswerStatus {
     /// The content follows.
     Answered = 0,
-    /// The question is unknown to the node.
+    /// The query is unknown to the node.
     NotSupported = 1,
     /// The answer would be too large.
     TooLarge = 2,
@@ -78,13 +78,13 @@ impl AnswerStatus {
     }
 }
 
-/// Answers the questions of other nodes.
+/// Answers the queries of other nodes.
 pub trait AnswerNodeQuery: Send + Sync {
-    /// Starts the answer. `None` if the question is unknown.
-    fn answer(&self, node: &Arc<Node>, question: &[u8]) -> Option<BoxFuture<'static, Vec<u8>>>;
+    /// Starts the answer. `None` if the query is unknown.
+    fn answer(&self, node: &Arc<Node>, query: &[u8]) -> Option<BoxFuture<'static, Vec<u8>>>;
 }
 
-/// The extension of a node that answers questions; without it, no question is supported.
+/// The extension of a node that answers queries; without it, no query is supported.
 pub struct NodeQueryHandler(pub Arc<dyn AnswerNodeQuery>);
 
 /// The other nodes of the cluster, in the order of their names.
@@ -98,21 +98,21 @@ pub fn other_nodes(node: &Node) -> Vec<NodeId> {
     others.into_iter().collect()
 }
 
-/// Sends a question to these nodes and waits for all answers, which are in the order of `nodes`.
-pub async fn query_nodes(node: &Arc<Node>, nodes: &[NodeId], question: &[u8]) -> Vec<(NodeId, NodeAnswer)> {
+/// Sends a query to these nodes and waits for all answers, which are in the order of `nodes`.
+pub async fn query_nodes(node: &Arc<Node>, nodes: &[NodeId], query: &[u8]) -> Vec<(NodeId, NodeAnswer)> {
     let all = |answer: NodeAnswer| nodes.iter().map(|other| (*other, answer.clone())).collect();
     if nodes.is_empty() {
         return Vec::new();
     }
     let Some(clustered) = ClusteredNode::of(node) else { return all(NodeAnswer::Missing) };
     let waiting: BTreeSet<NodeId> = nodes.iter().copied().collect();
-    if question.len() > MAX_QUESTION_BYTES {
+    if query.len() > MAX_QUERY_BYTES {
         return all(NodeAnswer::TooLarge);
     }
     let deadline = node.seconds().saturating_add(TIMEOUT_SECONDS);
     let Some(id) = clustered.state.queries.begin(waiting, deadline) else { return all(NodeAnswer::Busy) };
     let open = OpenQuery { state: clustered.state.clone(), id };
-    let octets: Arc<[u8]> = [&id.to_be_bytes()[..], question].concat().into();
+    let octets: Arc<[u8]> = [&id.to_be_bytes()[..], query].concat().into();
     for other in nodes {
         let own = node.cluster.node();
         let envelope = Envelope::new(NODE_QUERY, EnvelopeClass::Control, own, Vec::new(), octets.clone());
@@ -226,7 +226,7 @@ impl NodeQueries {
     }
 }
 
-/// A query that waits for answers. Dropping it ends the query: the command that asked may be aborted.
+/// A query that waits for answers. Dropping it ends the query: the command that sent it may be aborted.
 struct OpenQuery {
     state: Arc<PeerState>,
     id: u64,
@@ -299,8 +299,8 @@ impl ClusteredNode<'_> {
 
     /// Another node has a query. False if the octets are none.
     pub(super) fn on_node_query(&self, from: NodeId, octets: &[u8]) -> bool {
-        let Some((id, question)) = split_number(octets) else { return false };
-        if question.len() > MAX_QUESTION_BYTES {
+        let Some((id, query)) = split_number(octets) else { return false };
+        if query.len() > MAX_QUERY_BYTES {
             return false;
         }
         let Some(answering) = Answering::begin(self.state, from) else {
@@ -308,7 +308,7 @@ impl ClusteredNode<'_> {
             return true;
         };
         let handler = self.extensions.get::<NodeQueryHandler>();
-        let Some(answer) = handler.and_then(|handler| handler.0.answer(self, question)) else {
+        let Some(answer) = handler.and_then(|handler| handler.0.answer(self, query)) else {
             self.send_answer(from, id, AnswerStatus::NotSupported, &[]);
             return true;
         };

@@ -7,6 +7,7 @@ mod codegen;
 mod compliance;
 mod new_feature;
 mod scenarios;
+mod test_run;
 mod tidy;
 
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ struct Cli {
 enum Command {
     /// Check the project's rules: layers, file sizes, words, names, licences, generated files.
     Tidy(tidy::TidyArgs),
+    /// Run all tests, two test executables at a time.
+    Test(test_run::TestRunArgs),
     /// Write the generated files, or compare them with `--check`.
     Codegen(codegen::CodegenArgs),
     /// Write what a feature needs: its file, registry line, module line, namespace and scenario.
@@ -49,6 +52,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Tidy(args) => tidy::run(&args),
+        Command::Test(args) => test_run::run(&args),
         Command::Codegen(args) => codegen::run(&args),
         Command::NewFeature(args) => new_feature::run(&args),
         Command::Bench(args) => bench::run(&args),

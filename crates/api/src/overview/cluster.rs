@@ -17,7 +17,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value, json};
 use throng_commands::cluster_admin::{
-    ClusterAnswers, MissingNode, MissingReason, NodeQuestion, NodeSelection, ask_octets,
+    ClusterAnswers, MissingNode, MissingReason, NodeQuery, NodeSelection, collect_answer_octets,
 };
 
 use super::{INTERVAL, POINTS, SERIES, overview_here};
@@ -55,8 +55,8 @@ pub(crate) async fn overview(api: &Arc<Api>, nodes: NodeSelection, since: Option
         return named(overview_here(api, since), &[own.to_string()], &[]);
     }
     // Samples of the interval before: nodes count intervals from different seconds.
-    let question = NodeQuestion::Overview { since: since.map(|since| since.saturating_sub(INTERVAL)) };
-    let ClusterAnswers { answers, mut missing } = ask_octets(&api.node, nodes, &question).await;
+    let query = NodeQuery::Overview { since: since.map(|since| since.saturating_sub(INTERVAL)) };
+    let ClusterAnswers { answers, mut missing } = collect_answer_octets(&api.node, nodes, &query).await;
     let mut found = Vec::with_capacity(answers.len());
     for (name, octets) in answers {
         match decompress(&octets) {

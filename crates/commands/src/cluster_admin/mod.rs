@@ -1,17 +1,17 @@
-//! Administration of all nodes of a cluster: typed questions to nodes, and their answers.
+//! Administration of all nodes of a cluster: typed queries to nodes, and their answers.
 //!
-//! A [`NodeQuestion`] is answered by each node with what it has: sessions ([`sessions`]), online users ([`online_users`]),
-//! measurements ([`summary`]), lines of the log and of the audit log ([`records`]). [`ask`] collects the answers, those of
+//! A [`NodeQuery`] is answered by each node with what it has: sessions ([`sessions`]), online users ([`online_users`]),
+//! measurements ([`summary`]), lines of the log and of the audit log ([`records`]). [`collect_answers`] collects the answers, those of
 //! this node included, and names the nodes that did not answer: no list and no number is partial without saying so.
 //!
-//! On the wire a question is one octet, [`VERSION`], and JSON; an answer is JSON, except for [`NodeQuestion::Overview`]. A
-//! node answers a question that it cannot read with *not supported* (`peers::node_queries`). Members of answers have
-//! defaults, and unknown ones are ignored, so answers may get further members; a question with a further member is another
-//! question for a node that does not know it, and not supported.
+//! On the wire a query is one octet, [`VERSION`], and JSON; an answer is JSON, except for [`NodeQuery::Overview`]. A
+//! node answers a query that it cannot read with *not supported* (`peers::node_queries`). Members of answers have
+//! defaults, and unknown ones are ignored, so answers may get further members; a query with a further member is another
+//! query for a node that does not know it, and not supported.
 //!
 //! # Pitfalls
 //!
-//! An answer comes from another node: its size is bounded, but its content is not checked before [`ask`] has parsed it.
+//! An answer comes from another node: its size is bounded, but its content is not checked before [`collect_answers`] has parsed it.
 
 mod account_paging;
 pub mod online_users;
@@ -40,20 +40,20 @@ use serde::{Deserialize, Serialize};
 use stanza::{StreamCondition, StreamError};
 use throng_core::Node;
 
-use self::online_users::{OnlineUsersQuestion, UserSelection};
-use self::sessions::SessionQuestion;
+use self::online_users::{OnlineUsersQuery, UserSelection};
+use self::sessions::SessionQuery;
 use crate::log_buffer::LogLevel;
 use crate::{CommandError, CommandErrorKind};
 
-/// First octet of a question.
+/// First octet of a query.
 const VERSION: u8 = 1;
 /// Octets of the items of one answer, as JSON. What does not fit is on the next page.
 const PAGE_BYTES: usize = MAX_ANSWER_BYTES / 4 * 3;
 
-/// A question to a node.
+/// A query to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum NodeQuestion {
+pub enum NodeQuery {
     /// How many online users of a domain have this node as their home.
     CountOnline {
         /// The domain.
@@ -62,9 +62,9 @@ pub enum NodeQuestion {
         users: UserSelection,
     },
     /// A page of the online users of a domain.
-    OnlineUsers(OnlineUsersQuestion),
+    OnlineUsers(OnlineUsersQuery),
     /// A page of sessions.
-    Sessions(SessionQuestion),
+    Sessions(SessionQuery),
     /// Ends the session with this address, or all sessions of a bare address, with `policy-violation`; answered with their
     /// number.
     EndSessions {
@@ -98,23 +98,23 @@ pub enum NodeQuestion {
     },
 }
 
-impl NodeQuestion {
+impl NodeQuery {
     fn encode(&self) -> Vec<u8> {
         let mut octets = vec![VERSION];
-        // Writing a plain value into memory does not fail; a question without content is not supported anywhere.
+        // Writing a plain value into memory does not fail; a query without content is not supported anywhere.
         if serde_json::to_writer(&mut octets, self).is_err() {
             octets.truncate(1);
         }
         octets
     }
 
-    fn decode(octets: &[u8]) -> Option<NodeQuestion> {
+    fn decode(octets: &[u8]) -> Option<NodeQuery> {
         let (version, json) = octets.split_first()?;
         serde_json::from_slice(json).ok().filter(|_| *version == VERSION)
     }
 }
 
-/// Which nodes are asked.
+/// Which nodes are queried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeSelection {
     /// All nodes.
@@ -156,7 +156,7 @@ impl NodeSelection {
 pub enum MissingReason {
     /// It did not answer in time, or is gone.
     NoAnswer,
-    /// It has a version that does not know the question.
+    /// It has a version that does not know the query.
     NotSupported,
     /// Its answer is larger than permitted.
     TooLarge,
@@ -205,13 +205,13 @@ pub fn describe_missing(missing: &[MissingNode]) -> Option<String> {
     Some(format!("without {}", each.collect::<Vec<_>>().join("; ")))
 }
 
-/// Asks nodes and waits for their answers, or until the time for them is over.
-pub async fn ask<T: DeserializeOwned>(
+/// Queries nodes and waits for their answers, or until the time for them is over.
+pub async fn collect_answers<T: DeserializeOwned>(
     node: &Arc<Node>,
     nodes: NodeSelection,
-    question: &NodeQuestion,
+    query: &NodeQuery,
 ) -> ClusterAnswers<T> {
-    let ClusterAnswers { answers, mut missing } = ask_octets(node, nodes, question).await;
+    let ClusterAnswers { answers, mut missing } = collect_answer_octets(node, nodes, query).await;
     let mut read = Vec::with_capacity(answers.len());
     for (name, octets) in answers {
         match serde_json::from_slice(&octets) {
@@ -223,17 +223,17 @@ pub async fn ask<T: DeserializeOwned>(
     ClusterAnswers { answers: read, missing }
 }
 
-/// As [`ask`], with the octets of the answers.
-pub async fn ask_octets(
+/// As [`collect_answers`], with the octets of the answers.
+pub async fn collect_answer_octets(
     node: &Arc<Node>,
     nodes: NodeSelection,
-    question: &NodeQuestion,
+    query: &NodeQuery,
 ) -> ClusterAnswers<Vec<u8>> {
     let (with_own, others) = nodes.nodes(node);
-    let octets = question.encode();
+    let octets = query.encode();
     let own = async {
         match with_own {
-            true => Some(answer_question(node, question.clone()).await),
+            true => Some(answer_query(node, query.clone()).await),
             false => None,
         }
     };
@@ -284,8 +284,8 @@ async fn join<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>
 
 /// Ends the session with this address, or all sessions of a bare address, on all nodes; returns their number.
 pub async fn end_sessions(node: &Arc<Node>, jid: &Jid, text: &str) -> (u64, Vec<MissingNode>) {
-    let question = NodeQuestion::EndSessions { jid: jid.to_string(), text: text.to_owned() };
-    sum(ask(node, NodeSelection::All, &question).await)
+    let query = NodeQuery::EndSessions { jid: jid.to_string(), text: text.to_owned() };
+    sum(collect_answers(node, NodeSelection::All, &query).await)
 }
 
 fn sum(numbers: ClusterAnswers<u64>) -> (u64, Vec<MissingNode>) {
@@ -293,7 +293,7 @@ fn sum(numbers: ClusterAnswers<u64>) -> (u64, Vec<MissingNode>) {
     (sum, numbers.missing)
 }
 
-/// Lets the other nodes of the cluster ask this one.
+/// Lets the other nodes of the cluster query this one.
 pub fn answer_other_nodes(node: &Node) {
     node.extensions.insert(NodeQueryHandler(Arc::new(AdministrationAnswers)));
 }
@@ -301,34 +301,34 @@ pub fn answer_other_nodes(node: &Node) {
 struct AdministrationAnswers;
 
 impl AnswerNodeQuery for AdministrationAnswers {
-    fn answer(&self, node: &Arc<Node>, question: &[u8]) -> Option<BoxFuture<'static, Vec<u8>>> {
-        let question = NodeQuestion::decode(question)?;
+    fn answer(&self, node: &Arc<Node>, query: &[u8]) -> Option<BoxFuture<'static, Vec<u8>>> {
+        let query = NodeQuery::decode(query)?;
         let node = node.clone();
-        Some(Box::pin(async move { answer_question(&node, question).await }))
+        Some(Box::pin(async move { answer_query(&node, query).await }))
     }
 }
 
 /// What this node knows. An empty answer cannot be read: the node lacks what would answer it.
-async fn answer_question(node: &Arc<Node>, question: NodeQuestion) -> Vec<u8> {
+async fn answer_query(node: &Arc<Node>, query: NodeQuery) -> Vec<u8> {
     fn json<T: Serialize>(value: &T) -> Vec<u8> {
         serde_json::to_vec(value).unwrap_or_default()
     }
-    match question {
-        NodeQuestion::CountOnline { domain, users } => {
+    match query {
+        NodeQuery::CountOnline { domain, users } => {
             json(&online_users::count_here(node, &domain, users.filter()).await)
         }
-        NodeQuestion::OnlineUsers(question) => json(&online_users::page_here(node, &question).await),
-        NodeQuestion::Sessions(question) => json(&sessions::page_here(node, &question).await),
-        NodeQuestion::EndSessions { jid, text } => {
+        NodeQuery::OnlineUsers(query) => json(&online_users::page_here(node, &query).await),
+        NodeQuery::Sessions(query) => json(&sessions::page_here(node, &query).await),
+        NodeQuery::EndSessions { jid, text } => {
             let Ok(jid) = Jid::parse(&jid) else { return Vec::new() };
             let reason = StreamError::new(StreamCondition::PolicyViolation).text(text);
             json(&node.end_sessions(jid.as_ref(), &reason))
         }
-        NodeQuestion::Summary => json(&summary::summary_here(node)),
-        NodeQuestion::Overview { since } => {
+        NodeQuery::Summary => json(&summary::summary_here(node)),
+        NodeQuery::Overview { since } => {
             summary::process_of(node).and_then(|process| process.overview(since)).unwrap_or_default()
         }
-        NodeQuestion::Log { after, level, limit } => json(&records::log_here(node, &after, level, limit)),
-        NodeQuestion::Audit { after, limit } => json(&records::audit_here(node, &after, limit)),
+        NodeQuery::Log { after, level, limit } => json(&records::log_here(node, &after, level, limit)),
+        NodeQuery::Audit { after, limit } => json(&records::audit_here(node, &after, limit)),
     }
 }

@@ -16,12 +16,12 @@ use throng_core::{Account, Node};
 
 use super::account_paging::page_of_shard;
 use super::pages::{PageOfNode, check_pages, merge_pages};
-use super::{ClusterAnswers, MissingNode, NodeQuestion, NodeSelection, PAGE_BYTES, ask, sum};
+use super::{ClusterAnswers, MissingNode, NodeQuery, NodeSelection, PAGE_BYTES, collect_answers, sum};
 
 /// Maximum number of users on a page.
 pub const MAX_PAGE: u32 = 1_000;
 
-/// Which online users a question concerns.
+/// Which online users a query concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UserSelection {
@@ -53,10 +53,10 @@ impl From<OnlineFilter> for UserSelection {
     }
 }
 
-/// A question for a page of online users.
+/// A query for a page of online users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OnlineUsersQuestion {
+pub struct OnlineUsersQuery {
     /// Their domain.
     pub domain: String,
     /// Which users.
@@ -92,8 +92,8 @@ pub async fn count_online_users(
     domain: &str,
     filter: OnlineFilter,
 ) -> (u64, Vec<MissingNode>) {
-    let question = NodeQuestion::CountOnline { domain: domain.to_owned(), users: filter.into() };
-    sum(ask(node, NodeSelection::All, &question).await)
+    let query = NodeQuery::CountOnline { domain: domain.to_owned(), users: filter.into() };
+    sum(collect_answers(node, NodeSelection::All, &query).await)
 }
 
 /// One page of the online users of a domain. `after` is the address of an account.
@@ -104,14 +104,14 @@ pub async fn online_users(
     after: Option<&Jid>,
     limit: u32,
 ) -> OnlineUsersPage {
-    let question = NodeQuestion::OnlineUsers(OnlineUsersQuestion {
+    let query = NodeQuery::OnlineUsers(OnlineUsersQuery {
         domain: domain.to_owned(),
         users: filter.into(),
         after: after.map(Jid::to_string),
         limit,
     });
     let ClusterAnswers { answers, mut missing } =
-        ask::<OnlineUsersAnswer>(node, NodeSelection::All, &question).await;
+        collect_answers::<OnlineUsersAnswer>(node, NodeSelection::All, &query).await;
     let pages = answers.into_iter().map(|(name, answer)| (name, read_page(answer))).collect();
     let pages = check_pages(node, after, pages, &mut missing);
     let page = merge_pages(node, pages, after, limit as usize);
@@ -156,15 +156,15 @@ fn is_home_of(node: &Node, account: &Account) -> bool {
 }
 
 /// The users of this node.
-pub(super) async fn page_here(node: &Arc<Node>, question: &OnlineUsersQuestion) -> OnlineUsersAnswer {
+pub(super) async fn page_here(node: &Arc<Node>, query: &OnlineUsersQuery) -> OnlineUsersAnswer {
     let table = &node.routing_table;
-    let after = question.after.as_deref().and_then(|text| Jid::parse(text).ok());
-    let limit = question.limit.clamp(1, MAX_PAGE) as usize;
-    let filter = question.users.filter();
+    let after = query.after.as_deref().and_then(|text| Jid::parse(text).ok());
+    let limit = query.limit.clamp(1, MAX_PAGE) as usize;
+    let filter = query.users.filter();
     let mut users: Vec<String> = Vec::with_capacity(limit.min(256));
     let mut bytes = 0;
     for part in after.as_ref().map_or(0, |jid| table.shard_index(jid.as_ref()))..table.shard_count() {
-        let keep = |account: &Account| filter.matches(account, &question.domain);
+        let keep = |account: &Account| filter.matches(account, &query.domain);
         for account in page_of_shard(table, part, after.as_ref().map(Jid::as_ref), keep) {
             if users.len() == limit || bytes > PAGE_BYTES {
                 let next = users.last().cloned();

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use throng_core::Node;
 
 use super::summary::process_of;
-use super::{ClusterAnswers, MissingNode, NodeQuestion, NodeSelection, PAGE_BYTES, ask};
+use super::{ClusterAnswers, MissingNode, NodeQuery, NodeSelection, PAGE_BYTES, collect_answers};
 use crate::audit::{AuditEntry, audit_log};
 use crate::log_buffer::{LogLevel, LogLine, MAX_LINES};
 
@@ -112,7 +112,7 @@ pub async fn log_lines(
     limit: usize,
 ) -> MergedRecords<LogLine> {
     let known = after.clone().unwrap_or_default().0;
-    let answers = ask(node, nodes, &NodeQuestion::Log { after: known, level, limit }).await;
+    let answers = collect_answers(node, nodes, &NodeQuery::Log { after: known, level, limit }).await;
     merge(answers, after, limit)
 }
 
@@ -124,7 +124,7 @@ pub async fn audit_entries(
     limit: usize,
 ) -> MergedRecords<AuditEntry> {
     let known = after.clone().unwrap_or_default().0;
-    let answers = ask(node, nodes, &NodeQuestion::Audit { after: known, limit }).await;
+    let answers = collect_answers(node, nodes, &NodeQuery::Audit { after: known, limit }).await;
     merge(answers, after, limit)
 }
 
@@ -134,7 +134,7 @@ fn merge<T: NodeRecord>(
     limit: usize,
 ) -> MergedRecords<T> {
     let goes_on = after.is_some();
-    // Nodes that did not answer, and those that were not asked, keep their position.
+    // Nodes that did not answer, and those that were not queried, keep their position.
     let mut next = after.unwrap_or_default();
     let mut items: Vec<(String, T)> = Vec::new();
     for (name, answer) in answers.answers {

@@ -21,17 +21,17 @@ use throng_core::{Account, Node, Session};
 
 use super::account_paging::page_of_shard;
 use super::pages::{PageOfNode, check_pages, merge_pages};
-use super::{ClusterAnswers, MissingNode, NodeQuestion, NodeSelection, PAGE_BYTES, ask};
+use super::{ClusterAnswers, MissingNode, NodeQuery, NodeSelection, PAGE_BYTES, collect_answers};
 
 /// Maximum number of sessions on a page, beyond which the last account of the page may have some.
 pub const MAX_PAGE: u32 = 1_000;
 /// Maximum bytes of what a client reports about its software.
 const MAX_CLIENT_BYTES: usize = 256;
 
-/// A question for sessions.
+/// A query for sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SessionQuestion {
+pub struct SessionQuery {
     /// Only sessions of this domain.
     pub domain: Option<String>,
     /// Only sessions whose address contains this text, in any case.
@@ -104,12 +104,12 @@ pub fn parse_cursor(text: &str) -> Option<Jid> {
 }
 
 /// Sessions of these nodes. `after` must satisfy [`parse_cursor`].
-pub async fn sessions(node: &Arc<Node>, nodes: NodeSelection, question: SessionQuestion) -> SessionPage {
-    let after = question.after.as_deref().and_then(parse_cursor);
+pub async fn sessions(node: &Arc<Node>, nodes: NodeSelection, query: SessionQuery) -> SessionPage {
+    let after = query.after.as_deref().and_then(parse_cursor);
     // Those of one account are all on one page.
-    let limit = if question.account.is_some() { usize::MAX } else { question.limit as usize };
+    let limit = if query.account.is_some() { usize::MAX } else { query.limit as usize };
     let ClusterAnswers { answers, mut missing } =
-        ask::<SessionsAnswer>(node, nodes, &NodeQuestion::Sessions(question)).await;
+        collect_answers::<SessionsAnswer>(node, nodes, &NodeQuery::Sessions(query)).await;
     let total = answers.iter().fold(0_u64, |sum, (_, answer)| sum.saturating_add(answer.total));
     let pages = answers.into_iter().map(|(name, answer)| {
         let page = read_page(&name, answer);
@@ -134,24 +134,20 @@ fn read_page(name: &str, answer: SessionsAnswer) -> Option<PageOfNode<SessionRec
 }
 
 /// The sessions of this node.
-pub(super) async fn page_here(node: &Arc<Node>, question: &SessionQuestion) -> SessionsAnswer {
-    if let Some(account) = &question.account {
+pub(super) async fn page_here(node: &Arc<Node>, query: &SessionQuery) -> SessionsAnswer {
+    if let Some(account) = &query.account {
         let Ok(jid) = Jid::parse(account) else { return SessionsAnswer::default() };
         let found = node.routing_table.find(jid.as_ref());
         let mut sessions = found.map(|account| account.sessions().to_vec()).unwrap_or_default();
         sessions.retain(|session| jid.resource().is_none_or(|resource| resource == session.resource()));
         let total = sessions.len() as u64;
-        return SessionsAnswer {
-            sessions: describe(node, &sessions, question.brief).await,
-            next: None,
-            total,
-        };
+        return SessionsAnswer { sessions: describe(node, &sessions, query.brief).await, next: None, total };
     }
-    let after = question.after.as_deref().and_then(parse_cursor);
-    let limit = question.limit.clamp(1, MAX_PAGE) as usize;
-    let search = question.search.as_deref().map(str::to_lowercase);
+    let after = query.after.as_deref().and_then(parse_cursor);
+    let limit = query.limit.clamp(1, MAX_PAGE) as usize;
+    let search = query.search.as_deref().map(str::to_lowercase);
     let holds =
-        |account: &Account| question.domain.as_deref().is_none_or(|domain| account.jid.domain() == domain);
+        |account: &Account| query.domain.as_deref().is_none_or(|domain| account.jid.domain() == domain);
     let matches = |session: &Session| {
         search.as_deref().is_none_or(|text| {
             let jid = session.jid.as_str();
@@ -176,7 +172,7 @@ pub(super) async fn page_here(node: &Arc<Node>, question: &SessionQuestion) -> S
             next = None;
         }
     }
-    let mut sessions = describe(node, &found, question.brief).await;
+    let mut sessions = describe(node, &found, query.brief).await;
     let kept = whole_accounts_within(&sessions, PAGE_BYTES);
     if kept < sessions.len() {
         sessions.truncate(kept);

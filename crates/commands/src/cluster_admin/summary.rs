@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use throng_core::Node;
 
-use super::{ClusterAnswers, NodeQuestion, NodeSelection, ask};
+use super::{ClusterAnswers, NodeQuery, NodeSelection, collect_answers};
 use crate::log_buffer::LogBuffer;
 
 /// The process around a node.
@@ -79,7 +79,7 @@ pub struct NodeSummary {
 
 /// The measurements of nodes.
 pub async fn summaries(node: &Arc<Node>, nodes: NodeSelection) -> ClusterAnswers<NodeSummary> {
-    ask(node, nodes, &NodeQuestion::Summary).await
+    collect_answers(node, nodes, &NodeQuery::Summary).await
 }
 
 pub(super) fn summary_here(node: &Node) -> NodeSummary {

@@ -1,4 +1,4 @@
-//! Nodes over the memory bus that ask one another, and nodes that do not answer as they should.
+//! Nodes over the memory bus that query one another, and nodes that do not answer as they should.
 
 use std::collections::BTreeSet;
 use std::sync::Weak;
@@ -39,7 +39,7 @@ fn drive<T>(nodes: &TestNodes, future: impl Future<Output = T>) -> T {
     panic!("the nodes do not answer");
 }
 
-/// Nodes that can be asked, without sessions.
+/// Nodes that can be queried, without sessions.
 fn cluster(count: usize) -> TestNodes {
     let nodes = TestNodes::new(count, &[]);
     (0..count).for_each(|index| answer_other_nodes(&nodes.node(index).node));
@@ -57,8 +57,8 @@ fn connect(nodes: &TestNodes, places: &[(usize, &str, &str)]) -> Vec<NodeClient>
     clients
 }
 
-fn list(nodes: &TestNodes, asked: usize, selection: NodeSelection, question: SessionQuestion) -> SessionPage {
-    drive(nodes, sessions(&nodes.node(asked).node, selection, question))
+fn list(nodes: &TestNodes, asked: usize, selection: NodeSelection, query: SessionQuery) -> SessionPage {
+    drive(nodes, sessions(&nodes.node(asked).node, selection, query))
 }
 
 fn missing(node: &str, reason: MissingReason) -> Vec<MissingNode> {
@@ -105,24 +105,21 @@ fn answered(content: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_question_is_read_as_it_was_written_and_anything_else_is_not_supported() {
-    let questions = [
-        NodeQuestion::CountOnline { domain: "example.com".to_owned(), users: UserSelection::Idle },
-        NodeQuestion::Sessions(SessionQuestion {
-            search: Some("ü".to_owned()),
-            ..SessionQuestion::default()
-        }),
-        NodeQuestion::EndSessions { jid: "juliet@example.com/balcony".to_owned(), text: "an end".to_owned() },
-        NodeQuestion::Summary,
-        NodeQuestion::Overview { since: Some(7) },
-        NodeQuestion::Log { after: BTreeMap::from([("a".to_owned(), 3)]), level: LogLevel::Warn, limit: 9 },
+fn a_query_is_read_as_it_was_written_and_anything_else_is_not_supported() {
+    let queries = [
+        NodeQuery::CountOnline { domain: "example.com".to_owned(), users: UserSelection::Idle },
+        NodeQuery::Sessions(SessionQuery { search: Some("ü".to_owned()), ..SessionQuery::default() }),
+        NodeQuery::EndSessions { jid: "juliet@example.com/balcony".to_owned(), text: "an end".to_owned() },
+        NodeQuery::Summary,
+        NodeQuery::Overview { since: Some(7) },
+        NodeQuery::Log { after: BTreeMap::from([("a".to_owned(), 3)]), level: LogLevel::Warn, limit: 9 },
     ];
-    for question in questions {
-        let octets = question.encode();
-        assert_eq!(NodeQuestion::decode(&octets), Some(question));
-        assert!((0..octets.len()).all(|end| NodeQuestion::decode(&octets[..end]).is_none()));
+    for query in queries {
+        let octets = query.encode();
+        assert_eq!(NodeQuery::decode(&octets), Some(query));
+        assert!((0..octets.len()).all(|end| NodeQuery::decode(&octets[..end]).is_none()));
         let later = [&[VERSION + 1], &octets[1..]].concat();
-        assert_eq!(NodeQuestion::decode(&later), None);
+        assert_eq!(NodeQuery::decode(&later), None);
     }
     for json in [
         r#""rooms""#,
@@ -130,7 +127,7 @@ fn a_question_is_read_as_it_was_written_and_anything_else_is_not_supported() {
         r#"{"overview":{"since":null,"until":7}}"#,
         r#"{"sessions":{"domain":null,"search":null,"account":null,"after":null,"limit":1,"brief":true,"room":"x"}}"#,
     ] {
-        assert_eq!(NodeQuestion::decode(&[&[VERSION], json.as_bytes()].concat()), None, "{json}");
+        assert_eq!(NodeQuery::decode(&[&[VERSION], json.as_bytes()].concat()), None, "{json}");
     }
 }
 
@@ -148,8 +145,8 @@ fn all_sessions_of_three_nodes_are_listed_once_with_their_node() {
     for asked in 0..3 {
         let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
         loop {
-            let question = SessionQuestion { after, limit: 4, brief: true, ..SessionQuestion::default() };
-            let page = list(&nodes, asked, NodeSelection::All, question);
+            let query = SessionQuery { after, limit: 4, brief: true, ..SessionQuery::default() };
+            let page = list(&nodes, asked, NodeSelection::All, query);
             assert_eq!((page.total, page.missing), (25, Vec::new()));
             assert!(page.sessions.len() <= 5, "two of one account stay together");
             found.extend(page.sessions);
@@ -189,14 +186,13 @@ fn sessions_are_found_by_node_account_and_address() {
     for asked in 0..3 {
         let node = &nodes.node(asked).node;
         let third = NodeSelection::of(node, Some("node-2")).unwrap();
-        let question = SessionQuestion { limit: 50, ..SessionQuestion::default() };
-        let page = list(&nodes, asked, third, question);
+        let query = SessionQuery { limit: 50, ..SessionQuery::default() };
+        let page = list(&nodes, asked, third, query);
         assert_eq!(jids(&page), all(&["romeo@example.com/orchard", "nurse@example.com/orchard"]));
         assert_eq!((page.total, page.next), (2, None));
         let of = |account: &str, selection| {
-            let question =
-                SessionQuestion { account: Some(account.to_owned()), ..SessionQuestion::default() };
-            jids(&list(&nodes, asked, selection, question))
+            let query = SessionQuery { account: Some(account.to_owned()), ..SessionQuery::default() };
+            jids(&list(&nodes, asked, selection, query))
         };
         let everywhere = NodeSelection::All;
         assert_eq!(
@@ -212,7 +208,7 @@ fn sessions_are_found_by_node_account_and_address() {
                 &nodes,
                 asked,
                 everywhere,
-                SessionQuestion { search, domain, limit: 50, ..SessionQuestion::default() },
+                SessionQuery { search, domain, limit: 50, ..SessionQuery::default() },
             ))
         };
         assert_eq!(search("ORCHARD", "example.com").len(), 2);
@@ -313,8 +309,8 @@ fn a_node_that_does_not_answer_is_named_after_five_seconds() {
     let _recorder = InboxRecorder::attach(&silent);
     nodes.settle();
     let begun = nodes.node(0).node.seconds();
-    let question = SessionQuestion { limit: 50, brief: true, ..SessionQuestion::default() };
-    let page = list(&nodes, 0, NodeSelection::All, question);
+    let query = SessionQuery { limit: 50, brief: true, ..SessionQuery::default() };
+    let page = list(&nodes, 0, NodeSelection::All, query);
     assert_eq!(nodes.node(0).node.seconds() - begun, TIMEOUT_SECONDS);
     assert_eq!((page.sessions.len(), page.total), (2, 2));
     assert_eq!(page.missing, missing("silent", MissingReason::NoAnswer));
@@ -341,7 +337,7 @@ fn a_node_that_leaves_while_it_is_asked_is_named() {
 #[test]
 fn a_node_of_another_version_is_named_at_once() {
     let not_supported = missing("other", MissingReason::NotSupported);
-    // It knows no queries at all; it does not know the question; it answers with a result of a later version.
+    // It knows no queries at all; it does not know the query; it answers with a result of a later version.
     for (answer, settles) in [
         (Vec::new(), HandoverResult::Refused),
         (vec![AnswerStatus::NotSupported as u8], HandoverResult::Safe),
@@ -354,7 +350,7 @@ fn a_node_of_another_version_is_named_at_once() {
         assert_eq!((found.answers.len(), &found.missing), (2, &not_supported));
         assert_eq!(nodes.node(0).node.seconds(), begun, "without waiting");
     }
-    // A node of this version that does not answer questions, such as one that has just started.
+    // A node of this version that does not answer queries, such as one that has just started.
     let nodes = TestNodes::new(2, &[]);
     let found = drive(&nodes, summary::summaries(&nodes.node(0).node, NodeSelection::All));
     assert_eq!(found.missing, missing("node-1", MissingReason::NotSupported));
@@ -392,8 +388,8 @@ fn hostile_answers_are_not_read_and_counted_if_they_are_too_large() {
         let nodes = cluster(2);
         let _clients = connect(&nodes, &[(0, "juliet", "balcony"), (1, "romeo", "orchard")]);
         let _other = FalseAnswers::join(&nodes, answer.clone(), HandoverResult::Safe);
-        let question = SessionQuestion { limit: 50, brief: true, ..SessionQuestion::default() };
-        let found = list(&nodes, 0, NodeSelection::All, question);
+        let query = SessionQuery { limit: 50, brief: true, ..SessionQuery::default() };
+        let found = list(&nodes, 0, NodeSelection::All, query);
         let shown = String::from_utf8_lossy(&answer[..answer.len().min(80)]);
         assert_eq!(found.missing, missing("other", reason), "{shown}");
         assert_eq!(found.sessions.len(), 2);
@@ -408,16 +404,16 @@ fn an_answer_cannot_speak_for_another_node_nor_begin_a_page_again() {
     let session = r#"{"jid":"mercutio@example.com/x","node":"node-0"}"#;
     let answer = |next: &str| answered(&format!(r#"{{"sessions":[{session}],"next":{next}}}"#));
     let other = FalseAnswers::join(&nodes, answer("null"), HandoverResult::Safe);
-    let question = SessionQuestion { limit: 50, brief: true, ..SessionQuestion::default() };
-    let found = list(&nodes, 0, NodeSelection::All, question.clone());
+    let query = SessionQuery { limit: 50, brief: true, ..SessionQuery::default() };
+    let found = list(&nodes, 0, NodeSelection::All, query.clone());
     assert_eq!((found.sessions.len(), found.sessions[0].node.as_str()), (1, "other"));
     drop(other);
     // A reader would request the same page again and again.
     let nodes = cluster(2);
     let _other = FalseAnswers::join(&nodes, answer(r#""mercutio@example.com""#), HandoverResult::Safe);
-    let first = list(&nodes, 0, NodeSelection::All, question.clone());
+    let first = list(&nodes, 0, NodeSelection::All, query.clone());
     assert_eq!(first.next.as_deref(), Some("mercutio@example.com"));
-    let second = list(&nodes, 0, NodeSelection::All, SessionQuestion { after: first.next, ..question });
+    let second = list(&nodes, 0, NodeSelection::All, SessionQuery { after: first.next, ..query });
     assert_eq!((second.next, second.missing), (None, missing("other", MissingReason::Unreadable)));
 }
 

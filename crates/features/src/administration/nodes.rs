@@ -4,7 +4,7 @@ use feature_api::feature::FeatureBuilder;
 use stanza::payload::datetime::format_utc;
 use throng_commands::cluster_admin::NodeSelection;
 use throng_commands::cluster_admin::sessions::{
-    MAX_PAGE, SessionQuestion, SessionRecord, parse_cursor, sessions,
+    MAX_PAGE, SessionQuery, SessionRecord, parse_cursor, sessions,
 };
 use throng_commands::cluster_admin::summary::{NodeSummary, summaries};
 use throng_commands::{
@@ -98,14 +98,14 @@ async fn list_sessions(call: CommandCall) -> Result<CommandOutput, CommandError>
         check_local_account(&call.node, jid)?;
     }
     let nodes = NodeSelection::of(&call.node, call.input.text(&NODE))?;
-    let question = SessionQuestion {
+    let query = SessionQuery {
         domain: Some(call.host.domain().to_owned()),
         account: account.map(|jid| jid.to_string()),
         after,
         limit: call.input.count(&MAX_ITEMS),
-        ..SessionQuestion::default()
+        ..SessionQuery::default()
     };
-    let page = sessions(&call.node, nodes, question).await;
+    let page = sessions(&call.node, nodes, query).await;
     let rows = page.sessions.iter().map(session_row).collect();
     let mut output = CommandOutput::done().with(&SESSION_ROWS, OutputValue::Rows(rows));
     if let Some(next) = page.next {

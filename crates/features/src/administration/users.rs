@@ -11,7 +11,7 @@ use jid::Jid;
 use stanza::payload::datetime::format_utc;
 use store::{SearchableProfile, StoreErrorKind, Subscription};
 use throng_commands::account_admin::{self, AccountError};
-use throng_commands::cluster_admin::sessions::{SessionQuestion, sessions};
+use throng_commands::cluster_admin::sessions::{SessionQuery, sessions};
 use throng_commands::cluster_admin::{NodeSelection, describe_missing, end_sessions};
 use throng_commands::{
     CallerIdentity, Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind,
@@ -384,9 +384,8 @@ async fn statistics(call: CommandCall) -> Result<CommandOutput, CommandError> {
     };
     let contacts = contacts.iter().filter(|item| item.subscription.contains(Subscription::IN_ROSTER)).count();
     let waiting = stores.offline.count(found.id).await?;
-    let question =
-        SessionQuestion { account: Some(jid.to_string()), brief: true, ..SessionQuestion::default() };
-    let connected = sessions(&call.node, NodeSelection::All, question).await;
+    let query = SessionQuery { account: Some(jid.to_string()), brief: true, ..SessionQuery::default() };
+    let connected = sessions(&call.node, NodeSelection::All, query).await;
     let resource =
         |address: &str| address.split_once('/').map_or_else(String::new, |(_, end)| end.to_owned());
     let resources = connected.sessions.iter().map(|session| resource(&session.jid)).collect();

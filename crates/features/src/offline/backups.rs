@@ -29,7 +29,7 @@ use std::sync::Arc;
 use base::lock::LeafMutex;
 use jid::Jid;
 use store::{Quota, QuotaUsage};
-use throng_core::message_backup::{MessageBackup, TakeMessages};
+use throng_core::message_backup::{BackupSource, MessageBackup};
 use throng_core::{Account, Node, SharedStanza};
 
 use super::delivery::{OfflineDelivery, OfflineRules};
@@ -241,8 +241,8 @@ pub(super) struct OfflineBackup {
 }
 
 impl MessageBackup for OfflineBackup {
-    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, take: TakeMessages<'_>) {
-        self.delivery.store_backups(node, account, take, self.rules);
+    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, begin_backups: BackupSource<'_>) {
+        self.delivery.store_backups(node, account, begin_backups, self.rules);
     }
 
     fn remove_backups(&self, node: &Arc<Node>, account: &Arc<Account>, messages: Vec<SharedStanza>) {

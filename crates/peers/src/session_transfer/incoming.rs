@@ -43,7 +43,7 @@ impl Drop for TransferTarget {
         let mut arrived: Vec<Envelope> =
             removed.iter().flat_map(|incoming| &incoming.parts).cloned().collect();
         state.received_bytes -= arrived.iter().map(|part| part.bytes.len()).sum::<usize>();
-        arrived.extend(removed.iter().flat_map(|incoming| &incoming.rest).cloned());
+        arrived.extend(removed.iter().flat_map(|incoming| &incoming.remaining_chunks).cloned());
         drop(state);
         if let Some(from) = removed.as_ref().and_then(|incoming| incoming.from) {
             arrived.iter().for_each(|part| settle(&node, from, part, HandoverResult::Refused));
@@ -75,7 +75,7 @@ impl TransferTarget {
         .await
     }
 
-    /// The session is bound here. Returns the parts of its state, and what has followed already.
+    /// The session is bound here. Returns the parts of its state, and the chunks of the tail that have arrived already.
     fn bound(&self, session: &Arc<Session>) -> (Vec<Envelope>, Vec<Envelope>) {
         let node = self.node.view();
         let mut state = node.state.transfers.0.lock();
@@ -83,13 +83,14 @@ impl TransferTarget {
         incoming.phase = incoming.phase.after(IncomingEvent::Bound);
         incoming.session = Some(session.clone());
         incoming.deadline = node.seconds().saturating_add(TIMEOUT_SECONDS);
-        let (parts, rest) = (std::mem::take(&mut incoming.parts), std::mem::take(&mut incoming.rest));
+        let (parts, remaining_chunks) =
+            (std::mem::take(&mut incoming.parts), std::mem::take(&mut incoming.remaining_chunks));
         state.received_bytes -= parts.iter().map(|part| part.bytes.len()).sum::<usize>();
-        (parts, rest)
+        (parts, remaining_chunks)
     }
 
-    /// Waits until everything has followed, or will not. False in the latter case.
-    async fn rest(&self) -> bool {
+    /// Waits until the tail has arrived, or will not. False in the latter case.
+    async fn wait_for_tail(&self) -> bool {
         poll_fn(|cx| {
             let node = self.node.view();
             let mut state = node.state.transfers.0.lock();
@@ -116,17 +117,17 @@ impl ClusteredNode<'_> {
         let location = self.cluster.locate(self.routing_table.hash(principal.jid.as_ref()), number);
         let asked: BTreeSet<NodeId> = location.other_nodes(self.cluster.node()).take(MAX_ASKED).collect();
         let full = principal.jid.as_ref().with_resource(&resource).ok().filter(|_| !principal.ephemeral);
-        let (Some(full), Some(taker)) = (full, self.begin_incoming(asked.clone())) else {
+        let (Some(full), Some(target)) = (full, self.begin_incoming(asked.clone())) else {
             return Err(TransferRefusal::Unknown(None));
         };
         for node in asked {
-            let octets = TransferRequest { number: taker.request, token, h }.encode();
+            let octets = TransferRequest { number: target.request, token, h }.encode();
             let recipients = vec![Recipient::Address(full.clone())];
             if self.send_about_session(node, SESSION_REQUEST, recipients, octets).is_err() {
-                self.note_refusal(node, taker.request, TransferRefusal::Unknown(None));
+                self.note_refusal(node, target.request, TransferRefusal::Unknown(None));
             }
         }
-        let (from, octets) = taker.state().await?;
+        let (from, octets) = target.state().await?;
         let Some(moved) = MovedSession::decode(&octets) else {
             self.note_violation(from, PeerViolation::Payload);
             return Err(TransferRefusal::Unknown(None));
@@ -157,8 +158,8 @@ impl ClusteredNode<'_> {
                 return Err(TransferRefusal::Unknown(Some(handled)));
             }
         };
-        self.finish_incoming(&taker, from, &session, &moved, &held);
-        if !taker.rest().await {
+        self.finish_incoming(&target, from, &session, &moved, &held);
+        if !target.wait_for_tail().await {
             self.note_interrupted(from, &session);
         }
         // The store may have more.
@@ -172,7 +173,7 @@ impl ClusteredNode<'_> {
     /// The session is bound: its old node must end it, and nodes of contacts must know where it is.
     fn finish_incoming(
         &self,
-        taker: &TransferTarget,
+        target: &TransferTarget,
         from: NodeId,
         session: &Arc<Session>,
         moved: &MovedSession,
@@ -183,12 +184,12 @@ impl ClusteredNode<'_> {
         for one in &moved.stanzas {
             message_copies::record_copy(&session.account, &one.stanza, !one.is_copy);
         }
-        let (parts, rest) = taker.bound(session);
-        let taken = taker.request.to_be_bytes().to_vec();
+        let (parts, remaining_chunks) = target.bound(session);
+        let taken = target.request.to_be_bytes().to_vec();
         // The report of the session tells the same.
         let _ = self.send_about_session(from, SESSION_TAKEN, Vec::new(), taken);
         self.settle_when_safe(from, parts, session, held.iter());
-        for envelope in rest {
+        for envelope in remaining_chunks {
             self.receive_tail(from, &envelope);
         }
         if session.is_available() {
@@ -269,7 +270,7 @@ impl ClusteredNode<'_> {
             waiting: asked,
             from: None,
             parts: Vec::new(),
-            rest: Vec::new(),
+            remaining_chunks: Vec::new(),
             has_tail: false,
             refusal: TransferRefusal::Unknown(None),
             session: None,
@@ -342,8 +343,8 @@ impl ClusteredNode<'_> {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// What a session has received on its old node arrived.
-    pub(crate) fn on_session_rest(&self, from: NodeId, envelope: Envelope) {
+    /// A chunk of what a session has received on its old node since the state was sent.
+    pub(crate) fn on_session_tail(&self, from: NodeId, envelope: Envelope) {
         let request = envelope.bytes.split_first_chunk().map(|(request, _)| u64::from_be_bytes(*request));
         let mut state = self.state.transfers.0.lock();
         let incoming = request.and_then(|request| state.incoming.get_mut(&request));
@@ -351,7 +352,7 @@ impl ClusteredNode<'_> {
             incoming.from == Some(from) && incoming.phase == IncomingPhase::Received
         };
         if let Some(incoming) = incoming.filter(is_bound_now) {
-            return incoming.rest.push(envelope);
+            return incoming.remaining_chunks.push(envelope);
         }
         drop(state);
         self.receive_tail(from, &envelope);
@@ -383,7 +384,7 @@ impl ClusteredNode<'_> {
         let mut state = self.state.transfers.0.lock();
         let Some(incoming) = state.incoming.get_mut(&request) else { return };
         incoming.has_tail = true;
-        incoming.phase = incoming.phase.after(IncomingEvent::Rest);
+        incoming.phase = incoming.phase.after(IncomingEvent::Tail);
         let waker = incoming.waker.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);
@@ -420,11 +421,11 @@ impl ClusteredNode<'_> {
 
 /// A session that has moved here is not on its old node any more. That node ends it without `unavailable`, so its report of
 /// that must not show the session to contacts again.
-fn forget_moved(session: &Session, old: NodeId) {
+fn forget_moved(session: &Session, old_node: NodeId) {
     let account = &session.account;
     account.with(|state| {
         state.update_peers(|peers| {
-            for peer in peers.iter_mut().filter(|peer| peer.node == old) {
+            for peer in peers.iter_mut().filter(|peer| peer.node == old_node) {
                 peer.sessions.retain(|known| *known.resource != *session.resource());
             }
             peers.retain(|peer| !peer.sessions.is_empty());

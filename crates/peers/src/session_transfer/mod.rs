@@ -90,8 +90,8 @@ struct IncomingTransfer {
     /// The node that sends the session.
     from: Option<NodeId>,
     parts: Vec<Envelope>,
-    /// What followed before the session was bound.
-    rest: Vec<Envelope>,
+    /// Chunks of the tail that arrived before the session was bound.
+    remaining_chunks: Vec<Envelope>,
     /// Everything has followed.
     has_tail: bool,
     refusal: TransferRefusal,

@@ -265,7 +265,7 @@ impl ClusteredNode<'_> {
         let earlier = state.outgoing.insert(key, outgoing);
         drop(state);
         drop(earlier);
-        let giver = TransferSource {
+        let source = TransferSource {
             node: self.owned(),
             session,
             to,
@@ -275,8 +275,8 @@ impl ClusteredNode<'_> {
             is_sent: false,
         };
         // An earlier request is replaced.
-        giver.session.outbox.request_takeover(&request.token, request.h, claimant).map_err(refusal)?;
-        self.spawner.spawn("session for another node", Box::pin(giver.run()));
+        source.session.outbox.request_takeover(&request.token, request.h, claimant).map_err(refusal)?;
+        self.spawner.spawn("session for another node", Box::pin(source.run()));
         Ok(())
     }
 
@@ -316,9 +316,9 @@ impl ClusteredNode<'_> {
         // Contacts receive no `unavailable`.
         session.with(|state| (state.presence, state.directed_presence) = (None, None));
         let known: HashSet<usize> = sent.iter().map(|sent| address(&sent.left.item.stanza)).collect();
-        let mut rest = session.outbox.close_and_drain();
-        rest.retain(|left| !known.contains(&address(&left.item.stanza)));
-        let not_sent = self.send_tail(to, request, session, rest);
+        let mut not_in_state = session.outbox.close_and_drain();
+        not_in_state.retain(|left| !known.contains(&address(&left.item.stanza)));
+        let not_sent = self.send_tail(to, request, session, not_in_state);
         self.finish_session(session);
         self.reroute(session, not_sent);
         for stanza in sent.iter().filter(|sent| !sent.is_tracked) {
@@ -409,7 +409,7 @@ impl ClusteredNode<'_> {
             let octets = [&request.to_be_bytes()[..], &[is_last], &octets].concat();
             let envelope = Envelope::new(SESSION_TAIL, EnvelopeClass::Control, own, Vec::new(), octets);
             match self.hand_over(to, envelope, None, true) {
-                Ok(receipt) => self.await_rest(session, receipt, sent),
+                Ok(receipt) => self.await_tail(session, receipt, sent),
                 Err(_) => not_sent.extend(sent.into_iter().map(|sent| sent.left)),
             }
         }
@@ -417,7 +417,7 @@ impl ClusteredNode<'_> {
     }
 
     /// Waits until stanzas are safe on the other node, in a task.
-    fn await_rest(&self, session: &Arc<Session>, receipt: Option<Receipt>, sent: Vec<SentStanza>) {
+    fn await_tail(&self, session: &Arc<Session>, receipt: Option<Receipt>, sent: Vec<SentStanza>) {
         if sent.is_empty() {
             return;
         }

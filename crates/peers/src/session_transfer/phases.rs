@@ -1,14 +1,14 @@
 //! Phases of a session that moves to another node, on each of the two nodes.
 //!
 //! ```text
-//! the node that takes it                       the node that gives it
+//! the new node                                 the old node
 //! Requested  -- request ------------------->   Claiming   its connection finishes the stanzas it has read
 //! Receiving  <------------------- state ----   Sent       it accepts stanzas, and nothing leaves it
 //! Bound      -- taken --------------------->   Moved      it has ended without `unavailable`
-//! Complete   <-------------------- rest ----
+//! Complete   <-------------------- tail ----
 //! ```
 
-/// Phase of a session that this node gives to another one.
+/// Phase of a session on its old node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutgoingPhase {
     /// Its owner is asked for it.
@@ -44,7 +44,7 @@ impl OutgoingPhase {
     }
 }
 
-/// Phase of a session that this node takes from another one.
+/// Phase of a session on its new node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IncomingPhase {
     /// Other nodes are asked.
@@ -70,8 +70,8 @@ pub(super) enum IncomingEvent {
     LastPart,
     /// It is bound.
     Bound,
-    /// The last of what followed arrived.
-    Rest,
+    /// The last chunk of the tail arrived.
+    Tail,
     /// All nodes have refused it, or it is too late, or its node is gone.
     Lost,
 }
@@ -87,7 +87,7 @@ impl IncomingPhase {
                 IncomingPhase::Received
             }
             (IncomingPhase::Received, IncomingEvent::Bound) => IncomingPhase::Bound,
-            (IncomingPhase::Bound, IncomingEvent::Rest | IncomingEvent::Lost) => IncomingPhase::Complete,
+            (IncomingPhase::Bound, IncomingEvent::Tail | IncomingEvent::Lost) => IncomingPhase::Complete,
             (IncomingPhase::Requested | IncomingPhase::Receiving, IncomingEvent::Lost) => {
                 IncomingPhase::Failed
             }
@@ -127,7 +127,7 @@ mod tests {
             IncomingEvent::Part,
             IncomingEvent::LastPart,
             IncomingEvent::Bound,
-            IncomingEvent::Rest,
+            IncomingEvent::Tail,
             IncomingEvent::Lost,
         ];
         for (phase, next, accepts) in [

@@ -42,12 +42,12 @@ enum Setting {
     /// each other, and nodes crash. Sessions stay where they are.
     Faulty,
     /// The same, and clients resume their sessions on other nodes, as they do in the settings without faults.
-    FaultyMoves,
+    FaultsAndMoves,
 }
 
 impl Setting {
     const ALL: [Setting; 5] =
-        [Setting::Single, Setting::Calm, Setting::Shared, Setting::Faulty, Setting::FaultyMoves];
+        [Setting::Single, Setting::Calm, Setting::Shared, Setting::Faulty, Setting::FaultsAndMoves];
 
     fn name(self) -> &'static str {
         match self {
@@ -55,12 +55,12 @@ impl Setting {
             Setting::Calm => "calm",
             Setting::Shared => "shared",
             Setting::Faulty => "faulty",
-            Setting::FaultyMoves => "faulty-moves",
+            Setting::FaultsAndMoves => "faults-and-moves",
         }
     }
 
     fn has_faults(self) -> bool {
-        matches!(self, Setting::Faulty | Setting::FaultyMoves)
+        matches!(self, Setting::Faulty | Setting::FaultsAndMoves)
     }
 
     /// Whether clients resume their sessions on other nodes.
@@ -162,7 +162,7 @@ fn several_nodes_with_faults_keep_the_invariants() {
 
 #[test]
 fn several_nodes_with_faults_and_sessions_that_move_keep_the_invariants() {
-    run_setting(Setting::FaultyMoves);
+    run_setting(Setting::FaultsAndMoves);
 }
 
 #[test]

@@ -43,7 +43,7 @@ use jid::{Jid, JidRef};
 use smallvec::SmallVec;
 use stanza::{StanzaCondition, StanzaError};
 use store::{AddressId, Page, Quota, StoreError};
-use throng_core::message_backup::TakeMessages;
+use throng_core::message_backup::BackupSource;
 use throng_core::receipt::receipt_pair;
 use throng_core::{Account, Node, Receipt, ReceiptIssuer, Session, SharedStanza};
 
@@ -266,17 +266,17 @@ impl OfflineDelivery {
         }
     }
 
-    /// Queues backups of messages that a session of this account holds. They are taken under the lock, so that those which
-    /// another task takes next are stored after them.
+    /// Queues backups of messages that a session of this account holds. The backups begin under the lock, so that those which
+    /// another task begins next are stored after them.
     pub(super) fn store_backups(
         self: &Arc<Self>,
         node: &Arc<Node>,
         account: &Account,
-        take: TakeMessages<'_>,
+        begin_backups: BackupSource<'_>,
         rules: OfflineRules,
     ) {
         let others = self.update(node, &account.jid, |queue, _, then| {
-            let (backups, others): (Vec<_>, Vec<_>) = take()
+            let (backups, others): (Vec<_>, Vec<_>) = begin_backups()
                 .into_iter()
                 .partition(|frame| storage_policy::decide(frame) == storage_policy::StorageDecision::Store);
             for frame in backups {
