@@ -173,15 +173,28 @@ impl Views<'_> {
     /// Those of the store.
     pub(crate) async fn refresh_account(&self, account: &Arc<Account>) -> Result<(), StoreError> {
         let jid = account.jid.as_ref();
-        if self.stores.accounts.get(jid).await?.is_none_or(|record| record.disabled) {
-            let text = "the account was removed or disabled";
-            self.end_sessions(jid, &StreamError::new(StreamCondition::NotAuthorized).text(text));
-            self.state.blocklists.record_change(jid);
-            return Ok(());
+        for _ in 0..MAX_ATTEMPTS {
+            let before = self.state.blocklists.record_change(jid);
+            // The two reads of a login: those of several accounts share a statement.
+            let Some(secrets) = self.stores.logins.secrets(jid).await?.filter(|secrets| !secrets.disabled)
+            else {
+                break;
+            };
+            match self.stores.logins.login(account.id, secrets.revision).await? {
+                Some(login) if !login.disabled => {
+                    let blocked = store::blocklists::decode(&login.blocklist)?;
+                    self.replace_roster_view(account, &login.roster, login.roster_version);
+                    self.refresh_blocklist(account, &blocked, before);
+                    return Ok(());
+                }
+                Some(_) => break,
+                // The password was changed between the two.
+                None => {}
+            }
         }
-        self.reread_blocklist(account).await?;
-        let roster = self.stores.roster.get(account.id).await?;
-        self.replace_roster_view(account, &roster.items, roster.version);
+        let text = "the account was removed or disabled";
+        self.end_sessions(jid, &StreamError::new(StreamCondition::NotAuthorized).text(text));
+        self.state.blocklists.record_change(jid);
         Ok(())
     }
 

@@ -6,6 +6,9 @@
 //! Each listener reserves a turn before it accepts, and keeps it until a connection takes it. Turns are due in the order of
 //! their reservation, so that a crowd on one listener does not delay the others for long, and a listener without clients
 //! holds one turn at most.
+//!
+//! A connection from a proxy takes its turn before its client's address is known. If that is refused, the [`AcceptCharge`]
+//! gives the turn back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,6 +47,39 @@ impl AcceptRate {
     pub(crate) fn delay(&self, turn: &mut Option<AcceptTurn>) -> u64 {
         let now = self.0.clock.now();
         self.0.bucket.lock().delay(turn, now)
+    }
+
+    /// The charge of a turn that a connection has taken.
+    pub(crate) fn charge(&self, turn: AcceptTurn) -> AcceptCharge {
+        AcceptCharge { rate: self.clone(), turn: Some(turn) }
+    }
+
+    fn refund(&self, turn: AcceptTurn) {
+        let now = self.0.clock.now();
+        self.0.bucket.lock().refund(turn, now);
+    }
+}
+
+/// Turn of a connection that may still be refused. Dropping it gives the turn back.
+#[derive(Debug)]
+pub struct AcceptCharge {
+    rate: AcceptRate,
+    /// Absent when it is settled.
+    turn: Option<AcceptTurn>,
+}
+
+impl AcceptCharge {
+    /// The connection is admitted and has used its turn.
+    pub fn settle(mut self) {
+        self.turn = None;
+    }
+}
+
+impl Drop for AcceptCharge {
+    fn drop(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            self.rate.refund(turn);
+        }
     }
 }
 
@@ -89,7 +125,15 @@ impl AcceptBucket {
     fn delay(&mut self, turn: &mut Option<AcceptTurn>, now: Millis) -> u64 {
         let reserved = turn.take().filter(|turn| turn.changes == self.changes);
         let reserved = *turn.insert(reserved.unwrap_or_else(|| self.reserve(now)));
-        reserved.due.since(now)
+        // Without a debt all reserved turns are due: refunds have paid for them.
+        reserved.due.since(now).min(self.bucket.millis_until(0, now))
+    }
+
+    /// Gives a turn back, unless the rate was changed since its reservation: it was not taken from this bucket.
+    fn refund(&mut self, turn: AcceptTurn, now: Millis) {
+        if turn.changes == self.changes {
+            self.bucket.refund(1, now);
+        }
     }
 
     /// Takes a token whether available or not. The turn is due when the debt is paid.
@@ -154,6 +198,35 @@ mod tests {
         // The first listener accepts and waits again: it is the last.
         turns[0] = None;
         assert_eq!(turns.each_mut().map(|turn| bucket.delay(turn, Millis(150))), [250, 0, 50, 150]);
+    }
+
+    #[test]
+    fn a_refunded_turn_is_for_the_next_connection_at_once() {
+        let clock = Arc::new(ManualClock::new());
+        let rate = AcceptRate::new(clock.clone());
+        rate.set(1);
+        let (mut first, mut second, mut third) = (None, None, None);
+        assert_eq!((rate.delay(&mut first), rate.delay(&mut second)), (0, 1_000));
+        let refused = rate.charge(first.take().unwrap());
+        drop(refused);
+        assert_eq!(rate.delay(&mut second), 0, "reserved before the refund");
+        rate.charge(second.take().unwrap()).settle();
+        assert_eq!(rate.delay(&mut third), 1_000, "an admitted connection keeps its turn");
+        clock.advance(60_000);
+        // Refunds add nothing to a full burst.
+        (0..9).for_each(|_| drop(rate.charge(third.unwrap())));
+        assert_eq!((rate.delay(&mut None), rate.delay(&mut None)), (0, 1_000));
+    }
+
+    #[test]
+    fn a_turn_of_an_earlier_rate_is_not_refunded() {
+        let rate = AcceptRate::new(Arc::new(ManualClock::new()));
+        let mut unlimited = None;
+        assert_eq!(rate.delay(&mut unlimited), 0);
+        rate.set(1);
+        assert_eq!((rate.delay(&mut None), rate.delay(&mut None)), (0, 1_000));
+        drop(rate.charge(unlimited.unwrap()));
+        assert_eq!(rate.delay(&mut None), 2_000);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-use crate::accept_rate::{AcceptRate, AcceptTurn};
+use crate::accept_rate::{AcceptCharge, AcceptRate, AcceptTurn};
 use crate::clock::{Clock, Millis, SystemClock};
 use crate::lock::LeafMutex;
 use crate::network_number;
@@ -210,7 +210,12 @@ impl ConnectionLimiter {
     /// proxy.
     pub fn takes_turn(&self, peer: Option<IpAddr>) -> bool {
         let local = peer.is_some_and(|peer| peer.to_canonical().is_loopback());
-        !local || self.0.accept_rate_on_loopback.load(SeqCst)
+        self.0.accept_rate.is_some() && (!local || self.0.accept_rate_on_loopback.load(SeqCst))
+    }
+
+    /// The charge of a turn that a connection has taken which may still be refused.
+    pub fn accept_charge(&self, turn: AcceptTurn) -> Option<AcceptCharge> {
+        self.0.accept_rate.as_ref().map(|accept_rate| accept_rate.charge(turn))
     }
 
     /// Counts a connection that waited because of the accept rate.
@@ -560,6 +565,7 @@ mod tests {
         assert_eq!(http.accept_delay(&mut None), 0, "one sets the rate of both");
         let alone = ConnectionLimiter::new(limits(true));
         assert_eq!((alone.accept_delay(&mut None), alone.accept_delay(&mut None)), (0, 0), "no rate");
+        assert!(!alone.takes_turn(None));
     }
 
     #[test]

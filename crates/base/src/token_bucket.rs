@@ -59,6 +59,15 @@ impl TokenBucket {
         }
     }
 
+    /// Gives `n` tokens back, up to the burst: for costs that were not incurred after all.
+    pub fn refund(&mut self, n: u32, now: Millis) {
+        if !self.is_unlimited() {
+            self.refill(now);
+            let full = i64::from(self.burst) * 1000;
+            self.level = self.level.saturating_add(i64::from(n) * 1000).min(full);
+        }
+    }
+
     /// Milliseconds from `now` until [`TokenBucket::try_take`] of `n` would pass; zero if it would pass now, `u64::MAX`
     /// if never. After [`TokenBucket::charge`], use `n` = 0: the time until the debt is paid.
     pub fn millis_until(&self, n: u32, now: Millis) -> u64 {
@@ -214,6 +223,19 @@ mod tests {
         meter.charge(600, Millis(0));
         assert_eq!(meter.millis_until(0, Millis(0)), 500);
         assert_eq!(meter.millis_until(0, Millis(500)), 0);
+    }
+
+    #[test]
+    fn refunds_pay_debts_and_do_not_exceed_the_burst() {
+        let mut meter = TokenBucket::new(10, 2);
+        meter.charge(4, Millis(0));
+        meter.refund(1, Millis(0));
+        assert_eq!(meter.millis_until(0, Millis(0)), 100);
+        meter.refund(9, Millis(0));
+        assert_eq!(meter.available(Millis(0)), 2);
+        let mut unlimited = TokenBucket::unlimited();
+        unlimited.refund(1, Millis(0));
+        assert_eq!(unlimited, TokenBucket::unlimited());
     }
 
     #[test]

@@ -234,8 +234,8 @@ impl Cluster for NatsCluster {
 
     fn settle(&self, from: NodeId, ticket: Ticket, result: HandoverResult) -> bool {
         let settled = self.0.core.settle(from, ticket, result);
-        self.wake_if(settled);
-        settled
+        self.wake_if(settled == Some(true));
+        settled.is_some()
     }
 
     fn leave(&self) -> BoxFuture<'_, ()> {

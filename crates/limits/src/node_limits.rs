@@ -4,7 +4,8 @@ use crate::outbox_limits::{ADDED_BYTES, NAME_BYTES, OutboxLimits};
 
 /// Default rate of accepting. A login costs 0.15 to 0.2 ms of CPU (`docs/performance.md`); with a TLS handshake and what follows a
 /// login, such as presence and stored messages, less than 1 ms is usual. So two cores have half of their time left for connected
-/// clients. The kernel's backlog, 4 096 connections, is accepted in four seconds, before its clients give up.
+/// clients. A full backlog of the kernel, 4 096 connections, is accepted in four seconds if one listener has one, and in 16 seconds if four
+/// have: they share the rate. Clients that give up before cost no turn (`net::listener`).
 const ACCEPTED_CONNECTIONS_PER_SECOND: u32 = 1_000;
 
 /// Limits of a running node.

@@ -26,7 +26,7 @@ pub use connection_info::{
     ConnectionInfo, ListenerConfig, ListenerKind, SharedListenerConfig, Transport, UnsentLimit,
 };
 pub use error::NetError;
-pub use listener::{AcceptedConnection, BACKLOG, Listener, ListenerConfigCell, ListenerCounts};
+pub use listener::{AcceptedConnection, BACKLOG, Listener, ListenerConfigCell, ListenerCounts, RemoteRole};
 pub use networks::Networks;
 pub use scratch::{READ_BUFFER_BYTES, Scratch, with_scratch};
 pub use stream::byte_stream::{Duplex, tcp_bytes};

@@ -7,19 +7,24 @@
 //!
 //! TCP_NODELAY is set on the listening socket and inherited by accepted sockets on Linux, which saves a system call per
 //! connection. A test in `tests/listener.rs` checks the inheritance.
+//!
+//! The kernel keeps connections in the backlog whose clients have closed them. Those are dropped without a turn of the accept
+//! rate, unless the client sent something before: then only reading shows the end.
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::accept_rate::AcceptTurn;
+use base::accept_rate::{AcceptCharge, AcceptTurn};
 use base::connection_limits::{ConnectionLimiter, ConnectionPermit, ConnectionRefusal};
 use base::lock::{LeafMutex, LeafRwLock};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::coop::has_budget_remaining;
 
 use crate::connection_info::{ListenerConfig, ListenerKind, SharedListenerConfig};
 use crate::error::NetError;
@@ -60,6 +65,8 @@ pub struct Listener {
     limiter: ConnectionLimiter,
     /// Kept while no connection has taken it, also if a caller drops the future that accepts.
     turn: LeafMutex<Option<AcceptTurn>>,
+    /// The accept rate has made connections wait, and the backlog has not been empty since.
+    is_backlogged: AtomicBool,
     counts: Arc<ListenerCounts>,
 }
 
@@ -104,6 +111,17 @@ impl ListenerConfigCell {
     }
 }
 
+/// Remote end of a connection, as the listener knows it from the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteRole {
+    /// A client, or an HTTP proxy, whose requests name their client.
+    Client,
+    /// A proxy, whose PROXY header will name the client.
+    Proxy,
+    /// Not a trusted proxy, on a listener for such: the connection must be closed.
+    Untrusted,
+}
+
 /// An accepted and admitted connection.
 #[derive(Debug)]
 pub struct AcceptedConnection {
@@ -111,10 +129,14 @@ pub struct AcceptedConnection {
     pub socket: TcpStream,
     /// Address of the remote end.
     pub peer: SocketAddr,
+    /// Role of the remote end.
+    pub role: RemoteRole,
     /// Settings of the listener.
     pub listener: SharedListenerConfig,
     /// Permit of the connection; keep it as long as the connection.
     pub permit: ConnectionPermit,
+    /// Present while the client of a proxy is unknown.
+    charge: Option<AcceptCharge>,
 }
 
 impl Listener {
@@ -134,7 +156,8 @@ impl Listener {
         let mut port = ListenerConfig::new(kind, local);
         change(&mut port);
         let (config, counts) = (ListenerConfigCell::new(port), Arc::default());
-        Ok(Listener { socket, config, limiter, turn: LeafMutex::default(), counts })
+        let (turn, is_backlogged) = (LeafMutex::default(), AtomicBool::new(false));
+        Ok(Listener { socket, config, limiter, turn, is_backlogged, counts })
     }
 
     /// Settings for new connections.
@@ -155,34 +178,45 @@ impl Listener {
     /// Next admitted connection. Never fails: errors of one connection are skipped, and running out of descriptors is
     /// waited out. Cancel-safe.
     pub async fn accept(&self) -> AcceptedConnection {
-        self.accept_proxied(|| false).await
+        self.accept_proxied(|_| RemoteRole::Client).await
     }
 
-    /// As [`Listener::accept`], for listeners where `proxied` reports, for each connection, that its remote end is a
-    /// proxy. Such a connection is not counted for an address until [`ConnectionPermit::set_client_address`].
-    pub async fn accept_proxied(&self, proxied: impl Fn() -> bool) -> AcceptedConnection {
+    /// As [`Listener::accept`], for listeners where `role` tells the role of each address. A connection of a proxy is not
+    /// counted for an address until [`AcceptedConnection::set_client_address`]; if it is dropped before, the accept rate does
+    /// not count it either.
+    pub async fn accept_proxied(&self, role: impl Fn(IpAddr) -> RemoteRole) -> AcceptedConnection {
         loop {
             poll_fn(|cx| self.limiter.poll_capacity(cx)).await;
-            let mut delayed = self.wait_for_accept_rate().await;
+            self.wait_for_accept_rate().await;
             let accepted = poll_fn(|cx| {
                 let accepted = self.socket.poll_accept(cx);
-                // It was not there during the wait.
-                delayed &= accepted.is_ready();
+                // It is also pending if the task has used up its budget (tokio::task::coop).
+                if accepted.is_pending() && has_budget_remaining() {
+                    // What comes later was not there during the wait.
+                    self.is_backlogged.store(false, Relaxed);
+                }
                 accepted
             });
             match accepted.await {
                 Ok((socket, peer)) => {
                     self.counts.accepted.fetch_add(1, Relaxed);
-                    let proxied = proxied();
-                    let permit = if proxied {
-                        self.limiter.try_acquire_proxied()
-                    } else {
-                        self.limiter.try_acquire(peer.ip())
+                    let role = role(peer.ip());
+                    let permit = match role {
+                        RemoteRole::Proxy => self.limiter.try_acquire_proxied(),
+                        RemoteRole::Client | RemoteRole::Untrusted => self.limiter.try_acquire(peer.ip()),
                     };
                     match permit {
                         Ok(permit) => {
-                            self.end_turn((!proxied).then(|| peer.ip()), delayed);
-                            return AcceptedConnection { socket, peer, listener: self.config.get(), permit };
+                            let takes_turn = self.takes_turn(peer.ip(), role);
+                            if takes_turn && is_closed(&socket) {
+                                continue;
+                            }
+                            let charge = if takes_turn { self.end_turn(role) } else { None };
+                            if self.is_backlogged.load(Relaxed) {
+                                self.limiter.count_delayed();
+                            }
+                            let listener = self.config.get();
+                            return AcceptedConnection { socket, peer, role, listener, permit, charge };
                         }
                         // Dropping it closes it; the limiter has counted it. The turn remains: connections
                         // of an address above its own rate must not delay others.
@@ -204,43 +238,59 @@ impl Listener {
 }
 
 impl Listener {
-    /// Waits until the accept rate admits a connection. True if that took time.
-    async fn wait_for_accept_rate(&self) -> bool {
-        let mut waited = false;
+    /// Waits until the accept rate admits a connection.
+    async fn wait_for_accept_rate(&self) {
         loop {
             // The rate has a lock of its own, which is not acquired under this one.
             let mut turn = *self.turn.lock();
             let delay = self.limiter.accept_delay(&mut turn);
             *self.turn.lock() = turn;
             match delay {
-                0 => return waited,
+                0 => return,
                 millis => {
-                    waited = true;
+                    self.is_backlogged.store(true, Relaxed);
                     tokio::time::sleep(Duration::from_millis(millis).min(ACCEPT_RATE_PAUSE)).await;
                 }
             }
         }
     }
 
-    /// Ends the turn with an accepted connection; `peer` is absent if that comes from a proxy.
-    fn end_turn(&self, peer: Option<IpAddr>, delayed: bool) {
-        if self.limiter.takes_turn(peer) {
-            *self.turn.lock() = None;
+    fn takes_turn(&self, peer: IpAddr, role: RemoteRole) -> bool {
+        match role {
+            RemoteRole::Client => self.limiter.takes_turn(Some(peer)),
+            RemoteRole::Proxy => self.limiter.takes_turn(None),
+            RemoteRole::Untrusted => false,
         }
-        if delayed {
-            self.limiter.count_delayed();
-        }
+    }
+
+    /// Ends the turn with an accepted connection. Returns the charge of one that may still be refused.
+    fn end_turn(&self, role: RemoteRole) -> Option<AcceptCharge> {
+        let turn = self.turn.lock().take();
+        turn.filter(|_| role == RemoteRole::Proxy).and_then(|turn| self.limiter.accept_charge(turn))
     }
 }
 
 impl AcceptedConnection {
+    /// Sets the client's address, once the proxy has sent it.
+    ///
+    /// # Errors
+    /// The limit that is exceeded; the refusal is counted, and the connection must be dropped.
+    pub fn set_client_address(&mut self, client: SocketAddr) -> Result<(), ConnectionRefusal> {
+        self.permit.set_client_address(client.ip())?;
+        self.peer = client;
+        if let Some(charge) = self.charge.take() {
+            charge.settle();
+        }
+        Ok(())
+    }
+
     /// Builds an XMPP stream over the socket; `tls` is used if the listener has direct TLS.
     ///
     /// # Errors
     /// [`NetError::InvalidConfig`] if the listener has direct TLS and `tls` is missing; [`NetError::Tls`] if it cannot
     /// be used.
     pub fn into_stream(self, tls: Option<&TlsConfig>) -> Result<(Stream, ConnectionPermit), NetError> {
-        let AcceptedConnection { socket, peer, listener: port, permit } = self;
+        let AcceptedConnection { socket, peer, listener: port, permit, .. } = self;
         let stream = if port.kind.is_direct_tls() {
             let config = tls.ok_or_else(|| {
                 NetError::InvalidConfig(format!("a listener of kind {} needs TLS settings", port.kind.name()))
@@ -284,6 +334,14 @@ fn bind_error(address: SocketAddr, error: &io::Error) -> NetError {
         }
         _ => format!("cannot listen on {address}: {error}"),
     })
+}
+
+/// True if the remote end has closed the connection, or reset it, and sent nothing before.
+fn is_closed(socket: &TcpStream) -> bool {
+    match SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+    }
 }
 
 /// True for errors of one connection, after which accepting again makes progress (accept(2), "Error handling": accept

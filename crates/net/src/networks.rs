@@ -7,7 +7,7 @@
 //!
 //! An IPv4 client of an IPv6 socket is `::ffff:192.0.2.1`; both forms are the same address here.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
 
@@ -23,6 +23,18 @@ impl Networks {
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = ipv6(address);
         self.0.iter().any(|network| network.contains(&address))
+    }
+
+    /// True if a network contains a loopback address: one of 127.0.0.0/8 or `::1`.
+    pub fn contains_loopback(&self) -> bool {
+        let local = [
+            Ipv6Net::new_assert(Ipv4Addr::LOCALHOST.to_ipv6_mapped(), IPV4_BITS + LOOPBACK_BITS).trunc(),
+            Ipv6Net::from(Ipv6Addr::LOCALHOST),
+        ];
+        // Of two networks that share an address, one contains the other.
+        self.0
+            .iter()
+            .any(|network| local.iter().any(|local| network.contains(local) || local.contains(network)))
     }
 
     /// True if the list is empty.
@@ -58,6 +70,8 @@ fn parse(text: &str) -> Option<Ipv6Net> {
 
 /// Length of the prefix of IPv4-mapped addresses (RFC 4291, section 2.5.5.2).
 const IPV4_BITS: u8 = 96;
+/// Length of the prefix of IPv4's loopback network (RFC 6890, section 2.2.2).
+const LOOPBACK_BITS: u8 = 8;
 
 fn ipv6(address: IpAddr) -> Ipv6Addr {
     match address {
@@ -91,6 +105,21 @@ mod tests {
         assert!(!networks.contains("2001:db8::1".parse().unwrap()), "that is all of IPv4");
         networks.add("::/0").unwrap();
         assert!(networks.contains("2001:db8::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn every_loopback_address_is_found() {
+        let local = |text: &str| {
+            let mut networks = Networks::NONE;
+            networks.add("192.0.2.7").and(networks.add(text)).unwrap();
+            networks.contains_loopback()
+        };
+        for text in ["127.0.0.1", "127.0.0.2", "127.8.0.0/16", "127.0.0.0/8", "126.0.0.0/7", "0.0.0.0/0"] {
+            assert!(local(text), "{text}");
+        }
+        assert!(local("::1") && local("::/8") && local("::ffff:127.0.0.2"));
+        assert!(!local("10.0.0.0/8") && !local("128.0.0.0/1") && !local("::2") && !local("2000::/3"));
+        assert!(!Networks::NONE.contains_loopback());
     }
 
     #[test]

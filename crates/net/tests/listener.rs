@@ -5,6 +5,7 @@
 mod support;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -13,7 +14,8 @@ use base::ManualClock;
 use support::tls::{CONFIG, RustlsTestClient, handshake};
 use support::*;
 use throng_net::{
-    AcceptRate, ConnectionLimiter, ConnectionLimits, Listener, ListenerKind, NetError, Transport,
+    AcceptRate, ConnectionLimiter, ConnectionLimits, ConnectionRefusal, Listener, ListenerKind, NetError,
+    RemoteRole, Transport,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -188,7 +190,7 @@ async fn connections_above_the_accept_rate_wait_and_none_is_refused() {
         let (mut server, _permit) = one.into_stream(None).unwrap();
         assert!(matches!(next(&mut server).await, Ok(OwnedEvent::Open(_))));
     }
-    assert_eq!((limiter.counts().delayed, limiter.counts().refused_rate), (3, 0));
+    assert_eq!((limiter.counts().delayed, limiter.counts().refused_rate), (4, 0), "the sixth waited, too");
 }
 
 #[tokio::test]
@@ -242,6 +244,120 @@ async fn refused_connections_do_not_count_for_the_accept_rate() {
     let _second = connect(&listener).await;
     accepting.await;
     assert_eq!((limiter.counts().refused_address, limiter.counts().delayed), (5, 0));
+}
+
+#[tokio::test]
+async fn a_proxied_connection_takes_no_turn_if_its_client_is_refused_or_unknown() {
+    let rate = AcceptRate::new(Arc::new(ManualClock::new()));
+    let (listener, limiter) = rated_listener(ListenerKind::C2s, &rate);
+    limiter.set_limits(ConnectionLimits { per_address: 1, ..RATED });
+    let client = |last: u8| SocketAddr::from(([192, 0, 2, last], 40_000));
+    let mut clients = vec![connect(&listener).await];
+    let mut first = listener.accept_proxied(|_| RemoteRole::Proxy).await;
+    first.set_client_address(client(1)).unwrap();
+    assert_eq!((first.role, first.peer), (RemoteRole::Proxy, client(1)));
+    for _ in 0..5 {
+        clients.push(connect(&listener).await);
+        let mut refused = listener.accept_proxied(|_| RemoteRole::Proxy).await;
+        assert_eq!(refused.set_client_address(client(1)), Err(ConnectionRefusal::AddressLimit));
+        drop(refused);
+        // As when the header is invalid or does not arrive.
+        clients.push(connect(&listener).await);
+        drop(listener.accept_proxied(|_| RemoteRole::Proxy).await);
+    }
+    clients.push(connect(&listener).await);
+    let mut second = listener.accept_proxied(|_| RemoteRole::Proxy).await;
+    second.set_client_address(client(2)).unwrap();
+    clients.push(connect(&listener).await);
+    let third = listener.accept_proxied(|_| RemoteRole::Proxy);
+    tokio::pin!(third);
+    assert_waits(third).await;
+    assert_eq!((limiter.counts().refused_address, limiter.counts().delayed), (5, 0));
+}
+
+#[tokio::test]
+async fn untrusted_connections_take_no_turn_and_the_limits_by_address_apply_to_them() {
+    let rate = AcceptRate::new(Arc::new(ManualClock::new()));
+    let (listener, limiter) = rated_listener(ListenerKind::C2s, &rate);
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        clients.push(connect(&listener).await);
+        let untrusted = listener.accept_proxied(|_| RemoteRole::Untrusted).await;
+        assert_eq!(untrusted.role, RemoteRole::Untrusted);
+    }
+    limiter.set_limits(ConnectionLimits { per_address: 1, ..RATED });
+    clients.extend([connect(&listener).await, connect(&listener).await]);
+    let _held = listener.accept_proxied(|_| RemoteRole::Untrusted).await;
+    {
+        let refused = listener.accept_proxied(|_| RemoteRole::Untrusted);
+        tokio::pin!(refused);
+        assert_waits(refused).await;
+    }
+    assert_eq!((limiter.counts().refused_address, limiter.counts().delayed), (1, 0));
+    limiter.set_limits(RATED);
+    // Two turns are left.
+    for _ in 0..2 {
+        clients.push(connect(&listener).await);
+        listener.accept_proxied(|_| RemoteRole::Proxy).await.set_client_address(any_address()).unwrap();
+    }
+    clients.push(connect(&listener).await);
+    let third = listener.accept_proxied(|_| RemoteRole::Proxy);
+    tokio::pin!(third);
+    assert_waits(third).await;
+}
+
+#[tokio::test]
+async fn connections_that_their_clients_have_closed_take_no_turn() {
+    let rate = AcceptRate::new(Arc::new(ManualClock::new()));
+    let (listener, limiter) = rated_listener(ListenerKind::C2s, &rate);
+    for reset in [false, true] {
+        for _ in 0..5 {
+            let client = connect(&listener).await;
+            if reset {
+                client.set_zero_linger().unwrap();
+            }
+        }
+    }
+    // One that has sent nothing yet, and one that has.
+    let mut clients = [connect(&listener).await, connect(&listener).await];
+    write(&mut clients[1], b"<stream:stream xmlns:stream='http://etherx.jabber.org/streams'>").await;
+    for client in &clients {
+        assert_eq!(listener.accept().await.peer, client.local_addr().unwrap());
+    }
+    assert_eq!((limiter.counts().connections, limiter.counts().delayed), (0, 0));
+    let _third = connect(&listener).await;
+    let third = listener.accept();
+    tokio::pin!(third);
+    assert_waits(third).await;
+}
+
+#[tokio::test]
+async fn every_connection_of_a_backlog_counts_as_delayed_and_later_ones_do_not() {
+    let clock = Arc::new(ManualClock::new());
+    let (listener, limiter) = rated_listener(ListenerKind::C2s, &AcceptRate::new(clock.clone()));
+    let mut clients = Vec::new();
+    for _ in 0..5 {
+        clients.push(connect(&listener).await);
+    }
+    let mut accepted = vec![listener.accept().await, listener.accept().await];
+    {
+        let third = listener.accept();
+        tokio::pin!(third);
+        assert_waits(third).await;
+    }
+    // The pause was longer than a turn: the last two do not wait again.
+    clock.advance(150);
+    for delayed in 1..=3 {
+        accepted.push(listener.accept().await);
+        assert_eq!(limiter.counts().delayed, delayed);
+    }
+    clock.advance(1_000);
+    let next = listener.accept();
+    tokio::pin!(next);
+    assert_waits(next.as_mut()).await;
+    clients.push(connect(&listener).await);
+    accepted.push(next.await);
+    assert_eq!((limiter.counts().delayed, accepted.len()), (3, 6));
 }
 
 #[tokio::test]

@@ -167,6 +167,8 @@ pub(super) struct Inner {
     has_shared: bool,
     /// See [`Outbox::start_watch`].
     pub(super) is_watched: bool,
+    /// A check has found overdue messages that were not taken yet.
+    pub(super) has_overdue: bool,
     /// State that few outboxes have; boxed for that reason.
     pub(super) rare: Option<Box<Rare>>,
     /// Absent until enabled.
@@ -242,6 +244,7 @@ impl Outbox {
                 delay: DelayGeneration::default(),
                 has_shared: false,
                 is_watched: false,
+                has_overdue: false,
                 rare: None,
                 management: None,
             }),

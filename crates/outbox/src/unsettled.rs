@@ -105,7 +105,9 @@ impl Outbox {
         !std::mem::replace(&mut self.inner.lock().is_watched, true)
     }
 
-    /// Looks for tracked messages that have not been settled. Only for the caller that watches the outbox.
+    /// Looks for tracked messages that have not been settled. Only for the caller that watches the outbox; if some are overdue, it
+    /// must call [`Outbox::take_overdue`] next. Until then, the outbox counts as one that may have unsettled messages: others would be
+    /// stored before them.
     pub fn check_unsettled(&self, now: Millis, age: u64) -> UnsettledCheck {
         let mut inner = self.inner.lock();
         let mut check = UnsettledCheck::default();
@@ -117,13 +119,15 @@ impl Outbox {
             }
         }
         inner.is_watched = check.watches_on;
+        inner.has_overdue = check.has_overdue;
         check
     }
 
     /// Takes, in order, the tracked messages that have not been settled for `age` milliseconds, and those before them; a
     /// backup of them must be stored.
     pub fn take_overdue(&self, now: Millis, age: u64) -> Vec<SharedStanza> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
+        inner.has_overdue = false;
         let is_overdue =
             |stanza: &SharedStanza| stanza.unsettled_millis(now).is_some_and(|millis| millis >= age);
         // A younger one before them, which another task began to track later, would be stored after them.
@@ -134,14 +138,14 @@ impl Outbox {
 
     /// Whether the outbox may hold tracked messages that have not been settled.
     pub fn may_have_unsettled(&self) -> bool {
-        self.inner.lock().is_watched
+        self.inner.lock().may_have_unsettled()
     }
 
     /// Takes all tracked messages, in order, that have not been settled; a backup of them must be stored. The outbox is
     /// watched as before: a second watch of one outbox would be one more for each call.
     pub fn take_unsettled(&self) -> Vec<SharedStanza> {
         let inner = self.inner.lock();
-        if !inner.is_watched {
+        if !inner.may_have_unsettled() {
             return Vec::new();
         }
         inner.held_stanzas().filter(|stanza| stanza.begin_backup()).cloned().collect()
@@ -226,6 +230,10 @@ impl Outbox {
 }
 
 impl Inner {
+    fn may_have_unsettled(&self) -> bool {
+        self.is_watched || self.has_overdue
+    }
+
     /// All stanzas that the outbox holds, in order.
     fn held_stanzas(&self) -> impl Iterator<Item = &SharedStanza> {
         let unacked = self.management.as_deref().into_iter().flat_map(|ack| ack.unacked());
@@ -470,6 +478,20 @@ mod tests {
         let overdue = outbox.take_overdue(Millis(1112), LIMIT);
         assert_eq!(overdue.len(), messages.len());
         assert!(overdue.iter().zip(&messages).all(|(one, other)| one.is_same(other)));
+    }
+
+    #[test]
+    fn a_message_that_a_check_found_is_taken_by_whoever_stores_the_next_one() {
+        let outbox = Outbox::new();
+        let message = push(&outbox, 0);
+        let check = outbox.check_unsettled(Millis(150), LIMIT);
+        assert_eq!(check, UnsettledCheck { has_overdue: true, watches_on: false });
+        // Before the watching task takes it.
+        assert!(outbox.may_have_unsettled());
+        let taken = outbox.take_unsettled();
+        assert!(taken.len() == 1 && taken[0].is_same(&message));
+        assert_eq!(outbox.take_overdue(Millis(150), LIMIT).len(), 0);
+        assert!(!outbox.may_have_unsettled() && outbox.start_watch());
     }
 
     #[test]

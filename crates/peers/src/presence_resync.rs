@@ -17,9 +17,10 @@
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use base::lock::LeafMutex;
-use base::spawn::yield_now;
+use base::spawn::{BoxFuture, yield_now};
 use cluster::{Claim, Envelope, EnvelopeClass, EnvelopeKind, NodeId, RefusalReason};
 use jid::Jid;
 use store::{AddressId, StoreError, Subscription};
@@ -30,6 +31,19 @@ use super::due_presence::{DueAccount, DueItem, PutBack};
 use super::peer_presence::unavailable;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{NOTICES_MISSED, RESYNC};
+
+/// Accounts that are read at the same time: a database reads them with one statement, as it does those that log in together.
+const READ_TOGETHER: usize = 32;
+
+/// Runs all of these to their ends.
+async fn run_together<'a>(futures: impl Iterator<Item = BoxFuture<'a, ()>>) {
+    let mut futures: Vec<BoxFuture<'a, ()>> = futures.collect();
+    poll_fn(|cx| {
+        futures.retain_mut(|future| future.as_mut().poll(cx).is_pending());
+        if futures.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
 
 /// Whether a pass over all accounts is running. What happens meanwhile repeats it once.
 #[derive(Default)]
@@ -196,10 +210,14 @@ impl ClusteredNode<'_> {
         for shard in 0..self.routing_table.shard_count() {
             let mut accounts = Vec::new();
             self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
-            for account in accounts.iter().filter(|account| account.id != AddressId::UNASSIGNED) {
-                if let Err(error) = self.account_views().refresh_account(self, account).await {
-                    tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
-                }
+            accounts.retain(|account| account.id != AddressId::UNASSIGNED);
+            for group in accounts.chunks(READ_TOGETHER) {
+                let read = async |account: &Arc<Account>| {
+                    if let Err(error) = self.account_views().refresh_account(self, account).await {
+                        tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
+                    }
+                };
+                run_together(group.iter().map(|account| Box::pin(read(account)) as BoxFuture<'_, ()>)).await;
                 yield_now().await;
             }
         }
@@ -226,8 +244,12 @@ impl ClusteredNode<'_> {
             for shard in 0..node.routing_table.shard_count() {
                 let mut accounts = Vec::new();
                 node.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
-                for account in accounts.iter().filter(|account| account.id != AddressId::UNASSIGNED) {
-                    node.rejoin_account(account, from, &claims, was_lost).await;
+                accounts.retain(|account| account.id != AddressId::UNASSIGNED);
+                for group in accounts.chunks(READ_TOGETHER) {
+                    let rejoin = |account| {
+                        Box::pin(node.rejoin_account(account, from, &claims, was_lost)) as BoxFuture<'_, ()>
+                    };
+                    run_together(group.iter().map(rejoin)).await;
                     yield_now().await;
                 }
                 // One shard at a time: contacts of earlier accounts do not wait for the last one.
@@ -366,6 +388,24 @@ impl ClusteredNode<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn futures_that_run_together_end_together() {
+        let mut first = 0;
+        let futures = (1..=3).map(|polls| {
+            let mut left = polls;
+            Box::pin(poll_fn(move |_| {
+                left -= 1;
+                if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+            })) as BoxFuture<'_, ()>
+        });
+        let mut all = std::pin::pin!(run_together(futures));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        while all.as_mut().poll(&mut cx).is_pending() {
+            first += 1;
+        }
+        assert_eq!(first, 2);
+    }
 
     #[test]
     fn what_happens_during_a_pass_over_all_accounts_causes_one_more() {

@@ -19,7 +19,6 @@
 //! again what needs a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -430,9 +429,7 @@ impl RunningNode {
 pub(crate) fn http_connection_limits(config: &NodeConfig) -> ConnectionLimits {
     let limits = assemble::connection_limits(&config.limits);
     // Clients of a proxy on this machine are no local clients.
-    let proxies = &config.http.settings.proxies.trusted;
-    let local_proxy =
-        proxies.contains(Ipv4Addr::LOCALHOST.into()) || proxies.contains(Ipv6Addr::LOCALHOST.into());
+    let local_proxy = config.http.settings.proxies.trusted.contains_loopback();
     ConnectionLimits {
         connections: config.http.connections,
         per_address: config.http.connections_per_address,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use access::session_log::write_delayed_lines;
 use anyhow::{Context, Result, anyhow, bail};
-use net::{AcceptRate, ConnectionLimiter, ConnectionPermit, Listener, ListenerKind, Stream};
+use net::{AcceptRate, ConnectionLimiter, ConnectionPermit, Listener, ListenerKind, RemoteRole, Stream};
 use stanza::{StreamCondition, StreamError};
 use streams::C2sConnection;
 use throng_commands::shutdown::{Drain, ShutdownKind, check_shutdown, wait_for_shutdown};
@@ -238,20 +238,28 @@ async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web
         .is_http()
         .then(|| Arc::new(HttpListenerHandler { web: web.clone(), listener: listener_state.clone() }));
     loop {
-        let accepted = listener.accept_proxied(|| listener_state.is_proxied()).await;
-        if listener_state.is_proxied() {
-            // The PROXY header may take a while.
-            let (listener_state, web, http_handler, inner) =
-                (listener_state.clone(), web.clone(), http_handler.clone(), runtime.clone());
-            runtime.spawn(async move {
-                if let Some((stream, permit)) =
-                    web::accept_proxied(accepted, &listener_state, &web.http).await
-                {
-                    serve_connection(stream, permit, &listener_state, http_handler.as_ref(), &inner);
+        let accepted =
+            listener.accept_proxied(|peer| web::remote_role(peer, &listener_state, &web.http)).await;
+        match accepted.role {
+            RemoteRole::Client => {
+                if let Some((stream, permit)) = web::into_stream(accepted, &listener_state) {
+                    serve_connection(stream, permit, &listener_state, http_handler.as_ref(), &runtime);
                 }
-            });
-        } else if let Some((stream, permit)) = web::into_stream(accepted, &listener_state) {
-            serve_connection(stream, permit, &listener_state, http_handler.as_ref(), &runtime);
+            }
+            RemoteRole::Proxy => {
+                // The PROXY header may take a while.
+                let (listener_state, http_handler, inner) =
+                    (listener_state.clone(), http_handler.clone(), runtime.clone());
+                runtime.spawn(async move {
+                    if let Some((stream, permit)) = web::accept_proxied(accepted, &listener_state).await {
+                        serve_connection(stream, permit, &listener_state, http_handler.as_ref(), &inner);
+                    }
+                });
+            }
+            RemoteRole::Untrusted => {
+                tracing::info!(peer = %accepted.peer, "refused a connection: only [http] trusted_proxies can \
+                 connect to a listener with proxy_protocol");
+            }
         }
     }
 }

@@ -39,6 +39,18 @@ pub(crate) fn from_sqlx(error: sqlx::Error) -> StoreError {
     StoreError::new(kind, message).with_source(error)
 }
 
+/// Whether a statement has no answer that tells its outcome: the connection broke, its time was over, or the server ended it.
+pub(crate) fn is_unanswered(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(database) = error else { return true };
+    if let Some(error) = database.try_downcast_ref::<PgDatabaseError>() {
+        postgres::ends_connection(error.severity(), error.code())
+    } else if let Some(error) = database.try_downcast_ref::<MySqlDatabaseError>() {
+        mysql::ends_connection(error.number())
+    } else {
+        false
+    }
+}
+
 /// Clones the error for another caller of the same transaction.
 pub(crate) fn clone_error(error: &StoreError) -> StoreError {
     StoreError::new(error.kind, error.to_string())
@@ -74,6 +86,12 @@ pub(crate) fn read_only() -> StoreError {
 
 pub(crate) fn is_read_only(error: &StoreError) -> bool {
     error.kind == StoreErrorKind::Unavailable && error.message() == READ_ONLY
+}
+
+/// The error of a write that counts as not stored, but may be stored.
+pub(crate) fn in_doubt(cause: StoreError) -> StoreError {
+    let message = "the database did not tell whether the write was stored";
+    StoreError::new(StoreErrorKind::InDoubt, message).with_source(cause)
 }
 
 pub(crate) fn unreachable() -> StoreError {

@@ -27,6 +27,9 @@ pub struct DatabaseOptions {
     /// A write that has waited longer for its turn fails with `Timeout`. From its turn on it has the same time again, and is
     /// waited for longer only while it is unknown whether a server has committed it.
     pub write_deadline: Duration,
+    /// How long a read-only server may lag behind the commits of another one, as a standby during a failover. If read-only
+    /// servers do not show for so long a transaction whose COMMIT had no answer, its writes fail with `InDoubt`.
+    pub max_standby_lag: Duration,
     /// Requests that may wait: a limit each for writes, logins and other reads. More fail with `Overloaded` at once.
     /// Leaves room for a storm of reconnects: a waiting login holds some hundred bytes.
     pub max_queued: usize,
@@ -70,6 +73,9 @@ impl Default for DatabaseOptions {
             login_connections: 1,
             read_deadline: Duration::from_secs(5),
             write_deadline: Duration::from_secs(10),
+            // PostgreSQL lets queries of a standby delay it for 30 s (`max_standby_streaming_delay`), and all three servers
+            // let a transaction whose client is gone wait for up to 30 s (`statement_timeout`).
+            max_standby_lag: Duration::from_secs(60),
             max_queued: 50_000,
             max_queued_bytes: 64 << 20,
             write_batch_delay: Duration::from_millis(2),

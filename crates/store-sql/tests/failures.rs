@@ -20,7 +20,9 @@ use store::{
     AddressId, AppendOutcome, OfflineMessage, Page, Quota, RosterItem, RosterUpdate, StoreErrorKind, Stores,
 };
 use support::load::{Load, LoadCounts};
-use support::servers::{new_database, on_each_server, on_own_servers, open_url, patient};
+use support::servers::{
+    administer, new_database, on_each_server, on_own_servers, open_url, patient, run_sql,
+};
 use test_databases::{Proxy, Server, ServerKind, ServerSetup};
 use throng_store_sql::{DatabaseOptions, SqlStores};
 
@@ -222,7 +224,8 @@ fn a_write_whose_commit_has_no_answer_is_decided_although_the_server_is_read_onl
     on_own_servers(&ServerSetup::default(), async |server| {
         let name = new_database(server).await;
         let proxy = Proxy::start(server.address());
-        let options = DatabaseOptions { writers: 1, ..impatient() };
+        let max_standby_lag = Duration::from_secs(2);
+        let options = DatabaseOptions { writers: 1, max_standby_lag, ..impatient() };
         let database = open(&server.url_through(proxy.address(), &name), &options).await;
         let stores = database.stores();
         let ann = account(&stores, "ann").await;
@@ -252,12 +255,180 @@ fn a_write_whose_commit_has_no_answer_is_decided_although_the_server_is_read_onl
                 Ok(outcomes) => {
                     assert!(is_committed && matches!(outcomes[..], [AppendOutcome::Stored { .. }]))
                 }
-                Err(error) => assert!(!is_committed && error.retryable, "{text}: {error}"),
+                Err(error) => {
+                    assert!(!is_committed && error.kind == StoreErrorKind::InDoubt, "{text}: {error}");
+                }
             }
             tokio::task::block_in_place(|| server.restart_read_only(false));
         }
         while stores.offline.append(message(ann, "after"), MANY).await.is_err() {}
         assert_eq!(stored(&stores, ann).await, ["before", "before", "stored", "after"]);
+        database.close().await;
+    });
+}
+
+/// Makes the server refuse writes of connections that begin from now on, and on MariaDB and MySQL of all, or accept them again.
+async fn set_read_only(server: &Server, name: &str, is_read_only: bool) {
+    let value = if is_read_only { "on" } else { "off" };
+    let sql = match server.kind() {
+        ServerKind::Postgres => format!("ALTER DATABASE {name} SET default_transaction_read_only = {value}"),
+        ServerKind::MariaDb | ServerKind::MySql => format!("SET GLOBAL read_only = {value}"),
+    };
+    administer(server, &sql).await;
+}
+
+/// Commits the last transaction of the only writer for it, although the server is read-only, as replication does.
+async fn apply_commit(server: &Server, name: &str, seconds_before_commit: u32) {
+    let mark = "UPDATE write_batch SET batch = batch + 1";
+    let wait = seconds_before_commit;
+    match server.kind() {
+        ServerKind::Postgres => {
+            let sql = format!("BEGIN READ WRITE; {mark}; SELECT pg_sleep({wait}); COMMIT");
+            run_sql(&server.url(name), &sql).await;
+        }
+        ServerKind::MariaDb | ServerKind::MySql => {
+            let sql = format!("USE {name}; START TRANSACTION; {mark}; DO sleep({wait}); COMMIT");
+            administer(server, &sql).await;
+        }
+    }
+}
+
+/// The end of a request that commits, because READ COMMITTED is in other texts.
+fn commit_text(server: &Server) -> &'static str {
+    match server.kind() {
+        ServerKind::Postgres => "COMMIT\0",
+        ServerKind::MariaDb | ServerKind::MySql => "COMMIT",
+    }
+}
+
+/// Waits until the node has looked so often in vain for a transaction whose commit has no answer.
+async fn wait_for_looks(database: &SqlStores, count: u64) {
+    let before = database.write_retries();
+    while database.write_retries() < before + count {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A failover: no server for longer than all deadlines, and then a standby that applies the commit a moment later.
+#[test]
+fn a_write_that_a_standby_shows_late_is_not_reported_as_failed_however_long_the_server_was_gone() {
+    on_own_servers(&ServerSetup::default(), async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let options = DatabaseOptions { writers: 1, ..impatient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        stores.offline.append(message(ann, "before"), MANY).await.unwrap();
+        proxy.cut_request_and_refuse(commit_text(server));
+        let owned = stores.clone();
+        let open = tokio::spawn(async move { owned.offline.append(message(ann, "late"), MANY).await });
+        // Each takes a deadline, because no server is there.
+        wait_for_looks(&database, 4).await;
+        set_read_only(server, &name, true).await;
+        proxy.refuse(false);
+        wait_for_looks(&database, 6).await;
+        assert!(!open.is_finished());
+        apply_commit(server, &name, 0).await;
+        let done = tokio::time::timeout(Duration::from_secs(50), open).await.expect("a decision");
+        assert!(matches!(done.unwrap().unwrap()[..], [AppendOutcome::Stored { .. }]));
+        set_read_only(server, &name, false).await;
+        database.close().await;
+    });
+}
+
+/// The server refuses the lock, is gone, and accepts writes when it is there again: the answer is that of the lock.
+#[test]
+fn a_server_that_accepts_writes_again_is_asked_with_the_lock() {
+    on_own_servers(&ServerSetup::default(), async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        // Short, so that only the lock makes it wait.
+        let max_standby_lag = Duration::from_millis(1500);
+        let options = DatabaseOptions { writers: 1, max_standby_lag, ..impatient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        stores.offline.append(message(ann, "before"), MANY).await.unwrap();
+        set_read_only(server, &name, false).await;
+        proxy.cut_request_and_refuse(commit_text(server));
+        let owned = stores.clone();
+        let open = tokio::spawn(async move { owned.offline.append(message(ann, "late"), MANY).await });
+        wait_for_looks(&database, 3).await;
+        set_read_only(server, &name, true).await;
+        proxy.refuse(false);
+        wait_for_looks(&database, 2).await;
+        proxy.refuse(true);
+        wait_for_looks(&database, 4).await;
+        set_read_only(server, &name, false).await;
+        let committed = apply_commit(server, &name, 5);
+        let reached = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            proxy.refuse(false);
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(!open.is_finished(), "the transaction has not ended");
+        };
+        tokio::join!(committed, reached);
+        let done = tokio::time::timeout(Duration::from_secs(50), open).await.expect("a decision");
+        assert!(matches!(done.unwrap().unwrap()[..], [AppendOutcome::Stored { .. }]));
+        database.close().await;
+    });
+}
+
+/// A server that becomes read-only between the last statement and COMMIT answers that with an error, and has rolled back.
+#[test]
+fn a_commit_that_is_answered_with_an_error_is_not_in_doubt() {
+    on_own_servers(&ServerSetup::default(), async |server| {
+        let name = new_database(server).await;
+        let proxy = Proxy::start(server.address());
+        let deadline = Duration::from_secs(5);
+        let options = DatabaseOptions { writers: 1, write_deadline: deadline, ..patient() };
+        let database = open(&server.url_through(proxy.address(), &name), &options).await;
+        let stores = database.stores();
+        let ann = account(&stores, "ann").await;
+        stores.offline.append(message(ann, "first"), MANY).await.unwrap();
+        let before = proxy.round_trips();
+        stores.offline.append(message(ann, "second"), MANY).await.unwrap();
+        let usual = proxy.round_trips() - before;
+        let owned = stores.clone();
+        let refused = move || {
+            let owned = owned.clone();
+            tokio::spawn(async move { owned.offline.append(message(ann, "refused"), MANY).await })
+        };
+        let done = match server.kind() {
+            ServerKind::Postgres => {
+                // It has no state that refuses a commit only; a deferred trigger does.
+                let trigger = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                    RAISE EXCEPTION 'read-only' USING ERRCODE = '25006'; END $$; \
+                    CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON offline DEFERRABLE INITIALLY DEFERRED \
+                    FOR EACH ROW EXECUTE FUNCTION refuse()";
+                run_sql(&server.url(&name), trigger).await;
+                set_read_only(server, &name, true).await;
+                refused()
+            }
+            ServerKind::MariaDb | ServerKind::MySql => {
+                proxy.delay(Duration::from_millis(500));
+                let before = proxy.round_trips();
+                let done = refused();
+                while proxy.round_trips() < before + usual - 1 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                set_read_only(server, &name, true).await;
+                proxy.delay(Duration::ZERO);
+                done
+            }
+        };
+        let done = tokio::time::timeout(4 * deadline, done).await.expect("an answer without further looks");
+        let error = done.unwrap().unwrap_err();
+        println!("{:?}: {error:?}", server.kind());
+        assert!(error.retryable && error.kind != StoreErrorKind::InDoubt, "{error}");
+        if server.kind() == ServerKind::Postgres {
+            let sql = "BEGIN READ WRITE; DROP TRIGGER refuse ON offline; COMMIT";
+            run_sql(&server.url(&name), sql).await;
+        }
+        set_read_only(server, &name, false).await;
+        while stores.offline.append(message(ann, "after"), MANY).await.is_err() {}
+        assert_eq!(stored(&stores, ann).await, ["first", "second", "after"]);
         database.close().await;
     });
 }

@@ -1,7 +1,7 @@
 //! Storage errors, and whether a retry can help.
 //!
-//! A failed write was not stored and will not be, whatever the kind, so its sender may be informed. The only exception
-//! is a backend that crashed during the write.
+//! A failed write was not stored and will not be, so its sender may be informed. The exceptions are the kind
+//! [`StoreErrorKind::InDoubt`] and a backend that crashed during the write.
 //!
 //! # Pitfalls
 //!
@@ -19,6 +19,9 @@ pub enum StoreErrorKind {
     Overloaded,
     /// The deadline passed. A write had not begun and will not happen.
     Timeout,
+    /// It is unknown whether the write was stored: the server failed during the commit, and those that were reached since
+    /// then are read-only and cannot tell, or this program ends.
+    InDoubt,
     /// A concurrent writer caused a conflict; nothing was changed.
     Conflict,
     /// The account to create already exists.
@@ -39,10 +42,11 @@ pub enum StoreErrorKind {
 
 impl StoreErrorKind {
     /// Every kind, in order of declaration.
-    pub const ALL: [StoreErrorKind; 11] = [
+    pub const ALL: [StoreErrorKind; 12] = [
         StoreErrorKind::Unavailable,
         StoreErrorKind::Overloaded,
         StoreErrorKind::Timeout,
+        StoreErrorKind::InDoubt,
         StoreErrorKind::Conflict,
         StoreErrorKind::AlreadyExists,
         StoreErrorKind::NotFound,
@@ -59,6 +63,7 @@ impl StoreErrorKind {
             StoreErrorKind::Unavailable => "unavailable",
             StoreErrorKind::Overloaded => "overloaded",
             StoreErrorKind::Timeout => "timeout",
+            StoreErrorKind::InDoubt => "in-doubt",
             StoreErrorKind::Conflict => "conflict",
             StoreErrorKind::AlreadyExists => "already-exists",
             StoreErrorKind::NotFound => "not-found",
@@ -77,6 +82,7 @@ impl StoreErrorKind {
             StoreErrorKind::Unavailable
                 | StoreErrorKind::Overloaded
                 | StoreErrorKind::Timeout
+                | StoreErrorKind::InDoubt
                 | StoreErrorKind::Conflict
         )
     }

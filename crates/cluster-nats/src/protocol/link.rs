@@ -7,6 +7,10 @@
 //! Order of sending: receipts, the snapshot of the own claims, then envelopes and changes of claims in the order in which they were
 //! made. So the other node knows a claim before it receives an envelope that was delivered after it.
 //!
+//! Each frame wakes a thread of the sender, of NATS and of the receiver, so its cost does not depend on what it carries. Nothing waits
+//! on a link that was silent, except receipts: they usually travel with the envelopes of the other direction. On a link that was
+//! not, items wait for the next frame ([`LinkPace`]).
+//!
 //! # Pitfalls
 //!
 //! An acknowledgement says that an item arrived. Envelopes are kept until their receipt ([`super::receipts`]).
@@ -23,14 +27,14 @@ use super::frame::{
 };
 use super::receipts::{ReceivedEnvelopes, SentEnvelopes};
 
-/// Time between two frames of a link while they are not full.
-const BATCH_MILLIS: u64 = 1;
+/// Time for which a receipt waits for a frame that carries something else.
+const RECEIPT_MILLIS: u64 = 10;
 /// Items of a frame, unless a single one is longer.
 const BATCH_BYTES: usize = 64 << 10;
 /// Octets of items that are not acknowledged.
 const WINDOW_BYTES: usize = 2 << 20;
 /// An acknowledgement that no other frame carries is sent after this time.
-const ACK_MILLIS: u64 = 100;
+const ACK_MILLIS: u64 = 200;
 /// Or after this number of octets.
 const ACK_BYTES: usize = 256 << 10;
 /// Time after which items without an acknowledgement are sent again for the first time; twice as long after each time.
@@ -51,6 +55,37 @@ const MAX_RECEIPT_ITEMS: usize = 16;
 /// Octets of queued presence.
 const MAX_PRESENCE_BYTES: usize = 1 << 20;
 
+/// Time between two frames of a link while they are not full. It grows with the number of links, so that the number of a node's frames
+/// does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LinkPace {
+    /// Between a frame and one with envelopes.
+    envelopes: u64,
+    /// Between a frame and one that has only changes of claims and digests: each login is a change that goes to all nodes.
+    changes: u64,
+}
+
+impl LinkPace {
+    const ENVELOPES_MILLIS: u64 = 2;
+    const MAX_ENVELOPES_MILLIS: u64 = 25;
+    const CHANGES_MILLIS: u64 = 5;
+    const MAX_CHANGES_MILLIS: u64 = 125;
+
+    /// Of each link of a node with this number of them.
+    pub(super) fn of_links(links: usize) -> LinkPace {
+        let links = u64::try_from(links).unwrap_or(u64::MAX).max(1);
+        LinkPace {
+            envelopes: links.saturating_mul(Self::ENVELOPES_MILLIS).min(Self::MAX_ENVELOPES_MILLIS),
+            changes: links.saturating_mul(Self::CHANGES_MILLIS).min(Self::MAX_CHANGES_MILLIS),
+        }
+    }
+}
+
+/// Whether an item of this kind waits for [`LinkPace::changes`].
+fn is_patient(kind: ItemKind) -> bool {
+    matches!(kind, ItemKind::Changes | ItemKind::Digest)
+}
+
 /// State of a link.
 pub(super) struct Link {
     /// Its number at this node.
@@ -61,6 +96,8 @@ pub(super) struct Link {
     is_confirmed: bool,
     queue: VecDeque<OutgoingItem>,
     queue_bytes: usize,
+    /// Queued items that are not patient.
+    urgent_items: usize,
     change_bytes: usize,
     presence_bytes: usize,
     /// The bucket from which the next part of the snapshot is read.
@@ -99,6 +136,8 @@ pub(super) struct Link {
     repeated_at: Option<Millis>,
     gap_at: Option<Millis>,
     flushed_at: Option<Millis>,
+    /// Since when a receipt waits.
+    receipts_since: Option<Millis>,
     /// When the last frame was sent.
     spoke_at: Option<Millis>,
 }
@@ -120,6 +159,7 @@ impl Link {
             is_confirmed: false,
             queue: VecDeque::new(),
             queue_bytes: 0,
+            urgent_items: 0,
             change_bytes: 0,
             presence_bytes: 0,
             snapshot: None,
@@ -147,6 +187,7 @@ impl Link {
             repeated_at: None,
             gap_at: None,
             flushed_at: None,
+            receipts_since: None,
             spoke_at: None,
         }
     }
@@ -179,8 +220,13 @@ impl Link {
 
     /// Queues an item. True if the sender must be woken.
     pub(super) fn push(&mut self, item: OutgoingItem) -> bool {
-        let was_waiting = self.queue_bytes >= BATCH_BYTES;
-        let was_empty = self.queue.is_empty();
+        let was_full = self.queue_bytes >= BATCH_BYTES;
+        let is_first = if is_patient(item.kind) {
+            self.queue.is_empty()
+        } else {
+            self.urgent_items += 1;
+            self.urgent_items == 1
+        };
         self.queue_bytes += item.len();
         if item.kind == ItemKind::Changes {
             self.change_bytes += item.len();
@@ -192,7 +238,7 @@ impl Link {
             self.change_bytes = 0;
             self.restart_snapshot();
         }
-        was_empty || !was_waiting && self.queue_bytes >= BATCH_BYTES
+        is_first || !was_full && self.queue_bytes >= BATCH_BYTES
     }
 
     /// Queues an envelope, divided if it is long; its ticket is 0 for presence. True if the sender must be woken.
@@ -288,32 +334,48 @@ impl Link {
         self.ack_at = Some(self.ack_at.map_or(at, |known| known.min(at)));
     }
 
-    fn has_items(&self) -> bool {
+    fn has_receipts(&self) -> bool {
+        self.received.has_unreported() && self.receipt_items < MAX_RECEIPT_ITEMS
+    }
+
+    /// When the next frame with items may be sent; none without items.
+    fn items_due_at(&self, pace: LinkPace) -> Option<Millis> {
+        let after_last = |millis| self.flushed_at.map_or(Millis::ZERO, |at| at.plus(millis));
         if self.next < self.sent.len() {
-            return true;
+            return Some(after_last(pace.envelopes));
         }
-        let has_source = !self.queue.is_empty()
-            || self.snapshot.is_some()
-            || self.received.has_unreported() && self.receipt_items < MAX_RECEIPT_ITEMS;
-        has_source && self.in_flight < WINDOW_BYTES
+        if self.in_flight >= WINDOW_BYTES {
+            return None;
+        }
+        if self.queue_bytes >= BATCH_BYTES || self.snapshot.is_some() {
+            return Some(Millis::ZERO);
+        }
+        let queued = match () {
+            () if self.urgent_items > 0 => Some(after_last(pace.envelopes)),
+            () if !self.queue.is_empty() => Some(after_last(pace.changes)),
+            () => None,
+        };
+        let receipts = self.has_receipts().then(|| self.receipts_since.map(|at| at.plus(RECEIPT_MILLIS)));
+        [queued, receipts.flatten()].into_iter().flatten().min()
+    }
+
+    /// Notes since when receipts wait. Before [`Link::due_at`], because settling has no time.
+    pub(super) fn note_receipts(&mut self, now: Millis) {
+        if self.has_receipts() {
+            self.receipts_since.get_or_insert(now);
+        }
     }
 
     /// When [`Link::next_frame`] has a frame.
-    pub(super) fn due_at(&self) -> Millis {
+    pub(super) fn due_at(&self, pace: LinkPace) -> Millis {
         let spoke = self.spoke_at;
         if !self.is_confirmed {
             let greeting = spoke.map_or(Millis::ZERO, |at| at.plus(GREETING_MILLIS));
             return self.ack_at.map_or(greeting, |at| at.min(greeting));
         }
         let mut due = spoke.map_or(Millis::ZERO, |at| at.plus(KEEPALIVE_MILLIS));
-        if self.has_items() {
-            let is_full = self.queue_bytes >= BATCH_BYTES || self.snapshot.is_some();
-            let batch = if is_full {
-                Millis::ZERO
-            } else {
-                self.flushed_at.map_or(Millis::ZERO, |at| at.plus(BATCH_MILLIS))
-            };
-            due = due.min(batch);
+        if let Some(items) = self.items_due_at(pace) {
+            due = due.min(items);
         }
         [self.ack_at, self.resend_at].into_iter().flatten().fold(due, Millis::min)
     }
@@ -323,9 +385,10 @@ impl Link {
         &mut self,
         now: Millis,
         directory: &Directory,
+        pace: LinkPace,
         header: FrameHeader,
     ) -> Option<Vec<u8>> {
-        if self.due_at() > now {
+        if self.due_at(pace) > now {
             return None;
         }
         if self.resend_at.is_some_and(|at| at <= now) {
@@ -398,6 +461,7 @@ impl Link {
             && let Some(receipts) = self.received.take_receipts()
         {
             self.receipt_items += 1;
+            self.receipts_since = None;
             return Some(OutgoingItem::new(ItemKind::Receipts, receipts.encode()));
         }
         if let Some(from) = self.snapshot {
@@ -408,6 +472,7 @@ impl Link {
         }
         let item = self.queue.pop_front()?;
         self.queue_bytes -= item.len();
+        self.urgent_items -= usize::from(!is_patient(item.kind));
         match item.kind {
             ItemKind::Changes => self.change_bytes -= item.len(),
             ItemKind::Envelope if item.body.first_chunk::<8>() == Some(&[0; 8]) => {

@@ -20,7 +20,8 @@ mod http_client;
 mod node;
 mod upload;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
 
 use http_client::{BoshClient, Http2Client, WebSocketClient};
 use node::WebNode;
@@ -199,6 +200,23 @@ fn the_client_address_comes_from_a_trusted_proxy() {
     let mut web = node.proxied();
     web.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert_eq!(web.read(&mut [0; 10]).unwrap_or(0), 0, "no header, no service");
+}
+
+#[test]
+fn connections_without_a_proxy_header_take_no_turn_of_the_accept_rate() {
+    let node = WebNode::start("proxy-rate", PROXIES);
+    node.configure(&format!("{PROXIES}[limits]\naccepted_connections_per_second = 1\n"));
+    node.reload();
+    let mut refused: Vec<_> = (0..40).map(|_| node.proxied_xmpp()).collect();
+    for client in &mut refused {
+        client.write_all(b"<stream:stream>").unwrap();
+    }
+    // With a turn each, the last one would wait for 40 seconds; a turn that is given back is found within a tenth of one.
+    for client in refused.iter_mut().rev() {
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let end = client.read(&mut [0; 10]);
+        assert!(matches!(&end, Ok(0)) || end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
+    }
 }
 
 #[test]

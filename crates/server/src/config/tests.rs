@@ -249,7 +249,9 @@ fn connections_of_a_proxy_on_this_machine_count_for_the_accept_rate() {
         format!("[http]\ntrusted_proxies = ['{address}']\nclient_address_header = 'Forwarded'\n")
     };
     assert!(!counted("") && !counted(&proxies("10.0.0.0/8")));
-    assert!(counted(&proxies("127.0.0.1")) && counted(&proxies("::1")));
+    for local in ["127.0.0.1", "127.0.0.2", "127.5.0.0/16", "::1"] {
+        assert!(counted(&proxies(local)), "{local}");
+    }
     assert!(counted("[limits]\naccepted_connections_per_second = 5\n"));
 }
 

@@ -26,7 +26,9 @@ use base::clock::Clock;
 use base::lock::LeafRwLock;
 use net::bosh::{BoshSessionTable, PendingResponse, RequestSource};
 use net::http::{HttpConnection as Http1, HttpHandler, HttpShared, RemoteClient};
-use net::{AcceptedConnection, ConnectionLimiter, ConnectionPermit, Networks, Stream, proxy_protocol};
+use net::{
+    AcceptedConnection, ConnectionLimiter, ConnectionPermit, Networks, RemoteRole, Stream, proxy_protocol,
+};
 use streams::{C2sConnection, TlsPolicy};
 use throng_core::public_url::PublicUrl;
 use tokio::runtime::Handle;
@@ -242,25 +244,29 @@ impl HttpHandler for HttpListenerHandler {
     }
 }
 
+/// Role of an address that connects to a listener.
+pub(crate) fn remote_role(peer: IpAddr, listener_state: &ListenerState, http: &HttpShared) -> RemoteRole {
+    if !listener_state.is_proxied() {
+        RemoteRole::Client
+    } else if http.settings().proxies.trusted.contains(peer) {
+        RemoteRole::Proxy
+    } else {
+        RemoteRole::Untrusted
+    }
+}
+
 /// Accepts a connection that a proxy makes for a client. `None` if it cannot be served.
 pub(crate) async fn accept_proxied(
     accepted: AcceptedConnection,
     listener_state: &ListenerState,
-    http: &HttpShared,
 ) -> Option<(Stream, ConnectionPermit)> {
     let mut accepted = accepted;
     let mut encrypted = false;
     let from = accepted.peer;
-    if !http.settings().proxies.trusted.contains(from.ip()) {
-        tracing::info!(peer = %from, "refused a connection: only [http] trusted_proxies can connect to a \
-         listener with proxy_protocol");
-        return None;
-    }
+    let mut client = from;
     let read = proxy_protocol::read_header(&mut accepted.socket);
     match tokio::time::timeout(PROXY_HEADER_TIMEOUT, read).await {
-        Ok(Ok(proxy_protocol::ProxyHeader::Proxied { peer, secure })) => {
-            (accepted.peer, encrypted) = (peer, secure)
-        }
+        Ok(Ok(proxy_protocol::ProxyHeader::Proxied { peer, secure })) => (client, encrypted) = (peer, secure),
         Ok(Ok(proxy_protocol::ProxyHeader::Local)) => {}
         Ok(Err(error)) => {
             tracing::debug!(peer = %from, %error, "a proxy sent an invalid PROXY protocol header");
@@ -269,11 +275,10 @@ pub(crate) async fn accept_proxied(
         Err(_) => return None,
     }
     // The limiter counts the refusal.
-    accepted.permit.set_client_address(accepted.peer.ip()).ok()?;
-    let peer = accepted.peer;
+    accepted.set_client_address(client).ok()?;
     let (mut stream, permit) = into_stream(accepted, listener_state)?;
     if encrypted {
-        stream.set_proxied_client(peer, true);
+        stream.set_proxied_client(client, true);
     }
     Some((stream, permit))
 }

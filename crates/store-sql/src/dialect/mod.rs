@@ -207,6 +207,8 @@ pub(crate) struct DbConnection {
     busy: bool,
     /// The connection failed. Others of its pool have probably failed, too.
     lost: bool,
+    /// The last statement has no answer that tells its outcome.
+    unanswered: bool,
     /// A statement has failed since the transaction began.
     failed: bool,
     /// Statements run for their effect.
@@ -251,6 +253,7 @@ impl DbConnection {
             raw: Some(raw),
             busy: false,
             lost: false,
+            unanswered: false,
             failed: false,
             writes: 0,
             deadline: lease.statement_deadline(),
@@ -269,6 +272,7 @@ impl DbConnection {
     }
 
     fn end_statement<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
+        self.unanswered = result.as_ref().is_err_and(error::is_unanswered);
         let result = result.map_err(error::from_sqlx);
         self.last_used = Instant::now();
         self.lost = result.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Unavailable);
@@ -316,6 +320,11 @@ impl DbConnection {
     /// Whether a connection over a network was not used for so long that it may be lost. Its pool tests it.
     pub(crate) fn is_stale(&self) -> bool {
         self.deadline.is_some() && self.last_used.elapsed() >= STALE_AFTER
+    }
+
+    /// Whether the last statement may have had its effect although it failed.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.unanswered
     }
 
     /// Whether the connection itself has failed.

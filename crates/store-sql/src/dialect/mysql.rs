@@ -219,9 +219,7 @@ pub(crate) fn classify(error: &MySqlDatabaseError) -> (StoreErrorKind, &'static 
         3 | 1021 | 1114 => (StoreErrorKind::Unavailable, "the disk of the database is full"),
         1040 | 1203 | 1226 => (StoreErrorKind::Unavailable, "the database accepts no more connections"),
         1037 | 1038 | 1041 => (StoreErrorKind::Unavailable, "the database has no resources left"),
-        1053 | 1077..=1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927 => {
-            (StoreErrorKind::Unavailable, "the database is not available")
-        }
+        number if ends_connection(number) => (StoreErrorKind::Unavailable, "the database is not available"),
         1049 => (StoreErrorKind::Setup, "the database does not exist"),
         1044 | 1045 | 1698 => (StoreErrorKind::Setup, "the database refused the user or the password"),
         1142 | 1143 | 1227 => (StoreErrorKind::Setup, "the database denies a permission"),
@@ -229,5 +227,22 @@ pub(crate) fn classify(error: &MySqlDatabaseError) -> (StoreErrorKind, &'static 
         1153 | 1301 | 1406 => (StoreErrorKind::TooLarge, "the value is too large for the database"),
         1034 | 1035 | 1194 | 1195 => (StoreErrorKind::Corrupt, "the database is damaged"),
         _ => (StoreErrorKind::Internal, "the database rejected a statement"),
+    }
+}
+
+/// Whether the server, or somebody there, has ended the connection or the statement at any point: it may have had its effect.
+pub(crate) const fn ends_connection(number: u16) -> bool {
+    matches!(number, 1053 | 1077..=1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ends_connection;
+
+    #[test]
+    fn a_server_that_refuses_has_answered_and_one_that_ends_has_not() {
+        let answers = [1021, 1037, 1040, 1062, 1114, 1205, 1213, 1226, 1290, 1792, 1836, 3024, 3];
+        assert!(!answers.into_iter().any(ends_connection), "they roll back");
+        assert!([1053, 1077, 1080, 1152, 1158, 1161, 1184, 1317, 1927].into_iter().all(ends_connection));
     }
 }

@@ -16,8 +16,8 @@ use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::postgres::types::Oid;
 use sqlx::postgres::{
-    PgArgumentBuffer, PgArguments, PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgTypeInfo,
-    Postgres,
+    PgArgumentBuffer, PgArguments, PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgSeverity,
+    PgTypeInfo, Postgres,
 };
 use sqlx::{Arguments, ConnectOptions, Encode, Type};
 use store::{StoreError, StoreErrorKind};
@@ -263,9 +263,34 @@ pub(crate) fn classify(error: &PgDatabaseError) -> (StoreErrorKind, &'static str
     }
 }
 
+/// Whether the connection ends with this error, so that it may have come at any point of a statement. A server that cannot
+/// write its log in a commit reports a full disk as PANIC, and may have the commit after it has restarted.
+pub(crate) fn ends_connection(severity: PgSeverity, code: &str) -> bool {
+    matches!(severity, PgSeverity::Panic | PgSeverity::Fatal)
+        || code.starts_with("57P")
+        || code.starts_with("08")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_refuses_has_answered_and_one_that_ends_has_not() {
+        for code in ["25006", "40001", "53100", "53200", "53300", "57014", "58030", "XX001"] {
+            assert!(!ends_connection(PgSeverity::Error, code), "{code}: it rolls back");
+        }
+        for (severity, code) in [
+            (PgSeverity::Panic, "53100"),
+            (PgSeverity::Fatal, "57P01"),
+            (PgSeverity::Fatal, "25P03"),
+            // A proxy may report these, whatever it says of their severity.
+            (PgSeverity::Error, "57P01"),
+            (PgSeverity::Error, "08006"),
+        ] {
+            assert!(ends_connection(severity, code), "{severity:?} {code}");
+        }
+    }
 
     #[test]
     fn literals_cannot_end_early() {

@@ -11,13 +11,14 @@
 //! deadline passes, and then the request is skipped, or by the writer when it begins the request inside an open
 //! transaction, and then the caller waits for the answer. It comes when the same time has passed again, or later only if the answer to a
 //! COMMIT is missing: then it comes when the server reports whether the transaction was committed. So a failed write was
-//! not stored, and can be repeated.
+//! not stored, and can be repeated, except with the kind `InDoubt`: read-only servers could not tell ([`open_commit`]).
 //!
 //! # Pitfalls
 //!
 //! Results are known before the commit but must not be sent before it.
 
 pub(crate) mod jobs;
+mod open_commit;
 mod transaction;
 
 use std::hash::{BuildHasher, RandomState};
@@ -158,7 +159,7 @@ impl TransactionWriter {
             let (queue, requests) = mpsc::channel((options.max_queued / writers).max(1));
             let batches = BatchReceiver::new(options.write_batch_delay, MAX_BATCH);
             let (pool, context) = (pool.clone(), context.clone());
-            let runner = TransactionRunner::new(pool, context, options.write_deadline, closing.clone());
+            let runner = TransactionRunner::new(pool, context, options, closing.clone());
             spawner.spawn("store-writer", Box::pin(run(runner, requests, batches, idle)));
             queues.push(queue);
         }

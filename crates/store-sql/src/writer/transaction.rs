@@ -10,10 +10,10 @@
 //! other instead of deadlocking, and in a statement before those that read, so that these see what the previous holder wrote.
 //!
 //! A connection that breaks during COMMIT leaves the outcome open. Each writer therefore has a row that its transactions
-//! update with their number; over the next connection the number tells whether the last one was committed. Reading it
-//! waits for the end of that transaction, since it holds the row. The number is requested until the server returns it,
-//! whatever the deadline of the group is. A read-only server refuses that lock, so there the number is read without it, and a
-//! transaction that is still not visible after another deadline counts as lost.
+//! update with their number; over the next connection the number tells whether the last one was committed. It is read with a
+//! lock, which waits for the end of that transaction, since it holds the row. The number is requested until the server
+//! returns it, whatever the deadline of the group is. A read-only server refuses that lock: [`open_commit`](super::open_commit).
+//! A COMMIT that the server has answered with an error was rolled back, and is not looked up.
 //!
 //! Rows of writers that are gone are removed when another writer ends, so a writer that has nothing to write renews its row
 //! ([`TransactionRunner::renew_row`]).
@@ -30,7 +30,9 @@ use store::{StoreError, StoreErrorKind};
 use tokio::time::Instant;
 
 use super::jobs::{JobOutcome, WriteJob};
+use super::open_commit::{CommitOutcome, CommitSighting};
 use super::{Owner, QueuedBytes};
+use crate::DatabaseOptions;
 use crate::context::SqlContext;
 use crate::dialect::{Arg, ConnectionPool, DbConnection, Dialect, LiteralRows};
 use crate::error;
@@ -67,18 +69,8 @@ pub(super) struct TransactionRunner {
     batch: i64,
     /// Time at which the row of this writer was written last, as it is in the row. `None`: there is none.
     row_at: Option<u64>,
-    /// The server is read-only: it has refused to lock the row.
-    refuses_locks: bool,
-}
-
-/// What the server knows of a transaction whose commit has no answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum OpenCommit {
-    Committed,
-    /// It has ended without a commit.
-    Lost,
-    /// The server is read-only and does not have it, and cannot tell whether it has ended.
-    Invisible,
+    /// How long a read-only server may lag behind the commits of another.
+    max_standby_lag: Duration,
 }
 
 /// Why a transaction was not committed.
@@ -103,12 +95,13 @@ impl TransactionRunner {
     pub(super) fn new(
         pool: ConnectionPool,
         context: Arc<SqlContext>,
-        timeout: Duration,
+        options: &DatabaseOptions,
         closing: Arc<AtomicBool>,
     ) -> TransactionRunner {
         let writer = i64::from_be_bytes(base::id::random_bytes()) & i64::MAX;
-        let (held, batch, row_at, refuses_locks) = (None, 0, None, false);
-        TransactionRunner { pool, context, held, timeout, closing, writer, batch, row_at, refuses_locks }
+        let (timeout, max_standby_lag) = (options.write_deadline, options.max_standby_lag);
+        let (held, batch, row_at) = (None, 0, None);
+        TransactionRunner { pool, context, held, timeout, closing, writer, batch, row_at, max_standby_lag }
     }
 
     /// Runs the jobs in one transaction, or in one each if that fails, and answers them.
@@ -157,12 +150,12 @@ impl TransactionRunner {
         loop {
             let done = match open {
                 true => match self.open_commit(deadline).await {
-                    Ok(OpenCommit::Committed) => Ok(()),
-                    Ok(OpenCommit::Lost) => {
+                    Ok(CommitSighting::Committed) => Ok(()),
+                    Ok(CommitSighting::Lost) => {
                         open = false;
                         continue;
                     }
-                    Ok(OpenCommit::Invisible) => Err(Failure::Open(error::read_only())),
+                    Ok(CommitSighting::Invisible) => Err(Failure::Open(error::read_only())),
                     Err(error) => Err(Failure::Open(error)),
                 },
                 false if Instant::now() >= deadline => {
@@ -197,25 +190,30 @@ impl TransactionRunner {
         }
     }
 
-    /// Waits until it is known whether a transaction with an open outcome was committed, however long it takes, unless the
-    /// server is read-only: its callers can neither be given a result nor an error before. A node that ends stops waiting.
+    /// Waits until it is known whether a transaction with an open outcome was committed, however long it takes: its callers
+    /// can neither be given a result nor an error before. It remains open if a read-only server cannot tell, and when the node
+    /// ends.
     async fn settle(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let Err(Failure::Open(mut error)) = result else { return result };
-        let deadline = after(self.timeout);
+        let mut outcome = CommitOutcome::Unknown;
         loop {
-            match self.open_commit(after(self.timeout)).await {
-                Ok(OpenCommit::Committed) => {
+            let sighting = self.open_commit(after(self.timeout)).await;
+            outcome = outcome.after(sighting.as_ref().ok().copied(), Instant::now(), self.max_standby_lag);
+            if let Err(failed) = sighting {
+                error = failed;
+            }
+            match outcome {
+                CommitOutcome::Committed => {
                     self.context.commits.fetch_add(1, Ordering::Relaxed);
                     self.context.committed.notify_one();
                     return Ok(());
                 }
-                Ok(OpenCommit::Lost) => return Err(Failure::Transient(error)),
-                Ok(OpenCommit::Invisible) if Instant::now() >= deadline => {
-                    return Err(Failure::Transient(error));
-                }
-                Ok(OpenCommit::Invisible) => {}
-                Err(_) if self.closing.load(Ordering::Relaxed) => return Err(Failure::Open(error)),
-                Err(failed) => error = failed,
+                CommitOutcome::Lost => return Err(Failure::Transient(error)),
+                CommitOutcome::InDoubt => return Err(Failure::Open(error)),
+                CommitOutcome::Unknown | CommitOutcome::InvisibleSince(_) => {}
+            }
+            if self.closing.load(Ordering::Relaxed) {
+                return Err(Failure::Open(error));
             }
             self.context.write_retries.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(MAX_PAUSE).await;
@@ -267,10 +265,10 @@ impl TransactionRunner {
                 Ok(())
             }
             Err(error) => {
-                let lost = conn.is_lost() && self.context.dialect.lock_rows().is_some();
+                let is_open = conn.is_unanswered() && self.context.dialect.lock_rows().is_some();
                 self.roll_back(conn).await;
                 // The jobs are not to blame, so they are not tried one by one.
-                Err(if lost { Failure::Open(error) } else { self.failure(error).whole() })
+                Err(if is_open { Failure::Open(error) } else { self.failure(error).whole() })
             }
         }
     }
@@ -334,25 +332,29 @@ impl TransactionRunner {
         text
     }
 
-    /// Whether the last transaction is in the database. Only the wait for a connection ends at the deadline: a server whose
+    /// Looks for the last transaction in the database. Only the wait for a connection ends at the deadline: a server whose
     /// disk does not respond would otherwise collect waiting statements.
-    async fn open_commit(&mut self, deadline: Instant) -> Result<OpenCommit, StoreError> {
+    async fn open_commit(&mut self, deadline: Instant) -> Result<CommitSighting, StoreError> {
         let mut conn = match self.held.take().filter(|conn| !conn.is_stale()) {
             Some(conn) => conn,
             None => self.acquire(deadline).await?,
         };
-        // The pool closes a connection that has refused to lock, so the other read is the next call's.
-        let refuses_locks = std::mem::take(&mut self.refuses_locks);
-        let lock = if refuses_locks { "" } else { self.context.dialect.lock_rows().unwrap_or_default() };
-        let visible = self.is_visible(&mut conn, lock).await;
-        self.refuses_locks = visible.as_ref().is_err_and(error::is_read_only);
-        let state = match (visible?, refuses_locks) {
-            (true, _) => OpenCommit::Committed,
-            (false, false) => OpenCommit::Lost,
-            (false, true) => OpenCommit::Invisible,
+        let sighting = if self.is_visible(&mut conn, "").await? {
+            CommitSighting::Committed
+        } else {
+            // Afterwards and on the same connection: what a read-only server does not have counts only if it is still
+            // read-only, because one that can lock knows the answer.
+            let lock = self.context.dialect.lock_rows().unwrap_or_default();
+            match self.is_visible(&mut conn, lock).await {
+                Ok(true) => CommitSighting::Committed,
+                Ok(false) => CommitSighting::Lost,
+                // The pool closes this connection. The next one may lead to another server.
+                Err(error) if error::is_read_only(&error) => return Ok(CommitSighting::Invisible),
+                Err(error) => return Err(error),
+            }
         };
         self.held = Some(conn);
-        Ok(state)
+        Ok(sighting)
     }
 
     /// Whether the row of this writer has the number of the last transaction.
@@ -418,10 +420,8 @@ impl Failure {
 
     fn into_error(self) -> StoreError {
         match self {
-            Failure::Transient(error)
-            | Failure::Permanent(error)
-            | Failure::Refused(error)
-            | Failure::Open(error) => error,
+            Failure::Transient(error) | Failure::Permanent(error) | Failure::Refused(error) => error,
+            Failure::Open(error) => error::in_doubt(error),
         }
     }
 }

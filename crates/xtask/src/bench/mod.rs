@@ -20,6 +20,7 @@ mod figures;
 mod gathering_relay;
 mod logins;
 mod memory;
+mod million_sessions;
 mod offline;
 pub(crate) mod peers;
 mod presence;
@@ -66,6 +67,8 @@ enum BenchCommand {
     HalfMillion(cluster::half_million::HalfMillionArgs),
     /// Memory, look-ups, snapshots and changes of the cluster's directory with ten million claims.
     Directory(directory::DirectoryBenchArgs),
+    /// Memory, presence, messages and a message to all with a million sessions in one process.
+    MillionSessions(million_sessions::MillionSessionsArgs),
     /// CPU of a broadcast to all sessions, and what it costs others.
     Broadcast(broadcast::BroadcastBenchArgs),
     /// Throng beside ejabberd and Prosody: memory, logins, messages, presence.
@@ -92,6 +95,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             | BenchCommand::Cluster(_)
             | BenchCommand::HalfMillion(_)
             | BenchCommand::Directory(_)
+            | BenchCommand::MillionSessions(_)
     );
     let result = if is_dist() || foreign { run_bench(&args.bench) } else { rerun_optimised() };
     match result {
@@ -161,6 +165,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Cluster(args) => cluster::run(args, &mut report)?,
         BenchCommand::HalfMillion(args) => cluster::half_million::run(args, &mut report)?,
         BenchCommand::Directory(args) => directory::run(args, &mut report)?,
+        BenchCommand::MillionSessions(args) => million_sessions::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),
         BenchCommand::Bosh(args) => peers::bosh::run(args, &mut report)?,
         BenchCommand::Load(args) => peers::load::run(args, &mut report)?,

@@ -173,7 +173,8 @@ impl Core {
         (result, wakes)
     }
 
-    pub(crate) fn settle(&self, from: NodeId, ticket: Ticket, result: HandoverResult) -> bool {
+    /// None if the envelope's sender cannot learn the result; otherwise whether this node's sender must be woken.
+    pub(crate) fn settle(&self, from: NodeId, ticket: Ticket, result: HandoverResult) -> Option<bool> {
         self.with(|state| state.settle(from, ticket, result))
     }
 

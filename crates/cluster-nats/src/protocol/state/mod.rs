@@ -24,7 +24,7 @@ use super::entry::{MAX_NODES, NodeSlot};
 use super::frame::{
     FRAME_VERSIONS, FrameHeader, ItemKind, MAX_BODY, OutgoingItem, encode_change, encode_digest,
 };
-use super::link::Link;
+use super::link::{Link, LinkPace};
 use super::member_record::MemberRecord;
 use super::receipts::SentEnvelopes;
 use super::statistics::Statistics;
@@ -344,10 +344,11 @@ impl State {
         Ok((ticket, wakes))
     }
 
-    /// Reports the result of an envelope. False if the sender cannot learn it.
-    pub(super) fn settle(&mut self, from: NodeId, ticket: Ticket, result: HandoverResult) -> bool {
-        let peer = self.peers.get_mut(&from).filter(|peer| peer.member.epoch == ticket.epoch);
-        peer.is_some_and(|peer| peer.link.received.settle(ticket.sequence, result))
+    /// Reports the result of an envelope. None if its sender cannot learn it; otherwise whether this node's sender must be woken.
+    pub(super) fn settle(&mut self, from: NodeId, ticket: Ticket, result: HandoverResult) -> Option<bool> {
+        let peer = self.peers.get_mut(&from).filter(|peer| peer.member.epoch == ticket.epoch)?;
+        let is_first = !peer.link.received.has_unreported();
+        peer.link.received.settle(ticket.sequence, result).then_some(is_first)
     }
 
     /// Queues the pending changes of the own claims for all members. True if the sender must be woken.
@@ -408,11 +409,13 @@ impl State {
         }
         let mut frames = std::mem::take(&mut self.farewells);
         let header = self.header(0, FRAME_VERSIONS.oldest);
+        let pace = LinkPace::of_links(self.peers.len());
+        self.peers.values_mut().for_each(|peer| peer.link.note_receipts(now));
         let mut progress = connected;
         while std::mem::take(&mut progress) && frames.len() < budget {
             for (node, peer) in &mut self.peers {
                 let header = FrameHeader { to_epoch: peer.member.epoch, version: peer.version, ..header };
-                if let Some(frame) = peer.link.next_frame(now, directory, header) {
+                if let Some(frame) = peer.link.next_frame(now, directory, pace, header) {
                     self.statistics.frames_sent += 1;
                     frames.push((*node, frame));
                     progress = true;
@@ -426,7 +429,7 @@ impl State {
         for peer in self.peers.values() {
             wake_at = wake_at.min(peer.received_at.plus(FAILURE_MILLIS));
             if connected {
-                wake_at = wake_at.min(peer.link.due_at());
+                wake_at = wake_at.min(peer.link.due_at(pace));
             }
         }
         PollOutput { frames, wake_at }

@@ -37,6 +37,9 @@ const STORAGE: &str = "pool_size = 4\nmin_connections = 0\nwriters = 2\n";
 /// 99th percentile of the delivery of a message once arrivals are over.
 const DELIVERY_BUDGET_MS: f64 = 100.0;
 
+/// Distance of the samples of CPU: dozens of processes of the database would otherwise be read ten times a second.
+const CPU_SAMPLES: Duration = Duration::from_secs(10);
+
 /// Distance of the looks at the memory of the machine.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -76,7 +79,7 @@ pub(crate) fn run(args: &HalfMillionArgs, report: &mut BenchReport) -> Result<()
     let cluster = BenchCluster::start(&servers, nodes)?;
     print_progress(&format!("{nodes} nodes; {} connections at {} a second", args.connections, args.rate));
     let memory = MemoryWatch::start(cluster.pids(), servers.nats.process(), servers.database.process())?;
-    let start = |pid| CpuTimeline::start(pid);
+    let start = |pid| CpuTimeline::start_with(pid, CPU_SAMPLES);
     let of_nodes = cluster.pids().into_iter().map(start).collect::<Result<Vec<_>>>()?;
     let (nats, database) = (start(servers.nats.process())?, start(servers.database.process())?);
     let run = run_load(&load(args, &generator, &servers, &cluster, nodes), servers.folder.path())?;

@@ -9,6 +9,9 @@
 //! A single node has no `[cluster]`, so that the ratios include all that a cluster costs. *Nodes to load* is the load that K
 //! nodes on K machines take, relative to that of one: K divided by the ratio of the CPU for each stanza.
 //!
+//! A stanza costs a node more the less it has to do, because fewer of them share a wake-up. Each of K nodes has a K-th of the load, so
+//! one node with a K-th of the users is measured, too: the ratio to it is what the cluster itself costs.
+//!
 //! Not measured: TLS, nodes on several machines, logins (the measured seconds begin after the last one).
 //!
 //! # Pitfalls
@@ -57,7 +60,7 @@ pub(crate) struct ClusterBenchArgs {
     /// Rounds through all numbers of nodes; the results are medians.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Instead of the measurement: kill a node of the largest cluster under load, start it again, and account for every
+    /// Instead of the measurement: kill each node of the largest cluster in turn under load, start it again, and account for every
     /// message.
     #[arg(long)]
     chaos: bool,
@@ -107,20 +110,43 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
         print_result(&load.account(&servers, &cluster)?);
         return Ok(());
     }
-    let mut runs: Vec<(u16, Vec<ClusterRun>)> = args.nodes.iter().map(|nodes| (*nodes, Vec::new())).collect();
+    let mut results: Vec<NodeCount> = args.nodes.iter().map(|nodes| NodeCount::new(*nodes)).collect();
     for round in 0..args.rounds.max(1) {
-        for (nodes, results) in &mut runs {
+        for NodeCount { nodes, runs, lone } in &mut results {
             let cluster = BenchCluster::start(&servers, *nodes)?;
             let result = load.measure(&servers, &cluster).with_context(|| format!("{nodes} nodes"))?;
             print_progress(&format!("round {round}, {nodes} nodes: {result}"));
-            results.push(result);
+            runs.push(result);
+            drop(cluster);
+            if *nodes > 1 {
+                let share = ClusterLoad { users: load.users / u32::from(*nodes), ..load.clone() };
+                let cluster = BenchCluster::start(&servers, 1)?;
+                let result =
+                    share.measure(&servers, &cluster).context("one node with a part of the users")?;
+                print_progress(&format!("round {round}, one node with {} users: {result}", share.users));
+                lone.push(result);
+            }
         }
     }
-    let single = runs.iter().find(|(nodes, _)| *nodes == 1).map(|(_, runs)| costs(runs));
-    for (nodes, results) in &runs {
-        print_node_count(*nodes, results, single, report);
+    let single = results.iter().find(|count| count.nodes == 1).map(|count| costs(&count.runs));
+    for count in &results {
+        print_node_count(count, single, report);
     }
     Ok(())
+}
+
+/// The runs of a number of nodes.
+struct NodeCount {
+    nodes: u16,
+    runs: Vec<ClusterRun>,
+    /// Of one node alone with the users of one of them.
+    lone: Vec<ClusterRun>,
+}
+
+impl NodeCount {
+    fn new(nodes: u16) -> NodeCount {
+        NodeCount { nodes, runs: Vec::new(), lone: Vec::new() }
+    }
 }
 
 /// Installs the servers, and returns the programs of the nodes and of the generator.
@@ -142,7 +168,9 @@ fn costs(runs: &[ClusterRun]) -> (f64, f64) {
     (of(ClusterRun::node_us), of(ClusterRun::nats_us))
 }
 
-fn print_node_count(nodes: u16, runs: &[ClusterRun], single: Option<(f64, f64)>, report: &mut BenchReport) {
+fn print_node_count(count: &NodeCount, single: Option<(f64, f64)>, report: &mut BenchReport) {
+    let NodeCount { nodes, runs, lone } = count;
+    let nodes = *nodes;
     let of = |value: &dyn Fn(&ClusterRun) -> f64| median(runs.iter().map(value).collect());
     let name = |what: &str| format!("cluster.{nodes}.{what}");
     let (node_us, nats_us) = costs(runs);
@@ -160,6 +188,13 @@ fn print_node_count(nodes: u16, runs: &[ClusterRun], single: Option<(f64, f64)>,
                 report.info(name("nodes-to-load.published"), *published, "x");
             }
         }
+    }
+    if !lone.is_empty() {
+        let (lone_node, lone_nats) = costs(lone);
+        let base = lone_node + lone_nats;
+        report.info(name("lone.cpu"), base, "us/stanza");
+        report.info(name("lone.ratio"), (node_us + nats_us) / base, "x");
+        report.info(name("lone.ratio.without-nats"), node_us / base, "x");
     }
     for (kind, timings) in [
         ("message", ["message_same_node", "message_cross_node"]),

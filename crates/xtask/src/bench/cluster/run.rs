@@ -17,12 +17,13 @@ use super::samples::{ClusterCounts, ClusterTimeline};
 
 /// Seconds after the last login that are not measured, and as many before the end.
 const SETTLE_SECONDS: u32 = 2;
-/// Seconds of a run with a failure after the restart of the node.
+/// Seconds after the restart of a node until the next one is killed.
 const AFTER_RESTART_SECONDS: u32 = 30;
 /// Seconds between the kill and the restart: more than the nodes need to notice that one is gone.
 const DOWN_SECONDS: u32 = 20;
 
 /// The load of all runs.
+#[derive(Clone)]
 pub(super) struct ClusterLoad {
     /// The program whose `throng load` runs.
     pub(super) generator: PathBuf,
@@ -131,18 +132,22 @@ impl ClusterLoad {
         Ok(run)
     }
 
-    /// Kills a node under load, starts it again, and returns the account of all messages.
+    /// Kills each node in turn under load, starts it again, and returns the account of all messages.
     pub(super) fn account(&self, servers: &BenchServers, cluster: &BenchCluster) -> Result<String> {
         ensure!(self.chaos, "only with --chaos");
-        let killed = self.ramp_seconds() + SETTLE_SECONDS + self.seconds;
-        let restarted = killed + DOWN_SECONDS;
-        let hold = SETTLE_SECONDS + self.seconds + DOWN_SECONDS + AFTER_RESTART_SECONDS;
+        let first = self.ramp_seconds() + SETTLE_SECONDS + self.seconds;
+        let turn = DOWN_SECONDS + AFTER_RESTART_SECONDS;
+        let turns = u32::try_from(cluster.nodes.len())?;
+        let hold = SETTLE_SECONDS + self.seconds + turns * turn;
         let (mut load, out) = self.command(servers, cluster, hold);
-        let victim = cluster.nodes.last().context("there is no node")?;
-        let pid = victim.process.as_ref().context("the node does not run")?.id();
-        let command = shell_line(&serve(servers, victim), &victim.log);
-        load.args(["--chaos", &format!("kill={pid}@{killed}s")]);
-        load.args(["--chaos", &format!("run={command}@{restarted}s")]);
+        // The number of the process that a later turn kills is that of the start: each node dies once.
+        for (number, victim) in (0..turns).zip(&cluster.nodes) {
+            let killed = first + number * turn;
+            let pid = victim.process.as_ref().context("the node does not run")?.id();
+            let command = shell_line(&serve(servers, victim), &victim.log);
+            load.args(["--chaos", &format!("kill={pid}@{killed}s")]);
+            load.args(["--chaos", &format!("run={command}@{}s", killed + DOWN_SECONDS)]);
+        }
         let log = out.with_extension("log");
         // A run that failed has an account too.
         ChildGuard::start(&load, &log)?.wait()?;

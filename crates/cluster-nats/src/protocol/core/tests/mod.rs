@@ -4,6 +4,7 @@ mod directory_costs;
 mod faults;
 mod hostile;
 mod network;
+mod pacing;
 mod random_operations;
 
 use cluster::conformance::TestCluster;

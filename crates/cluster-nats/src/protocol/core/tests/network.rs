@@ -312,7 +312,7 @@ impl Cluster for SimulatedNode {
     }
 
     fn settle(&self, from: NodeId, ticket: Ticket, result: HandoverResult) -> bool {
-        self.core.settle(from, ticket, result)
+        self.core.settle(from, ticket, result).is_some()
     }
 
     fn leave(&self) -> BoxFuture<'_, ()> {
