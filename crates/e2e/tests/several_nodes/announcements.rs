@@ -6,8 +6,7 @@ use jid::Jid;
 use testkit::{NodeClient, TestNodes};
 use throng_commands::cluster_admin::answer_other_nodes;
 use throng_core::session::StreamManagementTerms;
-
-use crate::observed_features;
+use throng_e2e::chain_observer::observed_features;
 
 /// Three nodes; the administrator is connected to the first one.
 fn cluster(users: &[&str]) -> (TestNodes, NodeClient) {

@@ -4,9 +4,9 @@
 use cluster::InvalidationSubject;
 use jid::Jid;
 use testkit::{NodeClient, TestNodes};
+use throng_e2e::chain_observer::observed_features;
 
 use crate::handovers::{JULIET, Peer};
-use crate::observed_features;
 
 fn two_nodes() -> TestNodes {
     let nodes = TestNodes::new(2, &observed_features());

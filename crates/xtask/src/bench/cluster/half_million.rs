@@ -85,7 +85,8 @@ fn enter_own_network() -> Result<()> {
     again.args(["--net", "--", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
     again.arg(std::env::current_exe()?).args(std::env::args_os().skip(1));
     // Returns only when it cannot be started.
-    Err(again.exec()).context("unshare cannot be started; run this as another user than root to do without it")
+    Err(again.exec())
+        .context("unshare cannot be started; run this as another user than root to do without it")
 }
 
 /// Measures and reports.
