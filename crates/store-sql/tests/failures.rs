@@ -439,7 +439,9 @@ fn a_write_that_has_begun_fails_at_the_deadline_although_its_statement_has_no_an
     on_each_server(async |server| {
         let name = new_database(server).await;
         let proxy = Proxy::start(server.address());
-        let options = DatabaseOptions { writers: 1, ..impatient() };
+        // Long enough for a new connection on a busy machine, which the last write needs.
+        let write_deadline = Duration::from_secs(5);
+        let options = DatabaseOptions { writers: 1, write_deadline, ..patient() };
         let database = open(&server.url_through(proxy.address(), &name), &options).await;
         let stores = database.stores();
         let ann = account(&stores, "ann").await;

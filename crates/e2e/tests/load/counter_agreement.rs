@@ -6,7 +6,8 @@ use crate::node::{LoadNode, exclusive_turn};
 use crate::relay::CuttableRelay;
 use crate::run_report::RunReport;
 
-/// 10 000 users arrive at 625 per second and send one message each; another tenth of accounts never log in.
+/// 10 000 users arrive at 250 per second and send one message each; another tenth of accounts never log in. An unoptimised node
+/// on a machine that does other work can do that: an overloaded one refuses messages, which it counts as sent, too.
 #[test]
 fn ten_thousand_users_are_counted_as_the_node_counts_them() {
     let _turn = exclusive_turn();
@@ -24,7 +25,7 @@ count = 11_000
 hold = "10m"
 drain = "2s"
 [[phase]]
-rate = 625
+rate = 250
 users = "connections"
 [[session]]
 steps = [
