@@ -126,7 +126,7 @@ fn run_on_processes(count: usize) {
     }
     let secret = members[0].node.run_ok(&["token", "add", "bulk", "--scope", "accounts"]);
     create_accounts(&members[0], secret.trim(), &scenarios, &accounts_target);
-    let members = std::rc::Rc::new(members);
+    let members = std::sync::Arc::new(members);
     let asked = members.clone();
     let is_settled = Box::new(move || is_settled(&asked));
     let target = ScenarioTarget::RemoteCluster(RemoteCluster { nodes: servers, is_settled });

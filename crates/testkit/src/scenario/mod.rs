@@ -196,7 +196,7 @@ pub struct RemoteCluster {
     /// The nodes, which differ in their addresses only.
     pub nodes: Vec<RemoteServer>,
     /// Whether the nodes have handled everything that they had for one another, and know one another's sessions.
-    pub is_settled: Box<dyn Fn() -> bool>,
+    pub is_settled: Box<dyn Fn() -> bool + Send>,
 }
 
 /// A server on a port.
