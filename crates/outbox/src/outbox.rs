@@ -32,7 +32,7 @@ use super::delay_generation::{DelayGeneration, DelayToken};
 use super::ended_streams::ResumptionRecord;
 use super::signals::{OutboxSignals, Signal};
 use super::stream_management::{StreamManagement, UndeliveredStanza};
-use super::unsettled::UnflushedMessages;
+use super::unsettled::{OutboxWatch, UnflushedMessages};
 use crate::limits::OutboxLimits;
 use crate::shared_stanza::{QueueClass, SharedStanza};
 
@@ -165,10 +165,7 @@ pub(super) struct Inner {
     delay: DelayGeneration,
     /// A queued stanza was also sent to other sessions.
     has_shared: bool,
-    /// See [`Outbox::start_watch`].
-    pub(super) is_watched: bool,
-    /// A check has found overdue messages that were not taken yet.
-    pub(super) has_overdue: bool,
+    pub(super) watch: OutboxWatch,
     /// State that few outboxes have; boxed for that reason.
     pub(super) rare: Option<Box<Rare>>,
     /// Absent until enabled.
@@ -243,8 +240,7 @@ impl Outbox {
                 phase: OutboxPhase::Open,
                 delay: DelayGeneration::default(),
                 has_shared: false,
-                is_watched: false,
-                has_overdue: false,
+                watch: OutboxWatch::default(),
                 rare: None,
                 management: None,
             }),

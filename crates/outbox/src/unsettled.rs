@@ -64,6 +64,46 @@ pub struct UnsettledCheck {
     pub must_check_again: bool,
 }
 
+/// Whether a task will call [`Outbox::check_unsettled`], and whether the last check found overdue messages whose backups have not begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum OutboxWatch {
+    #[default]
+    None,
+    Watched,
+    Overdue,
+    WatchedAndOverdue,
+}
+
+impl OutboxWatch {
+    const fn after(check: UnsettledCheck) -> OutboxWatch {
+        match (check.must_check_again, check.has_overdue) {
+            (false, false) => OutboxWatch::None,
+            (true, false) => OutboxWatch::Watched,
+            (false, true) => OutboxWatch::Overdue,
+            (true, true) => OutboxWatch::WatchedAndOverdue,
+        }
+    }
+
+    /// True if it was not watched.
+    fn start(&mut self) -> bool {
+        let (next, starts) = match *self {
+            OutboxWatch::None => (OutboxWatch::Watched, true),
+            OutboxWatch::Overdue => (OutboxWatch::WatchedAndOverdue, true),
+            watched => (watched, false),
+        };
+        *self = next;
+        starts
+    }
+
+    /// The backups of what was overdue have begun.
+    fn end_overdue(&mut self) {
+        *self = match self {
+            OutboxWatch::None | OutboxWatch::Overdue => OutboxWatch::None,
+            OutboxWatch::Watched | OutboxWatch::WatchedAndOverdue => OutboxWatch::Watched,
+        };
+    }
+}
+
 /// Tracked and stored messages that were written and that the kernel has not taken, in order.
 #[derive(Default)]
 pub(super) struct UnflushedMessages {
@@ -103,7 +143,7 @@ impl Outbox {
     /// A tracked message was queued. True if the outbox was not watched: the caller must call
     /// [`Outbox::check_unsettled`] later.
     pub fn start_watch(&self) -> bool {
-        !std::mem::replace(&mut self.inner.lock().is_watched, true)
+        self.inner.lock().watch.start()
     }
 
     /// Looks for tracked messages that have not been settled; overdue are those that have not for `overdue_millis`. Unless the
@@ -121,8 +161,7 @@ impl Outbox {
                 Some(_) => check.has_overdue |= !stanza.is_backed_up(),
             }
         }
-        inner.is_watched = check.must_check_again;
-        inner.has_overdue = check.has_overdue;
+        inner.watch = OutboxWatch::after(check);
         check
     }
 
@@ -130,7 +169,7 @@ impl Outbox {
     /// them. Returns these messages in order: the caller must store their backups. The outbox still holds them.
     pub fn begin_overdue_backups(&self, now: Millis, overdue_millis: u64) -> Vec<SharedStanza> {
         let mut inner = self.inner.lock();
-        inner.has_overdue = false;
+        inner.watch.end_overdue();
         let is_overdue = |stanza: &SharedStanza| {
             stanza.unsettled_millis(now).is_some_and(|millis| millis >= overdue_millis)
         };
@@ -142,14 +181,14 @@ impl Outbox {
 
     /// Whether the outbox may hold tracked messages that have not been settled.
     pub fn may_have_unsettled(&self) -> bool {
-        self.inner.lock().may_have_unsettled()
+        self.inner.lock().watch != OutboxWatch::None
     }
 
     /// Begins backups of all tracked messages that have not been settled. Returns these messages in order: the caller must store
     /// their backups. The outbox still holds them, and is watched as before: otherwise each call could add another watch.
     pub fn begin_unsettled_backups(&self) -> Vec<SharedStanza> {
         let inner = self.inner.lock();
-        if !inner.may_have_unsettled() {
+        if inner.watch == OutboxWatch::None {
             return Vec::new();
         }
         inner.held_stanzas().filter(|stanza| stanza.begin_backup()).cloned().collect()
@@ -234,10 +273,6 @@ impl Outbox {
 }
 
 impl Inner {
-    fn may_have_unsettled(&self) -> bool {
-        self.is_watched || self.has_overdue
-    }
-
     /// All stanzas that the outbox holds, in order.
     fn held_stanzas(&self) -> impl Iterator<Item = &SharedStanza> {
         let unacked = self.management.as_deref().into_iter().flat_map(|ack| ack.unacked());
@@ -486,6 +521,22 @@ mod tests {
         let overdue = outbox.begin_overdue_backups(Millis(1112), LIMIT);
         assert_eq!(overdue.len(), messages.len());
         assert!(overdue.iter().zip(&messages).all(|(one, other)| one.is_same(other)));
+    }
+
+    #[test]
+    fn each_state_of_the_watch_starts_and_ends_what_it_has() {
+        use OutboxWatch::{None, Overdue, Watched, WatchedAndOverdue};
+        for (state, starts, started, ended) in [
+            (None, true, Watched, None),
+            (Watched, false, Watched, Watched),
+            (Overdue, true, WatchedAndOverdue, None),
+            (WatchedAndOverdue, false, WatchedAndOverdue, Watched),
+        ] {
+            let (mut start, mut end) = (state, state);
+            assert_eq!((start.start(), start), (starts, started), "{state:?}");
+            end.end_overdue();
+            assert_eq!(end, ended, "{state:?}");
+        }
     }
 
     #[test]
