@@ -52,11 +52,9 @@ databases:
 
 # Tests with real clients start the program. It is built together with the tests, so that both use the same features of each
 # dependency; building the server alone would compile half of them twice. A failing test does not hide those after it.
-# TESTS names some targets: make test TESTS="mysql postgres"
-TESTS  ?=
 test: clients databases chat
 	$(CARGO) build --workspace --bins --tests
-	@CARGO="$(CARGO)" $(TARGET)/debug/throng-xtask test $(TESTS)
+	@CARGO="$(CARGO)" .ci/cargo-test --workspace --no-fail-fast
 
 lint:
 	$(CARGO) fmt --all --check

@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_a_check_found_is_taken_by_whoever_stores_the_next_one() {
+    fn a_message_that_a_check_found_is_taken_when_the_next_one_is_stored() {
         let outbox = Outbox::new();
         let message = push(&outbox, 0);
         let check = outbox.check_unsettled(Millis(150), LIMIT);

@@ -117,10 +117,13 @@ fn is_presence_of_session(stanza: &SharedStanza) -> bool {
     matches!(stanza.kind(), StanzaKind::Presence(PresenceType::Available | PresenceType::Unavailable))
 }
 
-fn contacts_with(account: &Account, bits: Subscription) -> Vec<Contact> {
-    account.with(|state| {
-        state.contacts().iter().copied().filter(|contact| contact.subscription.contains(bits)).collect()
-    })
+fn contacts_to_probe(session: &Session) -> Vec<Contact> {
+    let account = &session.account;
+    let mut contacts: Vec<Contact> = account.with(|state| {
+        state.contacts().iter().copied().filter(|c| c.subscription.contains(Subscription::TO)).collect()
+    });
+    contacts.push(own_contact(account));
+    contacts
 }
 
 /// The account's other resources are reached like contacts.
@@ -280,7 +283,10 @@ impl ClusteredNode<'_> {
         node: NodeId,
         withdraws: bool,
     ) -> Result<(), RefusalReason> {
-        let mut contacts = contacts_with(account, Subscription::FROM);
+        let from = Subscription::FROM;
+        let mut contacts: Vec<Contact> = account.with(|state| {
+            state.contacts().iter().copied().filter(|contact| contact.subscription.contains(from)).collect()
+        });
         let send = |contacts: &[Contact], stanza: &SharedStanza| {
             let Some(recipients) = self.group_by_node(contacts.iter()).remove(&node) else { return Ok(()) };
             let octets = self.encode_change_of(account, contacts, stanza);
@@ -446,13 +452,13 @@ impl ClusteredNode<'_> {
     /// does not find.
     pub(super) fn probe_peers(&self, session: &Arc<Session>) {
         let account = &session.account;
-        let mut probed = self.on_all_nodes(&contacts_with(account, Subscription::TO));
-        for (node, own) in self.group_by_node([own_contact(account)].iter()) {
-            probed.entry(node).or_default().extend(own);
-        }
-        self.send_probe(session, probed);
+        self.send_probe(session, self.on_all_nodes(&contacts_to_probe(session)));
         let Some(presence) = session.with(|state| state.presence.clone()) else { return };
-        let subscribers = contacts_with(account, Subscription::FROM);
+        let mut subscribers: Vec<Contact> = account.with(|state| {
+            let from = state.contacts().iter().filter(|c| c.subscription.contains(Subscription::FROM));
+            from.copied().collect()
+        });
+        subscribers.push(own_contact(account));
         // Contacts are sorted, and so are the recipients.
         let mut nodes = self.on_all_nodes(&subscribers);
         for (node, found) in self.group_by_node(subscribers.iter()) {
@@ -465,26 +471,6 @@ impl ClusteredNode<'_> {
         if !nodes.is_empty() {
             let octets = mark_unlocated(self.encode_change_of(account, &subscribers, &presence));
             self.send_octets(account, &octets, nodes);
-        }
-    }
-
-    /// A node has claimed the address of an account that has sessions here: its resources there receive the presence of those
-    /// here, and the other way round. Two resources that become available on two nodes at the same time have not found one
-    /// another.
-    pub(super) fn show_resources(&self, account: &Arc<Account>, node: NodeId) {
-        let own = own_contact(account);
-        if !may_be_here(&own) {
-            return;
-        }
-        let reference = AddressReference { hash: own.hash, number: own.id.0 };
-        for session in account.sessions() {
-            let Some(presence) = session.with(|state| state.presence.clone()) else { continue };
-            let octets = self.encode_change_of(account, &[own], &presence);
-            if self.send_presence(PRESENCE, node, &[Recipient::Account(reference)], &octets).is_err()
-                || !is_last_presence(&session, &presence)
-            {
-                self.presence_is_due(node, account);
-            }
         }
     }
 
@@ -505,10 +491,7 @@ impl ClusteredNode<'_> {
     /// As [`ClusteredNode::probe_peers`], on one node.
     pub(super) fn probe_on(&self, session: &Session, node: NodeId) -> Result<(), RefusalReason> {
         let Some(octets) = encode_probe(session) else { return Ok(()) };
-        let account = &session.account;
-        let contacts = contacts_with(account, Subscription::TO).into_iter().chain([own_contact(account)]);
-        let contacts: Vec<Contact> = contacts.collect();
-        match self.group_by_node(contacts.iter()).remove(&node) {
+        match self.group_by_node(contacts_to_probe(session).iter()).remove(&node) {
             Some(recipients) => self.send_presence(PROBE, node, &recipients, &octets),
             None => Ok(()),
         }

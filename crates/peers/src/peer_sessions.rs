@@ -255,7 +255,6 @@ impl ClusteredNode<'_> {
         let Some(number) = claim.number else { return };
         let Some(account) = self.routing_table.find_by_id(claim.address, AddressId(number)) else { return };
         self.update_peers(&account, &self.cluster.locate(account.hash, Some(number)));
-        self.show_resources(&account, from);
         tracing::trace!(account = %account.jid, node = %from, "an account has sessions on another node, too");
     }
 

@@ -261,7 +261,6 @@ impl PeerRouting for PeerRouter {
     fn sweep(&self, node: &Arc<Node>, now: u32) {
         let node = self.on(node);
         node.send_all_due();
-        node.withdraw_remaining_contacts();
         node.expire_node_queries(now);
         node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);

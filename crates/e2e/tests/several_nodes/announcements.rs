@@ -6,7 +6,8 @@ use jid::Jid;
 use testkit::{NodeClient, TestNodes};
 use throng_commands::cluster_admin::answer_other_nodes;
 use throng_core::session::StreamManagementTerms;
-use throng_e2e::chain_observer::observed_features;
+
+use crate::observed_features;
 
 /// Three nodes; the administrator is connected to the first one.
 fn cluster(users: &[&str]) -> (TestNodes, NodeClient) {

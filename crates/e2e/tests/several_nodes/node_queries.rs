@@ -9,7 +9,8 @@ use testkit::{NodeClient, TestNodes};
 use throng_commands::cluster_admin::online_users::count_online_users;
 use throng_commands::cluster_admin::{answer_other_nodes, end_sessions};
 use throng_core::router::OnlineFilter;
-use throng_e2e::chain_observer::observed_features;
+
+use crate::observed_features;
 
 /// Ticks within which nodes answer.
 const TICKS: usize = 1_000;

@@ -72,10 +72,6 @@ impl Pipe {
         for (to, from) in into.iter_mut().zip(direction.bytes.drain(..count)) {
             *to = from;
         }
-        if direction.bytes.is_empty() {
-            // Many idle pipes are measured.
-            direction.bytes = VecDeque::new();
-        }
         direction.writer.take().into_iter().for_each(Waker::wake);
         Poll::Ready(count)
     }

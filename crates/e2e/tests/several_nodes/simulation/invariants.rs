@@ -11,7 +11,7 @@ use super::world::{USERS, World, user_address, user_name};
 
 /// An invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Invariant {
+pub(super) enum Invariant {
     /// The recipient's chain runs exactly once for each acknowledged message, and at most once for any other. One exception:
     /// if its node crashes before the message was acknowledged, it runs again elsewhere, for the same stanza-id.
     ChainRunsOnce,
@@ -37,8 +37,7 @@ pub enum Invariant {
 }
 
 impl Invariant {
-    /// All invariants.
-    pub const ALL: [Invariant; 7] = [
+    pub(super) const ALL: [Invariant; 7] = [
         Invariant::ChainRunsOnce,
         Invariant::NothingLost,
         Invariant::NothingDoubled,
@@ -48,8 +47,7 @@ impl Invariant {
         Invariant::RemovedAccountsHaveNoSession,
     ];
 
-    /// Its name in lists.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Invariant::ChainRunsOnce => "chain-runs-once",
             Invariant::NothingLost => "nothing-lost",
@@ -64,11 +62,9 @@ impl Invariant {
 
 /// A violation of an invariant, with what is wrong.
 #[derive(Debug)]
-pub struct InvariantViolation {
-    /// The invariant.
-    pub invariant: Invariant,
-    /// What is wrong, in one sentence.
-    pub text: String,
+pub(super) struct InvariantViolation {
+    pub(super) invariant: Invariant,
+    pub(super) text: String,
 }
 
 fn violation(invariant: Invariant, text: String) -> InvariantViolation {
