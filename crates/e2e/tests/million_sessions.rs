@@ -5,7 +5,15 @@
 //!
 //! Not measured: sockets, TLS, a database. The memory of accounts and rosters in the store is not counted; that of the pipes is
 //! stated apart.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::cast_precision_loss,
+    reason = "it measures time, prints what it has measured, and runs connections on its own thread"
+)]
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};

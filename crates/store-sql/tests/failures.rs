@@ -6,6 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::disallowed_methods,
     reason = "clippy sees helpers outside of #[test] as ordinary code; the counts are part of the result"
 )]
 mod support;
