@@ -355,8 +355,8 @@ impl Link {
             () if !self.queue.is_empty() => Some(after_last(pace.changes)),
             () => None,
         };
-        let receipts = self.has_receipts().then(|| self.receipts_since.map(|at| at.plus(RECEIPT_MILLIS)));
-        [queued, receipts.flatten()].into_iter().flatten().min()
+        let receipts = self.receipts_since.filter(|_| self.has_receipts()).map(|at| at.plus(RECEIPT_MILLIS));
+        [queued, receipts].into_iter().flatten().min()
     }
 
     /// Notes since when receipts wait. Before [`Link::due_at`], because settling has no time.
