@@ -35,6 +35,17 @@ use crate::envelope_kinds::{NOTICES_MISSED, RESYNC};
 /// Accounts that are read at the same time: a database reads them with one statement, as it does those that log in together.
 const READ_TOGETHER: usize = 32;
 
+/// Runs the work for each account, for [`READ_TOGETHER`] of them at a time.
+async fn run_in_groups<'a>(
+    accounts: &'a [Arc<Account>],
+    work: impl Fn(&'a Arc<Account>) -> BoxFuture<'a, ()>,
+) {
+    for group in accounts.chunks(READ_TOGETHER) {
+        run_together(group.iter().map(&work)).await;
+        yield_now().await;
+    }
+}
+
 /// Runs all of these to their ends.
 async fn run_together<'a>(futures: impl Iterator<Item = BoxFuture<'a, ()>>) {
     let mut futures: Vec<BoxFuture<'a, ()>> = futures.collect();
@@ -208,19 +219,25 @@ impl ClusteredNode<'_> {
 
     async fn read_all_accounts(&self) {
         for shard in 0..self.routing_table.shard_count() {
-            let mut accounts = Vec::new();
-            self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
-            accounts.retain(|account| account.id != AddressId::UNASSIGNED);
-            for group in accounts.chunks(READ_TOGETHER) {
-                let read = async |account: &Arc<Account>| {
-                    if let Err(error) = self.account_views().refresh_account(self, account).await {
-                        tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
-                    }
-                };
-                run_together(group.iter().map(|account| Box::pin(read(account)) as BoxFuture<'_, ()>)).await;
-                yield_now().await;
-            }
+            let accounts = self.numbered_accounts(shard);
+            let read = async |account: &Arc<Account>| {
+                if let Err(error) = self.account_views().refresh_account(self, account).await {
+                    tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
+                }
+            };
+            run_in_groups(&accounts, |account| Box::pin(read(account))).await;
         }
+    }
+
+    /// The connected accounts of a shard, without guests, who have no contacts and nothing in the store.
+    fn numbered_accounts(&self, shard: usize) -> Vec<Arc<Account>> {
+        let mut accounts = Vec::new();
+        self.routing_table.for_each_in_shard(shard, |account| {
+            if account.id != AddressId::UNASSIGNED {
+                accounts.push(account.clone());
+            }
+        });
+        accounts
     }
 
     /// A node has joined with these claims. If it was considered lost before, both sides have withdrawn presence, and
@@ -242,16 +259,9 @@ impl ClusteredNode<'_> {
         let task = async move {
             let node = node.view();
             for shard in 0..node.routing_table.shard_count() {
-                let mut accounts = Vec::new();
-                node.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
-                accounts.retain(|account| account.id != AddressId::UNASSIGNED);
-                for group in accounts.chunks(READ_TOGETHER) {
-                    let rejoin = |account| {
-                        Box::pin(node.rejoin_account(account, from, &claims, was_lost)) as BoxFuture<'_, ()>
-                    };
-                    run_together(group.iter().map(rejoin)).await;
-                    yield_now().await;
-                }
+                let accounts = node.numbered_accounts(shard);
+                let rejoin = async |account| node.rejoin_account(account, from, &claims, was_lost).await;
+                run_in_groups(&accounts, |account| Box::pin(rejoin(account))).await;
                 // One shard at a time: contacts of earlier accounts do not wait for the last one.
                 node.send_due_presence(from);
             }
@@ -327,9 +337,7 @@ impl ClusteredNode<'_> {
 
     async fn exchange_all(&self, nodes: &ResyncNodes) {
         for shard in 0..self.routing_table.shard_count() {
-            let mut accounts = Vec::new();
-            self.routing_table.for_each_in_shard(shard, |account| accounts.push(account.clone()));
-            for account in accounts.iter().filter(|account| account.id != AddressId::UNASSIGNED) {
+            for account in &self.numbered_accounts(shard) {
                 poll_fn(|cx| self.state.due_presence.poll_room(cx)).await;
                 if !nodes.discarded_for.is_empty() {
                     self.report_sessions(account);
