@@ -57,7 +57,23 @@ impl ScriptedServerState {
             presence: String::new(),
             management: None,
         };
-        self.sessions.insert(user, session);
+        if let Some(replaced) = self.sessions.insert(user.clone(), session) {
+            self.store_unacknowledged(&user, replaced);
+        }
+    }
+
+    /// Stores the messages that a session had not acknowledged, which a new one of the same user replaces (XEP-0198
+    /// section 4: what a stream leaves unacknowledged counts as undelivered).
+    fn store_unacknowledged(&mut self, user: &str, replaced: ServerSession) {
+        for stanza in replaced.management.into_iter().flat_map(|sm| sm.queue) {
+            let id = attr(&stanza, "id").unwrap_or_default();
+            if stanza.starts_with("<message") && id.starts_with(['T', 'D']) {
+                // It counts as forwarded again when the user fetches it.
+                self.truth.forwarded = self.truth.forwarded.saturating_sub(1);
+                self.truth.stored += 1;
+                self.stored.entry(user.to_owned()).or_default().push(stanza);
+            }
+        }
     }
 
     fn user(&self, id: usize) -> Option<String> {

@@ -48,6 +48,8 @@ fn every_message_of_a_run_with_failures_is_accounted_for() {
     let script = ServerScript::acting(move |step, n| match step {
         ServerStep::Resumed => ServerAction::Instead(no.to_owned()),
         ServerStep::Message if (700..706).contains(&n) => ServerAction::Nothing,
+        // Users return after some time, in which the others send them messages.
+        ServerStep::Success if n >= 20 => ServerAction::Late(50),
         _ => ServerAction::Well,
     });
     let script = script.once(|truth, _| truth.forwarded > 150, ServerEvent::Close(4..9, CloseMode::Reset));
