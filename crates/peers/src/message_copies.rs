@@ -6,7 +6,10 @@
 //! leave. Delivered again, the message reaches nodes that have it already: they recognise the stanza-id, and the first of
 //! them answers for it from then on.
 //!
-//! On one node nothing is recorded, nor for accounts with sessions on one node.
+//! What is read from the store is recorded, too: a message whose home crashes after it has stored a backup runs again elsewhere, and a
+//! session that has read the backup must not receive it twice. The store delivers it again, and nobody else.
+//!
+//! On one node nothing is recorded, nor are messages of accounts with sessions on one node that are not read from the store.
 //!
 //! Not implemented: messages without a stanza-id (`assign_ids` of `[modules.stanza_id]` is off); accounts whose last session
 //! here has ended: the next session receives again what was stored for a session on another node.
@@ -30,10 +33,26 @@ const MAX_MESSAGES: usize = 64;
 /// Text of an id that this server assigns.
 type StanzaIdText = [u8; TimeOrderedId::CHARS];
 
+/// What delivers a message again if the sessions here end before a client has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Responsible {
+    /// This node.
+    ThisNode,
+    /// Another node.
+    OtherNode,
+    /// The store, from which it was read.
+    Store,
+}
+
+impl Responsible {
+    fn new(this_node: bool) -> Responsible {
+        if this_node { Responsible::ThisNode } else { Responsible::OtherNode }
+    }
+}
+
 struct MessageCopy {
     id: StanzaIdText,
-    /// This node answers for the message.
-    responsible: bool,
+    responsible: Responsible,
 }
 
 /// What the sessions of an account have, here and on other nodes.
@@ -46,6 +65,17 @@ impl MessageCopies {
     fn position(&self, id: &StanzaIdText) -> Option<usize> {
         // The one that is looked for is often recent.
         self.0.iter().rposition(|copy| copy.id == *id)
+    }
+
+    fn record(&mut self, id: StanzaIdText, responsible: Responsible) {
+        match self.position(&id) {
+            Some(at) if responsible == Responsible::ThisNode => self.0[at].responsible = responsible,
+            Some(_) => {}
+            None => self.0.push_back(MessageCopy { id, responsible }),
+        }
+        while self.0.len() > MAX_MESSAGES {
+            self.0.pop_front();
+        }
     }
 }
 
@@ -68,6 +98,15 @@ fn contains(stanza: &SharedStanza, id: &StanzaIdText) -> bool {
 
 /// See [`throng_core::router::PeerRouting::record_copy`].
 pub(super) fn record_copy(account: &Account, stanza: &SharedStanza, responsible: bool) {
+    record(account, stanza, Responsible::new(responsible));
+}
+
+/// See [`throng_core::router::PeerRouting::record_stored`].
+pub(super) fn record_stored(account: &Account, stanza: &SharedStanza) {
+    record(account, stanza, Responsible::Store);
+}
+
+fn record(account: &Account, stanza: &SharedStanza, responsible: Responsible) {
     let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return };
     account.with(|state| {
         let mut new = None;
@@ -75,13 +114,7 @@ pub(super) fn record_copy(account: &Account, stanza: &SharedStanza, responsible:
             Some(copies) => copies,
             None => new.insert(MessageCopies::default()),
         };
-        match copies.position(&id) {
-            Some(at) => copies.0[at].responsible |= responsible,
-            None => copies.0.push_back(MessageCopy { id, responsible }),
-        }
-        while copies.0.len() > MAX_MESSAGES {
-            copies.0.pop_front();
-        }
+        copies.record(id, responsible);
         if let Some(new) = new {
             state.insert_extension(new);
         }
@@ -100,7 +133,7 @@ pub(super) fn forget_copy(account: &Account, stanza: &SharedStanza) -> bool {
         if copies.0.is_empty() {
             state.remove_extension::<MessageCopies>();
         }
-        forgotten.is_none_or(|copy| copy.responsible)
+        forgotten.is_none_or(|copy| copy.responsible != Responsible::OtherNode)
     })
 }
 
@@ -120,7 +153,16 @@ pub(super) fn answers_for(account: &Account, stanza: &SharedStanza) -> bool {
     let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return true };
     account.with(|state| {
         let Some(copies) = state.extension::<MessageCopies>() else { return true };
-        copies.position(&id).is_none_or(|at| copies.0[at].responsible)
+        copies.position(&id).is_none_or(|at| copies.0[at].responsible != Responsible::OtherNode)
+    })
+}
+
+/// Whether the message was read from the store before.
+fn is_stored(account: &Account, stanza: &SharedStanza) -> bool {
+    let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return false };
+    account.with(|state| {
+        let Some(copies) = state.extension::<MessageCopies>() else { return false };
+        copies.position(&id).is_some_and(|at| copies.0[at].responsible == Responsible::Store)
     })
 }
 
@@ -161,13 +203,32 @@ impl ClusteredNode<'_> {
         responsible: bool,
     ) -> (bool, Option<AttachedReceipt>) {
         let recorded = account.with(|state| {
-            let Some(copies) = state.extension::<MessageCopies>() else { return false };
-            let Some(at) = copies.position(id) else { return false };
-            copies.0[at].responsible |= responsible;
-            true
+            let copies = state.extension::<MessageCopies>()?;
+            let copy = copies.position(id).and_then(|at| copies.0.get_mut(at))?;
+            if responsible && copy.responsible == Responsible::OtherNode {
+                copy.responsible = Responsible::ThisNode;
+            }
+            Some(copy.responsible)
         });
-        let receipt = if recorded && responsible { self.track_held(account, id) } else { None };
-        (recorded, receipt)
+        // What was read from the store is safe there until a client has it.
+        let receipt = match recorded {
+            Some(Responsible::ThisNode) if responsible => self.track_held(account, id),
+            _ => None,
+        };
+        (recorded.is_some(), receipt)
+    }
+
+    /// See [`throng_core::router::PeerRouting::take_over_copy`].
+    pub(super) fn take_over_copy(
+        &self,
+        account: &Account,
+        stanza: &SharedStanza,
+    ) -> (bool, Option<AttachedReceipt>) {
+        // A session that has ended had read it from the store: it must be read again.
+        if !has_copies(account) || is_stored(account, stanza) {
+            return (false, None);
+        }
+        self.recognise_copy(account, stanza, true)
     }
 
     /// Tracks the delivery of a message that may be in the queues of sessions, so that it gets a backup.
@@ -197,5 +258,44 @@ impl ClusteredNode<'_> {
             return Some(AttachedReceipt { stanza: held, receipt });
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> StanzaIdText {
+        let mut id = [b'0'; TimeOrderedId::CHARS];
+        id[..8].copy_from_slice(&number.to_be_bytes());
+        id
+    }
+
+    #[test]
+    fn this_node_answers_for_what_it_ever_answered_for() {
+        use Responsible::{OtherNode, Store, ThisNode};
+        for (first, second, expected) in [
+            (ThisNode, OtherNode, ThisNode),
+            (ThisNode, Store, ThisNode),
+            (OtherNode, ThisNode, ThisNode),
+            (OtherNode, Store, OtherNode),
+            (Store, ThisNode, ThisNode),
+            (Store, OtherNode, Store),
+        ] {
+            let mut copies = MessageCopies::default();
+            copies.record(id(1), first);
+            copies.record(id(1), second);
+            let recorded: Vec<_> = copies.0.iter().map(|copy| copy.responsible).collect();
+            assert_eq!(recorded, [expected], "{first:?}, then {second:?}");
+        }
+    }
+
+    #[test]
+    fn the_latest_messages_are_remembered() {
+        let mut copies = MessageCopies::default();
+        (0..100).for_each(|number| copies.record(id(number), Responsible::Store));
+        assert_eq!(copies.0.len(), MAX_MESSAGES);
+        assert_eq!(copies.position(&id(35)), None);
+        assert_eq!(copies.position(&id(36)), Some(0));
     }
 }

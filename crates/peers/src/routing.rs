@@ -213,6 +213,19 @@ impl PeerRouting for PeerRouter {
         message_copies::record_copy(account, stanza, responsible);
     }
 
+    fn record_stored(&self, account: &Account, stanza: &SharedStanza) {
+        message_copies::record_stored(account, stanza);
+    }
+
+    fn take_over_copy(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        stanza: &SharedStanza,
+    ) -> (bool, Option<AttachedReceipt>) {
+        self.on(node).take_over_copy(account, stanza)
+    }
+
     fn forget_copy(&self, account: &Account, stanza: &SharedStanza) -> bool {
         message_copies::forget_copy(account, stanza)
     }

@@ -219,6 +219,17 @@ pub trait PeerRouting: Any + Send + Sync {
     /// delivers it again if they end before a client has it.
     fn record_copy(&self, account: &Account, stanza: &SharedStanza, responsible: bool);
 
+    /// A session here is about to receive a message that was read from the store, where it stays until a client has it.
+    fn record_stored(&self, account: &Account, stanza: &SharedStanza);
+
+    /// See [`Node::take_over_copy`].
+    fn take_over_copy(
+        &self,
+        node: &Arc<Node>,
+        account: &Account,
+        stanza: &SharedStanza,
+    ) -> (bool, Option<AttachedReceipt>);
+
     /// No session here has the message. True if this node answers for it, so that it must be delivered otherwise.
     fn forget_copy(&self, account: &Account, stanza: &SharedStanza) -> bool;
 
@@ -299,9 +310,9 @@ impl Node {
         }
     }
 
-    /// Whether sessions here have, or have had, this message. If so, this node answers for it: a stanza that replaces it
-    /// must not be delivered, and may be forgotten when the receipts are fulfilled. Until then the message may be in memory
-    /// only.
+    /// Whether sessions here have, or have had, this message, which was read from the store, from elsewhere. If so, this node
+    /// answers for it: the one of the store must not be delivered, and may be removed when the receipts are fulfilled. Until then
+    /// the message may be in memory only.
     pub fn take_over_copy(
         self: &Arc<Self>,
         account: &Account,
@@ -309,9 +320,17 @@ impl Node {
         receipts: &mut Receipts,
     ) -> bool {
         let Some(peers) = self.peers() else { return false };
-        let (recorded, receipt) = peers.recognise_copy(self, account, stanza, true);
+        let (recorded, receipt) = peers.take_over_copy(self, account, stanza);
         receipts.0.extend(receipt);
         recorded
+    }
+
+    /// A session here is about to receive a message that was read from the store: if it arrives by another way, too, it is not
+    /// delivered twice.
+    pub fn record_stored(&self, account: &Account, stanza: &SharedStanza) {
+        if let Some(peers) = self.peers() {
+            peers.record_stored(account, stanza);
+        }
     }
 
     /// See [`PeerRouting::forget_copy`].
