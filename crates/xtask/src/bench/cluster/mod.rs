@@ -19,6 +19,7 @@
 //! All processes share the cores of this machine. A saturated machine has longer batches, which makes stanzas cheaper and
 //! slower: the sum of the cores in use is printed, and must be below that of the machine.
 
+mod ejabberd;
 pub(super) mod half_million;
 mod nodes;
 mod run;
@@ -64,6 +65,9 @@ pub(crate) struct ClusterBenchArgs {
     /// message.
     #[arg(long)]
     chaos: bool,
+    /// Measure ejabberd's cluster instead of Throng's.
+    #[arg(long, conflicts_with = "chaos")]
+    ejabberd: bool,
     /// Keep the folders with configurations, logs and reports.
     #[arg(long)]
     keep: bool,
@@ -88,7 +92,6 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
     let (program, generator) = programs(args.server.as_ref(), args.generator.as_ref())?;
     let most = *args.nodes.iter().max().context("--nodes has no number")?;
     let accounts = BenchAccounts { count: args.users * ACCOUNTS_PER_USER, contacts: CONTACTS };
-    let servers = BenchServers::start(&program, accounts, "", args.keep)?;
     let load = ClusterLoad {
         generator,
         users: args.users,
@@ -104,6 +107,10 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
         100.0 / args.factor,
         600.0 / args.factor
     ));
+    if args.ejabberd {
+        return ejabberd::measure(args, accounts, &load, report);
+    }
+    let servers = BenchServers::start(&program, accounts, "", args.keep)?;
     if args.chaos {
         ensure!(most > 1, "--chaos needs two nodes: give --nodes");
         let cluster = BenchCluster::start(&servers, most)?;

@@ -1,6 +1,7 @@
 //! Servers and nodes of `bench cluster`.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use test_databases::{NatsServer, NatsSetup, Server, ServerKind, ServerSetup, por
 use super::super::clock::now;
 use super::super::process::{BenchFolder, ChildGuard, log_tail};
 use super::super::report::print_progress;
+use super::run::MeasuredCluster;
 use crate::cluster::{ClusterNode, wait_until_connected};
 
 /// Password of all accounts.
@@ -125,6 +127,17 @@ impl BenchCluster {
         // What a start and the meeting of the nodes leave to do is not of the run.
         std::thread::sleep(Duration::from_millis(500));
         Ok(Self { nodes })
+    }
+
+    /// What a run of these nodes measures.
+    pub(super) fn measured<'a>(&self, servers: &'a BenchServers) -> MeasuredCluster<'a> {
+        MeasuredCluster {
+            clients: self.nodes.iter().map(|node| SocketAddr::from(([127, 0, 0, 1], node.clients))).collect(),
+            nodes: self.pids(),
+            nats: Some(servers.nats.process()),
+            database: servers.database.process(),
+            folder: servers.folder.path(),
+        }
     }
 
     /// Processes of the nodes.

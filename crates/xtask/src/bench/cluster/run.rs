@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,6 +48,18 @@ struct CpuUse {
     generator: f64,
 }
 
+/// The processes that a run measures.
+pub(super) struct MeasuredCluster<'a> {
+    /// Addresses for clients, one for each node.
+    pub(super) clients: Vec<SocketAddr>,
+    pub(super) nodes: Vec<u32>,
+    /// NATS, if the nodes need it.
+    pub(super) nats: Option<u32>,
+    pub(super) database: u32,
+    /// Where the load writes its report.
+    pub(super) folder: &'a Path,
+}
+
 /// What a run measured, in its measured seconds.
 pub(super) struct ClusterRun {
     seconds: f64,
@@ -70,9 +83,9 @@ impl ClusterLoad {
         from..from + self.seconds
     }
 
-    fn command(&self, servers: &BenchServers, cluster: &BenchCluster, hold: u32) -> (Command, PathBuf) {
-        let nodes = cluster.nodes.len();
-        let out = servers.folder.path().join(format!("load-{nodes}"));
+    fn command(&self, cluster: &MeasuredCluster<'_>, hold: u32) -> (Command, PathBuf) {
+        let nodes = cluster.clients.len();
+        let out = cluster.folder.join(format!("load-{nodes}"));
         let mut load = Command::new(&self.generator);
         load.arg("load").arg(format!("atom-cluster-{nodes}"));
         load.args(["--connections", &self.users.to_string(), "--time-scale", &self.factor.to_string()]);
@@ -80,35 +93,50 @@ impl ClusterLoad {
         load.args(["--domain", DOMAIN, "--security", "none", "--mechanism", "SCRAM-SHA-1", "--workers", "1"]);
         // Ports of closed connections rest for a minute; several source addresses have enough of them.
         load.args(["--source", "127.0.0.2-127.0.0.17", "--quiet", "--plain"]);
-        for node in &cluster.nodes {
-            load.args(["--target", &format!("127.0.0.1:{}", node.clients)]);
+        for address in &cluster.clients {
+            load.args(["--target", &address.to_string()]);
         }
-        load.arg("--out").arg(&out).arg("--salts").arg(servers.folder.path().join("salts.json"));
+        load.arg("--out").arg(&out).arg("--salts").arg(cluster.folder.join("salts.json"));
         load.env("THRONG_LOAD_PASSWORD", PASSWORD);
         (load, out)
     }
 
-    /// Runs the load and measures.
+    /// Runs the load and measures, with the counters of nodes and NATS.
     pub(super) fn measure(&self, servers: &BenchServers, cluster: &BenchCluster) -> Result<ClusterRun> {
-        let (load, out) = self.command(servers, cluster, self.seconds + 2 * SETTLE_SECONDS);
-        let start = |pid| CpuTimeline::start(pid);
-        let nodes = cluster.pids().into_iter().map(start).collect::<Result<Vec<_>>>()?;
-        let (nats, database) = (start(servers.nats.process())?, start(servers.database.process())?);
         let http = if cluster.nodes.len() > 1 {
             cluster.nodes.iter().map(|node| node.http).collect()
         } else {
             vec![]
         };
         let counters = ClusterTimeline::start(http, servers.nats_monitor)?;
-        let report = run_load(&load, &out)?;
-        let nodes = nodes.into_iter().map(CpuTimeline::finish).collect::<Result<Vec<_>>>()?;
-        let (nats, database) = (nats.finish()?, database.finish()?);
-        let counters = counters.finish()?;
+        let mut run = self.measure_cpu(&cluster.measured(servers))?;
+        let (from, to) = self.measured_time(&run.report)?;
+        run.cluster = counters.finish()?.between(from, to)?;
+        Ok(run)
+    }
 
+    /// The measured seconds, in microseconds of the monotonic clock.
+    fn measured_time(&self, report: &Value) -> Result<(u64, u64)> {
         let started = report["about"]["started_monotonic"].as_u64().context("the run has no beginning")?;
-        let window = self.window();
         let at = |second: u32| started + u64::from(second) * 1_000_000;
-        let (from, to) = (at(window.start), at(window.end));
+        let window = self.window();
+        Ok((at(window.start), at(window.end)))
+    }
+
+    /// Runs the load and measures the CPU of all processes.
+    pub(super) fn measure_cpu(&self, cluster: &MeasuredCluster<'_>) -> Result<ClusterRun> {
+        let (load, out) = self.command(cluster, self.seconds + 2 * SETTLE_SECONDS);
+        let start = |pid: &u32| CpuTimeline::start(*pid);
+        let nodes = cluster.nodes.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let nats = cluster.nats.iter().map(start).collect::<Result<Vec<_>>>()?;
+        let database = start(&cluster.database)?;
+        let report = run_load(&load, &out)?;
+        let finish =
+            |all: Vec<CpuTimeline>| all.into_iter().map(CpuTimeline::finish).collect::<Result<Vec<_>>>();
+        let (nodes, nats, database) = (finish(nodes)?, finish(nats)?, database.finish()?);
+
+        let window = self.window();
+        let (from, to) = self.measured_time(&report)?;
         let used = |samples: &CpuSamples| {
             Ok::<_, anyhow::Error>((samples.used_at(to)? - samples.used_at(from)?) / 1e3)
         };
@@ -116,7 +144,7 @@ impl ClusterLoad {
         let counter = |name: &str| of_seconds(&|second| second["counters"][name].as_f64().unwrap_or(0.0));
         let cpu = CpuUse {
             nodes: nodes.iter().map(used).sum::<Result<f64>>()?,
-            nats: used(&nats)?,
+            nats: nats.iter().map(used).sum::<Result<f64>>()?,
             database: used(&database)?,
             generator: of_seconds(&|second| second["generator_cpu"].as_f64().unwrap_or(0.0)) * 1e6,
         };
@@ -124,7 +152,7 @@ impl ClusterLoad {
             seconds: f64::from(self.seconds),
             delivered: counter("messages_delivered") + counter("presence_received"),
             client_bytes: counter("bytes_received"),
-            cluster: counters.between(from, to)?,
+            cluster: ClusterCounts::default(),
             cpu,
             report,
         };
@@ -139,7 +167,7 @@ impl ClusterLoad {
         let turn = DOWN_SECONDS + AFTER_RESTART_SECONDS;
         let turns = u32::try_from(cluster.nodes.len())?;
         let hold = SETTLE_SECONDS + self.seconds + turns * turn;
-        let (mut load, out) = self.command(servers, cluster, hold);
+        let (mut load, out) = self.command(&cluster.measured(servers), hold);
         // The number of the process that a later turn kills is that of the start: each node dies once.
         for (number, victim) in (0..turns).zip(&cluster.nodes) {
             let killed = first + number * turn;

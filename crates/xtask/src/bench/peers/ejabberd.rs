@@ -4,7 +4,8 @@
 //! (`+Q`), shaper `none`, a queue of 10 000 packets a session, a long backlog, caches of 20 items an account, warnings
 //! only in the log, SCRAM passwords. Accounts and rosters are in Mnesia. By default ejabberd stores both tables on disk
 //! only, and a login then reads the disk once for each contact (3 ms of CPU at 50); `ejabberd.schema` moves them into
-//! memory with a copy on disk, at 0.9 kB a contact. The node has no name, so no port mapper is started.
+//! memory with a copy on disk, at 0.9 kB a contact. The node has no name, so no port mapper is started; `ejabberd_cluster.rs` starts nodes
+//! with names.
 //!
 //! Filling a million contacts takes most of a minute, so the filled tables are stored in `prepared/` and copied for
 //! each start. Their `stamp` names their content; with other accounts, another recipe or another ejabberd they are
@@ -42,7 +43,7 @@ roster:
 ";
 
 /// Debian's folder of Erlang's applications, by architecture.
-fn applications() -> Result<PathBuf> {
+pub(super) fn applications() -> Result<PathBuf> {
     let folders = fs::read_dir("/usr/lib").context("there is no /usr/lib")?;
     folders
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -124,7 +125,7 @@ fn format(passwords: PasswordStorage) -> &'static str {
 }
 
 /// Erlang with ejabberd's environment. It handles SIGTERM by ending in order.
-fn erlang(libraries: &Path, folder: &Path, config: &Path, data: &Path) -> Command {
+pub(super) fn erlang(libraries: &Path, folder: &Path, config: &Path, data: &Path) -> Command {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(65_536).clamp(1024, 1 << 20);
     let mut command = Command::new("erl");
     command
@@ -140,7 +141,7 @@ fn erlang(libraries: &Path, folder: &Path, config: &Path, data: &Path) -> Comman
     command
 }
 
-fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result<String> {
+pub(super) fn configuration(wanted: &PeerOptions, address: SocketAddr) -> Result<String> {
     let modules = match wanted.form {
         ModuleSet::Usual => ["caps", "disco", "offline", "ping", "roster", "time", "version"].as_slice(),
         ModuleSet::Lean => &["disco", "ping", "roster"],

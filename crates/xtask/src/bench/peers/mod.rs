@@ -16,6 +16,7 @@ pub(crate) mod bosh;
 pub(crate) mod command;
 pub(crate) mod compare;
 mod ejabberd;
+pub(crate) mod ejabberd_cluster;
 mod ejabberd_sql;
 pub(crate) mod generator;
 pub(crate) mod load;
