@@ -75,7 +75,7 @@ pub struct Api {
 impl Api {
     /// The API of a node. Other nodes of the cluster can ask the node from then on.
     pub fn new(node: Arc<Node>, machine: Arc<dyn ServerProcess>) -> Arc<Api> {
-        let tokens = Arc::new(ApiTokens::new(node.stores.server_kv.clone()));
+        let tokens = Arc::new(ApiTokens::new(node.stores.server_kv.clone(), node.clock.clone()));
         let document = openapi::document(&operations(), schemas());
         let history = overview::OverviewHistory::default();
         let traffic = traffic::TrafficWindow::default();

@@ -268,6 +268,11 @@ impl Node {
         self.is_admin(jid) || named(&self.configured_admins.read())
     }
 
+    /// The administrators named in the configuration.
+    pub fn configured_admins(&self) -> BTreeSet<Jid> {
+        self.configured_admins.read().clone()
+    }
+
     /// Replaces the administrators named in the configuration. Addresses are bare.
     pub fn set_configured_admins(&self, admins: impl IntoIterator<Item = Jid>) {
         *self.configured_admins.write() = admins.into_iter().collect();

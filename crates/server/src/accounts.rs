@@ -172,7 +172,10 @@ impl OfflineDatabase {
             domains: config.hosts.clone(),
             provided_domains: config.provided_domains(),
             keys: crate::passwords::ScramKeyDeriver::new(config.scram_iterations, tasks.handle.clone()),
-            tokens: Arc::new(api::auth::tokens::ApiTokens::new(stores.server_kv)),
+            tokens: Arc::new(api::auth::tokens::ApiTokens::new(
+                stores.server_kv,
+                Arc::new(base::SystemClock::new()),
+            )),
             config: config.path.clone(),
             running: None,
         };

@@ -6,8 +6,7 @@ use jid::Jid;
 use testkit::{NodeClient, TestNodes};
 use throng_commands::cluster_admin::answer_other_nodes;
 use throng_core::session::StreamManagementTerms;
-
-use crate::observed_features;
+use throng_e2e::chain_observer::observed_features;
 
 /// Three nodes; the administrator is connected to the first one.
 fn cluster(users: &[&str]) -> (TestNodes, NodeClient) {
@@ -121,6 +120,32 @@ fn each_user_sees_the_message_of_the_day_once_on_whichever_node() {
     run(&nodes, &bard, "delete-motd", "motd", "");
     let late = online(&nodes, 2, "juliet", "late");
     assert_eq!(headlines(&late, "S"), 0, "the other nodes know that there is none");
+}
+
+#[test]
+fn a_change_of_administrators_is_in_effect_on_all_nodes_and_later_on_one_that_was_cut_off() {
+    let (nodes, bard) = cluster(&["romeo"]);
+    let romeo = Jid::parse("romeo@example.com").expect("an address");
+    for node in 0..3 {
+        nodes.node(node).node.set_configured_admins([Jid::parse("bard@example.com").expect("an address")]);
+    }
+    let are_admins = || [0, 1, 2].map(|node| nodes.node(node).node.is_admin(romeo.as_ref()));
+    let both = "bard@example.com</value><value>romeo@example.com";
+    run(&nodes, &bard, "edit-admin", "adminjids", both);
+    nodes.settle();
+    assert_eq!(are_admins(), [true; 3]);
+    for other in [0, 2] {
+        nodes.cut(1, other);
+    }
+    nodes.settle();
+    run(&nodes, &bard, "edit-admin", "adminjids", "bard@example.com");
+    nodes.settle();
+    assert_eq!(are_admins(), [false, true, false]);
+    for other in [0, 2] {
+        nodes.heal(1, other);
+    }
+    nodes.settle();
+    assert_eq!(are_admins(), [false; 3]);
 }
 
 #[test]

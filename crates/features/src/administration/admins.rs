@@ -4,6 +4,9 @@
 //! command's list is stored together with the list that the configuration had at that time, and is valid as long as
 //! the configuration still has that list. An edit of the file therefore takes precedence again.
 //!
+//! On several nodes a change is a notice ([`throng_core::feature_notice`]) to the others, which read the list again. A node whose
+//! configuration names other administrators than that of the node with the change keeps its own.
+//!
 //! # Pitfalls
 //!
 //! Code that loads the configuration, at start and at each reload, must call [`effective_admins`] and not use its
@@ -11,6 +14,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use feature_api::feature::FeatureBuilder;
 use jid::Jid;
@@ -19,11 +23,14 @@ use throng_commands::{
     Command, CommandCall, CommandError, CommandErrorKind, CommandField, CommandFieldKind, CommandFuture,
     CommandOutput, CurrentValues, RegisterCommands,
 };
+use throng_core::feature_notice::NoticeCtx;
 use throng_core::{Host, Node};
 
 use super::{FORM_TYPE, node};
 
 const KEY: &str = "admins";
+/// The notice that the list has changed.
+const NOTICE: &str = "admins";
 
 const LIST: CommandField = CommandField::new("admin", "adminjids", "The admin list", CommandFieldKind::Jids)
     .required()
@@ -46,7 +53,46 @@ pub(super) fn build(builder: &mut FeatureBuilder<'_>) {
         let present: Result<CurrentValues, CommandError> = Ok(vec![(LIST.name, list)]);
         Box::pin(std::future::ready(present))
     };
-    builder.command_with(&EDIT, present, |call| -> CommandFuture { Box::pin(edit(call)) });
+    let changes = builder.shared_state(ListChanges::default);
+    let edited = changes.clone();
+    let edit = move |call| -> CommandFuture { Box::pin(edit(edited.clone(), call)) };
+    builder.command_with(&EDIT, present, edit);
+    builder.notice(NOTICE, move |ctx: &NoticeCtx<'_>| on_notice(&changes, ctx));
+}
+
+/// Number of changes of the list that this node has learnt of. A read that began before the latest one is outdated.
+#[derive(Default)]
+struct ListChanges(AtomicU64);
+
+impl ListChanges {
+    fn begin(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn is_latest(&self, change: u64) -> bool {
+        self.0.load(Ordering::Acquire) == change
+    }
+}
+
+/// Another node has changed the list, or may have.
+fn on_notice(changes: &Arc<ListChanges>, ctx: &NoticeCtx<'_>) {
+    let (changes, node) = (changes.clone(), ctx.node.clone());
+    let change = changes.begin();
+    let task = async move {
+        match AdminList::load(&*node.stores.server_kv).await {
+            Ok(Some(record)) if record.configured == node.configured_admins() => {
+                if changes.is_latest(change) {
+                    node.set_admins(record.effective);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!(
+                %error,
+                "another node has changed the administrators, and the list cannot be read; reload this node"
+            ),
+        }
+    };
+    ctx.node.spawner.spawn("administrators", Box::pin(task));
 }
 
 /// Stored value: the configuration's list, and the list that the command made.
@@ -92,7 +138,7 @@ pub async fn effective_admins(settings: &dyn ServerKv, configured: &[Jid]) -> Re
     }
 }
 
-async fn edit(call: CommandCall) -> Result<CommandOutput, CommandError> {
+async fn edit(changes: Arc<ListChanges>, call: CommandCall) -> Result<CommandOutput, CommandError> {
     let (node, list) = (&call.node, call.input.jids(&LIST));
     for jid in list {
         // An existing administrator may be of another server.
@@ -111,7 +157,9 @@ async fn edit(call: CommandCall) -> Result<CommandOutput, CommandError> {
         None => node.admins().into_iter().collect(),
     };
     AdminList { configured, effective: list.to_vec() }.save(settings).await?;
+    changes.begin();
     node.set_admins(list.iter().cloned());
+    node.send_notice(&call.host, NOTICE, &[]);
     Ok(CommandOutput::with_note(format!(
         "there {} now",
         if list.len() == 1 {

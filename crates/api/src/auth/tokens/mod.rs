@@ -3,17 +3,19 @@
 //! A token is 256 random bits, so one round of SHA-256 is as safe as a slow hash, and reading the database reveals
 //! none. It is shown once, when it is created.
 //!
-//! Not implemented: several nodes that change the list concurrently.
+//! Each node caches the list for [`MAX_AGE_SECONDS`], so a token that is added or removed on one node is known or revoked on the
+//! others by then. A change reads the stored list and replaces it only if no other node has changed it meanwhile.
 //!
 //! # Pitfalls
 //!
-//! All changes on a running node must go through its one [`ApiTokens`], which caches the list in memory.
+//! While the store does not answer, a node uses the list that it has: operators need the API then.
 
 mod routes;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::Millis;
+use base::clock::Clock;
 use base::lock::LeafRwLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -33,6 +35,10 @@ const MAX_NAME_CHARS: usize = 64;
 pub(crate) use routes::{operations, schemas};
 
 const KEY: &str = "api-tokens";
+/// Seconds after which a node reads the list again, because another node may have changed it.
+pub const MAX_AGE_SECONDS: u64 = 5;
+/// Attempts to change a list that other nodes change at the same time.
+const CHANGE_ATTEMPTS: usize = 8;
 
 /// A token as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -77,55 +83,83 @@ impl ApiToken {
 /// All tokens.
 pub struct ApiTokens {
     settings: Arc<dyn ServerKv>,
-    list: LeafRwLock<Option<Arc<Vec<StoredToken>>>>,
-    changing: AtomicBool,
+    clock: Arc<dyn Clock>,
+    cached: LeafRwLock<Option<CachedList>>,
 }
 
-/// Marks a change in progress.
-struct ChangeGuard<'a>(&'a AtomicBool);
-
-impl Drop for ChangeGuard<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
+#[derive(Clone)]
+struct CachedList {
+    list: Arc<Vec<StoredToken>>,
+    /// When it was read.
+    read_at: Millis,
 }
 
 impl ApiTokens {
     /// The tokens in this store. They are loaded on first use.
-    pub fn new(settings: Arc<dyn ServerKv>) -> ApiTokens {
-        ApiTokens { settings, list: LeafRwLock::new(None), changing: AtomicBool::new(false) }
+    pub fn new(settings: Arc<dyn ServerKv>, clock: Arc<dyn Clock>) -> ApiTokens {
+        ApiTokens { settings, clock, cached: LeafRwLock::new(None) }
     }
 
-    async fn stored(&self) -> Result<Arc<Vec<StoredToken>>, CommandError> {
-        if let Some(list) = self.list.read().clone() {
-            return Ok(list);
+    /// The list, at most [`MAX_AGE_SECONDS`] old while the store answers.
+    async fn list_of_tokens(&self) -> Result<Arc<Vec<StoredToken>>, CommandError> {
+        let cached = self.cached.read().clone();
+        let now = self.clock.now();
+        if let Some(cached) = &cached
+            && now.since(cached.read_at) < MAX_AGE_SECONDS * 1000
+        {
+            return Ok(cached.list.clone());
         }
-        let list = match self.settings.get(KEY).await? {
-            Some(bytes) => Arc::new(serde_json::from_slice(&bytes).map_err(|error| {
+        match (self.read().await, cached) {
+            (Ok((_, list)), _) => Ok(self.cache(list, now)),
+            (Err(error), Some(cached)) => {
+                tracing::warn!(%error, "cannot read the list of tokens; the previous one is used");
+                Ok(cached.list)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// The stored value, if there is one, and the list in it.
+    async fn read(&self) -> Result<(Option<Vec<u8>>, Vec<StoredToken>), CommandError> {
+        let stored = self.settings.get(KEY).await?;
+        let list = match &stored {
+            Some(bytes) => serde_json::from_slice(bytes).map_err(|error| {
                 tracing::error!(%error, "cannot read the list of tokens");
                 CommandError::internal()
-            })?),
-            None => Arc::default(),
+            })?,
+            None => Vec::new(),
         };
-        // A change made in between is newer than what was read.
-        Ok(self.list.write().get_or_insert(list).clone())
+        Ok((stored, list))
     }
 
-    fn begin_change(&self) -> Result<ChangeGuard<'_>, CommandError> {
-        match self.changing.swap(true, Ordering::AcqRel) {
-            false => Ok(ChangeGuard(&self.changing)),
-            true => Err(CommandError::new(
-                CommandErrorKind::Unavailable,
-                "another change of the tokens is in progress; try again",
-            )),
+    /// Caches a list that was read at `now`, unless a newer one is there.
+    fn cache(&self, list: Vec<StoredToken>, now: Millis) -> Arc<Vec<StoredToken>> {
+        let mut cached = self.cached.write();
+        match &*cached {
+            Some(newer) if newer.read_at >= now => newer.list.clone(),
+            _ => cached.insert(CachedList { list: Arc::new(list), read_at: now }).list.clone(),
         }
     }
 
-    async fn save(&self, list: Vec<StoredToken>) -> Result<(), CommandError> {
-        let bytes = serde_json::to_vec(&list).map_err(|_| CommandError::internal())?;
-        self.settings.put(KEY, &bytes).await?;
-        *self.list.write() = Some(Arc::new(list));
-        Ok(())
+    /// Changes the stored list. Other nodes may do the same, so `change` may be called repeatedly.
+    async fn change(
+        &self,
+        change: impl Fn(&mut Vec<StoredToken>) -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
+        for _ in 0..CHANGE_ATTEMPTS {
+            let (stored, mut list) = self.read().await?;
+            change(&mut list)?;
+            let bytes = serde_json::to_vec(&list).map_err(|_| CommandError::internal())?;
+            if self.settings.compare_and_set(KEY, stored.as_deref(), &bytes).await? {
+                // A read that began before this change is older than the change.
+                *self.cached.write() = Some(CachedList { list: Arc::new(list), read_at: self.clock.now() });
+                return Ok(());
+            }
+        }
+        Err(CommandError::new(
+            CommandErrorKind::Unavailable,
+            "other changes of the tokens are in progress; try again",
+        ))
     }
 
     /// The token of this secret, if it is valid at `now` (milliseconds since 1970).
@@ -137,7 +171,7 @@ impl ApiTokens {
             return Ok(None);
         };
         let hash = URL_SAFE_NO_PAD.encode(hash_secret(random));
-        let list = self.stored().await?;
+        let list = self.list_of_tokens().await?;
         let same =
             |stored: &&StoredToken| base::secret::constant_time_eq(stored.hash.as_bytes(), hash.as_bytes());
         let holds = |stored: &&StoredToken| stored.expires.is_none_or(|end| now / 1000 < end);
@@ -155,7 +189,9 @@ impl ApiTokens {
         created: u64,
         expires: Option<u64>,
     ) -> Result<(String, ApiToken), CommandError> {
-        let wrong = |text: String| Err(CommandError::new(CommandErrorKind::NotAcceptable, text));
+        fn wrong<T>(text: String) -> Result<T, CommandError> {
+            Err(CommandError::new(CommandErrorKind::NotAcceptable, text))
+        }
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if name.is_empty() || name.len() > MAX_NAME_CHARS || !name.chars().all(plain) {
             return wrong(format!(
@@ -168,18 +204,6 @@ impl ApiTokens {
         if expires.is_some_and(|end| end <= created) {
             return wrong("the expiry of the token is in the past".to_owned());
         }
-        let _change = self.begin_change()?;
-        let mut list = self.stored().await?.as_ref().clone();
-        list.retain(|stored| stored.expires.is_none_or(|end| created < end));
-        if list.iter().any(|stored| stored.name == name) {
-            return Err(CommandError::new(
-                CommandErrorKind::Conflict,
-                format!("the token \"{name}\" already exists"),
-            ));
-        }
-        if list.len() >= MAX_TOKENS {
-            return wrong(format!("the limit of {MAX_TOKENS} tokens is reached; remove one"));
-        }
         let random = URL_SAFE_NO_PAD.encode(base::id::random_bytes::<32>());
         let stored = StoredToken {
             name: name.to_owned(),
@@ -189,8 +213,21 @@ impl ApiTokens {
             hash: URL_SAFE_NO_PAD.encode(hash_secret(random.as_bytes())),
         };
         let token = ApiToken::from_stored(&stored);
-        list.push(stored);
-        self.save(list).await?;
+        self.change(|list| {
+            list.retain(|other| other.expires.is_none_or(|end| created < end));
+            if list.iter().any(|other| other.name == name) {
+                return Err(CommandError::new(
+                    CommandErrorKind::Conflict,
+                    format!("the token \"{name}\" already exists"),
+                ));
+            }
+            if list.len() >= MAX_TOKENS {
+                return wrong(format!("the limit of {MAX_TOKENS} tokens is reached; remove one"));
+            }
+            list.push(stored.clone());
+            Ok(())
+        })
+        .await?;
         Ok((format!("{PREFIX}{random}"), token))
     }
 
@@ -199,26 +236,27 @@ impl ApiTokens {
     /// # Errors
     /// When the store does not answer.
     pub async fn list(&self) -> Result<Vec<ApiToken>, CommandError> {
-        Ok(self.stored().await?.iter().map(ApiToken::from_stored).collect())
+        Ok(self.list_of_tokens().await?.iter().map(ApiToken::from_stored).collect())
     }
 
-    /// Removes a token by its name; it is revoked immediately.
+    /// Removes a token by its name. It is revoked on this node at once, on others within [`MAX_AGE_SECONDS`].
     ///
     /// # Errors
     /// `item-not-found` if there is none.
     pub async fn remove(&self, name: &str) -> Result<(), CommandError> {
-        let _change = self.begin_change()?;
-        let mut list = self.stored().await?.as_ref().clone();
-        let before = list.len();
-        list.retain(|stored| stored.name != name);
-        if list.len() == before {
-            let name: String = name.chars().take(MAX_NAME_CHARS).collect();
-            return Err(CommandError::new(
-                CommandErrorKind::NotFound,
-                format!("the token \"{name}\" does not exist"),
-            ));
-        }
-        self.save(list).await
+        self.change(|list| {
+            let before = list.len();
+            list.retain(|stored| stored.name != name);
+            if list.len() == before {
+                let name: String = name.chars().take(MAX_NAME_CHARS).collect();
+                return Err(CommandError::new(
+                    CommandErrorKind::NotFound,
+                    format!("the token \"{name}\" does not exist"),
+                ));
+            }
+            Ok(())
+        })
+        .await
     }
 }
 
@@ -230,7 +268,30 @@ mod tests {
 
     fn tokens() -> (ApiTokens, Arc<dyn ServerKv>) {
         let settings = store::memory::stores(Arc::new(ManualClock::new())).server_kv;
-        (ApiTokens::new(settings.clone()), settings)
+        (of_node(&settings, &Arc::new(ManualClock::new())), settings)
+    }
+
+    fn of_node(settings: &Arc<dyn ServerKv>, clock: &Arc<ManualClock>) -> ApiTokens {
+        ApiTokens::new(settings.clone(), clock.clone())
+    }
+
+    #[tokio::test]
+    async fn other_nodes_learn_of_changes_within_seconds_and_none_is_undone() {
+        let (_, settings) = tokens();
+        let clock = Arc::new(ManualClock::new());
+        let [a, b] = [(); 2].map(|()| of_node(&settings, &clock));
+        let read = Scopes::from_scopes([TokenScope::Read]);
+        let (first, _) = a.add("first", read, 0, None).await.unwrap();
+        assert!(b.find(first.as_bytes(), 0).await.unwrap().is_some());
+        // Each knows a list without the token of the other.
+        let (second, _) = b.add("second", read, 0, None).await.unwrap();
+        a.remove("first").await.unwrap();
+        assert_eq!(a.find(first.as_bytes(), 0).await.unwrap(), None);
+        clock.set(Millis(MAX_AGE_SECONDS * 1000));
+        for node in [&a, &b] {
+            assert_eq!(node.find(first.as_bytes(), 0).await.unwrap(), None, "it is revoked");
+            assert!(node.find(second.as_bytes(), 0).await.unwrap().is_some());
+        }
     }
 
     #[tokio::test]
@@ -244,7 +305,7 @@ mod tests {
         let stored = String::from_utf8(settings.get(KEY).await.unwrap().unwrap()).unwrap();
         assert!(!stored.contains(&secret[7..]), "{stored}");
         // It is still there after a restart.
-        let again = ApiTokens::new(settings);
+        let again = of_node(&settings, &Arc::new(ManualClock::new()));
         assert_eq!(again.list().await.unwrap(), [token]);
         assert!(again.find(secret.as_bytes(), 0).await.unwrap().is_some());
         again.remove("backup").await.unwrap();
@@ -256,7 +317,7 @@ mod tests {
     async fn forged_tokens_are_rejected() {
         let (tokens, _) = tokens();
         let (secret, _) = tokens.add("a", Scopes::ALL, 0, None).await.unwrap();
-        let stored = tokens.stored().await.unwrap()[0].hash.clone();
+        let stored = tokens.list_of_tokens().await.unwrap()[0].hash.clone();
         let long = "throng_".to_owned() + &"A".repeat(100_000);
         for forged in ["", "throng_", &secret[..49], &secret[7..], &format!("throng_{stored}"), &long] {
             assert_eq!(tokens.find(forged.as_bytes(), 0).await.unwrap(), None, "{forged:.60}");
