@@ -213,7 +213,7 @@ impl ConnectionLimiter {
         self.0.accept_rate.is_some() && (!local || self.0.accept_rate_on_loopback.load(SeqCst))
     }
 
-    /// The charge of a turn that a connection has taken which may still be refused.
+    /// The charge for the turn of a connection that may still be refused.
     pub fn accept_charge(&self, turn: AcceptTurn) -> Option<AcceptCharge> {
         self.0.accept_rate.as_ref().map(|accept_rate| accept_rate.charge(turn))
     }

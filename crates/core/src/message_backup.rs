@@ -26,8 +26,8 @@ pub use outbox::OVERDUE_MILLIS;
 /// Sessions that are checked before other tasks run.
 pub const CHECKS_PER_PASS: usize = 256;
 
-/// Begins the backups of messages in a session's outbox and returns the messages, once. They stay in the outbox.
-pub type BackupSource<'a> = &'a mut dyn FnMut() -> Vec<SharedStanza>;
+/// Callback that begins the backups of messages in a session's outbox and returns the messages, which stay in the outbox. Call it once.
+pub type BeginBackups<'a> = &'a mut dyn FnMut() -> Vec<SharedStanza>;
 
 /// Stores backups of messages: a feature with offline storage.
 pub trait MessageBackup: Send + Sync {
@@ -35,7 +35,7 @@ pub trait MessageBackup: Send + Sync {
     /// the messages. Each message has begun its backup ([`SharedStanza::begin_backup`]); those that cannot have one must be
     /// cancelled. `begin_backups` locks the session's outbox. It must run under the lock that decides the order of the store: two
     /// tasks begin backups of one session, and the earlier messages must be stored first.
-    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, begin_backups: BackupSource<'_>);
+    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, begin_backups: BeginBackups<'_>);
 
     /// Removes the backups of messages that were delivered.
     fn remove_backups(&self, node: &Arc<Node>, account: &Arc<Account>, messages: Vec<SharedStanza>);
@@ -87,7 +87,7 @@ impl Node {
         }
     }
 
-    fn back_up(self: &Arc<Self>, session: &Session, begin_backups: BackupSource<'_>) {
+    fn back_up(self: &Arc<Self>, session: &Session, begin_backups: BeginBackups<'_>) {
         let host = session.account.host();
         match &host.message_backup {
             Some(backup) => backup.back_up(self, &session.account, begin_backups),

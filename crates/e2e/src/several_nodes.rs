@@ -2,8 +2,8 @@
 //!
 //! A test in this list must fail: [`assert_outcome`] refuses an entry whose test passes, so a change of the engine
 //! that makes it pass removes the entry. A test that is not in the list must pass. Entries with a number of seeds are for failures of
-//! few seeds in a thousand: which ones fail, and whether any does, changes with every envelope more or less, because each draws
-//! the next faults.
+//! few seeds in a thousand: which seeds fail, if any, changes with each envelope that is added or removed, because all envelopes draw
+//! their faults from one random sequence.
 //!
 //! Names are `scenarios/…` for files of the folder, `cases/…` and `envelopes/…` for tests of `tests/several_nodes`, and
 //! `simulation/SETTING/…` for the invariants of the simulation.
@@ -38,22 +38,21 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         seeds: Some(6),
         section: "2.4",
         reason: "A node crashes that has stored the backup of a message and not sent its receipt, so the message runs again \
-                 elsewhere, with the same stanza-id. The session that has read the backup receives it twice: its node does not \
-                 record which messages it read from the store.",
+                 elsewhere, with the same stanza-id. The session that has read the backup receives it twice.",
     },
     KnownFailure {
         test: "simulation/faulty/pair-order",
         nodes: &[],
         seeds: Some(3),
         section: "2.2",
-        reason: "Not examined yet: seed 1036 of commit 9ae3fb8c.",
+        reason: "Cause unknown. Seed 1036 at commit 9ae3fb8c reproduces it.",
     },
     KnownFailure {
         test: "simulation/faulty/chain-runs-once",
         nodes: &[],
         seeds: Some(3),
         section: "2.2",
-        reason: "Not examined yet: seed 1801 of commit 9ae3fb8c.",
+        reason: "Cause unknown. Seed 1801 at commit 9ae3fb8c reproduces it.",
     },
     KnownFailure {
         test: "simulation/faults-and-moves/rosters-agree",
@@ -68,8 +67,7 @@ pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
         seeds: Some(6),
         section: "2.4",
         reason: "Session A logs in and receives the backup of a message that session B on another node still holds. When B \
-                 ends because its move failed, its node sends the message to A again, with the same stanza-id: A's node \
-                 does not record which messages it read from the store.",
+                 ends because its move failed, its node sends the message to A again, with the same stanza-id.",
     },
     KnownFailure {
         test: "simulation/faults-and-moves/pair-order",

@@ -1,4 +1,4 @@
-//! What a million sessions cost in one process: memory, presence, messages, a message to all.
+//! Cost of a million sessions in one process: memory, presence, messages, a broadcast.
 //!
 //! Real streams and stanzas over connections in memory (`net::Pipe`), all features, the memory store, rosters of 10 contacts who are
 //! all online, one thread. `cargo xtask bench million-sessions` runs the measurement; a few sessions run with the other tests.

@@ -118,7 +118,7 @@ pub enum RemoteRole {
     Client,
     /// A proxy, whose PROXY header will name the client.
     Proxy,
-    /// Not a trusted proxy, on a listener for such: the connection must be closed.
+    /// Not a trusted proxy, on a listener with `proxy_protocol`: the connection must be closed.
     Untrusted,
 }
 
@@ -178,13 +178,13 @@ impl Listener {
     /// Next admitted connection. Never fails: errors of one connection are skipped, and running out of descriptors is
     /// waited out. Cancel-safe.
     pub async fn accept(&self) -> AcceptedConnection {
-        self.accept_proxied(|_| RemoteRole::Client).await
+        self.accept_with_role(|_| RemoteRole::Client).await
     }
 
-    /// As [`Listener::accept`], for listeners where `role` tells the role of each address. A connection of a proxy is not
-    /// counted for an address until [`AcceptedConnection::set_client_address`]; if it is dropped before, the accept rate does
-    /// not count it either.
-    pub async fn accept_proxied(&self, role: impl Fn(IpAddr) -> RemoteRole) -> AcceptedConnection {
+    /// As [`Listener::accept`], where `role` returns the role of each address. A connection from a proxy counts against the limits
+    /// of an address only after [`AcceptedConnection::set_client_address`]; if it is dropped before that, it does not count against
+    /// the accept rate either.
+    pub async fn accept_with_role(&self, role: impl Fn(IpAddr) -> RemoteRole) -> AcceptedConnection {
         loop {
             poll_fn(|cx| self.limiter.poll_capacity(cx)).await;
             self.wait_for_accept_rate().await;

@@ -253,23 +253,23 @@ async fn a_proxied_connection_takes_no_turn_if_its_client_is_refused_or_unknown(
     limiter.set_limits(ConnectionLimits { per_address: 1, ..RATED });
     let client = |last: u8| SocketAddr::from(([192, 0, 2, last], 40_000));
     let mut clients = vec![connect(&listener).await];
-    let mut first = listener.accept_proxied(|_| RemoteRole::Proxy).await;
+    let mut first = listener.accept_with_role(|_| RemoteRole::Proxy).await;
     first.set_client_address(client(1)).unwrap();
     assert_eq!((first.role, first.peer), (RemoteRole::Proxy, client(1)));
     for _ in 0..5 {
         clients.push(connect(&listener).await);
-        let mut refused = listener.accept_proxied(|_| RemoteRole::Proxy).await;
+        let mut refused = listener.accept_with_role(|_| RemoteRole::Proxy).await;
         assert_eq!(refused.set_client_address(client(1)), Err(ConnectionRefusal::AddressLimit));
         drop(refused);
         // As when the header is invalid or does not arrive.
         clients.push(connect(&listener).await);
-        drop(listener.accept_proxied(|_| RemoteRole::Proxy).await);
+        drop(listener.accept_with_role(|_| RemoteRole::Proxy).await);
     }
     clients.push(connect(&listener).await);
-    let mut second = listener.accept_proxied(|_| RemoteRole::Proxy).await;
+    let mut second = listener.accept_with_role(|_| RemoteRole::Proxy).await;
     second.set_client_address(client(2)).unwrap();
     clients.push(connect(&listener).await);
-    let third = listener.accept_proxied(|_| RemoteRole::Proxy);
+    let third = listener.accept_with_role(|_| RemoteRole::Proxy);
     tokio::pin!(third);
     assert_waits(third).await;
     assert_eq!((limiter.counts().refused_address, limiter.counts().delayed), (5, 0));
@@ -282,14 +282,14 @@ async fn untrusted_connections_take_no_turn_and_the_limits_by_address_apply_to_t
     let mut clients = Vec::new();
     for _ in 0..5 {
         clients.push(connect(&listener).await);
-        let untrusted = listener.accept_proxied(|_| RemoteRole::Untrusted).await;
+        let untrusted = listener.accept_with_role(|_| RemoteRole::Untrusted).await;
         assert_eq!(untrusted.role, RemoteRole::Untrusted);
     }
     limiter.set_limits(ConnectionLimits { per_address: 1, ..RATED });
     clients.extend([connect(&listener).await, connect(&listener).await]);
-    let _held = listener.accept_proxied(|_| RemoteRole::Untrusted).await;
+    let _held = listener.accept_with_role(|_| RemoteRole::Untrusted).await;
     {
-        let refused = listener.accept_proxied(|_| RemoteRole::Untrusted);
+        let refused = listener.accept_with_role(|_| RemoteRole::Untrusted);
         tokio::pin!(refused);
         assert_waits(refused).await;
     }
@@ -298,10 +298,10 @@ async fn untrusted_connections_take_no_turn_and_the_limits_by_address_apply_to_t
     // Two turns are left.
     for _ in 0..2 {
         clients.push(connect(&listener).await);
-        listener.accept_proxied(|_| RemoteRole::Proxy).await.set_client_address(any_address()).unwrap();
+        listener.accept_with_role(|_| RemoteRole::Proxy).await.set_client_address(any_address()).unwrap();
     }
     clients.push(connect(&listener).await);
-    let third = listener.accept_proxied(|_| RemoteRole::Proxy);
+    let third = listener.accept_with_role(|_| RemoteRole::Proxy);
     tokio::pin!(third);
     assert_waits(third).await;
 }

@@ -32,8 +32,8 @@ const STORED: BitField64 = NODE_COPY.then(1);
 /// All bits below [`STORED`], in a stored message.
 const STORE_NUMBER: BitField64 = BitField64::lowest(63);
 
-/// How much earlier than the start of a delivery a task may have read the clock, when it determines the age of the delivery.
-/// Ages wrap around with [`TRACKED_SINCE`], so ages in the last minute of it are indistinguishable from that and read as 0.
+/// A task may have read the clock up to this time before the delivery began, so its age may seem negative, and reads as 0. Ages wrap
+/// around with [`TRACKED_SINCE`], so a true age in the last minute before that looks the same, and also reads as 0.
 const MAX_CLOCK_LAG_MILLIS: u64 = 60_000;
 
 const _: () = assert!(STORED.is_last(), "the fields fill the word");

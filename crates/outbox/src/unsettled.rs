@@ -146,11 +146,10 @@ impl Outbox {
         self.inner.lock().watch.start()
     }
 
-    /// Looks for tracked messages that have not been settled; overdue are those that have not for `overdue_millis`. Unless the
-    /// result says that the caller must check again, the outbox is not watched any more, and the next tracked message needs
-    /// another watch ([`Outbox::start_watch`]): so only the caller that watches the outbox may call this. If some are overdue, it must
-    /// call [`Outbox::begin_overdue_backups`] next; until then, others count the outbox as one that may have unsettled messages,
-    /// because theirs would be stored before them.
+    /// Looks for tracked messages that are not settled; they are overdue after `overdue_millis`. Only the caller that watches the outbox
+    /// may call this: unless the result says to check again, it ends the watch, and the next tracked message needs another
+    /// ([`Outbox::start_watch`]). If messages are overdue, the caller must then call [`Outbox::begin_overdue_backups`]. Until it does,
+    /// [`Outbox::may_have_unsettled`] is true, so that other tasks do not store later messages first.
     pub fn check_unsettled(&self, now: Millis, overdue_millis: u64) -> UnsettledCheck {
         let mut inner = self.inner.lock();
         let mut check = UnsettledCheck::default();

@@ -40,7 +40,7 @@ use throng_core::shared_stanza::{QueueClass, SharedStanza};
 use super::due_presence::DuePresence;
 use super::handovers::{Handovers, ReturnedHandover};
 use super::invalidation::{AccountReads, RecentlyStored};
-use super::lost_peers::EndedSubscriptions;
+use super::lost_peers::{ContactsToWithdraw, EndedSubscriptions};
 use super::node_queries::{InboundQueries, NodeQueries};
 use super::presence_resync::{AccountPass, Resync};
 use super::session_transfer::SessionTransfers;
@@ -83,6 +83,8 @@ pub(super) struct PeerState {
     pub(super) resync: Resync,
     /// Subscriptions that ended a moment ago.
     pub(super) ended_subscriptions: EndedSubscriptions,
+    /// Contacts on lost nodes that subscribers still see.
+    pub(super) contacts_to_withdraw: ContactsToWithdraw,
     /// Accounts that are being read because another node changed them.
     pub(super) reads: AccountReads,
     /// Recipients of messages that were stored here.

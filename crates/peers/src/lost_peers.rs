@@ -4,7 +4,7 @@
 //! The claims of the node name accounts, not resources, so contacts are sent `unavailable` from the bare address, and then
 //! the presence of the resources that are left.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 use base::lock::LeafMutex;
@@ -24,6 +24,10 @@ const REMEMBERED_SECONDS: u32 = 60;
 /// Maximum number of remembered ends, of all accounts and of one.
 const MAX_REMEMBERED: usize = 16_384;
 const MAX_REMEMBERED_OF_ACCOUNT: usize = 256;
+/// Maximum number of contacts that are withdrawn later.
+const MAX_TO_WITHDRAW: usize = 65_536;
+/// Seconds after which the addresses of contacts are read again that could not be read.
+const RETRY_SECONDS: u32 = 5;
 /// Accounts whose sessions receive presence before the task yields.
 const YIELD_EVERY: usize = 64;
 
@@ -92,6 +96,42 @@ impl EndedSubscriptions {
         let recent = ended.accounts.values().flatten().filter(|ended| !ended.is_old(now));
         let lost = recent.filter(|ended| lost.binary_search(&ended.contact).is_ok());
         lost.filter_map(|ended| Some((ended.contact, ended.account.upgrade()?))).collect()
+    }
+}
+
+/// Contacts on lost nodes whose addresses the store could not read: subscribers see them until it can.
+#[derive(Default)]
+pub(super) struct ContactsToWithdraw(LeafMutex<PendingContacts>);
+
+#[derive(Default)]
+struct PendingContacts {
+    /// Sorted, as the contacts of a lost node are.
+    contacts: BTreeSet<(u64, AddressId)>,
+    /// Second of the node's clock.
+    retry_at: u32,
+}
+
+impl ContactsToWithdraw {
+    /// Returns whether all fit.
+    fn add(&self, contacts: impl Iterator<Item = (u64, AddressId)>, retry_at: u32) -> bool {
+        let mut pending = self.0.lock();
+        pending.retry_at = retry_at;
+        for contact in contacts {
+            if pending.contacts.len() >= MAX_TO_WITHDRAW && !pending.contacts.contains(&contact) {
+                return false;
+            }
+            pending.contacts.insert(contact);
+        }
+        true
+    }
+
+    /// Removes and returns them if it is time to try again.
+    fn take_due(&self, now: u32) -> Vec<(u64, AddressId)> {
+        let mut pending = self.0.lock();
+        if now < pending.retry_at {
+            return Vec::new();
+        }
+        std::mem::take(&mut pending.contacts).into_iter().collect()
     }
 }
 
@@ -184,8 +224,27 @@ impl ClusteredNode<'_> {
                     }
                 }
             }
-            Err(error) => tracing::warn!(%error, "contacts of a lost node are still shown as available"),
+            Err(error) => {
+                let contacts = subscribers.values().map(|(contact, _)| (contact.hash, contact.id));
+                let fit = self.state.contacts_to_withdraw.add(contacts, self.seconds() + RETRY_SECONDS);
+                tracing::warn!(
+                    %error,
+                    all_later = fit,
+                    "contacts of a lost node are shown as available until the database answers"
+                );
+            }
         }
+    }
+
+    /// Withdraws contacts whose addresses could not be read. If one has come back, its presence follows. Called by the sweep.
+    pub(super) fn withdraw_remaining_contacts(&self) {
+        let contacts = self.state.contacts_to_withdraw.take_due(self.seconds());
+        if contacts.is_empty() {
+            return;
+        }
+        let this = self.owned();
+        let task = async move { this.view().withdraw_contacts(&contacts).await };
+        self.spawner.spawn("presence of a lost node", Box::pin(task));
     }
 
     /// The sessions of an account here receive `unavailable` for its resources on another node.
@@ -315,6 +374,20 @@ mod tests {
         assert_eq!(ended.count, ended.accounts.values().map(Vec::len).sum::<usize>());
         assert!(ended.accounts.values().all(|list| !list.is_empty()));
         ended.count
+    }
+
+    #[test]
+    fn contacts_are_withdrawn_later_once_in_order_and_bounded() {
+        let pending = ContactsToWithdraw::default();
+        assert!(pending.add([contact(2), contact(1), contact(2)].into_iter(), 10));
+        assert_eq!(pending.take_due(9), []);
+        assert_eq!(pending.take_due(10), [contact(1), contact(2)]);
+        assert_eq!(pending.take_due(11), []);
+        let many = MAX_TO_WITHDRAW as u64;
+        assert!(pending.add((0..many).map(contact), 10));
+        assert!(pending.add([contact(0)].into_iter(), 10));
+        assert!(!pending.add([contact(many)].into_iter(), 10));
+        assert_eq!(pending.take_due(10).len(), MAX_TO_WITHDRAW);
     }
 
     #[test]

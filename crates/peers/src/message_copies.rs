@@ -7,9 +7,10 @@
 //! them answers for it from then on.
 //!
 //! What is read from the store is recorded, too: a message whose home crashes after it has stored a backup runs again elsewhere, and a
-//! session that has read the backup must not receive it twice. The store delivers it again, and nobody else.
+//! session that has read the backup must not receive it twice. Only the store delivers it again.
 //!
-//! On one node nothing is recorded, nor are messages of accounts with sessions on one node that are not read from the store.
+//! A server without other nodes records nothing. Messages of an account whose sessions are all on one node are recorded only if they
+//! are read from the store.
 //!
 //! Not implemented: messages without a stanza-id (`assign_ids` of `[modules.stanza_id]` is off); accounts whose last session
 //! here has ended: the next session receives again what was stored for a session on another node.
@@ -35,7 +36,7 @@ type StanzaIdText = [u8; TimeOrderedId::CHARS];
 
 /// What delivers a message again if the sessions here end before a client has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Responsible {
+enum RedeliveredBy {
     /// This node.
     ThisNode,
     /// Another node.
@@ -44,15 +45,15 @@ enum Responsible {
     Store,
 }
 
-impl Responsible {
-    fn new(this_node: bool) -> Responsible {
-        if this_node { Responsible::ThisNode } else { Responsible::OtherNode }
+impl RedeliveredBy {
+    fn new(this_node: bool) -> RedeliveredBy {
+        if this_node { RedeliveredBy::ThisNode } else { RedeliveredBy::OtherNode }
     }
 }
 
 struct MessageCopy {
     id: StanzaIdText,
-    responsible: Responsible,
+    redelivered_by: RedeliveredBy,
 }
 
 /// What the sessions of an account have, here and on other nodes.
@@ -67,11 +68,13 @@ impl MessageCopies {
         self.0.iter().rposition(|copy| copy.id == *id)
     }
 
-    fn record(&mut self, id: StanzaIdText, responsible: Responsible) {
+    fn record(&mut self, id: StanzaIdText, redelivered_by: RedeliveredBy) {
         match self.position(&id) {
-            Some(at) if responsible == Responsible::ThisNode => self.0[at].responsible = responsible,
+            Some(at) if redelivered_by == RedeliveredBy::ThisNode => {
+                self.0[at].redelivered_by = redelivered_by
+            }
             Some(_) => {}
-            None => self.0.push_back(MessageCopy { id, responsible }),
+            None => self.0.push_back(MessageCopy { id, redelivered_by }),
         }
         while self.0.len() > MAX_MESSAGES {
             self.0.pop_front();
@@ -98,15 +101,15 @@ fn contains(stanza: &SharedStanza, id: &StanzaIdText) -> bool {
 
 /// See [`throng_core::router::PeerRouting::record_copy`].
 pub(super) fn record_copy(account: &Account, stanza: &SharedStanza, responsible: bool) {
-    record(account, stanza, Responsible::new(responsible));
+    record(account, stanza, RedeliveredBy::new(responsible));
 }
 
-/// See [`throng_core::router::PeerRouting::record_stored`].
-pub(super) fn record_stored(account: &Account, stanza: &SharedStanza) {
-    record(account, stanza, Responsible::Store);
+/// See [`throng_core::router::PeerRouting::record_read_from_store`].
+pub(super) fn record_read_from_store(account: &Account, stanza: &SharedStanza) {
+    record(account, stanza, RedeliveredBy::Store);
 }
 
-fn record(account: &Account, stanza: &SharedStanza, responsible: Responsible) {
+fn record(account: &Account, stanza: &SharedStanza, redelivered_by: RedeliveredBy) {
     let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return };
     account.with(|state| {
         let mut new = None;
@@ -114,7 +117,7 @@ fn record(account: &Account, stanza: &SharedStanza, responsible: Responsible) {
             Some(copies) => copies,
             None => new.insert(MessageCopies::default()),
         };
-        copies.record(id, responsible);
+        copies.record(id, redelivered_by);
         if let Some(new) = new {
             state.insert_extension(new);
         }
@@ -133,7 +136,7 @@ pub(super) fn forget_copy(account: &Account, stanza: &SharedStanza) -> bool {
         if copies.0.is_empty() {
             state.remove_extension::<MessageCopies>();
         }
-        forgotten.is_none_or(|copy| copy.responsible != Responsible::OtherNode)
+        forgotten.is_none_or(|copy| copy.redelivered_by != RedeliveredBy::OtherNode)
     })
 }
 
@@ -153,16 +156,16 @@ pub(super) fn answers_for(account: &Account, stanza: &SharedStanza) -> bool {
     let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return true };
     account.with(|state| {
         let Some(copies) = state.extension::<MessageCopies>() else { return true };
-        copies.position(&id).is_none_or(|at| copies.0[at].responsible != Responsible::OtherNode)
+        copies.position(&id).is_none_or(|at| copies.0[at].redelivered_by != RedeliveredBy::OtherNode)
     })
 }
 
 /// Whether the message was read from the store before.
-fn is_stored(account: &Account, stanza: &SharedStanza) -> bool {
+fn was_read_from_store(account: &Account, stanza: &SharedStanza) -> bool {
     let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return false };
     account.with(|state| {
         let Some(copies) = state.extension::<MessageCopies>() else { return false };
-        copies.position(&id).is_some_and(|at| copies.0[at].responsible == Responsible::Store)
+        copies.position(&id).is_some_and(|at| copies.0[at].redelivered_by == RedeliveredBy::Store)
     })
 }
 
@@ -205,14 +208,14 @@ impl ClusteredNode<'_> {
         let recorded = account.with(|state| {
             let copies = state.extension::<MessageCopies>()?;
             let copy = copies.position(id).and_then(|at| copies.0.get_mut(at))?;
-            if responsible && copy.responsible == Responsible::OtherNode {
-                copy.responsible = Responsible::ThisNode;
+            if responsible && copy.redelivered_by == RedeliveredBy::OtherNode {
+                copy.redelivered_by = RedeliveredBy::ThisNode;
             }
-            Some(copy.responsible)
+            Some(copy.redelivered_by)
         });
         // What was read from the store is safe there until a client has it.
         let receipt = match recorded {
-            Some(Responsible::ThisNode) if responsible => self.track_held(account, id),
+            Some(RedeliveredBy::ThisNode) if responsible => self.track_held(account, id),
             _ => None,
         };
         (recorded.is_some(), receipt)
@@ -225,7 +228,7 @@ impl ClusteredNode<'_> {
         stanza: &SharedStanza,
     ) -> (bool, Option<AttachedReceipt>) {
         // A session that has ended had read it from the store: it must be read again.
-        if !has_copies(account) || is_stored(account, stanza) {
+        if !has_copies(account) || was_read_from_store(account, stanza) {
             return (false, None);
         }
         self.recognise_copy(account, stanza, true)
@@ -273,7 +276,7 @@ mod tests {
 
     #[test]
     fn this_node_answers_for_what_it_ever_answered_for() {
-        use Responsible::{OtherNode, Store, ThisNode};
+        use RedeliveredBy::{OtherNode, Store, ThisNode};
         for (first, second, expected) in [
             (ThisNode, OtherNode, ThisNode),
             (ThisNode, Store, ThisNode),
@@ -285,7 +288,7 @@ mod tests {
             let mut copies = MessageCopies::default();
             copies.record(id(1), first);
             copies.record(id(1), second);
-            let recorded: Vec<_> = copies.0.iter().map(|copy| copy.responsible).collect();
+            let recorded: Vec<_> = copies.0.iter().map(|copy| copy.redelivered_by).collect();
             assert_eq!(recorded, [expected], "{first:?}, then {second:?}");
         }
     }
@@ -293,7 +296,7 @@ mod tests {
     #[test]
     fn the_latest_messages_are_remembered() {
         let mut copies = MessageCopies::default();
-        (0..100).for_each(|number| copies.record(id(number), Responsible::Store));
+        (0..100).for_each(|number| copies.record(id(number), RedeliveredBy::Store));
         assert_eq!(copies.0.len(), MAX_MESSAGES);
         assert_eq!(copies.position(&id(35)), None);
         assert_eq!(copies.position(&id(36)), Some(0));

@@ -33,21 +33,21 @@ use crate::ClusteredNode;
 use crate::envelope_kinds::{NOTICES_MISSED, RESYNC};
 
 /// Accounts that are read at the same time: a database reads them with one statement, as it does those that log in together.
-const READ_TOGETHER: usize = 32;
+const MAX_CONCURRENT_READS: usize = 32;
 
-/// Runs the work for each account, for [`READ_TOGETHER`] of them at a time.
+/// Runs the work for each account, for [`MAX_CONCURRENT_READS`] of them at a time.
 async fn run_in_groups<'a>(
     accounts: &'a [Arc<Account>],
     work: impl Fn(&'a Arc<Account>) -> BoxFuture<'a, ()>,
 ) {
-    for group in accounts.chunks(READ_TOGETHER) {
-        run_together(group.iter().map(&work)).await;
+    for group in accounts.chunks(MAX_CONCURRENT_READS) {
+        join_all(group.iter().map(&work)).await;
         yield_now().await;
     }
 }
 
 /// Runs all of these to their ends.
-async fn run_together<'a>(futures: impl Iterator<Item = BoxFuture<'a, ()>>) {
+async fn join_all<'a>(futures: impl Iterator<Item = BoxFuture<'a, ()>>) {
     let mut futures: Vec<BoxFuture<'a, ()>> = futures.collect();
     poll_fn(|cx| {
         futures.retain_mut(|future| future.as_mut().poll(cx).is_pending());
@@ -219,7 +219,7 @@ impl ClusteredNode<'_> {
 
     async fn read_all_accounts(&self) {
         for shard in 0..self.routing_table.shard_count() {
-            let accounts = self.numbered_accounts(shard);
+            let accounts = self.stored_accounts(shard);
             let read = async |account: &Arc<Account>| {
                 if let Err(error) = self.account_views().refresh_account(self, account).await {
                     tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
@@ -229,8 +229,8 @@ impl ClusteredNode<'_> {
         }
     }
 
-    /// The connected accounts of a shard, without guests, who have no contacts and nothing in the store.
-    fn numbered_accounts(&self, shard: usize) -> Vec<Arc<Account>> {
+    /// The connected accounts of a shard, except anonymous ones (SASL ANONYMOUS), which are not in the store.
+    fn stored_accounts(&self, shard: usize) -> Vec<Arc<Account>> {
         let mut accounts = Vec::new();
         self.routing_table.for_each_in_shard(shard, |account| {
             if account.id != AddressId::UNASSIGNED {
@@ -259,7 +259,7 @@ impl ClusteredNode<'_> {
         let task = async move {
             let node = node.view();
             for shard in 0..node.routing_table.shard_count() {
-                let accounts = node.numbered_accounts(shard);
+                let accounts = node.stored_accounts(shard);
                 let rejoin = async |account| node.rejoin_account(account, from, &claims, was_lost).await;
                 run_in_groups(&accounts, |account| Box::pin(rejoin(account))).await;
                 // One shard at a time: contacts of earlier accounts do not wait for the last one.
@@ -337,7 +337,7 @@ impl ClusteredNode<'_> {
 
     async fn exchange_all(&self, nodes: &ResyncNodes) {
         for shard in 0..self.routing_table.shard_count() {
-            for account in &self.numbered_accounts(shard) {
+            for account in &self.stored_accounts(shard) {
                 poll_fn(|cx| self.state.due_presence.poll_room(cx)).await;
                 if !nodes.discarded_for.is_empty() {
                     self.report_sessions(account);
@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn futures_that_run_together_end_together() {
+    fn futures_that_join_all_end_together() {
         let mut first = 0;
         let futures = (1..=3).map(|polls| {
             let mut left = polls;
@@ -407,7 +407,7 @@ mod tests {
                 if left == 0 { Poll::Ready(()) } else { Poll::Pending }
             })) as BoxFuture<'_, ()>
         });
-        let mut all = std::pin::pin!(run_together(futures));
+        let mut all = std::pin::pin!(join_all(futures));
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         while all.as_mut().poll(&mut cx).is_pending() {
             first += 1;

@@ -213,8 +213,8 @@ impl PeerRouting for PeerRouter {
         message_copies::record_copy(account, stanza, responsible);
     }
 
-    fn record_stored(&self, account: &Account, stanza: &SharedStanza) {
-        message_copies::record_stored(account, stanza);
+    fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza) {
+        message_copies::record_read_from_store(account, stanza);
     }
 
     fn take_over_copy(
@@ -274,6 +274,7 @@ impl PeerRouting for PeerRouter {
     fn sweep(&self, node: &Arc<Node>, now: u32) {
         let node = self.on(node);
         node.send_all_due();
+        node.withdraw_remaining_contacts();
         node.expire_node_queries(now);
         node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);

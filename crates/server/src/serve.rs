@@ -239,7 +239,7 @@ async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web
         .then(|| Arc::new(HttpListenerHandler { web: web.clone(), listener: listener_state.clone() }));
     loop {
         let accepted =
-            listener.accept_proxied(|peer| web::remote_role(peer, &listener_state, &web.http)).await;
+            listener.accept_with_role(|peer| web::remote_role(peer, &listener_state, &web.http)).await;
         match accepted.role {
             RemoteRole::Client => {
                 if let Some((stream, permit)) = web::into_stream(accepted, &listener_state) {

@@ -39,8 +39,8 @@ pub(crate) fn from_sqlx(error: sqlx::Error) -> StoreError {
     StoreError::new(kind, message).with_source(error)
 }
 
-/// Whether a statement has no answer that tells its outcome: the connection broke, its time was over, or the server ended it.
-pub(crate) fn is_unanswered(error: &sqlx::Error) -> bool {
+/// Whether the outcome of a statement is unknown: the connection broke, the statement timed out, or the server ended it.
+pub(crate) fn is_outcome_unknown(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(database) = error else { return true };
     if let Some(error) = database.try_downcast_ref::<PgDatabaseError>() {
         postgres::ends_connection(error.severity(), error.code())
@@ -90,7 +90,7 @@ pub(crate) fn is_read_only(error: &StoreError) -> bool {
 
 /// The error of a write that counts as not stored, but may be stored.
 pub(crate) fn in_doubt(cause: StoreError) -> StoreError {
-    let message = "the database did not tell whether the write was stored";
+    let message = "it is unknown whether the database stored the write";
     StoreError::new(StoreErrorKind::InDoubt, message).with_source(cause)
 }
 

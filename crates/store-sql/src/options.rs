@@ -27,8 +27,8 @@ pub struct DatabaseOptions {
     /// A write that has waited longer for its turn fails with `Timeout`. From its turn on it has the same time again, and is
     /// waited for longer only while it is unknown whether a server has committed it.
     pub write_deadline: Duration,
-    /// How long a read-only server may lag behind the commits of another one, as a standby during a failover. If read-only
-    /// servers do not show for so long a transaction whose COMMIT had no answer, its writes fail with `InDoubt`.
+    /// Maximum replication lag of a read-only server, such as a standby during a failover. If only read-only servers are reachable for
+    /// this long, and none has a transaction whose COMMIT was not answered, its writes fail with `InDoubt`.
     pub max_standby_lag: Duration,
     /// Requests that may wait: a limit each for writes, logins and other reads. More fail with `Overloaded` at once.
     /// Leaves room for a storm of reconnects: a waiting login holds some hundred bytes.

@@ -303,7 +303,7 @@ fn commit_text(server: &Server) -> &'static str {
 }
 
 /// Waits until the node has looked so often in vain for a transaction whose commit has no answer.
-async fn wait_for_looks(database: &SqlStores, count: u64) {
+async fn wait_for_probes(database: &SqlStores, count: u64) {
     let before = database.write_retries();
     while database.write_retries() < before + count {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -325,10 +325,10 @@ fn a_write_that_a_standby_shows_late_is_not_reported_as_failed_however_long_the_
         let owned = stores.clone();
         let open = tokio::spawn(async move { owned.offline.append(message(ann, "late"), MANY).await });
         // Each takes a deadline, because no server is there.
-        wait_for_looks(&database, 4).await;
+        wait_for_probes(&database, 4).await;
         set_read_only(server, &name, true).await;
         proxy.refuse(false);
-        wait_for_looks(&database, 6).await;
+        wait_for_probes(&database, 6).await;
         assert!(!open.is_finished());
         apply_commit(server, &name, 0).await;
         let done = tokio::time::timeout(Duration::from_secs(50), open).await.expect("a decision");
@@ -355,12 +355,12 @@ fn a_server_that_accepts_writes_again_is_asked_with_the_lock() {
         proxy.cut_request_and_refuse(commit_text(server));
         let owned = stores.clone();
         let open = tokio::spawn(async move { owned.offline.append(message(ann, "late"), MANY).await });
-        wait_for_looks(&database, 3).await;
+        wait_for_probes(&database, 3).await;
         set_read_only(server, &name, true).await;
         proxy.refuse(false);
-        wait_for_looks(&database, 2).await;
+        wait_for_probes(&database, 2).await;
         proxy.refuse(true);
-        wait_for_looks(&database, 4).await;
+        wait_for_probes(&database, 4).await;
         set_read_only(server, &name, false).await;
         let committed = apply_commit(server, &name, 5);
         let reached = async {

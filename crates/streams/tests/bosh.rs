@@ -14,7 +14,7 @@ use feature_api::feature::{Feature, FeatureBuilder};
 use jid::Jid;
 use net::bosh::{BoshSessionTable, BoshSettings, PendingResponse, RequestSource};
 use testkit::server::{StreamClient, TestServer, TestServerConfig, run_until_idle};
-use throng_core::message_backup::{BackupSource, MessageBackup};
+use throng_core::message_backup::{BeginBackups, MessageBackup};
 use throng_core::session::StreamManagementConfig;
 use throng_core::{Account, Node, SharedStanza};
 use throng_streams::{C2sConnection, TlsPolicy};
@@ -34,7 +34,7 @@ static SM: Feature = Feature {
 struct NoBackup;
 
 impl MessageBackup for NoBackup {
-    fn back_up(&self, _: &Arc<Node>, _: &Arc<Account>, _: BackupSource<'_>) {}
+    fn back_up(&self, _: &Arc<Node>, _: &Arc<Account>, _: BeginBackups<'_>) {}
     fn remove_backups(&self, _: &Arc<Node>, _: &Arc<Account>, _: Vec<SharedStanza>) {}
     fn abandon_backup(&self, _: &Arc<Node>, _: &Arc<Account>, _: &SharedStanza) {}
 

@@ -13,7 +13,7 @@ use testkit::server::{
     PIPE_BYTES, ReceivedEvent, StreamClient, TestServer, TestServerConfig, run_until_idle,
 };
 use throng_core::hooks::{DeliverCtx, Flow, Interest, Phase, StopReason};
-use throng_core::message_backup::{BackupSource, CHECKS_PER_PASS, MessageBackup};
+use throng_core::message_backup::{BeginBackups, CHECKS_PER_PASS, MessageBackup};
 use throng_core::session::{StreamManagementConfig, ToRewrite};
 use throng_core::{Account, Node, NodeLimits, Session, SharedStanza};
 
@@ -50,7 +50,7 @@ thread_local! {
 struct CountingBackup;
 
 impl MessageBackup for CountingBackup {
-    fn back_up(&self, _: &Arc<Node>, _: &Arc<Account>, begin_backups: BackupSource<'_>) {
+    fn back_up(&self, _: &Arc<Node>, _: &Arc<Account>, begin_backups: BeginBackups<'_>) {
         let messages = begin_backups();
         let (stored, removed) = BACKUPS.get();
         BACKUPS.set((stored + messages.len(), removed));

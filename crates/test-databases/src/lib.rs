@@ -7,7 +7,8 @@
 //!
 //! `THRONG_TEST_POSTGRES`, if it is set, is the directory of the programs of another version of PostgreSQL.
 //!
-//! [`Proxy`] stands between a client and a server: it counts round trips, delays answers and cuts connections.
+//! [`Proxy`] stands between a client and a server: it counts round trips, delays answers and cuts connections. [`DelayRelay`] is a
+//! link with a latency: it delays the bytes of both directions.
 //!
 //! # Pitfalls
 //!
@@ -28,11 +29,12 @@
 mod nats;
 pub mod ports;
 mod proxy;
+mod relay;
 mod server_directory;
 mod supervisor;
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,6 +46,7 @@ use supervisor::Supervisor;
 
 pub use nats::{NatsServer, NatsSetup};
 pub use proxy::Proxy;
+pub use relay::DelayRelay;
 
 /// User of the tests. In MariaDB it has no more rights than the server's documentation asks for.
 const USER: &str = "throng";
@@ -131,6 +134,8 @@ pub struct ServerSetup {
     pub disk_megabytes: Option<u32>,
     /// Calls `fsync` at each commit, for measurements.
     pub durable: bool,
+    /// PostgreSQL listens on all addresses, and lets in clients of the networks that it is connected to.
+    pub on_all_addresses: bool,
     /// Settings by name, which replace those of the tests.
     pub settings: Vec<(&'static str, &'static str)>,
 }
@@ -185,6 +190,12 @@ impl Server {
             ServerKind::Postgres => prepare_postgres(&directory, port, setup.durable),
             ServerKind::MariaDb | ServerKind::MySql => prepare_mysql(kind, &directory, port, setup.durable),
         };
+        if setup.on_all_addresses && kind == ServerKind::Postgres {
+            let mut clients = fs::OpenOptions::new();
+            let mut clients = clients.append(true).open(directory.join("data/pg_hba.conf")).unwrap();
+            clients.write_all(b"host all all samenet scram-sha-256\n").unwrap();
+            run.extend(["-c".to_owned(), "listen_addresses=*".to_owned()]);
+        }
         // The last value of a setting counts.
         for (name, value) in &setup.settings {
             match kind {

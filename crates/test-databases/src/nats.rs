@@ -23,13 +23,15 @@ pub struct NatsSetup {
     pub client_authorities: Option<String>,
     /// Lines of the configuration, such as users.
     pub configuration: String,
+    /// Where it listens instead of the loopback address, such as in a network namespace.
+    pub address: Option<Ipv4Addr>,
 }
 
 /// A running server. Its data survive [`Self::kill`] and [`Self::stop`], except what is in memory.
 #[derive(Debug)]
 pub struct NatsServer {
     directory: PathBuf,
-    port: u16,
+    address: SocketAddr,
     supervisor: Supervisor,
 }
 
@@ -53,8 +55,9 @@ impl NatsServer {
         );
         let directory = make_directory();
         let [port] = ports::free();
+        let address = SocketAddr::from((setup.address.unwrap_or(Ipv4Addr::LOCALHOST), port));
         let mut text = format!(
-            "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: \"{}\", max_memory_store: 64MB, max_file_store: 64MB }}\n{}\n",
+            "listen: \"{address}\"\njetstream {{ store_dir: \"{}\", max_memory_store: 64MB, max_file_store: 64MB }}\n{}\n",
             directory.join("data").display(),
             setup.configuration
         );
@@ -71,7 +74,7 @@ impl NatsServer {
         let configuration = write_private(&directory, "nats.conf", &text);
         let run = [PROGRAM.into(), "--config".into(), configuration.into_os_string()];
         let supervisor = Supervisor::start(unprivileged("sh", &directory), &directory, "TERM", run);
-        let server = NatsServer { directory, port, supervisor };
+        let server = NatsServer { directory, address, supervisor };
         server.run();
         server
     }
@@ -93,7 +96,7 @@ impl NatsServer {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        self.address
     }
 
     /// Its URL.

@@ -7,6 +7,7 @@ mod codegen;
 mod compliance;
 mod new_feature;
 mod scenarios;
+mod simulate;
 mod test_run;
 mod tidy;
 
@@ -38,6 +39,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Run the scenarios against a server.
     Scenarios(scenarios::ScenariosArgs),
+    /// Run seeds of the simulation of several nodes, and print those that violate an invariant.
+    Simulate(simulate::SimulateArgs),
     /// Start ejabberd, Prosody or Throng with accounts and rosters, to measure by hand.
     Peers(bench::peers::command::PeersArgs),
     /// Run the published workloads against Throng, ejabberd and Prosody, and store the reports.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::NewFeature(args) => new_feature::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Scenarios(args) => scenarios::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Peers(args) => bench::peers::command::run(&args),
         Command::Reports(args) => bench::peers::reports::run(&args),
         Command::Cluster(args) => cluster::run(&args),

@@ -7,9 +7,9 @@
 //! Order of sending: receipts, the snapshot of the own claims, then envelopes and changes of claims in the order in which they were
 //! made. So the other node knows a claim before it receives an envelope that was delivered after it.
 //!
-//! Each frame wakes a thread of the sender, of NATS and of the receiver, so its cost does not depend on what it carries. Nothing waits
-//! on a link that was silent, except receipts: they usually travel with the envelopes of the other direction. On a link that was
-//! not, items wait for the next frame ([`LinkPace`]).
+//! Each frame wakes a thread of the sender, of NATS and of the receiver, so its cost does not depend on what it carries. On an
+//! idle link, items are sent immediately, except receipts, which wait to be piggybacked on envelopes. On a busy link, items
+//! wait for the next frame ([`LinkPace`]).
 //!
 //! # Pitfalls
 //!
@@ -55,14 +55,14 @@ const MAX_RECEIPT_ITEMS: usize = 16;
 /// Octets of queued presence.
 const MAX_PRESENCE_BYTES: usize = 1 << 20;
 
-/// Time between two frames of a link while they are not full. It grows with the number of links, so that the number of a node's frames
-/// does not.
+/// Minimum time between two frames of a link, in milliseconds; a full frame does not wait. It grows with the number of links, so that
+/// the total frame rate of a node does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LinkPace {
-    /// Between a frame and one with envelopes.
-    envelopes: u64,
-    /// Between a frame and one that has only changes of claims and digests: each login is a change that goes to all nodes.
-    changes: u64,
+    /// Before a frame with envelopes.
+    envelope_millis: u64,
+    /// Before a frame with only claim changes and digests: each login is a change that goes to all nodes.
+    change_millis: u64,
 }
 
 impl LinkPace {
@@ -75,14 +75,14 @@ impl LinkPace {
     pub(super) fn of_links(links: usize) -> LinkPace {
         let links = u64::try_from(links).unwrap_or(u64::MAX).max(1);
         LinkPace {
-            envelopes: links.saturating_mul(Self::ENVELOPES_MILLIS).min(Self::MAX_ENVELOPES_MILLIS),
-            changes: links.saturating_mul(Self::CHANGES_MILLIS).min(Self::MAX_CHANGES_MILLIS),
+            envelope_millis: links.saturating_mul(Self::ENVELOPES_MILLIS).min(Self::MAX_ENVELOPES_MILLIS),
+            change_millis: links.saturating_mul(Self::CHANGES_MILLIS).min(Self::MAX_CHANGES_MILLIS),
         }
     }
 }
 
-/// Whether an item of this kind waits for [`LinkPace::changes`].
-fn is_patient(kind: ItemKind) -> bool {
+/// Whether an item of this kind waits for [`LinkPace::change_millis`].
+fn can_wait(kind: ItemKind) -> bool {
     matches!(kind, ItemKind::Changes | ItemKind::Digest)
 }
 
@@ -221,7 +221,7 @@ impl Link {
     /// Queues an item. True if the sender must be woken.
     pub(super) fn push(&mut self, item: OutgoingItem) -> bool {
         let was_full = self.queue_bytes >= BATCH_BYTES;
-        let is_first = if is_patient(item.kind) {
+        let is_first = if can_wait(item.kind) {
             self.queue.is_empty()
         } else {
             self.urgent_items += 1;
@@ -342,7 +342,7 @@ impl Link {
     fn items_due_at(&self, pace: LinkPace) -> Option<Millis> {
         let after_last = |millis| self.flushed_at.map_or(Millis::ZERO, |at| at.plus(millis));
         if self.next < self.sent.len() {
-            return Some(after_last(pace.envelopes));
+            return Some(after_last(pace.envelope_millis));
         }
         if self.in_flight >= WINDOW_BYTES {
             return None;
@@ -351,15 +351,15 @@ impl Link {
             return Some(Millis::ZERO);
         }
         let queued = match () {
-            () if self.urgent_items > 0 => Some(after_last(pace.envelopes)),
-            () if !self.queue.is_empty() => Some(after_last(pace.changes)),
+            () if self.urgent_items > 0 => Some(after_last(pace.envelope_millis)),
+            () if !self.queue.is_empty() => Some(after_last(pace.change_millis)),
             () => None,
         };
         let receipts = self.receipts_since.filter(|_| self.has_receipts()).map(|at| at.plus(RECEIPT_MILLIS));
         [queued, receipts].into_iter().flatten().min()
     }
 
-    /// Notes since when receipts wait. Before [`Link::due_at`], because settling has no time.
+    /// Records when receipts began to wait. Call this before [`Link::due_at`]: settling an envelope does not know the time.
     pub(super) fn note_receipts(&mut self, now: Millis) {
         if self.has_receipts() {
             self.receipts_since.get_or_insert(now);
@@ -472,7 +472,7 @@ impl Link {
         }
         let item = self.queue.pop_front()?;
         self.queue_bytes -= item.len();
-        self.urgent_items -= usize::from(!is_patient(item.kind));
+        self.urgent_items -= usize::from(!can_wait(item.kind));
         match item.kind {
             ItemKind::Changes => self.change_bytes -= item.len(),
             ItemKind::Envelope if item.body.first_chunk::<8>() == Some(&[0; 8]) => {

@@ -220,7 +220,7 @@ pub trait PeerRouting: Any + Send + Sync {
     fn record_copy(&self, account: &Account, stanza: &SharedStanza, responsible: bool);
 
     /// A session here is about to receive a message that was read from the store, where it stays until a client has it.
-    fn record_stored(&self, account: &Account, stanza: &SharedStanza);
+    fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza);
 
     /// See [`Node::take_over_copy`].
     fn take_over_copy(
@@ -310,9 +310,9 @@ impl Node {
         }
     }
 
-    /// Whether sessions here have, or have had, this message, which was read from the store, from elsewhere. If so, this node
-    /// answers for it: the one of the store must not be delivered, and may be removed when the receipts are fulfilled. Until then
-    /// the message may be in memory only.
+    /// Whether sessions here have, or have had, this message, which was read from the store, as a copy from another source. If so,
+    /// this node answers for that copy: the stored message must not be delivered, and may be removed when the receipts are fulfilled.
+    /// Until then the copy may be in memory only.
     pub fn take_over_copy(
         self: &Arc<Self>,
         account: &Account,
@@ -327,9 +327,9 @@ impl Node {
 
     /// A session here is about to receive a message that was read from the store: if it arrives by another way, too, it is not
     /// delivered twice.
-    pub fn record_stored(&self, account: &Account, stanza: &SharedStanza) {
+    pub fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza) {
         if let Some(peers) = self.peers() {
-            peers.record_stored(account, stanza);
+            peers.record_read_from_store(account, stanza);
         }
     }
 

@@ -9,10 +9,8 @@ use store::Subscription;
 use testkit::{NodeClient, TestNodes};
 use throng_commands::account_admin;
 use throng_core::session::{QueuedBatch, WrittenMessages};
+use throng_e2e::chain_observer::{SLOW, observed_features, take_runs};
 use throng_e2e::several_nodes::{assert_entries_name_tests, assert_outcome};
-
-use crate::chain_observer::{SLOW, take_runs};
-use crate::observed_features;
 
 /// Makes the tests of each case.
 macro_rules! cases {

@@ -3,9 +3,8 @@
 
 use store::Subscription;
 use testkit::{NodeClient, TestNodes};
+use throng_e2e::chain_observer::observed_features;
 use throng_e2e::several_nodes::{assert_entries_name_tests, assert_outcome};
-
-use crate::observed_features;
 
 /// All tests of this file.
 const TESTS: [&str; 6] = [

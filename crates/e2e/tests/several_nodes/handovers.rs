@@ -13,8 +13,7 @@ use cluster::{
 };
 use jid::Jid;
 use testkit::{NodeClient, TestNodes};
-
-use crate::observed_features;
+use throng_e2e::chain_observer::{observed_features, take_runs};
 
 /// Two nodes with an engine, and the peer.
 pub(crate) struct Peer {
@@ -431,7 +430,7 @@ fn a_message_whose_chain_has_run_is_delivered_as_it_is() {
     let received = messages(&juliet);
     assert_eq!(received.len(), 1);
     assert_eq!((stanza_id(&received[0]), received[0].matches("<stanza-id").count()), ("given", 1));
-    assert_eq!(crate::chain_observer::take_runs().get("1"), None, "no chain ran");
+    assert_eq!(take_runs().get("1"), None, "no chain ran");
 }
 
 #[test]

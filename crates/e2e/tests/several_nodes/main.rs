@@ -15,18 +15,9 @@
 mod announcements;
 mod bad_input;
 mod cases;
-mod chain_observer;
 mod envelopes;
 mod handovers;
 mod node_queries;
 mod presence;
 mod resumption;
 mod simulation;
-
-use feature_api::feature::Feature;
-use features::registry::ALL;
-
-/// Every feature, after the one that counts runs of the recipient's chain.
-fn observed_features() -> Vec<&'static Feature> {
-    std::iter::once(&chain_observer::CHAIN_OBSERVER).chain(ALL.iter().copied()).collect()
-}

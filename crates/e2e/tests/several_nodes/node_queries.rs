@@ -9,8 +9,7 @@ use testkit::{NodeClient, TestNodes};
 use throng_commands::cluster_admin::online_users::count_online_users;
 use throng_commands::cluster_admin::{answer_other_nodes, end_sessions};
 use throng_core::router::OnlineFilter;
-
-use crate::observed_features;
+use throng_e2e::chain_observer::observed_features;
 
 /// Ticks within which nodes answer.
 const TICKS: usize = 1_000;

@@ -9,8 +9,7 @@ use testkit::{NodeClient, PendingResumption, TestNodes};
 use throng_core::SharedStanza;
 use throng_core::limits::OutboxLimits;
 use throng_core::session::{QueuedBatch, QueuedStanza, ToRewrite, Urgency};
-
-use crate::observed_features;
+use throng_e2e::chain_observer::observed_features;
 
 /// Seconds after which a node that does not answer counts as one without the session.
 const TIMEOUT_SECONDS: u32 = 6;

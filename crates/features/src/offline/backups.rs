@@ -29,7 +29,7 @@ use std::sync::Arc;
 use base::lock::LeafMutex;
 use jid::Jid;
 use store::{Quota, QuotaUsage};
-use throng_core::message_backup::{BackupSource, MessageBackup};
+use throng_core::message_backup::{BeginBackups, MessageBackup};
 use throng_core::{Account, Node, SharedStanza};
 
 use super::delivery::{OfflineDelivery, OfflineRules};
@@ -241,7 +241,7 @@ pub(super) struct OfflineBackup {
 }
 
 impl MessageBackup for OfflineBackup {
-    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, begin_backups: BackupSource<'_>) {
+    fn back_up(&self, node: &Arc<Node>, account: &Arc<Account>, begin_backups: BeginBackups<'_>) {
         self.delivery.store_backups(node, account, begin_backups, self.rules);
     }
 

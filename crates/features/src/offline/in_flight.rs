@@ -94,7 +94,7 @@ async fn enqueue_messages(
                 in_flight.fetched_through = message.seq;
                 continue;
             }
-            node.record_stored(&session.account, &frame);
+            node.record_read_from_store(&session.account, &frame);
             let mut queued = node.enqueue(session, frame.clone(), ToRewrite::None);
             while !queued {
                 on_full();

@@ -43,7 +43,7 @@ impl Drop for TransferTarget {
         let mut arrived: Vec<Envelope> =
             removed.iter().flat_map(|incoming| &incoming.parts).cloned().collect();
         state.received_bytes -= arrived.iter().map(|part| part.bytes.len()).sum::<usize>();
-        arrived.extend(removed.iter().flat_map(|incoming| &incoming.remaining_chunks).cloned());
+        arrived.extend(removed.iter().flat_map(|incoming| &incoming.early_chunks).cloned());
         drop(state);
         if let Some(from) = removed.as_ref().and_then(|incoming| incoming.from) {
             arrived.iter().for_each(|part| settle(&node, from, part, HandoverResult::Refused));
@@ -83,10 +83,10 @@ impl TransferTarget {
         incoming.phase = incoming.phase.after(IncomingEvent::Bound);
         incoming.session = Some(session.clone());
         incoming.deadline = node.seconds().saturating_add(TIMEOUT_SECONDS);
-        let (parts, remaining_chunks) =
-            (std::mem::take(&mut incoming.parts), std::mem::take(&mut incoming.remaining_chunks));
+        let (parts, early_chunks) =
+            (std::mem::take(&mut incoming.parts), std::mem::take(&mut incoming.early_chunks));
         state.received_bytes -= parts.iter().map(|part| part.bytes.len()).sum::<usize>();
-        (parts, remaining_chunks)
+        (parts, early_chunks)
     }
 
     /// Waits until the tail has arrived, or will not. False in the latter case.
@@ -184,12 +184,12 @@ impl ClusteredNode<'_> {
         for one in &moved.stanzas {
             message_copies::record_copy(&session.account, &one.stanza, !one.is_copy);
         }
-        let (parts, remaining_chunks) = target.bound(session);
+        let (parts, early_chunks) = target.bound(session);
         let taken = target.request.to_be_bytes().to_vec();
         // The report of the session tells the same.
         let _ = self.send_about_session(from, SESSION_TAKEN, Vec::new(), taken);
         self.settle_when_safe(from, parts, session, held.iter());
-        for envelope in remaining_chunks {
+        for envelope in early_chunks {
             self.receive_tail(from, &envelope);
         }
         if session.is_available() {
@@ -270,7 +270,7 @@ impl ClusteredNode<'_> {
             waiting: asked,
             from: None,
             parts: Vec::new(),
-            remaining_chunks: Vec::new(),
+            early_chunks: Vec::new(),
             has_tail: false,
             refusal: TransferRefusal::Unknown(None),
             session: None,
@@ -352,7 +352,7 @@ impl ClusteredNode<'_> {
             incoming.from == Some(from) && incoming.phase == IncomingPhase::Received
         };
         if let Some(incoming) = incoming.filter(is_bound_now) {
-            return incoming.remaining_chunks.push(envelope);
+            return incoming.early_chunks.push(envelope);
         }
         drop(state);
         self.receive_tail(from, &envelope);
@@ -384,7 +384,7 @@ impl ClusteredNode<'_> {
         let mut state = self.state.transfers.0.lock();
         let Some(incoming) = state.incoming.get_mut(&request) else { return };
         incoming.has_tail = true;
-        incoming.phase = incoming.phase.after(IncomingEvent::Tail);
+        incoming.phase = incoming.phase.after(IncomingEvent::LastChunk);
         let waker = incoming.waker.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);

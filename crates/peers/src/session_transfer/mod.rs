@@ -91,7 +91,7 @@ struct IncomingTransfer {
     from: Option<NodeId>,
     parts: Vec<Envelope>,
     /// Chunks of the tail that arrived before the session was bound.
-    remaining_chunks: Vec<Envelope>,
+    early_chunks: Vec<Envelope>,
     /// Everything has followed.
     has_tail: bool,
     refusal: TransferRefusal,

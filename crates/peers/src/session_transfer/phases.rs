@@ -71,7 +71,7 @@ pub(super) enum IncomingEvent {
     /// It is bound.
     Bound,
     /// The last chunk of the tail arrived.
-    Tail,
+    LastChunk,
     /// All nodes have refused it, or it is too late, or its node is gone.
     Lost,
 }
@@ -87,7 +87,7 @@ impl IncomingPhase {
                 IncomingPhase::Received
             }
             (IncomingPhase::Received, IncomingEvent::Bound) => IncomingPhase::Bound,
-            (IncomingPhase::Bound, IncomingEvent::Tail | IncomingEvent::Lost) => IncomingPhase::Complete,
+            (IncomingPhase::Bound, IncomingEvent::LastChunk | IncomingEvent::Lost) => IncomingPhase::Complete,
             (IncomingPhase::Requested | IncomingPhase::Receiving, IncomingEvent::Lost) => {
                 IncomingPhase::Failed
             }
@@ -127,7 +127,7 @@ mod tests {
             IncomingEvent::Part,
             IncomingEvent::LastPart,
             IncomingEvent::Bound,
-            IncomingEvent::Tail,
+            IncomingEvent::LastChunk,
             IncomingEvent::Lost,
         ];
         for (phase, next, accepts) in [

@@ -208,7 +208,7 @@ pub(crate) struct DbConnection {
     /// The connection failed. Others of its pool have probably failed, too.
     lost: bool,
     /// The last statement has no answer that tells its outcome.
-    unanswered: bool,
+    outcome_unknown: bool,
     /// A statement has failed since the transaction began.
     failed: bool,
     /// Statements run for their effect.
@@ -253,7 +253,7 @@ impl DbConnection {
             raw: Some(raw),
             busy: false,
             lost: false,
-            unanswered: false,
+            outcome_unknown: false,
             failed: false,
             writes: 0,
             deadline: lease.statement_deadline(),
@@ -272,7 +272,7 @@ impl DbConnection {
     }
 
     fn end_statement<T>(&mut self, result: Result<T, sqlx::Error>) -> Result<T, StoreError> {
-        self.unanswered = result.as_ref().is_err_and(error::is_unanswered);
+        self.outcome_unknown = result.as_ref().is_err_and(error::is_outcome_unknown);
         let result = result.map_err(error::from_sqlx);
         self.last_used = Instant::now();
         self.lost = result.as_ref().is_err_and(|error| error.kind == StoreErrorKind::Unavailable);
@@ -323,8 +323,8 @@ impl DbConnection {
     }
 
     /// Whether the last statement may have had its effect although it failed.
-    pub(crate) fn is_unanswered(&self) -> bool {
-        self.unanswered
+    pub(crate) fn is_outcome_unknown(&self) -> bool {
+        self.outcome_unknown
     }
 
     /// Whether the connection itself has failed.

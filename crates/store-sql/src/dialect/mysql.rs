@@ -230,7 +230,7 @@ pub(crate) fn classify(error: &MySqlDatabaseError) -> (StoreErrorKind, &'static 
     }
 }
 
-/// Whether the server, or somebody there, has ended the connection or the statement at any point: it may have had its effect.
+/// Whether the error means that a shutdown, a `KILL` or the network ended the connection or the statement, which may have taken effect.
 pub(crate) const fn ends_connection(number: u16) -> bool {
     matches!(number, 1053 | 1077..=1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927)
 }
@@ -240,7 +240,7 @@ mod tests {
     use super::ends_connection;
 
     #[test]
-    fn a_server_that_refuses_has_answered_and_one_that_ends_has_not() {
+    fn errors_roll_back_unless_they_end_the_connection() {
         let answers = [1021, 1037, 1040, 1062, 1114, 1205, 1213, 1226, 1290, 1792, 1836, 3024, 3];
         assert!(!answers.into_iter().any(ends_connection), "they roll back");
         assert!([1053, 1077, 1080, 1152, 1158, 1161, 1184, 1317, 1927].into_iter().all(ends_connection));

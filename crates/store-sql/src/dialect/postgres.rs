@@ -263,8 +263,8 @@ pub(crate) fn classify(error: &PgDatabaseError) -> (StoreErrorKind, &'static str
     }
 }
 
-/// Whether the connection ends with this error, so that it may have come at any point of a statement. A server that cannot
-/// write its log in a commit reports a full disk as PANIC, and may have the commit after it has restarted.
+/// Whether this error ends the connection, so that the statement may have taken effect. A server that cannot write its WAL during
+/// a commit reports a full disk as PANIC, and may show the commit after its restart.
 pub(crate) fn ends_connection(severity: PgSeverity, code: &str) -> bool {
     matches!(severity, PgSeverity::Panic | PgSeverity::Fatal)
         || code.starts_with("57P")
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_refuses_has_answered_and_one_that_ends_has_not() {
+    fn errors_roll_back_unless_they_end_the_connection() {
         for code in ["25006", "40001", "53100", "53200", "53300", "57014", "58030", "XX001"] {
             assert!(!ends_connection(PgSeverity::Error, code), "{code}: it rolls back");
         }

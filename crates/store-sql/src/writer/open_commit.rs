@@ -1,4 +1,4 @@
-//! A transaction whose COMMIT has no answer: what a look at the database shows of it, and when that decides.
+//! Outcome of a transaction whose COMMIT was not answered: what the database shows of it, and when it counts as not stored.
 //!
 //! A server that accepts writes knows whether the transaction was committed. A read-only one, such as a standby after a
 //! failover, may be behind: it may apply the commit after the look. Therefore a transaction counts as not stored only when
@@ -16,12 +16,12 @@ use tokio::time::Instant;
 
 /// What one look at the database has shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum CommitSighting {
+pub(super) enum CommitProbe {
     Committed,
-    /// It has ended without a commit.
-    Lost,
-    /// The server is read-only and does not have it, and cannot tell whether it has ended.
-    Invisible,
+    /// It was rolled back.
+    RolledBack,
+    /// The server is read-only and does not have it, but may receive it later.
+    Inconclusive,
 }
 
 /// What all looks have shown.
@@ -30,10 +30,10 @@ pub(super) enum CommitOutcome {
     /// The last look has failed, or there was none.
     Unknown,
     /// All looks since then have found a read-only server that does not have it.
-    InvisibleSince(Instant),
+    InconclusiveSince(Instant),
     Committed,
     /// It has ended without a commit.
-    Lost,
+    RolledBack,
     /// It counts as not stored, but may be stored.
     InDoubt,
 }
@@ -43,17 +43,19 @@ impl CommitOutcome {
     #[must_use = "the outcome stays the same until this one is set"]
     pub(super) fn after(
         self,
-        sighting: Option<CommitSighting>,
+        probe: Option<CommitProbe>,
         now: Instant,
         max_standby_lag: Duration,
     ) -> CommitOutcome {
-        match (self, sighting) {
-            (CommitOutcome::Committed | CommitOutcome::Lost | CommitOutcome::InDoubt, _) => self,
-            (_, Some(CommitSighting::Committed)) => CommitOutcome::Committed,
-            (_, Some(CommitSighting::Lost)) => CommitOutcome::Lost,
+        match (self, probe) {
+            (CommitOutcome::Committed | CommitOutcome::RolledBack | CommitOutcome::InDoubt, _) => self,
+            (_, Some(CommitProbe::Committed)) => CommitOutcome::Committed,
+            (_, Some(CommitProbe::RolledBack)) => CommitOutcome::RolledBack,
             (_, None) => CommitOutcome::Unknown,
-            (CommitOutcome::Unknown, Some(CommitSighting::Invisible)) => CommitOutcome::InvisibleSince(now),
-            (CommitOutcome::InvisibleSince(since), Some(CommitSighting::Invisible)) => {
+            (CommitOutcome::Unknown, Some(CommitProbe::Inconclusive)) => {
+                CommitOutcome::InconclusiveSince(now)
+            }
+            (CommitOutcome::InconclusiveSince(since), Some(CommitProbe::Inconclusive)) => {
                 match now.saturating_duration_since(since) >= max_standby_lag {
                     true => CommitOutcome::InDoubt,
                     false => self,
@@ -73,28 +75,28 @@ mod tests {
     fn every_sighting_after_every_outcome() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let since = |seconds| CommitOutcome::InvisibleSince(at(seconds));
+        let since = |seconds| CommitOutcome::InconclusiveSince(at(seconds));
         let sightings = [
             None,
-            Some(CommitSighting::Committed),
-            Some(CommitSighting::Lost),
-            Some(CommitSighting::Invisible),
+            Some(CommitProbe::Committed),
+            Some(CommitProbe::RolledBack),
+            Some(CommitProbe::Inconclusive),
         ];
-        use CommitOutcome::{Committed, InDoubt, Lost, Unknown};
+        use CommitOutcome::{Committed, InDoubt, RolledBack, Unknown};
         // Before, the second of the look, and the outcome after each of the sightings.
         for (before, second, after) in [
-            (Unknown, 100, [Unknown, Committed, Lost, since(100)]),
-            (since(100), 100, [Unknown, Committed, Lost, since(100)]),
-            (since(100), 159, [Unknown, Committed, Lost, since(100)]),
-            (since(100), 160, [Unknown, Committed, Lost, InDoubt]),
-            (since(100), 500, [Unknown, Committed, Lost, InDoubt]),
+            (Unknown, 100, [Unknown, Committed, RolledBack, since(100)]),
+            (since(100), 100, [Unknown, Committed, RolledBack, since(100)]),
+            (since(100), 159, [Unknown, Committed, RolledBack, since(100)]),
+            (since(100), 160, [Unknown, Committed, RolledBack, InDoubt]),
+            (since(100), 500, [Unknown, Committed, RolledBack, InDoubt]),
             (Committed, 500, [Committed; 4]),
-            (Lost, 500, [Lost; 4]),
+            (RolledBack, 500, [RolledBack; 4]),
             (InDoubt, 500, [InDoubt; 4]),
         ] {
-            for (sighting, after) in sightings.into_iter().zip(after) {
-                let outcome = before.after(sighting, at(second), LAG);
-                assert_eq!(outcome, after, "{sighting:?} after {before:?} at {second}");
+            for (probe, after) in sightings.into_iter().zip(after) {
+                let outcome = before.after(probe, at(second), LAG);
+                assert_eq!(outcome, after, "{probe:?} after {before:?} at {second}");
             }
         }
     }
@@ -104,16 +106,16 @@ mod tests {
     fn the_time_without_a_server_does_not_count() {
         let start = Instant::now();
         let mut outcome = CommitOutcome::Unknown;
-        let mut look = |millis, sighting| {
-            outcome = outcome.after(sighting, start + Duration::from_millis(millis), LAG);
+        let mut look = |millis, probe| {
+            outcome = outcome.after(probe, start + Duration::from_millis(millis), LAG);
             outcome
         };
-        look(0, Some(CommitSighting::Invisible));
+        look(0, Some(CommitProbe::Inconclusive));
         for second in 1..900 {
             look(second * 1000, None);
         }
-        let undecided = look(900_000, Some(CommitSighting::Invisible));
-        assert_eq!(undecided, CommitOutcome::InvisibleSince(start + Duration::from_secs(900)));
-        assert_eq!(look(900_250, Some(CommitSighting::Committed)), CommitOutcome::Committed);
+        let undecided = look(900_000, Some(CommitProbe::Inconclusive));
+        assert_eq!(undecided, CommitOutcome::InconclusiveSince(start + Duration::from_secs(900)));
+        assert_eq!(look(900_250, Some(CommitProbe::Committed)), CommitOutcome::Committed);
     }
 }

@@ -30,7 +30,7 @@ use store::{StoreError, StoreErrorKind};
 use tokio::time::Instant;
 
 use super::jobs::{JobOutcome, WriteJob};
-use super::open_commit::{CommitOutcome, CommitSighting};
+use super::open_commit::{CommitOutcome, CommitProbe};
 use super::{Owner, QueuedBytes};
 use crate::DatabaseOptions;
 use crate::context::SqlContext;
@@ -150,12 +150,12 @@ impl TransactionRunner {
         loop {
             let done = match open {
                 true => match self.open_commit(deadline).await {
-                    Ok(CommitSighting::Committed) => Ok(()),
-                    Ok(CommitSighting::Lost) => {
+                    Ok(CommitProbe::Committed) => Ok(()),
+                    Ok(CommitProbe::RolledBack) => {
                         open = false;
                         continue;
                     }
-                    Ok(CommitSighting::Invisible) => Err(Failure::Open(error::read_only())),
+                    Ok(CommitProbe::Inconclusive) => Err(Failure::Open(error::read_only())),
                     Err(error) => Err(Failure::Open(error)),
                 },
                 false if Instant::now() >= deadline => {
@@ -197,9 +197,9 @@ impl TransactionRunner {
         let Err(Failure::Open(mut error)) = result else { return result };
         let mut outcome = CommitOutcome::Unknown;
         loop {
-            let sighting = self.open_commit(after(self.timeout)).await;
-            outcome = outcome.after(sighting.as_ref().ok().copied(), Instant::now(), self.max_standby_lag);
-            if let Err(failed) = sighting {
+            let probe = self.open_commit(after(self.timeout)).await;
+            outcome = outcome.after(probe.as_ref().ok().copied(), Instant::now(), self.max_standby_lag);
+            if let Err(failed) = probe {
                 error = failed;
             }
             match outcome {
@@ -208,9 +208,9 @@ impl TransactionRunner {
                     self.context.committed.notify_one();
                     return Ok(());
                 }
-                CommitOutcome::Lost => return Err(Failure::Transient(error)),
+                CommitOutcome::RolledBack => return Err(Failure::Transient(error)),
                 CommitOutcome::InDoubt => return Err(Failure::Open(error)),
-                CommitOutcome::Unknown | CommitOutcome::InvisibleSince(_) => {}
+                CommitOutcome::Unknown | CommitOutcome::InconclusiveSince(_) => {}
             }
             if self.closing.load(Ordering::Relaxed) {
                 return Err(Failure::Open(error));
@@ -265,7 +265,7 @@ impl TransactionRunner {
                 Ok(())
             }
             Err(error) => {
-                let is_open = conn.is_unanswered() && self.context.dialect.lock_rows().is_some();
+                let is_open = conn.is_outcome_unknown() && self.context.dialect.lock_rows().is_some();
                 self.roll_back(conn).await;
                 // The jobs are not to blame, so they are not tried one by one.
                 Err(if is_open { Failure::Open(error) } else { self.failure(error).whole() })
@@ -334,27 +334,27 @@ impl TransactionRunner {
 
     /// Looks for the last transaction in the database. Only the wait for a connection ends at the deadline: a server whose
     /// disk does not respond would otherwise collect waiting statements.
-    async fn open_commit(&mut self, deadline: Instant) -> Result<CommitSighting, StoreError> {
+    async fn open_commit(&mut self, deadline: Instant) -> Result<CommitProbe, StoreError> {
         let mut conn = match self.held.take().filter(|conn| !conn.is_stale()) {
             Some(conn) => conn,
             None => self.acquire(deadline).await?,
         };
-        let sighting = if self.is_visible(&mut conn, "").await? {
-            CommitSighting::Committed
+        let probe = if self.is_visible(&mut conn, "").await? {
+            CommitProbe::Committed
         } else {
             // Afterwards and on the same connection: what a read-only server does not have counts only if it is still
             // read-only, because one that can lock knows the answer.
             let lock = self.context.dialect.lock_rows().unwrap_or_default();
             match self.is_visible(&mut conn, lock).await {
-                Ok(true) => CommitSighting::Committed,
-                Ok(false) => CommitSighting::Lost,
+                Ok(true) => CommitProbe::Committed,
+                Ok(false) => CommitProbe::RolledBack,
                 // The pool closes this connection. The next one may lead to another server.
-                Err(error) if error::is_read_only(&error) => return Ok(CommitSighting::Invisible),
+                Err(error) if error::is_read_only(&error) => return Ok(CommitProbe::Inconclusive),
                 Err(error) => return Err(error),
             }
         };
         self.held = Some(conn);
-        Ok(sighting)
+        Ok(probe)
     }
 
     /// Whether the row of this writer has the number of the last transaction.

@@ -23,7 +23,7 @@ use super::expected_element::ExpectedElement;
 use crate::tls::accept_any_certificate;
 
 /// Timeout for expected input, on a busy machine too. Only failing scenarios wait this long.
-const RECEIVE_TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const RECEIVE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Rounds of the runtime without input and without envelopes in transit, after which nodes in memory will send
 /// nothing more.
 const IDLE_ROUNDS: u32 = 256;

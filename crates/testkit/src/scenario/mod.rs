@@ -1,8 +1,9 @@
 //! Scenarios: scripted conversations between clients and a server, similar to Prosody's scansion.
 //!
 //! A scenario is a text file in `e2e/scenarios`. It runs in memory with a manual clock, on one node
-//! ([`ScenarioTarget::Memory`]) or spread over several ([`ScenarioTarget::Cluster`]), or against any server on a port
-//! ([`ScenarioTarget::Remote`], `cargo xtask scenarios --against`).
+//! ([`ScenarioTarget::Memory`]) or spread over several ([`ScenarioTarget::Cluster`]), against any server on a port
+//! ([`ScenarioTarget::Remote`], `cargo xtask scenarios --against`), or spread over real nodes
+//! ([`ScenarioTarget::RemoteCluster`]).
 //!
 //! ```text
 //! # A comment.
@@ -60,10 +61,16 @@ mod expected_element;
 mod parse;
 mod run;
 
+use std::time::Duration;
+
+use self::connection::RECEIVE_TIMEOUT;
 use crate::server::{TestServer, TestServers, run_until_idle};
 
 pub use parse::parse;
 pub use run::run;
+
+/// Pause between two questions to the nodes of a remote cluster.
+const SETTLED_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Failure of a scenario, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,6 +118,12 @@ pub struct ScenarioClient {
     pub node: Option<usize>,
     /// Its password; that of the target if absent.
     pub password: Option<String>,
+}
+
+impl ScenarioClient {
+    fn password_or(&self, password: &str) -> String {
+        self.password.clone().unwrap_or_else(|| password.to_owned())
+    }
 }
 
 /// Step and its line.
@@ -174,6 +187,16 @@ pub enum ScenarioTarget {
     Cluster(TestServers),
     /// A server on a port. Accounts must exist: see [`Scenario::accounts`].
     Remote(RemoteServer),
+    /// Nodes on ports, over which the clients are spread. Accounts must exist, and nodes are Throng's.
+    RemoteCluster(RemoteCluster),
+}
+
+/// Nodes of a cluster on ports.
+pub struct RemoteCluster {
+    /// The nodes, which differ in their addresses only.
+    pub nodes: Vec<RemoteServer>,
+    /// Whether the nodes have handled everything that they had for one another, and know one another's sessions.
+    pub is_settled: Box<dyn Fn() -> bool + Send>,
 }
 
 /// A server on a port.
@@ -196,17 +219,31 @@ impl ScenarioTarget {
         match self {
             ScenarioTarget::Memory(server) => Some(std::slice::from_ref(server.as_ref())),
             ScenarioTarget::Cluster(servers) => Some(&servers.nodes),
-            ScenarioTarget::Remote(_) => None,
+            ScenarioTarget::Remote(_) | ScenarioTarget::RemoteCluster(_) => None,
         }
     }
 
-    /// Lets nodes in memory complete everything that they have received.
-    async fn settle(&self) {
+    /// Lets the nodes complete everything that they have received. A single remote server cannot be asked for that.
+    async fn settle(&self) -> Result<(), String> {
         match self {
             ScenarioTarget::Memory(_) => run_until_idle().await,
             ScenarioTarget::Cluster(servers) => servers.settle().await,
             ScenarioTarget::Remote(_) => {}
+            ScenarioTarget::RemoteCluster(cluster) => cluster.settle().await?,
         }
+        Ok(())
+    }
+}
+
+impl RemoteCluster {
+    async fn settle(&self) -> Result<(), String> {
+        let settled = async {
+            while !(self.is_settled)() {
+                tokio::time::sleep(SETTLED_POLL_INTERVAL).await;
+            }
+        };
+        let in_time = tokio::time::timeout(RECEIVE_TIMEOUT, settled).await;
+        in_time.map_err(|_| "the nodes still have something for one another".to_owned())
     }
 }
 
@@ -220,21 +257,26 @@ impl Scenario {
     pub fn accounts(&self, target: &ScenarioTarget) -> Vec<(String, String, String)> {
         let mut accounts: Vec<(String, String, String)> = Vec::new();
         for client in &self.clients {
-            let own = |password: &str| client.password.clone().unwrap_or_else(|| password.to_owned());
             let (local, password) = match target {
                 ScenarioTarget::Memory(_) | ScenarioTarget::Cluster(_) => {
-                    (client.user.clone(), own(crate::server::PASSWORD))
+                    (client.user.clone(), client.password_or(crate::server::PASSWORD))
                 }
-                ScenarioTarget::Remote(host) if host.own_users => {
-                    (format!("{}-{}", self.name, client.user), own(&host.password))
-                }
-                ScenarioTarget::Remote(host) => (client.user.clone(), own(&host.password)),
+                ScenarioTarget::Remote(host) => self.remote_account(client, host),
+                ScenarioTarget::RemoteCluster(cluster) => self.remote_account(client, &cluster.nodes[0]),
             };
             if !accounts.iter().any(|(user, ..)| *user == client.user) {
                 accounts.push((client.user.clone(), local, password));
             }
         }
         accounts
+    }
+
+    fn remote_account(&self, client: &ScenarioClient, host: &RemoteServer) -> (String, String) {
+        let local = match host.own_users {
+            true => format!("{}-{}", self.name, client.user),
+            false => client.user.clone(),
+        };
+        (local, client.password_or(&host.password))
     }
 
     /// Whether it needs a manual clock.

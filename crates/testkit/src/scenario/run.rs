@@ -13,7 +13,7 @@ use super::connection::{
     LoginFailure, ScenarioConnection, ScenarioEvent, ScenarioIo, condition, encrypt, open_websocket,
 };
 use super::expected_element::{ExpectedElement, Variables, substitute};
-use super::{ReceiveOrder, Scenario, ScenarioError, ScenarioTarget, StepAction};
+use super::{ReceiveOrder, RemoteServer, Scenario, ScenarioError, ScenarioTarget, StepAction};
 
 /// Runs the whole scenario.
 ///
@@ -27,6 +27,10 @@ pub async fn run(scenario: &Scenario, target: &ScenarioTarget) -> Result<(), Sce
     run.prepare().await.map_err(|message| fail(first, format!("before the scenario: {message}")))?;
     for step in &scenario.steps {
         run.step(&step.action).await.map_err(|message| fail(step.line, message))?;
+        // The next client may act on another node, which must know what this one did.
+        if let ScenarioTarget::RemoteCluster(_) = target {
+            target.settle().await.map_err(|message| fail(step.line, message))?;
+        }
     }
     // Elements received but not expected are an error as well.
     let last = scenario.steps.last().map_or(1, |step| step.line);
@@ -54,6 +58,7 @@ impl Run<'_> {
             ScenarioTarget::Memory(server) => server.address("x").domain().to_owned(),
             ScenarioTarget::Cluster(servers) => servers.nodes[0].address("x").domain().to_owned(),
             ScenarioTarget::Remote(host) => host.domain.clone(),
+            ScenarioTarget::RemoteCluster(cluster) => cluster.nodes[0].domain.clone(),
         }
     }
 
@@ -123,7 +128,7 @@ impl Run<'_> {
     fn bus(&self) -> Option<Bus> {
         match self.target {
             ScenarioTarget::Cluster(servers) => Some(servers.bus.clone()),
-            ScenarioTarget::Memory(_) | ScenarioTarget::Remote(_) => None,
+            _ => None,
         }
     }
 
@@ -152,20 +157,9 @@ impl Run<'_> {
             ScenarioTarget::Cluster(servers) => {
                 Box::new(servers.nodes[self.scenario.node_of(who, servers.nodes.len())].dial())
             }
-            ScenarioTarget::Remote(host) => {
-                let (plain, secure) =
-                    (host.address.strip_prefix("ws://"), host.address.strip_prefix("wss://"));
-                let place = plain.or(secure).unwrap_or(&host.address);
-                let address = place.split('/').next().unwrap_or_default();
-                let stream = tokio::net::TcpStream::connect(address)
-                    .await
-                    .map_err(|error| format!("{address} does not answer: {error}"))?;
-                stream.set_nodelay(true).map_err(|error| error.to_string())?;
-                let mut io: Box<dyn ScenarioIo> = Box::new(stream);
-                if secure.is_some() {
-                    io = encrypt(io, &host.domain).await?;
-                }
-                if plain.or(secure).is_some() { open_websocket(io, place).await? } else { io }
+            ScenarioTarget::Remote(host) => dial_remote(host).await?,
+            ScenarioTarget::RemoteCluster(cluster) => {
+                dial_remote(&cluster.nodes[self.scenario.node_of(who, cluster.nodes.len())]).await?
             }
         };
         Ok((io, local.clone(), password.clone()))
@@ -192,7 +186,7 @@ impl Run<'_> {
     async fn wait_until_idle(&mut self) -> Result<(), String> {
         // Twice: what the first round completes may have sent something to a client that was synced earlier.
         for _ in 0..2 {
-            self.target.settle().await;
+            self.target.settle().await?;
             self.syncs += 1;
             let id = format!("scenario-sync-{}", self.syncs);
             // A client without a resource cannot send the request.
@@ -270,7 +264,9 @@ impl Run<'_> {
                     servers.advance(*seconds).await;
                     Ok(())
                 }
-                ScenarioTarget::Remote(_) => Err("time passes only over memory".to_owned()),
+                ScenarioTarget::Remote(_) | ScenarioTarget::RemoteCluster(_) => {
+                    Err("time passes only over memory".to_owned())
+                }
             },
         }
     }
@@ -349,6 +345,21 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+async fn dial_remote(host: &RemoteServer) -> Result<Box<dyn ScenarioIo>, String> {
+    let (plain, secure) = (host.address.strip_prefix("ws://"), host.address.strip_prefix("wss://"));
+    let place = plain.or(secure).unwrap_or(&host.address);
+    let address = place.split('/').next().unwrap_or_default();
+    let stream = tokio::net::TcpStream::connect(address)
+        .await
+        .map_err(|error| format!("{address} does not answer: {error}"))?;
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    let mut io: Box<dyn ScenarioIo> = Box::new(stream);
+    if secure.is_some() {
+        io = encrypt(io, &host.domain).await?;
+    }
+    if plain.or(secure).is_some() { open_websocket(io, place).await } else { Ok(io) }
 }
 
 fn failure_text(refusal: LoginFailure) -> String {

@@ -67,7 +67,7 @@ enum BenchCommand {
     HalfMillion(cluster::half_million::HalfMillionArgs),
     /// Memory, look-ups, snapshots and changes of the cluster's directory with ten million claims.
     Directory(directory::DirectoryBenchArgs),
-    /// Memory, presence, messages and a message to all with a million sessions in one process.
+    /// Memory of a million sessions in one process, and the cost of presence, messages and a broadcast.
     MillionSessions(million_sessions::MillionSessionsArgs),
     /// CPU of a broadcast to all sessions, and what it costs others.
     Broadcast(broadcast::BroadcastBenchArgs),

@@ -1,7 +1,7 @@
-//! The test targets that mostly wait, which run beside those that need the processors.
+//! Test targets that mostly wait, which run in parallel with CPU-bound ones.
 //!
-//! A target that is not listed may measure, or fail if something else uses the processors: it runs in the first lane, where
-//! nothing computes beside it. A target that is added to the list must pass with other load on the machine, and must not share
+//! A target that is not listed may measure, or fail if something else uses the CPU: it never runs in parallel with another
+//! target that is not listed. A target that is added to the list must pass with other load on the machine, and must not share
 //! a port, a folder or a server with any other; `test_databases` gives each process servers, ports and folders of its own.
 
 /// A target that mostly waits.

@@ -11,8 +11,8 @@
 //!
 //! # Pitfalls
 //!
-//! `cargo xtask` builds this program with other features of its dependencies than a build of the workspace. `make test`
-//! therefore runs the program that the workspace's build has made.
+//! `cargo xtask` builds this program with other features of its dependencies than a build of the workspace, so some of them are
+//! compiled twice.
 #![allow(
     clippy::disallowed_types,
     reason = "a tool does not use `base`; no other lock is acquired while this one is held"

@@ -214,11 +214,11 @@ const LAYER_RULES: &[LayerRule] = &[
     },
     // Never shipped. The registry is code, so only a program that links the features can write their documents;
     // scenarios are executed by the connections of the testkit, also against a remote server. Benches start databases as
-    // tests do.
+    // tests do. The simulation of several nodes is that of the tests.
     LayerRule {
         name: "xtask",
-        layer: 10,
-        uses: &["core", "features", "muc", "pubsub", "testkit", "test-databases"],
+        layer: 11,
+        uses: &["core", "features", "muc", "pubsub", "testkit", "test-databases", "e2e"],
         never: &[],
     },
     // Tests of every layer use it.

@@ -173,7 +173,7 @@ impl Core {
         (result, wakes)
     }
 
-    /// None if the envelope's sender cannot learn the result; otherwise whether this node's sender must be woken.
+    /// None if the node that sent the envelope cannot be informed; otherwise whether this node's sending task must be woken.
     pub(crate) fn settle(&self, from: NodeId, ticket: Ticket, result: HandoverResult) -> Option<bool> {
         self.with(|state| state.settle(from, ticket, result))
     }

@@ -344,7 +344,7 @@ impl State {
         Ok((ticket, wakes))
     }
 
-    /// Reports the result of an envelope. None if its sender cannot learn it; otherwise whether this node's sender must be woken.
+    /// Reports the result of an envelope. None if the node that sent it cannot be informed; otherwise whether this node's sending task must be woken.
     pub(super) fn settle(&mut self, from: NodeId, ticket: Ticket, result: HandoverResult) -> Option<bool> {
         let peer = self.peers.get_mut(&from).filter(|peer| peer.member.epoch == ticket.epoch)?;
         let is_first = !peer.link.received.has_unreported();

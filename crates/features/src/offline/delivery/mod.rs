@@ -43,7 +43,7 @@ use jid::{Jid, JidRef};
 use smallvec::SmallVec;
 use stanza::{StanzaCondition, StanzaError};
 use store::{AddressId, Page, Quota, StoreError};
-use throng_core::message_backup::BackupSource;
+use throng_core::message_backup::BeginBackups;
 use throng_core::receipt::receipt_pair;
 use throng_core::{Account, Node, Receipt, ReceiptIssuer, Session, SharedStanza};
 
@@ -272,7 +272,7 @@ impl OfflineDelivery {
         self: &Arc<Self>,
         node: &Arc<Node>,
         account: &Account,
-        begin_backups: BackupSource<'_>,
+        begin_backups: BeginBackups<'_>,
         rules: OfflineRules,
     ) {
         let others = self.update(node, &account.jid, |queue, _, then| {

@@ -1,7 +1,7 @@
 //! The load of `bench cluster` on ejabberd's cluster: what more nodes cost there.
 //!
-//! Its nodes are started as `peers/ejabberd_cluster.rs` says, its accounts are in PostgreSQL, too. A stanza costs it more, so the load
-//! must be smaller than Throng's: choose `--factor` such that one node keeps a core busy, and K nodes not the machine.
+//! `peers/ejabberd_cluster.rs` starts the nodes; their accounts are in PostgreSQL, as Throng's are. ejabberd uses more CPU for each stanza,
+//! so it needs a smaller load: choose `--factor` so that one node saturates a core, and K nodes do not saturate the machine.
 
 use std::net::SocketAddr;
 

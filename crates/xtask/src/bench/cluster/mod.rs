@@ -119,7 +119,7 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
     }
     let mut results: Vec<NodeCount> = args.nodes.iter().map(|nodes| NodeCount::new(*nodes)).collect();
     for round in 0..args.rounds.max(1) {
-        for NodeCount { nodes, runs, lone } in &mut results {
+        for NodeCount { nodes, runs, baseline } in &mut results {
             let cluster = BenchCluster::start(&servers, *nodes)?;
             let result = load.measure(&servers, &cluster).with_context(|| format!("{nodes} nodes"))?;
             print_progress(&format!("round {round}, {nodes} nodes: {result}"));
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
                 let result =
                     share.measure(&servers, &cluster).context("one node with a part of the users")?;
                 print_progress(&format!("round {round}, one node with {} users: {result}", share.users));
-                lone.push(result);
+                baseline.push(result);
             }
         }
     }
@@ -146,13 +146,13 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
 struct NodeCount {
     nodes: u16,
     runs: Vec<ClusterRun>,
-    /// Of one node alone with the users of one of them.
-    lone: Vec<ClusterRun>,
+    /// Runs of a single node with as many users as one of these nodes has.
+    baseline: Vec<ClusterRun>,
 }
 
 impl NodeCount {
     fn new(nodes: u16) -> NodeCount {
-        NodeCount { nodes, runs: Vec::new(), lone: Vec::new() }
+        NodeCount { nodes, runs: Vec::new(), baseline: Vec::new() }
     }
 }
 
@@ -176,7 +176,7 @@ fn costs(runs: &[ClusterRun]) -> (f64, f64) {
 }
 
 fn print_node_count(count: &NodeCount, single: Option<(f64, f64)>, report: &mut BenchReport) {
-    let NodeCount { nodes, runs, lone } = count;
+    let NodeCount { nodes, runs, baseline } = count;
     let nodes = *nodes;
     let of = |value: &dyn Fn(&ClusterRun) -> f64| median(runs.iter().map(value).collect());
     let name = |what: &str| format!("cluster.{nodes}.{what}");
@@ -196,12 +196,12 @@ fn print_node_count(count: &NodeCount, single: Option<(f64, f64)>, report: &mut 
             }
         }
     }
-    if !lone.is_empty() {
-        let (lone_node, lone_nats) = costs(lone);
-        let base = lone_node + lone_nats;
-        report.info(name("lone.cpu"), base, "us/stanza");
-        report.info(name("lone.ratio"), (node_us + nats_us) / base, "x");
-        report.info(name("lone.ratio.without-nats"), node_us / base, "x");
+    if !baseline.is_empty() {
+        let (baseline_node, baseline_nats) = costs(baseline);
+        let base = baseline_node + baseline_nats;
+        report.info(name("baseline.cpu"), base, "us/stanza");
+        report.info(name("baseline.ratio"), (node_us + nats_us) / base, "x");
+        report.info(name("baseline.ratio.without-nats"), node_us / base, "x");
     }
     for (kind, timings) in [
         ("message", ["message_same_node", "message_cross_node"]),

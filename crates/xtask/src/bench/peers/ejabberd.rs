@@ -4,8 +4,8 @@
 //! (`+Q`), shaper `none`, a queue of 10 000 packets a session, a long backlog, caches of 20 items an account, warnings
 //! only in the log, SCRAM passwords. Accounts and rosters are in Mnesia. By default ejabberd stores both tables on disk
 //! only, and a login then reads the disk once for each contact (3 ms of CPU at 50); `ejabberd.schema` moves them into
-//! memory with a copy on disk, at 0.9 kB a contact. The node has no name, so no port mapper is started; `ejabberd_cluster.rs` starts nodes
-//! with names.
+//! memory with a copy on disk, at 0.9 kB a contact. The node is not distributed, so epmd is not started;
+//! `ejabberd_cluster.rs` starts distributed nodes.
 //!
 //! Filling a million contacts takes most of a minute, so the filled tables are stored in `prepared/` and copied for
 //! each start. Their `stamp` names their content; with other accounts, another recipe or another ejabberd they are

@@ -32,7 +32,7 @@ pub(crate) struct EjabberdClusters {
     wanted: PeerOptions,
     folder: PathBuf,
     /// Port of the port mapper.
-    mapper_port: u16,
+    epmd_port: u16,
     _port_mapper: ChildGuard,
 }
 
@@ -52,7 +52,7 @@ impl EjabberdClusters {
     pub(crate) fn new(
         accounts: PeerOptions,
         database: PeerDatabase,
-        mapper_port: u16,
+        epmd_port: u16,
         folder: &Path,
     ) -> Result<Self> {
         super::check_installed("erl")?;
@@ -61,9 +61,9 @@ impl EjabberdClusters {
         super::raise_file_limit();
         ejabberd_sql::fill(&wanted, &database, folder)?;
         let mut mapper = Command::new("epmd");
-        mapper.args(["-address", "127.0.0.1", "-port", &mapper_port.to_string()]);
+        mapper.args(["-address", "127.0.0.1", "-port", &epmd_port.to_string()]);
         let port_mapper = ChildGuard::start(&mapper, &folder.join("epmd.log"))?;
-        Ok(Self { wanted, folder: folder.to_owned(), mapper_port, _port_mapper: port_mapper })
+        Ok(Self { wanted, folder: folder.to_owned(), epmd_port, _port_mapper: port_mapper })
     }
 
     /// Starts a node on each of these ports, joins them, and checks that an account can log in everywhere.
@@ -111,7 +111,7 @@ impl EjabberdClusters {
         command
             .args(["-sname", name, "-setcookie", COOKIE, "-start_epmd", "false"])
             .args(["-kernel", "inet_dist_use_interface", "{127,0,0,1}"])
-            .env("ERL_EPMD_PORT", self.mapper_port.to_string())
+            .env("ERL_EPMD_PORT", self.epmd_port.to_string())
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
     }
 

@@ -9,35 +9,41 @@ use std::task::Poll;
 use base::TimeOrderedId;
 use cluster::NodeId;
 use feature_api::feature::{Feature, FeatureBuilder};
+use features::registry::ALL;
 use stanza::{MessageType, StanzaKind, StanzaKindSet};
 use throng_core::hooks::{Flow, HandlerOutcome, IncomingCtx, Interest, Phase};
 
 /// End of the ids of messages that wait.
-pub(crate) const SLOW: &str = "-slow";
+pub const SLOW: &str = "-slow";
 /// Polls after which a message has waited long enough.
 const POLLS: u32 = 3;
 
 /// The feature.
-pub(crate) static CHAIN_OBSERVER: Feature = Feature { name: "chain_observer", build, ..Feature::EMPTY };
+pub static CHAIN_OBSERVER: Feature = Feature { name: "chain_observer", build, ..Feature::EMPTY };
 
 /// A run of the recipient's chain.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ChainRun {
+pub struct ChainRun {
     /// Where it ran.
-    pub(crate) node: NodeId,
+    pub node: NodeId,
     /// The id that the node which handed the message over has given it.
-    pub(crate) given_id: Option<TimeOrderedId>,
+    pub given_id: Option<TimeOrderedId>,
+}
+
+/// Every feature, after the one that counts runs of the recipient's chain.
+pub fn observed_features() -> Vec<&'static Feature> {
+    std::iter::once(&CHAIN_OBSERVER).chain(ALL.iter().copied()).collect()
 }
 
 /// Runs by the message's id.
-pub(crate) type ChainRuns = BTreeMap<String, Vec<ChainRun>>;
+pub type ChainRuns = BTreeMap<String, Vec<ChainRun>>;
 
 thread_local! {
     static RUNS: RefCell<ChainRuns> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Returns and clears the runs; those of errors are not recorded.
-pub(crate) fn take_runs() -> ChainRuns {
+pub fn take_runs() -> ChainRuns {
     RUNS.take()
 }
 

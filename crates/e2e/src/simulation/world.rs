@@ -10,8 +10,7 @@ use testkit::{NodeClient, TestNodes};
 use super::Setting;
 use super::invariants::{self, InvariantViolation};
 use super::simulated_client::SimulatedClient;
-use crate::chain_observer::{ChainRuns, SLOW, take_runs};
-use crate::observed_features;
+use crate::chain_observer::{ChainRuns, SLOW, observed_features, take_runs};
 
 /// Accounts.
 pub(super) const USERS: usize = 4;

@@ -11,7 +11,7 @@ use super::world::{USERS, World, user_address, user_name};
 
 /// An invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Invariant {
+pub enum Invariant {
     /// The recipient's chain runs exactly once for each acknowledged message, and at most once for any other. One exception:
     /// if its node crashes before the message was acknowledged, it runs again elsewhere, for the same stanza-id.
     ChainRunsOnce,
@@ -37,7 +37,8 @@ pub(super) enum Invariant {
 }
 
 impl Invariant {
-    pub(super) const ALL: [Invariant; 7] = [
+    /// All invariants.
+    pub const ALL: [Invariant; 7] = [
         Invariant::ChainRunsOnce,
         Invariant::NothingLost,
         Invariant::NothingDoubled,
@@ -47,7 +48,8 @@ impl Invariant {
         Invariant::RemovedAccountsHaveNoSession,
     ];
 
-    pub(super) fn name(self) -> &'static str {
+    /// Its name in lists.
+    pub fn name(self) -> &'static str {
         match self {
             Invariant::ChainRunsOnce => "chain-runs-once",
             Invariant::NothingLost => "nothing-lost",
@@ -62,9 +64,11 @@ impl Invariant {
 
 /// A violation of an invariant, with what is wrong.
 #[derive(Debug)]
-pub(super) struct InvariantViolation {
-    pub(super) invariant: Invariant,
-    pub(super) text: String,
+pub struct InvariantViolation {
+    /// The invariant.
+    pub invariant: Invariant,
+    /// What is wrong, in one sentence.
+    pub text: String,
 }
 
 fn violation(invariant: Invariant, text: String) -> InvariantViolation {

@@ -1,0 +1,142 @@
+//! Exact accounts of the messages of a case: sent, acknowledged, delivered, returned, and what contradicts the promises.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::managed_client::ManagedClient;
+
+/// A message whose sender gets its acknowledgement so long after the delivery was on the way when the link broke, or its receipt was:
+/// without a fault it takes milliseconds.
+const UNSETTLED: Duration = Duration::from_secs(2);
+
+/// A delivery of a message.
+struct Delivery {
+    at: Instant,
+    stanza_id: Option<String>,
+    /// The client has acknowledged it.
+    acknowledged: bool,
+}
+
+/// What became of the messages.
+#[derive(Debug, Default)]
+pub(crate) struct MessageAccounts {
+    sent: usize,
+    acknowledged: usize,
+    delivered: usize,
+    returned: usize,
+    /// Delivered again with the same stanza-id, because the client had not acknowledged the first delivery.
+    repeated: usize,
+    /// Delivered again with the same stanza-id, because the sender's node did not learn of the first delivery.
+    unsettled: usize,
+    /// Acknowledged to the sender, and neither delivered nor returned.
+    pub(crate) lost: Vec<String>,
+    /// Delivered again although the client had acknowledged it, or with another stanza-id.
+    doubled: Vec<String>,
+    /// Delivered, and returned to the sender.
+    contradictory: Vec<String>,
+    /// Not acknowledged, although the sender's session is still there.
+    pub(crate) open: Vec<String>,
+}
+
+impl MessageAccounts {
+    /// Adds up what these sessions have sent and received.
+    pub(crate) fn of<'a>(clients: impl IntoIterator<Item = &'a ManagedClient> + Clone) -> MessageAccounts {
+        let mut deliveries: BTreeMap<String, Vec<Delivery>> = BTreeMap::new();
+        for client in clients.clone() {
+            for (message, acknowledged) in client.received() {
+                let delivery = Delivery { at: message.at, stanza_id: message.stanza_id, acknowledged };
+                deliveries.entry(message.id).or_default().push(delivery);
+            }
+        }
+        let mut accounts = MessageAccounts::default();
+        for client in clients {
+            let returned = client.returned();
+            for (message, acknowledged) in client.sent() {
+                let delivered = deliveries.get(&message.id).map_or(&[][..], Vec::as_slice);
+                let returns = returned.iter().filter(|id| **id == message.id).count();
+                accounts.add(&message.id, acknowledged, delivered, returns);
+                if acknowledged.is_none() && !client.has_ended() {
+                    accounts.open.push(message.id);
+                }
+            }
+        }
+        accounts
+    }
+
+    fn add(&mut self, id: &str, acknowledged: Option<Instant>, delivered: &[Delivery], returns: usize) {
+        self.sent += 1;
+        self.acknowledged += usize::from(acknowledged.is_some());
+        self.delivered += usize::from(!delivered.is_empty());
+        self.returned += usize::from(returns > 0);
+        if acknowledged.is_some() && delivered.is_empty() && returns == 0 {
+            self.lost.push(id.to_owned());
+        }
+        if !delivered.is_empty() && returns > 0 || returns > 1 {
+            self.contradictory.push(id.to_owned());
+        }
+        let Some((_, earlier)) = delivered.split_last().filter(|(_, earlier)| !earlier.is_empty()) else {
+            return;
+        };
+        let same_id = delivered[0].stanza_id.is_some()
+            && delivered.iter().all(|delivery| delivery.stanza_id == delivered[0].stanza_id);
+        // Sessions are in the order of their logins, and the last one may have acknowledged it.
+        if same_id && earlier.iter().all(|delivery| !delivery.acknowledged) {
+            self.repeated += 1;
+        } else if same_id && acknowledged.is_none_or(|at| at.duration_since(delivered[0].at) >= UNSETTLED) {
+            self.unsettled += 1;
+        } else {
+            let ids: Vec<&str> =
+                delivered.iter().map(|one| one.stanza_id.as_deref().unwrap_or_default()).collect();
+            self.doubled.push(format!("{id} {ids:?}"));
+        }
+    }
+
+    /// The numbers in one line.
+    pub(crate) fn summary(&self) -> String {
+        format!(
+            "{} sent, {} acknowledged, {} delivered ({} again that the client had not acknowledged, {} again that were \
+             not settled when the fault began), {} returned",
+            self.sent, self.acknowledged, self.delivered, self.repeated, self.unsettled, self.returned
+        )
+    }
+
+    /// What contradicts the promises; empty if nothing does.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let kinds = [
+            ("lost", &self.lost),
+            ("doubled", &self.doubled),
+            ("delivered and returned", &self.contradictory),
+            ("never acknowledged", &self.open),
+        ];
+        let found = kinds.into_iter().filter(|(_, ids)| !ids.is_empty());
+        found.map(|(kind, ids)| format!("{} {kind}: {ids:?}", ids.len())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivery(at: Instant, stanza_id: &str, acknowledged: bool) -> Delivery {
+        Delivery { at, stanza_id: Some(stanza_id.to_owned()), acknowledged }
+    }
+
+    #[test]
+    fn what_contradicts_the_promises_is_a_fault() {
+        let now = Instant::now();
+        let (soon, late) = (Some(now + UNSETTLED / 100), Some(now + UNSETTLED));
+        let mut good = MessageAccounts::default();
+        good.add("delivered", soon, &[delivery(now, "1", true)], 0);
+        good.add("returned", soon, &[], 1);
+        good.add("not acknowledged", None, &[], 0);
+        good.add("again", soon, &[delivery(now, "1", false), delivery(now, "1", true)], 0);
+        good.add("not settled", late, &[delivery(now, "1", true), delivery(now, "1", true)], 0);
+        assert_eq!((good.faults().len(), good.repeated, good.unsettled), (0, 1, 1), "{:?}", good.faults());
+        let mut bad = MessageAccounts::default();
+        bad.add("lost", soon, &[], 0);
+        bad.add("settled", soon, &[delivery(now, "1", true), delivery(now, "1", true)], 0);
+        bad.add("another id", late, &[delivery(now, "1", false), delivery(now, "2", true)], 0);
+        bad.add("both", soon, &[delivery(now, "1", true)], 1);
+        assert_eq!((bad.lost.len(), bad.doubled.len(), bad.contradictory.len()), (1, 2, 1));
+    }
+}
