@@ -184,8 +184,7 @@ impl Views<'_> {
                 Some(login) if !login.disabled => {
                     let blocked = store::blocklists::decode(&login.blocklist)?;
                     self.replace_roster_view(account, &login.roster, login.roster_version);
-                    self.refresh_blocklist(account, &blocked, before);
-                    return Ok(());
+                    return self.set_blocklist(account, Some(blocked), before).await;
                 }
                 Some(_) => break,
                 // The password was changed between the two.
@@ -244,7 +243,7 @@ impl Views<'_> {
                     Some(login) if !login.disabled => {
                         let blocked = store::blocklists::decode(&login.blocklist)?;
                         self.replace_roster_view(account, &login.roster, login.roster_version);
-                        self.refresh_blocklist(account, &blocked, before);
+                        self.set_blocklist(account, Some(blocked), before).await?;
                     }
                     _ => {
                         let reason = StreamError::new(StreamCondition::NotAuthorized)

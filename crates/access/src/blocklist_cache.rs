@@ -144,8 +144,9 @@ impl Views<'_> {
         Ok(outcome)
     }
 
-    /// Sets the list of a connected account: to `list` if it is that of the change `seen`, else as the store has it.
-    async fn set_blocklist(
+    /// Sets the list of a connected account: to `list` if nothing has changed since `seen`, else as the store has it. Changes of
+    /// some other accounts count as well, and their tasks do not set this list.
+    pub(crate) async fn set_blocklist(
         &self,
         account: &Account,
         mut list: Option<Vec<Jid>>,
@@ -191,17 +192,10 @@ impl Views<'_> {
     pub(crate) fn blocklist_changes(&self, owner: JidRef<'_>) -> u32 {
         self.state.blocklists.change_count(owner).load(Ordering::Acquire)
     }
-
-    /// Sets the list of a connected account as read from the store, unless there were changes since
-    /// [`Views::blocklist_changes`] returned `before`: their tasks set it.
-    pub(crate) fn refresh_blocklist(&self, account: &Account, list: &[Jid], before: u32) {
-        let changes = self.state.blocklists.change_count(account.jid.as_ref());
-        set_if_unchanged(account, list, changes, Some(before));
-    }
 }
 
-/// Sets the view of a connected account, unless there have been other changes than `seen`, whose task sets it
-/// then.
+/// Sets the view of a connected account, unless there have been other changes than `seen`: of this account, or of one that shares
+/// its counter.
 fn set_if_unchanged(account: &Account, list: &[Jid], changes: &AtomicU32, seen: Option<u32>) -> bool {
     account.with(|state| {
         let last = seen.is_none_or(|seen| changes.load(Ordering::Acquire) == seen);

@@ -41,8 +41,8 @@ enum RedeliveredBy {
     ThisNode,
     /// Another node.
     OtherNode,
-    /// The store, from which it was read.
-    Store,
+    /// The store, from which the message with this number was read.
+    Store(u64),
 }
 
 impl RedeliveredBy {
@@ -105,8 +105,8 @@ pub(super) fn record_copy(account: &Account, stanza: &SharedStanza, responsible:
 }
 
 /// See [`throng_core::router::PeerRouting::record_read_from_store`].
-pub(super) fn record_read_from_store(account: &Account, stanza: &SharedStanza) {
-    record(account, stanza, RedeliveredBy::Store);
+pub(super) fn record_read_from_store(account: &Account, stanza: &SharedStanza, number: u64) {
+    record(account, stanza, RedeliveredBy::Store(number));
 }
 
 fn record(account: &Account, stanza: &SharedStanza, redelivered_by: RedeliveredBy) {
@@ -160,12 +160,15 @@ pub(super) fn answers_for(account: &Account, stanza: &SharedStanza) -> bool {
     })
 }
 
-/// Whether the message was read from the store before.
-fn was_read_from_store(account: &Account, stanza: &SharedStanza) -> bool {
-    let Some(id) = stanza_id(stanza, account.jid.as_ref()) else { return false };
+/// The number of this message in the store, if it was read from there.
+pub(super) fn stored_number(account: &Account, stanza: &SharedStanza) -> Option<u64> {
+    let id = stanza_id(stanza, account.jid.as_ref())?;
     account.with(|state| {
-        let Some(copies) = state.extension::<MessageCopies>() else { return false };
-        copies.position(&id).is_some_and(|at| copies.0[at].redelivered_by == RedeliveredBy::Store)
+        let copies = state.extension::<MessageCopies>()?;
+        match copies.0.get(copies.position(&id)?)?.redelivered_by {
+            RedeliveredBy::Store(number) => Some(number),
+            RedeliveredBy::ThisNode | RedeliveredBy::OtherNode => None,
+        }
     })
 }
 
@@ -226,12 +229,18 @@ impl ClusteredNode<'_> {
         &self,
         account: &Account,
         stanza: &SharedStanza,
+        number: u64,
     ) -> (bool, Option<AttachedReceipt>) {
-        // A session that has ended had read it from the store: it must be read again.
-        if !has_copies(account) || was_read_from_store(account, stanza) {
+        if !has_copies(account) {
             return (false, None);
         }
-        self.recognise_copy(account, stanza, true)
+        match stored_number(account, stanza) {
+            // A session that has ended had read it: it must be read again.
+            Some(earlier) if earlier == number => (false, None),
+            // It was stored twice.
+            Some(_) => (true, None),
+            None => self.recognise_copy(account, stanza, true),
+        }
     }
 
     /// Tracks the delivery of a message that may be in the queues of sessions, so that it gets a backup.
@@ -279,11 +288,12 @@ mod tests {
         use RedeliveredBy::{OtherNode, Store, ThisNode};
         for (first, second, expected) in [
             (ThisNode, OtherNode, ThisNode),
-            (ThisNode, Store, ThisNode),
+            (ThisNode, Store(1), ThisNode),
             (OtherNode, ThisNode, ThisNode),
-            (OtherNode, Store, OtherNode),
-            (Store, ThisNode, ThisNode),
-            (Store, OtherNode, Store),
+            (OtherNode, Store(1), OtherNode),
+            (Store(1), ThisNode, ThisNode),
+            (Store(1), OtherNode, Store(1)),
+            (Store(1), Store(2), Store(1)),
         ] {
             let mut copies = MessageCopies::default();
             copies.record(id(1), first);
@@ -296,7 +306,7 @@ mod tests {
     #[test]
     fn the_latest_messages_are_remembered() {
         let mut copies = MessageCopies::default();
-        (0..100).for_each(|number| copies.record(id(number), RedeliveredBy::Store));
+        (0..100).for_each(|number| copies.record(id(number), RedeliveredBy::Store(number)));
         assert_eq!(copies.0.len(), MAX_MESSAGES);
         assert_eq!(copies.position(&id(35)), None);
         assert_eq!(copies.position(&id(36)), Some(0));

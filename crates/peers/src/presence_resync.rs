@@ -17,6 +17,7 @@
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use base::lock::LeafMutex;
@@ -32,6 +33,8 @@ use super::peer_presence::unavailable;
 use crate::ClusteredNode;
 use crate::envelope_kinds::{NOTICES_MISSED, RESYNC};
 
+/// Seconds after which the accounts are read again if one could not be read.
+const RETRY_SECONDS: u32 = 5;
 /// Accounts that are read at the same time: a database reads them with one statement, as it does those that log in together.
 const MAX_CONCURRENT_READS: usize = 32;
 
@@ -66,15 +69,45 @@ enum PassState {
     Idle,
     Running,
     RunningAndDue,
+    /// An account could not be read.
+    Failed {
+        /// Second of the node's clock.
+        retry_at: u32,
+    },
 }
 
 impl AccountPass {
     /// Whether the caller must begin.
     fn begin(&self) -> bool {
         let mut state = self.0.lock();
-        let begins = *state == PassState::Idle;
+        let begins = matches!(*state, PassState::Idle | PassState::Failed { .. });
         *state = if begins { PassState::Running } else { PassState::RunningAndDue };
         begins
+    }
+
+    /// Whether a pass has failed and the caller must begin another one.
+    fn begin_retry(&self, now: u32) -> bool {
+        let mut state = self.0.lock();
+        let due = matches!(*state, PassState::Failed { retry_at } if retry_at <= now);
+        if due {
+            *state = PassState::Running;
+        }
+        due
+    }
+
+    /// The pass has ended early.
+    fn fail(&self, retry_at: u32) {
+        *self.0.lock() = PassState::Failed { retry_at };
+    }
+
+    /// An account could not be read outside a pass: there will be one.
+    fn require(&self, retry_at: u32) {
+        let mut state = self.0.lock();
+        *state = match *state {
+            PassState::Idle => PassState::Failed { retry_at },
+            PassState::Running => PassState::RunningAndDue,
+            other => other,
+        };
     }
 
     /// A pass is over. Whether the caller must begin another one.
@@ -198,17 +231,30 @@ impl ClusteredNode<'_> {
     }
 
     /// A node is lost. It may have changed accounts and crashed before it could report it, so all accounts that are connected
-    /// here are read again. A login in progress reads its account again, too.
+    /// here are read again, until all could be read. A login in progress reads its account again, too.
     pub(super) fn read_accounts_again(&self) {
         self.advance_all_roster_epochs();
-        if !self.state.account_reading.begin() {
-            return;
+        if self.state.account_reading.begin() {
+            self.spawn_account_pass();
         }
+    }
+
+    /// Begins the pass over all accounts again that has failed. Called by the sweep.
+    pub(super) fn retry_account_pass(&self) {
+        if self.state.account_reading.begin_retry(self.seconds()) {
+            self.spawn_account_pass();
+        }
+    }
+
+    fn spawn_account_pass(&self) {
         let node = self.owned();
         let task = async move {
             let node = node.view();
             loop {
-                node.read_all_accounts().await;
+                if !node.read_all_accounts().await {
+                    node.state.account_reading.fail(node.seconds() + RETRY_SECONDS);
+                    return;
+                }
                 if !node.state.account_reading.repeats() {
                     return;
                 }
@@ -217,16 +263,31 @@ impl ClusteredNode<'_> {
         self.spawner.spawn("accounts after the loss of a node", Box::pin(task));
     }
 
-    async fn read_all_accounts(&self) {
+    /// False if an account could not be read: the pass ends there.
+    async fn read_all_accounts(&self) -> bool {
+        let failed = AtomicBool::new(false);
         for shard in 0..self.routing_table.shard_count() {
             let accounts = self.stored_accounts(shard);
             let read = async |account: &Arc<Account>| {
-                if let Err(error) = self.account_views().refresh_account(self, account).await {
-                    tracing::warn!(account = %account.jid, %error, "cannot read an account again after a node was lost");
+                if failed.load(Ordering::Relaxed) {
+                    return;
+                }
+                if let Err(error) = self.account_views().refresh_account(self, account).await
+                    && !failed.swap(true, Ordering::Relaxed)
+                {
+                    tracing::warn!(
+                        account = %account.jid,
+                        %error,
+                        "cannot read the accounts again after a node was lost; retrying"
+                    );
                 }
             };
             run_in_groups(&accounts, |account| Box::pin(read(account))).await;
+            if failed.load(Ordering::Relaxed) {
+                return false;
+            }
         }
+        true
     }
 
     /// The connected accounts of a shard, except anonymous ones (SASL ANONYMOUS), which are not in the store.
@@ -278,7 +339,8 @@ impl ClusteredNode<'_> {
             self.on_peer_claim(from, *claim);
         }
         if was_lost && let Err(error) = self.account_views().refresh_account(self, account).await {
-            tracing::warn!(account = %account.jid, %error, "cannot read an account again after a partition");
+            tracing::warn!(account = %account.jid, %error, "cannot read an account again after a partition; retrying");
+            self.state.account_reading.require(self.seconds() + RETRY_SECONDS);
         }
         let concerned = shared.is_some()
             || account.with(|state| {
@@ -421,5 +483,21 @@ mod tests {
         assert!(pass.begin() && !pass.begin() && !pass.begin());
         assert!(pass.repeats() && !pass.repeats());
         assert!(pass.begin());
+    }
+
+    #[test]
+    fn a_pass_that_failed_is_repeated_later() {
+        let pass = AccountPass::default();
+        assert!(!pass.begin_retry(100));
+        assert!(pass.begin());
+        pass.fail(5);
+        assert!(!pass.begin_retry(4) && pass.begin_retry(5) && !pass.begin_retry(6));
+        // What happens meanwhile does not wait.
+        pass.fail(10);
+        assert!(pass.begin() && !pass.begin_retry(10) && !pass.repeats());
+        pass.require(20);
+        assert!(pass.begin_retry(20));
+        pass.require(30);
+        assert!(pass.repeats() && !pass.repeats());
     }
 }

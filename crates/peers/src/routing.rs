@@ -213,8 +213,12 @@ impl PeerRouting for PeerRouter {
         message_copies::record_copy(account, stanza, responsible);
     }
 
-    fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza) {
-        message_copies::record_read_from_store(account, stanza);
+    fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza, number: u64) {
+        message_copies::record_read_from_store(account, stanza, number);
+    }
+
+    fn was_read_from_store(&self, account: &Account, stanza: &SharedStanza) -> bool {
+        message_copies::stored_number(account, stanza).is_some()
     }
 
     fn take_over_copy(
@@ -222,8 +226,9 @@ impl PeerRouting for PeerRouter {
         node: &Arc<Node>,
         account: &Account,
         stanza: &SharedStanza,
+        number: u64,
     ) -> (bool, Option<AttachedReceipt>) {
-        self.on(node).take_over_copy(account, stanza)
+        self.on(node).take_over_copy(account, stanza, number)
     }
 
     fn forget_copy(&self, account: &Account, stanza: &SharedStanza) -> bool {
@@ -275,6 +280,7 @@ impl PeerRouting for PeerRouter {
         let node = self.on(node);
         node.send_all_due();
         node.withdraw_remaining_contacts();
+        node.retry_account_pass();
         node.expire_node_queries(now);
         node.expire_session_transfers(now);
         node.give_up_overdue_handovers(now);

@@ -237,6 +237,8 @@ async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web
         .listen
         .is_http()
         .then(|| Arc::new(HttpListenerHandler { web: web.clone(), listener: listener_state.clone() }));
+    // Second of the last one that was logged.
+    let mut last_refusal = None;
     loop {
         let accepted =
             listener.accept_with_role(|peer| web::remote_role(peer, &listener_state, &web.http)).await;
@@ -257,8 +259,12 @@ async fn accept_loop(listener: Listener, listener_state: Arc<ListenerState>, web
                 });
             }
             RemoteRole::Untrusted => {
-                tracing::info!(peer = %accepted.peer, "refused a connection: only [http] trusted_proxies can \
-                 connect to a listener with proxy_protocol");
+                let now = listener_state.service().node.seconds();
+                // Strangers must not fill the log.
+                if last_refusal.replace(now) != Some(now) {
+                    tracing::info!(peer = %accepted.peer, "refused a connection: only [http] trusted_proxies can \
+                     connect to a listener with proxy_protocol");
+                }
             }
         }
     }

@@ -220,7 +220,11 @@ pub trait PeerRouting: Any + Send + Sync {
     fn record_copy(&self, account: &Account, stanza: &SharedStanza, responsible: bool);
 
     /// A session here is about to receive a message that was read from the store, where it stays until a client has it.
-    fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza);
+    /// `number` is its number there.
+    fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza, number: u64);
+
+    /// See [`Node::was_read_from_store`].
+    fn was_read_from_store(&self, account: &Account, stanza: &SharedStanza) -> bool;
 
     /// See [`Node::take_over_copy`].
     fn take_over_copy(
@@ -228,6 +232,7 @@ pub trait PeerRouting: Any + Send + Sync {
         node: &Arc<Node>,
         account: &Account,
         stanza: &SharedStanza,
+        number: u64,
     ) -> (bool, Option<AttachedReceipt>);
 
     /// No session here has the message. True if this node answers for it, so that it must be delivered otherwise.
@@ -317,20 +322,26 @@ impl Node {
         self: &Arc<Self>,
         account: &Account,
         stanza: &SharedStanza,
+        number: u64,
         receipts: &mut Receipts,
     ) -> bool {
         let Some(peers) = self.peers() else { return false };
-        let (recorded, receipt) = peers.take_over_copy(self, account, stanza);
+        let (recorded, receipt) = peers.take_over_copy(self, account, stanza, number);
         receipts.0.extend(receipt);
         recorded
     }
 
     /// A session here is about to receive a message that was read from the store: if it arrives by another way, too, it is not
     /// delivered twice.
-    pub fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza) {
+    pub fn record_read_from_store(&self, account: &Account, stanza: &SharedStanza, number: u64) {
         if let Some(peers) = self.peers() {
-            peers.record_read_from_store(account, stanza);
+            peers.record_read_from_store(account, stanza, number);
         }
+    }
+
+    /// Whether a session here has read this message from the store, so that it must not be delivered by another way.
+    pub fn was_read_from_store(&self, account: &Account, stanza: &SharedStanza) -> bool {
+        self.peers().is_some_and(|peers| peers.was_read_from_store(account, stanza))
     }
 
     /// See [`PeerRouting::forget_copy`].

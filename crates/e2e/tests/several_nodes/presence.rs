@@ -179,3 +179,37 @@ fn a_node_that_handles_nothing_does_not_stop_the_exchange_of_presence_with_anoth
     let shown = presence(&romeo);
     assert!(shown.contains(&("nurse@example.com/b".to_owned(), true)), "{shown:?}");
 }
+
+/// Accounts are read in groups, and share counters of changes.
+#[test]
+fn blocklists_that_changed_on_the_other_side_of_a_partition_are_in_effect_after_it() {
+    let nodes = TestNodes::new(2, &observed_features());
+    let names: Vec<String> = (0..500).map(|number| format!("u{number}")).collect();
+    let _clients: Vec<NodeClient> = names
+        .iter()
+        .map(|name| {
+            nodes.node(0).create_user(name);
+            nodes.node(1).connect(name, "b")
+        })
+        .collect();
+    nodes.settle();
+    nodes.cut(0, 1);
+    nodes.settle();
+    let juliet = Jid::parse(JULIET).expect("an address");
+    let addresses = names.iter().map(|name| Jid::parse(&format!("{name}@example.com")).expect("an address"));
+    let addresses: Vec<Jid> = addresses.collect();
+    for address in &addresses {
+        let unblock = store::Unblock::These(Vec::new());
+        let change =
+            nodes.stores.blocklists.update_blocklist(address.as_ref(), vec![juliet.clone()], unblock, 9);
+        nodes.node(0).block_on(change).expect("the store");
+    }
+    nodes.heal(0, 1);
+    nodes.settle();
+    let node = &nodes.node(1).node;
+    let has_blocked = |address: &&Jid| {
+        let account = node.routing_table.find(address.as_ref()).expect("an account");
+        account.blocked().is_some_and(|list| list.matches(juliet.as_ref()))
+    };
+    assert_eq!(addresses.iter().filter(has_blocked).count(), addresses.len());
+}

@@ -90,11 +90,11 @@ async fn enqueue_messages(
             if !accepts_messages(session) {
                 return PageOutcome::Ended;
             }
-            if node.take_over_copy(&session.account, &frame, copies) {
+            if node.take_over_copy(&session.account, &frame, message.seq, copies) {
                 in_flight.fetched_through = message.seq;
                 continue;
             }
-            node.record_read_from_store(&session.account, &frame);
+            node.record_read_from_store(&session.account, &frame, message.seq);
             let mut queued = node.enqueue(session, frame.clone(), ToRewrite::None);
             while !queued {
                 on_full();

@@ -231,8 +231,9 @@ pub(crate) fn classify(error: &MySqlDatabaseError) -> (StoreErrorKind, &'static 
 }
 
 /// Whether the error means that a shutdown, a `KILL` or the network ended the connection or the statement, which may have taken effect.
+/// A proxy such as ProxySQL reports the loss of its server with the numbers of a client (2006, 2013, 2055).
 pub(crate) const fn ends_connection(number: u16) -> bool {
-    matches!(number, 1053 | 1077..=1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927)
+    matches!(number, 1053 | 1077..=1080 | 1152 | 1158..=1161 | 1184 | 1317 | 1927 | 2006 | 2013 | 2055)
 }
 
 #[cfg(test)]
@@ -243,6 +244,10 @@ mod tests {
     fn errors_roll_back_unless_they_end_the_connection() {
         let answers = [1021, 1037, 1040, 1062, 1114, 1205, 1213, 1226, 1290, 1792, 1836, 3024, 3];
         assert!(!answers.into_iter().any(ends_connection), "they roll back");
-        assert!([1053, 1077, 1080, 1152, 1158, 1161, 1184, 1317, 1927].into_iter().all(ends_connection));
+        assert!(
+            [1053, 1077, 1080, 1152, 1158, 1161, 1184, 1317, 1927, 2006, 2013, 2055]
+                .into_iter()
+                .all(ends_connection)
+        );
     }
 }

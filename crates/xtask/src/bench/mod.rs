@@ -65,6 +65,8 @@ enum BenchCommand {
     Cluster(cluster::ClusterBenchArgs),
     /// Half a million connections in one cluster: delivery times, CPU and memory.
     HalfMillion(cluster::half_million::HalfMillionArgs),
+    /// Deliveries to others while the clients of a node that died connect to them.
+    Storm(cluster::storm::StormArgs),
     /// Memory, look-ups, snapshots and changes of the cluster's directory with ten million claims.
     Directory(directory::DirectoryBenchArgs),
     /// Memory of a million sessions in one process, and the cost of presence, messages and a broadcast.
@@ -94,6 +96,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             | BenchCommand::Databases(_)
             | BenchCommand::Cluster(_)
             | BenchCommand::HalfMillion(_)
+            | BenchCommand::Storm(_)
             | BenchCommand::Directory(_)
             | BenchCommand::MillionSessions(_)
     );
@@ -164,6 +167,7 @@ fn run_bench(bench: &BenchCommand) -> Result<ExitCode> {
         BenchCommand::Broadcast(args) => broadcast::run(args, &mut report)?,
         BenchCommand::Cluster(args) => cluster::run(args, &mut report)?,
         BenchCommand::HalfMillion(args) => cluster::half_million::run(args, &mut report)?,
+        BenchCommand::Storm(args) => cluster::storm::run(args, &mut report)?,
         BenchCommand::Directory(args) => directory::run(args, &mut report)?,
         BenchCommand::MillionSessions(args) => million_sessions::run(args, &mut report)?,
         BenchCommand::Peers(args) => return peers::compare::run(args),

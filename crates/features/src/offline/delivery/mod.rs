@@ -648,6 +648,13 @@ fn queue_messages(
     let mut awaited = Vec::new();
     while let Some(mut queued) = messages.pop_front() {
         let message = &mut queued.message;
+        if node.was_read_from_store(account, &message.frame) {
+            // It has run twice, because a node crashed.
+            if let Some(issuer) = message.issuer.take() {
+                issuer.settle(Ok(()));
+            }
+            continue;
+        }
         let tracked = message.tracks_delivery && message.frame.track_delivery(node.clock.now());
         let accepted_by = if accepts_messages(session) {
             node.deliver_if_first_accepts(account, &message.frame, session)

@@ -32,10 +32,10 @@ use super::super::report::{BenchReport, print_progress, print_result};
 use super::nodes::{BenchAccounts, BenchCluster, BenchServers, DOMAIN, PASSWORD};
 
 /// Connections of a node, and of a process of the generator: its other files fit beside them.
-const CONNECTIONS_PER_NODE: u32 = 19_500;
+pub(super) const CONNECTIONS_PER_NODE: u32 = 19_500;
 
 /// Storage of a node: many nodes share the database and its machine.
-const STORAGE: &str = "pool_size = 4\nmin_connections = 0\nwriters = 2\n";
+pub(super) const STORAGE: &str = "pool_size = 4\nmin_connections = 0\nwriters = 2\n";
 
 /// 99th percentile of the delivery of a message once arrivals are over.
 const DELIVERY_BUDGET_MS: f64 = 100.0;
@@ -72,17 +72,28 @@ pub(crate) struct HalfMillionArgs {
     keep: bool,
 }
 
+/// Every port above the privileged ones: the kernel first tries those of one parity one by one, and with 28 232 ports by default half of
+/// them are taken at 14 000 connections to a node.
+const WIDE_PORT_RANGE: &str = "echo 1024 65535 >/proc/sys/net/ipv4/ip_local_port_range";
+
 /// Starts the same command again in a network namespace of its own, unless it is in one.
 ///
 /// In the initial namespace the kernel may track connections (`nf_conntrack`), and its table has room for 262 144.
-fn enter_own_network() -> Result<()> {
+pub(super) fn enter_own_network() -> Result<()> {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net"));
     let is_first = matches!((namespace("self"), namespace("1")), (Ok(own), Ok(first)) if own == first);
     if !is_first || !rustix::process::geteuid().is_root() {
         return Ok(());
     }
     let mut again = Command::new("unshare");
-    again.args(["--net", "--", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
+    again.args([
+        "--net",
+        "--",
+        "sh",
+        "-c",
+        &format!("ip link set lo up && {WIDE_PORT_RANGE} && exec \"$@\""),
+        "sh",
+    ]);
     again.arg(std::env::current_exe()?).args(std::env::args_os().skip(1));
     // Returns only when it cannot be started.
     Err(again.exec()).context("cannot start unshare; to run without a network namespace, do not run as root")
@@ -103,7 +114,13 @@ pub(crate) fn run(args: &HalfMillionArgs, report: &mut BenchReport) -> Result<()
     let start = |pid| CpuTimeline::start_with(pid, CPU_SAMPLES);
     let of_nodes = cluster.pids().into_iter().map(start).collect::<Result<Vec<_>>>()?;
     let (nats, database) = (start(servers.nats.process())?, start(servers.database.process())?);
-    let run = run_load(&load(args, &generator, &servers, &cluster, nodes), servers.folder.path())?;
+    let load = LoadOfConnections {
+        connections: args.connections,
+        rate: args.rate,
+        hold: args.hold,
+        processes: nodes,
+    };
+    let run = run_load(&load.command(&generator, &servers, &cluster), servers.folder.path())?;
     let seconds = |timeline: CpuTimeline| Ok::<_, anyhow::Error>(timeline.finish()?.used_at_end()? / 1e9);
     let of_nodes = of_nodes.into_iter().map(seconds).sum::<Result<f64>>()?;
     let (nats, database) = (seconds(nats)?, seconds(database)?);
@@ -148,33 +165,45 @@ pub(crate) fn run(args: &HalfMillionArgs, report: &mut BenchReport) -> Result<()
     Ok(())
 }
 
-/// The command of the load: each node gets the same number of users.
-fn load(
-    args: &HalfMillionArgs,
-    generator: &Path,
-    servers: &BenchServers,
-    cluster: &BenchCluster,
-    processes: u16,
-) -> Command {
-    let mut load = Command::new(generator);
-    load.args(["load", "tigase-500k", "--connections", &args.connections.to_string()]);
-    load.args(["--count", &args.connections.to_string(), "--rate", &args.rate.to_string()]);
-    load.args(["--hold", &format!("{}s", args.hold), "--workers", &processes.to_string()]);
-    load.args(["--domain", DOMAIN, "--security", "none", "--mechanism", "SCRAM-SHA-1", "--keep-going"]);
-    // Without --source: the kernel takes a port for each target that no other connection to it has, in constant time. With bind()
-    // it searches all sockets of a port, which at 300 000 connections took 60 % of the CPU.
-    load.args(["--quiet", "--plain"]);
-    for node in &cluster.nodes {
-        load.args(["--target", &format!("127.0.0.1:{}", node.clients)]);
+/// A load of connections without contacts, of which each node gets the same number.
+pub(super) struct LoadOfConnections {
+    pub(super) connections: u32,
+    /// Arrivals per second.
+    pub(super) rate: u32,
+    /// Seconds of traffic after the last arrival.
+    pub(super) hold: u32,
+    /// Processes of the generator.
+    pub(super) processes: u16,
+}
+
+impl LoadOfConnections {
+    /// Its command.
+    pub(super) fn command(
+        &self,
+        generator: &Path,
+        servers: &BenchServers,
+        cluster: &BenchCluster,
+    ) -> Command {
+        let mut load = Command::new(generator);
+        load.args(["load", "tigase-500k", "--connections", &self.connections.to_string()]);
+        load.args(["--count", &self.connections.to_string(), "--rate", &self.rate.to_string()]);
+        load.args(["--hold", &format!("{}s", self.hold), "--workers", &self.processes.to_string()]);
+        load.args(["--domain", DOMAIN, "--security", "none", "--mechanism", "SCRAM-SHA-1", "--keep-going"]);
+        // Without --source: the kernel takes a port for each target that no other connection to it has, in constant time. With bind()
+        // it searches all sockets of a port, which at 300 000 connections took 60 % of the CPU.
+        load.args(["--quiet", "--plain"]);
+        for node in &cluster.nodes {
+            load.args(["--target", &format!("127.0.0.1:{}", node.clients)]);
+        }
+        load.arg("--out").arg(servers.folder.path().join("load"));
+        load.arg("--salts").arg(servers.folder.path().join("salts.json"));
+        load.env("THRONG_LOAD_PASSWORD", PASSWORD);
+        load
     }
-    load.arg("--out").arg(servers.folder.path().join("load"));
-    load.arg("--salts").arg(servers.folder.path().join("salts.json"));
-    load.env("THRONG_LOAD_PASSWORD", PASSWORD);
-    load
 }
 
 /// Runs the load and returns its report. A run with errors has one, too.
-fn run_load(load: &Command, folder: &Path) -> Result<Value> {
+pub(super) fn run_load(load: &Command, folder: &Path) -> Result<Value> {
     let (out, log) = (folder.join("load"), folder.join("load.log"));
     ChildGuard::start(load, &log)?.wait()?;
     let text = fs::read_to_string(out.join("run.json"));

@@ -24,6 +24,7 @@ pub(super) mod half_million;
 mod nodes;
 mod run;
 mod samples;
+pub(super) mod storm;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -114,7 +115,23 @@ pub(crate) fn run(args: &ClusterBenchArgs, report: &mut BenchReport) -> Result<(
     if args.chaos {
         ensure!(most > 1, "--chaos needs two nodes: give --nodes");
         let cluster = BenchCluster::start(&servers, most)?;
-        print_result(&load.account(&servers, &cluster)?);
+        let (summary, account) = load.account(&servers, &cluster)?;
+        print_result(&summary);
+        let total = |name: &str| account["totals"]["counters"][name]["total"].as_f64().unwrap_or(0.0);
+        for name in [
+            "messages_sent",
+            "messages_delivered",
+            "messages_duplicate_same_id",
+            "messages_duplicate_other_id",
+        ] {
+            report.info(format!("cluster.chaos.{name}"), total(name), "messages");
+        }
+        report.check(
+            "cluster.chaos.messages_acknowledged_lost",
+            total("messages_acknowledged_lost"),
+            "messages",
+            0.0,
+        );
         return Ok(());
     }
     let mut results: Vec<NodeCount> = args.nodes.iter().map(|nodes| NodeCount::new(*nodes)).collect();

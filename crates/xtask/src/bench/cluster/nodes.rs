@@ -28,8 +28,8 @@ pub(super) struct BenchServers {
     /// Port of the HTTP server of NATS.
     pub(super) nats_monitor: u16,
     pub(super) database: Server,
-    /// Further lines of the section `[storage]` of each node.
-    storage: &'static str,
+    /// Further lines of the section `[storage]` of each node, and sections after it.
+    storage: String,
 }
 
 /// Accounts, numbered from 0, each with the same number of contacts, who are its neighbours in the ring of all.
@@ -47,7 +47,7 @@ impl BenchServers {
     pub(super) fn start(
         program: &std::path::Path,
         accounts: BenchAccounts,
-        storage: &'static str,
+        storage: &str,
         keep: bool,
     ) -> Result<Self> {
         let folder = BenchFolder::new(keep)?;
@@ -57,7 +57,14 @@ impl BenchServers {
         let mut setup = ServerSetup::measured(ServerKind::Postgres);
         setup.settings.push(DATABASE_CONNECTIONS);
         let database = Server::start_with(ServerKind::Postgres, &setup);
-        let servers = Self { program: program.to_owned(), folder, nats, nats_monitor, database, storage };
+        let servers = Self {
+            program: program.to_owned(),
+            folder,
+            nats,
+            nats_monitor,
+            database,
+            storage: storage.to_owned(),
+        };
         servers.create_accounts(accounts)?;
         Ok(servers)
     }

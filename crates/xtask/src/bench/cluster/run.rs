@@ -160,8 +160,8 @@ impl ClusterLoad {
         Ok(run)
     }
 
-    /// Kills each node in turn under load, starts it again, and returns the account of all messages.
-    pub(super) fn account(&self, servers: &BenchServers, cluster: &BenchCluster) -> Result<String> {
+    /// Kills each node in turn under load, starts it again, and returns the account of all messages as text and as a report.
+    pub(super) fn account(&self, servers: &BenchServers, cluster: &BenchCluster) -> Result<(String, Value)> {
         ensure!(self.chaos, "only with --chaos");
         let first = self.ramp_seconds() + SETTLE_SECONDS + self.seconds;
         let turn = DOWN_SECONDS + AFTER_RESTART_SECONDS;
@@ -179,8 +179,11 @@ impl ClusterLoad {
         let log = out.with_extension("log");
         // A run that failed has an account too.
         ChildGuard::start(&load, &log)?.wait()?;
-        fs::read_to_string(out.join("summary.txt"))
-            .with_context(|| format!("throng load wrote no report: {}", log_tail(&log)))
+        let read = |name: &str| {
+            fs::read_to_string(out.join(name))
+                .with_context(|| format!("throng load wrote no report: {}", log_tail(&log)))
+        };
+        Ok((read("summary.txt")?, serde_json::from_str(&read("run.json")?)?))
     }
 }
 
