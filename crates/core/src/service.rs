@@ -26,7 +26,7 @@ use crate::iq::{IqTable, IqTarget};
 use crate::node::Node;
 use crate::shared_stanza::SharedStanza;
 
-/// A message or presence for a service.
+/// A message, a presence, or an IQ that is passed on, for a service.
 pub struct ServiceCtx<'a> {
     /// The node.
     pub node: &'a Arc<Node>,
@@ -74,6 +74,9 @@ pub struct Service {
     pub message: Option<Arc<dyn ServiceHandler>>,
     /// Its handler of presence.
     pub presence: Option<Arc<dyn ServiceHandler>>,
+    /// Its handler of requests to resources of items that the table does not have, and of responses: those of users to
+    /// requests that the service has passed on.
+    pub relayed_iq: Option<Arc<dyn ServiceHandler>>,
     /// Rates of its senders.
     pub rates: ServiceRates,
     /// Whether it has handlers of requests to items.

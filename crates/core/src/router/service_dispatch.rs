@@ -14,6 +14,7 @@ use super::{Continuation, ResumedChain, RoutingWork};
 use crate::effect::Effects;
 use crate::hooks::{DeferredDecision, Flow, OnFailure, StopReason};
 use crate::host::Host;
+use crate::iq::IqTarget;
 use crate::metrics::StanzaSource;
 use crate::metrics::kind_name;
 use crate::node::Node;
@@ -42,9 +43,15 @@ impl Node {
             }
             return;
         }
+        let is_relayed = || {
+            !kind.is_request()
+                || target == IqTarget::ServiceItemResource
+                    && service.iq.find(target, stanza.head(), stanza.bytes()).is_none()
+        };
         let handler = match kind {
+            StanzaKind::Iq(_) if service.relayed_iq.is_some() && is_relayed() => &service.relayed_iq,
             StanzaKind::Iq(_) => {
-                // A response answers no request: services do not send any.
+                // A response answers no request: services without relayed ones do not send any.
                 if kind.is_request() {
                     let request = RoutedIq {
                         host,
