@@ -7,6 +7,7 @@
 //!
 //! Every occupant must see the same order, so nothing of a room is sent from outside its task.
 
+mod commands;
 mod options;
 mod reply_channel;
 mod room;
@@ -52,6 +53,7 @@ pub static FEATURE: Feature = Feature {
         identity: DiscoIdentity { category: "conference", kind: "text", name: "Rooms" },
     }),
     iq: IQ,
+    declarations: commands::COMMANDS,
     options: options::OPTIONS,
     build,
     ..Feature::EMPTY
@@ -103,6 +105,7 @@ fn build(builder: &mut FeatureBuilder<'_>) {
             w.start_ns("unique", Ns::MucUnique).text(&base::id::random_id().to_lowercase()).end();
         })
     });
+    commands::build(builder, &service);
     let (of_messages, of_presence, of_iq) = (service.clone(), service.clone(), service);
     builder.service_message(move |ctx: &mut ServiceCtx<'_>| of_messages.handle_stanza(ctx));
     builder.service_presence(move |ctx: &mut ServiceCtx<'_>| of_presence.handle_stanza(ctx));

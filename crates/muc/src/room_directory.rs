@@ -128,6 +128,11 @@ impl RoomDirectory {
         self.0.lock().rooms.get(room).is_some_and(choose)
     }
 
+    /// Occupants of a room; none if it is not in use.
+    pub(crate) fn occupants(&self, room: &Jid) -> usize {
+        self.0.lock().rooms.get(room).map_or(0, |summary| summary.occupants)
+    }
+
     /// Number of rooms of a service.
     pub(crate) fn count(&self, service: &str, choose: impl Fn(&RoomSummary) -> bool) -> usize {
         let state = self.0.lock();

@@ -50,6 +50,9 @@ impl RoomService {
         if ctx.to.local().is_none() {
             return Flow::Stop(StopReason::Refused(StanzaCondition::ServiceUnavailable.into()));
         }
+        if !ctx.node.is_single() {
+            return Flow::Stop(StopReason::Refused(several_nodes()));
+        }
         let room = ctx.to.bare().to_jid();
         let input =
             RoomInput::Stanza { stanza: ctx.stanza.clone(), from: ctx.from.to_jid(), to: ctx.to.to_jid() };
@@ -71,6 +74,9 @@ impl RoomService {
         let Some(room) = request.to.map(|to| to.bare().to_jid()) else {
             return IqFlow::error(StanzaCondition::ItemNotFound);
         };
+        if !request.node.is_single() {
+            return IqFlow::error(several_nodes());
+        }
         let (reply, answer) = reply_channel();
         let (bytes, from) = (request.bytes.to_vec(), request.from.to_jid());
         let size = bytes.len() + MESSAGE_BYTES;
@@ -140,6 +146,11 @@ impl RoomService {
             Ok(write_rooms(&rooms, count, paging.is_some()))
         }))
     }
+}
+
+/// The error in a cluster, where each node would have a room of the same name.
+fn several_nodes() -> StanzaError {
+    StanzaError::new(StanzaCondition::ServiceUnavailable).text("rooms are not available in a cluster of several nodes")
 }
 
 fn write_rooms(rooms: &[(Jid, String)], count: u64, is_page: bool) -> Vec<u8> {

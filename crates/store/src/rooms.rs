@@ -72,6 +72,9 @@ storage_need! {
         /// Public rooms of a service, in an order that does not change, after one of them. Empty if there is no such room.
         fn list(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>>;
 
+        /// The same, hidden rooms included.
+        fn list_all(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>>;
+
         /// Number of public rooms of a service, at most [`MAX_COUNT`].
         fn count(&self, service: &str) -> StoreFuture<'_, u64>;
 

@@ -46,11 +46,6 @@ impl Affiliations {
         }
     }
 
-    /// The entry of exactly this address.
-    pub(crate) fn entry(&self, user: JidRef<'_>) -> Option<&AffiliationEntry> {
-        self.entries.get(user.as_str())
-    }
-
     /// The reserved nickname of a user.
     pub(crate) fn nick_of(&self, user: JidRef<'_>) -> Option<&str> {
         self.entries.get(user.bare().as_str())?.nick.as_deref()

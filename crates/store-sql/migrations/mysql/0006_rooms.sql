@@ -7,6 +7,7 @@ CREATE TABLE IF NOT EXISTS room (
     title   VARBINARY(4096) NOT NULL,
     state   MEDIUMBLOB NOT NULL,
     INDEX room_listed (service, public, room),
+    INDEX room_service (service, room),
     INDEX room_creator (creator)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 

@@ -8,6 +8,7 @@ CREATE TABLE room (
     state   BYTEA NOT NULL
 );
 CREATE INDEX room_listed ON room (service, public, room);
+CREATE INDEX room_service ON room (service, room);
 CREATE INDEX room_creator ON room (creator);
 
 -- Their discussion history. Ids sort by time.

@@ -23,6 +23,7 @@ pub(crate) struct RoomStatements {
     remove: String,
     remove_history: String,
     list: String,
+    list_all: String,
     count: String,
     count_created: String,
 }
@@ -49,6 +50,10 @@ impl TableStatements for RoomStatements {
                  JOIN address a ON a.id = r.room WHERE s.jid = ? AND r.public = 1 AND r.room > ? \
                  ORDER BY r.room LIMIT ?",
             ),
+            list_all: d.sql(
+                "SELECT r.room, a.jid, r.title FROM address s JOIN room r ON r.service = s.id \
+                 JOIN address a ON a.id = r.room WHERE s.jid = ? AND r.room > ? ORDER BY r.room LIMIT ?",
+            ),
             count: d.sql(
                 "SELECT count(*) FROM (SELECT 1 FROM address s JOIN room r ON r.service = s.id \
                  WHERE s.jid = ? AND r.public = 1 LIMIT ?) AS found",
@@ -71,6 +76,7 @@ impl TableStatements for RoomStatements {
             &self.remove,
             &self.remove_history,
             &self.list,
+            &self.list_all,
             &self.count,
             &self.count_created,
         ]
@@ -158,7 +164,7 @@ async fn list(
     conn: &mut DbConnection,
     service: &str,
     after: Option<&Jid>,
-    limit: u32,
+    (limit, hidden): (u32, bool),
 ) -> Result<Vec<ListedRoom>, StoreError> {
     let context = conn.context.clone();
     let after = match after {
@@ -169,7 +175,8 @@ async fn list(
         },
     };
     let args = [Arg::Text(service), Arg::number(after), Arg::number(limit.into())];
-    let rows = conn.fetch_all(&context.sql.rooms.list, &args).await?;
+    let sql = &context.sql.rooms;
+    let rows = conn.fetch_all(if hidden { &sql.list_all } else { &sql.list }, &args).await?;
     let room = |row: &SqlRow| Ok(ListedRoom { jid: address(row.text(1)?)?, title: row.text(2)?.to_owned() });
     rows.iter().map(room).collect()
 }
@@ -209,7 +216,14 @@ impl Rooms for SqlStores {
     fn list(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>> {
         let after = after.map(|room| room.bare().to_jid());
         self.read((Box::<str>::from(service), after, limit), |conn, (service, after, limit)| {
-            Box::pin(async move { list(conn, service, after.as_ref(), *limit).await })
+            Box::pin(async move { list(conn, service, after.as_ref(), (*limit, false)).await })
+        })
+    }
+
+    fn list_all(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>> {
+        let after = after.map(|room| room.bare().to_jid());
+        self.read((Box::<str>::from(service), after, limit), |conn, (service, after, limit)| {
+            Box::pin(async move { list(conn, service, after.as_ref(), (*limit, true)).await })
         })
     }
 

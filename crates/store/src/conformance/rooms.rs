@@ -107,6 +107,10 @@ async fn public_rooms_of_a_service_are_listed_in_pages(f: Fixture) {
     assert_eq!(sorted, ['a', 'c', 'd'], "each once");
     assert_eq!(f.stores.rooms.count("rooms.example.org").await.unwrap(), 3);
     assert_eq!(f.stores.rooms.count("rooms.example.com").await.unwrap(), 0);
+    let all = f.stores.rooms.list_all("rooms.example.org", None, 9).await.unwrap();
+    assert_eq!(all.len(), 4, "hidden rooms included");
+    let rest = f.stores.rooms.list_all("rooms.example.org", Some(all[2].jid.clone()), 9).await.unwrap();
+    assert_eq!(rest, all[3..]);
     let unknown = Some(jid("x@rooms.example.org"));
     assert!(f.stores.rooms.list("rooms.example.org", unknown, 9).await.unwrap().is_empty());
     assert!(f.stores.rooms.list("rooms.example.com", None, 9).await.unwrap().is_empty());

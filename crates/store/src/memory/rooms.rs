@@ -18,6 +18,36 @@ pub(super) struct RoomEntry {
 /// The rooms by the numbers of their addresses.
 pub(super) type RoomEntries = BTreeMap<AddressId, RoomEntry>;
 
+impl MemoryStore {
+    /// Rooms of a service after one of them.
+    fn page(
+        &self,
+        service: &str,
+        after: Option<Jid>,
+        limit: u32,
+        choose: impl Fn(&RoomRecord) -> bool,
+    ) -> Vec<ListedRoom> {
+        let state = self.state.lock();
+        let after = match after {
+            None => None,
+            Some(jid) => match state.find_id(jid.as_ref()).filter(|id| state.rooms.contains_key(id)) {
+                Some(id) => Some(id),
+                None => return Vec::new(),
+            },
+        };
+        let listed = state.rooms.iter().filter(|(id, entry)| {
+            choose(&entry.record)
+                && entry.jid.domain() == service
+                && after.is_none_or(|after| **id > after)
+        });
+        let room = |(_, entry): (&AddressId, &RoomEntry)| ListedRoom {
+            jid: entry.jid.clone(),
+            title: entry.record.title.clone(),
+        };
+        listed.take(limit as usize).map(room).collect()
+    }
+}
+
 impl Rooms for MemoryStore {
     fn load(&self, room: JidRef<'_>) -> StoreFuture<'_, Option<StoredRoom>> {
         let state = self.state.lock();
@@ -59,20 +89,11 @@ impl Rooms for MemoryStore {
     }
 
     fn list(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>> {
-        let state = self.state.lock();
-        let after = match after {
-            None => None,
-            Some(jid) => match state.find_id(jid.as_ref()).filter(|id| state.rooms.contains_key(id)) {
-                Some(id) => Some(id),
-                None => return ready(Ok(Vec::new())),
-            },
-        };
-        let listed = state.rooms.iter().filter(|(id, entry)| {
-            entry.record.is_public && entry.jid.domain() == service && after.is_none_or(|after| **id > after)
-        });
-        let room =
-            |(_, entry): (&AddressId, &RoomEntry)| ListedRoom { jid: entry.jid.clone(), title: entry.record.title.clone() };
-        ready(Ok(listed.take(limit as usize).map(room).collect()))
+        ready(Ok(self.page(service, after, limit, |record| record.is_public)))
+    }
+
+    fn list_all(&self, service: &str, after: Option<Jid>, limit: u32) -> StoreFuture<'_, Vec<ListedRoom>> {
+        ready(Ok(self.page(service, after, limit, |_| true)))
     }
 
     fn count(&self, service: &str) -> StoreFuture<'_, u64> {
