@@ -93,8 +93,9 @@ impl ServiceRegistrations {
         handlers: ServiceHandlers,
     ) -> Result<(), HostError> {
         let Some(spec) = spec else {
-            let has_handlers =
-                [&handlers.message, &handlers.presence, &handlers.relayed_iq].into_iter().any(Option::is_some);
+            let has_handlers = [&handlers.message, &handlers.presence, &handlers.relayed_iq]
+                .into_iter()
+                .any(Option::is_some);
             if has_handlers || !handlers.forms.is_empty() {
                 let problem = "registers handlers or forms of a service; declare it under `service`";
                 return Err(HostError::Undeclared(feature, problem.to_owned()));
@@ -110,8 +111,18 @@ impl ServiceRegistrations {
         };
         let ServiceHandlers { message, presence, relayed_iq, forms } = handlers;
         let rates = ServiceRates::new(u32::try_from(options.int(RATE_OPTION)).unwrap_or(u32::MAX));
-        let service =
-            ServiceRegistration { spec, feature, jid, disco, iq, message, presence, relayed_iq, rates, forms };
+        let service = ServiceRegistration {
+            spec,
+            feature,
+            jid,
+            disco,
+            iq,
+            message,
+            presence,
+            relayed_iq,
+            rates,
+            forms,
+        };
         self.services.push(service);
         Ok(())
     }

@@ -120,13 +120,11 @@ pub(crate) fn build(builder: &mut FeatureBuilder<'_>, service: &Arc<RoomService>
         Box::pin(occupants(of.clone(), call))
     });
     let of = service.clone();
-    builder.command(&CREATE, move |call: CommandCall| -> CommandFuture {
-        Box::pin(create(of.clone(), call))
-    });
+    builder
+        .command(&CREATE, move |call: CommandCall| -> CommandFuture { Box::pin(create(of.clone(), call)) });
     let of = service.clone();
-    builder.command(&DESTROY, move |call: CommandCall| -> CommandFuture {
-        Box::pin(destroy(of.clone(), call))
-    });
+    builder
+        .command(&DESTROY, move |call: CommandCall| -> CommandFuture { Box::pin(destroy(of.clone(), call)) });
 }
 
 /// The address of the service.
@@ -232,8 +230,7 @@ async fn destroy(rooms: Arc<RoomService>, call: CommandCall) -> Result<CommandOu
         password: None,
         reason: call.input.text(&REASON).filter(|reason| !reason.is_empty()).map(str::to_owned),
     };
-    let destroyed =
-        rooms.call(&call.node, room.clone(), |reply| RoomInput::Destroy { notice, reply }).await;
+    let destroyed = rooms.call(&call.node, room.clone(), |reply| RoomInput::Destroy { notice, reply }).await;
     match destroyed {
         Some(true) => Ok(CommandOutput::with_note(format!("the room {room} is destroyed"))),
         Some(false) => Err(no_room(&room)),

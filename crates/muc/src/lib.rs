@@ -33,11 +33,36 @@ pub static FEATURE: Feature = Feature {
     name: "muc",
     summary: "Rooms for conversations of many users.",
     specs: &[
-        Spec { name: "XEP-0045", title: "Multi-User Chat", version: "1.35.5", not_implemented: "section 17.1.1: queries of allowable traffic" },
-        Spec { name: "XEP-0307", title: "Unique Room Names for Multi-User Chat", version: "0.1", not_implemented: "" },
-        Spec { name: "XEP-0410", title: "MUC Self-Ping (Schrödinger's Chat)", version: "1.1.0", not_implemented: "" },
-        Spec { name: "XEP-0421", title: "Occupant identifiers for semi-anonymous MUCs", version: "1.0.1", not_implemented: "" },
-        Spec { name: "XEP-0425", title: "Moderated Message Retraction", version: "0.3.0", not_implemented: "" },
+        Spec {
+            name: "XEP-0045",
+            title: "Multi-User Chat",
+            version: "1.35.5",
+            not_implemented: "section 17.1.1: queries of allowable traffic",
+        },
+        Spec {
+            name: "XEP-0307",
+            title: "Unique Room Names for Multi-User Chat",
+            version: "0.1",
+            not_implemented: "",
+        },
+        Spec {
+            name: "XEP-0410",
+            title: "MUC Self-Ping (Schrödinger's Chat)",
+            version: "1.1.0",
+            not_implemented: "",
+        },
+        Spec {
+            name: "XEP-0421",
+            title: "Occupant identifiers for semi-anonymous MUCs",
+            version: "1.0.1",
+            not_implemented: "",
+        },
+        Spec {
+            name: "XEP-0425",
+            title: "Moderated Message Retraction",
+            version: "0.3.0",
+            not_implemented: "",
+        },
         Spec { name: "XEP-0486", title: "MUC Avatars", version: "0.1.0", not_implemented: "" },
         Spec { name: "XEP-0500", title: "MUC Slow Mode", version: "0.1.0", not_implemented: "" },
         Spec { name: "XEP-0502", title: "MUC Activity Indicator", version: "0.1.0", not_implemented: "" },
@@ -99,7 +124,9 @@ fn build(builder: &mut FeatureBuilder<'_>) {
         builder.iq(*key, move |request: &mut IqRequest<'_>| service.handle_request(request, key.set));
     }
     let of_list = service.clone();
-    builder.iq(ROOMS, move |request: &mut IqRequest<'_>| of_list.list_rooms(request).unwrap_or_else(IqFlow::error));
+    builder.iq(ROOMS, move |request: &mut IqRequest<'_>| {
+        of_list.list_rooms(request).unwrap_or_else(IqFlow::error)
+    });
     builder.iq(UNIQUE, |_: &mut IqRequest<'_>| {
         IqFlow::result(|w| {
             w.start_ns("unique", Ns::MucUnique).text(&base::id::random_id().to_lowercase()).end();

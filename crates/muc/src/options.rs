@@ -68,7 +68,13 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
               users and users of other servers.",
     },
     number("rooms", 1, 10_000_000, 1_000_000, "Rooms of the service that are in use."),
-    number("rooms_per_user", 1, 1_000_000, 500, "Rooms that one user can have created, persistent ones and those in use each; administrators are exempt."),
+    number(
+        "rooms_per_user",
+        1,
+        1_000_000,
+        500,
+        "Rooms that one user can have created, persistent ones and those in use each; administrators are exempt.",
+    ),
     number("occupants", 2, 1_000_000, 10_000, "Sessions in one room."),
     number(
         "presence_occupants",
@@ -81,13 +87,37 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     number("history_bytes", 0, 100_000_000, 500_000, "Bytes of a room's history that are kept."),
     number("nick_bytes", 1, 1023, 128, "Bytes of a nickname."),
     number("subject_bytes", 1, 100_000, 4_096, "Bytes of a subject."),
-    number("affiliations", 1, 1_000_000, 10_000, "Owners, administrators, members and banned users of one room."),
-    number("presence_bytes", 0, 100_000, 4_096, "Bytes of the content of a presence; a longer one is sent without it."),
+    number(
+        "affiliations",
+        1,
+        1_000_000,
+        10_000,
+        "Owners, administrators, members and banned users of one room.",
+    ),
+    number(
+        "presence_bytes",
+        0,
+        100_000,
+        4_096,
+        "Bytes of the content of a presence; a longer one is sent without it.",
+    ),
     number("avatar_bytes", 0, 1_000_000, 65_536, "Bytes of a room's vCard."),
     switch("default_persistent", false, "Rooms are persistent when they are created."),
     switch("default_public", true, "Rooms are listed when they are created."),
-    number("default_history_messages", 0, 10_000, 20, "Messages that a user receives on entering a room when it is created."),
-    number("default_max_users", 0, 1_000_000, 0, "Maximum number of occupants of a room when it is created; 0: that of the service."),
+    number(
+        "default_history_messages",
+        0,
+        10_000,
+        20,
+        "Messages that a user receives on entering a room when it is created.",
+    ),
+    number(
+        "default_max_users",
+        0,
+        1_000_000,
+        0,
+        "Maximum number of occupants of a room when it is created; 0: that of the service.",
+    ),
 ];
 
 impl ServiceOptions {

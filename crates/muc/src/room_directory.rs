@@ -157,7 +157,8 @@ mod tests {
         assert_eq!(add("d@chat.shakespeare.lit", &hag), Err(RoomLimit::OfService));
         directory.remove(&jid("b@chat.shakespeare.lit"));
         assert_eq!(add("d@chat.shakespeare.lit", &crone), Ok(()));
-        let page = directory.page("chat.shakespeare.lit", Some(jid("a@chat.shakespeare.lit").as_ref()), 1, |_| true);
+        let page =
+            directory.page("chat.shakespeare.lit", Some(jid("a@chat.shakespeare.lit").as_ref()), 1, |_| true);
         assert_eq!(page[0].0, jid("c@chat.shakespeare.lit"));
         assert_eq!(directory.count("other.shakespeare.lit", |_| true), 0);
     }

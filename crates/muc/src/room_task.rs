@@ -179,7 +179,7 @@ impl RoomTask {
         match input {
             RoomInput::Stanza { stanza, from, to } => send_error(ctx, &stanza, &from, &to, &error),
             RoomInput::Request { reply, .. } => reply.send(Err(error)),
-            // The sender of an answer is told by the end of its channel.
+            // The end of its channel reports it to who waits for an answer.
             _ => {}
         }
     }
@@ -277,7 +277,9 @@ impl RoomTask {
         }
         match self.shared.directory.add_created(&self.jid, &creator, options.rooms, per_user) {
             Ok(()) => Ok(Room::create(self.jid.clone(), options, creator)),
-            Err(RoomLimit::OfService) => Err(not_allowed("the service has reached its maximum number of rooms")),
+            Err(RoomLimit::OfService) => {
+                Err(not_allowed("the service has reached its maximum number of rooms"))
+            }
             Err(RoomLimit::OfUser) => Err(not_allowed("you have reached your maximum number of rooms")),
         }
     }

@@ -150,7 +150,8 @@ impl RoomService {
 
 /// The error in a cluster, where each node would have a room of the same name.
 fn several_nodes() -> StanzaError {
-    StanzaError::new(StanzaCondition::ServiceUnavailable).text("rooms are not available in a cluster of several nodes")
+    StanzaError::new(StanzaCondition::ServiceUnavailable)
+        .text("rooms are not available in a cluster of several nodes")
 }
 
 fn write_rooms(rooms: &[(Jid, String)], count: u64, is_page: bool) -> Vec<u8> {

@@ -72,7 +72,8 @@ impl Room {
     fn actor(&self, ctx: &RoomCtx<'_>, from: &Jid) -> Actor {
         let occupant = self.occupants.of_session(from);
         // A moderator may act from any session of the user (section 8: the bare address decides).
-        let of_user = || self.occupants.iter().filter(|one| one.user.as_ref() == from.bare()).map(|one| one.role).max();
+        let of_user =
+            || self.occupants.iter().filter(|one| one.user.as_ref() == from.bare()).map(|one| one.role).max();
         Actor {
             user: from.bare().to_jid(),
             affiliation: self.affiliation(ctx, from.bare()),
@@ -183,7 +184,8 @@ impl Room {
         let target = self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?;
         let affiliation = self.affiliations.of(target.user.as_ref());
         // Only administrators grant and revoke the role of moderator.
-        let concerns_moderators = role == Role::Moderator || target.role == Role::Moderator && role != Role::None;
+        let concerns_moderators =
+            role == Role::Moderator || target.role == Role::Moderator && role != Role::None;
         if concerns_moderators && !actor.affiliation.is_privileged() {
             return Err(StanzaCondition::Forbidden.into());
         }
@@ -215,7 +217,10 @@ impl Room {
             if *user == actor.user {
                 return Err(StanzaError::new(StanzaCondition::Conflict).text("you cannot ban yourself"));
             }
-            if current.is_privileged() && current >= actor.affiliation && actor.affiliation != Affiliation::Owner {
+            if current.is_privileged()
+                && current >= actor.affiliation
+                && actor.affiliation != Affiliation::Owner
+            {
                 let text = "a user with a higher affiliation cannot be banned";
                 return Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
             }
@@ -247,7 +252,7 @@ impl Room {
         Ok(())
     }
 
-    /// Whether the lists have room for so many more users.
+    /// Whether the lists have capacity for this number of further users.
     pub(super) fn check_affiliation_capacity(&self, more: usize) -> Result<(), StanzaError> {
         if self.affiliations.len() + more <= self.limits().affiliations {
             return Ok(());

@@ -127,16 +127,23 @@ impl RoomConfig {
             .value(if self.max_users == 0 { "none".to_owned() } else { self.max_users.to_string() });
         max_users = max_users.option("No Maximum", "none");
         let listed = [10, 20, 30, 50, 100, 200, 500, 1000, 5000, 10_000];
-        for most in listed.iter().copied().chain(Some(self.max_users).filter(|most| *most != 0 && !listed.contains(most))) {
+        for most in listed
+            .iter()
+            .copied()
+            .chain(Some(self.max_users).filter(|most| *most != 0 && !listed.contains(most)))
+        {
             max_users = max_users.option(most.to_string(), most.to_string());
         }
         let mut allow_pm = FormField::new(FormFieldType::ListSingle, "muc#roomconfig_allowpm")
             .label("Who Can Send Private Messages?")
             .value(self.allow_pm.as_str());
-        for (choice, label) in AllowPm::ALL.into_iter().zip(["Anyone", "Participants", "Moderators", "Nobody"]) {
+        for (choice, label) in
+            AllowPm::ALL.into_iter().zip(["Anyone", "Participants", "Moderators", "Nobody"])
+        {
             allow_pm = allow_pm.option(label, choice.as_str());
         }
-        let secret = FormField::new(FormFieldType::TextPrivate, "muc#roomconfig_roomsecret").label("Password");
+        let secret =
+            FormField::new(FormFieldType::TextPrivate, "muc#roomconfig_roomsecret").label("Password");
         DataForm::typed(kind, CONFIG_FORM)
             .field(text("muc#roomconfig_roomname", "Name of the Room", &self.name))
             .field(text("muc#roomconfig_roomdesc", "Description of the Room", &self.description))
@@ -144,15 +151,27 @@ impl RoomConfig {
             .field(text("muc#roomconfig_pubsub", "Address of an Associated PubSub Node", &self.pubsub))
             .field(switch("muc#roomconfig_persistentroom", "Make the Room Persistent?", self.persistent))
             .field(switch("muc#roomconfig_publicroom", "Make the Room Publicly Searchable?", self.public))
-            .field(switch("muc#roomconfig_passwordprotectedroom", "Require a Password?", self.password.is_some()))
+            .field(switch(
+                "muc#roomconfig_passwordprotectedroom",
+                "Require a Password?",
+                self.password.is_some(),
+            ))
             .field(match &self.password {
                 Some(password) => secret.value(password.clone()),
                 None => secret,
             })
             .field(switch("muc#roomconfig_membersonly", "Admit Members Only?", self.members_only))
             .field(switch("muc#roomconfig_moderatedroom", "Make the Room Moderated?", self.moderated))
-            .field(switch("muc#roomconfig_allowinvites", "Allow Occupants to Invite Others?", self.allow_invites))
-            .field(switch("muc#roomconfig_changesubject", "Allow Occupants to Change the Subject?", self.change_subject))
+            .field(switch(
+                "muc#roomconfig_allowinvites",
+                "Allow Occupants to Invite Others?",
+                self.allow_invites,
+            ))
+            .field(switch(
+                "muc#roomconfig_changesubject",
+                "Allow Occupants to Change the Subject?",
+                self.change_subject,
+            ))
             .field(switch("muc#roomconfig_enablelogging", "Announce Public Logging?", self.logging))
             .field(
                 FormField::new(FormFieldType::ListSingle, "muc#roomconfig_whois")
@@ -163,11 +182,25 @@ impl RoomConfig {
             )
             .field(allow_pm)
             .field(max_users)
-            .field(text("muc#maxhistoryfetch", "Messages of the History on Entering", &self.history_messages.to_string()))
-            .field(text("muc#roomconfig_slow_mode_duration", "Slow Mode", &self.slow_mode_seconds.to_string())
-                .desc("Seconds between two messages of one occupant; 0: no limit."))
-            .field(list("muc#roomconfig_presencebroadcast", "Roles Whose Presence Is Broadcast", &self.presence_broadcast))
-            .field(list("muc#roomconfig_getmemberlist", "Roles That May Retrieve the Member List", &self.member_list))
+            .field(text(
+                "muc#maxhistoryfetch",
+                "Messages of the History on Entering",
+                &self.history_messages.to_string(),
+            ))
+            .field(
+                text("muc#roomconfig_slow_mode_duration", "Slow Mode", &self.slow_mode_seconds.to_string())
+                    .desc("Seconds between two messages of one occupant; 0: no limit."),
+            )
+            .field(list(
+                "muc#roomconfig_presencebroadcast",
+                "Roles Whose Presence Is Broadcast",
+                &self.presence_broadcast,
+            ))
+            .field(list(
+                "muc#roomconfig_getmemberlist",
+                "Roles That May Retrieve the Member List",
+                &self.member_list,
+            ))
     }
 
     /// Applies a submission that was validated against [`RoomConfig::form`].
@@ -204,7 +237,8 @@ impl RoomConfig {
             next.non_anonymous = whois == "anyone";
         }
         if let Some(choice) = submitted.value("muc#roomconfig_allowpm") {
-            next.allow_pm = AllowPm::ALL.into_iter().find(|one| one.as_str() == choice).unwrap_or(next.allow_pm);
+            next.allow_pm =
+                AllowPm::ALL.into_iter().find(|one| one.as_str() == choice).unwrap_or(next.allow_pm);
         }
         if let Some(most) = submitted.value("muc#roomconfig_maxusers") {
             next.max_users = most.parse().unwrap_or(0);

@@ -1,8 +1,8 @@
 //! Information about a room and its occupants: XEP-0045 1.35.5, sections 6.4 and 6.5; reserved nickname: section 7.12;
 //! slow mode: XEP-0500 0.1.0; activity: XEP-0502 0.1.0; avatar: XEP-0486 0.1.0.
 
-use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::StanzaCondition;
+use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use throng_core::iq::IqAnswer;
 use xml::{Ns, Writer};
 
@@ -73,7 +73,10 @@ impl Room {
             .field(text("muc#roominfo_occupants", &self.occupants.len().to_string()))
             .field(FormField::boolean("muc#roominfo_subjectmod", config.change_subject))
             .field(text("muc#roominfo_slow_mode_duration", &config.slow_mode_seconds.to_string()))
-            .field(text("{urn:xmpp:muc-activity}message-activity", &self.messages_last_hour(ctx.now).to_string()));
+            .field(text(
+                "{urn:xmpp:muc-activity}message-activity",
+                &self.messages_last_hour(ctx.now).to_string(),
+            ));
         if config.non_anonymous {
             let contacts = FormField::new(FormFieldType::JidMulti, "muc#roominfo_contactjid");
             form = form.field(contacts.values(owners));
@@ -84,7 +87,8 @@ impl Room {
             ("muc#roominfo_pubsub", &config.pubsub),
         ] {
             // A members-only room or one with a password keeps its subject from others.
-            let is_secret = var == "muc#roominfo_subject" && (config.members_only || config.password.is_some());
+            let is_secret =
+                var == "muc#roominfo_subject" && (config.members_only || config.password.is_some());
             if !value.is_empty() && !is_secret {
                 form = form.field(text(var, value));
             }

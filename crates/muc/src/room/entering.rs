@@ -132,7 +132,8 @@ impl Room {
                 ctx.send_shared(stanza, &one.jid, session);
             }
         }
-        self.announce(ctx, newcomer, &PresenceChange { own_codes: codes, id, ..Default::default() });
+        let change = PresenceChange { own_codes: codes, id, newcomer: Some(session), ..Default::default() };
+        self.announce(ctx, newcomer, &change);
         for item in self.history.select(request, self.config.history_messages, ctx.now) {
             ctx.send_shared(Some(item.stanza.clone()), &item.from, session);
         }

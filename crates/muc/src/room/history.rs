@@ -183,6 +183,9 @@ mod tests {
         assert!(history.retract("s5", "coven@chat.shakespeare.lit", retracted));
         assert!(!history.retract("s1", "coven@chat.shakespeare.lit", retracted), "not kept any more");
         let text = String::from_utf8(history.get("s5").unwrap().stanza.bytes().to_vec()).unwrap();
-        assert!(text.contains("<retracted ") && text.contains("id='5'") && text.contains("<delay "), "{text}");
+        assert!(
+            text.contains("<retracted ") && text.contains("id='5'") && text.contains("<delay "),
+            "{text}"
+        );
     }
 }

@@ -42,7 +42,10 @@ impl RelayedRequests {
     /// Forgets requests to and of an occupant who has left.
     pub(super) fn remove_session_of(&mut self, occupant: &Occupant) {
         self.0.retain(|one| {
-            occupant.sessions.iter().all(|session| session.jid != one.requester && session.jid != one.recipient)
+            occupant
+                .sessions
+                .iter()
+                .all(|session| session.jid != one.requester && session.jid != one.recipient)
         });
     }
 }

@@ -3,7 +3,9 @@
 
 use jid::Jid;
 use stanza::payload::datetime;
-use stanza::{ErrorType, MessageType, NewAddresses, PayloadNs, PayloadSet, StanzaCondition, StanzaError, StanzaKind};
+use stanza::{
+    ErrorType, MessageType, NewAddresses, PayloadNs, PayloadSet, StanzaCondition, StanzaError, StanzaKind,
+};
 use throng_core::SharedStanza;
 use xml::{Ns, TreeNode, Writer};
 
@@ -111,7 +113,8 @@ impl Room {
     fn check_slow_mode(&self, occupant: &Occupant, now: u64) -> Result<(), StanzaError> {
         let seconds = self.config.slow_mode_seconds;
         let due = occupant.last_message_millis.saturating_add(u64::from(seconds) * 1000);
-        if seconds == 0 || occupant.role == Role::Moderator || occupant.last_message_millis == 0 || now >= due {
+        if seconds == 0 || occupant.role == Role::Moderator || occupant.last_message_millis == 0 || now >= due
+        {
             return Ok(());
         }
         let wait = (due - now).div_ceil(1000);
@@ -136,7 +139,9 @@ impl Room {
         let head =
             stanza::rewrite_addresses(stanza.bytes(), stanza.head(), new, &mut out).map_err(too_long)?;
         let mut reflected = SharedStanza::new(head, &out);
-        append(&mut reflected, Ns::StanzaId, |w| stanza::payload::stanza_id::write(w, id, self.jid.as_str()))?;
+        // The head does not list the namespace of the room's own id: handlers of recipients are selected by it to remove claims of
+        // clients, of which there are none, and each recipient would get a copy of its own for them.
+        append(&mut reflected, Ns::Muc, |w| stanza::payload::stanza_id::write(w, id, self.jid.as_str()))?;
         append(&mut reflected, Ns::OccupantId, |w| write_occupant_id(w, &occupant.occupant_id))?;
         Ok(reflected)
     }

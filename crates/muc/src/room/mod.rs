@@ -306,7 +306,8 @@ impl Room {
         ];
         let Ok(tree) = stanza.tree() else { return };
         let error = tree.root().child("error", Ns::Client);
-        let condition = error.and_then(|error| error.child_elements().find(|one| one.ns() == Some(Ns::Stanzas)));
+        let condition =
+            error.and_then(|error| error.child_elements().find(|one| one.ns() == Some(Ns::Stanzas)));
         if condition.is_some_and(|condition| CONDITIONS.contains(&condition.name())) {
             self.remove_lost_session(ctx, from);
         }

@@ -22,8 +22,12 @@ impl Room {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
         }
         let moved = session.jid.clone();
-        let change =
-            PresenceChange { is_unavailable: true, codes: &[303], new_nick: Some(nick), ..Default::default() };
+        let change = PresenceChange {
+            is_unavailable: true,
+            codes: &[303],
+            new_nick: Some(nick),
+            ..Default::default()
+        };
         let Some(before) = self.occupants.get(current) else { return Ok(()) };
         if before.sessions.len() > 1 {
             let own = self.occupant_presence(before, &change, self.sees_addresses(before.role), true);

@@ -131,7 +131,8 @@ impl Room {
                 changes.push((user, affiliation));
             }
         }
-        let mut owners: Vec<&Jid> = self.affiliations.with(Affiliation::Owner).map(|(user, _)| user).collect();
+        let mut owners: Vec<&Jid> =
+            self.affiliations.with(Affiliation::Owner).map(|(user, _)| user).collect();
         owners.retain(|owner| !changes.iter().any(|(user, _)| user == *owner));
         let new_owners = changes.iter().filter(|(_, affiliation)| *affiliation == Affiliation::Owner).count();
         if owners.len() + new_owners == 0 {

@@ -34,6 +34,8 @@ pub(super) struct PresenceChange<'a> {
     pub(super) new_nick: Option<&'a str>,
     /// `id` of the occupant's own presence that caused it.
     pub(super) id: Option<&'a str>,
+    /// The only session of the occupant for which `id` and `own_codes` are.
+    pub(super) newcomer: Option<&'a Jid>,
 }
 
 impl Room {
@@ -133,12 +135,25 @@ impl Room {
         for sees in [true, false] {
             let recipients = others(sees);
             if !recipients.is_empty() {
-                ctx.multicast(self.occupant_presence(occupant, change, sees, false), &occupant.jid, recipients);
+                ctx.multicast(
+                    self.occupant_presence(occupant, change, sees, false),
+                    &occupant.jid,
+                    recipients,
+                );
             }
         }
-        let own = self.occupant_presence(occupant, change, self.sees_addresses(occupant.role), true);
-        let sessions: Arc<[Jid]> = occupant.sessions.iter().map(|session| session.jid.clone()).collect();
-        ctx.multicast(own, &occupant.jid, sessions);
+        let sees = self.sees_addresses(occupant.role);
+        let sessions = |chosen: &dyn Fn(&Jid) -> bool| -> Arc<[Jid]> {
+            occupant.sessions.iter().map(|one| &one.jid).filter(|jid| chosen(jid)).cloned().collect()
+        };
+        let is_meant = |jid: &Jid| change.newcomer.is_none_or(|newcomer| newcomer == jid);
+        let others = sessions(&|jid| !is_meant(jid));
+        if !others.is_empty() {
+            let plain = PresenceChange { id: None, own_codes: &[], ..*change };
+            ctx.multicast(self.occupant_presence(occupant, &plain, sees, true), &occupant.jid, others);
+        }
+        let own = self.occupant_presence(occupant, change, sees, true);
+        ctx.multicast(own, &occupant.jid, sessions(&is_meant));
     }
 
     /// Whether everybody receives the presence of an occupant, and not only moderators.

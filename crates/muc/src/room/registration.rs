@@ -43,7 +43,8 @@ impl Room {
         }
         let nick = form.value("muc#register_roomnick").filter(|nick| !nick.is_empty());
         let nick = nick.ok_or_else(|| {
-            StanzaError::new(StanzaCondition::NotAcceptable).text("the field \"muc#register_roomnick\" is required")
+            StanzaError::new(StanzaCondition::NotAcceptable)
+                .text("the field \"muc#register_roomnick\" is required")
         })?;
         if nick.len() > self.limits().nick_bytes {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
@@ -103,7 +104,8 @@ impl Room {
         }
         let allow = FormField::boolean("muc#register_allow", false);
         let approval = approval.field(allow.label("Allow this person to register with the room?"));
-        let admins = self.occupants.sessions_of(|one| self.affiliations.of(one.user.as_ref()).is_privileged());
+        let admins =
+            self.occupants.sessions_of(|one| self.affiliations.of(one.user.as_ref()).is_privileged());
         ctx.multicast(self.form_message(&approval, &(ctx.new_id)()), &self.jid, admins);
     }
 }

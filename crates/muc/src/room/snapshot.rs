@@ -111,7 +111,8 @@ impl Room {
         let card = fields.bytes()?;
         if !card.is_empty() {
             let limits = xml::Limits::DEFAULT;
-            room.avatar = Tree::parse(card, &scope, &limits).ok().and_then(|card| RoomAvatar::read(card.root()));
+            room.avatar =
+                Tree::parse(card, &scope, &limits).ok().and_then(|card| RoomAvatar::read(card.root()));
         }
         while let Some(octet) = fields.octet() {
             let affiliation = *Affiliation::ALL.get(usize::from(octet))?;

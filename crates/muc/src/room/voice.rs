@@ -62,7 +62,9 @@ impl Room {
                     .value("participant")
                     .option("Participant", "participant"),
             )
-            .field(FormField::new(FormFieldType::JidSingle, "muc#jid").label("User").value(session.jid.as_str()))
+            .field(
+                FormField::new(FormFieldType::JidSingle, "muc#jid").label("User").value(session.jid.as_str()),
+            )
             .field(FormField::new(FormFieldType::TextSingle, "muc#roomnick").label("Nickname").value(nick))
             .field(FormField::boolean("muc#request_allow", false).label("Grant voice to this person?"));
         let moderators = self.occupants.sessions_of(|one| one.role == Role::Moderator);

@@ -75,7 +75,12 @@ fn sections_8_and_9_errors_of_role_changes() {
         (&coven.admin, "<item nick='firstwitch' role='participant'/>", "cancel", "not-allowed"),
         (&coven.owner, "<item nick='nobody' role='none'/>", "cancel", "item-not-found"),
         // Section 16.4.
-        (&coven.owner, "<item nick='thirdwitch' role='visitor' affiliation='none'/>", "modify", "bad-request"),
+        (
+            &coven.owner,
+            "<item nick='thirdwitch' role='visitor' affiliation='none'/>",
+            "modify",
+            "bad-request",
+        ),
         (&coven.owner, "<item nick='thirdwitch'/>", "modify", "bad-request"),
         (&coven.owner, "<item nick='thirdwitch' role='king'/>", "modify", "bad-request"),
         (&coven.owner, "", "modify", "bad-request"),
@@ -119,7 +124,8 @@ fn section_9_1_banning_a_user() {
         "set",
         "<item affiliation='outcast' jid='hag66@example.com'><reason>Treason</reason></item>",
     );
-    let note = "<item affiliation='outcast' role='none'><actor nick='secondwitch'/><reason>Treason</reason></item>";
+    let note =
+        "<item affiliation='outcast' role='none'><actor nick='secondwitch'/><reason>Treason</reason></item>";
     assert_same(&masked(coven.user.recv()), &[gone(&coven.user, "thirdwitch", note, &[301, 110])]);
     assert_error(&enter(&coven.user, "thirdwitch"), "auth", "forbidden");
     coven.forget();
@@ -133,7 +139,10 @@ fn section_9_1_banning_a_user() {
     coven.forget();
     admin(&coven.owner, "set", "<item affiliation='outcast' jid='example.com'/>");
     assert!(coven.user.recv().concat().contains("<status code='301'/>"));
-    assert!(coven.admin.recv().concat().contains("outcast"), "an administrator has an affiliation of his own");
+    assert!(
+        coven.admin.recv().concat().contains("outcast"),
+        "an administrator has an affiliation of his own"
+    );
 }
 
 #[test]
@@ -158,13 +167,19 @@ fn section_9_errors_of_affiliation_changes() {
     ] {
         assert_error(&admin(client, "set", item), kind, condition);
     }
-    for (client, affiliation) in
-        [(&coven.user, "outcast"), (&coven.user, "member"), (&coven.user, "owner"), (&coven.admin, "owner"), (&coven.admin, "admin")]
-    {
+    for (client, affiliation) in [
+        (&coven.user, "outcast"),
+        (&coven.user, "member"),
+        (&coven.user, "owner"),
+        (&coven.admin, "owner"),
+        (&coven.admin, "admin"),
+    ] {
         let list = admin(client, "get", &format!("<item affiliation='{affiliation}'/>"));
         assert_error(&list, "auth", "forbidden");
     }
-    assert!(admin(&coven.owner, "get", "<item affiliation='owner'/>")[0].contains("jid='crone1@example.com'"));
+    assert!(
+        admin(&coven.owner, "get", "<item affiliation='owner'/>")[0].contains("jid='crone1@example.com'")
+    );
 }
 
 #[test]
@@ -173,7 +188,10 @@ fn sections_9_3_and_9_4_membership_is_granted_and_revoked() {
     assert_error(&enter(&coven.user, "thirdwitch"), "auth", "registration-required");
     let granted = admin(&coven.admin, "set", "<item affiliation='member' jid='hag66@example.com'/>");
     // Occupants who see addresses learn about it, although the user is not in the room.
-    assert!(granted[0].contains("<item affiliation='member' jid='hag66@example.com' role='none'/>"), "{granted:?}");
+    assert!(
+        granted[0].contains("<item affiliation='member' jid='hag66@example.com' role='none'/>"),
+        "{granted:?}"
+    );
     assert_eq!(enter(&coven.user, "thirdwitch").len(), 4);
     coven.forget();
     admin(&coven.admin, "set", "<item affiliation='none' jid='hag66@example.com'/>");
@@ -184,9 +202,13 @@ fn sections_9_3_and_9_4_membership_is_granted_and_revoked() {
 #[test]
 fn section_5_2_affiliations_change_the_role_of_occupants() {
     let coven = coven(&field("muc#roomconfig_moderatedroom", "1"));
-    for (affiliation, role) in
-        [("member", "participant"), ("admin", "moderator"), ("member", "participant"), ("owner", "moderator"), ("none", "visitor")]
-    {
+    for (affiliation, role) in [
+        ("member", "participant"),
+        ("admin", "moderator"),
+        ("member", "participant"),
+        ("owner", "moderator"),
+        ("none", "visitor"),
+    ] {
         admin(&coven.owner, "set", &format!("<item affiliation='{affiliation}' jid='hag66@example.com'/>"));
         let received = coven.user.recv().concat();
         assert!(received.contains(&format!("affiliation='{affiliation}'")), "{received}");

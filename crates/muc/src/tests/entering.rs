@@ -55,10 +55,7 @@ fn section_7_2_2_a_newcomer_receives_the_others_then_itself_then_the_subject() {
         &masked(crone.recv()),
         &[presence(&crone, "thirdwitch", &item_of("none", "participant", &hag), &[])],
     );
-    assert_same(
-        &masked(wicca.recv()),
-        &[presence(&wicca, "thirdwitch", &item("none", "participant"), &[])],
-    );
+    assert_same(&masked(wicca.recv()), &[presence(&wicca, "thirdwitch", &item("none", "participant"), &[])]);
 }
 
 #[test]
@@ -145,7 +142,7 @@ fn leave(client: &NodeClient, nick: &str) -> Vec<String> {
 }
 
 #[test]
-fn section_7_14_leaving_is_told_to_all_and_ends_a_temporary_room() {
+fn section_7_14_leaving_is_sent_to_all_and_ends_a_temporary_room() {
     let play = Shakespeare::new();
     let crone = play.room("");
     let hag = play.hag();
@@ -155,10 +152,7 @@ fn section_7_14_leaving_is_told_to_all_and_ends_a_temporary_room() {
         "<presence to='{ROOM}/thirdwitch' type='unavailable'><status>gone where the goblins go</status></presence>"
     ));
     let with_status = |text: String| text.replace("<x ", "<status>gone where the goblins go</status><x ");
-    assert_same(
-        &masked(own),
-        &[with_status(gone(&hag, "thirdwitch", &item("none", "none"), &[110]))],
-    );
+    assert_same(&masked(own), &[with_status(gone(&hag, "thirdwitch", &item("none", "none"), &[110]))]);
     assert_same(
         &masked(crone.recv()),
         &[with_status(gone(&crone, "thirdwitch", &item_of("none", "none", &hag), &[]))],
@@ -240,11 +234,9 @@ fn section_17_1_2_an_occupant_whose_session_is_gone_is_removed() {
     crone.send(&format!("<message to='{ROOM}' type='groupchat'><body>Thrice</body></message>"));
     let received = masked(crone.recv());
     assert_eq!(received.len(), 2, "{received:?}");
-    assert_same(
-        &received[1..],
-        &[gone(&crone, "thirdwitch", &item_of("none", "none", &hag), &[333])],
-    );
-    let error = "<error type='cancel'><recipient-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error>";
+    assert_same(&received[1..], &[gone(&crone, "thirdwitch", &item_of("none", "none", &hag), &[333])]);
+    let error =
+        "<error type='cancel'><recipient-unavailable xmlns='urn:ietf:params:xml:ns:xmpp-stanzas'/></error>";
     let wicca = play.wicca();
     enter(&wicca, "secondwitch");
     forget(&[&crone]);

@@ -21,12 +21,17 @@ fn rooms_are_created_by_those_who_may_and_up_to_the_limits() {
 
 #[test]
 fn long_nicknames_and_subjects_are_refused() {
-    let play = Shakespeare::with(&[("nick_bytes", OptionValue::Int(11)), ("subject_bytes", OptionValue::Int(8))]);
+    let play =
+        Shakespeare::with(&[("nick_bytes", OptionValue::Int(11)), ("subject_bytes", OptionValue::Int(8))]);
     let crone = play.room("");
     let hag = play.hag();
     assert_error(&enter(&hag, "the third witch"), "modify", "not-acceptable");
     enter(&hag, "thirdwitch");
-    assert_error(&hag.request(&format!("<presence to='{ROOM}/the third witch'/>")), "modify", "not-acceptable");
+    assert_error(
+        &hag.request(&format!("<presence to='{ROOM}/the third witch'/>")),
+        "modify",
+        "not-acceptable",
+    );
     forget(&[&crone]);
     let long = format!("<message to='{ROOM}' type='groupchat'><subject>cauldrons</subject></message>");
     assert_error(&crone.request(&long), "modify", "not-acceptable");
@@ -77,5 +82,8 @@ fn a_reload_changes_limits_of_rooms_that_exist() {
     let domains = ["example.com", "example.net"];
     play.engine.reload(&domains, &[EnabledFeature { feature: &FEATURE, options }]);
     assert_error(&enter(&play.hag(), "thirdwitch"), "modify", "not-acceptable");
-    assert_eq!(crone.request(&format!("<message to='{ROOM}' type='groupchat'><body>x</body></message>")).len(), 1);
+    assert_eq!(
+        crone.request(&format!("<message to='{ROOM}' type='groupchat'><body>x</body></message>")).len(),
+        1
+    );
 }

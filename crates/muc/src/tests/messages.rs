@@ -20,7 +20,9 @@ fn section_7_4_a_message_is_reflected_to_all_with_ids_of_the_room() {
     let hag = play.hag();
     enter(&hag, "thirdwitch");
     forget(&[&crone]);
-    let forged = format!("<stanza-id xmlns='urn:xmpp:sid:0' id='x' by='{ROOM}'/><occupant-id xmlns='urn:xmpp:occupant-id:0' id='x'/>");
+    let forged = format!(
+        "<stanza-id xmlns='urn:xmpp:sid:0' id='x' by='{ROOM}'/><occupant-id xmlns='urn:xmpp:occupant-id:0' id='x'/>"
+    );
     let received = groupchat(&hag, &format!("<body>Harpier cries: 'tis time.</body>{forged}"));
     assert_eq!(received.len(), 1);
     assert!(!received[0].contains("id='x'"), "{received:?}");
@@ -41,7 +43,8 @@ fn section_7_4_errors_of_messages() {
     forget(&[&crone]);
     // A visitor has no voice.
     assert_error(&groupchat(&hag, "<body>x</body>"), "auth", "forbidden");
-    let to_nowhere = hag.request("<message to='heath@conference.example.com' type='groupchat'><body>x</body></message>");
+    let to_nowhere =
+        hag.request("<message to='heath@conference.example.com' type='groupchat'><body>x</body></message>");
     assert_error(&to_nowhere, "cancel", "item-not-found");
     let chat = hag.request(&format!("<message to='{ROOM}' type='chat'><body>x</body></message>"));
     assert_error(&chat, "modify", "bad-request");
@@ -103,11 +106,20 @@ fn section_7_2_13_a_newcomer_receives_the_history_then_the_subject() {
         ],
     );
     let wicca = play.wicca();
-    let history = |request: &str| format!("<x xmlns='http://jabber.org/protocol/muc'><history {request}/></x>");
-    for (wanted, count) in [("maxstanzas='2'", 2), ("maxchars='0'", 0), ("seconds='180'", 3), ("since='2999-01-01T00:00:00Z'", 0)]
-    {
+    let history =
+        |request: &str| format!("<x xmlns='http://jabber.org/protocol/muc'><history {request}/></x>");
+    for (wanted, count) in [
+        ("maxstanzas='2'", 2),
+        ("maxchars='0'", 0),
+        ("seconds='180'", 3),
+        ("since='2999-01-01T00:00:00Z'", 0),
+    ] {
         let received = enter_with(&wicca, "secondwitch", &history(wanted));
-        assert_eq!(received.iter().filter(|one| one.contains("<body>")).count(), count, "{wanted}: {received:?}");
+        assert_eq!(
+            received.iter().filter(|one| one.contains("<body>")).count(),
+            count,
+            "{wanted}: {received:?}"
+        );
         wicca.request(&format!("<presence to='{ROOM}/secondwitch' type='unavailable'/>"));
     }
 }
@@ -197,14 +209,14 @@ fn section_7_13_a_visitor_requests_voice_and_a_moderator_grants_it() {
     };
     assert!(hag.request(&form(&field("muc#role", "participant"))).is_empty());
     let received = crone.recv().concat();
-    assert!(received.contains("<field var='muc#roomnick'") && received.contains("hag66@example.com/pda"), "{received}");
+    assert!(
+        received.contains("<field var='muc#roomnick'") && received.contains("hag66@example.com/pda"),
+        "{received}"
+    );
     let grant = form(&(field("muc#roomnick", "thirdwitch") + &field("muc#request_allow", "true")));
     assert_error(&hag.request(&grant), "auth", "forbidden");
     crone.send(&grant);
-    assert_same(
-        &masked(hag.recv()),
-        &[presence(&hag, "thirdwitch", &item("none", "participant"), &[110])],
-    );
+    assert_same(&masked(hag.recv()), &[presence(&hag, "thirdwitch", &item("none", "participant"), &[110])]);
     assert_eq!(groupchat(&hag, "<body>x</body>").len(), 1);
 }
 
@@ -250,7 +262,8 @@ fn xep_0424_an_occupant_retracts_only_own_messages() {
     let hag = play.hag();
     enter(&hag, "oldhag");
     let id = stanza_id(&groupchat(&crone, "<body>Have not saints lips</body>"));
-    let retract = format!("<retract id='{id}' xmlns='urn:xmpp:message-retract:1'/><store xmlns='urn:xmpp:hints'/>");
+    let retract =
+        format!("<retract id='{id}' xmlns='urn:xmpp:message-retract:1'/><store xmlns='urn:xmpp:hints'/>");
     groupchat(&hag, &retract);
     assert!(enter(&play.wicca(), "secondwitch").concat().contains("Have not saints lips"));
     groupchat(&crone, &retract);

@@ -1,10 +1,12 @@
 //! Tests from the examples of XEP-0045, and of the specifications around it, on a node without sockets.
 
 mod administration;
+mod commands;
 mod entering;
 mod limits;
 mod messages;
 mod ownership;
+mod persistence;
 mod requests;
 
 use feature_api::feature::{FeatureOptions, OptionValue};
@@ -33,9 +35,10 @@ impl Shakespeare {
     }
 
     fn with(options: &[(&str, OptionValue)]) -> Shakespeare {
-        // Without presence, a client that leaves would not leave its rooms.
-        static PRESENCE: [&Feature; 1] = [&FEATURE];
-        let mut enabled: Vec<EnabledFeature> = PRESENCE
+        // In place of the directed presence that the feature of presence records.
+        static VISIBLE: Feature =
+            Feature { name: "visible", build: |builder| builder.iq_without_subscription(), ..Feature::EMPTY };
+        let mut enabled: Vec<EnabledFeature> = [&FEATURE, &VISIBLE]
             .into_iter()
             .map(|feature| EnabledFeature { feature, options: FeatureOptions::defaults(feature.options) })
             .collect();
@@ -55,6 +58,10 @@ impl Shakespeare {
 
     fn wicca(&self) -> NodeClient {
         self.engine.connect("wiccarocks", "laptop")
+    }
+
+    fn hecate(&self) -> NodeClient {
+        self.engine.connect("hecate", "broom")
     }
 
     fn hag(&self) -> NodeClient {
@@ -94,11 +101,21 @@ fn configure(client: &NodeClient, fields: &str) -> String {
 }
 
 fn owner(client: &NodeClient, kind: &str, payload: &str) -> Vec<String> {
-    request(client, kind, ROOM, &format!("<query xmlns='http://jabber.org/protocol/muc#owner'>{payload}</query>"))
+    request(
+        client,
+        kind,
+        ROOM,
+        &format!("<query xmlns='http://jabber.org/protocol/muc#owner'>{payload}</query>"),
+    )
 }
 
 fn admin(client: &NodeClient, kind: &str, items: &str) -> Vec<String> {
-    request(client, kind, ROOM, &format!("<query xmlns='http://jabber.org/protocol/muc#admin'>{items}</query>"))
+    request(
+        client,
+        kind,
+        ROOM,
+        &format!("<query xmlns='http://jabber.org/protocol/muc#admin'>{items}</query>"),
+    )
 }
 
 fn request(client: &NodeClient, kind: &str, to: &str, payload: &str) -> Vec<String> {

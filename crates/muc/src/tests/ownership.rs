@@ -98,9 +98,8 @@ fn section_10_9_a_destroyed_room_names_an_alternative() {
     forget(&[&crone]);
     let notice = "<destroy jid='coven@chat.shakespeare.lit'><reason>Macbeth doth come.</reason></destroy>";
     let answer = owner(&crone, "set", notice);
-    let room_gone = |to: &NodeClient, nick: &str| {
-        gone(to, nick, &format!("{}{notice}", item("none", "none")), &[])
-    };
+    let room_gone =
+        |to: &NodeClient, nick: &str| gone(to, nick, &format!("{}{notice}", item("none", "none")), &[]);
     assert_same(&answer, &[room_gone(&crone, "firstwitch"), result(&crone)]);
     assert_same(&masked(hag.recv()), &[room_gone(&hag, "thirdwitch")]);
     let message = hag.request(&format!("<message to='{ROOM}' type='groupchat'><body>x</body></message>"));

@@ -28,7 +28,12 @@ fn section_6_3_the_list_has_pages() {
         let to = format!("{room}@conference.example.com");
         crone.request(&format!("<presence to='{to}/witch'>{MUC}</presence>"));
         let form = "<x xmlns='jabber:x:data' type='submit'/>";
-        request(&crone, "set", &to, &format!("<query xmlns='http://jabber.org/protocol/muc#owner'>{form}</query>"));
+        request(
+            &crone,
+            "set",
+            &to,
+            &format!("<query xmlns='http://jabber.org/protocol/muc#owner'>{form}</query>"),
+        );
     }
     let page = |set: &str| {
         let query = format!(
@@ -47,7 +52,8 @@ fn section_6_3_the_list_has_pages() {
 #[test]
 fn section_6_4_information_about_a_room() {
     let play = Shakespeare::new();
-    let fields = [field("muc#roomconfig_roomname", "A Dark Cave"), field("muc#roomconfig_roomdesc", "The place")];
+    let fields =
+        [field("muc#roomconfig_roomname", "A Dark Cave"), field("muc#roomconfig_roomdesc", "The place")];
     let crone = play.room(&fields.concat());
     let info = request(&crone, "get", ROOM, INFO).concat();
     for part in [
@@ -67,7 +73,9 @@ fn section_6_4_information_about_a_room() {
     }
     let nowhere = request(&crone, "get", "heath@conference.example.com", INFO);
     assert_error(&nowhere, "cancel", "item-not-found");
-    assert!(request(&crone, "get", ROOM, ITEMS).concat().contains(&format!("<item jid='{ROOM}/firstwitch'/>")));
+    assert!(
+        request(&crone, "get", ROOM, ITEMS).concat().contains(&format!("<item jid='{ROOM}/firstwitch'/>"))
+    );
     // Section 6.6.
     let occupant = request(&play.hag(), "get", &format!("{ROOM}/firstwitch"), INFO);
     assert_error(&occupant, "modify", "bad-request");
@@ -156,7 +164,8 @@ fn xep_0486_owners_set_the_avatar_of_a_room() {
     let play = Shakespeare::new();
     let crone = play.room("");
     let hag = play.hag();
-    let card = "<vCard xmlns='vcard-temp'><PHOTO><TYPE>image/png</TYPE><BINVAL>aGVsbG8=</BINVAL></PHOTO></vCard>";
+    let card =
+        "<vCard xmlns='vcard-temp'><PHOTO><TYPE>image/png</TYPE><BINVAL>aGVsbG8=</BINVAL></PHOTO></vCard>";
     assert_error(&request(&hag, "set", ROOM, card), "auth", "forbidden");
     let answer = request(&crone, "set", ROOM, card);
     assert!(answer[0].contains("<status code='104'/>"), "{answer:?}");

@@ -103,7 +103,8 @@ async fn load(conn: &mut DbConnection, name: &str) -> Result<Option<StoredRoom>,
     };
     let rows = conn.fetch_all(&context.sql.rooms.history, &[Arg::number(row.number(0)?)]).await?;
     let entry = |row: &SqlRow| {
-        let id = std::str::from_utf8(row.bytes(0)?).map_err(|_| corrupt("the id of a room's message is not text"))?;
+        let id = std::str::from_utf8(row.bytes(0)?)
+            .map_err(|_| corrupt("the id of a room's message is not text"))?;
         Ok(RoomHistoryEntry { id: id.into(), message: row.bytes(1)?.to_vec() })
     };
     let history = rows.iter().map(entry).collect::<Result<_, StoreError>>()?;

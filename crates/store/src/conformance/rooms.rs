@@ -17,12 +17,7 @@ cases! {
 }
 
 fn record(title: &str, is_public: bool, state: &[u8]) -> RoomRecord {
-    RoomRecord {
-        creator: jid("ann@example.org"),
-        title: title.to_owned(),
-        is_public,
-        state: state.to_vec(),
-    }
+    RoomRecord { creator: jid("ann@example.org"), title: title.to_owned(), is_public, state: state.to_vec() }
 }
 
 fn entry(id: &str, message: &[u8]) -> RoomHistoryEntry {
@@ -62,7 +57,8 @@ async fn the_newest_messages_are_kept_in_order(f: Fixture) {
         f.stores.rooms.append(jid(room).as_ref(), messages, keep)
     };
     append(&["b", "c", "a"], 9).await.unwrap();
-    let ids = |entries: Vec<RoomHistoryEntry>| entries.iter().map(|one| one.id.to_string()).collect::<String>();
+    let ids =
+        |entries: Vec<RoomHistoryEntry>| entries.iter().map(|one| one.id.to_string()).collect::<String>();
     assert_eq!(ids(history(&f.stores, room).await), "abc");
     append(&["e", "d"], 3).await.unwrap();
     assert_eq!(ids(history(&f.stores, room).await), "cde");

@@ -36,9 +36,7 @@ impl MemoryStore {
             },
         };
         let listed = state.rooms.iter().filter(|(id, entry)| {
-            choose(&entry.record)
-                && entry.jid.domain() == service
-                && after.is_none_or(|after| **id > after)
+            choose(&entry.record) && entry.jid.domain() == service && after.is_none_or(|after| **id > after)
         });
         let room = |(_, entry): (&AddressId, &RoomEntry)| ListedRoom {
             jid: entry.jid.clone(),
