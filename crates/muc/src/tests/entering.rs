@@ -130,7 +130,7 @@ fn section_7_2_17_presence_of_a_user_who_is_not_in_the_room_is_answered_by_a_kic
     forget(&[&crone]);
     let reason = "<item affiliation='none' role='none'><reason>You are not in the room.</reason></item>";
     let kick = gone(&hag, "thirdwitch", reason, &[110, 307, 333]);
-    assert_same(&hag.request(&format!("<presence to='{ROOM}/thirdwitch'/>")), &[kick.clone()]);
+    assert_same(&hag.request(&format!("<presence to='{ROOM}/thirdwitch'/>")), std::slice::from_ref(&kick));
     assert!(crone.recv().is_empty());
     let elsewhere = kick.replace(ROOM, "heath@conference.example.com");
     let to = "heath@conference.example.com/thirdwitch";
