@@ -26,13 +26,6 @@ pub struct KnownFailure {
 /// The tests that fail.
 pub const NOT_YET_ON_SEVERAL_NODES: &[KnownFailure] = &[
     KnownFailure {
-        test: "scenarios/muc",
-        nodes: &[2, 3],
-        seeds: None,
-        section: "5",
-        reason: "A room needs one owner among the nodes; without it the service refuses stanzas in a cluster.",
-    },
-    KnownFailure {
         test: "simulation/faulty/rosters-agree",
         nodes: &[],
         seeds: Some(30),

@@ -13,6 +13,7 @@ use throng_commands::{
 use crate::FEATURE;
 use crate::room::DestroyNotice;
 use crate::room_directory::RoomSummary;
+use crate::room_ownership::is_owned_elsewhere;
 use crate::room_task::RoomInput;
 use crate::service::RoomService;
 
@@ -138,11 +139,16 @@ fn service_address(call: &CommandCall) -> Result<String, CommandError> {
 fn room_address(call: &CommandCall) -> Result<Jid, CommandError> {
     let room = call.input.jid(&ROOM)?;
     let service = service_address(call)?;
-    if room.domain() == service && room.local().is_some() && room.resource().is_none() {
+    if room.domain() != service || room.local().is_none() || room.resource().is_some() {
+        let text = format!("{room} is not the address of a room; write one such as name@{service}");
+        return Err(CommandError::new(CommandErrorKind::NotAcceptable, text));
+    }
+    if !is_owned_elsewhere(&call.node, room.as_ref()) {
         return Ok(room.clone());
     }
-    let text = format!("{room} is not the address of a room; write one such as name@{service}");
-    Err(CommandError::new(CommandErrorKind::NotAcceptable, text))
+    let owner = call.node.cluster.owner(call.node.routing_table.hash(room.as_ref()));
+    let text = format!("the node {owner} has the room {room}; run the command there");
+    Err(CommandError::new(CommandErrorKind::Unavailable, text))
 }
 
 fn no_room(room: &Jid) -> CommandError {

@@ -7,14 +7,15 @@
 //!
 //! Every occupant must see the same order, so nothing of a room is sent from outside its task.
 
+mod answer_channel;
 mod commands;
 mod options;
-mod reply_channel;
+mod privileges;
 mod room;
 mod room_directory;
+mod room_ownership;
 mod room_task;
 mod service;
-mod standing;
 #[cfg(test)]
 mod tests;
 

@@ -123,6 +123,11 @@ impl RoomDirectory {
         later.take(most).map(|(room, summary)| (room.clone(), summary.clone())).collect()
     }
 
+    /// The addresses of all rooms.
+    pub(crate) fn rooms(&self) -> Vec<Jid> {
+        self.0.lock().rooms.keys().cloned().collect()
+    }
+
     /// Whether it has a room that `choose` selects.
     pub(crate) fn contains(&self, room: &Jid, choose: impl Fn(&RoomSummary) -> bool) -> bool {
         self.0.lock().rooms.get(room).is_some_and(choose)

@@ -2,6 +2,7 @@
 //!
 //! A room that does not exist has a task only while a stanza for it is handled.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::lock::LeafRwLock;
@@ -18,10 +19,11 @@ use throng_core::session::flags;
 use throng_core::{Effects, Node, SharedStanza};
 use xml::Ns;
 
+use crate::answer_channel::AnswerSender;
 use crate::options::{CreationAccess, ServiceOptions};
-use crate::reply_channel::ReplySender;
 use crate::room::{DestroyNotice, Room, RoomCtx, RoomRequest, RoomState, UndeliveredReport, send_error};
 use crate::room_directory::{RoomDirectory, RoomLimit};
+use crate::room_ownership::{RoomOwnership, is_owned_elsewhere};
 
 /// The tasks of a domain's rooms, by address.
 pub(crate) type RoomTasks = SerialTasks<Jid, RoomTask>;
@@ -34,6 +36,7 @@ pub(crate) struct RoomShared {
     pub(crate) directory: RoomDirectory,
     occupant_key: OnceLock<hmac::Key>,
     tasks: OnceLock<Weak<RoomTasks>>,
+    is_watched: AtomicBool,
 }
 
 /// An input of a room.
@@ -47,24 +50,26 @@ pub(crate) enum RoomInput {
     /// A message or presence, or an IQ between occupants.
     Stanza { stanza: SharedStanza, from: Jid, to: Jid },
     /// A request to the room: the stanza, and the way of the answer.
-    Request { bytes: Vec<u8>, is_set: bool, from: Jid, reply: ReplySender<IqAnswer> },
+    Request { bytes: Vec<u8>, is_set: bool, from: Jid, reply: AnswerSender<IqAnswer> },
     /// Sessions that did not receive a stanza.
     SessionsLost(Vec<Jid>),
     /// An administrator creates the room for an owner.
-    Create { owner: Jid, reply: ReplySender<bool> },
+    Create { owner: Jid, reply: AnswerSender<bool> },
     /// An administrator destroys the room.
-    Destroy { notice: DestroyNotice, reply: ReplySender<bool> },
+    Destroy { notice: DestroyNotice, reply: AnswerSender<bool> },
+    /// Another node has become the owner of the room.
+    OwnerChanged,
     /// Messages of the history were stored, or not.
     HistoryStored(Result<(), StoreError>),
     /// An administrator lists the occupants.
-    ListOccupants { reply: ReplySender<Option<Vec<(String, Jid)>>> },
+    ListOccupants { reply: AnswerSender<Option<Vec<(String, Jid)>>> },
 }
 
 /// An answer that is sent after the effects.
-enum PendingReply {
+enum RoomReply {
     None,
-    Iq(ReplySender<IqAnswer>, IqAnswer),
-    Done(ReplySender<bool>, bool),
+    Iq(AnswerSender<IqAnswer>, IqAnswer),
+    Done(AnswerSender<bool>, bool),
 }
 
 impl RoomShared {
@@ -75,7 +80,20 @@ impl RoomShared {
             directory: RoomDirectory::default(),
             occupant_key: OnceLock::new(),
             tasks: OnceLock::new(),
+            is_watched: AtomicBool::new(false),
         })
+    }
+
+    /// In a cluster, gives up rooms of which another node has become the owner.
+    pub(crate) fn watch_ownership(self: &Arc<Self>, node: &Arc<Node>) {
+        if !node.is_single() && !self.is_watched.swap(true, Ordering::Relaxed) {
+            node.extensions.get_or_default_swept::<RoomOwnership>().add(self);
+        }
+    }
+
+    /// The tasks of the rooms, while they exist.
+    pub(crate) fn tasks(&self) -> Option<Arc<RoomTasks>> {
+        self.tasks.get()?.upgrade()
     }
 
     /// The tasks that report undelivered stanzas.
@@ -184,20 +202,20 @@ impl RoomTask {
         }
     }
 
-    fn handle_input(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>, input: RoomInput) -> PendingReply {
+    fn handle_input(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>, input: RoomInput) -> RoomReply {
         match input {
             RoomInput::Stanza { stanza, from, to } => {
                 self.handle_stanza(ctx, node, &stanza, &from, &to);
-                PendingReply::None
+                RoomReply::None
             }
             RoomInput::Request { bytes, is_set, from, reply } => {
-                PendingReply::Iq(reply, self.answer(ctx, &bytes, is_set, &from))
+                RoomReply::Iq(reply, self.answer(ctx, &bytes, is_set, &from))
             }
             RoomInput::SessionsLost(sessions) => {
                 if let Some(room) = &mut self.room {
                     room.sessions_lost(ctx, &sessions);
                 }
-                PendingReply::None
+                RoomReply::None
             }
             RoomInput::Create { owner, reply } => {
                 let is_new = self.room.is_none();
@@ -206,27 +224,54 @@ impl RoomTask {
                     room.unlock_persistent();
                     self.room = Some(room);
                 }
-                PendingReply::Done(reply, is_new)
+                RoomReply::Done(reply, is_new)
             }
             RoomInput::Destroy { notice, reply } => {
                 let exists = self.room.is_some();
                 if let Some(room) = &mut self.room {
                     room.destroy(ctx, &notice);
                 }
-                PendingReply::Done(reply, exists)
+                RoomReply::Done(reply, exists)
+            }
+            RoomInput::OwnerChanged => {
+                self.give_up(ctx, node);
+                RoomReply::None
             }
             RoomInput::HistoryStored(result) => {
                 self.is_storing_history = false;
                 if let Err(error) = result {
                     tracing::error!(room = %self.jid, %error, "messages of a room were not stored");
                 }
-                PendingReply::None
+                RoomReply::None
             }
             RoomInput::ListOccupants { reply } => {
                 reply.send(self.room.as_ref().map(Room::occupant_list));
-                PendingReply::None
+                RoomReply::None
             }
         }
+    }
+
+    /// The occupants leave. What is in the store stays there.
+    fn give_up(&mut self, ctx: &mut RoomCtx<'_>, node: &Arc<Node>) {
+        if !is_owned_elsewhere(node, self.jid.as_ref()) {
+            return;
+        }
+        let Some(mut room) = self.room.take() else { return };
+        room.dissolve(ctx);
+        self.is_stored = false;
+        self.is_loaded = false;
+        let (messages, keep, jid) =
+            (std::mem::take(&mut self.unsaved), room.history_limit(), self.jid.clone());
+        if messages.is_empty() {
+            return;
+        }
+        let stores = node.stores.clone();
+        let append = async move {
+            if let Err(error) = stores.rooms.append(jid.as_ref(), messages, keep).await {
+                tracing::error!(room = %jid, %error, "messages of a room were not stored");
+            }
+        };
+        node.spawner.spawn("room history", Box::pin(append));
     }
 
     fn handle_stanza(
@@ -435,13 +480,13 @@ impl RoomTask {
 }
 
 /// Sends an answer, or the error of the store.
-fn send_reply(reply: PendingReply, written: Result<(), StoreError>) {
+fn send_reply(reply: RoomReply, written: Result<(), StoreError>) {
     match reply {
-        PendingReply::None => {}
-        PendingReply::Iq(reply, answer) => {
+        RoomReply::None => {}
+        RoomReply::Iq(reply, answer) => {
             reply.send(answer.and_then(|answer| written.map(|()| answer).map_err(store_error)));
         }
-        PendingReply::Done(reply, done) => reply.send(done && written.is_ok()),
+        RoomReply::Done(reply, done) => reply.send(done && written.is_ok()),
     }
 }
 
@@ -450,7 +495,10 @@ impl SerialState for RoomTask {
 
     fn handle(&mut self, message: RoomMessage) -> Option<BoxFuture<'_, ()>> {
         let RoomMessage { node, input } = message;
-        let needs_room = !matches!(input, RoomInput::SessionsLost(_) | RoomInput::HistoryStored(_));
+        let needs_room = !matches!(
+            input,
+            RoomInput::SessionsLost(_) | RoomInput::HistoryStored(_) | RoomInput::OwnerChanged
+        );
         if self.is_loaded || !needs_room {
             return self.handle_loaded(node, input, Ok(()));
         }

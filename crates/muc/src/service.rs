@@ -16,8 +16,8 @@ use throng_core::server_error::store_error;
 use throng_core::service::ServiceCtx;
 use xml::{Ns, Writer};
 
+use crate::answer_channel::{AnswerSender, answer_channel};
 use crate::options::ServiceOptions;
-use crate::reply_channel::{ReplySender, reply_channel};
 use crate::room_directory::RoomSummary;
 use crate::room_task::{RoomInput, RoomMessage, RoomShared, RoomTask, RoomTasks};
 
@@ -50,9 +50,7 @@ impl RoomService {
         if ctx.to.local().is_none() {
             return Flow::Stop(StopReason::Refused(StanzaCondition::ServiceUnavailable.into()));
         }
-        if !ctx.node.is_single() {
-            return Flow::Stop(StopReason::Refused(several_nodes()));
-        }
+        self.shared.watch_ownership(ctx.node);
         let room = ctx.to.bare().to_jid();
         let input =
             RoomInput::Stanza { stanza: ctx.stanza.clone(), from: ctx.from.to_jid(), to: ctx.to.to_jid() };
@@ -74,10 +72,7 @@ impl RoomService {
         let Some(room) = request.to.map(|to| to.bare().to_jid()) else {
             return IqFlow::error(StanzaCondition::ItemNotFound);
         };
-        if !request.node.is_single() {
-            return IqFlow::error(several_nodes());
-        }
-        let (reply, answer) = reply_channel();
+        let (reply, answer) = answer_channel();
         let (bytes, from) = (request.bytes.to_vec(), request.from.to_jid());
         let size = bytes.len() + MESSAGE_BYTES;
         self.send(request.node, &room, RoomInput::Request { bytes, is_set, from, reply }, size);
@@ -92,9 +87,9 @@ impl RoomService {
         &self,
         node: &Arc<Node>,
         room: Jid,
-        input: impl FnOnce(ReplySender<T>) -> RoomInput,
+        input: impl FnOnce(AnswerSender<T>) -> RoomInput,
     ) -> Option<T> {
-        let (reply, answer) = reply_channel();
+        let (reply, answer) = answer_channel();
         self.send(node, &room, input(reply), MESSAGE_BYTES);
         answer.receive().await
     }
@@ -146,12 +141,6 @@ impl RoomService {
             Ok(write_rooms(&rooms, count, paging.is_some()))
         }))
     }
-}
-
-/// The error in a cluster, where each node would have a room of the same name.
-fn several_nodes() -> StanzaError {
-    StanzaError::new(StanzaCondition::ServiceUnavailable)
-        .text("rooms are not available in a cluster of several nodes")
 }
 
 fn write_rooms(rooms: &[(Jid, String)], count: u64, is_page: bool) -> Vec<u8> {

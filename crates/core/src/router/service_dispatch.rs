@@ -6,11 +6,13 @@
 
 use std::sync::Arc;
 
+use cluster::NodeId;
 use jid::JidRef;
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
 use super::iq_dispatch::RoutedIq;
 use super::{Continuation, ResumedChain, RoutingWork};
+use crate::domains::Domain;
 use crate::effect::Effects;
 use crate::hooks::{DeferredDecision, Flow, OnFailure, StopReason};
 use crate::host::Host;
@@ -33,7 +35,6 @@ impl Node {
     ) {
         let kind = stanza.kind();
         self.metrics.service_stanzas.inc([service.feature, kind_name(kind)]);
-        let target = Service::target(to);
         if !service.try_take_rate(self, from) {
             self.metrics.service_stanzas_limited.inc([service.feature, kind_name(kind)]);
             if !matches!(kind, StanzaKind::Presence(_)) {
@@ -43,6 +44,49 @@ impl Node {
             }
             return;
         }
+        if let Some(owner) = self.other_owner(service, to) {
+            if !self.peer_routing().forward_service_stanza(self, owner, &stanza, to) {
+                let error = StanzaError::new(StanzaCondition::RemoteServerTimeout);
+                self.bounce(&stanza, from, to, &error, work);
+            }
+            return;
+        }
+        self.handle_own_service_stanza((host, service), stanza, from, to, work);
+    }
+
+    /// The other node that owns the addressed item of a service, which handles all stanzas for it.
+    pub fn other_owner(&self, service: &Service, to: JidRef<'_>) -> Option<NodeId> {
+        if self.is_single() || !service.has_items || to.local().is_none() {
+            return None;
+        }
+        let owner = self.cluster.owner(self.routing_table.hash(to));
+        Some(owner).filter(|owner| *owner != self.cluster.node())
+    }
+
+    /// Handles a stanza that another node has passed on, because this one owns the addressed item; false if there is no such
+    /// service.
+    pub fn handle_forwarded_service_stanza(
+        self: &Arc<Self>,
+        stanza: SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+    ) -> bool {
+        let Domain::Service(host, service) = self.domains().find(to.domain()).clone() else { return false };
+        let mut work = RoutingWork::default();
+        self.handle_own_service_stanza((&host, &service), stanza, from, to, &mut work);
+        self.perform_effects_spawned(work);
+        true
+    }
+
+    fn handle_own_service_stanza(
+        self: &Arc<Self>,
+        (host, service): (&Arc<Host>, &Arc<Service>),
+        stanza: SharedStanza,
+        from: JidRef<'_>,
+        to: JidRef<'_>,
+        work: &mut RoutingWork,
+    ) {
+        let (kind, target) = (stanza.kind(), Service::target(to));
         let is_relayed = || {
             !kind.is_request()
                 || target == IqTarget::ServiceItemResource

@@ -11,16 +11,16 @@ use throng_core::SharedStanza;
 use throng_core::iq::IqAnswer;
 use xml::{Ns, TreeNode, Writer};
 
-use super::presence::PresenceChange;
+use super::presence::OccupantChange;
 use super::{Room, RoomCtx, RoomRequest};
-use crate::standing::{Affiliation, Role};
+use crate::privileges::{Affiliation, RoomRole};
 
 /// Longest reason, in bytes.
 const MAX_REASON_BYTES: usize = 1024;
 
 /// An item of a request, resolved and checked.
-enum StandingChange {
-    Role { nick: String, role: Role, reason: Option<String> },
+enum PrivilegeChange {
+    RoomRole { nick: String, role: RoomRole, reason: Option<String> },
     Affiliation { user: Jid, affiliation: Affiliation, nick: Option<String>, reason: Option<String> },
 }
 
@@ -28,7 +28,7 @@ enum StandingChange {
 struct Actor {
     user: Jid,
     affiliation: Affiliation,
-    role: Role,
+    role: RoomRole,
     nick: Option<String>,
 }
 
@@ -47,16 +47,16 @@ impl Room {
                 _ => Err(StanzaCondition::BadRequest.into()),
             };
         }
-        let changes: Vec<StandingChange> =
+        let changes: Vec<PrivilegeChange> =
             items.into_iter().map(|item| self.read_change(&actor, item)).collect::<Result<_, _>>()?;
         self.check_owners_remain(&changes)?;
         self.check_affiliation_capacity(changes.len())?;
         for change in changes {
             match change {
-                StandingChange::Role { nick, role, reason } => {
+                PrivilegeChange::RoomRole { nick, role, reason } => {
                     self.change_role(ctx, &nick, role, actor.nick.as_deref(), reason.as_deref());
                 }
-                StandingChange::Affiliation { user, affiliation, nick, reason } => self.change_affiliation(
+                PrivilegeChange::Affiliation { user, affiliation, nick, reason } => self.change_affiliation(
                     ctx,
                     &user,
                     affiliation,
@@ -77,7 +77,7 @@ impl Room {
         Actor {
             user: from.bare().to_jid(),
             affiliation: self.affiliation(ctx, from.bare()),
-            role: occupant.map(|one| one.role).or_else(of_user).unwrap_or(Role::None),
+            role: occupant.map(|one| one.role).or_else(of_user).unwrap_or(RoomRole::None),
             nick: occupant.map(|one| one.nick().to_owned()),
         }
     }
@@ -115,11 +115,11 @@ impl Room {
                 }
             }
             (None, Some(name)) => {
-                let listed = Role::from_name(name).filter(|one| *one != Role::None);
+                let listed = RoomRole::from_name(name).filter(|one| *one != RoomRole::None);
                 let listed = listed.ok_or(StanzaCondition::BadRequest)?;
                 let may = match listed {
-                    Role::Moderator => actor.affiliation.is_privileged(),
-                    _ => actor.role == Role::Moderator || actor.affiliation.is_privileged(),
+                    RoomRole::Moderator => actor.affiliation.is_privileged(),
+                    _ => actor.role == RoomRole::Moderator || actor.affiliation.is_privileged(),
                 };
                 if !may {
                     return Err(StanzaCondition::Forbidden.into());
@@ -136,15 +136,15 @@ impl Room {
         Ok(out)
     }
 
-    fn read_change(&self, actor: &Actor, item: TreeNode<'_>) -> Result<StandingChange, StanzaError> {
+    fn read_change(&self, actor: &Actor, item: TreeNode<'_>) -> Result<PrivilegeChange, StanzaError> {
         let reason = item.child("reason", Ns::MucAdmin).map(|reason| reason.text().into_owned());
         let reason = reason.filter(|reason| !reason.is_empty() && reason.len() <= MAX_REASON_BYTES);
         match (item.attr("role"), item.attr("affiliation")) {
             (Some(role), None) => {
-                let role = Role::from_name(&role).ok_or(StanzaCondition::BadRequest)?;
+                let role = RoomRole::from_name(&role).ok_or(StanzaCondition::BadRequest)?;
                 let nick = item.attr("nick").ok_or(StanzaCondition::BadRequest)?.into_owned();
                 self.check_role_change(actor, &nick, role)?;
-                Ok(StandingChange::Role { nick, role, reason })
+                Ok(PrivilegeChange::RoomRole { nick, role, reason })
             }
             (None, Some(affiliation)) => {
                 let affiliation = Affiliation::from_name(&affiliation).ok_or(StanzaCondition::BadRequest)?;
@@ -169,7 +169,7 @@ impl Room {
                 {
                     self.check_nick(&user, nick)?;
                 }
-                Ok(StandingChange::Affiliation { user, affiliation, nick, reason })
+                Ok(PrivilegeChange::Affiliation { user, affiliation, nick, reason })
             }
             // Section 16.4: both, or neither.
             _ => Err(StanzaCondition::BadRequest.into()),
@@ -177,31 +177,31 @@ impl Room {
     }
 
     /// Sections 8.2 to 8.4, 9.6 and 9.7.
-    fn check_role_change(&self, actor: &Actor, nick: &str, role: Role) -> Result<(), StanzaError> {
-        if actor.role != Role::Moderator && !actor.affiliation.is_privileged() {
+    fn check_role_change(&self, actor: &Actor, nick: &str, role: RoomRole) -> Result<(), StanzaError> {
+        if actor.role != RoomRole::Moderator && !actor.affiliation.is_privileged() {
             return Err(StanzaCondition::Forbidden.into());
         }
         let target = self.occupants.get(nick).ok_or(StanzaCondition::ItemNotFound)?;
         let affiliation = self.affiliations.of(target.user.as_ref());
         // Only administrators grant and revoke the role of moderator.
         let concerns_moderators =
-            role == Role::Moderator || target.role == Role::Moderator && role != Role::None;
+            role == RoomRole::Moderator || target.role == RoomRole::Moderator && role != RoomRole::None;
         if concerns_moderators && !actor.affiliation.is_privileged() {
             return Err(StanzaCondition::Forbidden.into());
         }
         let not_allowed = |text| Err(StanzaError::new(StanzaCondition::NotAllowed).text(text));
         match role {
-            Role::None if target.user == actor.user => {
+            RoomRole::None if target.user == actor.user => {
                 Err(StanzaError::new(StanzaCondition::Conflict).text("you cannot kick yourself"))
             }
-            Role::None if affiliation.is_privileged() && affiliation > actor.affiliation => {
+            RoomRole::None if affiliation.is_privileged() && affiliation > actor.affiliation => {
                 not_allowed("a user with a higher affiliation cannot be kicked")
             }
-            Role::None | Role::Moderator => Ok(()),
-            Role::Visitor | Role::Participant if affiliation.is_privileged() => {
+            RoomRole::None | RoomRole::Moderator => Ok(()),
+            RoomRole::Visitor | RoomRole::Participant if affiliation.is_privileged() => {
                 not_allowed("the role of owners and administrators cannot be revoked")
             }
-            Role::Visitor | Role::Participant => Ok(()),
+            RoomRole::Visitor | RoomRole::Participant => Ok(()),
         }
     }
 
@@ -234,10 +234,10 @@ impl Room {
     }
 
     /// Sections 10.2, 10.4 and 10.5: a room has an owner.
-    fn check_owners_remain(&self, changes: &[StandingChange]) -> Result<(), StanzaError> {
+    fn check_owners_remain(&self, changes: &[PrivilegeChange]) -> Result<(), StanzaError> {
         let mut after = BTreeMap::new();
         for change in changes {
-            if let StandingChange::Affiliation { user, affiliation, .. } = change {
+            if let PrivilegeChange::Affiliation { user, affiliation, .. } = change {
                 after.insert(user, *affiliation);
             }
         }
@@ -266,13 +266,13 @@ impl Room {
         &mut self,
         ctx: &mut RoomCtx<'_>,
         nick: &str,
-        role: Role,
+        role: RoomRole,
         actor: Option<&str>,
         reason: Option<&str>,
     ) {
-        let change = PresenceChange { actor, reason, ..Default::default() };
-        if role == Role::None {
-            let change = PresenceChange { is_unavailable: true, codes: &[307], ..change };
+        let change = OccupantChange { actor, reason, ..Default::default() };
+        if role == RoomRole::None {
+            let change = OccupantChange { is_unavailable: true, codes: &[307], ..change };
             return self.remove_occupant(ctx, nick, &change);
         }
         if let Some(occupant) = self.occupants.get_mut(nick) {
@@ -295,7 +295,7 @@ impl Room {
     ) {
         let before = self.affiliations.set(user, affiliation, nick, reason);
         self.is_changed = true;
-        let change = PresenceChange { actor, reason, ..Default::default() };
+        let change = OccupantChange { actor, reason, ..Default::default() };
         let is_domain = user.local().is_none();
         let nicks: Vec<String> = if is_domain && affiliation == Affiliation::Outcast {
             let banned = |user: &Jid| self.affiliations.of(user.as_ref()) == Affiliation::Outcast;
@@ -313,7 +313,7 @@ impl Room {
                 _ => None,
             };
             if let Some(codes) = code {
-                let change = PresenceChange { is_unavailable: true, codes, ..change };
+                let change = OccupantChange { is_unavailable: true, codes, ..change };
                 self.remove_occupant(ctx, &nick, &change);
                 continue;
             }
@@ -344,7 +344,7 @@ impl Room {
             w.start("message").attr("from", self.jid.as_str()).attr("id", &id);
             w.start_ns("x", Ns::MucUser);
             w.start("item").attr("affiliation", affiliation.as_str()).attr("jid", user.as_str());
-            w.attr("role", Role::None.as_str());
+            w.attr("role", RoomRole::None.as_str());
             if let Some(reason) = reason {
                 w.text_element("reason", reason);
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jid::{Jid, JidRef};
 
-use crate::standing::Affiliation;
+use crate::privileges::Affiliation;
 
 /// The affiliation of one user or, for a ban, of a whole domain.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use stanza::payload::data_form::{DataForm, FormError, FormField, FormFieldType, FormKind};
 
 use crate::options::{RoomDefaults, RoomLimits};
-use crate::standing::{Affiliation, Role};
+use crate::privileges::{Affiliation, RoomRole};
 
 /// `FORM_TYPE` of the configuration.
 pub(crate) const CONFIG_FORM: &str = "http://jabber.org/protocol/muc#roomconfig";
@@ -45,9 +45,9 @@ pub(crate) struct RoomConfig {
     /// 0: disabled.
     pub(crate) slow_mode_seconds: u32,
     /// Roles whose presence everybody receives.
-    pub(crate) presence_broadcast: Vec<Role>,
+    pub(crate) presence_broadcast: Vec<RoomRole>,
     /// Roles that may retrieve the member list.
-    pub(crate) member_list: Vec<Role>,
+    pub(crate) member_list: Vec<RoomRole>,
 }
 
 impl AllowPm {
@@ -63,18 +63,21 @@ impl AllowPm {
     }
 
     /// Whether an occupant with this role may send private messages.
-    pub(crate) fn permits(self, role: Role) -> bool {
+    pub(crate) fn permits(self, role: RoomRole) -> bool {
         match self {
             AllowPm::Anyone => true,
-            AllowPm::Participants => role >= Role::Participant,
-            AllowPm::Moderators => role == Role::Moderator,
+            AllowPm::Participants => role >= RoomRole::Participant,
+            AllowPm::Moderators => role == RoomRole::Moderator,
             AllowPm::None => false,
         }
     }
 }
 
-const LISTED_ROLES: [(Role, &str); 3] =
-    [(Role::Moderator, "Moderator"), (Role::Participant, "Participant"), (Role::Visitor, "Visitor")];
+const LISTED_ROLES: [(RoomRole, &str); 3] = [
+    (RoomRole::Moderator, "Moderator"),
+    (RoomRole::Participant, "Participant"),
+    (RoomRole::Visitor, "Visitor"),
+];
 
 impl RoomConfig {
     /// The configuration of a room that is created.
@@ -112,7 +115,7 @@ impl RoomConfig {
 
     /// The form without owners and administrators.
     pub(crate) fn form(&self, kind: FormKind) -> DataForm {
-        let list = |var: &str, label: &str, chosen: &[Role]| {
+        let list = |var: &str, label: &str, chosen: &[RoomRole]| {
             let mut field = FormField::new(FormFieldType::ListMulti, var).label(label);
             field = field.values(chosen.iter().map(|role| role.as_str()));
             LISTED_ROLES.iter().fold(field, |field, (role, label)| field.option(*label, role.as_str()))
@@ -255,7 +258,7 @@ impl RoomConfig {
             ("muc#roomconfig_getmemberlist", &mut next.member_list),
         ] {
             if let Some(given) = submitted.get(var) {
-                *field = given.values.iter().filter_map(|name| Role::from_name(name)).collect();
+                *field = given.values.iter().filter_map(|name| RoomRole::from_name(name)).collect();
             }
         }
         next.apply_password(submitted)?;
@@ -281,7 +284,7 @@ impl RoomConfig {
     }
 
     /// Whether a user with this affiliation and role may retrieve the member list (section 9.5).
-    pub(crate) fn permits_member_list(&self, affiliation: Affiliation, role: Role) -> bool {
+    pub(crate) fn permits_member_list(&self, affiliation: Affiliation, role: RoomRole) -> bool {
         affiliation.is_privileged() || self.non_anonymous && self.member_list.contains(&role)
     }
 }

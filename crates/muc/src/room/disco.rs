@@ -7,7 +7,7 @@ use throng_core::iq::IqAnswer;
 use xml::{Ns, Writer};
 
 use super::{Room, RoomCtx, RoomRequest};
-use crate::standing::Affiliation;
+use crate::privileges::Affiliation;
 
 /// Node of the reserved nickname.
 const ROOM_USER_ITEM: &str = "x-roomuser-item";

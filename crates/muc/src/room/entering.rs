@@ -8,9 +8,9 @@ use xml::{Ns, TreeNode};
 
 use super::history::HistoryRequest;
 use super::occupants::{Occupant, OccupantSession};
-use super::presence::PresenceChange;
+use super::presence::OccupantChange;
 use super::{Room, RoomCtx};
-use crate::standing::Affiliation;
+use crate::privileges::Affiliation;
 
 /// Sessions beyond the maximum that administrators and owners may use (section 7.2.9).
 const RESERVED_FOR_ADMINS: usize = 16;
@@ -125,14 +125,14 @@ impl Room {
     ) {
         let Some(newcomer) = self.occupants.get(nick) else { return };
         let sees = self.sees_addresses(newcomer.role);
-        let is_moderator = newcomer.role == crate::standing::Role::Moderator;
+        let is_moderator = newcomer.role == crate::privileges::RoomRole::Moderator;
         for one in self.occupants.iter().filter(|one| one.jid != newcomer.jid) {
             if is_moderator || self.is_announced_to_all(one) {
-                let stanza = self.occupant_presence(one, &PresenceChange::default(), sees, false);
+                let stanza = self.occupant_presence(one, &OccupantChange::default(), sees, false);
                 ctx.send_shared(stanza, &one.jid, session);
             }
         }
-        let change = PresenceChange { own_codes: codes, id, newcomer: Some(session), ..Default::default() };
+        let change = OccupantChange { own_codes: codes, id, newcomer: Some(session), ..Default::default() };
         self.announce(ctx, newcomer, &change);
         for item in self.history.select(request, self.config.history_messages, ctx.now) {
             ctx.send_shared(Some(item.stanza.clone()), &item.from, session);

@@ -25,7 +25,7 @@ pub(crate) struct HistoryItem {
 
 /// The latest messages.
 #[derive(Debug, Default)]
-pub(crate) struct History {
+pub(crate) struct RoomHistory {
     items: VecDeque<HistoryItem>,
     bytes: usize,
 }
@@ -55,7 +55,7 @@ impl HistoryRequest {
     }
 }
 
-impl History {
+impl RoomHistory {
     /// Adds a message, and removes the oldest ones beyond the limits.
     pub(crate) fn push(&mut self, item: HistoryItem, limits: &RoomLimits) {
         self.bytes += item.stanza.bytes().len();
@@ -146,8 +146,8 @@ mod tests {
         }
     }
 
-    fn history() -> History {
-        let mut history = History::default();
+    fn history() -> RoomHistory {
+        let mut history = RoomHistory::default();
         for second in 1..=6 {
             let stanza = SharedStanza::parse(format!("<message id='{second}'/>").as_bytes()).unwrap();
             let from = Jid::parse("coven@chat.shakespeare.lit/firstwitch").unwrap();

@@ -8,7 +8,7 @@ use throng_core::SharedStanza;
 use xml::{Ns, TreeNode};
 
 use super::{Room, RoomCtx};
-use crate::standing::{Affiliation, Role};
+use crate::privileges::{Affiliation, RoomRole};
 
 /// Invitations in one message.
 const MAX_INVITATIONS: usize = 20;
@@ -47,7 +47,7 @@ impl Room {
         let occupant = self.occupant(from)?;
         let affiliation = self.affiliation(ctx, from.bare());
         let is_restricted = self.config.members_only && !self.config.allow_invites;
-        if occupant.role < Role::Participant || is_restricted && !affiliation.is_privileged() {
+        if occupant.role < RoomRole::Participant || is_restricted && !affiliation.is_privileged() {
             let text = "you are not allowed to invite users to this room";
             return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
         }

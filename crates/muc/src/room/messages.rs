@@ -12,7 +12,7 @@ use xml::{Ns, TreeNode, Writer};
 use super::history::{HistoryItem, write_occupant_id};
 use super::occupants::Occupant;
 use super::{Room, RoomCtx, subject};
-use crate::standing::Role;
+use crate::privileges::RoomRole;
 
 impl Room {
     /// A message to the room itself.
@@ -58,7 +58,7 @@ impl Room {
         from: &Jid,
     ) -> Result<(), StanzaError> {
         let occupant = self.occupant(from)?;
-        if occupant.role < Role::Participant {
+        if occupant.role < RoomRole::Participant {
             let text = "visitors cannot send messages to this room";
             return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
         }
@@ -113,7 +113,10 @@ impl Room {
     fn check_slow_mode(&self, occupant: &Occupant, now: u64) -> Result<(), StanzaError> {
         let seconds = self.config.slow_mode_seconds;
         let due = occupant.last_message_millis.saturating_add(u64::from(seconds) * 1000);
-        if seconds == 0 || occupant.role == Role::Moderator || occupant.last_message_millis == 0 || now >= due
+        if seconds == 0
+            || occupant.role == RoomRole::Moderator
+            || occupant.last_message_millis == 0
+            || now >= due
         {
             return Ok(());
         }

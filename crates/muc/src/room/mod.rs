@@ -36,13 +36,13 @@ use xml::{Ns, TreeNode, Writer};
 
 use self::affiliations::Affiliations;
 use self::config::RoomConfig;
-use self::history::History;
+use self::history::RoomHistory;
 use self::invitations::PendingInvitations;
 use self::iq_relay::RelayedRequests;
 use self::occupants::{Occupant, Occupants};
 use self::subject::Subject;
 use crate::options::{RoomLimits, ServiceOptions};
-use crate::standing::{Affiliation, Role};
+use crate::privileges::{Affiliation, RoomRole};
 
 pub(crate) use self::owner::DestroyNotice;
 pub(crate) use self::presence::report_not_in_room;
@@ -115,7 +115,7 @@ pub(crate) struct Room {
     config: RoomConfig,
     affiliations: Affiliations,
     occupants: Occupants,
-    history: History,
+    history: RoomHistory,
     subject: Subject,
     invitations: PendingInvitations,
     relayed: RelayedRequests,
@@ -142,7 +142,7 @@ impl Room {
             options,
             affiliations,
             occupants: Occupants::default(),
-            history: History::default(),
+            history: RoomHistory::default(),
             subject: Subject::default(),
             invitations: PendingInvitations::default(),
             relayed: RelayedRequests::default(),
@@ -343,8 +343,8 @@ impl Room {
     }
 
     /// Whether the occupants with this role see the addresses of others.
-    fn sees_addresses(&self, role: Role) -> bool {
-        self.config.non_anonymous || role == Role::Moderator
+    fn sees_addresses(&self, role: RoomRole) -> bool {
+        self.config.non_anonymous || role == RoomRole::Moderator
     }
 
     /// The id of a user in this room, from which the address cannot be computed (XEP-0421, section 3.1).

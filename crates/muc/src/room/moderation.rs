@@ -11,7 +11,7 @@ use xml::{Ns, Writer};
 
 use super::history::write_occupant_id;
 use super::{Room, RoomCtx, RoomRequest};
-use crate::standing::Role;
+use crate::privileges::RoomRole;
 
 /// Longest id of a message, in bytes.
 const MAX_ID_BYTES: usize = 256;
@@ -31,7 +31,7 @@ impl Room {
 
     /// A moderator retracts the message of an occupant.
     pub(super) fn moderate(&mut self, ctx: &mut RoomCtx<'_>, request: &RoomRequest<'_>) -> IqAnswer {
-        let moderator = self.occupants.of_session(request.from).filter(|one| one.role == Role::Moderator);
+        let moderator = self.occupants.of_session(request.from).filter(|one| one.role == RoomRole::Moderator);
         let Some(moderator) = moderator else {
             let text = "Only moderators are allowed to moderate other participants' messages";
             return Err(StanzaError::new(StanzaCondition::Forbidden).kind(ErrorType::Modify).text(text));

@@ -4,7 +4,7 @@ use jid::Jid;
 use stanza::{StanzaCondition, StanzaError};
 
 use super::occupants::{Occupant, OccupantSession};
-use super::presence::PresenceChange;
+use super::presence::OccupantChange;
 use super::{Room, RoomCtx};
 
 impl Room {
@@ -22,7 +22,7 @@ impl Room {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
         }
         let moved = session.jid.clone();
-        let change = PresenceChange {
+        let change = OccupantChange {
             is_unavailable: true,
             codes: &[303],
             new_nick: Some(nick),
@@ -43,7 +43,7 @@ impl Room {
             self.join_or_insert(nick, next);
         }
         if let Some(occupant) = self.occupants.get(nick) {
-            self.announce(ctx, occupant, &PresenceChange::default());
+            self.announce(ctx, occupant, &OccupantChange::default());
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use jid::Jid;
 use smallvec::SmallVec;
 
-use crate::standing::Role;
+use crate::privileges::RoomRole;
 
 /// A user in the room under one nickname.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Occupant {
     pub(crate) jid: Jid,
     /// Bare address of the user.
     pub(crate) user: Jid,
-    pub(crate) role: Role,
+    pub(crate) role: RoomRole,
     /// Stable id of the user in this room (XEP-0421).
     pub(crate) occupant_id: Box<str>,
     /// At least one.

@@ -1,5 +1,7 @@
 //! Configuration and destruction of a room: XEP-0045 1.35.5, sections 10.1, 10.2 and 10.9.
 
+use std::sync::Arc;
+
 use jid::Jid;
 use stanza::payload::data_form::{DataForm, FormField, FormFieldType, FormKind};
 use stanza::{StanzaCondition, StanzaError};
@@ -7,9 +9,9 @@ use throng_core::SharedStanza;
 use throng_core::iq::IqAnswer;
 use xml::{Ns, TreeNode, Writer};
 
-use super::presence::PresenceChange;
+use super::presence::OccupantChange;
 use super::{Room, RoomCtx, RoomRequest, RoomState};
-use crate::standing::{Affiliation, Role};
+use crate::privileges::{Affiliation, RoomRole};
 
 const OWNERS: &str = "muc#roomconfig_roomowners";
 const ADMINS: &str = "muc#roomconfig_roomadmins";
@@ -148,7 +150,7 @@ impl Room {
         let others = self.occupants.iter().filter(|one| !is_member(&one.user));
         let others: Vec<String> = others.map(|one| one.nick().to_owned()).collect();
         for nick in others {
-            let change = PresenceChange { is_unavailable: true, codes: &[322], ..Default::default() };
+            let change = OccupantChange { is_unavailable: true, codes: &[322], ..Default::default() };
             self.remove_occupant(ctx, &nick, &change);
         }
     }
@@ -157,7 +159,7 @@ impl Room {
     fn adapt_roles(&mut self, ctx: &mut RoomCtx<'_>) {
         let moderated = self.config.moderated;
         let unaffiliated = |one: &&super::Occupant| {
-            one.role < Role::Moderator && self.affiliations.of(one.user.as_ref()) == Affiliation::None
+            one.role < RoomRole::Moderator && self.affiliations.of(one.user.as_ref()) == Affiliation::None
         };
         let nicks = self.occupants.iter().filter(unaffiliated).map(|one| one.nick().to_owned());
         for nick in nicks.collect::<Vec<_>>() {
@@ -166,6 +168,17 @@ impl Room {
                 self.change_role(ctx, &nick, role, None, None);
             }
         }
+    }
+
+    /// Every occupant leaves for a technical reason (section 11.2); the room itself stays in the store.
+    pub(crate) fn dissolve(&mut self, ctx: &mut RoomCtx<'_>) {
+        let change = OccupantChange { is_unavailable: true, codes: &[333], ..Default::default() };
+        for occupant in self.occupants.iter() {
+            let own = self.occupant_presence(occupant, &change, self.sees_addresses(occupant.role), true);
+            let sessions: Arc<[Jid]> = occupant.sessions.iter().map(|session| session.jid.clone()).collect();
+            ctx.multicast(own, &occupant.jid, sessions);
+        }
+        self.occupants = Default::default();
     }
 
     /// Section 10.9.

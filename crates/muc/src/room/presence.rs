@@ -14,11 +14,11 @@ use xml::{Ns, Writer};
 use super::history::write_occupant_id;
 use super::occupants::{Occupant, OccupantSession};
 use super::{Room, RoomCtx, write_status_codes};
-use crate::standing::{Affiliation, Role};
+use crate::privileges::{Affiliation, RoomRole};
 
 /// What a presence of an occupant says besides its content.
 #[derive(Clone, Copy, Default)]
-pub(super) struct PresenceChange<'a> {
+pub(super) struct OccupantChange<'a> {
     /// The occupant is not in the room any more.
     pub(super) is_unavailable: bool,
     /// Content of an unavailable presence.
@@ -72,7 +72,7 @@ impl Room {
             (Some(current), None) if current == nick => {
                 self.occupants.put_session(nick, session);
                 let Some(occupant) = self.occupants.get(nick) else { return Ok(()) };
-                self.announce(ctx, occupant, &PresenceChange { id: id.as_deref(), ..Default::default() });
+                self.announce(ctx, occupant, &OccupantChange { id: id.as_deref(), ..Default::default() });
                 Ok(())
             }
             (Some(current), _) => self.change_nick(ctx, session, &current, nick),
@@ -85,7 +85,7 @@ impl Room {
             let tree = stanza.tree().ok()?;
             Some(presence_content(tree.root(), self.limits().presence_bytes))
         });
-        let change = PresenceChange {
+        let change = OccupantChange {
             is_unavailable: true,
             content: content.as_deref().unwrap_or_default(),
             ..Default::default()
@@ -95,12 +95,12 @@ impl Room {
 
     /// Section 11.2: a session is removed after an error.
     pub(super) fn remove_lost_session(&mut self, ctx: &mut RoomCtx<'_>, session: &Jid) {
-        let change = PresenceChange { is_unavailable: true, codes: &[333], ..Default::default() };
+        let change = OccupantChange { is_unavailable: true, codes: &[333], ..Default::default() };
         self.remove_session(ctx, session, &change);
     }
 
     /// Removes one session. The occupant leaves with the last one.
-    fn remove_session(&mut self, ctx: &mut RoomCtx<'_>, session: &Jid, change: &PresenceChange<'_>) {
+    fn remove_session(&mut self, ctx: &mut RoomCtx<'_>, session: &Jid, change: &OccupantChange<'_>) {
         let Some(occupant) = self.occupants.of_session(session) else { return };
         let nick = occupant.nick().to_owned();
         if occupant.sessions.len() > 1 {
@@ -109,27 +109,27 @@ impl Room {
             self.occupants.remove_session(session);
             ctx.send_shared(own, &address, session);
             let Some(occupant) = self.occupants.get(&nick) else { return };
-            self.announce(ctx, occupant, &PresenceChange::default());
+            self.announce(ctx, occupant, &OccupantChange::default());
         } else {
             self.remove_occupant(ctx, &nick, change);
         }
     }
 
     /// Removes an occupant with all sessions.
-    pub(super) fn remove_occupant(&mut self, ctx: &mut RoomCtx<'_>, nick: &str, change: &PresenceChange<'_>) {
+    pub(super) fn remove_occupant(&mut self, ctx: &mut RoomCtx<'_>, nick: &str, change: &OccupantChange<'_>) {
         let Some(occupant) = self.occupants.remove(nick) else { return };
         self.announce(ctx, &occupant, change);
         self.relayed.remove_session_of(&occupant);
     }
 
     /// Sends the presence of an occupant to the others, then to the occupant. One that was removed is not among the others.
-    pub(super) fn announce(&self, ctx: &mut RoomCtx<'_>, occupant: &Occupant, change: &PresenceChange<'_>) {
+    pub(super) fn announce(&self, ctx: &mut RoomCtx<'_>, occupant: &Occupant, change: &OccupantChange<'_>) {
         let for_all = self.is_announced_to_all(occupant);
         let others = |sees: bool| {
             self.occupants.sessions_of(|one| {
                 one.jid != occupant.jid
                     && self.sees_addresses(one.role) == sees
-                    && (for_all || one.role == Role::Moderator)
+                    && (for_all || one.role == RoomRole::Moderator)
             })
         };
         for sees in [true, false] {
@@ -149,7 +149,7 @@ impl Room {
         let is_meant = |jid: &Jid| change.newcomer.is_none_or(|newcomer| newcomer == jid);
         let others = sessions(&|jid| !is_meant(jid));
         if !others.is_empty() {
-            let plain = PresenceChange { id: None, own_codes: &[], ..*change };
+            let plain = OccupantChange { id: None, own_codes: &[], ..*change };
             ctx.multicast(self.occupant_presence(occupant, &plain, sees, true), &occupant.jid, others);
         }
         let own = self.occupant_presence(occupant, change, sees, true);
@@ -165,7 +165,7 @@ impl Room {
     pub(super) fn occupant_presence(
         &self,
         occupant: &Occupant,
-        change: &PresenceChange<'_>,
+        change: &OccupantChange<'_>,
         sees: bool,
         is_own: bool,
     ) -> Option<SharedStanza> {
@@ -191,10 +191,10 @@ impl Room {
         })
     }
 
-    fn write_item(&self, w: &mut Writer<'_>, occupant: &Occupant, change: &PresenceChange<'_>, sees: bool) {
+    fn write_item(&self, w: &mut Writer<'_>, occupant: &Occupant, change: &OccupantChange<'_>, sees: bool) {
         // A nickname is changed by an unavailable presence, but the occupant stays.
         let leaves = change.is_unavailable && change.new_nick.is_none();
-        let role = if leaves { Role::None } else { occupant.role };
+        let role = if leaves { RoomRole::None } else { occupant.role };
         w.start("item").attr("affiliation", self.affiliations.of(occupant.user.as_ref()).as_str());
         if sees && let Some(session) = occupant.sessions.last() {
             w.attr("jid", session.jid.as_str());
@@ -215,7 +215,7 @@ pub(crate) fn report_not_in_room(ctx: &mut RoomCtx<'_>, session: &Jid, occupant:
     let stanza = SharedStanza::build(|w| {
         w.start("presence").attr("from", occupant.as_str()).attr("type", "unavailable");
         w.start_ns("x", Ns::MucUser);
-        w.start("item").attr("affiliation", Affiliation::None.as_str()).attr("role", Role::None.as_str());
+        w.start("item").attr("affiliation", Affiliation::None.as_str()).attr("role", RoomRole::None.as_str());
         w.text_element("reason", "You are not in the room.").end();
         write_status_codes(w, &[110, 307, 333]);
         w.end().end();

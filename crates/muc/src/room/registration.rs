@@ -9,7 +9,7 @@ use throng_core::iq::IqAnswer;
 use xml::{Ns, Writer};
 
 use super::{Room, RoomCtx, RoomRequest};
-use crate::standing::Affiliation;
+use crate::privileges::Affiliation;
 
 /// `FORM_TYPE` of registrations.
 pub(super) const REGISTER_FORM: &str = "http://jabber.org/protocol/muc#register";

@@ -23,7 +23,7 @@ use super::avatar::RoomAvatar;
 use super::history::HistoryItem;
 use super::{Room, RoomState};
 use crate::options::ServiceOptions;
-use crate::standing::Affiliation;
+use crate::privileges::Affiliation;
 
 /// Version of the encoding.
 const VERSION: u8 = 1;

@@ -8,7 +8,7 @@ use xml::{Ns, TreeNode};
 
 use super::messages::append;
 use super::{Room, RoomCtx};
-use crate::standing::Role;
+use crate::privileges::RoomRole;
 
 /// The current subject.
 #[derive(Debug, Default)]
@@ -34,8 +34,8 @@ impl Room {
         from: &Jid,
     ) -> Result<(), StanzaError> {
         let occupant = self.occupant(from)?;
-        let may = occupant.role == Role::Moderator
-            || self.config.change_subject && occupant.role == Role::Participant;
+        let may = occupant.role == RoomRole::Moderator
+            || self.config.change_subject && occupant.role == RoomRole::Participant;
         if !may {
             let text = "you are not allowed to change the subject";
             return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));

@@ -6,10 +6,10 @@ use stanza::{StanzaCondition, StanzaError};
 use throng_core::SharedStanza;
 use xml::TreeNode;
 
-use super::presence::PresenceChange;
+use super::presence::OccupantChange;
 use super::registration::REGISTER_FORM;
 use super::{Room, RoomCtx};
-use crate::standing::{Affiliation, Role};
+use crate::privileges::{Affiliation, RoomRole};
 
 /// `FORM_TYPE` of voice requests.
 const REQUEST_FORM: &str = "http://jabber.org/protocol/muc#request";
@@ -29,7 +29,7 @@ impl Room {
         }
         match form.form_type() {
             Some(REQUEST_FORM) if form.get("muc#request_allow").is_some() => {
-                if occupant.role != Role::Moderator {
+                if occupant.role != RoomRole::Moderator {
                     return Err(StanzaCondition::Forbidden.into());
                 }
                 self.answer_voice_request(ctx, &form)
@@ -51,7 +51,9 @@ impl Room {
 
     /// Section 7.13: moderators receive the request of a visitor.
     fn request_voice(&self, ctx: &mut RoomCtx<'_>, nick: &str) {
-        let Some(visitor) = self.occupants.get(nick).filter(|one| one.role == Role::Visitor) else { return };
+        let Some(visitor) = self.occupants.get(nick).filter(|one| one.role == RoomRole::Visitor) else {
+            return;
+        };
         let Some(session) = visitor.sessions.last() else { return };
         let form = DataForm::typed(FormKind::Form, REQUEST_FORM)
             .title("Voice Request")
@@ -67,7 +69,7 @@ impl Room {
             )
             .field(FormField::new(FormFieldType::TextSingle, "muc#roomnick").label("Nickname").value(nick))
             .field(FormField::boolean("muc#request_allow", false).label("Grant voice to this person?"));
-        let moderators = self.occupants.sessions_of(|one| one.role == Role::Moderator);
+        let moderators = self.occupants.sessions_of(|one| one.role == RoomRole::Moderator);
         ctx.multicast(self.form_message(&form, &(ctx.new_id)()), &self.jid, moderators);
     }
 
@@ -86,12 +88,12 @@ impl Room {
             return Ok(());
         }
         let nick = form.value("muc#roomnick").ok_or(StanzaCondition::BadRequest)?;
-        let Some(occupant) = self.occupants.get_mut(nick).filter(|one| one.role == Role::Visitor) else {
+        let Some(occupant) = self.occupants.get_mut(nick).filter(|one| one.role == RoomRole::Visitor) else {
             return Ok(());
         };
-        occupant.role = Role::Participant;
+        occupant.role = RoomRole::Participant;
         if let Some(occupant) = self.occupants.get(nick) {
-            self.announce(ctx, occupant, &PresenceChange::default());
+            self.announce(ctx, occupant, &OccupantChange::default());
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ mod messages;
 mod ownership;
 mod persistence;
 mod requests;
+mod several_nodes;
 
 use feature_api::feature::{FeatureOptions, OptionValue};
 use feature_api::{EnabledFeature, feature::Feature};

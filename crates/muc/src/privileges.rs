@@ -2,7 +2,7 @@
 
 /// What an occupant may do while in the room (section 5.1). Ordered by privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub(crate) enum RoomRole {
     /// Not in the room.
     None,
     /// Without voice in a moderated room.
@@ -28,23 +28,24 @@ pub(crate) enum Affiliation {
     Owner,
 }
 
-impl Role {
+impl RoomRole {
     /// All roles.
-    pub(crate) const ALL: [Role; 4] = [Role::None, Role::Visitor, Role::Participant, Role::Moderator];
+    pub(crate) const ALL: [RoomRole; 4] =
+        [RoomRole::None, RoomRole::Visitor, RoomRole::Participant, RoomRole::Moderator];
 
     /// Value of the attribute.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Role::None => "none",
-            Role::Visitor => "visitor",
-            Role::Participant => "participant",
-            Role::Moderator => "moderator",
+            RoomRole::None => "none",
+            RoomRole::Visitor => "visitor",
+            RoomRole::Participant => "participant",
+            RoomRole::Moderator => "moderator",
         }
     }
 
     /// Parses the attribute.
-    pub(crate) fn from_name(text: &str) -> Option<Role> {
-        Role::ALL.into_iter().find(|role| role.as_str() == text)
+    pub(crate) fn from_name(text: &str) -> Option<RoomRole> {
+        RoomRole::ALL.into_iter().find(|role| role.as_str() == text)
     }
 }
 
@@ -75,12 +76,12 @@ impl Affiliation {
     }
 
     /// The role of a user who enters (section 5.1.2).
-    pub(crate) const fn default_role(self, moderated: bool) -> Role {
+    pub(crate) const fn default_role(self, moderated: bool) -> RoomRole {
         match self {
-            Affiliation::Outcast => Role::None,
-            Affiliation::None if moderated => Role::Visitor,
-            Affiliation::None | Affiliation::Member => Role::Participant,
-            Affiliation::Admin | Affiliation::Owner => Role::Moderator,
+            Affiliation::Outcast => RoomRole::None,
+            Affiliation::None if moderated => RoomRole::Visitor,
+            Affiliation::None | Affiliation::Member => RoomRole::Participant,
+            Affiliation::Admin | Affiliation::Owner => RoomRole::Moderator,
         }
     }
 
@@ -97,16 +98,16 @@ mod tests {
     #[test]
     fn section_5_1_2_the_role_on_entering_depends_on_the_affiliation_and_on_moderation() {
         for (affiliation, moderated, unmoderated) in [
-            (Affiliation::Owner, Role::Moderator, Role::Moderator),
-            (Affiliation::Admin, Role::Moderator, Role::Moderator),
-            (Affiliation::Member, Role::Participant, Role::Participant),
-            (Affiliation::None, Role::Visitor, Role::Participant),
-            (Affiliation::Outcast, Role::None, Role::None),
+            (Affiliation::Owner, RoomRole::Moderator, RoomRole::Moderator),
+            (Affiliation::Admin, RoomRole::Moderator, RoomRole::Moderator),
+            (Affiliation::Member, RoomRole::Participant, RoomRole::Participant),
+            (Affiliation::None, RoomRole::Visitor, RoomRole::Participant),
+            (Affiliation::Outcast, RoomRole::None, RoomRole::None),
         ] {
             assert_eq!(affiliation.default_role(true), moderated);
             assert_eq!(affiliation.default_role(false), unmoderated);
             assert_eq!(Affiliation::from_name(affiliation.as_str()), Some(affiliation));
         }
-        assert!(Role::ALL.into_iter().all(|role| Role::from_name(role.as_str()) == Some(role)));
+        assert!(RoomRole::ALL.into_iter().all(|role| RoomRole::from_name(role.as_str()) == Some(role)));
     }
 }

@@ -10,25 +10,25 @@ use std::task::{Poll, Waker};
 
 use base::lock::LeafMutex;
 
-struct ReplySlot<T> {
+struct AnswerSlot<T> {
     value: Option<T>,
     waker: Option<Waker>,
     is_closed: bool,
 }
 
 /// Sends the value.
-pub(crate) struct ReplySender<T>(Arc<LeafMutex<ReplySlot<T>>>);
+pub(crate) struct AnswerSender<T>(Arc<LeafMutex<AnswerSlot<T>>>);
 
 /// Receives the value.
-pub(crate) struct ReplyReceiver<T>(Arc<LeafMutex<ReplySlot<T>>>);
+pub(crate) struct AnswerReceiver<T>(Arc<LeafMutex<AnswerSlot<T>>>);
 
 /// A channel for one value.
-pub(crate) fn reply_channel<T>() -> (ReplySender<T>, ReplyReceiver<T>) {
-    let slot = Arc::new(LeafMutex::new(ReplySlot { value: None, waker: None, is_closed: false }));
-    (ReplySender(slot.clone()), ReplyReceiver(slot))
+pub(crate) fn answer_channel<T>() -> (AnswerSender<T>, AnswerReceiver<T>) {
+    let slot = Arc::new(LeafMutex::new(AnswerSlot { value: None, waker: None, is_closed: false }));
+    (AnswerSender(slot.clone()), AnswerReceiver(slot))
 }
 
-impl<T> ReplySender<T> {
+impl<T> AnswerSender<T> {
     /// Sends the value.
     pub(crate) fn send(self, value: T) {
         self.0.lock().value = Some(value);
@@ -36,7 +36,7 @@ impl<T> ReplySender<T> {
     }
 }
 
-impl<T> Drop for ReplySender<T> {
+impl<T> Drop for AnswerSender<T> {
     fn drop(&mut self) {
         let waker = {
             let mut slot = self.0.lock();
@@ -49,7 +49,7 @@ impl<T> Drop for ReplySender<T> {
     }
 }
 
-impl<T> ReplyReceiver<T> {
+impl<T> AnswerReceiver<T> {
     /// The value; `None` if its sender was dropped.
     pub(crate) async fn receive(self) -> Option<T> {
         poll_fn(|cx| {
@@ -74,12 +74,12 @@ mod tests {
     #[test]
     fn a_value_arrives_and_a_dropped_sender_ends_the_wait() {
         let mut cx = Context::from_waker(Waker::noop());
-        let (sender, receiver) = reply_channel();
+        let (sender, receiver) = answer_channel();
         let mut receive = pin!(receiver.receive());
         assert!(receive.as_mut().poll(&mut cx).is_pending());
         sender.send(7);
         assert_eq!(receive.poll(&mut cx), Poll::Ready(Some(7)));
-        let (sender, receiver) = reply_channel::<u8>();
+        let (sender, receiver) = answer_channel::<u8>();
         drop(sender);
         assert_eq!(pin!(receiver.receive()).poll(&mut cx), Poll::Ready(None));
     }
