@@ -22,13 +22,15 @@ impl Room {
         stanza: &SharedStanza,
         from: &Jid,
     ) -> Result<(), StanzaError> {
+        if self.locked {
+            // Section 16.2: a room that is not unlocked does not exist yet.
+            return Err(
+                StanzaError::new(StanzaCondition::ItemNotFound).text("the room is locked; configure it")
+            );
+        }
         let tree = stanza.tree().map_err(|_| StanzaCondition::BadRequest)?;
         let message = tree.root();
         if stanza.kind() == StanzaKind::Message(MessageType::Groupchat) {
-            if self.locked {
-                // Section 16.2: the room does not exist before it is unlocked.
-                self.occupant(from)?;
-            }
             if subject::is_subject_change(message) {
                 return self.change_subject(ctx, message, stanza, from);
             }

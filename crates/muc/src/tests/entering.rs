@@ -17,6 +17,9 @@ fn section_10_1_a_room_is_created_by_entering_it_and_locked_until_it_is_configur
     );
     // Section 7.2.10.
     assert_error(&enter(&hag, "thirdwitch"), "cancel", "item-not-found");
+    // Section 16.2.
+    let message = format!("<message to='{ROOM}' type='groupchat'><body>x</body></message>");
+    assert_error(&crone.request(&message), "cancel", "item-not-found");
     // Section 10.1.2: an instant room.
     assert_same(&[configure(&crone, "")], &[result(&crone)]);
     assert_eq!(enter(&hag, "thirdwitch").len(), 3);
