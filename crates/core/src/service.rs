@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};
-use stanza::StanzaCondition;
+use stanza::{StanzaCondition, StanzaKind};
 use stanza_rates::ServiceRates;
 
 use crate::effect::Effects;
@@ -74,8 +74,8 @@ pub struct Service {
     pub message: Option<Arc<dyn ServiceHandler>>,
     /// Its handler of presence.
     pub presence: Option<Arc<dyn ServiceHandler>>,
-    /// Its handler of requests to resources of items that the table does not have, and of responses: those of users to
-    /// requests that the service has passed on.
+    /// Its handler of requests to resources of items, and of responses: those of users to requests that the service has passed
+    /// on. Without it, the table has the requests, and responses are dropped.
     pub relayed_iq: Option<Arc<dyn ServiceHandler>>,
     /// Rates of its senders.
     pub rates: ServiceRates,
@@ -104,6 +104,11 @@ impl Service {
             (Some(_), None) => IqTarget::ServiceItem,
             (Some(_), Some(_)) => IqTarget::ServiceItemResource,
         }
+    }
+
+    /// Whether an IQ is for [`Service::relayed_iq`].
+    pub(crate) fn relays_iq(&self, target: IqTarget, kind: StanzaKind) -> bool {
+        self.relayed_iq.is_some() && (target == IqTarget::ServiceItemResource || !kind.is_request())
     }
 
     /// The error for a stanza without a handler.

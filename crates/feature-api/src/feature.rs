@@ -330,8 +330,8 @@ impl FeatureBuilder<'_> {
         self.parts.service.presence = Some(Arc::new(handler));
     }
 
-    /// The handler of requests to resources of the service's items that have no other handler, and of responses to requests
-    /// that the service has passed on.
+    /// The handler of requests to resources of the service's items, instead of handlers for each kind, and of responses to
+    /// requests that the service has passed on.
     pub fn service_relayed_iq(&mut self, handler: impl ServiceHandler + 'static) {
         self.parts.service.relayed_iq = Some(Arc::new(handler));
     }

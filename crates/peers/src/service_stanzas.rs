@@ -10,7 +10,9 @@
 use cluster::{Envelope, HandoverResult, NodeId, PeerViolation, Recipient};
 use jid::JidRef;
 use stanza::StanzaCondition;
+use throng_core::domains::Domain;
 use throng_core::router::peer_routing::envelope_class;
+use throng_core::router::{RoutingWork, StanzaOrigin};
 use throng_core::{Effects, SharedStanza};
 
 use super::home::read_stanza;
@@ -19,17 +21,22 @@ use crate::ClusteredNode;
 use crate::envelope_kinds::SERVICE_STANZA;
 
 impl ClusteredNode<'_> {
-    /// Sends a stanza to the owner of its recipient; false if there is no room in the queue to it.
-    pub(super) fn forward_service_stanza(
-        &self,
-        owner: NodeId,
-        stanza: &SharedStanza,
-        to: JidRef<'_>,
-    ) -> bool {
+    /// Sends a stanza to the owner of its recipient; false if that is this node, or its recipient has none.
+    pub(super) fn forward_service_stanza(&self, stanza: &SharedStanza, to: JidRef<'_>) -> bool {
+        if to.local().is_none() {
+            return false;
+        }
+        let (owner, own) = (self.cluster.owner(self.routing_table.hash(to)), self.cluster.node());
+        if owner == own {
+            return false;
+        }
         let recipients = vec![Recipient::Address(to.to_jid())];
-        let (class, own) = (envelope_class(stanza), self.cluster.node());
-        let envelope = Envelope::new(SERVICE_STANZA, class, own, recipients, stanza.bytes());
-        self.cluster.deliver(owner, envelope).is_ok()
+        let envelope = Envelope::new(SERVICE_STANZA, envelope_class(stanza), own, recipients, stanza.bytes());
+        if let Err(refused) = self.cluster.deliver(owner, envelope) {
+            tracing::debug!(node = %owner, %refused, "a stanza for a service was not passed on");
+            self.return_stanza(stanza);
+        }
+        true
     }
 
     /// Handles a stanza for an item that this node owns.
@@ -38,25 +45,31 @@ impl ClusteredNode<'_> {
             let to = stanza.recipient()?;
             Some((stanza, sender, to))
         });
-        let result = match read {
-            Some((stanza, sender, to)) => {
-                let is_handled = self.handle_forwarded_service_stanza(stanza, sender.as_ref(), to.as_ref());
-                if is_handled { HandoverResult::Safe } else { HandoverResult::Refused }
-            }
-            None => {
-                self.note_violation(from, PeerViolation::Payload);
-                HandoverResult::Refused
-            }
+        let Some((stanza, sender, to)) = read else {
+            self.note_violation(from, PeerViolation::Payload);
+            return settle(self, from, envelope, HandoverResult::Refused);
         };
-        settle(self, from, envelope, result);
+        let service = self.domains().find(to.domain()).clone();
+        let Domain::Service(host, service) = service else {
+            return settle(self, from, envelope, HandoverResult::Refused);
+        };
+        let mut work = RoutingWork::of(StanzaOrigin::Peer);
+        self.handle_service_stanza((&host, &service), stanza, sender.as_ref(), to.as_ref(), &mut work);
+        self.perform_effects_spawned(work);
+        settle(self, from, envelope, HandoverResult::Safe);
     }
 
     /// The owner is gone, or does not have the service: the sender gets an error.
     pub(super) fn return_service_stanza(&self, envelope: &Envelope) {
-        let Some((stanza, sender)) = read_stanza(envelope) else { return };
-        let Some(to) = stanza.recipient() else { return };
+        if let Some((stanza, _)) = read_stanza(envelope) {
+            self.return_stanza(&stanza);
+        }
+    }
+
+    fn return_stanza(&self, stanza: &SharedStanza) {
+        let Some((sender, to)) = stanza.sender().zip(stanza.recipient()) else { return };
         let condition = StanzaCondition::RemoteServerTimeout;
-        let report = self.undelivered_report(&stanza, sender.as_ref(), to.as_ref(), condition);
+        let report = self.undelivered_report(stanza, sender.as_ref(), to.as_ref(), condition);
         self.perform(Effects(report.into_iter().collect()));
     }
 }

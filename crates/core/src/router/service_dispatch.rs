@@ -6,26 +6,22 @@
 
 use std::sync::Arc;
 
-use cluster::NodeId;
 use jid::JidRef;
 use stanza::{StanzaCondition, StanzaError, StanzaKind};
 
 use super::iq_dispatch::RoutedIq;
-use super::{Continuation, ResumedChain, RoutingWork};
-use crate::domains::Domain;
+use super::{Continuation, ResumedChain, RoutingWork, StanzaOrigin};
 use crate::effect::Effects;
 use crate::hooks::{DeferredDecision, Flow, OnFailure, StopReason};
 use crate::host::Host;
-use crate::iq::IqTarget;
-use crate::metrics::StanzaSource;
-use crate::metrics::kind_name;
+use crate::metrics::{StanzaSource, kind_name};
 use crate::node::Node;
 use crate::service::{Service, ServiceCtx};
 use crate::shared_stanza::SharedStanza;
 
 impl Node {
-    /// Handles a stanza to the address of a service or of one of its items.
-    pub(super) fn handle_service_stanza(
+    /// Handles a stanza to the address of a service or of one of its items. In a cluster, the node that owns the item does.
+    pub fn handle_service_stanza(
         self: &Arc<Self>,
         (host, service): (&Arc<Host>, &Arc<Service>),
         stanza: SharedStanza,
@@ -35,6 +31,7 @@ impl Node {
     ) {
         let kind = stanza.kind();
         self.metrics.service_stanzas.inc([service.feature, kind_name(kind)]);
+        let target = Service::target(to);
         if !service.try_take_rate(self, from) {
             self.metrics.service_stanzas_limited.inc([service.feature, kind_name(kind)]);
             if !matches!(kind, StanzaKind::Presence(_)) {
@@ -44,56 +41,13 @@ impl Node {
             }
             return;
         }
-        if let Some(owner) = self.other_owner(service, to) {
-            if !self.peer_routing().forward_service_stanza(self, owner, &stanza, to) {
-                let error = StanzaError::new(StanzaCondition::RemoteServerTimeout);
-                self.bounce(&stanza, from, to, &error, work);
-            }
+        // What another node has passed on is handled here, also if this one sees another owner.
+        let peers = self.peers().filter(|_| service.has_items && work.origin != StanzaOrigin::Peer);
+        if peers.is_some_and(|peers| peers.forward_service_stanza(self, &stanza, to)) {
             return;
         }
-        self.handle_own_service_stanza((host, service), stanza, from, to, work);
-    }
-
-    /// The other node that owns the addressed item of a service, which handles all stanzas for it.
-    pub fn other_owner(&self, service: &Service, to: JidRef<'_>) -> Option<NodeId> {
-        if self.is_single() || !service.has_items || to.local().is_none() {
-            return None;
-        }
-        let owner = self.cluster.owner(self.routing_table.hash(to));
-        Some(owner).filter(|owner| *owner != self.cluster.node())
-    }
-
-    /// Handles a stanza that another node has passed on, because this one owns the addressed item; false if there is no such
-    /// service.
-    pub fn handle_forwarded_service_stanza(
-        self: &Arc<Self>,
-        stanza: SharedStanza,
-        from: JidRef<'_>,
-        to: JidRef<'_>,
-    ) -> bool {
-        let Domain::Service(host, service) = self.domains().find(to.domain()).clone() else { return false };
-        let mut work = RoutingWork::default();
-        self.handle_own_service_stanza((&host, &service), stanza, from, to, &mut work);
-        self.perform_effects_spawned(work);
-        true
-    }
-
-    fn handle_own_service_stanza(
-        self: &Arc<Self>,
-        (host, service): (&Arc<Host>, &Arc<Service>),
-        stanza: SharedStanza,
-        from: JidRef<'_>,
-        to: JidRef<'_>,
-        work: &mut RoutingWork,
-    ) {
-        let (kind, target) = (stanza.kind(), Service::target(to));
-        let is_relayed = || {
-            !kind.is_request()
-                || target == IqTarget::ServiceItemResource
-                    && service.iq.find(target, stanza.head(), stanza.bytes()).is_none()
-        };
         let handler = match kind {
-            StanzaKind::Iq(_) if service.relayed_iq.is_some() && is_relayed() => &service.relayed_iq,
+            StanzaKind::Iq(_) if service.relays_iq(target, kind) => &service.relayed_iq,
             StanzaKind::Iq(_) => {
                 // A response answers no request: services without relayed ones do not send any.
                 if kind.is_request() {
@@ -136,8 +90,7 @@ impl Node {
                 work.pending.push(Box::pin(async move {
                     let outcome = later.outcome().await;
                     let continuation = Continuation::Service { stanza, from, to, flow: outcome.flow };
-                    let effects = outcome.effects.in_lanes(StanzaSource::Service);
-                    ResumedChain { effects, continuation }
+                    ResumedChain { effects: outcome.effects.in_lanes(StanzaSource::Service), continuation }
                 }));
             }
             flow => self.apply_service_flow(&stanza, from, to, flow, work),
