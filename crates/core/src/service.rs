@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use jid::{Jid, JidRef};
-use stanza::{StanzaCondition, StanzaKind};
+use stanza::StanzaCondition;
 use stanza_rates::ServiceRates;
 
 use crate::effect::Effects;
@@ -104,11 +104,6 @@ impl Service {
             (Some(_), None) => IqTarget::ServiceItem,
             (Some(_), Some(_)) => IqTarget::ServiceItemResource,
         }
-    }
-
-    /// Whether an IQ is for [`Service::relayed_iq`].
-    pub(crate) fn relays_iq(&self, target: IqTarget, kind: StanzaKind) -> bool {
-        self.relayed_iq.is_some() && (target == IqTarget::ServiceItemResource || !kind.is_request())
     }
 
     /// The error for a stanza without a handler.

@@ -7,8 +7,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use base::TimeOrderedId;
-use base::spawn::BoxFuture;
+use base::{BoxFuture, TimeOrderedId};
 use cluster::{AddressNumber, Envelope, EnvelopeClass, HandoverResult, InvalidationSubject, NodeId};
 use jid::JidRef;
 use stanza::StanzaCondition;

@@ -14,6 +14,7 @@ use super::{Continuation, ResumedChain, RoutingWork, StanzaOrigin};
 use crate::effect::Effects;
 use crate::hooks::{DeferredDecision, Flow, OnFailure, StopReason};
 use crate::host::Host;
+use crate::iq::IqTarget;
 use crate::metrics::{StanzaSource, kind_name};
 use crate::node::Node;
 use crate::service::{Service, ServiceCtx};
@@ -46,8 +47,9 @@ impl Node {
         if peers.is_some_and(|peers| peers.forward_service_stanza(self, &stanza, to)) {
             return;
         }
+        let is_relayed = target == IqTarget::ServiceItemResource || !kind.is_request();
         let handler = match kind {
-            StanzaKind::Iq(_) if service.relays_iq(target, kind) => &service.relayed_iq,
+            StanzaKind::Iq(_) if is_relayed && service.relayed_iq.is_some() => &service.relayed_iq,
             StanzaKind::Iq(_) => {
                 // A response answers no request: services without relayed ones do not send any.
                 if kind.is_request() {

@@ -287,3 +287,35 @@ fn xep_0500_slow_mode_delays_users_and_not_moderators() {
     play.engine.advance(20);
     assert_eq!(groupchat(&hag, "<body>two</body>").len(), 1);
 }
+
+#[test]
+fn occupants_of_a_large_room_receive_messages_in_one_order() {
+    let play = Shakespeare::with(&[("presence_occupants", OptionValue::Int(2))]);
+    let crone = play.room("");
+    let witches: Vec<NodeClient> = (0..600)
+        .map(|number| {
+            let user = format!("witch{number}");
+            play.engine.create_user(&user);
+            let witch = play.engine.connect(&user, "cauldron");
+            assert_eq!(enter(&witch, &user).len(), if number == 0 { 3 } else { 4 }, "{number}");
+            witch
+        })
+        .collect();
+    forget(&[&crone]);
+    for body in ["one", "two", "three"] {
+        crone.send(&format!("<message to='{ROOM}' type='groupchat'><body>{body}</body></message>"));
+        witches[599].send(&format!("<message to='{ROOM}' type='groupchat'><body>{body}!</body></message>"));
+    }
+    let bodies = |client: &NodeClient| -> Vec<String> {
+        let received = client.recv();
+        let messages = received.iter().filter(|one| one.contains("<body>"));
+        messages
+            .map(|one| one.split("<body>").nth(1).unwrap().split('<').next().unwrap().to_owned())
+            .collect()
+    };
+    let order = bodies(&crone);
+    assert_eq!(order, ["one", "one!", "two", "two!", "three", "three!"]);
+    for witch in &witches {
+        assert_eq!(bodies(witch), order);
+    }
+}
