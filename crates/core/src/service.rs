@@ -40,6 +40,9 @@ pub struct ServiceCtx<'a> {
     pub from: JidRef<'a>,
     /// The service, one of its items, or a resource of an item.
     pub to: JidRef<'a>,
+    /// Whether the handler may return [`Flow::Wait`] until there is room for the stanza. Not in the lane of a recipient: the
+    /// service may be waiting for that lane itself.
+    pub may_wait: bool,
     /// Effects to perform.
     pub effects: &'a mut Effects,
 }

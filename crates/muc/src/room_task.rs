@@ -141,8 +141,6 @@ impl RoomShared {
 pub(crate) struct RoomTask {
     jid: Jid,
     shared: Arc<RoomShared>,
-    /// Whether it was read from the store, if there is one.
-    is_loaded: bool,
     room: Option<Room>,
     /// Whether the store has it.
     is_stored: bool,
@@ -158,7 +156,6 @@ impl RoomTask {
         RoomTask {
             jid: jid.clone(),
             shared,
-            is_loaded: false,
             room: None,
             is_stored: false,
             created_by_sender: 0,
@@ -173,11 +170,10 @@ impl RoomTask {
         let rooms = &node.stores.rooms;
         match rooms.load(self.jid.as_ref()).await? {
             Some(stored) => {
+                let corrupt = || StoreError::new(StoreErrorKind::Corrupt, "a stored room cannot be read");
+                self.room = Some(Room::restore(self.jid.clone(), options, stored).ok_or_else(corrupt)?);
+                // After that: a stored room without a room here is removed.
                 self.is_stored = true;
-                self.room = Room::restore(self.jid.clone(), options, stored);
-                if self.room.is_none() {
-                    return Err(StoreError::new(StoreErrorKind::Corrupt, "a stored room cannot be read"));
-                }
             }
             None => {
                 if let RoomInput::Stanza { stanza, from, .. } = input
@@ -188,7 +184,6 @@ impl RoomTask {
                 }
             }
         }
-        self.is_loaded = true;
         Ok(())
     }
 
@@ -259,7 +254,6 @@ impl RoomTask {
         let Some(mut room) = self.room.take() else { return };
         room.dissolve(ctx);
         self.is_stored = false;
-        self.is_loaded = false;
         let (messages, keep, jid) =
             (std::mem::take(&mut self.unsaved), room.history_limit(), self.jid.clone());
         if messages.is_empty() {
@@ -361,6 +355,9 @@ impl RoomTask {
             self.unsaved = room.history_entries();
         } else {
             self.unsaved.extend(unsaved);
+            // What the history has no more would be removed by the store.
+            let excess = self.unsaved.len().saturating_sub(room.history_limit() as usize);
+            self.unsaved.drain(..excess);
         }
         (room.take_changed() || is_new).then(|| RoomWrite::Put(Box::new(room.record())))
     }
@@ -499,7 +496,9 @@ impl SerialState for RoomTask {
             input,
             RoomInput::SessionsLost(_) | RoomInput::HistoryStored(_) | RoomInput::OwnerChanged
         );
-        if self.is_loaded || !needs_room {
+        // Without a room the store is asked again: the sender of the last input may have been another one. A room that is still
+        // stored is being removed.
+        if self.room.is_some() || self.is_stored || !needs_room {
             return self.handle_loaded(node, input, Ok(()));
         }
         Some(Box::pin(async move {

@@ -59,6 +59,9 @@ impl RoomService {
         let Err(MailboxFull(message)) = self.tasks.try_send(&ctx.node.spawner, &room, message, size) else {
             return Flow::Stop(StopReason::Consumed);
         };
+        if !ctx.may_wait {
+            return Flow::Stop(StopReason::Refused(StanzaCondition::ResourceConstraint.into()));
+        }
         // The sender is slowed, and nobody else.
         let wait = self.tasks.clone().send(ctx.node.spawner.clone(), room, message, size);
         Flow::Wait(Box::pin(async move {
@@ -77,7 +80,7 @@ impl RoomService {
         let size = bytes.len() + MESSAGE_BYTES;
         self.send(request.node, &room, RoomInput::Request { bytes, is_set, from, reply }, size);
         IqFlow::wait(async move {
-            let ended = || Err(StanzaCondition::InternalServerError.into());
+            let ended = || Err(StanzaCondition::ResourceConstraint.into());
             answer.receive().await.unwrap_or_else(ended)
         })
     }
@@ -94,12 +97,9 @@ impl RoomService {
         answer.receive().await
     }
 
+    /// With a full mailbox the input is dropped, and with it the sender of its answer.
     fn send(&self, node: &Arc<Node>, room: &Jid, input: RoomInput, size: usize) {
-        let message = RoomMessage { node: node.clone(), input };
-        if let Err(MailboxFull(message)) = self.tasks.try_send(&node.spawner, room, message, size) {
-            let wait = self.tasks.clone().send(node.spawner.clone(), room.clone(), message, size);
-            node.spawner.spawn("room", Box::pin(wait));
-        }
+        let _ = self.tasks.try_send(&node.spawner, room, RoomMessage { node: node.clone(), input }, size);
     }
 
     /// Section 6.3: the public rooms, temporary ones first.
@@ -119,14 +119,19 @@ impl RoomService {
             Some(_) => return Err(StanzaCondition::FeatureNotImplemented.into()),
         };
         let most = paging.as_ref().map_or(MAX_PAGE, |paging| paging.page_size(MAX_PAGE));
-        let is_listed = |summary: &RoomSummary| summary.is_public && !summary.is_persistent;
         let directory = &self.shared.directory;
-        let temporary_count = directory.count(&service, is_listed);
+        let temporary_count = directory.listed();
         // A room that is not a temporary one is a position in the list of persistent ones.
-        let is_in_store = after.as_ref().is_some_and(|after| !directory.contains(after, is_listed));
+        let is_in_store =
+            after.as_ref().is_some_and(|after| !directory.contains(after, RoomSummary::is_listed));
         let mut rooms: Vec<(Jid, String)> = Vec::new();
         if !is_in_store {
-            let page = directory.page(&service, after.as_ref().map(Jid::as_ref), most as usize, is_listed);
+            let page = directory.page(
+                &service,
+                after.as_ref().map(Jid::as_ref),
+                most as usize,
+                RoomSummary::is_listed,
+            );
             rooms.extend(page.into_iter().map(|(room, summary)| (room, summary.name)));
         }
         let stores = request.node.stores.clone();

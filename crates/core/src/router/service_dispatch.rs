@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use jid::JidRef;
-use stanza::{StanzaCondition, StanzaError, StanzaKind};
+use stanza::{PresenceType, StanzaCondition, StanzaError, StanzaKind};
 
 use super::iq_dispatch::RoutedIq;
 use super::{Continuation, ResumedChain, RoutingWork, StanzaOrigin};
@@ -33,7 +33,10 @@ impl Node {
         let kind = stanza.kind();
         self.metrics.service_stanzas.inc([service.feature, kind_name(kind)]);
         let target = Service::target(to);
-        if !service.try_take_rate(self, from) {
+        // Who leaves must not stay in sight, and an answer is not its sender's idea: others could use up the rate with requests.
+        let is_free = matches!(kind, StanzaKind::Presence(PresenceType::Unavailable))
+            || matches!(kind, StanzaKind::Iq(_)) && !kind.is_request();
+        if !is_free && !service.try_take_rate(self, from) {
             self.metrics.service_stanzas_limited.inc([service.feature, kind_name(kind)]);
             if !matches!(kind, StanzaKind::Presence(_)) {
                 let error =
@@ -77,8 +80,17 @@ impl Node {
             return;
         };
         let mut effects = Effects::default();
-        let mut ctx =
-            ServiceCtx { node: self, host, service, stanza: &stanza, from, to, effects: &mut effects };
+        let may_wait = !work.origin.is_in_lane();
+        let mut ctx = ServiceCtx {
+            node: self,
+            host,
+            service,
+            stanza: &stanza,
+            from,
+            to,
+            may_wait,
+            effects: &mut effects,
+        };
         let flow = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.handle(&mut ctx)));
         let flow = flow.unwrap_or_else(|_| {
             tracing::error!(service = service.feature, "a handler of a service panicked");

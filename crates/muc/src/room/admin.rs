@@ -15,6 +15,10 @@ use super::presence::OccupantChange;
 use super::{Room, RoomCtx, RoomRequest};
 use crate::privileges::{Affiliation, RoomRole};
 
+/// Changes of one request: each is announced to all occupants.
+const MAX_ITEMS: usize = 100;
+/// Bytes of all affiliations with their reasons and nicknames: the state of a room is stored as a whole.
+const MAX_AFFILIATION_BYTES: usize = 1 << 20;
 /// Longest reason, in bytes.
 const MAX_REASON_BYTES: usize = 1024;
 
@@ -40,6 +44,9 @@ impl Room {
         if items.is_empty() {
             return Err(StanzaCondition::BadRequest.into());
         }
+        if items.len() > MAX_ITEMS {
+            return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many changes at a time"));
+        }
         let actor = self.actor(ctx, request.from);
         if !request.is_set {
             return match items.as_slice() {
@@ -50,7 +57,13 @@ impl Room {
         let changes: Vec<PrivilegeChange> =
             items.into_iter().map(|item| self.read_change(&actor, item)).collect::<Result<_, _>>()?;
         self.check_owners_remain(&changes)?;
-        self.check_affiliation_capacity(changes.len())?;
+        let adds = |change: &&PrivilegeChange| match change {
+            PrivilegeChange::Affiliation { user, affiliation, .. } => {
+                *affiliation != Affiliation::None && !self.affiliations.contains(user)
+            }
+            PrivilegeChange::RoomRole { .. } => false,
+        };
+        self.check_affiliation_capacity(changes.iter().filter(adds).count())?;
         for change in changes {
             match change {
                 PrivilegeChange::RoomRole { nick, role, reason } => {
@@ -254,7 +267,9 @@ impl Room {
 
     /// Whether the lists have capacity for this number of further users.
     pub(super) fn check_affiliation_capacity(&self, more: usize) -> Result<(), StanzaError> {
-        if self.affiliations.len() + more <= self.limits().affiliations {
+        let has_room = self.affiliations.len() + more <= self.limits().affiliations
+            && self.affiliations.bytes() <= MAX_AFFILIATION_BYTES;
+        if more == 0 || has_room {
             return Ok(());
         }
         let text = "the lists of this room have reached their maximum length";

@@ -22,12 +22,29 @@ pub(crate) struct Affiliations {
     entries: BTreeMap<Jid, AffiliationEntry>,
     user_by_nick: BTreeMap<Box<str>, Jid>,
     owners: usize,
+    bytes: usize,
+}
+
+/// What an entry counts.
+fn entry_bytes(user: &Jid, entry: &AffiliationEntry) -> usize {
+    let text = |one: &Option<Box<str>>| one.as_deref().map_or(0, str::len);
+    user.as_str().len() + text(&entry.nick) + text(&entry.reason)
 }
 
 impl Affiliations {
     /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Bytes of all addresses, nicknames and reasons.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is an entry of this user or domain.
+    pub(crate) fn contains(&self, user: &Jid) -> bool {
+        self.entries.contains_key(user)
     }
 
     /// Number of owners.
@@ -76,6 +93,7 @@ impl Affiliations {
         reason: Option<&str>,
     ) -> Affiliation {
         let before = self.entries.remove(user);
+        self.bytes -= before.as_ref().map_or(0, |entry| entry_bytes(user, entry));
         let was = before.as_ref().map_or(Affiliation::None, |entry| entry.affiliation);
         self.owners -= usize::from(was == Affiliation::Owner);
         let old_nick = before.and_then(|entry| entry.nick);
@@ -91,6 +109,7 @@ impl Affiliations {
         }
         self.owners += usize::from(affiliation == Affiliation::Owner);
         let entry = AffiliationEntry { affiliation, nick, reason: reason.map(Box::from) };
+        self.bytes += entry_bytes(user, &entry);
         self.entries.insert(user.clone(), entry);
         was
     }
@@ -114,8 +133,9 @@ mod tests {
         assert_eq!(all.user_of_nick("thirdwitch"), Some(&hag));
         all.set(&hag, Affiliation::Outcast, None, Some("treason"));
         assert_eq!((all.user_of_nick("thirdwitch"), all.nick_of(hag.as_ref())), (None, None));
+        assert_eq!(all.bytes(), "hag66@shakespeare.lit".len() + "treason".len());
         all.set(&hag, Affiliation::None, None, None);
-        assert_eq!(all.len(), 0);
+        assert_eq!((all.len(), all.bytes()), (0, 0));
     }
 
     #[test]

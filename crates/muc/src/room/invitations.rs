@@ -60,6 +60,9 @@ impl Room {
         for invitation in invitations {
             let to = invitation.attr("to").ok_or(StanzaCondition::BadRequest)?;
             let to = Jid::parse(&to).map_err(|_| StanzaCondition::JidMalformed)?;
+            if to.domain() == self.jid.domain() {
+                return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("rooms cannot be invited"));
+            }
             invited.push((to, invitation));
         }
         for (to, invitation) in invited {
@@ -69,9 +72,11 @@ impl Room {
             }
             // Section 7.8.2: an invitation to a members-only room makes a member.
             if self.config.members_only && self.affiliations.of(user.as_ref()) < Affiliation::Member {
-                if self.affiliations.len() >= self.limits().affiliations {
+                // The other half is for administrators, so that they can still ban users.
+                if self.affiliations.len() >= self.limits().affiliations / 2 {
                     return Err(StanzaCondition::ResourceConstraint.into());
                 }
+                self.check_affiliation_capacity(1)?;
                 self.affiliations.set(&user, Affiliation::Member, None, None);
                 self.is_changed = true;
             }

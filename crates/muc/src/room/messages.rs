@@ -65,7 +65,9 @@ impl Room {
             return Err(StanzaError::new(StanzaCondition::Forbidden).text(text));
         }
         let is_stored = is_stored(message);
-        if is_stored {
+        // A hint (XEP-0334) does not make a message less of one.
+        let is_limited = is_stored || message.child("body", Ns::Client).is_some();
+        if is_limited {
             self.check_slow_mode(occupant, ctx.now)?;
         }
         let (address, id) = (occupant.jid.clone(), (ctx.new_id)());
@@ -76,10 +78,10 @@ impl Room {
         if let Some(retract) = message.child("retract", Ns::Retract) {
             self.retract_own(ctx, retract, stanza, &occupant_id);
         }
+        if is_limited && let Some(occupant) = self.occupants.get_mut(&nick) {
+            occupant.last_message_millis = ctx.now;
+        }
         if is_stored {
-            if let Some(occupant) = self.occupants.get_mut(&nick) {
-                occupant.last_message_millis = ctx.now;
-            }
             let stanza = self.with_delay(&reflected, ctx.now);
             let item = HistoryItem { stanza, from: address, id: id.into(), occupant_id, millis: ctx.now };
             let limits = *self.limits();

@@ -220,9 +220,9 @@ impl Room {
         std::mem::take(&mut self.unsaved)
     }
 
-    /// Number of messages of the history that are kept.
+    /// Number of messages of the history that the store keeps: those that are in memory, whose bytes are bounded.
     pub(crate) fn history_limit(&self) -> u32 {
-        u32::try_from(self.limits().history_messages).unwrap_or(u32::MAX)
+        u32::try_from(self.history.iter().count()).unwrap_or(u32::MAX)
     }
 
     /// The options after a reload.

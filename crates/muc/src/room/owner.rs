@@ -15,7 +15,9 @@ use crate::privileges::{Affiliation, RoomRole};
 
 const OWNERS: &str = "muc#roomconfig_roomowners";
 const ADMINS: &str = "muc#roomconfig_roomadmins";
-/// Longest reason, in bytes.
+/// Users in one list of a form.
+const MAX_LISTED: usize = 1_000;
+/// Longest reason or password of a destruction, in bytes.
 const MAX_REASON_BYTES: usize = 1024;
 
 /// Where the discussion goes on when a room is destroyed, and why it is.
@@ -112,6 +114,9 @@ impl Room {
         let mut changes = Vec::new();
         for (var, affiliation) in [(ADMINS, Affiliation::Admin), (OWNERS, Affiliation::Owner)] {
             let Some(field) = submitted.get(var) else { continue };
+            if field.values.len() > MAX_LISTED {
+                return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("too many users in a list"));
+            }
             let users: Vec<Jid> = field
                 .values
                 .iter()
@@ -140,7 +145,10 @@ impl Room {
         if owners.len() + new_owners == 0 {
             return Err(StanzaError::new(StanzaCondition::Conflict).text("a room must have an owner"));
         }
-        self.check_affiliation_capacity(changes.len())?;
+        let adds = |(user, affiliation): &&(Jid, Affiliation)| {
+            *affiliation != Affiliation::None && !self.affiliations.contains(user)
+        };
+        self.check_affiliation_capacity(changes.iter().filter(adds).count())?;
         Ok(changes)
     }
 
@@ -211,7 +219,7 @@ fn read_notice(destroy: TreeNode<'_>) -> Result<DestroyNotice, StanzaError> {
     let text = |name| destroy.child(name, Ns::MucOwner).map(|child| child.text().into_owned());
     Ok(DestroyNotice {
         alternate: alternate.map_err(|_| StanzaCondition::JidMalformed)?,
-        password: text("password"),
+        password: text("password").filter(|password| password.len() <= MAX_REASON_BYTES),
         reason: text("reason").filter(|reason| reason.len() <= MAX_REASON_BYTES),
     })
 }

@@ -50,7 +50,7 @@ impl Room {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the nickname is too long"));
         }
         let nick = self.check_nick(&user, nick)?.resource().unwrap_or_default().to_owned();
-        self.check_affiliation_capacity(1)?;
+        self.check_affiliation_capacity(usize::from(!self.affiliations.contains(&user)))?;
         if affiliation >= Affiliation::Member {
             self.affiliations.set(&user, affiliation, Some(&nick), None);
             self.is_changed = true;

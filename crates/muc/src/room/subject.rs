@@ -24,6 +24,9 @@ pub(super) fn is_subject_change(message: TreeNode<'_>) -> bool {
     has("subject") && !has("body") && !has("thread")
 }
 
+/// Bytes of a subject's stanza besides its text: attributes, extensions, texts in other languages.
+const MAX_SUBJECT_OVERHEAD: usize = 8_192;
+
 impl Room {
     /// Section 8.1: an occupant changes the subject.
     pub(super) fn change_subject(
@@ -42,7 +45,9 @@ impl Room {
         }
         let text = message.child("subject", Ns::Client).map(|subject| subject.text().into_owned());
         let text = text.unwrap_or_default();
-        if text.len() > self.limits().subject_bytes {
+        // The whole stanza is kept, with subjects in other languages.
+        let most = self.limits().subject_bytes;
+        if text.len() > most || stanza.bytes().len() > most.saturating_add(MAX_SUBJECT_OVERHEAD) {
             return Err(StanzaError::new(StanzaCondition::NotAcceptable).text("the subject is too long"));
         }
         let (address, id) = (occupant.jid.clone(), (ctx.new_id)());
